@@ -197,8 +197,9 @@ void attention(Backend& backend, const AttentionArgs& args);
 ///     out  [rows, n_heads, head_dim] float; rows without merge inputs are not written
 ///
 /// The fold runs from left to right in the order of merge_inputs, which is the order of positions, so the result does
-/// not depend on which state was finished first. (CUDA sums up to 32 states against their common maximum, and more
-/// states in four parts; the number of states alone decides.) On the CPU the same fold joins the chunks of an item.
+/// not depend on which state was finished first. (Without batch_invariant CUDA sums up to 32 states against their common
+/// maximum, and more states in four parts; the number of states alone decides.) On the CPU, and with batch_invariant, the
+/// same fold joins the chunks of an item.
 /// Folds do not associate, so cutting an item at chunk boundaries keeps every bit only if each piece after the first
 /// is one chunk. Rows without keys give 0, never NaN. Source: RelayAttention, arXiv:2402.14808, Eq. 7 and 11.
 struct AttentionMergeArgs {

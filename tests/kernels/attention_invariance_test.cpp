@@ -281,44 +281,121 @@ TEST(AttentionInvariance, members_of_a_group_may_come_in_any_order) {
 
 /// for_each_path over the backends that support batch-invariant attention; logs the others.
 template <class Body>
-void for_each_invariant_path(const CaseShape& shape, const Body& body) {
-  for_each_path(shape, kShared, [&](AttentionProblem& problem, AttentionMemory&, const TestBackend& on) {
+void for_each_invariant_path(const CaseShape& shape, const std::vector<Branch>& branches, const Body& body) {
+  for_each_path(shape, branches, [&](AttentionProblem& problem, AttentionMemory&, const TestBackend& on) {
     const auto backend = on.make({.n_threads = 2, .batch_invariant = true});
     if (!backend) {
       EXPECT_EQ(backend.error().code, ErrorCode::unsupported);
       testing::say_once(on.device + ": left out: " + backend.error().message);
       return;
     }
-    auto memory = AttentionMemory::make(**backend, problem);
-    ASSERT_TRUE(memory);
-    body(problem, *memory);
+    if (auto memory = AttentionMemory::make(**backend, problem)) body(problem, *memory);
   });
+}
+template <class Body>
+void for_each_invariant_path(const CaseShape& shape, const Body& body) {
+  for_each_invariant_path(shape, kShared, body);
+}
+
+/// Items of one chunk, and of at most `max_tile` rows. The first three chunks of kShared's node are read for all its rows.
+AttentionPlan chunks(const AttentionProblem& problem, int max_tile) {
+  AttentionPlan cut;
+  cut.rows = problem.input.rows;
+  for (std::size_t s = 0; s < problem.input.sequences.size(); ++s) {
+    const auto& sequence = problem.input.sequences[s];
+    const bool shares = s < 5;
+    if (s == 0)
+      for (int chunk = 0; chunk < 3; ++chunk)
+        for (int row = 0; row < 7; row += max_tile)
+          problem.input.add_item(cut, row, std::min(max_tile, 7 - row), 0, chunk * 256, (chunk + 1) * 256);
+    for (int from = shares ? 768 : 0; from < sequence.kv_len; from += 256)
+      for (int row = 0; row < sequence.n_rows; row += max_tile)
+        problem.input.add_item(cut, problem.input.first_row_of(static_cast<int>(s)) + row,
+                               std::min(max_tile, sequence.n_rows - row), static_cast<int>(s), from,
+                               std::min(from + 256, sequence.kv_len));
+  }
+  problem.input.finish_plan(cut);
+  return cut;
+}
+
+/// The outputs of all rows, each computed in a plan that has only this row, with one item of what it sees.
+std::vector<float> outputs_alone(const AttentionProblem& problem, AttentionMemory& memory) {
+  std::vector<float> outputs(problem.q.size());
+  const std::size_t row_size = problem.row_size();
+  for (std::size_t row = 0; row < problem.input.rows.size(); ++row) {
+    AttentionPlan alone;
+    alone.rows = problem.input.rows;
+    const TokenRow& bounds = problem.input.rows[row];
+    problem.input.add_item(alone, static_cast<int>(row), 1, problem.input.sequence_of_row[row], bounds.kv_lo, bounds.kv_hi);
+    problem.input.finish_plan(alone);
+    const auto got = memory.run(alone);
+    std::copy_n(got.begin() + static_cast<std::ptrdiff_t>(row * row_size), row_size,
+                outputs.begin() + static_cast<std::ptrdiff_t>(row * row_size));
+  }
+  return outputs;
 }
 
 TEST(AttentionBatchInvariance, cuts_at_every_chunk_give_the_bits_of_whole_leaves) {
   for_each_invariant_path({}, [](AttentionProblem& problem, AttentionMemory& memory) {
     const auto expected = memory.run(leaves(problem));
-    // Every item is one chunk. The chunks of the shared node are read for all rows, or for any row tiles.
-    for (const int max_tile : {1, 2, 40}) {
-      AttentionPlan cut;
-      cut.rows = problem.input.rows;
-      for (std::size_t s = 0; s < problem.input.sequences.size(); ++s) {
-        const auto& sequence = problem.input.sequences[s];
-        const bool shares = s < 5;
-        if (s == 0)
-          for (int chunk = 0; chunk < 3; ++chunk)
-            for (int row = 0; row < 7; row += max_tile)
-              problem.input.add_item(cut, row, std::min(max_tile, 7 - row), 0, chunk * 256, (chunk + 1) * 256);
-        for (int from = shares ? 768 : 0; from < sequence.kv_len; from += 256)
-          for (int row = 0; row < sequence.n_rows; row += max_tile)
-            problem.input.add_item(cut, problem.input.first_row_of(static_cast<int>(s)) + row,
-                                   std::min(max_tile, sequence.n_rows - row), static_cast<int>(s), from,
-                                   std::min(from + 256, sequence.kv_len));
-      }
-      problem.input.finish_plan(cut);
-      ASSERT_TRUE(same_bits(memory.run(cut), expected)) << "row tiles of " << max_tile;
-    }
+    for (const int max_tile : {1, 2, 40})
+      ASSERT_TRUE(same_bits(memory.run(chunks(problem, max_tile)), expected)) << "row tiles of " << max_tile;
   });
+}
+
+TEST(AttentionBatchInvariance, a_row_has_its_own_bits_in_any_company_and_they_are_close_to_the_reference) {
+  for (const CaseShape& shape : {CaseShape{.n_heads = 8, .n_kv_heads = 1, .head_dim = 128},
+                                 CaseShape{.n_heads = 4, .n_kv_heads = 2, .head_dim = 128, .block_len = 64, .window = 300},
+                                 CaseShape{.n_heads = 2, .n_kv_heads = 2, .head_dim = 64, .block_len = 32, .window = 77},
+                                 CaseShape{.n_heads = 6, .n_kv_heads = 2, .head_dim = 80},
+                                 CaseShape{.n_heads = 4, .n_kv_heads = 2, .head_dim = 256, .window = 300}})
+    for (const float softcap : {0.0f, 5.0f}) {
+      std::vector<reference::HeadOutput> reference;
+      DType stored = DType::f32;
+      for_each_invariant_path(shape, [&](AttentionProblem& problem, AttentionMemory& memory) {
+        SCOPED_TRACE("soft-cap " + std::to_string(softcap));
+        problem.softcap = softcap;
+        if (reference.empty() || stored != problem.input.shape.kv_dtype)
+          reference = reference_attention(problem, problem.input.rows);
+        stored = problem.input.shape.kv_dtype;
+        const auto expected = outputs_alone(problem, memory);
+        expect_close(problem, reference, expected, "alone");
+        ASSERT_TRUE(same_bits(memory.run(leaves(problem)), expected)) << "whole sequences";
+        ASSERT_TRUE(same_bits(memory.run(leaves(problem), {.merge = false}), expected)) << "merged apart";
+        for (const int max_tile : {1, 3, 17, 40})
+          ASSERT_TRUE(same_bits(memory.run(chunks(problem, max_tile)), expected)) << "row tiles of " << max_tile;
+        for (const bool relay : {true, false}) {
+          const auto plan =
+              plan_attention(problem.input.sequence_rows(), problem.input.attention_shape(), plan_options(relay, true));
+          ASSERT_TRUE(same_bits(memory.run(plan), expected)) << "relay " << relay;
+        }
+      });
+    }
+}
+
+TEST(AttentionBatchInvariance, rows_of_many_pieces_have_the_bits_of_one_item) {
+  for (const int head_dim : {64, 256})
+    for_each_invariant_path({.n_heads = 2, .n_kv_heads = 1, .head_dim = head_dim}, {{-1, 0, 9000, 3}},
+                            [](AttentionProblem& problem, AttentionMemory& memory) {
+                              AttentionPlanOptions options = plan_options(false, true);
+                              options.costs.n_workers = 132;
+                              const auto plan =
+                                  plan_attention(problem.input.sequence_rows(), problem.input.attention_shape(), options);
+                              ASSERT_GT(plan.n_partials, 3 * 32);
+                              ASSERT_TRUE(same_bits(memory.run(plan), memory.run(leaves(problem))));
+                            });
+}
+
+TEST(AttentionBatchInvariance, keys_that_a_row_does_not_see_change_no_bit_however_large) {
+  for (const int head_dim : {64, 128})
+    for_each_invariant_path({.head_dim = head_dim}, {{-1, 0, 630, 100}},
+                            [](AttentionProblem& problem, AttentionMemory& memory) {
+                              problem.fill_places(1, 1, [](bool is_value, int head, int, int t, int dim) {
+                                const float x = std::sin(static_cast<float>(t * 131 + dim * 17 + head * 7 + is_value * 3));
+                                return x * (t < 580 ? 0.001f : is_value ? 60000.0f : 20.0f);
+                              });
+                              ASSERT_TRUE(same_bits(memory.run(leaves(problem)), outputs_alone(problem, memory)));
+                            });
 }
 
 TEST(AttentionBatchInvariance, a_sequence_alone_gives_the_bits_it_gives_in_a_batch) {

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "kernels/cuda/attention_invariant.h"
 #include "kernels/cuda/attention_launch.h"
 #include "kernels/cuda/attention_merge.h"
 #include "kernels/cuda/attention_wide.h"
@@ -30,8 +31,26 @@ template <class T, int kDim, bool kFp8>
 constexpr Variant variant() {
   return {launch_attention<T, kDim, kFp8>, attention_stages<T, kDim, kFp8>};
 }
+template <class T, int kDim>
+constexpr Variant invariant() {
+  return {launch_invariant_attention<T, kDim>, invariant_attention_stages<T, kDim>};
+}
 
-std::optional<Variant> find_variant(DType dtype, int padded_dim) {
+template <class T>
+std::optional<Variant> find_invariant(int padded_dim) {
+  if (padded_dim == 64) return invariant<T, 64>();
+  if (padded_dim == 96) return invariant<T, 96>();
+  if (padded_dim == 128) return invariant<T, 128>();
+  if (padded_dim == 256) return invariant<T, 256>();
+  return std::nullopt;
+}
+
+std::optional<Variant> find_variant(DType dtype, int padded_dim, bool batch_invariant) {
+  if (batch_invariant) {
+    if (dtype == DType::bf16) return find_invariant<__nv_bfloat16>(padded_dim);
+    if (dtype == DType::f16) return find_invariant<__half>(padded_dim);
+    return std::nullopt;
+  }
   if (dtype == DType::bf16) {
     if (padded_dim == 64) return variant<__nv_bfloat16, 64, false>();
     if (padded_dim == 96) return variant<__nv_bfloat16, 96, false>();
@@ -72,10 +91,12 @@ bool has_wide_attention(const Device& device) {
   return device.compute_capability == 90 && runs_wide_attention<__nv_bfloat16, 128>();
 }
 
-std::string attention_obstacle(const Device& device, const KvShape& kv) {
+std::string attention_obstacle(const Device& device, const KvShape& kv, bool batch_invariant) {
   if (kv.head_dim % 8 != 0 || kv.head_dim < 8 || kv.head_dim > 256)
     return fmt::format("heads of {} on CUDA: they must be a multiple of 8 and at most 256", kv.head_dim);
-  const auto variant = find_variant(kv.dtype, padded_head_dim(kv.head_dim));
+  if (batch_invariant && kv.dtype == DType::f8_e4m3)
+    return "a KV cache of float8_e4m3 with --batch-invariant on CUDA: only bfloat16 and float16 have it";
+  const auto variant = find_variant(kv.dtype, padded_head_dim(kv.head_dim), batch_invariant);
   if (!variant)
     return fmt::format(
         "a KV cache of {} with heads of {} on CUDA: bfloat16 and float16 take heads of up to 256, float8_e4m3 up to 64 and "
@@ -87,7 +108,7 @@ std::string attention_obstacle(const Device& device, const KvShape& kv) {
   return {};
 }
 
-void attention(const Device& device, int n_blocks, const AttentionArgs& args) {
+void attention(const Device& device, int n_blocks, const AttentionArgs& args, bool batch_invariant) {
   const auto& kv = static_cast<const CudaKvStorage&>(*args.kv);
   const KvShape& shape = kv.shape();
   const KvLayout layout = kv.layout();
@@ -112,15 +133,16 @@ void attention(const Device& device, int n_blocks, const AttentionArgs& args) {
   params.score_scale = args.scale * shape.k_scale(args.layer) / (args.softcap > 0 ? args.softcap : 1);
   params.score_log2 = (args.softcap > 0 ? args.softcap : params.score_scale) * log2_e;
   params.v_scale = shape.v_scale(args.layer);
-  const WideLaunch launch_wide = args.step.group(args.group).has_wide_tiles != 0 && has_wide_attention(device)
-                                     ? find_wide_launch(shape.dtype, shape.head_dim)
-                                     : nullptr;
+  const WideLaunch launch_wide =
+      args.step.group(args.group).has_wide_tiles != 0 && has_wide_attention(device) && !batch_invariant
+          ? find_wide_launch(shape.dtype, shape.head_dim)
+          : nullptr;
   if (launch_wide != nullptr)
     launch_wide(params, device, wide_attention_blocks(n_blocks));
   else
-    find_variant(shape.dtype, padded_head_dim(shape.head_dim))->launch(params, device, n_blocks);
+    find_variant(shape.dtype, padded_head_dim(shape.head_dim), batch_invariant)->launch(params, device, n_blocks);
   const bool has_states = args.step.group(args.group).n_partials > 0;
-  if (args.merge && has_states) cuda::attention_merge(device, merging);
+  if (args.merge && has_states) cuda::attention_merge(device, merging, batch_invariant);
 }
 
 }  // namespace baton::cuda

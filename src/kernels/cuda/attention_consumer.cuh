@@ -1,7 +1,9 @@
-/// The consumer warps of the attention kernel: matmuls, the running softmax, and the results of a tile.
+/// The consumer warps of the attention kernel: matmuls, the running softmax, and the results of a tile. The kernel of
+/// the batch-invariant mode builds on them (attention_invariant_consumer.cuh).
 #pragma once
 
 #include "kernels/cuda/attention_e4m3.cuh"
+#include "kernels/cuda/attention_stage.cuh"
 #include "kernels/cuda/attention_step.cuh"
 #include "kernels/cuda/attention_tile.cuh"
 #include "kernels/cuda/attention_widen.cuh"
@@ -25,6 +27,18 @@ class Consumer {
         warp_(thread_ / 32) {}
 
   __device__ void run() {
+    run_tiles([this] {
+      if (is_wide<Tile>(n_rows_))
+        run_tile<std::conditional_t<Tile::kWidens, typename Tile::Wide, Tile>>();
+      else
+        run_tile<Tile>();
+    });
+  }
+
+ protected:
+  /// Calls `run_tile` for a warm-up, and for each tile until there is no more work.
+  template <class RunTile>
+  __device__ __forceinline__ void run_tiles(const RunTile& run_tile) {
     group_ = p_.n_heads / p_.n_kv_heads;
     group_inverse_ = ((1 << 16) + group_ - 1) / group_;
     // The first round is a warm-up: it computes with whatever is in shared memory and writes nothing. It loads the
@@ -43,15 +57,11 @@ class Consumer {
         if (task_.n_token_rows == 0) break;
       }
       n_rows_ = task_.n_token_rows * group_;
-      if (is_wide<Tile>(n_rows_))
-        run_tile<std::conditional_t<Tile::kWidens, typename Tile::Wide, Tile>>();
-      else
-        run_tile<Tile>();
+      run_tile();
       is_warmup_ = 0;
     }
   }
 
- private:
   /// Stage: Tile, or Tile::Wide where the tile's keys and values are converted.
   template <class Stage>
   __device__ __forceinline__ void run_tile() {
@@ -60,16 +70,8 @@ class Consumer {
     row_group_ = warp_ & ((1 << row_shift_) - 1);
     token_group_ = warp_ >> row_shift_;
     find_bounds();
-    if constexpr (Tile::kQueriesInRegisters) {
-#pragma unroll
-      for (int k = 0; k < kKSteps; ++k) load_queries<Stage>(queries_[k], k);
-      if constexpr (Tile::kIsFp8) row_factors_ = queries_to_half(queries_);
-      if (is_warmup_ == 0) release(shared_.task_empty);
-    }
-    max_[0] = max_[1] = -INFINITY;
-    sum_[0] = sum_[1] = 0;
-#pragma unroll
-    for (int i = 0; i < kColumnTiles; ++i) out_[i][0] = out_[i][1] = out_[i][2] = out_[i][3] = 0;
+    take_queries<Stage>();
+    empty_state();
     if constexpr (Stage::kIsFp8)
       run_e4m3_stages();
     else
@@ -77,6 +79,23 @@ class Consumer {
     if constexpr (!Tile::kQueriesInRegisters)
       if (is_warmup_ == 0) release(shared_.task_empty);
     write_tile<Stage>();
+  }
+
+  template <class Stage>
+  __device__ __forceinline__ void take_queries() {
+    if constexpr (Tile::kQueriesInRegisters) {
+#pragma unroll
+      for (int k = 0; k < kKSteps; ++k) load_queries<Stage>(queries_[k], k);
+      if constexpr (Tile::kIsFp8) row_factors_ = queries_to_half(queries_);
+      if (is_warmup_ == 0) release(shared_.task_empty);
+    }
+  }
+
+  __device__ __forceinline__ void empty_state() {
+    max_[0] = max_[1] = -INFINITY;
+    sum_[0] = sum_[1] = 0;
+#pragma unroll
+    for (int i = 0; i < kColumnTiles; ++i) out_[i][0] = out_[i][1] = out_[i][2] = out_[i][3] = 0;
   }
 
   /// Computes positions, clipped to the item's: those that this thread's two rows see; those that every row of the
@@ -147,7 +166,7 @@ class Consumer {
     }
     const int unit = min(16 << row_shift_, Tile::kStageTokens);
     const int n_units = unit == 16 ? Tile::kStageTokens / 16 : unit == 32 ? Tile::kStageTokens / 32 : 1;
-    int position = first_stage_position(task_.kv_begin);
+    int position = Tile::first_position(task_.kv_begin);
 #pragma unroll 1
     for (int stage = 0; position < task_.kv_end; ++stage, position += Tile::kStageTokens) {
       if (is_warmup_ == 0) barrier_wait(shared_.full + 8 * ring_.stage, ring_.parity);
@@ -188,7 +207,7 @@ class Consumer {
     const int unit = min(16 << row_shift_, Tile::kStageTokens);
     const int n_stages = unit == 16 ? 2 : 1;
     const int token = token_group_ * unit;
-    int position = first_stage_position(task_.kv_begin);
+    int position = Tile::first_position(task_.kv_begin);
 #pragma unroll 1
     for (; position < task_.kv_end; position += n_stages * Tile::kStageTokens) {
       RingPosition second = ring_;
@@ -231,6 +250,15 @@ class Consumer {
     int position;
   };
 
+  /// Sets those of the 8 tokens from `position` on that a row does not see to -infinity.
+  __device__ __forceinline__ void mask(float (&scores)[4], int position) const {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const int at = position + (lane_ & 3) * 2 + j % 2;
+      if (at < row_bounds_[j / 2].x || at >= row_bounds_[j / 2].y) scores[j] = -INFINITY;
+    }
+  }
+
   /// Adds units of 16 tokens to the running state, all with one maximum.
   template <class Stage, int n>
   __device__ __forceinline__ void step(const Unit (&units)[n]) {
@@ -241,14 +269,8 @@ class Consumer {
 #pragma unroll
     for (int u = 0; u < n; ++u) {
       if (units[u].position >= inner_lo_ && units[u].position + 16 <= inner_hi_) continue;
-      const int first = units[u].position + (lane_ & 3) * 2;
 #pragma unroll
-      for (int i = 0; i < 2; ++i)
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          const int at = first + i * 8 + j % 2;
-          if (at < row_bounds_[j / 2].x || at >= row_bounds_[j / 2].y) scores[2 * u + i][j] = -INFINITY;
-        }
+      for (int i = 0; i < 2; ++i) mask(scores[2 * u + i], units[u].position + i * 8);
     }
     weigh<16 * n>(scores);
 #pragma unroll
@@ -262,15 +284,7 @@ class Consumer {
   template <class Stage>
   __device__ __forceinline__ void step_of_warpgroup(std::uint32_t part) {
     float scores[8][4];
-    wgmma_see_copies();
-    own_accumulators(scores);
-    wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < kKSteps; ++k)
-      wgmma_64x64x16<T>(scores, queries_[k], wgmma_descriptor(part + k / 4 * 128 * 64 + k % 4 * 32, 16, 1024), k > 0);
-    wgmma_commit();
-    wgmma_wait<0>();
-    own_accumulators(scores);
+    score_stage<T>(scores, queries_, part);
     if constexpr (Stage::kStageBytes != Tile::kStageBytes) {
       leave_keys();
       barrier_wait(shared_.full + 8 * ring_.stage, ring_.parity);
@@ -278,17 +292,7 @@ class Consumer {
     }
     if (p_.has_softcap) cap<64>(scores);
     weigh<64>(scores);
-    std::uint32_t weights[4][4];
-#pragma unroll
-    for (int k = 0; k < 4; ++k) pack_weights(weights[k], scores[2 * k], scores[2 * k + 1]);
-    own_accumulators(out_);
-    wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < 4; ++k)
-      wgmma_transposed<T>(out_, weights[k], wgmma_descriptor(part + Stage::kPartBytes + k * 16 * 128, 128 * 64, 1024));
-    wgmma_commit();
-    wgmma_wait<0>();
-    own_accumulators(out_);
+    add_values<T>(out_, scores, part + Stage::kPartBytes);
   }
 #endif
 
@@ -393,20 +397,13 @@ class Consumer {
     }
   }
 
-  __device__ __forceinline__ static void pack_weights(std::uint32_t (&a)[4], const float (&low)[4], const float (&high)[4]) {
-    a[0] = pack_pair<T>(low[0], low[1]);
-    a[1] = pack_pair<T>(low[2], low[3]);
-    a[2] = pack_pair<T>(high[0], high[1]);
-    a[3] = pack_pair<T>(high[2], high[3]);
-  }
-
   /// Values of tokens outside the hull may be anything, also NaN. They count as zero.
   template <class Stage>
   __device__ __forceinline__ void multiply_values(const float (&low)[4], const float (&high)[4], std::uint32_t part, int token,
                                                   int position) {
     const int matrix = (lane_ >> 3);
     std::uint32_t a[4];
-    pack_weights(a, low, high);
+    pack_weights<T>(a, low, high);
     std::uint32_t keep[2] = {~0u, ~0u};
     if (position < hull_lo_ || position + 16 > hull_hi_) {
 #pragma unroll

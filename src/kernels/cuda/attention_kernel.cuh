@@ -15,7 +15,8 @@
 /// Each token group ends with its own state; these are joined in order through shared memory. A tile writes its output
 /// or a partial state; a second launch merges rows with such states (attention_merge.cu). The plan alone fixes the
 /// order of every sum, so the grid does not change a bit. A block reads its first keys while the kernel before it may
-/// still run, if they are older than the step. Sources: FlashAttention-2 (arXiv:2307.08691) for the running softmax,
+/// still run, if they are older than the step. Batch-invariant mode has other consumers (attention_invariant_kernel.cuh).
+/// Sources: FlashAttention-2 (arXiv:2307.08691) for the running softmax,
 /// Flash-Decoding and RelayAttention (arXiv:2402.14808) for the items.
 #pragma once
 
@@ -29,10 +30,9 @@
 
 namespace baton::cuda {
 
-template <class T, int kDim, bool kFp8>
-__global__ void __launch_bounds__(kAttentionThreads, 2)
-    attention_kernel(const __grid_constant__ AttentionParams p, int n_stages) {
-  using Tile = AttentionTile<T, kDim, kFp8>;
+/// What a block does; all its threads call this.
+template <class Tile, class Consumers>
+__device__ __forceinline__ void run_attention(const AttentionParams& p, int n_stages) {
   extern __shared__ __align__(1024) std::byte memory[];
   const SharedLayout<Tile> shared(memory, n_stages);
   const int warp = static_cast<int>(threadIdx.x) / 32;
@@ -53,33 +53,49 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
     producer.run();
   } else {
     take_registers<256 - Tile::kProducerRegisters>();
-    Consumer<Tile> consumer(p, shared, n_stages);
+    Consumers consumer(p, shared, n_stages);
     consumer.run();
   }
 }
 
 template <class T, int kDim, bool kFp8>
-int attention_stages(const Device& device) {
+__global__ void __launch_bounds__(kAttentionThreads, 2)
+    attention_kernel(const __grid_constant__ AttentionParams p, int n_stages) {
   using Tile = AttentionTile<T, kDim, kFp8>;
+  run_attention<Tile, Consumer<Tile>>(p, n_stages);
+}
+
+/// Stages that fit with `n_residents` blocks on a multiprocessor.
+template <class Tile>
+int stages_that_fit(const Device& device, int n_residents) {
   constexpr int kReservedBytes = 1024;  // of each block, by the system
-  const int n_residents = attention_blocks_a_multiprocessor(device);
   const int free_bytes =
       (static_cast<int>(device.max_shared_bytes) + kReservedBytes) / n_residents - kReservedBytes - Tile::kFixedBytes;
-  const int n_stages = free_bytes < 0 ? 0 : std::min(free_bytes / Tile::kStageBytes, kMaxStages);
+  return free_bytes < 0 ? 0 : std::min(free_bytes / Tile::kStageBytes, kMaxStages);
+}
+
+/// Launches `kernel`, which runs the blocks of Tile.
+template <class Tile>
+void launch_tiles(void (*kernel)(AttentionParams, int), const AttentionParams& params, const Device& device, int n_blocks,
+                  int n_stages) {
+  check(n_stages >= 2, "attention: too little shared memory (attention_obstacle was not asked)");
+  const int shared_bytes = Tile::kFixedBytes + n_stages * Tile::kStageBytes;
+  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),
+             "attention: shared memory");
+  launch_overlapped(device, kernel, dim3(static_cast<unsigned>(n_blocks)), kAttentionThreads, shared_bytes, "attention", params,
+                    n_stages);
+}
+
+template <class T, int kDim, bool kFp8>
+int attention_stages(const Device& device) {
+  const int n_stages = stages_that_fit<AttentionTile<T, kDim, kFp8>>(device, attention_blocks_a_multiprocessor(device));
   return kFp8 ? n_stages / 2 * 2 : n_stages;  // a stage that is converted takes two
 }
 
 template <class T, int kDim, bool kFp8>
 void launch_attention(const AttentionParams& params, const Device& device, int n_blocks) {
-  using Tile = AttentionTile<T, kDim, kFp8>;
-  const int n_stages = attention_stages<T, kDim, kFp8>(device);
-  check(n_stages >= 2, "attention: too little shared memory (attention_obstacle was not asked)");
-  const int shared_bytes = Tile::kFixedBytes + n_stages * Tile::kStageBytes;
-  auto* kernel = attention_kernel<T, kDim, kFp8>;
-  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),
-             "attention: shared memory");
-  launch_overlapped(device, kernel, dim3(static_cast<unsigned>(n_blocks)), kAttentionThreads, shared_bytes, "attention", params,
-                    n_stages);
+  launch_tiles<AttentionTile<T, kDim, kFp8>>(attention_kernel<T, kDim, kFp8>, params, device, n_blocks,
+                                             attention_stages<T, kDim, kFp8>(device));
 }
 
 }  // namespace baton::cuda

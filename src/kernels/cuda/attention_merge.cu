@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/attention_invariant.h"
 #include "kernels/cuda/attention_merge.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/shared_memory.h"
@@ -38,10 +39,11 @@ AttentionParams merge_params(const AttentionMergeArgs& args) {
   return params;
 }
 
-void attention_merge(const Device& device, const AttentionMergeArgs& args) {
+void attention_merge(const Device& device, const AttentionMergeArgs& args, bool batch_invariant) {
   const AttentionParams params = merge_params(args);
   check(params.head_dim % 4 == 0, "attention_merge on CUDA: head_dim must be a multiple of 4");
   if (params.n_rows == 0) return;
+  if (batch_invariant) return fold_attention(params, device, args.out.dtype == DType::f16);
   const std::int64_t n_units = static_cast<std::int64_t>(params.n_rows) * params.n_heads;
   const std::int64_t n_groups = n_units <= kFewUnits ? n_units : (n_units + kMergeWarps - 1) / kMergeWarps;
   const auto n_blocks = static_cast<int>(std::min<std::int64_t>(n_groups, 4 * device.n_multiprocessors));

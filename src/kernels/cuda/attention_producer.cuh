@@ -131,7 +131,7 @@ class Producer {
   __device__ __forceinline__ void copy_tile(const StepArrays& step, const ItemPair& pair, int row, int n_token_rows, int group,
                                             int ids) {
     const AttentionItem& item = pair.item;
-    const int begin = first_stage_position(item.kv_begin);
+    const int begin = Tile::first_position(item.kv_begin);
     const int n_granules = (item.kv_end - begin + 15) / 16;
     const std::byte* keys = p_.kv + pair.kv_head * p_.tile_bytes + thread_ * 16;
     const std::int64_t values = p_.n_kv_heads * p_.tile_bytes;
@@ -238,8 +238,10 @@ class Producer {
 
   /// This lane's block id among those of granules [first, first + 32) of an item.
   __device__ __forceinline__ int load_ids(const StepArrays& step, const AttentionItem& item, int first) const {
-    const int position = first_stage_position(item.kv_begin) + (first + thread_ % 32) * 16;
+    int position = Tile::first_position(item.kv_begin) + (first + thread_ % 32) * 16;
     if (position >= item.kv_end) return 0;
+    // A first stage may begin before the item's first block. Nobody uses what is copied there.
+    if constexpr (Tile::kAlignsStages) position = max(position, item.kv_begin);
     return __ldg(step.block_lists + item.block_list + (position >> p_.block_shift) - (item.kv_begin >> p_.block_shift));
   }
 

@@ -29,7 +29,7 @@ struct TileTask {
   std::int32_t kv_begin = 0;
   std::int32_t kv_end = 0;
   std::int32_t kv_head = 0;
-  std::int32_t reserved = 0;  ///< keeps the following shared memory aligned to 16 bytes
+  std::int32_t reserved = 0;  ///< keeps the following shared memory aligned to 16 bytes; always 0
 };
 static_assert(sizeof(TileTask) == 32);
 
@@ -41,6 +41,9 @@ struct ItemPair {
 };
 constexpr int kPairBatch = 32;  ///< number of pairs that are read together
 
+/// First position of the stages of a run that begins at `kv_begin`, because whole granules of 16 tokens are copied.
+__device__ __forceinline__ int first_stage_position(int kv_begin) { return kv_begin & ~15; }
+
 /// Constants for the element types and the padded head size. T is the type of queries, and of the matmuls' operands
 /// unless keys and values are e4m3: f16 holds each e4m3 number exactly, and one instruction converts two.
 template <class T, int kDim, bool kFp8>
@@ -51,6 +54,7 @@ struct AttentionTile {
   using Wide = AttentionTile<Operand, kDim, false>;
   static constexpr int kHeadDim = kDim;
   static constexpr bool kIsFp8 = kFp8;
+  static constexpr bool kAlignsStages = false;  ///< stages begin where an item does, in whole granules
   static constexpr int kStageTokens = kDim > 128 ? 16 : 64;
   static constexpr int kMaxRows = kAttentionTileRows;
   static constexpr bool kQueriesInRegisters = kDim <= 128;
@@ -79,6 +83,8 @@ struct AttentionTile {
                                      8 * ((kFp8 ? 3 : 2) * kMaxStages + 2);
   static_assert(kTailBytes == 0 || kTailBytes == 64);
 
+  /// Where the stages of a run that begins at `kv_begin` begin.
+  static __device__ __forceinline__ int first_position(int kv_begin) { return first_stage_position(kv_begin); }
   /// Address of a 16-byte chunk of a token's row in a part of a stage (kv_layout.h, with kStageTokens for block_len).
   static __device__ __forceinline__ std::uint32_t chunk_address(std::uint32_t part, int token, int chunk) {
     const int panel = chunk >> 3;
@@ -201,8 +207,5 @@ struct RingPosition {
     if (++stage == n_stages) stage = 0, parity ^= 1;
   }
 };
-
-/// First position of the stages of a run that begins at `kv_begin`, because whole granules of 16 tokens are copied.
-__device__ __forceinline__ int first_stage_position(int kv_begin) { return kv_begin & ~15; }
 
 }  // namespace baton::cuda

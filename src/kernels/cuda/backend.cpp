@@ -249,6 +249,7 @@ Result<void> CudaBackend::open(const BackendOptions& options) {
   if (options.batch_invariant)
     return fail(ErrorCode::unsupported,
                 "--batch-invariant: attention on CUDA does not sum alike for every batch yet; use the CPU", "batch_invariant");
+  batch_invariant_ = options.batch_invariant;
   BATON_TRY(device_, describe(options.device));
   check_cuda(cudaStreamCreateWithFlags(&device_.stream, cudaStreamNonBlocking), "cudaStreamCreate");
   check_cuda(cudaEventCreate(&timing_begin_), "cudaEventCreate");
@@ -469,7 +470,7 @@ Result<std::unique_ptr<PackedExperts>> CudaBackend::pack_experts(const Shape& sh
 }
 
 Result<std::unique_ptr<KvStorage>> CudaBackend::make_kv_storage(const KvShape& shape) {
-  const std::string obstacle = attention_obstacle(device_, shape);
+  const std::string obstacle = attention_obstacle(device_, shape, batch_invariant_);
   if (!obstacle.empty()) return fail(ErrorCode::unsupported, obstacle);
   BATON_TRY(std::unique_ptr<KvStorage> storage, CudaKvStorage::make(device(), shape));
   return storage;
@@ -487,8 +488,8 @@ void CudaBackend::matmul(const MatmulArgs& args) {
   matmuls_->multiply(args);
 }
 void CudaBackend::rope_append(const RopeAppendArgs& args) { cuda::rope_append(device(), args); }
-void CudaBackend::attention(const AttentionArgs& args) { cuda::attention(device(), attention_blocks_, args); }
-void CudaBackend::attention_merge(const AttentionMergeArgs& args) { cuda::attention_merge(device(), args); }
+void CudaBackend::attention(const AttentionArgs& args) { cuda::attention(device(), attention_blocks_, args, batch_invariant_); }
+void CudaBackend::attention_merge(const AttentionMergeArgs& args) { cuda::attention_merge(device(), args, batch_invariant_); }
 void CudaBackend::route_experts(const RouteExpertsArgs& args) { cuda::route_experts(device(), args); }
 void CudaBackend::grouped_matmul(const GroupedMatmulArgs& args) { cuda::grouped_matmul(device(), args); }
 void CudaBackend::combine_experts(const CombineExpertsArgs& args) { cuda::combine_experts(device(), args); }

@@ -82,6 +82,7 @@ class CudaBackend final : public Backend {
   const Device& device() const;
 
   Device device_;
+  bool batch_invariant_ = false;
   int attention_blocks_ = 0;  ///< blocks of the persistent grid, all resident at once
   SampleWorkspace sampling_;
   std::unique_ptr<MatmulEngine> matmuls_;
