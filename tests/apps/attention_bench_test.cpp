@@ -50,6 +50,18 @@ TEST(AttentionBench, counts_what_each_arm_reads) {
   EXPECT_EQ(written["runs"][2]["groups"], 2);
 }
 
+TEST(AttentionBench, batch_invariant_plans_cut_at_every_chunk) {
+  AttentionBenchOptions options;
+  options.n_runs = 1;
+  options.arms = {"relay"};
+  for (const bool batch_invariant : {false, true}) {
+    options.batch_invariant = batch_invariant;
+    const auto report = run_attention_bench(options, std::vector<AttentionBenchCase>{{"W2", 4, 4, 64, 8, 2048, 32}});
+    ASSERT_TRUE(report) << report.error().message;
+    EXPECT_EQ(report->runs[0].arms[0].n_partials == 8 * (2048 / 256 + 1), batch_invariant);
+  }
+}
+
 TEST(AttentionBench, rotates_layers_until_they_leave_the_cache) {
   const AttentionRotation rotation{256 << 20, 2, 32};
   EXPECT_EQ(rotation.n_layers(64 << 20), 4);

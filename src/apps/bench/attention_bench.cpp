@@ -136,6 +136,7 @@ Result<AttentionBenchReport> run_attention_bench(const AttentionBenchOptions& op
   backend_options.n_threads = n_threads;
   backend_options.device = options.device_number;
   backend_options.attention_blocks = options.attention_blocks;
+  backend_options.batch_invariant = options.batch_invariant;
   BATON_TRY(const std::unique_ptr<Backend> backend, make_backend(options.device, backend_options));
   const bool is_asynchronous = backend->capabilities().is_asynchronous;
   if (options.processor_time && is_asynchronous)
@@ -155,7 +156,8 @@ Result<AttentionBenchReport> run_attention_bench(const AttentionBenchOptions& op
       report.left_out.push_back(*std::move(obstacle));
       continue;
     }
-    BATON_TRY(AttentionCaseRunner runner, AttentionCaseRunner::make(*backend, of, kv_dtype, rotation, options.arms));
+    BATON_TRY(AttentionCaseRunner runner,
+              AttentionCaseRunner::make(*backend, of, kv_dtype, rotation, options.arms, options.batch_invariant));
     for (int i = 0; i < (is_asynchronous ? kWarmUp : 1); ++i) runner.measure(options.processor_time);
     runner.forget();
     for (std::int32_t i = 0; i < n_runs; ++i) runner.measure(options.processor_time);
@@ -164,7 +166,8 @@ Result<AttentionBenchReport> run_attention_bench(const AttentionBenchOptions& op
     report.runs.push_back(std::move(run));
   }
   report.read_bytes_per_us = ceilings.bytes_per_us();
-  for (const AttentionBenchCase& of : planning_cases()) report.planning.push_back(time_planning(*backend, of, DType::bf16));
+  for (const AttentionBenchCase& of : planning_cases())
+    report.planning.push_back(time_planning(*backend, of, DType::bf16, options.batch_invariant));
   return report;
 }
 

@@ -40,7 +40,8 @@ struct AttentionBenchOptions {
   std::int32_t n_runs = 0;      ///< of each arm, interleaved; 0: 7 on a CPU, 25 on CUDA
   bool processor_time = false;  ///< CPU: one thread, timed by its processor time, for a machine in use
   std::vector<std::string> arms{"paged", "relay"};
-  bool explain = false;  ///< also print the plans
+  bool batch_invariant = false;  ///< BackendOptions::batch_invariant, and plans of that mode
+  bool explain = false;          ///< also print the plans
   std::string json_file;
 };
 

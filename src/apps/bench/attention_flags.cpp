@@ -65,6 +65,7 @@ void add_attention_bench_options(CLI::App& app, AttentionBenchOptions& options) 
       ->delimiter(',')
       ->check(CLI::IsMember({"paged", "relay"}))
       ->capture_default_str();
+  app.add_flag("--batch-invariant", options.batch_invariant, "The kernels and plans of batch-invariant mode");
   app.add_flag("--explain", options.explain, "Print the plan of each case: what was relayed, and by which costs");
   app.add_option("--json", options.json_file, "File for the numbers");
 }

@@ -134,8 +134,11 @@ struct AttentionCaseRunner::Arm {
 };
 
 AttentionCaseRunner::AttentionCaseRunner(Backend& backend, const AttentionBenchCase& of, DType kv_dtype,
-                                         const AttentionRotation& rotation)
-    : backend_(&backend), q_dtype_(kv_dtype == DType::f8_e4m3 ? DType::bf16 : kv_dtype), tables_(block_tables(of)) {
+                                         const AttentionRotation& rotation, bool batch_invariant)
+    : backend_(&backend),
+      q_dtype_(kv_dtype == DType::f8_e4m3 ? DType::bf16 : kv_dtype),
+      batch_invariant_(batch_invariant),
+      tables_(block_tables(of)) {
   run_.of = of;
   run_.kv_dtype = kv_dtype;
   run_.distinct_bytes = of.token_bytes(kv_dtype) * of.distinct_tokens();
@@ -151,8 +154,9 @@ AttentionCaseRunner::AttentionCaseRunner(AttentionCaseRunner&&) noexcept = defau
 AttentionCaseRunner::~AttentionCaseRunner() = default;
 
 Result<AttentionCaseRunner> AttentionCaseRunner::make(Backend& backend, const AttentionBenchCase& of, DType kv_dtype,
-                                                      const AttentionRotation& rotation, const std::vector<std::string>& arms) {
-  AttentionCaseRunner runner(backend, of, kv_dtype, rotation);
+                                                      const AttentionRotation& rotation, const std::vector<std::string>& arms,
+                                                      bool batch_invariant) {
+  AttentionCaseRunner runner(backend, of, kv_dtype, rotation, batch_invariant);
   BATON_TRY_VOID(backend.reserve_steps(kStepBytes));
   BATON_TRY_VOID(runner.fill(n_blocks_of(of)));
   const auto wanted = [&](const char* arm) { return std::find(arms.begin(), arms.end(), arm) != arms.end(); };
@@ -182,6 +186,7 @@ Result<void> AttentionCaseRunner::fill(std::int32_t n_blocks) {
 Result<void> AttentionCaseRunner::add_arm(const std::string& name) {
   AttentionPlanOptions options;
   options.relay = name == "relay";
+  options.batch_invariant = batch_invariant_;
   options.costs = backend_->tuning().attention_costs;
   options.deals_pairs = backend_->capabilities().deals_pairs;
   const AttentionPlan plan =
@@ -259,10 +264,11 @@ AttentionBenchRun AttentionCaseRunner::finish() {
   return std::move(run_);
 }
 
-PlanningTime time_planning(const Backend& backend, const AttentionBenchCase& of, DType kv_dtype) {
+PlanningTime time_planning(const Backend& backend, const AttentionBenchCase& of, DType kv_dtype, bool batch_invariant) {
   const std::vector<std::vector<BlockId>> tables = block_tables(of);
   const std::vector<SequenceRows> sequences = sequences_of(of, tables);
   AttentionPlanOptions options;
+  options.batch_invariant = batch_invariant;
   options.costs = backend.tuning().attention_costs;
   options.deals_pairs = backend.capabilities().deals_pairs;
   PlanningTime result{of};

@@ -62,7 +62,8 @@ class AttentionCaseRunner {
   /// Fills keys, values and queries with normally distributed numbers and captures the arms (only paged if nothing is
   /// shared). The backend must outlive the runner.
   static Result<AttentionCaseRunner> make(Backend& backend, const AttentionBenchCase& of, DType kv_dtype,
-                                          const AttentionRotation& rotation, const std::vector<std::string>& arms);
+                                          const AttentionRotation& rotation, const std::vector<std::string>& arms,
+                                          bool batch_invariant);
   AttentionCaseRunner(AttentionCaseRunner&&) noexcept;
   ~AttentionCaseRunner();
 
@@ -76,7 +77,8 @@ class AttentionCaseRunner {
  private:
   struct Arm;
 
-  AttentionCaseRunner(Backend& backend, const AttentionBenchCase& of, DType kv_dtype, const AttentionRotation& rotation);
+  AttentionCaseRunner(Backend& backend, const AttentionBenchCase& of, DType kv_dtype, const AttentionRotation& rotation,
+                      bool batch_invariant);
   Result<void> fill(std::int32_t n_blocks);
   Result<void> add_arm(const std::string& name);
   Result<void> capture(Arm& arm);
@@ -85,6 +87,7 @@ class AttentionCaseRunner {
   Backend* backend_;
   AttentionBenchRun run_;
   DType q_dtype_;
+  bool batch_invariant_;
   std::vector<std::vector<BlockId>> tables_;
   std::unique_ptr<KvStorage> kv_;
   Buffer q_, out_;
@@ -101,6 +104,6 @@ struct PlanningTime {
   std::int64_t n_items = 0;
 };
 /// Plans a case in relay mode repeatedly, with the backend's costs.
-PlanningTime time_planning(const Backend& backend, const AttentionBenchCase& of, DType kv_dtype);
+PlanningTime time_planning(const Backend& backend, const AttentionBenchCase& of, DType kv_dtype, bool batch_invariant);
 
 }  // namespace baton
