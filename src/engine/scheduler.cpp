@@ -10,7 +10,6 @@
 #include "core/check.h"
 #include "engine/pending_blocks.h"
 #include "engine/plan_sketch.h"
-#include "engine/sharing_order.h"
 
 namespace baton {
 
@@ -56,9 +55,7 @@ void Scheduler::add(std::unique_ptr<Sequence> sequence) {
   check(sequence->n_list_entries() <= options_.max_list_entries &&
             cache_.n_blocks_for(sequence->max_positions()) <= options_.max_block_entries,
         "Scheduler: a step cannot hold the sequence alone");
-  SequenceSchedule& schedule = sequence->schedule.write();
-  cache_.hash(schedule.table, schedule.tokens, std::min(sequence->n_matchable(), kMostSharedBlocks * cache_.block_len()));
-  schedule.tag = waiting_.tag_of(*sequence);
+  sequence->schedule.write().tag = waiting_.tag_of(*sequence);
   waiting_.add(*sequence);
   sequences_.emplace(id, std::move(sequence));
 }

@@ -107,7 +107,14 @@ void Scheduler::begin_cohorts() {
     FairQueue::Places places = waiting_.take_cohort(tenant, kCohortTurns * of_slot_.size());
     std::vector<Sequence*> order;
     for (const auto& place : places) order.push_back(place.mapped());
-    if (order.size() >= kLeastCohortTurns * running_.size()) gather_sharers(order, running_blocks_);
+    if (order.size() >= kLeastCohortTurns * running_.size()) {
+      // Not earlier: the hashes of every prompt that waits could take more memory than the engine keeps for its steps.
+      for (Sequence* const sequence : order) {
+        SequenceSchedule& schedule = sequence->schedule.write();
+        cache_.hash(schedule.table, schedule.tokens, std::min(sequence->n_matchable(), kMostSharedBlocks * cache_.block_len()));
+      }
+      gather_sharers(order, running_blocks_);
+    }
     for (std::size_t i = 0; i < order.size(); ++i) {
       order[i]->schedule.write().tag = places[i].key().tag;
       places[i].key().id = order[i]->task->id;

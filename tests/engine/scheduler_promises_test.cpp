@@ -364,6 +364,17 @@ TEST(SchedulerPromises, runs_few_different_prompts_at_a_time_whatever_the_order_
   driver.run_to_end(10'000);
 }
 
+TEST(SchedulerPromises, keeps_hashes_only_of_prompts_that_are_near_their_turn) {
+  KvCache cache(400, kBlockLen, true);
+  Scheduler scheduler({.max_num_seqs = 2, .max_num_batched_tokens = 64}, cache);
+  for (std::int64_t id = 0; id < 100; ++id) scheduler.add(make_sequence(id, prompt_of(40, static_cast<TokenId>(100 * id)), 20));
+  scheduler.plan();
+  std::int64_t n_hashed = 0;
+  for (std::int64_t id = 0; id < 100; ++id) n_hashed += scheduler.find(SequenceId{id})->schedule->table.hashes.empty() ? 0 : 1;
+  EXPECT_GT(n_hashed, 0);
+  EXPECT_LE(n_hashed, kCohortTurns * 2) << "a cohort of two slots";
+}
+
 TEST(SchedulerPromises, keeps_priorities_apart_when_it_groups_by_prompt) {
   KvCache cache(2000, kBlockLen, true);
   Scheduler scheduler({.max_num_seqs = 2, .max_num_batched_tokens = 64}, cache);

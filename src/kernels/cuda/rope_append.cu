@@ -254,8 +254,7 @@ __device__ void rotate(const Params& p, std::int64_t head_begin, int dim, const 
     const bool is_first = dim < p.half;
     if constexpr (kNorm != HeadNorm::none) apply<kWholeChunks>(p, norm, is_first ? dim + p.half : dim - p.half, other);
 #pragma unroll
-    for (int i = 0; i < kChunkDims; ++i)
-      x[i] = x[i] * angles.cos[i] + other[i] * (is_first ? -angles.sin[i] : angles.sin[i]);
+    for (int i = 0; i < kChunkDims; ++i) x[i] = x[i] * angles.cos[i] + other[i] * (is_first ? -angles.sin[i] : angles.sin[i]);
   } else {
 #pragma unroll
     for (int i = 0; i < kChunkDims; ++i) {
