@@ -186,8 +186,11 @@ def test_a_server_killed_while_it_stores_leaves_no_file_that_loads_wrongly(
         found = listed(server)
         assert set(known) <= set(found), "what was answered as stored comes back"
         for name in found:
-            answer = first_answer(server, name)[:2]
-            assert known.setdefault(name, answer) == answer
+            text, scores, _ = first_answer(server, name)
+            known_text, known_scores = known.setdefault(name, (text, scores))
+            # Another process may multiply by another GEMM, the fastest at its load, and round differently.
+            assert text == known_text
+            assert dict(scores) == pytest.approx(dict(known_scores), abs=0.02)
         acknowledged: list[str] = []
 
         def register(
