@@ -1,6 +1,7 @@
 #include "kernels/cuda/invariant_matmul.h"
 
 #include <algorithm>
+#include <optional>
 #include <random>
 #include <utility>
 #include <vector>
@@ -17,6 +18,8 @@ namespace {
 constexpr std::int64_t kPaddedRows = 32;
 /// Above it cuBLASLt is faster than the chain GEMM, which reads the weight once for each 64 rows.
 constexpr std::int64_t kMostChainRows = 64;
+/// Algorithms with the chain's bits that are timed for a row bucket. Those behind them are hardly ever the fastest.
+constexpr int kTimedChoices = 6;
 /// Bounds of the rows that a proof multiplies at once, and of their f32 sums.
 constexpr std::int64_t kMostProvenRows = 2048;
 constexpr std::int64_t kMostProvenBytes = 256 << 20;
@@ -42,7 +45,11 @@ class InvariantMatmul::Proof {
         n_(weight.shape[0]),
         k_(weight.shape[1]),
         dtype_(weight.dtype) {}
-  ~Proof() { cudaFree(memory_); }
+  ~Proof() {
+    cudaFree(memory_);
+    for (const cudaEvent_t event : {begin_, end_})
+      if (event != nullptr) cudaEventDestroy(event);
+  }
   Proof(const Proof&) = delete;
   Proof& operator=(const Proof&) = delete;
 
@@ -55,6 +62,8 @@ class InvariantMatmul::Proof {
       return fail(ErrorCode::out_of_memory,
                   fmt::format("no device memory to test {} for --batch-invariant: {} bytes asked for", name, all_bytes));
     }
+    check_cuda(cudaEventCreate(&begin_), "prove");
+    check_cuda(cudaEventCreate(&end_), "prove");
     x_ = static_cast<std::byte*>(memory_);
     sums_ = x_ + x_bytes;
     expected_ = sums_ + out_bytes;
@@ -83,6 +92,19 @@ class InvariantMatmul::Proof {
     const std::size_t whole = out.size_bytes() / 4 * 4;
     const std::byte* const from = expected.rows(first, first + n_rows).data;
     return reinterpret_cast<std::uintptr_t>(from) % 4 == 0 && equal_bits(device_, got_, from, whole, flag_);
+  }
+  /// Milliseconds of some calls of `multiply(x, out)` with the first rows.
+  template <class Multiply>
+  float time_ms(std::int64_t n_rows, Multiply&& multiply) {
+    constexpr int kCalls = 4;
+    const TensorView out{got_, out_dtype_, {n_rows, n_}};
+    check_cuda(cudaEventRecord(begin_, device_.stream), "prove");
+    for (int i = 0; i < kCalls; ++i) multiply(x().rows(0, n_rows), out);
+    check_cuda(cudaEventRecord(end_, device_.stream), "prove");
+    check_cuda(cudaEventSynchronize(end_), "prove");
+    float milliseconds = 0;
+    check_cuda(cudaEventElapsedTime(&milliseconds, begin_, end_), "prove");
+    return milliseconds;
   }
 
  private:
@@ -113,6 +135,8 @@ class InvariantMatmul::Proof {
   std::int64_t k_;
   DType dtype_;
   DType out_dtype_ = DType::f32;
+  cudaEvent_t begin_ = nullptr;
+  cudaEvent_t end_ = nullptr;
   void* memory_ = nullptr;
   std::byte* x_ = nullptr;
   std::byte* sums_ = nullptr;
@@ -126,6 +150,27 @@ InvariantMatmul::InvariantMatmul(const Device& device, CublasMatmul& cublas, std
 
 InvariantMatmul::Shape InvariantMatmul::shape_of(const ConstTensorView& weight, DType out_dtype) {
   return {weight.shape[0], weight.shape[1], weight.dtype, out_dtype};
+}
+
+std::optional<CublasAlgorithm> InvariantMatmul::choose(Proof& proof, const ConstTensorView& weight, std::int64_t fewest,
+                                                       std::int64_t most, DType out_dtype) {
+  std::optional<CublasAlgorithm> fastest;
+  float fastest_ms = 0;
+  int n_timed = 0;
+  for (const CublasAlgorithm& algorithm :
+       cublas_.unsplit_choices({most, weight.shape[0], weight.shape[1], weight.dtype, out_dtype})) {
+    const auto multiply_by = [&](const ConstTensorView& x, const TensorView& out) {
+      return cublas_.multiply_by(algorithm, x, weight, out);
+    };
+    if (!proof.holds(0, most, multiply_by) || !proof.holds(1, fewest, multiply_by)) continue;
+    const float ms = proof.time_ms(most, multiply_by);
+    if (!fastest || ms < fastest_ms) {
+      fastest = algorithm;
+      fastest_ms = ms;
+    }
+    if (++n_timed == kTimedChoices) break;
+  }
+  return fastest;
 }
 
 Result<void> InvariantMatmul::prove(const ConstTensorView& weight, std::string_view name) {
@@ -151,15 +196,7 @@ Result<void> InvariantMatmul::prove(const ConstTensorView& weight, std::string_v
       choices.most_rows = n_all;
       for (std::int64_t fewest = kMostChainRows + 1; fewest <= n_all;) {
         const std::int64_t bucket = row_bucket_of(fewest);
-        const CublasProduct product{bucket, weight.shape[0], weight.shape[1], weight.dtype, out_dtype};
-        for (const CublasAlgorithm& algorithm : cublas_.unsplit_choices(product)) {
-          const auto multiply_by = [&](const ConstTensorView& x, const TensorView& out) {
-            return cublas_.multiply_by(algorithm, x, weight, out);
-          };
-          if (!proof.holds(0, bucket, multiply_by) || !proof.holds(1, fewest, multiply_by)) continue;
-          choices.of_bucket.emplace(bucket, algorithm);
-          break;
-        }
+        if (const auto choice = choose(proof, weight, fewest, bucket, out_dtype)) choices.of_bucket.emplace(bucket, *choice);
         fewest = bucket + 1;
       }
       // What multiply does from now on. The fewest rows of each kernel's boxes, and rows that begin elsewhere.

@@ -4,6 +4,7 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string_view>
@@ -17,8 +18,8 @@
 
 namespace baton::cuda {
 
-/// Where the chain GEMM takes a weight, every sum is its chain: up to 64 rows it multiplies, and above that those of
-/// cuBLASLt's algorithms that were seen to give the chain's bits. Other weights (f32, other devices than compute
+/// Where the chain GEMM takes a weight, every sum is its chain: up to 64 rows it multiplies, and above that
+/// the fastest of cuBLASLt's algorithms that were seen to give the chain's bits. Other weights (f32, other devices than compute
 /// capability 9.0, odd shapes) are multiplied in tiles of 32 rows, and missing rows are padded, which is slow for many
 /// rows. Thread: engine only.
 class InvariantMatmul {
@@ -52,6 +53,9 @@ class InvariantMatmul {
     std::map<std::int64_t, CublasAlgorithm> of_bucket;
   };
   static Shape shape_of(const ConstTensorView& weight, DType out_dtype);
+  /// The fastest of cuBLASLt's algorithms that is seen to give the chain's bits for `fewest` and `most` rows.
+  std::optional<CublasAlgorithm> choose(Proof& proof, const ConstTensorView& weight, std::int64_t fewest, std::int64_t most,
+                                        DType out_dtype);
   void multiply_chains(const ConstTensorView& x, const ChainWeight& weight, const TensorView& out);
   void multiply_tile(const ConstTensorView& x, const ConstTensorView& weight, const TensorView& out);
 
