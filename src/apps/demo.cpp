@@ -20,6 +20,7 @@
 #include "io/json.h"
 #include "kernels/backend.h"
 #include "load/load_engine.h"
+#include "ranks/rank_group.h"
 #include "server/server.h"
 
 namespace baton {
@@ -119,10 +120,13 @@ void summarize(const std::vector<Question>& questions, ArmResult& result) {
   result.median_first_token_s = first_tokens[first_tokens.size() / 2];
 }
 
-/// The capabilities of the device. It is opened for this call only, before an engine opens it.
+/// The capabilities of the device with these ranks. It is opened for this call only, before an engine opens it.
 Result<BackendCapabilities> capabilities_of(const DemoOptions& options) {
   BATON_TRY(const std::unique_ptr<Backend> backend, make_backend(options.device, {.n_threads = options.threads}));
-  return backend->capabilities();
+  BackendCapabilities can = backend->capabilities();
+  const bool is_one_rank = options.ranks == nullptr || options.ranks->world_size() == 1;
+  can.has_batch_invariant = can.has_batch_invariant && (is_one_rank || can.shares_host_memory);
+  return can;
 }
 
 /// Without a batch-invariant mode relay and paged attention may round a token to another.

@@ -23,7 +23,7 @@ class RankGroup;
 
 struct BackendOptions {
   int n_threads = 0;                      ///< 0: as many as CPU affinity and quota allow, shared by the ranks
-  bool batch_invariant = false;           ///< matmuls in fixed row tiles, tested when a weight is packed
+  bool batch_invariant = false;           ///< rows keep their bits in any company; tested when a weight is packed
   int device = 0;                         ///< index of the CUDA device
   int attention_blocks = 0;               ///< blocks of the CUDA attention kernel; 0: as many as fit; does not affect results
   std::shared_ptr<RankGroup> ranks = {};  ///< that share each operation's work; null: one rank
@@ -47,7 +47,7 @@ struct BackendInfo {
 struct BackendCapabilities {
   bool has_bf16_matmul = false;      ///< bf16 matrices can be packed
   bool has_f16_matmul = false;       ///< f16 matrices can be packed
-  bool has_batch_invariant = false;  ///< BackendOptions::batch_invariant is accepted
+  bool has_batch_invariant = false;  ///< BackendOptions::batch_invariant is accepted, at least for one rank
   bool is_asynchronous = false;      ///< operations are enqueued and run later; otherwise they run when called
   bool shares_host_memory = false;   ///< its memory is the host's, which everything else on the machine uses too
   /// Outputs of matmuls inside a layer are best stored in the weights' dtype; otherwise in f32. The residual stream

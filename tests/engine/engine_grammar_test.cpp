@@ -92,7 +92,6 @@ TEST_P(EngineGrammar, answers_are_texts_of_their_grammars) {
 
 /// Neighbours with masks change nothing for a request without one, and the other way round.
 TEST_P(EngineGrammar, answers_are_the_same_alone_and_beside_others) {
-  if (is_cuda()) GTEST_SKIP() << kNoBatchInvariant;
   const EngineOptions options{.batch_invariant = true, .max_num_seqs = 6, .max_num_batched_tokens = 40, .max_model_len = 200};
   const Constraint person = constraint_of(GrammarKind::json_schema, kPerson);
   std::vector<Request> requests;
@@ -321,7 +320,6 @@ std::vector<Request> structured(bool has_drafts) {
 }
 
 TEST_P(EngineGrammar, drafts_of_demanded_text_change_no_token_and_save_steps) {
-  if (is_cuda()) GTEST_SKIP() << kNoBatchInvariant;
   const EngineOptions options{.batch_invariant = true, .max_model_len = 300};
   const auto plain = make_tiny_engine(options, 300);
   const std::vector<Generated> expected = run_requests(*plain, structured(false));

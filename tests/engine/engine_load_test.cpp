@@ -66,7 +66,7 @@ class EngineLoad : public testing::EngineOnDevice {
 INSTANTIATE_TEST_SUITE_P(Devices, EngineLoad, testing::engine_devices_at_each_pace(), testing::name_of_device);
 
 void EngineLoad::run_load(Load load, int n_requests, std::int64_t* n_preempted) const {
-  load.options.batch_invariant = !is_cuda();  // CUDA has no such mode yet: there the books are looked at, not the bits
+  load.options.batch_invariant = true;
   std::mt19937 rng(load.seed);
   const auto engine = make_tiny_engine(load.options, load.n_blocks);
   std::int32_t n_pinned = 0;
@@ -105,7 +105,6 @@ void EngineLoad::run_load(Load load, int n_requests, std::int64_t* n_preempted) 
     EXPECT_GT(engine->metrics().spec_decode_num_draft_tokens.value(), 20);
   }
   for (const auto& [key, sequence] : generated) ASSERT_TRUE(sequence.finished) << "request " << key.first << " never ended";
-  if (is_cuda()) return;
   EngineOptions alone;
   alone.has_priorities = true;
   alone.batch_invariant = load.options.batch_invariant;

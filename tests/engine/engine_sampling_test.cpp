@@ -78,7 +78,6 @@ TEST_P(EngineSampling, a_strong_penalty_repeats_nothing) {
 }
 
 TEST_P(EngineSampling, penalties_go_on_after_a_preemption) {
-  if (is_cuda()) GTEST_SKIP() << kNoBatchInvariant;
   std::vector<Request> requests;
   for (std::uint32_t i = 0; i < 4; ++i) {
     requests.push_back(asked(60 + i, 30, 90));
@@ -141,7 +140,6 @@ TEST_P(EngineSampling, ends_where_no_token_may_follow) {
 }
 
 TEST_P(EngineSampling, gives_the_same_tokens_alone_and_in_a_batch_whatever_is_asked) {
-  if (is_cuda()) GTEST_SKIP() << kNoBatchInvariant;
   std::vector<Request> requests;
   for (std::uint32_t i = 0; i < 10; ++i) {
     requests.push_back(asked(200 + i, 10 + 7 * i, 40));
@@ -273,7 +271,6 @@ Request random_request(std::mt19937& random) {
 }
 
 TEST_P(EngineSampling, a_random_crowd_in_a_tight_cache_gets_what_each_gets_alone) {
-  if (is_cuda()) GTEST_SKIP() << kNoBatchInvariant;
   const EngineOptions options{.batch_invariant = true, .max_num_seqs = 12, .max_num_batched_tokens = 40, .max_model_len = 160};
   const auto tight = make_tiny_engine(options, 16);
   const auto roomy = make_tiny_engine(options, 200);

@@ -99,7 +99,6 @@ void expect_same_bits(const std::vector<Generated>& got, const std::vector<Gener
 }
 
 TEST_P(EngineSharing, batch_invariant_gives_the_same_bits_however_the_work_is_shared) {
-  if (is_cuda()) GTEST_SKIP() << kNoBatchInvariant;
   const auto requests = catalogue_load(8);
   EngineOptions options;
   options.batch_invariant = true;
@@ -135,7 +134,6 @@ TEST_P(EngineSharing, batch_invariant_gives_the_same_bits_however_the_work_is_sh
 }
 
 TEST_P(EngineSharing, a_preempted_sequence_goes_on_with_the_same_random_numbers) {
-  if (is_cuda()) GTEST_SKIP() << kNoBatchInvariant;
   EngineOptions options;
   options.batch_invariant = true;
   options.max_model_len = 320;

@@ -73,7 +73,6 @@ std::vector<Request> repetitive() {
 }
 
 TEST_P(EngineSpeculation, greedy_tokens_are_those_without_it_and_drafts_are_accepted) {
-  if (is_cuda()) GTEST_SKIP() << kNoBatchInvariant;
   for (const bool relay : {true, false}) {
     SCOPED_TRACE(relay ? "relay" : "paged");
     const EngineOptions options{.relay = relay, .batch_invariant = true};
@@ -115,7 +114,6 @@ std::vector<Request> sampled_crowd() {
 }
 
 TEST_P(EngineSpeculation, sampled_tokens_are_those_without_it_whatever_is_asked) {
-  if (is_cuda()) GTEST_SKIP() << kNoBatchInvariant;
   const std::vector<Request> requests = sampled_crowd();
   for (const bool relay : {true, false}) {
     SCOPED_TRACE(relay ? "relay" : "paged");
@@ -132,7 +130,6 @@ TEST_P(EngineSpeculation, sampled_tokens_are_those_without_it_whatever_is_asked)
 }
 
 TEST_P(EngineSpeculation, goes_on_after_preemptions_and_in_small_steps) {
-  if (is_cuda()) GTEST_SKIP() << kNoBatchInvariant;
   std::vector<Request> requests;
   for (std::uint32_t i = 0; i < 8; ++i) {
     requests.push_back(greedy(random_prompt(60 + i, 30), 90));
@@ -191,7 +188,6 @@ TEST(EngineSpeculationOnTheDevice, goes_on_with_a_step_in_flight_while_one_of_tw
 }
 
 TEST_P(EngineSpeculation, the_engines_setting_holds_for_requests_that_do_not_say) {
-  if (is_cuda()) GTEST_SKIP() << kNoBatchInvariant;
   EngineOptions options{.batch_invariant = true, .speculation = kEager};
   const auto engine = make_tiny_engine(options, 200);
   const auto repeats = [&](const std::vector<Request>& requests) {
@@ -214,7 +210,6 @@ TEST_P(EngineSpeculation, refuses_what_is_out_of_range) {
 
 /// Another request may find tokens in the cache only if they were accepted.
 TEST_P(EngineSpeculation, caches_no_block_with_a_rejected_token) {
-  if (is_cuda()) GTEST_SKIP() << kNoBatchInvariant;
   const EngineOptions options{.batch_invariant = true};
   const auto plain = make_tiny_engine(options, 200);
   const auto eager = make_tiny_engine(options, 200);

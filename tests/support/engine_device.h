@@ -109,7 +109,6 @@ class EngineOnDevice : public ::testing::TestWithParam<const char*> {
     EXPECT_TRUE(is_cuda() || got.tokens.size() == n);
   }
 
-  static constexpr const char* kNoBatchInvariant = "--batch-invariant is not offered on CUDA yet, and the test compares bits";
   static constexpr const char* kOtherCosts = "which nodes are relayed depends on the device's costs; the test counts the CPU's";
 };
 

@@ -246,10 +246,11 @@ Result<void> CudaBackend::open(const BackendOptions& options) {
   if (options.attention_blocks < 0)
     return fail(ErrorCode::invalid_request,
                 fmt::format("{} blocks of attention: must be 0 (as many as fit) or more", options.attention_blocks));
-  if (options.batch_invariant)
-    return fail(ErrorCode::unsupported,
-                "--batch-invariant: attention on CUDA does not sum alike for every batch yet; use the CPU", "batch_invariant");
   batch_invariant_ = options.batch_invariant;
+  if (batch_invariant_ && options.ranks != nullptr && options.ranks->world_size() > 1)
+    return fail(ErrorCode::unsupported,
+                "--batch-invariant: sums over several GPUs may depend on the number of rows; use one GPU, or the CPU",
+                "batch_invariant");
   BATON_TRY(device_, describe(options.device));
   check_cuda(cudaStreamCreateWithFlags(&device_.stream, cudaStreamNonBlocking), "cudaStreamCreate");
   check_cuda(cudaEventCreate(&timing_begin_), "cudaEventCreate");
@@ -316,6 +317,7 @@ BackendInfo CudaBackend::info() const {
 BackendCapabilities CudaBackend::capabilities() const {
   return {.has_bf16_matmul = true,
           .has_f16_matmul = true,
+          .has_batch_invariant = true,
           .is_asynchronous = true,
           .rounds_matmul_outputs = true,
           .deals_pairs = true};
@@ -462,6 +464,12 @@ Result<std::unique_ptr<PackedMatrix>> CudaBackend::pack_matrix(ConstTensorView w
 
 Result<std::unique_ptr<PackedExperts>> CudaBackend::pack_experts(const Shape& shape, DType dtype, std::string_view name,
                                                                  const ReadExpert& read) {
+  if (batch_invariant_)
+    return fail(
+        ErrorCode::unsupported,
+        fmt::format("--batch-invariant: {}: experts add in an order that depends on the number of rows on CUDA; use the CPU",
+                    name),
+        "batch_invariant");
   const TensorView weights{nullptr, dtype, shape};
   device();
   BATON_TRY(std::byte* const data, device_memory(weights.size_bytes(), name));
