@@ -42,12 +42,13 @@ constexpr int stage_bytes(int width, int x_rows) { return kBoxes * (box_bytes(wi
 constexpr int kReadBehind = box_bytes(kTileRows);
 
 struct ChainGemmParams {
-  void* out;  ///< [n_rows, n]
+  const void* bias;  ///< [n] of out's type, or null
+  void* out;         ///< [n_rows, n]
   int n_rows;
   int n;
   int n_tiles;   ///< of the weight
   int k_stages;  ///< of a tile
-  int x_rows;    ///< of a box of x: 8, 16, 32 or 64
+  int x_rows;    ///< of a box of x: a multiple of 8, at most 64
   int n_stages;  ///< of the ring
 };
 
@@ -171,8 +172,13 @@ class ChainMultiplier {
 #pragma unroll
       for (int group = 0; group < kGroups; ++group) {
         if (first + group * 8 >= p_.n) break;
-        const float low = sums_[group][2 * half];
-        const float high = sums_[group][2 * half + 1];
+        float low = sums_[group][2 * half];
+        float high = sums_[group][2 * half + 1];
+        if (p_.bias != nullptr) {
+          const Out* const bias = static_cast<const Out*>(p_.bias) + column + group * 8;
+          low += to_f32(bias[0]);
+          high += to_f32(bias[1]);
+        }
         if constexpr (std::is_same_v<Out, float>)
           *reinterpret_cast<float2*>(out + group * 8) = make_float2(low, high);
         else
@@ -230,19 +236,18 @@ void visit_width(int width, Body&& body) {
   }
 }
 
-/// The width whose tiles keep the most multiprocessors busy to the end; of equals the largest, which reads x less often.
+/// Rows of a weight [n, k] that the busiest multiprocessor multiplies, in tiles of `width`.
+std::int64_t most_rows(const Device& device, std::int64_t n, int width) {
+  const std::int64_t n_tiles = (n + width - 1) / width;
+  return (n_tiles + device.n_multiprocessors - 1) / device.n_multiprocessors * width;
+}
+
+/// The width whose tiles keep the most multiprocessors busy to the end. A narrower one must leave the busiest at least 4%
+/// less to do, because it reads x more often, and wgmma takes as long for 16 rows of the weight as for 56.
 int width_for(const Device& device, std::int64_t n) {
-  int best = 0;
-  std::int64_t best_rows = 0;
-  for (const int width : {96, 56, 48, 32, 16}) {
-    const std::int64_t n_tiles = (n + width - 1) / width;
-    // Rows of the weight that the busiest multiprocessor multiplies.
-    const std::int64_t rows = (n_tiles + device.n_multiprocessors - 1) / device.n_multiprocessors * width;
-    if (best == 0 || rows < best_rows) {
-      best = width;
-      best_rows = rows;
-    }
-  }
+  int best = 96;
+  for (const int width : {56, 48, 32, 16})
+    if (most_rows(device, n, width) * 25 < most_rows(device, n, best) * 24) best = width;
   return best;
 }
 
@@ -261,16 +266,22 @@ std::optional<ChainWeight> ChainGemm::describe(const ConstTensorView& weight) co
       n > kMost || k > kMost || !is_aligned(weight.data))
     return std::nullopt;
   const int width = width_for(device_, n);
-  return ChainWeight{weight, width, matrix_map(encode_, weight, width)};
+  const bool is_busy = n * 20 >= most_rows(device_, n, width) * device_.n_multiprocessors * 19;
+  return ChainWeight{weight, width, width >= 32 && is_busy, matrix_map(encode_, weight, width)};
 }
 
-void ChainGemm::multiply(const ConstTensorView& x, const ChainWeight& weight, const TensorView& out) const {
-  check(x.dtype == weight.matrix.dtype && (out.dtype == x.dtype || out.dtype == DType::f32), "chain_gemm: dtypes differ");
-  check(is_aligned(x.data) && is_aligned(out.data), "chain_gemm: x and out must be aligned to 16 bytes");
+bool ChainGemm::can_multiply(const ConstTensorView& x, const ChainWeight& weight, const TensorView& out) const {
+  return x.dtype == weight.matrix.dtype && (out.dtype == x.dtype || out.dtype == DType::f32) && is_aligned(x.data) &&
+         is_aligned(out.data);
+}
+
+void ChainGemm::multiply(const ConstTensorView& x, const ChainWeight& weight, const ConstTensorView& bias,
+                         const TensorView& out) const {
+  check(can_multiply(x, weight, out), "chain_gemm: a matmul that it does not take");
+  check(bias.data == nullptr || bias.dtype == out.dtype, "chain_gemm: a bias of another dtype than out's");
   const auto n_rows = static_cast<int>(x.shape[0]);
   if (n_rows == 0) return;
-  int x_rows = 8;
-  while (x_rows < n_rows && x_rows < kTileRows) x_rows *= 2;
+  const int x_rows = std::min((n_rows + 7) / 8 * 8, kTileRows);
   const auto n = static_cast<int>(weight.matrix.shape[0]);
   const auto k = static_cast<int>(weight.matrix.shape[1]);
   const int n_tiles = (n + weight.width - 1) / weight.width;
@@ -278,7 +289,7 @@ void ChainGemm::multiply(const ConstTensorView& x, const ChainWeight& weight, co
   const int n_stages =
       std::min(kMaxStages, (static_cast<int>(device_.max_shared_bytes) - kReadBehind - kBarrierBytes) / one_stage);
   const int shared_bytes = n_stages * one_stage + kReadBehind + kBarrierBytes;
-  const ChainGemmParams params{out.data, n_rows, n, n_tiles, (k + kStageK - 1) / kStageK, x_rows, n_stages};
+  const ChainGemmParams params{bias.data, out.data, n_rows, n, n_tiles, (k + kStageK - 1) / kStageK, x_rows, n_stages};
   const dim3 grid(static_cast<unsigned>(std::min(n_tiles, device_.n_multiprocessors)),
                   static_cast<unsigned>((n_rows + kTileRows - 1) / kTileRows));
   const CUtensorMap x_map = matrix_map(encode_, x, x_rows);

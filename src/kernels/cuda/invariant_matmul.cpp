@@ -145,8 +145,9 @@ class InvariantMatmul::Proof {
   std::byte* flag_ = nullptr;
 };
 
-InvariantMatmul::InvariantMatmul(const Device& device, CublasMatmul& cublas, std::span<std::byte> scratch)
-    : device_(device), cublas_(cublas), scratch_(scratch), chain_gemm_(device) {}
+InvariantMatmul::InvariantMatmul(const Device& device, CublasMatmul& cublas, const ChainGemm& chain_gemm,
+                                 std::span<std::byte> scratch)
+    : device_(device), cublas_(cublas), chain_gemm_(chain_gemm), scratch_(scratch) {}
 
 InvariantMatmul::Shape InvariantMatmul::shape_of(const ConstTensorView& weight, DType out_dtype) {
   return {weight.shape[0], weight.shape[1], weight.dtype, out_dtype};
@@ -173,7 +174,8 @@ std::optional<CublasAlgorithm> InvariantMatmul::choose(Proof& proof, const Const
   return fastest;
 }
 
-Result<void> InvariantMatmul::prove(const ConstTensorView& weight, std::string_view name) {
+Result<void> InvariantMatmul::prove(const InvariantWeight& packed, std::string_view name) {
+  const ConstTensorView& weight = packed.matrix;
   if (proven_.contains({weight.shape[0], weight.shape[1], weight.dtype})) return {};
   Proof proof(device_, weight);
   BATON_TRY_VOID(proof.open(name));
@@ -184,12 +186,11 @@ Result<void> InvariantMatmul::prove(const ConstTensorView& weight, std::string_v
                             weight.shape[1], n_rows, n_all));
   };
   const auto ours = [&](const ConstTensorView& x, const TensorView& out) {
-    multiply(x, weight, out);
+    multiply(x, packed, out);
     return true;
   };
-  const auto chain = chain_gemm_.describe(weight);
-  if (chain) {
-    chain_gemm_.multiply(proof.x(), *chain, proof.sums());
+  if (packed.chain != nullptr) {
+    chain_gemm_.multiply(proof.x(), *packed.chain, {}, proof.sums());
     for (const DType out_dtype : {DType::f32, weight.dtype}) {
       proof.expect(out_dtype);
       Choices& choices = choices_[shape_of(weight, out_dtype)];
@@ -205,7 +206,7 @@ Result<void> InvariantMatmul::prove(const ConstTensorView& weight, std::string_v
       if (!proof.holds(0, n_all, ours)) return differs(n_all);
     }
   } else {
-    multiply(proof.x(), weight, proof.sums());
+    multiply(proof.x(), packed, proof.sums());
     proof.expect(DType::f32);
     for (std::int64_t n_rows = 1; n_rows <= kPaddedRows; ++n_rows)
       if (!proof.holds(n_all - n_rows, n_rows, ours)) return differs(n_rows);
@@ -214,21 +215,21 @@ Result<void> InvariantMatmul::prove(const ConstTensorView& weight, std::string_v
   return {};
 }
 
-bool InvariantMatmul::writes(const ConstTensorView& weight, DType out_dtype) const {
-  return out_dtype == DType::f32 || out_dtype == weight.dtype || !chain_gemm_.describe(weight);
+bool InvariantMatmul::writes(const InvariantWeight& weight, DType out_dtype) {
+  return out_dtype == DType::f32 || out_dtype == weight.matrix.dtype || weight.chain == nullptr;
 }
 
-void InvariantMatmul::multiply(const ConstTensorView& x, const ConstTensorView& weight, const TensorView& out) {
-  if (const auto chain = chain_gemm_.describe(weight)) return multiply_chains(x, *chain, out);
+void InvariantMatmul::multiply(const ConstTensorView& x, const InvariantWeight& weight, const TensorView& out) {
+  if (weight.chain != nullptr) return multiply_chains(x, *weight.chain, out);
   for (std::int64_t begin = 0; begin < x.shape[0]; begin += kPaddedRows) {
     const std::int64_t end = std::min(x.shape[0], begin + kPaddedRows);
-    multiply_tile(x.rows(begin, end), weight, out.rows(begin, end));
+    multiply_tile(x.rows(begin, end), weight.matrix, out.rows(begin, end));
   }
 }
 
 void InvariantMatmul::multiply_chains(const ConstTensorView& x, const ChainWeight& weight, const TensorView& out) {
   const std::int64_t n_rows = x.shape[0];
-  if (n_rows <= kMostChainRows) return chain_gemm_.multiply(x, weight, out);
+  if (n_rows <= kMostChainRows) return chain_gemm_.multiply(x, weight, {}, out);
   const Choices& choices = choices_.at(shape_of(weight.matrix, out.dtype));
   for (std::int64_t begin = 0; begin < n_rows; begin += choices.most_rows) {
     const std::int64_t end = std::min(n_rows, begin + choices.most_rows);
@@ -237,7 +238,7 @@ void InvariantMatmul::multiply_chains(const ConstTensorView& x, const ChainWeigh
     const auto found =
         end - begin <= kMostChainRows ? choices.of_bucket.end() : choices.of_bucket.find(row_bucket_of(end - begin));
     if (found == choices.of_bucket.end() || !cublas_.multiply_by(found->second, some_x, weight.matrix, some_out))
-      chain_gemm_.multiply(some_x, weight, some_out);
+      chain_gemm_.multiply(some_x, weight, {}, some_out);
   }
 }
 

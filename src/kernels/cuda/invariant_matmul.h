@@ -18,6 +18,12 @@
 
 namespace baton::cuda {
 
+/// A weight [n, k] in device memory.
+struct InvariantWeight {
+  ConstTensorView matrix;
+  const ChainWeight* chain = nullptr;  ///< for the chain GEMM; null if it does not take this weight
+};
+
 /// Where the chain GEMM takes a weight, every sum is its chain: up to 64 rows it multiplies, and above that
 /// the fastest of cuBLASLt's algorithms that were seen to give the chain's bits. Other weights (f32, other devices than compute
 /// capability 9.0, odd shapes) are multiplied in tiles of 32 rows, and missing rows are padded, which is slow for many
@@ -26,17 +32,17 @@ class InvariantMatmul {
  public:
   /// All arguments are kept by reference and must outlive this object. `scratch`: device memory that other matmuls may use
   /// between calls.
-  InvariantMatmul(const Device& device, CublasMatmul& cublas, std::span<std::byte> scratch);
+  InvariantMatmul(const Device& device, CublasMatmul& cublas, const ChainGemm& chain_gemm, std::span<std::byte> scratch);
 
   /// Tests each new shape [n, k] of device memory and chooses its algorithms: rows must have the same bits alone, among
   /// others, and wherever they begin; otherwise the error names the weight. Waits for the stream.
-  Result<void> prove(const ConstTensorView& weight, std::string_view name);
+  Result<void> prove(const InvariantWeight& weight, std::string_view name);
 
   /// Whether multiply writes outputs of this dtype: f32, the weight's, and others only where rows are padded.
-  bool writes(const ConstTensorView& weight, DType out_dtype) const;
+  static bool writes(const InvariantWeight& weight, DType out_dtype);
 
   /// out = x W^T by a weight of a proven shape. x of the weight's dtype; it and out are aligned to 16 bytes.
-  void multiply(const ConstTensorView& x, const ConstTensorView& weight, const TensorView& out);
+  void multiply(const ConstTensorView& x, const InvariantWeight& weight, const TensorView& out);
 
  private:
   class Proof;
@@ -61,8 +67,8 @@ class InvariantMatmul {
 
   const Device& device_;
   CublasMatmul& cublas_;
+  const ChainGemm& chain_gemm_;
   std::span<std::byte> scratch_;
-  ChainGemm chain_gemm_;
   std::map<Shape, Choices> choices_;
   std::set<std::tuple<std::int64_t, std::int64_t, DType>> proven_;
 };

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "kernels/cuda/bias.h"
+#include "kernels/cuda/chain_gemm.h"
 #include "kernels/cuda/cublas_matmul.h"
 #include "kernels/cuda/elements.h"
 #include "kernels/cuda/invariant_matmul.h"
@@ -22,6 +23,9 @@ namespace {
 
 /// Scratch memory for weights during packing, padded rows, and outputs in dtypes that cuBLASLt does not write.
 constexpr std::size_t kScratchBytes = 64 << 20;
+/// Above the streaming GEMM's rows and up to this many, the chain GEMM is faster than cuBLASLt for large weights whose tiles
+/// fill the device. With more rows its times vary, because it reads x as often as the weight.
+constexpr std::int64_t kMostChainRows = 48;
 /// Rows of the matmul that loads cuBLASLt's kernels.
 constexpr std::int64_t kFirstRows = 32;
 
@@ -34,7 +38,9 @@ class CudaMatrix final : public PackedMatrix {
   CudaMatrix& operator=(const CudaMatrix&) = delete;
   ConstTensorView view() const { return {data, dtype, {n, k}}; }
   std::byte* data = nullptr;
+  InvariantWeight invariant() const { return {view(), chain ? &*chain : nullptr}; }
   std::optional<StreamWeight> streamed;  ///< for the streaming GEMM, if it takes this weight
+  std::optional<ChainWeight> chain;      ///< for the chain GEMM, if it takes this weight
 };
 
 }  // namespace
@@ -50,7 +56,8 @@ class MatmulEngine::Impl {
     BATON_TRY(cublas_, CublasMatmul::make(device_));
     BATON_TRY(scratch_, memory(kScratchBytes, "the scratch memory of products"));
     BATON_TRY(stream_gemm_, StreamGemm::make(device_));
-    if (batch_invariant_) invariant_.emplace(device_, *cublas_, std::span(scratch_, kScratchBytes));
+    chain_gemm_.emplace(device_);
+    if (batch_invariant_) invariant_.emplace(device_, *cublas_, *chain_gemm_, std::span(scratch_, kScratchBytes));
     return {};
   }
 
@@ -66,8 +73,9 @@ class MatmulEngine::Impl {
     fill(*matrix, weight);
     BATON_TRY_VOID(prepare(*matrix, name));
     matrix->streamed = stream_gemm_->describe(matrix->view());
+    matrix->chain = chain_gemm_->describe(matrix->view());
     if (!std::exchange(has_loaded_cublas_, true)) load_cublas(*matrix);
-    if (invariant_) BATON_TRY_VOID(invariant_->prove(matrix->view(), name));
+    if (invariant_) BATON_TRY_VOID(invariant_->prove(matrix->invariant(), name));
     return matrix;
   }
 
@@ -76,9 +84,9 @@ class MatmulEngine::Impl {
     if (args.x.shape[0] == 0) return;
     if (!invariant_) return multiply_rows(args.x, matrix, args.bias, args.out);
     const auto multiply_some = [&](const ConstTensorView& x, const TensorView& out) {
-      invariant_->multiply(x, matrix.view(), out);
+      invariant_->multiply(x, matrix.invariant(), out);
     };
-    if (invariant_->writes(matrix.view(), args.out.dtype))
+    if (InvariantMatmul::writes(matrix.invariant(), args.out.dtype))
       multiply_some(args.x, args.out);
     else
       multiply_through_f32(args.x, matrix, args.out, multiply_some);
@@ -141,10 +149,16 @@ class MatmulEngine::Impl {
     check_cuda(cudaStreamSynchronize(device_.stream), "pack_matrix");
   }
 
+  bool uses_chain(const ConstTensorView& x, const CudaMatrix& matrix, const TensorView& out) const {
+    return x.shape[0] <= kMostChainRows && matrix.streamed && matrix.chain && matrix.chain->fills_device &&
+           chain_gemm_->can_multiply(x, *matrix.chain, out);
+  }
+
   void multiply_rows(const ConstTensorView& x, const CudaMatrix& matrix, const ConstTensorView& bias, const TensorView& out) {
     if (bias.data == nullptr || bias.dtype == out.dtype) {
       if (matrix.streamed && stream_gemm_->can_multiply(x, *matrix.streamed, out))
         return stream_gemm_->multiply(x, *matrix.streamed, bias, out);
+      if (uses_chain(x, matrix, out)) return chain_gemm_->multiply(x, *matrix.chain, bias, out);
       if (can_multiply_skinny(device_, x, matrix.view(), out)) return multiply_skinny(device_, x, matrix.view(), bias, out);
     }
     if (out.dtype == DType::f32 || out.dtype == matrix.dtype) return cublas_->multiply(x, matrix.view(), bias, out);
@@ -171,6 +185,7 @@ class MatmulEngine::Impl {
   std::byte* scratch_ = nullptr;
   std::unique_ptr<CublasMatmul> cublas_;
   std::unique_ptr<StreamGemm> stream_gemm_;
+  std::optional<ChainGemm> chain_gemm_;
   std::optional<InvariantMatmul> invariant_;  ///< in batch-invariant mode
 };
 
