@@ -30,8 +30,10 @@ struct Tile {
   std::int32_t list_begin = 0;
   std::int32_t n_sequences = 0;
   std::int32_t n_pieces = 1;
+  std::int32_t first_chunks = 1;  ///< chunks of the first piece in batch-invariant mode; the other pieces have one
   std::int32_t first_partial = 0;
-  bool alone = false;  ///< its rows have no other tile
+  bool alone = false;     ///< its rows have no other tile
+  bool is_first = false;  ///< its rows have no tile before it
 };
 
 /// Tiles that start together: one tile of a context, or all tiles of a shared run. The latter start piece by piece, so
@@ -175,15 +177,19 @@ struct AttentionPlanner::Work {
     find_lone_tiles();
   }
 
-  /// A row whose only item covers its whole context is written directly. Without shared runs every row has one tile.
+  /// A row whose only item covers its whole context is written directly. Without shared runs every row has one tile. The
+  /// tiles of a row stand in the order of positions.
   void find_lone_tiles() {
     if (n_shared_batches == 0) {
-      for (Tile& tile : tiles) tile.alone = true;
+      for (Tile& tile : tiles) tile.alone = tile.is_first = true;
       return;
     }
     tiles_of_row.assign(plan.rows.size(), 0);
-    for (const Tile& tile : tiles)
-      for (std::int32_t row = tile.first_row; row < tile.first_row + tile.n_rows; ++row) ++tiles_of_row[at(row)];
+    for (Tile& tile : tiles) {
+      tile.is_first = true;
+      for (std::int32_t row = tile.first_row; row < tile.first_row + tile.n_rows; ++row)
+        tile.is_first &= tiles_of_row[at(row)]++ == 0;
+    }
     for (Tile& tile : tiles) {
       const auto begin = tiles_of_row.begin() + tile.first_row;
       tile.alone = std::all_of(begin, begin + tile.n_rows, [](std::int32_t n) { return n == 1; });
@@ -305,15 +311,16 @@ struct AttentionPlanner::Work {
     const CutResult result = cutter.cut(sorted_runs, options.costs.n_workers, coarser);
     plan.stats.busy_us = result.busy_us;
     plan.stats.makespan_us = result.makespan_us;
-    const double invariant_target_us = std::max(result.busy_us / 4, 4 * options.costs.item_us);
     for (std::size_t i = 0; i < batches.size(); ++i) {
       const Batch& batch = batches[batch_keys[i] & 0xffffffffu];
       for (std::int32_t t = batch.first_tile; t < batch.first_tile + batch.n_tiles; ++t) {
         Tile& tile = tiles[at(t)];
         const std::int32_t n_keys = tile.kv_end - tile.kv_begin;
         if (options.batch_invariant) {
-          const bool whole = tile.alone && sorted_runs[i].key_us * n_keys <= invariant_target_us;
-          tile.n_pieces = whole ? 1 : (tile.kv_end - 1) / kAttentionChunk - tile.kv_begin / kAttentionChunk + 1;
+          // States are folded chunk by chunk, and folds do not associate: only a row's first piece may have several.
+          const std::int32_t n_chunks = (tile.kv_end - 1) / kAttentionChunk - tile.kv_begin / kAttentionChunk + 1;
+          tile.first_chunks = tile.is_first ? ceil_div(n_chunks, sorted_runs[i].n_pieces) : 1;
+          tile.n_pieces = 1 + n_chunks - tile.first_chunks;
         } else {
           tile.n_pieces = std::min(sorted_runs[i].n_pieces, ceil_div(n_keys, kCutGrain));
         }
@@ -343,7 +350,7 @@ struct AttentionPlanner::Work {
   std::int32_t piece_begin(const Tile& tile, std::int32_t index) const {
     if (index == 0) return tile.kv_begin;
     if (index == tile.n_pieces) return tile.kv_end;
-    if (options.batch_invariant) return (tile.kv_begin / kAttentionChunk + index) * kAttentionChunk;
+    if (options.batch_invariant) return (tile.kv_begin / kAttentionChunk + tile.first_chunks + index - 1) * kAttentionChunk;
     const std::int64_t n_stages = ceil_div(tile.kv_end - tile.kv_begin, kCutGrain);
     return tile.kv_begin + static_cast<std::int32_t>(n_stages * index / tile.n_pieces) * kCutGrain;
   }

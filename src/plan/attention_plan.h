@@ -39,7 +39,8 @@ struct SequenceRows {
 
 struct AttentionPlanOptions {
   bool relay = true;  ///< false: each sequence reads its whole context by itself (`--attention paged`)
-  /// Bit-identical results for any batch: cuts only at multiples of kAttentionChunk, nodes of whole chunks only.
+  /// Bit-identical results for any batch: cuts only at multiples of kAttentionChunk, pieces of one chunk
+  /// behind a row's first piece, nodes of whole chunks only.
   bool batch_invariant = false;
   AttentionCosts costs;
   bool deals_pairs = false;          ///< BackendCapabilities: the plan assigns the (item, KV head) pairs to workers

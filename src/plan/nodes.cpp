@@ -29,18 +29,18 @@ double cost_of(const PrefixNode& node, std::int32_t merged_rows, double n_reads,
                const AttentionShape& shape, const AttentionPlanOptions& options, const AttentionCostModel& model) {
   const AttentionCosts& costs = options.costs;
   const double n_rows = rows.n_rows_of(node);
-  double pieces = 1;
   double pieces_of_leaf = 1;  // rows that would be written directly now write a partial state, too
+  const double n_chunks = std::ceil(1.0 * n_keys / kAttentionChunk);
+  // The largest number of pieces that it may be cut into to occupy all workers. In batch-invariant mode only a row's first
+  // piece may have several chunks.
+  const double n_pairs = n_reads * shape.n_kv_heads;
+  double pieces = std::clamp(std::floor(costs.n_workers / n_pairs), 1.0, std::max(1.0, 1.0 * n_keys / costs.min_piece));
   if (options.batch_invariant) {
-    pieces = std::ceil(1.0 * n_keys / kAttentionChunk);
+    pieces = node.parent < 0 ? 1 + n_chunks - std::ceil(n_chunks / pieces) : n_chunks;
     double own_len = 0;
     for (std::int32_t i = node.first_sequence; i < node.first_sequence + node.n_sequences; ++i)
       own_len += rows.sequences[at(i)].kv_len - node.kv_end;
     pieces_of_leaf = 1 + own_len / node.n_sequences / kAttentionChunk;
-  } else {
-    // The largest number of pieces that it may be cut into to occupy all workers.
-    const double n_pairs = n_reads * shape.n_kv_heads;
-    pieces = std::clamp(std::floor(costs.n_workers / n_pairs), 1.0, std::max(1.0, 1.0 * n_keys / costs.min_piece));
   }
   return model.partials_us(n_rows * pieces + (n_rows - merged_rows) * pieces_of_leaf) +
          costs.item_us * n_reads * pieces * shape.n_kv_heads / costs.n_workers;

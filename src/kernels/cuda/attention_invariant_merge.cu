@@ -15,14 +15,27 @@ namespace {
 
 constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / 32;
-constexpr int kLoads = 8;  ///< outputs that a lane loads at the same time
+constexpr int kLoads = 16;  ///< outputs that a lane loads at the same time
 
 /// A row's states of one query head: merge inputs [begin, begin + n).
 struct RowStates {
-  int head;
-  int begin;
-  int n;
+  int head = 0;
+  int begin = 0;
+  int n = 0;
+  int input = 0;  ///< the lane's of the first 32
 };
+
+/// The step was uploaded before the kernel before started, so this may be called before the wait for that kernel.
+__device__ __forceinline__ RowStates read_states(const AttentionParams& p, const StepArrays& step, int unit, int lane) {
+  RowStates states;
+  if (unit >= step.n_rows * p.n_heads) return states;
+  const int row = static_cast<int>(static_cast<unsigned>(unit) / static_cast<unsigned>(p.n_heads));
+  states.head = unit - row * p.n_heads;
+  states.begin = __ldg(step.merge_offsets + row);
+  states.n = __ldg(step.merge_offsets + row + 1) - states.begin;
+  if (lane < states.n) states.input = __ldg(step.merge_inputs + states.begin + lane);
+  return states;
+}
 
 /// The finished outputs of four columns. Each lane of the warp passes its own columns.
 __device__ __forceinline__ float4 fold_states(const AttentionParams& p, const StepArrays& step, const RowStates& states,
@@ -34,7 +47,8 @@ __device__ __forceinline__ float4 fold_states(const AttentionParams& p, const St
   for (int first = 0; first < states.n; first += 32) {
     // Each lane reads the place, maximum and sum of one state.
     const int n = min(32, states.n - first);
-    const int input = lane < n ? __ldg(step.merge_inputs + states.begin + first + lane) : 0;
+    int input = states.input;
+    if (first > 0 && lane < n) input = __ldg(step.merge_inputs + states.begin + first + lane);
     const std::int64_t state = static_cast<std::int64_t>(input) * p.n_heads + states.head;
     const float state_m = lane < n ? __ldcg(p.part_m + state) : -INFINITY;
     const float state_l = lane < n ? __ldcg(p.part_l + state) : 0;
@@ -67,15 +81,15 @@ template <class T>
 __global__ void __launch_bounds__(kThreads) fold_kernel(const __grid_constant__ AttentionParams p) {
   let_next_kernel_start();
   const StepArrays step(p);
-  wait_for_kernel_before();
-  if (step.n_partials == 0) return;
+  if (step.n_partials == 0) return wait_for_kernel_before();
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int n_units = step.n_rows * p.n_heads;
-  for (int unit = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / 32; unit < n_units;
-       unit += static_cast<int>(gridDim.x) * kWarps) {
-    const int row = static_cast<int>(static_cast<unsigned>(unit) / static_cast<unsigned>(p.n_heads));
-    const int begin = __ldg(step.merge_offsets + row);
-    const RowStates states{unit - row * p.n_heads, begin, __ldg(step.merge_offsets + row + 1) - begin};
+  const int stride = static_cast<int>(gridDim.x) * kWarps;
+  int unit = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / 32;
+  RowStates next = read_states(p, step, unit, lane);
+  wait_for_kernel_before();
+  for (; unit < step.n_rows * p.n_heads; unit += stride) {
+    const RowStates states = next;
+    next = read_states(p, step, unit + stride, lane);
     if (states.n == 0) continue;
     for (int column = lane * 4; column - lane * 4 < p.head_dim; column += 128) {
       const float4 out = fold_states(p, step, states, column, lane);
