@@ -1,5 +1,6 @@
 /// Activations of feed-forward blocks compared with their formulas in float64, on every backend.
 #include <cmath>
+#include <cstring>
 #include <random>
 #include <utility>
 #include <vector>
@@ -107,6 +108,31 @@ TEST(GatedActivation, equals_the_formula_also_for_large_arguments) {
             EXPECT_LE(relative_error(out.to_host(), expected), 4 * testing::epsilon(out_dtype))
                 << to_string(dtype) << " to " << to_string(out_dtype) << ' ' << n << ", kind " << static_cast<int>(kind);
           }
+  }
+}
+
+// Of so many elements that a CUDA device reads them in its widest accesses; the last block of a row is not full.
+TEST(GatedActivation, a_row_is_the_same_bits_in_any_company) {
+  for (const TestBackend& test : test_backends()) {
+    SCOPED_TRACE(test.name);
+    std::mt19937 random(8);
+    constexpr std::int64_t kRows = 800;
+    constexpr std::int64_t kWidth = 4104;
+    for (const DType dtype : {DType::bf16, DType::f16}) {
+      const OnDevice gate_up(test.backend, random_tensor(random, dtype, {kRows, 2 * kWidth}));
+      for (const GateKind kind : kGates) {
+        const OnDevice all(test.backend, HostTensor(dtype, {kRows, kWidth}));
+        gated_activation(test.backend, {gate_up.view(), all.view(), kind});
+        const HostTensor together = all.to_host();
+        for (const std::int64_t row : {0, 399, 799}) {
+          const OnDevice one(test.backend, HostTensor(dtype, {1, kWidth}));
+          gated_activation(test.backend, {gate_up.view().rows(row, row + 1), one.view(), kind});
+          const HostTensor alone = one.to_host();
+          EXPECT_EQ(std::memcmp(alone.bytes.data(), together.view().rows(row, row + 1).data, alone.bytes.size()), 0)
+              << to_string(dtype) << ", kind " << static_cast<int>(kind) << ", row " << row;
+        }
+      }
+    }
   }
 }
 
