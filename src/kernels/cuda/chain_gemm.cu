@@ -14,6 +14,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/alignment.h"
 #include "kernels/cuda/async_copy.cuh"
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -251,8 +252,6 @@ int width_for(const Device& device, std::int64_t n) {
   return best;
 }
 
-bool is_aligned(const std::byte* data) { return reinterpret_cast<std::uintptr_t>(data) % 16 == 0; }
-
 }  // namespace
 
 ChainGemm::ChainGemm(const Device& device)
@@ -263,7 +262,7 @@ std::optional<ChainWeight> ChainGemm::describe(const ConstTensorView& weight) co
   const std::int64_t n = weight.shape[0];
   const std::int64_t k = weight.shape[1];
   if (encode_ == nullptr || (weight.dtype != DType::bf16 && weight.dtype != DType::f16) || n % 8 != 0 || k % 8 != 0 ||
-      n > kMost || k > kMost || !is_aligned(weight.data))
+      n > kMost || k > kMost || !is_aligned(weight.data, 16))
     return std::nullopt;
   const int width = width_for(device_, n);
   const bool is_busy = n * 20 >= most_rows(device_, n, width) * device_.n_multiprocessors * 19;
@@ -271,8 +270,8 @@ std::optional<ChainWeight> ChainGemm::describe(const ConstTensorView& weight) co
 }
 
 bool ChainGemm::can_multiply(const ConstTensorView& x, const ChainWeight& weight, const TensorView& out) const {
-  return x.dtype == weight.matrix.dtype && (out.dtype == x.dtype || out.dtype == DType::f32) && is_aligned(x.data) &&
-         is_aligned(out.data);
+  return x.dtype == weight.matrix.dtype && (out.dtype == x.dtype || out.dtype == DType::f32) && is_aligned(x.data, 16) &&
+         is_aligned(out.data, 16);
 }
 
 void ChainGemm::multiply(const ConstTensorView& x, const ChainWeight& weight, const ConstTensorView& bias,

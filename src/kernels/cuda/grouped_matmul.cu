@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "kernels/cuda/alignment.h"
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/grouped_kernels.h"
 #include "kernels/cuda/grouped_units.cuh"
@@ -67,8 +68,6 @@ __global__ void __launch_bounds__(kThreads, kResidents) grouped_matmul_kernel(co
   }
 }
 
-bool is_aligned_to(const std::byte* data, std::size_t n_bytes) { return reinterpret_cast<std::uintptr_t>(data) % n_bytes == 0; }
-
 }  // namespace
 
 bool fits_matrix_units(const GroupedMatmulArgs& args, const std::byte* weight, std::int64_t k_step) {
@@ -76,8 +75,8 @@ bool fits_matrix_units(const GroupedMatmulArgs& args, const std::byte* weight, s
   const DType dtype = args.x.dtype;
   return (dtype == DType::bf16 || dtype == DType::f16) && (args.out.dtype == dtype || args.out.dtype == DType::f32) &&
          args.x.shape.n_elements() < kMost && args.experts->n * args.experts->k < kMost && args.experts->k % k_step == 0 &&
-         args.experts->n % 2 == 0 && is_aligned_to(args.x.data, 16) && is_aligned_to(weight, 16) &&
-         is_aligned_to(args.out.data, 2 * size_bytes(args.out.dtype));
+         args.experts->n % 2 == 0 && is_aligned(args.x.data, 16) && is_aligned(weight, 16) &&
+         is_aligned(args.out.data, 2 * size_bytes(args.out.dtype));
 }
 
 Result<std::unique_ptr<PackedExperts>> pack_experts(const Device& device, Buffer buffer, const Shape& shape, DType dtype,

@@ -25,7 +25,7 @@ namespace {
 constexpr std::size_t kScratchBytes = 64 << 20;
 /// Above the streaming GEMM's rows and up to this many, the chain GEMM is faster than cuBLASLt for large weights whose tiles
 /// fill the device. With more rows its times vary, because it reads x as often as the weight.
-constexpr std::int64_t kMostChainRows = 48;
+constexpr std::int64_t kMostRowsByChain = 48;
 /// Rows of the matmul that loads cuBLASLt's kernels.
 constexpr std::int64_t kFirstRows = 32;
 
@@ -150,7 +150,7 @@ class MatmulEngine::Impl {
   }
 
   bool uses_chain(const ConstTensorView& x, const CudaMatrix& matrix, const TensorView& out) const {
-    return x.shape[0] <= kMostChainRows && matrix.streamed && matrix.chain && matrix.chain->fills_device &&
+    return x.shape[0] <= kMostRowsByChain && matrix.streamed && matrix.chain && matrix.chain->fills_device &&
            chain_gemm_->can_multiply(x, *matrix.chain, out);
   }
 

@@ -8,6 +8,7 @@
 
 #include <unistd.h>
 
+#include "kernels/cuda/alignment.h"
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "ranks/rank_group.h"
@@ -213,8 +214,7 @@ OneShotSum::~OneShotSum() {
 }
 
 bool OneShotSum::takes(const TensorView& x) const {
-  return x.size_bytes() <= kMostSumBytes && x.size_bytes() % kWordBytes == 0 &&
-         reinterpret_cast<std::uintptr_t>(x.data) % kWordBytes == 0;
+  return x.size_bytes() <= kMostSumBytes && x.size_bytes() % kWordBytes == 0 && is_aligned(x.data, kWordBytes);
 }
 
 void OneShotSum::all_reduce(const TensorView& x) {

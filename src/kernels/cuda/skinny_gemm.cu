@@ -12,6 +12,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "kernels/cuda/alignment.h"
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/warp.cuh"
@@ -180,8 +181,6 @@ __global__ void __launch_bounds__(kThreads, kResidents) skinny_gemm_kernel(const
 
 std::int64_t shared_bytes_of(std::int64_t n_rows, std::int64_t k) { return n_rows * k * 2; }
 
-bool is_aligned(const std::byte* data) { return reinterpret_cast<std::uintptr_t>(data) % 16 == 0; }
-
 /// Numbers of rows for which kernels exist.
 bool has_kernel(std::int64_t n_rows) { return n_rows == 1 || n_rows == 2 || n_rows == kMaxRows; }
 
@@ -195,8 +194,8 @@ bool can_multiply_skinny(const Device& device, const ConstTensorView& x, const C
   const auto most_shared = static_cast<std::int64_t>(device.max_shared_bytes) + kReservedBytes;
   return has_kernel(x.shape[0]) && (x.dtype == DType::bf16 || x.dtype == DType::f16) && weight.dtype == x.dtype &&
          (out.dtype == x.dtype || out.dtype == DType::f32) && n % kGroup == 0 && n <= 1 << 24 && k % kChunk == 0 &&
-         k <= 1 << 20 && kResidents * (shared_bytes_of(x.shape[0], k) + kOthersBytes) <= most_shared && is_aligned(x.data) &&
-         is_aligned(weight.data);
+         k <= 1 << 20 && kResidents * (shared_bytes_of(x.shape[0], k) + kOthersBytes) <= most_shared &&
+         is_aligned(x.data, 16) && is_aligned(weight.data, 16);
 }
 
 void multiply_skinny(const Device& device, const ConstTensorView& x, const ConstTensorView& weight, const ConstTensorView& bias,

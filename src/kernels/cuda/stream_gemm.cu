@@ -23,6 +23,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/alignment.h"
 #include "kernels/cuda/async_copy.cuh"
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -333,10 +334,6 @@ __global__ void __launch_bounds__(kThreads, 1)
     StreamCopier<kWidth>(p, ring).copy_x(&x_map);
   }
 #endif
-}
-
-bool is_aligned(const std::byte* data, std::uintptr_t alignment) {
-  return reinterpret_cast<std::uintptr_t>(data) % alignment == 0;
 }
 
 StreamSchedule schedule_of(const Device& device, std::int64_t n, std::int64_t k) {
