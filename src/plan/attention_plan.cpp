@@ -3,47 +3,15 @@
 #include "plan/attention_plan.h"
 
 #include <bit>
-#include <cmath>
 #include <limits>
 #include <numeric>
 
 #include "plan/cost_model.h"
-#include "plan/cuts.h"
 #include "plan/nodes.h"
 #include "plan/pairs.h"
+#include "plan/pieces.h"
 
 namespace baton {
-namespace {
-
-std::int32_t ceil_div(std::int32_t a, std::int32_t b) { return (a + b - 1) / b; }
-
-/// A tile: token rows that read a run together, and the part of the run that they see.
-struct Tile {
-  std::int32_t first_row = 0;
-  std::int32_t n_rows = 0;
-  std::int32_t kv_begin = 0;
-  std::int32_t kv_end = 0;
-  std::int32_t seen_from = 0;  ///< all rows see positions [seen_from, seen_until)
-  std::int32_t seen_until = 0;
-  std::int32_t settled_until = 0;  ///< keys before this position were stored by earlier steps
-  std::int32_t block_list = 0;     ///< index of the block of position list_begin
-  std::int32_t list_begin = 0;
-  std::int32_t n_sequences = 0;
-  std::int32_t n_pieces = 1;
-  std::int32_t first_chunks = 1;  ///< chunks of the first piece in batch-invariant mode; the other pieces have one
-  std::int32_t first_partial = 0;
-  bool alone = false;     ///< its rows have no other tile
-  bool is_first = false;  ///< its rows have no tile before it
-};
-
-/// Tiles that start together: one tile of a context, or all tiles of a shared run. The latter start piece by piece, so
-/// that the second tile that reads a piece finds it in the cache.
-struct Batch {
-  std::int32_t first_tile = 0;
-  std::int32_t n_tiles = 0;
-};
-
-}  // namespace
 
 /// The working memory of planning, reused from call to call. The member functions stand in the order in which they
 /// run.
@@ -61,13 +29,10 @@ struct AttentionPlanner::Work {
   NodeChooser chooser;
   std::vector<std::int32_t> n_relayed_above;  // of each node
   std::vector<std::int32_t> kv_begin_of;      // where each sequence's own context begins
-  std::vector<Tile> tiles;                    // shared runs before the tiles below them, so a row's tiles ascend
-  std::vector<Batch> batches;
+  std::vector<PlanTile> tiles;                // shared runs before the tiles below them, so a row's tiles ascend
+  std::vector<TileBatch> batches;
   std::size_t n_shared_batches = 0;  // these batches come first
-  std::vector<std::uint64_t> batch_keys;
-  std::vector<CutRun> cut_runs;
-  std::vector<CutRun> sorted_runs;
-  RunCutter cutter;
+  PieceCutter cutter;
   std::vector<double> item_us;
   PairDealer dealer;
   std::vector<std::int32_t> tiles_of_row;
@@ -94,7 +59,7 @@ struct AttentionPlanner::Work {
     if (is_over) {
       for (NodeReport& report : plan.stats.tree) report.choice = NodeChoice::no_room;
       make_tiles(model);
-      cut_nothing();
+      cutter.cut_nothing(tiles, batches.size());
       check(!over_limits(), "plan_attention: leaves alone exceed the limits of items or partial states");
     }
     emit_items();
@@ -181,16 +146,16 @@ struct AttentionPlanner::Work {
   /// tiles of a row stand in the order of positions.
   void find_lone_tiles() {
     if (n_shared_batches == 0) {
-      for (Tile& tile : tiles) tile.alone = tile.is_first = true;
+      for (PlanTile& tile : tiles) tile.alone = tile.is_first = true;
       return;
     }
     tiles_of_row.assign(plan.rows.size(), 0);
-    for (Tile& tile : tiles) {
+    for (PlanTile& tile : tiles) {
       tile.is_first = true;
       for (std::int32_t row = tile.first_row; row < tile.first_row + tile.n_rows; ++row)
         tile.is_first &= tiles_of_row[at(row)]++ == 0;
     }
-    for (Tile& tile : tiles) {
+    for (PlanTile& tile : tiles) {
       const auto begin = tiles_of_row.begin() + tile.first_row;
       tile.alone = std::all_of(begin, begin + tile.n_rows, [](std::int32_t n) { return n == 1; });
     }
@@ -212,7 +177,7 @@ struct AttentionPlanner::Work {
     const std::int32_t row = first_row[at(index)];
     const std::int32_t kv_lo = plan.rows[at(row)].kv_lo;
     if (kv_begin >= sequence.kv_len) return;
-    Tile& tile = tiles.emplace_back();
+    PlanTile& tile = tiles.emplace_back();
     tile.first_row = row;
     tile.n_rows = 1;
     tile.kv_begin = std::max(kv_begin, kv_lo);
@@ -240,7 +205,7 @@ struct AttentionPlanner::Work {
         ++row;
         continue;
       }
-      Tile tile;
+      PlanTile tile;
       tile.first_row = row;
       tile.seen_until = tile.settled_until = std::numeric_limits<std::int32_t>::max();
       std::int32_t kv_lo = kv_end;
@@ -273,102 +238,36 @@ struct AttentionPlanner::Work {
     }
   }
 
-  CutRun cut_run_of(const Batch& batch, const AttentionCostModel& model) const {
-    CutRun run;
-    run.pairs_a_piece = batch.n_tiles * shape.n_kv_heads;
-    run.fixed_us = options.costs.item_us;
-    for (std::int32_t i = batch.first_tile; i < batch.first_tile + batch.n_tiles; ++i) {
-      const Tile& tile = tiles[at(i)];
-      run.n_keys = std::max(run.n_keys, tile.kv_end - tile.kv_begin);
-      run.always_partial |= !tile.alone;
-    }
-    const std::int32_t n_rows = tiles[at(batch.first_tile)].n_rows;
-    run.key_us = model.worker_key_us(n_rows);
-    run.partial_us = model.worker_partials_us(n_rows);
-    run.max_pieces = std::max(1, run.n_keys / options.costs.min_piece);
-    return run;
-  }
-
-  /// Sorts the batches and chooses their cuts.
   void cut(const AttentionCostModel& model, double coarser) {
-    cut_runs.resize(batches.size());
-    for (std::size_t i = 0; i < batches.size(); ++i) cut_runs[i] = cut_run_of(batches[i], model);
-    // The order of the cut before comes first: as long as the same sequences decode, it is the right one.
-    if (batch_keys.size() != batches.size()) {
-      batch_keys.resize(batches.size());
-      std::iota(batch_keys.begin(), batch_keys.end(), std::uint64_t{0});
-    }
-    for (std::uint64_t& key : batch_keys) {
-      const std::uint64_t i = key & 0xffffffffu;
-      // Shared runs first; in each group the longest first. The bits of positive floats sort as the floats do.
-      const auto us = static_cast<float>(cut_runs[i].key_us * cut_runs[i].n_keys);
-      const std::uint64_t descending = 0x7fffffffu - std::bit_cast<std::uint32_t>(us);
-      key = (i < n_shared_batches ? 0 : std::uint64_t{1} << 63) | (descending << 32) | i;
-    }
-    if (!std::ranges::is_sorted(batch_keys)) std::ranges::sort(batch_keys);
-    sorted_runs.resize(batches.size());
-    for (std::size_t i = 0; i < batches.size(); ++i) sorted_runs[i] = cut_runs[batch_keys[i] & 0xffffffffu];
-    const CutResult result = cutter.cut(sorted_runs, options.costs.n_workers, coarser);
+    const CutResult result = cutter.cut(tiles, batches, n_shared_batches, shape, options, model, coarser);
     plan.stats.busy_us = result.busy_us;
     plan.stats.makespan_us = result.makespan_us;
-    for (std::size_t i = 0; i < batches.size(); ++i) {
-      const Batch& batch = batches[batch_keys[i] & 0xffffffffu];
-      for (std::int32_t t = batch.first_tile; t < batch.first_tile + batch.n_tiles; ++t) {
-        Tile& tile = tiles[at(t)];
-        const std::int32_t n_keys = tile.kv_end - tile.kv_begin;
-        if (options.batch_invariant) {
-          // States are folded chunk by chunk, and folds do not associate: only a row's first piece may have several.
-          const std::int32_t n_chunks = (tile.kv_end - 1) / kAttentionChunk - tile.kv_begin / kAttentionChunk + 1;
-          tile.first_chunks = tile.is_first ? ceil_div(n_chunks, sorted_runs[i].n_pieces) : 1;
-          tile.n_pieces = 1 + n_chunks - tile.first_chunks;
-        } else {
-          tile.n_pieces = std::min(sorted_runs[i].n_pieces, ceil_div(n_keys, kCutGrain));
-        }
-      }
-    }
-  }
-
-  void cut_nothing() {
-    batch_keys.resize(batches.size());
-    std::iota(batch_keys.begin(), batch_keys.end(), std::uint64_t{0});
-    for (Tile& tile : tiles) tile.n_pieces = 1;
   }
 
   bool over_limits() const {
     std::int64_t n_items = 0;
     std::int64_t n_partials = 0;
-    for (const Tile& tile : tiles) {
+    for (const PlanTile& tile : tiles) {
       n_items += tile.n_pieces;
-      if (!is_direct(tile)) n_partials += static_cast<std::int64_t>(tile.n_pieces) * tile.n_rows;
+      if (!tile.is_direct()) n_partials += static_cast<std::int64_t>(tile.n_pieces) * tile.n_rows;
     }
     return n_items > options.max_items || n_partials > options.max_partials;
-  }
-
-  static bool is_direct(const Tile& tile) { return tile.alone && tile.n_pieces == 1; }
-
-  /// The first position of piece `index` of a tile; index n_pieces gives the end of the tile.
-  std::int32_t piece_begin(const Tile& tile, std::int32_t index) const {
-    if (index == 0) return tile.kv_begin;
-    if (index == tile.n_pieces) return tile.kv_end;
-    if (options.batch_invariant) return (tile.kv_begin / kAttentionChunk + tile.first_chunks + index - 1) * kAttentionChunk;
-    const std::int64_t n_stages = ceil_div(tile.kv_end - tile.kv_begin, kCutGrain);
-    return tile.kv_begin + static_cast<std::int32_t>(n_stages * index / tile.n_pieces) * kCutGrain;
   }
 
   void emit_items() {
     plan.items.clear();
     plan.n_partials = 0;
     plan.n_item_major = 0;
-    const std::size_t n_item_major = n_item_major_batches();
+    const std::size_t n_item_major = cutter.n_item_major(n_shared_batches, shape.n_kv_heads, plan.stats.busy_us);
     for (std::size_t i = 0; i < batches.size(); ++i) {
-      const Batch& batch = batches[batch_keys[i] & 0xffffffffu];
+      const TileBatch& batch = batches[cutter.batch_at(i)];
       if (i == n_item_major) plan.n_item_major = static_cast<std::int32_t>(plan.items.size());
       std::int32_t most_pieces = 0;
       for (std::int32_t t = batch.first_tile; t < batch.first_tile + batch.n_tiles; ++t) {
-        Tile& tile = tiles[at(t)];
+        PlanTile& tile = tiles[at(t)];
         most_pieces = std::max(most_pieces, tile.n_pieces);
         tile.first_partial = plan.n_partials;
-        if (!is_direct(tile)) plan.n_partials += tile.n_pieces * tile.n_rows;
+        if (!tile.is_direct()) plan.n_partials += tile.n_pieces * tile.n_rows;
       }
       for (std::int32_t piece = 0; piece < most_pieces; ++piece)
         for (std::int32_t t = batch.first_tile; t < batch.first_tile + batch.n_tiles; ++t)
@@ -376,30 +275,15 @@ struct AttentionPlanner::Work {
     }
   }
 
-  /// Number of leading batches that must start with all heads at once. If heads run one after the other, the items of
-  /// the last head start when all work but that head's share is done. An item may start so late only if it is not
-  /// longer than that share, or if all items have about the same length.
-  std::size_t n_item_major_batches() const {
-    std::size_t n = n_shared_batches;
-    if (cut_runs.size() != batches.size() || n == batches.size()) return n;
-    const auto piece_us = [&](const CutRun& run) { return run.key_us * run.n_keys / run.n_pieces + run.fixed_us; };
-    double shortest_us = std::numeric_limits<double>::infinity();
-    for (std::size_t i = n; i < batches.size(); ++i) shortest_us = std::min(shortest_us, piece_us(sorted_runs[i]));
-    const double may_wait_us = std::max(plan.stats.busy_us / shape.n_kv_heads, 1.1 * shortest_us);
-    for (std::size_t i = n; i < batches.size(); ++i)
-      if (piece_us(sorted_runs[i]) > may_wait_us) n = i + 1;
-    return n;
-  }
-
-  AttentionItem item_of(const Tile& tile, std::int32_t piece) const {
+  AttentionItem item_of(const PlanTile& tile, std::int32_t piece) const {
     AttentionItem item;
     item.first_row = tile.first_row;
     item.n_rows = tile.n_rows;
-    item.kv_begin = piece_begin(tile, piece);
-    item.kv_end = piece_begin(tile, piece + 1);
+    item.kv_begin = tile.piece_begin(piece, options.batch_invariant);
+    item.kv_end = tile.piece_begin(piece + 1, options.batch_invariant);
     item.block_list = tile.block_list + ((item.kv_begin - tile.list_begin) >> block_shift);
     item.n_sequences = tile.n_sequences;
-    if (is_direct(tile)) {
+    if (tile.is_direct()) {
       item.flags |= AttentionItem::direct;
     } else {
       item.first_partial = tile.first_partial + piece * tile.n_rows;
@@ -435,15 +319,15 @@ struct AttentionPlanner::Work {
   /// Lists each row's partial states. The tiles of a row stand in the order of positions, so no sorting is needed.
   void link_partials() {
     plan.merge_offsets.assign(plan.rows.size() + 1, 0);
-    for (const Tile& tile : tiles) {
-      if (is_direct(tile)) continue;
+    for (const PlanTile& tile : tiles) {
+      if (tile.is_direct()) continue;
       for (std::int32_t i = 0; i < tile.n_rows; ++i) plan.merge_offsets[at(tile.first_row + i) + 1] += tile.n_pieces;
     }
     std::partial_sum(plan.merge_offsets.begin(), plan.merge_offsets.end(), plan.merge_offsets.begin());
     plan.merge_inputs.resize(at(plan.n_partials));
     next_input.assign(plan.merge_offsets.begin(), plan.merge_offsets.end() - 1);
-    for (const Tile& tile : tiles) {
-      if (is_direct(tile)) continue;
+    for (const PlanTile& tile : tiles) {
+      if (tile.is_direct()) continue;
       for (std::int32_t i = 0; i < tile.n_rows; ++i) {
         std::int32_t& next = next_input[at(tile.first_row + i)];
         for (std::int32_t piece = 0; piece < tile.n_pieces; ++piece)
@@ -455,7 +339,7 @@ struct AttentionPlanner::Work {
   void fill_stats(const AttentionCostModel& model) {
     AttentionPlanStats& stats = plan.stats;
     std::int64_t n_requested = 0;
-    for (const Tile& tile : tiles) n_requested += tile.kv_end - tile.kv_begin;
+    for (const PlanTile& tile : tiles) n_requested += tile.kv_end - tile.kv_begin;
     std::int64_t n_plain = 0;
     for (std::size_t i = 0; i < sequences.size(); ++i)
       for (std::int32_t row = first_row[i]; row < first_row[i + 1]; row += model.row_tile()) {
