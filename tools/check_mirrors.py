@@ -40,6 +40,7 @@ CPU_ONLY = {
     "tiles",
 }
 CUDA_ONLY = {
+    "alignment",
     "async_copy",
     "attention_*",
     "chain_gemm",
