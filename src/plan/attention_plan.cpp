@@ -51,7 +51,7 @@ struct AttentionPlanner::Work {
     make_tiles(model);
     cut(model, 1);
     bool is_over = over_limits();
-    // Over the limits: cut less (except in batch-invariant mode, where cuts are fixed), then share nothing.
+    // Over the limits: cut less (except in batch-invariant mode, where most cuts are fixed), then share nothing.
     for (double coarser = 2; is_over && !options.batch_invariant && coarser <= 1024; coarser *= 8) {
       cut(model, coarser);
       is_over = over_limits();
