@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/cuda/alignment.h"
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/shared_memory.h"
@@ -98,7 +99,7 @@ unsigned blocks_for(const Device& device, std::int64_t n_steps) {
 /// Whether rows of a multiple of kWideElements elements can be read and written in accesses of 16 bytes.
 template <class Tensor>
 bool is_widest(const Tensor& tensor) {
-  return size_bytes(tensor.dtype) == 2 && reinterpret_cast<std::uintptr_t>(tensor.data) % 16 == 0;
+  return size_bytes(tensor.dtype) == 2 && is_aligned(tensor.data, 16);
 }
 
 template <GateKind kKind>

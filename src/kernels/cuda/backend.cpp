@@ -8,10 +8,12 @@
 #include <fmt/format.h>
 
 #include "kernels/cuda/activation.h"
+#include "kernels/cuda/async_transfers.h"
 #include "kernels/cuda/attention_launch.h"
 #include "kernels/cuda/attention_merge.h"
 #include "kernels/cuda/attention_wide.h"
 #include "kernels/cuda/collectives.h"
+#include "kernels/cuda/device_memory.h"
 #include "kernels/cuda/embedding.h"
 #include "kernels/cuda/experts.h"
 #include "kernels/cuda/grouped_matmul.h"
@@ -33,28 +35,6 @@ constexpr int kOldestComputeCapability = 80;
 
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
-/// Allocates memory of the current device. The error has the requested and the free size.
-Result<std::byte*> device_memory(std::size_t size_bytes, std::string_view what) {
-  void* data = nullptr;
-  const cudaError_t error = cudaMalloc(&data, size_bytes);
-  if (error == cudaSuccess) return static_cast<std::byte*>(data);
-  cudaGetLastError();  // clears the error of the failed allocation, so that the next launch does not report it
-  if (error != cudaErrorMemoryAllocation)
-    return fail(ErrorCode::unavailable, fmt::format("{}: {}", what, cudaGetErrorString(error)), "device");
-  std::size_t free_bytes = 0;
-  std::size_t total_bytes = 0;
-  check_cuda(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
-  return fail(ErrorCode::out_of_memory, fmt::format("no device memory for {}: {} bytes asked for, {} of {} are free", what,
-                                                    size_bytes, free_bytes, total_bytes));
-}
-
-/// Allocates host memory that copies need not stage; null for 0 bytes.
-Result<std::byte*> pinned_memory(std::size_t size_bytes, std::string_view what) {
-  void* data = nullptr;
-  if (size_bytes == 0 || cudaMallocHost(&data, size_bytes) == cudaSuccess) return static_cast<std::byte*>(data);
-  cudaGetLastError();
-  return fail(ErrorCode::out_of_memory, fmt::format("no pinned host memory for {} bytes of {}", size_bytes, what));
-}
 struct DeviceMemory {
   std::size_t free = 0;
   std::size_t total = 0;
@@ -142,96 +122,6 @@ class CudaCapturedGraph final : public CapturedGraph {
   const Device& device_;
   const Collectives* collectives_;
   cudaGraphExec_t graph_;
-};
-
-/// Pinned memory, and an event after the copy to it.
-class CudaReadback final : public AsyncReadback {
- public:
-  static Result<std::unique_ptr<AsyncReadback>> make(const Device& device, Collectives* collectives, std::size_t size_bytes) {
-    std::unique_ptr<CudaReadback> made(new CudaReadback(device, collectives, size_bytes));
-    check_cuda(cudaEventCreateWithFlags(&made->arrived_, cudaEventDisableTiming), "cudaEventCreate");
-    BATON_TRY(made->data_, pinned_memory(size_bytes, "results"));
-    return made;
-  }
-  ~CudaReadback() override {
-    if (arrived_ != nullptr) {
-      wait_for_event(collectives_, arrived_, "AsyncReadback");
-      cudaEventDestroy(arrived_);
-    }
-    cudaFreeHost(data_);
-  }
-  CudaReadback(const CudaReadback&) = delete;
-  CudaReadback& operator=(const CudaReadback&) = delete;
-
-  void enqueue(ConstTensorView from) override {
-    n_bytes_ = from.size_bytes();
-    check(n_bytes_ <= size_bytes_, "AsyncReadback: more than it was made for");
-    check_cuda(cudaSetDevice(device_.ordinal), "cudaSetDevice");
-    if (n_bytes_ > 0)
-      check_cuda(cudaMemcpyAsync(data_, from.data, n_bytes_, cudaMemcpyDeviceToHost, device_.stream), "AsyncReadback");
-    check_cuda(cudaEventRecord(arrived_, device_.stream), "AsyncReadback");
-  }
-  std::span<const std::byte> wait() override {
-    wait_for_event(collectives_, arrived_, "AsyncReadback");
-    return {data_, n_bytes_};
-  }
-
- private:
-  CudaReadback(const Device& device, Collectives* collectives, std::size_t size_bytes)
-      : device_(device), collectives_(collectives), size_bytes_(size_bytes) {}
-
-  const Device& device_;
-  Collectives* collectives_;  ///< null: one rank
-  std::size_t size_bytes_;
-  std::size_t n_bytes_ = 0;
-  std::byte* data_ = nullptr;
-  cudaEvent_t arrived_ = nullptr;
-};
-
-/// Pinned host memory and the device memory that it is copied to.
-class CudaUpload final : public AsyncUpload {
- public:
-  static Result<std::unique_ptr<AsyncUpload>> make(const Device& device, Collectives* collectives, std::size_t size_bytes) {
-    std::unique_ptr<CudaUpload> made(new CudaUpload(device, collectives, size_bytes));
-    check_cuda(cudaEventCreateWithFlags(&made->was_read_, cudaEventDisableTiming), "cudaEventCreate");
-    if (size_bytes == 0) return made;
-    BATON_TRY(made->copy_, device_memory(size_bytes, "uploads"));
-    BATON_TRY(made->data_, pinned_memory(size_bytes, "uploads"));
-    return made;
-  }
-  ~CudaUpload() override {
-    if (was_read_ != nullptr) {
-      wait_for_event(collectives_, was_read_, "AsyncUpload");
-      cudaEventDestroy(was_read_);
-    }
-    cudaFreeHost(data_);
-    cudaFree(copy_);
-  }
-  CudaUpload(const CudaUpload&) = delete;
-  CudaUpload& operator=(const CudaUpload&) = delete;
-
-  std::span<std::byte> host() override {
-    wait_for_event(collectives_, was_read_, "AsyncUpload");
-    return {data_, size_bytes_};
-  }
-  void enqueue(std::size_t n_bytes) override {
-    check(n_bytes <= size_bytes_, "AsyncUpload: more than it was made for");
-    check_cuda(cudaSetDevice(device_.ordinal), "cudaSetDevice");
-    if (n_bytes > 0) check_cuda(cudaMemcpyAsync(copy_, data_, n_bytes, cudaMemcpyHostToDevice, device_.stream), "AsyncUpload");
-    check_cuda(cudaEventRecord(was_read_, device_.stream), "AsyncUpload");
-  }
-  const std::byte* device() const override { return copy_; }
-
- private:
-  CudaUpload(const Device& device, Collectives* collectives, std::size_t size_bytes)
-      : device_(device), collectives_(collectives), size_bytes_(size_bytes) {}
-
-  const Device& device_;
-  Collectives* collectives_;  ///< null: one rank
-  std::size_t size_bytes_;
-  std::byte* data_ = nullptr;
-  std::byte* copy_ = nullptr;
-  cudaEvent_t was_read_ = nullptr;
 };
 
 }  // namespace
@@ -382,11 +272,11 @@ void CudaBackend::copy_to_host(TensorView host, ConstTensorView from) {
 }
 
 Result<std::unique_ptr<AsyncReadback>> CudaBackend::make_readback(std::size_t size_bytes) {
-  return CudaReadback::make(device(), collectives_.get(), size_bytes);
+  return cuda::make_readback(device(), collectives_.get(), size_bytes);
 }
 
 Result<std::unique_ptr<AsyncUpload>> CudaBackend::make_upload(std::size_t size_bytes) {
-  return CudaUpload::make(device(), collectives_.get(), size_bytes);
+  return cuda::make_upload(device(), collectives_.get(), size_bytes);
 }
 
 Result<void> CudaBackend::allocate_step(std::size_t size_bytes) {

@@ -13,6 +13,7 @@
 #include "kernels/cuda/bias.h"
 #include "kernels/cuda/chain_gemm.h"
 #include "kernels/cuda/cublas_matmul.h"
+#include "kernels/cuda/device_memory.h"
 #include "kernels/cuda/elements.h"
 #include "kernels/cuda/invariant_matmul.h"
 #include "kernels/cuda/skinny_gemm.h"
@@ -54,7 +55,7 @@ class MatmulEngine::Impl {
 
   Result<void> open() {
     BATON_TRY(cublas_, CublasMatmul::make(device_));
-    BATON_TRY(scratch_, memory(kScratchBytes, "the scratch memory of products"));
+    BATON_TRY(scratch_, device_memory(kScratchBytes, "the scratch memory of products"));
     BATON_TRY(stream_gemm_, StreamGemm::make(device_));
     chain_gemm_.emplace(device_);
     if (batch_invariant_) invariant_.emplace(device_, *cublas_, *chain_gemm_, std::span(scratch_, kScratchBytes));
@@ -69,7 +70,7 @@ class MatmulEngine::Impl {
     matrix->dtype = dtype;
     matrix->size_bytes = static_cast<std::size_t>(weight.shape.n_elements()) * size_bytes(dtype);
     check(matrix->n > 0 && matrix->k > 0, "pack_matrix: the weight is empty");
-    BATON_TRY(matrix->data, memory(matrix->size_bytes, name));
+    BATON_TRY(matrix->data, device_memory(matrix->size_bytes, name));
     fill(*matrix, weight);
     BATON_TRY_VOID(prepare(*matrix, name));
     matrix->streamed = stream_gemm_->describe(matrix->view());
@@ -94,18 +95,6 @@ class MatmulEngine::Impl {
   }
 
  private:
-  static Result<std::byte*> memory(std::size_t size_bytes, std::string_view what) {
-    void* data = nullptr;
-    const cudaError_t error = cudaMalloc(&data, size_bytes);
-    if (error == cudaSuccess) return static_cast<std::byte*>(data);
-    cudaGetLastError();  // clears the error of the failed allocation, so that the next launch does not report it
-    std::size_t free_bytes = 0;
-    std::size_t total_bytes = 0;
-    check_cuda(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
-    return fail(ErrorCode::out_of_memory, fmt::format("no device memory for {}: {} bytes asked for, {} of {} are free", what,
-                                                      size_bytes, free_bytes, total_bytes));
-  }
-
   /// Copies host elements to the matrix, front to back. Other dtypes are rounded on the device, one scratch buffer at
   /// a time.
   void fill(CudaMatrix& matrix, ConstTensorView weight) {
