@@ -56,7 +56,7 @@ void check_rows(const TestBackend& test, const Case& of) {
   const std::int64_t k = of.weight.shape[1];
   const auto packed = test.backend.pack_matrix(of.weight.view(), dtype, "w");
   ASSERT_TRUE(packed) << packed.error().message;
-  for (const std::int64_t rows : {1, 7, 8, 9, 16, 17, 32, 33, 40, 47, 48, 49}) {
+  for (const std::int64_t rows : {1, 2, 7, 8, 9, 16, 17, 24, 31, 32, 33, 40, 47, 48, 49}) {
     SCOPED_TRACE(test.name + ", " + std::string(to_string(dtype)) + ", " + std::to_string(rows) + " rows, " +
                  std::to_string(n) + " x " + std::to_string(k));
     const OnDevice x(test.backend, first_rows(of.x, rows));

@@ -24,8 +24,8 @@ struct InvariantWeight {
   const ChainWeight* chain = nullptr;  ///< for the chain GEMM; null if it does not take this weight
 };
 
-/// Where the chain GEMM takes a weight, every sum is its chain: up to 64 rows it multiplies, and above that
-/// the fastest of cuBLASLt's algorithms that were seen to give the chain's bits. Other weights (f32, other devices than compute
+/// Where the chain GEMM takes a weight, every sum is its chain: up to 64 rows it multiplies, and above that the fastest of
+/// cuBLASLt's algorithms that were seen to give the chain's bits. Other weights (f32, other devices than compute
 /// capability 9.0, odd shapes) are multiplied in tiles of 32 rows, and missing rows are padded, which is slow for many
 /// rows. Thread: engine only.
 class InvariantMatmul {

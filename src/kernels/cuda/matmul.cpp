@@ -24,8 +24,8 @@ namespace {
 
 /// Scratch memory for weights during packing, padded rows, and outputs in dtypes that cuBLASLt does not write.
 constexpr std::size_t kScratchBytes = 64 << 20;
-/// Above the streaming GEMM's rows and up to this many, the chain GEMM is faster than cuBLASLt for large weights whose tiles
-/// fill the device. With more rows its times vary, because it reads x as often as the weight.
+/// Above the streaming GEMM's rows and up to this many, the chain GEMM is faster than cuBLASLt for large weights whose
+/// tiles fill the device. With more rows its times vary, because it reads x as often as the weight.
 constexpr std::int64_t kMostRowsByChain = 48;
 /// Rows of the matmul that loads cuBLASLt's kernels.
 constexpr std::int64_t kFirstRows = 32;
@@ -38,8 +38,8 @@ class CudaMatrix final : public PackedMatrix {
   CudaMatrix(const CudaMatrix&) = delete;
   CudaMatrix& operator=(const CudaMatrix&) = delete;
   ConstTensorView view() const { return {data, dtype, {n, k}}; }
-  std::byte* data = nullptr;
   InvariantWeight invariant() const { return {view(), chain ? &*chain : nullptr}; }
+  std::byte* data = nullptr;
   std::optional<StreamWeight> streamed;  ///< for the streaming GEMM, if it takes this weight
   std::optional<ChainWeight> chain;      ///< for the chain GEMM, if it takes this weight
 };

@@ -6,6 +6,7 @@
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
+#include "kernels/cuda/alignment.h"
 #include "kernels/cuda/kv_storage.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/shared_memory.h"
@@ -346,8 +347,6 @@ auto* kernel_for(bool whole_chunks) {
   return whole_chunks ? rope_append_kernel<true, kNorm> : rope_append_kernel<false, kNorm>;
 }
 
-bool is_aligned(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0; }
-
 }  // namespace
 
 void rope_append(const Device& device, const RopeAppendArgs& args) {
@@ -394,9 +393,9 @@ void rope_append(const Device& device, const RopeAppendArgs& args) {
   const int n_chunks = params.n_heads * params.q_chunks + 2 * layout.n_kv_heads * params.kv_chunks;
   const dim3 grid(static_cast<unsigned>(header.n_rows),
                   static_cast<unsigned>((n_chunks + params.block_chunks - 1) / params.block_chunks));
-  const bool whole_chunks = head_dim % kChunkDims == 0 && half % kChunkDims == 0 && is_aligned(params.qkv) &&
-                            is_aligned(params.q) && is_aligned(params.cos) && is_aligned(params.sin) &&
-                            is_aligned(params.q_norm) && is_aligned(params.k_norm);
+  const bool whole_chunks = head_dim % kChunkDims == 0 && half % kChunkDims == 0 && is_aligned(params.qkv, 16) &&
+                            is_aligned(params.q, 16) && is_aligned(params.cos, 16) && is_aligned(params.sin, 16) &&
+                            is_aligned(params.q_norm, 16) && is_aligned(params.k_norm, 16);
   const auto kernel = norm == HeadNorm::none   ? kernel_for<HeadNorm::none>(whole_chunks)
                       : norm == HeadNorm::head ? kernel_for<HeadNorm::head>(whole_chunks)
                                                : kernel_for<HeadNorm::width>(whole_chunks);
