@@ -57,7 +57,8 @@ TEST(RmsNorm, equals_the_formula_and_updates_the_residual_stream) {
     std::mt19937 random(1);
     for (const DType dtype : kFloats)
       for (const std::int64_t rows : {0, 1, 3, 17})
-        for (const std::int64_t d : {1, 7, 64, 257, 2049, 8200}) expect_rms_norm(test.backend, random, dtype, rows, d);
+        for (const std::int64_t d : {1, 7, 64, 257, 2049, 4096, 4100, 8200})
+          expect_rms_norm(test.backend, random, dtype, rows, d);
   }
 }
 

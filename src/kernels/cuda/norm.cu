@@ -11,9 +11,12 @@ namespace {
 
 /// Threads of a block. The number is fixed, so that the sum of a row always has the same order.
 constexpr int kThreads = 512;
-/// Loads that a thread has in flight at once. Their elements stay in registers between the passes, so that a row of up
-/// to 8192 elements is read from memory once.
-constexpr int kHeld = 4;
+/// Loads that a thread has in flight at once, of short and of long rows. Their elements stay in registers between the passes,
+/// so that a row of up to 8192 elements is read from memory once. Two loads leave registers for three blocks of a
+/// multiprocessor, of which some read while others wait for the sum of their row.
+constexpr int kHeldOfShort = 2;
+constexpr int kHeldOfLong = 4;
+constexpr int kBlocksOfShort = 2;
 
 /// post is an RMS norm whose delta may have a norm of its own and whose weight may be missing. It is a kind of its own
 /// so that the others need no registers for that.
@@ -33,8 +36,8 @@ struct NormParams {
   float delta_eps;
 };
 
-template <Kind kKind, class Delta, class Weight, class Out, int N>
-__global__ void __launch_bounds__(kThreads, 1) norm_kernel(const NormParams params) {
+template <Kind kKind, class Delta, class Weight, class Out, int N, int kHeld>
+__global__ void __launch_bounds__(kThreads, kHeld == kHeldOfShort ? kBlocksOfShort : 1) norm_kernel(const NormParams params) {
   __shared__ float of_warps[kThreads / kWarpSize];
   constexpr std::int64_t kStep = kThreads * N;
   float* x = params.x + blockIdx.x * params.d;
@@ -199,8 +202,10 @@ void launch_norm(const Device& device, const Args& args, const ConstTensorView& 
         using Delta = decltype(delta);
         using Weight = decltype(weight);
         using Out = decltype(out);
-        auto* kernel =
-            is_aligned ? norm_kernel<kKind, Delta, Weight, Out, kElementsAtOnce> : norm_kernel<kKind, Delta, Weight, Out, 1>;
+        auto* kernel = !is_aligned ? norm_kernel<kKind, Delta, Weight, Out, 1, kHeldOfLong>
+                       : d <= kHeldOfShort * kThreads * kElementsAtOnce
+                           ? norm_kernel<kKind, Delta, Weight, Out, kElementsAtOnce, kHeldOfShort>
+                           : norm_kernel<kKind, Delta, Weight, Out, kElementsAtOnce, kHeldOfLong>;
         prefer_shared_memory(kernel);
         launch_overlapped(device, kernel, dim3(n_rows), kThreads, 0, what, params);
       });
