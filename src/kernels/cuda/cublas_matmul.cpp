@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "kernels/cuda/bias.h"
+#include "kernels/cuda/device_memory.h"
 
 namespace baton::cuda {
 namespace {
@@ -96,13 +97,8 @@ class CublasMatmul::Impl {
   Result<void> open() {
     if (const cublasStatus_t status = cublasLtCreate(&handle_); status != CUBLAS_STATUS_SUCCESS)
       return fail(ErrorCode::unavailable, fmt::format("cuBLASLt cannot start: {}", cublasLtGetStatusString(status)), "device");
-    void* workspace = nullptr;
-    const cudaError_t error = cudaMalloc(&workspace, kWorkspaceBytes);
-    workspace_ = static_cast<std::byte*>(workspace);
-    if (error == cudaSuccess) return {};
-    cudaGetLastError();  // clears the error, so that the next launch does not report it
-    return fail(ErrorCode::out_of_memory,
-                fmt::format("no device memory for the workspace of products: {} bytes asked for", kWorkspaceBytes));
+    BATON_TRY(workspace_, device_memory(kWorkspaceBytes, "the workspace of matmuls"));
+    return {};
   }
 
   /// cuBLASLt's first choice for the matmul; null if it has none. The result is kept.

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "kernels/cuda/device_memory.h"
 #include "kernels/cuda/elements.h"
 #include "kernels/cuda/equal_bits.h"
 
@@ -46,7 +47,7 @@ class InvariantMatmul::Proof {
         k_(weight.shape[1]),
         dtype_(weight.dtype) {}
   ~Proof() {
-    cudaFree(memory_);
+    cudaFree(x_);
     for (const cudaEvent_t event : {begin_, end_})
       if (event != nullptr) cudaEventDestroy(event);
   }
@@ -57,14 +58,9 @@ class InvariantMatmul::Proof {
     const std::size_t x_bytes = rounded_up(x().size_bytes());
     const std::size_t out_bytes = rounded_up(static_cast<std::size_t>(n_rows_ * n_) * sizeof(float));
     const std::size_t all_bytes = x_bytes + 3 * out_bytes + 256;
-    if (cudaMalloc(&memory_, all_bytes) != cudaSuccess) {
-      cudaGetLastError();  // clears the error, so that the next launch does not report it
-      return fail(ErrorCode::out_of_memory,
-                  fmt::format("no device memory to test {} for --batch-invariant: {} bytes asked for", name, all_bytes));
-    }
+    BATON_TRY(x_, device_memory(all_bytes, fmt::format("testing {} for --batch-invariant", name)));
     check_cuda(cudaEventCreate(&begin_), "prove");
     check_cuda(cudaEventCreate(&end_), "prove");
-    x_ = static_cast<std::byte*>(memory_);
     sums_ = x_ + x_bytes;
     expected_ = sums_ + out_bytes;
     got_ = expected_ + out_bytes;
@@ -137,8 +133,7 @@ class InvariantMatmul::Proof {
   DType out_dtype_ = DType::f32;
   cudaEvent_t begin_ = nullptr;
   cudaEvent_t end_ = nullptr;
-  void* memory_ = nullptr;
-  std::byte* x_ = nullptr;
+  std::byte* x_ = nullptr;  ///< the first of the memory, which holds all that follows
   std::byte* sums_ = nullptr;
   std::byte* expected_ = nullptr;
   std::byte* got_ = nullptr;

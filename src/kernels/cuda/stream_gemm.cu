@@ -15,7 +15,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <string>
 #include <type_traits>
 
 #include <cuda.h>
@@ -25,6 +24,7 @@
 
 #include "kernels/cuda/alignment.h"
 #include "kernels/cuda/async_copy.cuh"
+#include "kernels/cuda/device_memory.h"
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/mma.cuh"
@@ -355,14 +355,9 @@ Result<std::unique_ptr<StreamGemm>> StreamGemm::make(const Device& device) {
   if (encode == nullptr) return made(nullptr, nullptr);
   const std::size_t size_bytes =
       static_cast<std::size_t>(device.n_multiprocessors) * kStreamTileRows * kMaxRows * sizeof(float);
-  void* partials = nullptr;
-  if (cudaMalloc(&partials, size_bytes) != cudaSuccess) {
-    cudaGetLastError();  // clears the error, so that the next launch does not report it
-    return fail(ErrorCode::out_of_memory,
-                "no device memory for the partial sums of products: " + std::to_string(size_bytes) + " bytes asked for");
-  }
+  BATON_TRY(std::byte* const partials, device_memory(size_bytes, "the partial sums of matmuls"));
   check_cuda(cudaMemsetAsync(partials, 0xff, size_bytes, device.stream), "stream_gemm");
-  return made(encode, static_cast<std::byte*>(partials));
+  return made(encode, partials);
 }
 
 std::optional<StreamWeight> StreamGemm::describe(const ConstTensorView& weight) const {
