@@ -10,7 +10,9 @@
 
 namespace baton::cuda {
 
-inline constexpr int kSampleThreads = 1024;
+/// Threads of a block that searches a row, a power of two in these bounds. All results are the same with any number.
+inline constexpr int kMostSampleThreads = 1024;
+inline constexpr int kFewestSampleThreads = 512;
 
 /// A candidate's rank as an integer, its place: the bits of its logit, made monotone, followed by its inverted id. All
 /// places differ; a more likely candidate has a larger place.
@@ -20,7 +22,7 @@ inline constexpr int kPlaceBits = 32 + kIdBits;
 /// The search reads the bits of a place from the top, in digits: three for the logit, then two for the id.
 inline constexpr int kDigitBits = 11;
 inline constexpr int kBins = 1 << kDigitBits;
-inline constexpr int kBinsPerThread = kBins / kSampleThreads;
+inline constexpr int kMostBinsPerThread = kBins / kFewestSampleThreads;
 /// A candidate's mass exp(...) <= 1 is counted in units of 2^-40. Masses that round to 0 among four million candidates
 /// sum to at most 4e-6 of the mass of the most likely one, and 2^22 times 2^40 fits 64 bits.
 inline constexpr float kMassUnits = 0x1p40f;
@@ -59,7 +61,8 @@ struct Logits {
   template <class Body>
   __device__ void each(Body body) const {
     if (ids != nullptr) {
-      for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < n_ids; i += kSampleThreads) body(ids[i], at(ids[i]));
+      for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < n_ids; i += static_cast<std::int32_t>(blockDim.x))
+        body(ids[i], at(ids[i]));
       return;
     }
     each_four_of_all([&](std::int32_t first, const float(&four)[kIdsAtOnce], int n_here) {
@@ -88,7 +91,8 @@ struct Logits {
   __device__ void keep(BitsOf bits_of) const {
     constexpr std::uint32_t kAllBits = (1u << kIdsAtOnce) - 1;
     const std::int32_t begin = static_cast<std::int32_t>(threadIdx.x) * kIdsAtOnce;
-    for (std::int32_t first = begin; first < n_vocab; first += kSampleThreads * kIdsAtOnce) {
+    const auto step = static_cast<std::int32_t>(blockDim.x) * kIdsAtOnce;
+    for (std::int32_t first = begin; first < n_vocab; first += step) {
       const std::uint32_t bits = bits_of(first) & kAllBits;
       if (bits == kAllBits) continue;
       if (bits == 0 && is_aligned) {
@@ -107,17 +111,17 @@ struct Logits {
   }
   template <class Body>
   __device__ void each_four_of_all(Body body) const {
-    constexpr std::int32_t kStep = kSampleThreads * kIdsAtOnce;
+    const auto step = static_cast<std::int32_t>(blockDim.x) * kIdsAtOnce;
     constexpr int kLoads = 4;  // in flight at the same time
     std::int32_t first = static_cast<std::int32_t>(threadIdx.x) * kIdsAtOnce;
-    for (; first + (kLoads - 1) * kStep + kIdsAtOnce <= n_vocab; first += kLoads * kStep) {
+    for (; first + (kLoads - 1) * step + kIdsAtOnce <= n_vocab; first += kLoads * step) {
       float loaded[kLoads][kIdsAtOnce];
 #pragma unroll
-      for (int i = 0; i < kLoads; ++i) load(first + i * kStep, loaded[i]);
+      for (int i = 0; i < kLoads; ++i) load(first + i * step, loaded[i]);
 #pragma unroll
-      for (int i = 0; i < kLoads; ++i) body(first + i * kStep, loaded[i], kIdsAtOnce);
+      for (int i = 0; i < kLoads; ++i) body(first + i * step, loaded[i], kIdsAtOnce);
     }
-    for (; first < n_vocab; first += kStep) {
+    for (; first < n_vocab; first += step) {
       float four[kIdsAtOnce];
       load(first, four);
       body(first, four, n_vocab - first < kIdsAtOnce ? n_vocab - first : kIdsAtOnce);
@@ -127,7 +131,7 @@ struct Logits {
 
 /// Shared memory of a block during the search.
 struct SearchShared {
-  std::uint64_t of_warps[kSampleThreads / kWarpSize];
+  std::uint64_t of_warps[kMostSampleThreads / kWarpSize];
   std::uint32_t n_in_bin[kBins];
   std::uint32_t mass_low[kBins];  ///< low half of a 64-bit sum: shared memory has no atomic addition of 64 bits
   std::uint32_t mass_high[kBins];
@@ -155,11 +159,13 @@ struct ByMass {
 __device__ inline void find_bin(SearchShared& shared, std::uint64_t wanted) {
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  const int last_bin = kBins - 1 - static_cast<int>(threadIdx.x) * kBinsPerThread;  // this thread's last bin
-  std::uint64_t mine[kBinsPerThread];
+  const int n_bins = kBins / static_cast<int>(blockDim.x);  // of this thread
+  const int last_bin = kBins - 1 - static_cast<int>(threadIdx.x) * n_bins;
+  std::uint64_t mine[kMostBinsPerThread];
   std::uint64_t sum = 0;
 #pragma unroll
-  for (int i = 0; i < kBinsPerThread; ++i) {
+  for (int i = 0; i < kMostBinsPerThread; ++i) {
+    if (i == n_bins) break;
     mine[i] = static_cast<std::uint64_t>(shared.mass_high[last_bin - i]) << 32 | shared.mass_low[last_bin - i];
     sum += mine[i];
   }
@@ -173,7 +179,8 @@ __device__ inline void find_bin(SearchShared& shared, std::uint64_t wanted) {
   std::uint64_t before = upto - sum;
   for (int i = 0; i < warp; ++i) before += shared.of_warps[i];
 #pragma unroll
-  for (int i = 0; i < kBinsPerThread; ++i) {
+  for (int i = 0; i < kMostBinsPerThread; ++i) {
+    if (i == n_bins) break;
     if (before < wanted && wanted <= before + mine[i]) {
       shared.found_bin = static_cast<std::uint32_t>(last_bin - i);
       shared.found_rest = wanted - before;
@@ -193,7 +200,7 @@ __device__ Place least_place(const Logits& logits, SearchShared& shared, Place l
   int n_bits_left = kPlaceBits;
   for (;;) {
     const int n_bits_below = n_bits_left > kDigitBits ? n_bits_left - kDigitBits : 0;
-    for (int bin = static_cast<int>(threadIdx.x); bin < kBins; bin += kSampleThreads)
+    for (int bin = static_cast<int>(threadIdx.x); bin < kBins; bin += static_cast<int>(blockDim.x))
       shared.n_in_bin[bin] = shared.mass_low[bin] = shared.mass_high[bin] = 0;
     __syncthreads();
     logits.each([&](std::int32_t id, float logit) {

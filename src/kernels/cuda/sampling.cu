@@ -187,7 +187,7 @@ class Sample {
   std::int32_t n_generated = 0;
 };
 
-__global__ void __launch_bounds__(kSampleThreads) sample_kernel(const SampleParams params) {
+__global__ void __launch_bounds__(kMostSampleThreads) sample_kernel(const SampleParams params) {
   __shared__ Shared shared;
   const StepHeader& header = step_header(params.step);
   const Section& samples = header.section(SectionKind::samples);
@@ -233,7 +233,9 @@ void sample(const Device& device, const SampleWorkspace& workspace, const Sample
     const auto n = static_cast<unsigned>(std::min(most_samples, n_samples - first));
     params.first_sample = static_cast<std::int32_t>(first);
     gather_parts(device, params, n);
-    launch_overlapped(device, sample_kernel, dim3(n), kSampleThreads, 0, "sample", params);
+    // A multiprocessor has registers for one large block or two small ones.
+    const int n_threads = n <= static_cast<unsigned>(device.n_multiprocessors) ? kMostSampleThreads : kFewestSampleThreads;
+    launch_overlapped(device, sample_kernel, dim3(n), n_threads, 0, "sample", params);
   }
 }
 

@@ -102,7 +102,7 @@ enum class RowWork : std::int32_t {
 struct Shared {
   SearchShared search;
   NearShared near;
-  double sums_of_warps[kSampleThreads / kWarpSize];
+  double sums_of_warps[kMostSampleThreads / kWarpSize];
   std::uint32_t n_top;
   Place top[kMaxTopLogprobs];
   float original;               ///< the chosen token's logit before any change
