@@ -457,6 +457,8 @@ class Consumer {
   /// 8-bit values leave neighbouring columns in neighbouring tiles.
   template <class Stage>
   __device__ __forceinline__ void put_columns(int column0, float factor, int half);
+  /// Writes partial states of 16-bit keys from registers, where each warp holds rows of its own.
+  __device__ __forceinline__ void write_states();
   /// Sums the token groups' outputs and writes the result.
   __device__ __forceinline__ void write_rows(int column0, int half);
 

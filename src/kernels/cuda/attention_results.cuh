@@ -28,6 +28,11 @@ __device__ __forceinline__ void Consumer<Tile>::write_tile() {
   for (int half = 0; half < 2; ++half) {
     sum_[half] += __shfl_xor_sync(~0u, sum_[half], 1);
     sum_[half] += __shfl_xor_sync(~0u, sum_[half], 2);
+  }
+  if constexpr (!Tile::kIsFp8)
+    if (row_shift_ == 2 && task_.is_direct == 0) return write_states();
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
     if ((lane_ & 3) == 0) shared_.warp_states[warp_ * 16 + half * 8 + (lane_ >> 2)] = {max_[half], sum_[half]};
   }
   named_barrier(kConsumerBarrier, kConsumerThreads);
@@ -41,7 +46,43 @@ __device__ __forceinline__ void Consumer<Tile>::write_tile() {
       put_columns<Stage>(column0, half == 0 ? factor[0] : factor[1], half);
       named_barrier(kConsumerBarrier, kConsumerThreads);
       write_rows(column0, half);
-      named_barrier(kConsumerBarrier, kConsumerThreads);
+      // The last rows need no barrier: a warp writes to the scratch memory again behind the next tile's first barrier.
+      const bool is_last = column0 + Tile::kColumns >= kDim && (half == 1 || n_rows_ <= 8);
+      if (!is_last) named_barrier(kConsumerBarrier, kConsumerThreads);
+    }
+  }
+}
+
+template <class Tile>
+__device__ __forceinline__ void Consumer<Tile>::write_states() {
+#pragma unroll 1
+  for (int half = 0; half < 2; ++half) {
+    const bool is_odd = (lane_ & 1) != 0;
+    const int row = row_group_ * 16 + half * 8 + (lane_ >> 2);
+    const bool is_mine = row < n_rows_;
+    const int token_row = by_group(row);
+    const int head = task_.kv_head * group_ + row - token_row * group_;
+    const std::int64_t index = static_cast<std::int64_t>(task_.first_partial + token_row) * p_.n_heads + head;
+    // Neighbouring lanes exchange columns, so that each has four columns of one tile: the even lane of a tile, the odd one
+    // of the tile behind it.
+    float* const to = p_.part_o + index * p_.head_dim + (is_odd ? 8 : 0) + (lane_ & 2) * 2;
+#pragma unroll
+    for (int c = 0; c < kColumnTiles; c += 2) {
+      float mine[2], other[2];
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const float low = half == 0 ? out_[c][j] : out_[c][2 + j];
+        const float high = half == 0 ? out_[c + 1][j] : out_[c + 1][2 + j];
+        mine[j] = is_odd ? high : low;
+        other[j] = __shfl_xor_sync(~0u, is_odd ? low : high, 1);
+      }
+      if (is_mine && (c + (is_odd ? 1 : 0)) * 8 < p_.head_dim)
+        *reinterpret_cast<float4*>(to + c * 8) =
+            is_odd ? make_float4(other[0], other[1], mine[0], mine[1]) : make_float4(mine[0], mine[1], other[0], other[1]);
+    }
+    if (is_mine && (lane_ & 3) == 0) {
+      p_.part_m[index] = half == 0 ? max_[0] : max_[1];
+      p_.part_l[index] = half == 0 ? sum_[0] : sum_[1];
     }
   }
 }
@@ -90,8 +131,9 @@ __device__ __forceinline__ void Consumer<Tile>::put_columns(int column0, float f
 template <class Tile>
 __device__ __forceinline__ void Consumer<Tile>::write_rows(int column0, int half) {
   constexpr int kVectors = Tile::kColumns / 4;
+  const int n_vectors = row_shift_ == 0 ? min(8, n_rows_ - half * 8) * kVectors : 8 * kVectors << row_shift_;
 #pragma unroll 1
-  for (int i = thread_; i < (8 * kVectors << row_shift_); i += kConsumerThreads) {
+  for (int i = thread_; i < n_vectors; i += kConsumerThreads) {
     const int row_group = static_cast<unsigned>(i) / (8 * kVectors);
     const int row8 = static_cast<unsigned>(i) / kVectors % 8;
     const int row = row_group * 16 + half * 8 + row8;
