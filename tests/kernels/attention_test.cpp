@@ -78,7 +78,7 @@ TEST(Attention, equals_the_reference_over_random_trees) {
 }
 
 TEST(Attention, equals_the_reference_for_every_group_size) {
-  for (const int group : {1, 2, 3, 4, 5, 6, 7, 8, 16})
+  for (const int group : {1, 2, 3, 4, 5, 6, 7, 8, 16, 40, 64})
     for_each_dtype({.n_heads = 2 * group, .n_kv_heads = 2}, {{-1, 0, 131, 1}, {0, 96, 100, 2}, {0, 112, 150, 25}},
                    static_cast<std::uint64_t>(group), [](AttentionProblem& problem) { check_problem(problem, 2); });
 }

@@ -59,7 +59,7 @@ __device__ __forceinline__ void Consumer<Tile>::write_states() {
   for (int half = 0; half < 2; ++half) {
     const bool is_odd = (lane_ & 1) != 0;
     const int row = row_group_ * 16 + half * 8 + (lane_ >> 2);
-    const bool is_mine = row < n_rows_;
+    const bool is_mine = row < n_rows_ && is_warmup_ == 0;
     const int token_row = by_group(row);
     const int head = task_.kv_head * group_ + row - token_row * group_;
     const std::int64_t index = static_cast<std::int64_t>(task_.first_partial + token_row) * p_.n_heads + head;
