@@ -1,7 +1,10 @@
 /// How long a chain of dependent matmuls takes, and whether mma.sync adds as wgmma does. Both bound the matmuls of
 /// batch-invariant mode with few rows, whose sums are one chain over k (bench/results/invariance.md).
 ///
-///     nvcc -std=c++20 -O3 -arch=sm_90a --expt-relaxed-constexpr -DBATON_SM90A -I src workshop/06_chain_latency.cu -o chain_latency && ./chain_latency
+///     nvcc -std=c++20 -O3 -gencode arch=compute_90a,code=sm_90a --expt-relaxed-constexpr -DBATON_SM90A -I src
+///         workshop/06_chain_latency.cu -o chain_latency && ./chain_latency
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -29,7 +32,8 @@ __device__ std::uint64_t plain_descriptor(std::uint32_t address, int leading_byt
          ((address & 0x3ffffu) >> 4);
 }
 
-/// Chains of wgmma over N columns, `kChains` of them in turn; chain 0's sums go to out (N = 8, one chain).
+/// Chains of wgmma over N columns, `kChains` of them in turn; the sums of one chain of N = 8 go to out, those of
+/// others are added up there, because what nobody reads would not be computed.
 template <int N, int kChains>
 __global__ void by_wgmma(const std::byte* numbers, float* out, long long* cycles) {
   extern __shared__ __align__(1024) std::byte memory[];
@@ -62,7 +66,7 @@ __global__ void by_wgmma(const std::byte* numbers, float* out, long long* cycles
   for (int chain = 0; chain < kChains; ++chain)
     for (int i = 0; i < N / 8; ++i)
       for (int j = 0; j < 4; ++j) sum += c[chain][i][j];
-  for (int j = 0; j < 4; ++j) out[threadIdx.x * 4 + j] = N == 8 ? c[0][0][j] : sum;
+  for (int j = 0; j < 4; ++j) out[threadIdx.x * 4 + j] = N == 8 && kChains == 1 ? c[0][0][j] : sum;
 }
 
 /// The same sums by mma.sync, a warp for each 16 rows. Operands are loaded from shared memory once for each step.

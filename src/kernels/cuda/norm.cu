@@ -12,8 +12,8 @@ namespace {
 /// Threads of a block. The number is fixed, so that the sum of a row always has the same order.
 constexpr int kThreads = 512;
 /// Loads that a thread has in flight at once, of short and of long rows. Their elements stay in registers between the passes,
-/// so that a row of up to 8192 elements is read from memory once. Two loads leave registers for three blocks of a
-/// multiprocessor, of which some read while others wait for the sum of their row.
+/// so that a row of up to 8192 elements is read from memory once. Two loads leave registers for two blocks of a
+/// multiprocessor, of which one reads while the other waits for the sum of its row.
 constexpr int kHeldOfShort = 2;
 constexpr int kHeldOfLong = 4;
 constexpr int kBlocksOfShort = 2;
