@@ -5,7 +5,8 @@
 /// row x query head of the KV head). With few rows some warps would idle, so the warps divide the tokens instead:
 ///
 ///     query rows    16-row groups    token groups    matmuls
-///     1 to 16       1                4               mma.sync, 16 tokens a step
+///     1 to 8        1                4               mma.sync, 16 tokens a step, keys and values as operand A
+///     9 to 16       1                4               mma.sync, 16 tokens a step
 ///     17 to 32      2                2               mma.sync, 16 tokens a step
 ///     33 to 64      4                1               wgmma on sm_90a, a stage a step, where every row sees all of it
 ///
@@ -23,6 +24,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/attention_consumer.cuh"
+#include "kernels/cuda/attention_few_rows.cuh"
 #include "kernels/cuda/attention_launch.h"
 #include "kernels/cuda/attention_producer.cuh"
 #include "kernels/cuda/device.h"
@@ -62,7 +64,8 @@ template <class T, int kDim, bool kFp8>
 __global__ void __launch_bounds__(kAttentionThreads, 2)
     attention_kernel(const __grid_constant__ AttentionParams p, int n_stages) {
   using Tile = AttentionTile<T, kDim, kFp8>;
-  run_attention<Tile, Consumer<Tile>>(p, n_stages);
+  // Head sizes beyond 128 have stages of 16 tokens and queries in shared memory.
+  run_attention<Tile, std::conditional_t<(kDim <= 128), FewRowsConsumer<Tile>, Consumer<Tile>>>(p, n_stages);
 }
 
 /// Stages that fit with `n_residents` blocks on a multiprocessor.

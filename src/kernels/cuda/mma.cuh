@@ -93,6 +93,13 @@ __device__ __forceinline__ void load_matrices_transposed(std::uint32_t (&r)[4], 
       : "r"(address));
 }
 
+/// The transpose of an 8 x 8 matrix of 16-bit elements, a row's pairs in four lanes.
+__device__ __forceinline__ std::uint32_t transpose_8x8(std::uint32_t pair) {
+  std::uint32_t transposed;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(pair));
+  return transposed;
+}
+
 /// c += a b for 16 x 16 times 16 x 8.
 template <class T>
 __device__ __forceinline__ void multiply_16x8x16(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
