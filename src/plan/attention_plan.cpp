@@ -95,10 +95,9 @@ struct AttentionPlanner::Work {
     }
   }
 
-  /// Whether most rows belong to sequences that fill over half of a wide tile. In batch-invariant mode a row's kernel may
-  /// not depend on others.
+  /// Whether most rows belong to sequences that fill over half of a wide tile.
   bool fills_wide_tiles() const {
-    if (!wide_tiles_serve(options.costs, shape) || options.batch_invariant) return false;
+    if (!wide_tiles_serve(options.costs, shape)) return false;
     const std::int32_t group = shape.n_heads / shape.n_kv_heads;
     std::int32_t n_many = 0;
     for (const SequenceRows& sequence : sequences)

@@ -1,6 +1,7 @@
 /// Properties of attention. These must not change a bit: a second run, the number of blocks of the grid and of
 /// threads, block numbers, the way of merging, a captured graph, other sequences. Others may change it within the
 /// tolerance. Plans of plan_attention, with and without relay, are compared with the reference and with each other.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "support/attention_run.h"
@@ -331,11 +332,36 @@ std::vector<float> outputs_alone(const AttentionProblem& problem, AttentionMemor
   return outputs;
 }
 
+/// The same work list for the kernel with wide tiles, where the backend has one for these keys.
+AttentionPlan widened(AttentionPlan plan) {
+  plan.has_wide_tiles = true;
+  return plan;
+}
+
+/// Where two results differ first, and by how much.
+std::string difference(const AttentionProblem& problem, const std::vector<float>& got, const std::vector<float>& expected) {
+  std::size_t n = 0;
+  std::size_t first = got.size();
+  for (std::size_t i = 0; i < got.size(); ++i)
+    if (std::memcmp(&got[i], &expected[i], sizeof(float)) != 0) {
+      first = std::min(first, i);
+      ++n;
+    }
+  if (n == 0) return "the same bits";
+  const auto dim = static_cast<std::size_t>(problem.input.shape.head_dim);
+  const std::size_t row = first / problem.row_size();
+  return fmt::format("{} of {} numbers differ, first in row {} (position {}), head {}, column {}: {} for {}", n, got.size(),
+                     row, problem.input.rows[row].position, first % problem.row_size() / dim, first % dim, got[first],
+                     expected[first]);
+}
+
 TEST(AttentionBatchInvariance, cuts_at_every_chunk_give_the_bits_of_whole_leaves) {
   for_each_invariant_path({}, [](AttentionProblem& problem, AttentionMemory& memory) {
     const auto expected = memory.run(leaves(problem));
-    for (const int max_tile : {1, 2, 40})
+    for (const int max_tile : {1, 2, 40}) {
       ASSERT_TRUE(same_bits(memory.run(chunks(problem, max_tile)), expected)) << "row tiles of " << max_tile;
+      ASSERT_TRUE(same_bits(memory.run(widened(chunks(problem, max_tile))), expected)) << "wide, row tiles of " << max_tile;
+    }
   });
 }
 
@@ -358,8 +384,11 @@ TEST(AttentionBatchInvariance, a_row_has_its_own_bits_in_any_company_and_they_ar
         expect_close(problem, reference, expected, "alone");
         ASSERT_TRUE(same_bits(memory.run(leaves(problem)), expected)) << "whole sequences";
         ASSERT_TRUE(same_bits(memory.run(leaves(problem), {.merge = false}), expected)) << "merged apart";
-        for (const int max_tile : {1, 3, 17, 40})
+        ASSERT_TRUE(same_bits(memory.run(widened(leaves(problem))), expected)) << "whole sequences, wide tiles";
+        for (const int max_tile : {1, 3, 17, 40}) {
           ASSERT_TRUE(same_bits(memory.run(chunks(problem, max_tile)), expected)) << "row tiles of " << max_tile;
+          ASSERT_TRUE(same_bits(memory.run(widened(chunks(problem, max_tile))), expected)) << "wide, row tiles of " << max_tile;
+        }
         for (const bool relay : {true, false}) {
           const auto plan =
               plan_attention(problem.input.sequence_rows(), problem.input.attention_shape(), plan_options(relay, true));
@@ -367,6 +396,36 @@ TEST(AttentionBatchInvariance, a_row_has_its_own_bits_in_any_company_and_they_ar
         }
       });
     }
+}
+
+TEST(AttentionBatchInvariance, wide_tiles_give_the_bits_of_narrow_ones) {
+  const std::vector<Branch> branches = {{-1, 0, 1300, 190}, {0, 1024, 1500, 300}, {-1, 0, 75, 75}, {-1, 0, 2100, 1}};
+  for (const CaseShape& shape :
+       {CaseShape{.n_heads = 2, .n_kv_heads = 2, .head_dim = 128}, CaseShape{.n_heads = 4, .n_kv_heads = 1, .head_dim = 128},
+        CaseShape{.n_heads = 7, .n_kv_heads = 1, .head_dim = 128, .window = 300},
+        CaseShape{.n_heads = 4, .n_kv_heads = 1, .head_dim = 64},
+        CaseShape{.n_heads = 7, .n_kv_heads = 1, .head_dim = 64, .window = 777}})
+    for (const float softcap : {0.0f, 5.0f})
+      for_each_invariant_path(shape, branches, [&](AttentionProblem& problem, AttentionMemory& memory) {
+        problem.softcap = softcap;
+        const std::string what =
+            fmt::format("{}, {} heads of {}, window {}, soft-cap {}: ", to_string(problem.input.shape.kv_dtype), shape.n_heads,
+                        shape.head_dim, shape.window, softcap);
+        const auto expected = memory.run(leaves(problem));
+        const auto expect_bits = [&](const AttentionPlan& plan, std::string_view name) {
+          const auto got = memory.run(widened(plan));
+          EXPECT_TRUE(same_bits(got, expected)) << what << name << ": " << difference(problem, got, expected);
+        };
+        for (int i = 0; i < 3; ++i) expect_bits(leaves(problem), "whole sequences");
+        for (const bool relay : {true, false}) {
+          AttentionPlanOptions options = plan_options(relay, true);
+          for (const int tile_queries : {64, 128}) {
+            options.costs.row_tile_queries = tile_queries;
+            expect_bits(plan_attention(problem.input.sequence_rows(), problem.input.attention_shape(), options),
+                        relay ? "relayed" : "paged");
+          }
+        }
+      });
 }
 
 TEST(AttentionBatchInvariance, rows_of_many_pieces_have_the_bits_of_one_item) {
@@ -390,7 +449,9 @@ TEST(AttentionBatchInvariance, keys_that_a_row_does_not_see_change_no_bit_howeve
                                 const float x = std::sin(static_cast<float>(t * 131 + dim * 17 + head * 7 + is_value * 3));
                                 return x * (t < 580 ? 0.001f : is_value ? 60000.0f : 20.0f);
                               });
-                              ASSERT_TRUE(same_bits(memory.run(leaves(problem)), outputs_alone(problem, memory)));
+                              const auto expected = outputs_alone(problem, memory);
+                              ASSERT_TRUE(same_bits(memory.run(leaves(problem)), expected));
+                              ASSERT_TRUE(same_bits(memory.run(widened(leaves(problem))), expected)) << "wide tiles";
                             });
 }
 

@@ -72,15 +72,20 @@ std::optional<Variant> find_variant(DType dtype, int padded_dim, bool batch_inva
 
 using WideLaunch = void (*)(const AttentionParams&, const Device&, int);
 
+template <class T, int kDim>
+WideLaunch wide_launch(bool batch_invariant) {
+  return batch_invariant ? launch_wide_invariant_attention<T, kDim> : launch_wide_attention<T, kDim>;
+}
+
 /// The wide kernel for these keys, or null.
-WideLaunch find_wide_launch(DType dtype, int head_dim) {
+WideLaunch find_wide_launch(DType dtype, int head_dim, bool batch_invariant) {
   if (dtype == DType::bf16) {
-    if (head_dim == 64) return launch_wide_attention<__nv_bfloat16, 64>;
-    if (head_dim == 128) return launch_wide_attention<__nv_bfloat16, 128>;
+    if (head_dim == 64) return wide_launch<__nv_bfloat16, 64>(batch_invariant);
+    if (head_dim == 128) return wide_launch<__nv_bfloat16, 128>(batch_invariant);
   }
   if (dtype == DType::f16) {
-    if (head_dim == 64) return launch_wide_attention<__half, 64>;
-    if (head_dim == 128) return launch_wide_attention<__half, 128>;
+    if (head_dim == 64) return wide_launch<__half, 64>(batch_invariant);
+    if (head_dim == 128) return wide_launch<__half, 128>(batch_invariant);
   }
   return nullptr;
 }
@@ -133,10 +138,9 @@ void attention(const Device& device, int n_blocks, const AttentionArgs& args, bo
   params.score_scale = args.scale * shape.k_scale(args.layer) / (args.softcap > 0 ? args.softcap : 1);
   params.score_log2 = (args.softcap > 0 ? args.softcap : params.score_scale) * log2_e;
   params.v_scale = shape.v_scale(args.layer);
-  const WideLaunch launch_wide =
-      args.step.group(args.group).has_wide_tiles != 0 && has_wide_attention(device) && !batch_invariant
-          ? find_wide_launch(shape.dtype, shape.head_dim)
-          : nullptr;
+  const WideLaunch launch_wide = args.step.group(args.group).has_wide_tiles != 0 && has_wide_attention(device)
+                                     ? find_wide_launch(shape.dtype, shape.head_dim, batch_invariant)
+                                     : nullptr;
   if (launch_wide != nullptr)
     launch_wide(params, device, wide_attention_blocks(n_blocks));
   else

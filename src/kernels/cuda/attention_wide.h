@@ -25,5 +25,8 @@ bool runs_wide_attention();
 /// T is the type of queries, keys and values, kDim the head size. One block a multiprocessor.
 template <class T, int kDim>
 void launch_wide_attention(const AttentionParams& params, const Device& device, int n_blocks);
+/// The same in batch-invariant mode. A row has the bits of launch_invariant_attention.
+template <class T, int kDim>
+void launch_wide_invariant_attention(const AttentionParams& params, const Device& device, int n_blocks);
 
 }  // namespace baton::cuda

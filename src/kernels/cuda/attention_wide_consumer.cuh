@@ -17,10 +17,6 @@ constexpr int kRowsBarrier = 5;  ///< and the one after it: of a warpgroup alone
 /// other one too (FlashAttention-3, arXiv:2407.08608).
 template <class Tile>
 class WideConsumer {
-  using T = typename Tile::Element;
-  static constexpr int kColumnTiles = Tile::kDim / 8;
-  static constexpr int kTokens = Tile::kStageTokens;
-  static constexpr int kTokenTiles = kTokens / 8;
   static_assert(Tile::kWarpgroups == 2);
 
  public:
@@ -33,6 +29,24 @@ class WideConsumer {
         group_(p.n_heads / p.n_kv_heads) {}
 
   __device__ void run() {
+    run_tiles([this] {
+      const TileBounds<Tile> bounds = begin_tile();
+      if (bounds.hull_hi > bounds.hull_lo) run_stages(bounds);
+      forget_blind_rows();
+      add_lanes();
+      write_tile();
+    });
+  }
+
+ protected:
+  using T = typename Tile::Element;
+  static constexpr int kColumnTiles = Tile::kDim / 8;
+  static constexpr int kTokens = Tile::kStageTokens;
+  static constexpr int kTokenTiles = kTokens / 8;
+
+  /// Calls `run_tile` for each tile until there is no more work.
+  template <class RunTile>
+  __device__ __forceinline__ void run_tiles(const RunTile& run_tile) {
     if (warpgroup_ == 1) pass_turn();
     while (true) {
       barrier_wait(memory_.task_full + 8 * tasks_.stage, tasks_.parity);
@@ -44,10 +58,10 @@ class WideConsumer {
     }
   }
 
- private:
-  __device__ __forceinline__ void run_tile() {
+  /// Reads the tile's bounds and empties the state.
+  __device__ __forceinline__ TileBounds<Tile> begin_tile() {
     const TokenRow* rows = memory_.rows + tasks_.stage * Tile::kRows;
-    const TileBounds bounds(rows, task_.n_token_rows, task_.kv_begin, task_.kv_end, lane_);
+    const TileBounds<Tile> bounds(rows, task_.n_token_rows, task_.kv_begin, task_.kv_end, lane_);
     n_rows_ = task_.n_token_rows * group_;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {  // rows behind the tile's last row use the bounds of the last row
@@ -56,17 +70,18 @@ class WideConsumer {
     }
     max_[0] = max_[1] = -INFINITY;
     sum_[0] = sum_[1] = 0;
+    empty_outputs();
+    return bounds;
+  }
+  __device__ __forceinline__ void empty_outputs() {
 #pragma unroll
     for (int i = 0; i < kColumnTiles; ++i) out_[i][0] = out_[i][1] = out_[i][2] = out_[i][3] = 0;
-    if (bounds.hull_hi > bounds.hull_lo) run_stages(bounds);
-    forget_blind_rows();
-    write_tile();
   }
 
   /// Stages from the last to the first. The last one is always masked: it holds the tile's last position.
-  __device__ __forceinline__ void run_stages(const TileBounds& bounds) {
-    const int begin = bounds.begin<Tile>();
-    int position = bounds.last<Tile>();
+  __device__ __forceinline__ void run_stages(const TileBounds<Tile>& bounds) {
+    const int begin = bounds.begin();
+    int position = bounds.last();
     first_step(position);
     position -= kTokens;
     // The soft-cap is part of the masked step only, so that the other one stays short.
@@ -77,6 +92,10 @@ class WideConsumer {
 #pragma unroll 1
       for (; position >= begin && !is_masked(); position -= kTokens) step<false>(position);
     }
+    last_step();
+  }
+
+  __device__ __forceinline__ void last_step() {
     own_accumulators(out_);
     begin_output();
     wgmma_wait<0>();
@@ -225,12 +244,16 @@ class WideConsumer {
     }
   }
 
-  __device__ __forceinline__ void write_tile() {
+  /// Each thread has added the weights of its own columns of scores.
+  __device__ __forceinline__ void add_lanes() {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       sum_[half] += __shfl_xor_sync(~0u, sum_[half], 1);
       sum_[half] += __shfl_xor_sync(~0u, sum_[half], 2);
     }
+  }
+
+  __device__ __forceinline__ void write_tile() {
     if (task_.is_direct == 0)
       write_states();
     else if (p_.out_is_f32)

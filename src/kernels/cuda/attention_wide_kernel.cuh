@@ -13,11 +13,10 @@
 
 namespace baton::cuda {
 
-template <class T, int kDim>
-__global__ void __launch_bounds__(WideTile<T, kDim>::kThreads, 1)
-    wide_attention_kernel([[maybe_unused]] const __grid_constant__ AttentionParams p) {
 #ifdef BATON_SM90A
-  using Tile = WideTile<T, kDim>;
+/// What a block does; all its threads call this.
+template <class Tile, class Consumers>
+__device__ __forceinline__ void run_wide_attention(const AttentionParams& p) {
   extern __shared__ __align__(1024) std::byte bytes[];
   const WideMemory<Tile> memory(bytes);
   if (threadIdx.x == 0) {
@@ -41,9 +40,17 @@ __global__ void __launch_bounds__(WideTile<T, kDim>::kThreads, 1)
     producer.run();
   } else {
     take_registers<224>();
-    WideConsumer<Tile> consumer(p, memory);
+    Consumers consumer(p, memory);
     consumer.run();
   }
+}
+#endif
+
+template <class T, int kDim>
+__global__ void __launch_bounds__(WideTile<T, kDim>::kThreads, 1)
+    wide_attention_kernel([[maybe_unused]] const __grid_constant__ AttentionParams p) {
+#ifdef BATON_SM90A
+  run_wide_attention<WideTile<T, kDim>, WideConsumer<WideTile<T, kDim>>>(p);
 #endif
 }
 
@@ -55,14 +62,18 @@ bool runs_wide_attention() {
   return attributes.ptxVersion == 90;
 }
 
+/// Launches `kernel`, which runs the blocks of Tile.
+template <class Tile>
+void launch_wide_tiles(void (*kernel)(AttentionParams), const AttentionParams& params, const Device& device, int n_blocks) {
+  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::kSharedBytes),
+             "attention: shared memory");
+  launch_overlapped(device, kernel, dim3(static_cast<unsigned>(n_blocks)), Tile::kThreads, Tile::kSharedBytes, "wide attention",
+                    params);
+}
+
 template <class T, int kDim>
 void launch_wide_attention(const AttentionParams& params, const Device& device, int n_blocks) {
-  constexpr int kSharedBytes = WideTile<T, kDim>::kSharedBytes;
-  auto* kernel = wide_attention_kernel<T, kDim>;
-  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
-             "attention: shared memory");
-  launch_overlapped(device, kernel, dim3(static_cast<unsigned>(n_blocks)), WideTile<T, kDim>::kThreads, kSharedBytes,
-                    "wide attention", params);
+  launch_wide_tiles<WideTile<T, kDim>>(wide_attention_kernel<T, kDim>, params, device, n_blocks);
 }
 
 }  // namespace baton::cuda

@@ -61,11 +61,11 @@ class WideProducer {
     named_barrier(kProducerBarrier, kProducerThreads);
   }
 
-  /// Copies a tile's stages, the last one first, so that only the first steps of a causal tile need its bounds. Each lane
-  /// copies the panel of 16 tokens.
+  /// Copies a tile's stages, the last one first, so that only the first steps of a causal tile need its bounds; by chunks
+  /// the first one first. Each lane copies the panel of 16 tokens.
   __device__ __forceinline__ void copy_keys(const StepArrays& step, const ItemPair& pair, int row, int n_token_rows) {
     const AttentionItem& item = pair.item;
-    const TileBounds bounds(p_.rows + item.first_row + row, n_token_rows, item.kv_begin, item.kv_end, lane_);
+    const TileBounds<Tile> bounds(p_.rows + item.first_row + row, n_token_rows, item.kv_begin, item.kv_end, lane_);
     const int granule = lane_ / Tile::kPanels;
     const int panel = lane_ % Tile::kPanels;
     const bool has_part = granule < Tile::kStageTokens / 16;
@@ -77,13 +77,15 @@ class WideProducer {
       const bool has_some = has_part && position + 16 > bounds.hull_lo && position < bounds.hull_hi;
       return has_some ? __ldg(list + (position >> p_.block_shift)) : -1;
     };
-    const int begin = bounds.begin<Tile>();
-    int position = bounds.last<Tile>();  // of the stage
+    constexpr int kNext = Tile::kByChunks ? Tile::kStageTokens : -Tile::kStageTokens;
+    const int begin = bounds.begin();
+    const int last = bounds.last();
+    int position = Tile::kByChunks ? begin : last;  // of the stage
     int block = block_at(position + granule * 16);
 #pragma unroll 1
-    for (; position >= begin; position -= Tile::kStageTokens) {
+    for (; Tile::kByChunks ? position <= last : position >= begin; position += kNext) {
       const int mine = position + granule * 16;
-      const int next_block = block_at(mine - Tile::kStageTokens);
+      const int next_block = block_at(mine + kNext);
       const int first = clamp(bounds.hull_lo - mine), end = clamp(bounds.hull_hi - mine);  // tokens that count
       const int n_granules =
           (min(Tile::kStageTokens, bounds.hull_hi - position) + 15) / 16 - max(0, bounds.hull_lo - position) / 16;

@@ -1,4 +1,4 @@
-/// wgmma with both operands in shared memory: c [64, N] += a [64, 16] b [16, N], N = 8, 16, 32, 48, 56, 96 or 128 by the
+/// wgmma with both operands in shared memory: c [64, N] += a [64, 16] b [16, N], N = 8, 16, 32, 48, 56, 64, 96 or 128 by the
 /// size of c, both with their 16 contiguous (K-major). The operands are descriptors (wgmma_descriptor in mma.cuh).
 #pragma once
 
@@ -49,6 +49,14 @@ namespace baton::cuda {
       "%24,%25,%26,%27}, %28, %29, p, 1, 1, 0, 0;\n\t}"                                           \
       : BATON_C4(0), BATON_C4(1), BATON_C4(2), BATON_C4(3), BATON_C4(4), BATON_C4(5), BATON_C4(6) \
       : "l"(a), "l"(b), "r"(1))
+#define BATON_WGMMA_N64(type)                                                                                  \
+  asm volatile(                                                                                                \
+      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %34, 0;\n\t"                                                       \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                                              \
+      " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"               \
+      "%24,%25,%26,%27,%28,%29,%30,%31}, %32, %33, p, 1, 1, 0, 0;\n\t}"                                        \
+      : BATON_C4(0), BATON_C4(1), BATON_C4(2), BATON_C4(3), BATON_C4(4), BATON_C4(5), BATON_C4(6), BATON_C4(7) \
+      : "l"(a), "l"(b), "r"(accumulate))
 #define BATON_WGMMA_N96(type)                                                                                                \
   asm volatile(                                                                                                              \
       "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %50, 0;\n\t"                                                                     \
@@ -115,6 +123,13 @@ __device__ __forceinline__ void wgmma_shared(float (&c)[12][4], std::uint64_t a,
 }
 /// Begins at zero unless `accumulate`.
 template <class T>
+__device__ __forceinline__ void wgmma_shared(float (&c)[8][4], std::uint64_t a, std::uint64_t b, int accumulate) {
+  if constexpr (std::is_same_v<T, __half>)
+    BATON_WGMMA_N64("f16");
+  else
+    BATON_WGMMA_N64("bf16");
+}
+template <class T>
 __device__ __forceinline__ void wgmma_shared(float (&c)[16][4], std::uint64_t a, std::uint64_t b, int accumulate) {
   if constexpr (std::is_same_v<T, __half>)
     BATON_WGMMA_N128("f16");
@@ -122,6 +137,7 @@ __device__ __forceinline__ void wgmma_shared(float (&c)[16][4], std::uint64_t a,
     BATON_WGMMA_N128("bf16");
 }
 #undef BATON_WGMMA_N128
+#undef BATON_WGMMA_N64
 #undef BATON_WGMMA_N8
 #undef BATON_WGMMA_N16
 #undef BATON_WGMMA_N32
