@@ -183,11 +183,11 @@ class Consumer {
         }
 #endif
         if (!done) {
-          if constexpr (kSlots == 2) barrier_wait(shared_.full + 8 * (ring_.stage + 1), ring_.parity);
+          if (kSlots == 2 && is_warmup_ == 0) barrier_wait(shared_.full + 8 * (ring_.stage + 1), ring_.parity);
 #pragma unroll 1
           for (int token = mine * unit; token < (mine + 1) * unit; token += 16)
             if (position + token < hull_hi_ && position + token + 16 > hull_lo_) step<Stage>({{part, token, position + token}});
-          if constexpr (kSlots == 2) {
+          if (kSlots == 2 && is_warmup_ == 0) {
             own_accumulators(out_);
             leave_keys();
           }
@@ -459,7 +459,8 @@ class Consumer {
   __device__ __forceinline__ void put_columns(int column0, float factor, int half);
   /// Writes partial states of 16-bit keys from registers, where each warp holds rows of its own.
   __device__ __forceinline__ void write_states();
-  /// Sums the token groups' outputs and writes the result.
+  /// Sums the token groups' outputs and writes the result. kStride: floats between rows of the scratch memory.
+  template <int kStride = Tile::kColumnStride>
   __device__ __forceinline__ void write_rows(int column0, int half);
 
   /// row / group for rows of a tile, without a division: exact below 2^16 / group.

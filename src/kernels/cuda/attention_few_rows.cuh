@@ -64,8 +64,10 @@ class FewRowsConsumer : public Consumer<Tile> {
     float base[2];                      ///< what is subtracted from a row's scores: at most kSlack below their maximum
     float sum[2];                       ///< of this lane's tokens
     float out[kChunks][4];              ///< first dimension of both rows, then the second dimension
+    bool is_empty;                      ///< nothing was added yet
   };
-  static constexpr float kNoBase = -1e38f;  ///< below all scores
+  static constexpr int kScratchStride = kDim + 4;  ///< floats of a row; four pairs of rows use different banks
+  static constexpr float kNoBase = -1e38f;         ///< below all scores
   /// A row's base moves only when a score (base 2) of the row exceeds it by more than this. Weights are at most 2^8 then,
   /// which 16-bit types hold as precisely as 1. The rows decide apart, so that no row changes the bits of another.
   static constexpr float kSlack = 8;
@@ -75,15 +77,9 @@ class FewRowsConsumer : public Consumer<Tile> {
     this->token_groups_ = kConsumerWarps;
     this->row_group_ = 0;
     this->token_group_ = warp_;
-    Base::find_bounds();
-    if (is_warmup_ == 0) {
-#pragma unroll
-      for (int c = 0; c < 2; ++c) {
-        const TokenRow& row = shared_.rows[Base::by_group(min((lane_ & 3) * 2 + c, n_rows_ - 1))];
-        row_bounds_[c] = {max(task_.kv_begin, row.kv_lo), min(task_.kv_end, row.kv_hi)};
-      }
-    }
+    find_few_bounds();
     Few few;
+    few.is_empty = true;
     take_few_queries(few);
 #pragma unroll
     for (int c = 0; c < 2; ++c) few.base[c] = kNoBase, few.sum[c] = 0;
@@ -94,12 +90,30 @@ class FewRowsConsumer : public Consumer<Tile> {
     write_few(few);
   }
 
+  /// As find_bounds. Most of these tiles have one token row.
+  __device__ __forceinline__ void find_few_bounds() {
+    if (is_warmup_ == 0 && task_.n_token_rows == 1) {
+      const TokenRow row = shared_.rows[0];
+      row_bounds_[0] = row_bounds_[1] = {max(task_.kv_begin, row.kv_lo), min(task_.kv_end, row.kv_hi)};
+      inner_lo_ = hull_lo_ = row_bounds_[0].x;
+      inner_hi_ = hull_hi_ = row_bounds_[0].y;
+      return;
+    }
+    Base::find_bounds();
+    if (is_warmup_ != 0) return;
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      const TokenRow& row = shared_.rows[Base::by_group(min((lane_ & 3) * 2 + c, n_rows_ - 1))];
+      row_bounds_[c] = {max(task_.kv_begin, row.kv_lo), min(task_.kv_end, row.kv_hi)};
+    }
+  }
+
   /// Zeros behind the tile's last row and from head_dim on. Queries for e4m3 keys become f16; a row with a query beyond f16
   /// is multiplied by a power of two first (attention_e4m3.cuh).
   __device__ __forceinline__ void take_few_queries(Few& few) {
     const int row = lane_ >> 2;
-    const std::byte* from = shared_.queries + row * Tile::kQueryStride;
     if constexpr (Tile::kIsFp8) {
+      const std::byte* from = shared_.queries + row * Tile::kQueryStride;
       std::uint32_t a[kChunks][4];
 #pragma unroll
       for (int k = 0; k < kChunks; ++k) {
@@ -114,13 +128,16 @@ class FewRowsConsumer : public Consumer<Tile> {
 #pragma unroll
       for (int c = 0; c < 2; ++c) few.factors[c] = __shfl_sync(~0u, factors.of(0), ((lane_ & 3) * 2 + c) * 4);
     } else {
+      const int n_dims = row < n_rows_ ? p_.head_dim : 0;
+      const std::uint32_t at =
+          as_of_now(shared_address(shared_.queries)) + (lane_ & 7) * Tile::kQueryStride + (lane_ >> 3) * 16;
 #pragma unroll
-      for (int k = 0; k < kChunks; ++k)
+      for (int k = 0; k < kChunks; k += 2) {
+        std::uint32_t b[4];
+        load_matrices(b, at + k * 32);
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          few.queries[k][i] = *reinterpret_cast<const std::uint32_t*>(from + (k * 2 + i) * 16 + (lane_ & 3) * 4);
-          if (row >= n_rows_ || k * 16 + i * 8 >= p_.head_dim) few.queries[k][i] = 0;
-        }
+        for (int i = 0; i < 4; ++i) few.queries[k + i / 2][i % 2] = k * 16 + i * 8 < n_dims ? b[i] : 0;
+      }
       few.factors[0] = few.factors[1] = 1;
     }
     if (is_warmup_ == 0) release(shared_.task_empty);
@@ -227,7 +244,8 @@ class FewRowsConsumer : public Consumer<Tile> {
       m[c] *= score_log2[c];
       exceeds = exceeds || m[c] > few.base[c] + kSlack;
     }
-    if (__any_sync(~0u, exceeds)) move_bases(few, m);
+    if (few.is_empty || __any_sync(~0u, exceeds)) move_bases(few, m);
+    few.is_empty = false;
 #pragma unroll
     for (int u = 0; u < kStages; ++u)
 #pragma unroll
@@ -246,6 +264,7 @@ class FewRowsConsumer : public Consumer<Tile> {
       if (!(most > few.base[c] + kSlack)) most = few.base[c];
       const float factor = exp2_approx(few.base[c] - most);
       few.base[c] = most;
+      if (few.is_empty) continue;
       few.sum[c] *= factor;
 #pragma unroll
       for (int i = 0; i < kChunks; ++i) few.out[i][c] *= factor, few.out[i][c + 2] *= factor;
@@ -301,7 +320,7 @@ class FewRowsConsumer : public Consumer<Tile> {
     }
   }
 
-  /// As write_tile.
+  /// Joins the warps' states and writes outputs or partial states.
   __device__ __forceinline__ void write_few(Few& few) {
     float max[2];
 #pragma unroll
@@ -320,25 +339,24 @@ class FewRowsConsumer : public Consumer<Tile> {
     named_barrier(kConsumerBarrier, kConsumerThreads);
     const int row = lane_ >> 2;
     const float factor_of_row = Base::join_states(row, shared_.warp_states[warp_ * 16 + row].x);
+    float factors[2];
+#pragma unroll
+    for (int c = 0; c < 2; ++c) factors[c] = __shfl_sync(~0u, factor_of_row, ((lane_ & 3) * 2 + c) * 4);
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
-      const int to_row = (lane_ & 3) * 2 + c;
-      const float factor = __shfl_sync(~0u, factor_of_row, to_row * 4);
-      float* to = shared_.scratch + (warp_ * 8 + to_row) * Tile::kColumnStride;
-      if (to_row < n_rows_) {
+      float* const to = shared_.scratch + (warp_ * kMostRows + (lane_ & 3) * 2 + c) * kScratchStride;
 #pragma unroll
-        for (int i = 0; i < kChunks; ++i) {
-          const float first = few.out[i][c] * factor;
-          const float second = few.out[i][c + 2] * factor;
-          if constexpr (Tile::kIsFp8)
-            *reinterpret_cast<float2*>(to + 16 * i + row * 2) = {first, second};
-          else
-            to[16 * i + row] = first, to[16 * i + 8 + row] = second;
-        }
+      for (int i = 0; i < kChunks; ++i) {
+        const float first = few.out[i][c] * factors[c];
+        const float second = few.out[i][c + 2] * factors[c];
+        if constexpr (Tile::kIsFp8)
+          *reinterpret_cast<float2*>(to + 16 * i + row * 2) = {first, second};
+        else
+          to[16 * i + row] = first, to[16 * i + 8 + row] = second;
       }
     }
     named_barrier(kConsumerBarrier, kConsumerThreads);
-    Base::write_rows(0, 0);  // needs no barrier behind it (write_tile)
+    Base::template write_rows<kScratchStride>(0, 0);  // needs no barrier behind it (write_tile)
   }
 };
 

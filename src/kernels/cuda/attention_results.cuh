@@ -129,6 +129,7 @@ __device__ __forceinline__ void Consumer<Tile>::put_columns(int column0, float f
 }
 
 template <class Tile>
+template <int kStride>
 __device__ __forceinline__ void Consumer<Tile>::write_rows(int column0, int half) {
   constexpr int kVectors = Tile::kColumns / 4;
   const int n_vectors = row_shift_ == 0 ? min(8, n_rows_ - half * 8) * kVectors : 8 * kVectors << row_shift_;
@@ -144,7 +145,7 @@ __device__ __forceinline__ void Consumer<Tile>::write_rows(int column0, int half
 #pragma unroll
     for (int t = 0; t < kConsumerWarps; ++t)
       if (t < token_groups_)
-        parts[t] = *reinterpret_cast<const float4*>(shared_.scratch + (warp_of(t, row_group) * 8 + row8) * Tile::kColumnStride +
+        parts[t] = *reinterpret_cast<const float4*>(shared_.scratch + (warp_of(t, row_group) * 8 + row8) * kStride +
                                                     static_cast<unsigned>(i) % kVectors * 4);
 #pragma unroll
     for (int t = 0; t < kConsumerWarps; ++t)
