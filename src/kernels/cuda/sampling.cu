@@ -1,6 +1,7 @@
 /// Sampling on a CUDA device, in two launches. The first reads all rows, with many blocks (sampling_gather.cu). The
-/// second has one block for each sample, which chooses from the row's list of likely tokens (sampling_near.cuh), or
-/// from the row where the list does not suffice (sampling_row.cuh).
+/// second has one block for each sample, which chooses from what the first says of the row's parts (sampling_records.cuh),
+/// from the row's list of likely tokens (sampling_near.cuh), or from the row where the list does not suffice
+/// (sampling_row.cuh).
 #include "kernels/cuda/sampling.h"
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/sampling_gather.h"
 #include "kernels/cuda/sampling_near.cuh"
+#include "kernels/cuda/sampling_records.cuh"
 
 namespace baton::cuda {
 namespace {
@@ -27,21 +29,57 @@ __device__ void commit(const SamplingMetadata& sampling, std::int32_t token, std
   slot.finished = is_stop_id || n_generated + 1 >= sampling.max_tokens ? 1 : 0;
 }
 
-/// Log-probabilities of the most likely tokens, most likely first. Returns false if the list has too few.
-__device__ bool report_top(NearList& near, int n_top, double log_sum, SampleResult& result) {
-  if (!near.is_valid() || near.size() < n_top) return false;
-  const Place* tokens = near.sorted();
-  const int i = static_cast<int>(threadIdx.x);
-  if (i < n_top) {
-    result.top_ids[i] = id_of(tokens[i]);
-    result.top_logprobs[i] = static_cast<float>(value_of(tokens[i]) - log_sum);
-  }
-  if (i == 0) result.n_top = n_top;
-  return true;
+/// What the block's threads share, before there is a choice. By one thread.
+__device__ void clear(Shared& shared) {
+  shared.work = RowWork::none;
+  shared.token = -1;
+  shared.ended = FinishedBy::not_finished;
+  shared.has_original = shared.penalises_last = shared.has_top = shared.is_changed = 0;
+  shared.best = shared.total = 0;
+  shared.log_sum = 0;
+  shared.near.n = shared.near.n_changed = shared.near.rank = 0;
 }
 
-/// One sample of a step, processed by a block: first by the list's threads alone, then, if the list does not suffice, by
-/// all of them with the row.
+/// Clears the result. By `n_threads` threads, of which this is `thread`.
+__device__ void clear(SampleResult& result, int thread, int n_threads) {
+  static_assert(sizeof(SampleResult) % sizeof(std::uint32_t) == 0);
+  for (int i = thread; i < static_cast<int>(sizeof(SampleResult) / sizeof(std::uint32_t)); i += n_threads)
+    reinterpret_cast<std::uint32_t*>(&result)[i] = 0;
+}
+
+/// Chooses from the parts' records and draws alone, if needs_records_only, or leaves in shared.work that the row is needed.
+/// By the first warp.
+__device__ void choose_from_records(const SampleParams& params, const SamplingMetadata& sampling, Shared& shared,
+                                    SampleResult& result) {
+  const bool is_first = threadIdx.x == 0;
+  const std::int64_t first_part = static_cast<std::int64_t>(blockIdx.x) * params.n_parts;
+  SlotState& slot = params.slots[sampling.slot];
+  const SlotState before = slot;
+  const Place best = best_of_records(params.parts + first_part, params.n_parts);
+  clear(result, static_cast<int>(threadIdx.x), kWarpSize);
+  __syncwarp();
+  if (before.finished != 0) {
+    if (is_first) result.was_finished = 1;
+    return;
+  }
+  if (best == kNotANumber || value_of(best) == -INFINITY) {
+    if (is_first) slot.finished = 1;
+    if (is_first) result.finished = FinishedBy::not_a_number;
+    return;
+  }
+  const std::int32_t n_generated = sampling.n_generated_before + before.n_generated;
+  const std::int32_t token =
+      sampling.temperature > 0 ? best_of_draws(params.draws + first_part, params.n_parts, value_of(best), sampling, n_generated)
+                               : id_of(best);
+  if (!is_first) return;
+  if (token >= 0)
+    commit(sampling, token, n_generated, slot, result);
+  else
+    shared.work = RowWork::all;
+}
+
+/// One sample of a step, processed by a block: first by two groups of threads with the row's list, then, if the list does
+/// not suffice, by all threads with the row.
 class Sample {
  public:
   __device__ Sample(const SampleParams& of_launch, Shared& of_block, const StepHeader& header, const SamplingMetadata& asked,
@@ -60,56 +98,90 @@ class Sample {
     n_generated = sampling.n_generated_before + before.n_generated;
   }
 
-  /// By the list's threads. Finishes the sample or leaves in shared.work what the row is needed for.
+  /// By the list's threads. Chooses a token or leaves in shared.work what the row is needed for.
   __device__ void use_list() {
+    if (before.finished != 0) return;
     const bool is_first = threadIdx.x == 0;
-    static_assert(sizeof(SampleResult) % sizeof(std::uint32_t) == 0);
-    for (std::size_t i = threadIdx.x; i < sizeof(SampleResult) / sizeof(std::uint32_t); i += kListThreads)
-      reinterpret_cast<std::uint32_t*>(&result)[i] = 0;
-    if (is_first) {
-      shared.work = RowWork::none;
-      shared.penalises_last = shared.has_top = shared.is_changed = 0;
-      shared.best = shared.total = 0;
-      shared.log_sum = 0;
-    }
-    ListThreads::wait();
-    if (before.finished != 0) {
-      if (is_first) result.was_finished = 1;
-      return;
-    }
-    const RowParts row(params, shared);
-    if (row.best == kNotANumber || value_of(row.best) == -INFINITY) {
-      if (is_first) end(FinishedBy::not_a_number);
-      return;
-    }
     NearList near(shared);
+    if (needs_near(sampling)) near.load_early(params);
+    adjuster.load_early(logits);
+    const RowParts<ListThreads> row(params, shared.row);
+    if (!row.has_token()) {
+      if (is_first) shared.ended = FinishedBy::not_a_number;
+      return;
+    }
     near.load(params, row);
     if (is_first) shared.work = RowWork::all;
-    if (sampling.n_top_logprobs >= 0) {
-      const double log_sum = row.log_sum(shared);
-      if (is_first) shared.log_sum = log_sum;
-      if (sampling.n_top_logprobs > 0 && !report_top(near, n_top(), log_sum, result)) return;
-      if (is_first) shared.has_top = 1;
+    if (sampling.n_top_logprobs > 0) {
+      ListIsComplete::say();
+      if (!near.is_valid() || near.size() < n_top()) return;
     }
     if (slot == nullptr || allowed.n > 0) return;
     const bool changes = adjuster.changes(n_generated);
     if (changes) apply();
-    if (!changes && mask == nullptr && sampling.temperature <= 0) return finish(id_of(row.best));
+    if (!changes && mask == nullptr && sampling.temperature <= 0) return finish(id_of(row.best), near);
     const bool is_new = changes || mask != nullptr;
     if (is_new && near.is_valid()) near.update(logits, adjuster, mask, before.last_token);
-    finish(near.choose(sampling, n_generated, is_new ? 0 : row.best, mask != nullptr));
+    finish(near.choose(sampling, n_generated, is_new ? 0 : row.best, mask != nullptr), near);
+  }
+  /// By the report's threads, at the same time: clears the result and reports the log-probabilities of the most likely
+  /// tokens, most likely first, if the list has them.
+  __device__ void report() {
+    const int i = ReportThreads::thread();
+    clear(result, i, kListThreads);
+    if (before.finished != 0 || sampling.n_top_logprobs < 0) return;
+    const RowParts<ReportThreads> row(params, shared.row_of_report);
+    if (!row.has_token()) return;
+    const double log_sum = row.log_sum(shared.sums_of_warps);
+    if (i == 0) shared.log_sum = log_sum;
+    if (sampling.n_top_logprobs == 0) return;
+    ListIsComplete::wait();
+    const int n = shared.near.n_reported;
+    if (n < n_top()) return;
+    const Place* tokens = sort_places<ReportThreads>(shared.near.places, n, shared.near.sort_of_report);
+    if (i < n_top()) {
+      result.top_ids[i] = id_of(tokens[i]);
+      result.top_logprobs[i] = static_cast<float>(value_of(tokens[i]) - log_sum);
+    }
+    if (i != 0) return;
+    result.n_top = n_top();
+    shared.has_top = 1;
   }
   /// By all threads: what the list's threads left.
   __device__ void use_row() {
     const RowWork work = shared.work;
     if (work == RowWork::total) {
       const std::uint64_t total = mass_of_row();
-      if (ListThreads::has_this()) finish(NearList(shared).draw_from_nucleus(sampling, n_generated, total));
+      if (ListThreads::has_this()) {
+        NearList near(shared);
+        finish(near.draw_from_nucleus(sampling, n_generated, value_of(shared.best), shared.near.n_left, total), near);
+      }
       __syncthreads();
       if (shared.work == RowWork::none) return;
     }
     const std::int32_t token = work == RowWork::noise ? likeliest_with_noise() : from_row();
-    if (token >= 0 && ListThreads::has_this()) finish(token);
+    if (token >= 0 && ListThreads::has_this()) finish(token, NearList(shared));
+  }
+  /// By the list's threads, when everything else is done.
+  __device__ void end() {
+    const bool is_first = threadIdx.x == 0;
+    if (before.finished != 0) {
+      if (is_first) result.was_finished = 1;
+      return;
+    }
+    if (shared.ended != FinishedBy::not_finished) {
+      if (is_first && slot != nullptr) slot->finished = 1;
+      if (is_first) result.finished = shared.ended;
+      return;
+    }
+    const std::int32_t token = shared.token;
+    if (token < 0) return;
+    if (sampling.n_top_logprobs >= 0) {
+      float original = shared.original;
+      if (shared.has_original == 0) original = adjuster.original(logits, shared, token, before.last_token);
+      if (is_first) result.logprob = static_cast<float>(original - shared.log_sum);
+    }
+    if (is_first) commit(sampling, token, n_generated, *slot, result);
   }
 
  private:
@@ -134,7 +206,10 @@ class Sample {
       score(logits, shared, sampling, shared.log_sum, result);
       return -1;
     }
-    if (shared.is_changed == 0 && adjuster.changes(n_generated) && ListThreads::has_this()) apply();
+    if (shared.is_changed == 0 && adjuster.changes(n_generated) && ListThreads::has_this()) {
+      adjuster.load_early(logits);
+      apply();
+    }
     __syncthreads();
     apply_mask(mask, logits);
     Logits candidates = logits;
@@ -144,7 +219,7 @@ class Sample {
     }
     const Place best = shared.best != 0 ? shared.best : most_likely(candidates, shared);
     if (best == kNotANumber || value_of(best) == -INFINITY) {
-      if (threadIdx.x == 0) end(best == kNotANumber ? FinishedBy::not_a_number : FinishedBy::nothing_allowed);
+      if (threadIdx.x == 0) shared.ended = best == kNotANumber ? FinishedBy::not_a_number : FinishedBy::nothing_allowed;
       return -1;
     }
     if (sampling.temperature <= 0) return id_of(best);
@@ -157,20 +232,12 @@ class Sample {
     adjuster.apply(logits, shared, before.last_token, n_generated);
     if (threadIdx.x == 0) shared.is_changed = 1;
   }
-  /// Finishes the sample with the chosen token; does nothing without one (-1). By the list's threads.
-  __device__ void finish(std::int32_t token) {
+  /// Records the choice; does nothing without one (-1). By the list's threads.
+  __device__ void finish(std::int32_t token, const NearList& near) {
     if (token < 0) return;
-    float original = 0;
-    if (sampling.n_top_logprobs >= 0) original = adjuster.original(logits, shared, token, before.last_token);
+    if (sampling.n_top_logprobs >= 0) near.look_up_original(token);
     if (threadIdx.x != 0) return;
-    if (sampling.n_top_logprobs >= 0) result.logprob = static_cast<float>(original - shared.log_sum);
-    commit(sampling, token, n_generated, *slot, result);
-    shared.work = RowWork::none;
-  }
-  /// Finishes the sample without a token. By one thread.
-  __device__ void end(FinishedBy why) {
-    if (slot != nullptr) slot->finished = 1;
-    result.finished = why;
+    shared.token = token;
     shared.work = RowWork::none;
   }
 
@@ -195,10 +262,27 @@ __global__ void __launch_bounds__(kMostSampleThreads) sample_kernel(const Sample
   if (index >= samples.count) return;
   const SamplingMetadata& sampling = section<SamplingMetadata>(params.step, samples)[index];
   if (sampling.slot < 0 || sampling.slot >= params.n_slots) __trap();
-  wait_for_kernel_before();
-  if (ListThreads::has_this()) Sample(params, shared, header, sampling, index).use_list();
+  let_next_kernel_start();
+  if (threadIdx.x == 0) clear(shared);
   __syncthreads();
-  if (shared.work != RowWork::none) Sample(params, shared, header, sampling, index).use_row();
+  wait_for_kernel_before();
+  const bool needs_list = !needs_records_only(sampling);
+  if (!needs_list) {
+    if (threadIdx.x < kWarpSize) choose_from_records(params, sampling, shared, params.results[index]);
+  } else {
+    Sample sample(params, shared, header, sampling, index);
+    if (ListThreads::has_this()) sample.use_list();
+    if (ReportThreads::has_this()) sample.report();
+  }
+  __syncthreads();
+  const bool needs_row = shared.work != RowWork::none;
+  if (!needs_list && !needs_row) return;
+  Sample sample(params, shared, header, sampling, index);
+  if (needs_row) {
+    sample.use_row();
+    __syncthreads();
+  }
+  if (ListThreads::has_this()) sample.end();
 }
 
 }  // namespace
@@ -219,7 +303,8 @@ void sample(const Device& device, const SampleWorkspace& workspace, const Sample
                       static_cast<std::int32_t>(n_vocab),
                       workspace.n_originals,
                       reinterpret_cast<PartRecord*>(workspace.parts),
-                      reinterpret_cast<Place*>(workspace.parts + kSampleParts * sizeof(PartRecord)),
+                      reinterpret_cast<PartDraw*>(workspace.parts + kSampleParts * sizeof(PartRecord)),
+                      reinterpret_cast<Place*>(workspace.parts + kSampleParts * (sizeof(PartRecord) + sizeof(PartDraw))),
                       n_parts,
                       0,
                       rows_are_aligned(n_vocab, args.logits),

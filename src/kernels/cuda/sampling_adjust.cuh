@@ -33,6 +33,7 @@ struct Adjuster {
   List<TokenBan> bans;
   float* originals_of_biases;
   float* originals_of_counts;
+  float early_logit = 0;  ///< of this thread's first count, before any change
 
   __device__ Adjuster(const SampleParams& params, const StepHeader& header, const SamplingMetadata& asked)
       : sampling(asked),
@@ -50,14 +51,23 @@ struct Adjuster {
     return sampling.has_penalties() || biases.n > 0 || bans.n > 0 ||
            (n_generated < sampling.min_tokens && sampling.n_stop_ids > 0);
   }
+  /// Loads what apply needs first. No later than anything changes the logits.
+  __device__ void load_early(const Logits& logits) {
+    const auto i = static_cast<std::int32_t>(threadIdx.x);
+    if (i < counts.n && sampling.has_penalties()) early_logit = logits.at(counts.elements[i].id);
+  }
+  /// After load_early.
   __device__ void apply(const Logits& logits, Shared& shared, std::int32_t last_token, std::int32_t n_generated) {
-    biases.each([&](std::int32_t i, const TokenBias& bias) {
-      float& logit = logits.at(bias.id);
-      originals_of_biases[i] = logit;
-      logit += bias.bias;
-    });
-    ListThreads::wait();
+    if (biases.n > 0) {
+      biases.each([&](std::int32_t i, const TokenBias& bias) {
+        float& logit = logits.at(bias.id);
+        originals_of_biases[i] = logit;
+        logit += bias.bias;
+      });
+      ListThreads::wait();
+    }
     if (sampling.has_penalties()) penalise_all(logits, shared, last_token);
+    if (bans.n > 0 || sampling.n_stop_ids > 0) ListThreads::wait();
     bans.each([&](std::int32_t, const TokenBan& ban) {
       if (ban.after < 0 || ban.after == last_token) logits.at(ban.banned) = -INFINITY;
     });
@@ -68,6 +78,8 @@ struct Adjuster {
     ListThreads::wait();
   }
 
+  /// Whether a token may have a larger logit than before.
+  __device__ bool lifts() const { return biases.n > 0 || penalties_lift(); }
   /// Whether each token may be lifted at most once, so that lifted_each finds each of them once.
   __device__ bool lifts_once() const { return biases.n == 0 || !penalties_lift(); }
   /// After apply: calls body(is_token, id, original) for the tokens that may have a larger logit than before, a whole
@@ -115,10 +127,12 @@ struct Adjuster {
       const bool is_last = sampling.counts_last_token != 0 && count.id == last_token;
       is_last_listed |= is_last;
       float& logit = logits.at(count.id);
-      originals_of_counts[i] = logit;
-      logit = penalised(logit, count.count + (is_last ? 1 : 0));
+      const float original = biases.n == 0 && i < kListThreads ? early_logit : logit;
+      originals_of_counts[i] = original;
+      logit = penalised(original, count.count + (is_last ? 1 : 0));
     });
-    const bool penalises_last = ListThreads::count(is_last_listed) == 0 && sampling.counts_last_token != 0;
+    if (sampling.counts_last_token == 0) return;
+    const bool penalises_last = ListThreads::count(is_last_listed) == 0;
     if (threadIdx.x == 0) {
       shared.penalises_last = penalises_last ? 1 : 0;
       if (penalises_last) {
@@ -127,7 +141,6 @@ struct Adjuster {
         logit = penalised(logit, 1);
       }
     }
-    ListThreads::wait();
   }
   __device__ float penalised(float logit, std::int32_t count) const {
     if (sampling.repetition_penalty != 1)

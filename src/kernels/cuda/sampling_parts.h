@@ -29,6 +29,11 @@ using LogitKey = std::uint32_t;
 inline constexpr LogitKey kLeastFiniteKey = 0x00800000u;  ///< of the least finite number
 inline constexpr LogitKey kNoThreshold = ~LogitKey{0};    ///< of a part without a usable list
 
+/// A part's scores, log p + noise, are computed from its own largest logit, and the row's from the row's, so they differ
+/// by rounding. Scores that may win differ by less than this: they are within 20 of the largest.
+inline constexpr float kScoreRounding = 0x1p-12f;
+inline constexpr int kDrawnRoom = 2;  ///< tokens of a part whose scores are within kScoreRounding of its largest
+
 /// What is known of a part.
 struct PartRecord {
   std::uint64_t best = 0;    ///< the largest place (radix_select.cuh)
@@ -36,9 +41,14 @@ struct PartRecord {
   LogitKey threshold = 0;    ///< the near list contains all from it on; kNoThreshold: it had no room for all
   std::uint32_t n_near = 0;  ///< entries of the near list
 };
+/// What was drawn from a part, if the whole row is drawn from. Apart from the record, so that others do not read past it.
+struct PartDraw {
+  std::uint64_t tokens[kDrawnRoom] = {};  ///< places of those that may have the part's largest score
+  std::uint32_t n = 0;                    ///< over kDrawnRoom: unknown
+};
 /// Parts that a launch has room for. More samples than these belong to are processed by several launches.
 inline constexpr std::int32_t kSampleParts = 8192;
-inline constexpr std::size_t kPartBytes = sizeof(PartRecord) + kNearRoom * sizeof(std::uint64_t);
+inline constexpr std::size_t kPartBytes = sizeof(PartRecord) + sizeof(PartDraw) + kNearRoom * sizeof(std::uint64_t);
 
 BATON_HOST_DEVICE constexpr std::int32_t n_parts_of(std::int32_t n_vocab) { return (n_vocab + kPartTokens - 1) / kPartTokens; }
 
