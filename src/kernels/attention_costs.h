@@ -22,8 +22,8 @@ struct AttentionCosts {
   double flops_per_us = 300e3;
   double few_queries = 0;
   std::int32_t query_granule = 1;
-  /// How many times as long the matmuls of more than 32 padded rows take over 8-bit keys and values, which are converted
-  /// for them.
+  /// How many times as long the matmuls of more than 16 padded rows take over 8-bit keys and values, which are converted
+  /// for them. With up to 16 rows, 8 bits take no longer than 16 bits.
   double conversion_ratio = 1;
   double partial_bytes_per_us = 20e3;  ///< writing and merging partial states
   double item_us = 0.7;                ///< fixed cost of an item and KV head, of one worker's time

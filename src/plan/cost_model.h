@@ -106,7 +106,7 @@ class AttentionCostModel {
     // Without padding (query_granule 1) the cost is linear in the number of rows.
     const double n_queries =
         costs_.query_granule > 1 ? std::max<double>(padded, n_rows * group_) : static_cast<double>(n_rows * group_);
-    const double conversion_ratio = shape_.kv_element_bytes == 1 && n_queries > 32 ? costs_.conversion_ratio : 1;
+    const double conversion_ratio = shape_.kv_element_bytes == 1 && n_queries > 16 ? costs_.conversion_ratio : 1;
     const double matmul_us = (n_queries + costs_.few_queries) * query_us_ * conversion_ratio;
     return {1, matmul_us, std::max(matmul_us, cache_us_), std::max(matmul_us, memory_us_)};
   }

@@ -309,6 +309,24 @@ TEST(AttentionPlan, short_prefixes_of_8_bits_are_not_relayed_where_conversion_co
   EXPECT_TRUE(is_relayed(128, 512));
 }
 
+TEST(AttentionPlan, a_prefix_of_8_bits_is_cut_where_one_worker_would_end_last) {
+  // A block takes 28 to 30 ns for a key and 32 query rows (bench/results/h200-fp8.md); without a ratio the model says 19 ns.
+  // The prefix then stays whole, and the 52 workers that read it end after all others.
+  AttentionCosts costs = testing::costs_of_h200();
+  AttentionShape shape = llama_30b();
+  shape.kv_element_bytes = 1;
+  const auto longest_of_prefix = [&] {
+    const AttentionPlan plan = plan_of(prefix_batch(32, 128, 2048, kBlockLen), shape, costs);
+    std::int32_t longest = 0;
+    for (const AttentionItem& item : plan.items)
+      if (item.n_rows > 1) longest = std::max(longest, item.kv_end - item.kv_begin);
+    return longest;
+  };
+  EXPECT_EQ(longest_of_prefix(), 2048);
+  costs.conversion_ratio = 1.7;
+  EXPECT_EQ(longest_of_prefix(), 1024);
+}
+
 TEST(AttentionPlan, prices_reads_again_by_the_cache_while_they_stay_in_it) {
   const AttentionCosts costs = costs_of_132_blocks();
   // Two concurrent reads at twice the memory's rate take as long as one read from memory.

@@ -223,7 +223,7 @@ BackendTuning CudaBackend::tuning() const {
   costs.flops_per_us = rates.flops_per_us;
   costs.few_queries = 32;
   costs.query_granule = 16;
-  costs.conversion_ratio = 1.7;  // on an H200: bench/results/h200-fp8.md
+  costs.conversion_ratio = 1.7;  // on an H200 and an H100: bench/results/h200-fp8.md
   costs.partial_bytes_per_us = rates.partial_bytes_per_us;
   // Fixed time of an item and of a merging launch, measured on an H200: these latencies are similar on all devices.
   costs.item_us = 3.0;
