@@ -173,8 +173,8 @@ __device__ LogitKey threshold_of(const LogitKey (&of_warps)[kGatherWarps]) {
   return threshold > kLeastFiniteKey ? threshold : kLeastFiniteKey;
 }
 
-/// Finds and writes the tokens that may have the part's largest score. The logits become bounds. All
-/// threads of the block call it.
+/// Finds and writes the tokens that may have the part's largest score. The logits become bounds. All threads of the block
+/// call it.
 __device__ void draw_in_part(ThreadLogits& logits, const Logits& row, const Draw& draw, GatherShared& shared, PartDraw& drawn) {
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
