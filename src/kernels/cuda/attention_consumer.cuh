@@ -127,8 +127,12 @@ class Consumer {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {  // rows behind the tile's last row use the bounds of the last row
       const TokenRow& row = shared_.rows[by_group(min(row_group_ * 16 + half * 8 + (lane_ >> 2), n_rows_ - 1))];
-      row_bounds_[half] = {max(task_.kv_begin, row.kv_lo), min(task_.kv_end, row.kv_hi)};
+      row_bounds_[half] = clipped(row);
     }
+  }
+  /// The positions of the item that a row sees.
+  __device__ __forceinline__ int2 clipped(const TokenRow& row) const {
+    return {max(task_.kv_begin, row.kv_lo), min(task_.kv_end, row.kv_hi)};
   }
 
   /// Operand A of k step `k`: the queries of this warp's 16 rows, zeros from head_dim on. For 8-bit keys each lane

@@ -94,7 +94,7 @@ class FewRowsConsumer : public Consumer<Tile> {
   __device__ __forceinline__ void find_few_bounds() {
     if (is_warmup_ == 0 && task_.n_token_rows == 1) {
       const TokenRow row = shared_.rows[0];
-      row_bounds_[0] = row_bounds_[1] = {max(task_.kv_begin, row.kv_lo), min(task_.kv_end, row.kv_hi)};
+      row_bounds_[0] = row_bounds_[1] = Base::clipped(row);
       inner_lo_ = hull_lo_ = row_bounds_[0].x;
       inner_hi_ = hull_hi_ = row_bounds_[0].y;
       return;
@@ -104,7 +104,7 @@ class FewRowsConsumer : public Consumer<Tile> {
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       const TokenRow& row = shared_.rows[Base::by_group(min((lane_ & 3) * 2 + c, n_rows_ - 1))];
-      row_bounds_[c] = {max(task_.kv_begin, row.kv_lo), min(task_.kv_end, row.kv_hi)};
+      row_bounds_[c] = Base::clipped(row);
     }
   }
 
