@@ -62,15 +62,16 @@ __device__ void choose_from_records(const SampleParams& params, const SamplingMe
     if (is_first) result.was_finished = 1;
     return;
   }
-  if (best == kNotANumber || value_of(best) == -INFINITY) {
+  if (!has_token(best)) {
     if (is_first) slot.finished = 1;
     if (is_first) result.finished = FinishedBy::not_a_number;
     return;
   }
   const std::int32_t n_generated = sampling.n_generated_before + before.n_generated;
-  const std::int32_t token =
-      sampling.temperature > 0 ? best_of_draws(params.draws + first_part, params.n_parts, value_of(best), sampling, n_generated)
-                               : id_of(best);
+  std::int32_t token = id_of(best);
+  if (sampling.temperature > 0)
+    token = best_of_draws(params.draws + first_part, params.n_parts,
+                          {sampling.seed, n_generated, value_of(best), 1.0f / sampling.temperature});
   if (!is_first) return;
   if (token >= 0)
     commit(sampling, token, n_generated, slot, result);
@@ -98,54 +99,17 @@ class Sample {
     n_generated = sampling.n_generated_before + before.n_generated;
   }
 
-  /// By the list's threads. Chooses a token or leaves in shared.work what the row is needed for.
+  /// By the list's threads. Ends the sample or leaves in shared.work what the row is needed for.
   __device__ void use_list() {
-    if (before.finished != 0) return;
-    const bool is_first = threadIdx.x == 0;
-    NearList near(shared);
-    if (needs_near(sampling)) near.load_early(params);
-    adjuster.load_early(logits);
-    const RowParts<ListThreads> row(params, shared.row);
-    if (!row.has_token()) {
-      if (is_first) shared.ended = FinishedBy::not_a_number;
-      return;
-    }
-    near.load(params, row);
-    if (is_first) shared.work = RowWork::all;
-    if (sampling.n_top_logprobs > 0) {
-      ListIsComplete::say();
-      if (!near.is_valid() || near.size() < n_top()) return;
-    }
-    if (slot == nullptr || allowed.n > 0) return;
-    const bool changes = adjuster.changes(n_generated);
-    if (changes) apply();
-    if (!changes && mask == nullptr && sampling.temperature <= 0) return finish(id_of(row.best), near);
-    const bool is_new = changes || mask != nullptr;
-    if (is_new && near.is_valid()) near.update(logits, adjuster, mask, before.last_token);
-    finish(near.choose(sampling, n_generated, is_new ? 0 : row.best, mask != nullptr), near);
+    choose();
+    ReportIsDone::wait();
+    if (shared.work == RowWork::none) end();
   }
-  /// By the report's threads, at the same time: clears the result and reports the log-probabilities of the most likely
-  /// tokens, most likely first, if the list has them.
+  /// By the report's threads, at the same time: clears the result and reports log-probabilities.
   __device__ void report() {
-    const int i = ReportThreads::thread();
-    clear(result, i, kListThreads);
-    if (before.finished != 0 || sampling.n_top_logprobs < 0) return;
-    const RowParts<ReportThreads> row(params, shared.row_of_report);
-    if (!row.has_token()) return;
-    const double log_sum = row.log_sum(shared.sums_of_warps);
-    if (i == 0) shared.log_sum = log_sum;
-    if (sampling.n_top_logprobs == 0) return;
-    ListIsComplete::wait();
-    const int n = shared.near.n_reported;
-    if (n < n_top()) return;
-    const Place* tokens = sort_places<ReportThreads>(shared.near.places, n, shared.near.sort_of_report);
-    if (i < n_top()) {
-      result.top_ids[i] = id_of(tokens[i]);
-      result.top_logprobs[i] = static_cast<float>(value_of(tokens[i]) - log_sum);
-    }
-    if (i != 0) return;
-    result.n_top = n_top();
-    shared.has_top = 1;
+    clear(result, ReportThreads::thread(), kListThreads);
+    if (sampling.n_top_logprobs >= 0 && before.finished == 0) report_likeliest();
+    ReportIsDone::say();
   }
   /// By all threads: what the list's threads left.
   __device__ void use_row() {
@@ -185,6 +149,57 @@ class Sample {
   }
 
  private:
+  /// Chooses a token from the list or leaves in shared.work what the row is needed for. By the list's threads.
+  __device__ void choose() {
+    if (before.finished != 0) return;
+    const bool is_first = threadIdx.x == 0;
+    NearList near(shared);
+    if (needs_near(sampling)) near.load_early(params);
+    adjuster.load_early(logits);
+    const RowParts<ListThreads> row(params, shared.row);
+    if (!has_token(row.best)) {
+      if (is_first) shared.ended = FinishedBy::not_a_number;
+      return;
+    }
+    near.load(params, row);
+    if (is_first) shared.work = RowWork::all;
+    if (sampling.n_top_logprobs > 0) {
+      ListIsComplete::say();
+      if (!near.is_valid() || near.size() < n_top()) return;
+    }
+    if (slot == nullptr || allowed.n > 0) return;
+    const bool changes = adjuster.changes(n_generated);
+    if (changes) apply();
+    const bool is_new = changes || mask != nullptr;
+    if (!is_new && sampling.temperature <= 0) {
+      if (is_first) shared.original = value_of(row.best);
+      if (is_first) shared.has_original = 1;
+      return finish(id_of(row.best), near);
+    }
+    if (is_new && near.is_valid()) near.update(logits, adjuster, mask, before.last_token);
+    finish(near.choose(sampling, n_generated, is_new ? 0 : row.best, mask != nullptr), near);
+  }
+  /// Reports the log-probabilities of the most likely tokens, most likely first, if the list has them. By the report's
+  /// threads.
+  __device__ void report_likeliest() {
+    const int i = ReportThreads::thread();
+    const RowParts<ReportThreads> row(params, shared.row_of_report);
+    if (!has_token(row.best)) return;
+    const double log_sum = row.log_sum(shared.sums_of_warps);
+    if (i == 0) shared.log_sum = log_sum;
+    if (sampling.n_top_logprobs == 0) return;
+    ListIsComplete::wait();
+    const int n = shared.near.n_reported;
+    if (n < n_top()) return;
+    const Place* tokens = sort_places<ReportThreads>(shared.near.places, n, shared.near.sort_of_report);
+    if (i < n_top()) {
+      result.top_ids[i] = id_of(tokens[i]);
+      result.top_logprobs[i] = static_cast<float>(value_of(tokens[i]) - log_sum);
+    }
+    if (i != 0) return;
+    result.n_top = n_top();
+    shared.has_top = 1;
+  }
   /// The mass of the row's tokens, before a mask.
   __device__ std::uint64_t mass_of_row() {
     const ByMass mass{value_of(shared.best), 1.0f / sampling.temperature};
@@ -218,7 +233,7 @@ class Sample {
       candidates.n_ids = allowed.n;
     }
     const Place best = shared.best != 0 ? shared.best : most_likely(candidates, shared);
-    if (best == kNotANumber || value_of(best) == -INFINITY) {
+    if (!has_token(best)) {
       if (threadIdx.x == 0) shared.ended = best == kNotANumber ? FinishedBy::not_a_number : FinishedBy::nothing_allowed;
       return -1;
     }
@@ -266,22 +281,18 @@ __global__ void __launch_bounds__(kMostSampleThreads) sample_kernel(const Sample
   if (threadIdx.x == 0) clear(shared);
   __syncthreads();
   wait_for_kernel_before();
-  const bool needs_list = !needs_records_only(sampling);
-  if (!needs_list) {
+  if (needs_records_only(sampling)) {
     if (threadIdx.x < kWarpSize) choose_from_records(params, sampling, shared, params.results[index]);
-  } else {
+  } else if (threadIdx.x < 2 * kListThreads) {
     Sample sample(params, shared, header, sampling, index);
     if (ListThreads::has_this()) sample.use_list();
     if (ReportThreads::has_this()) sample.report();
   }
   __syncthreads();
-  const bool needs_row = shared.work != RowWork::none;
-  if (!needs_list && !needs_row) return;
+  if (shared.work == RowWork::none) return;
   Sample sample(params, shared, header, sampling, index);
-  if (needs_row) {
-    sample.use_row();
-    __syncthreads();
-  }
+  sample.use_row();
+  __syncthreads();
   if (ListThreads::has_this()) sample.end();
 }
 

@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/sampling_params.cuh"
+#include "kernels/cuda/sampling_records.cuh"
 #include "kernels/formulas.h"
 
 namespace baton::cuda {
@@ -27,19 +28,6 @@ struct GatherShared {
   float scores_of_warps[kGatherWarps];
   float scores[kWarpSize];
   Place scored[kWarpSize];  ///< places by logit
-};
-
-/// What decides the score of a token, log p + noise, in a part.
-struct Draw {
-  std::uint64_t seed;
-  std::int32_t n_generated;
-  float max;    ///< the part's largest logit
-  float scale;  ///< 1 / temperature
-
-  __device__ float scaled(float logit) const { return __fmul_rn(logit - max, scale); }
-  __device__ float score(float logit, std::int32_t id) const {
-    return __fadd_rn(scaled(logit), gumbel_noise(seed, n_generated, id));
-  }
 };
 
 /// The logits of a thread: kIdsAtOnce adjacent tokens of each of kGatherLoads units. Tokens behind the vocabulary have

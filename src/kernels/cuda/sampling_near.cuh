@@ -32,7 +32,6 @@ struct RowParts {
 #pragma unroll
     for (int i = 0; i < Group::kWarps; ++i) threshold = shared.threshold[i] > threshold ? shared.threshold[i] : threshold;
   }
-  __device__ bool has_token() const { return best != kNotANumber && value_of(best) != -INFINITY; }
   /// Log of the sum of exp over the row. The gather kernel must have been asked for sums.
   __device__ double log_sum(double* sums_of_warps) const {
     const float max = value_of(best);

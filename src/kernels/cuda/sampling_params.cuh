@@ -12,6 +12,8 @@ namespace baton::cuda {
 
 /// Marks a NaN among the logits; larger than every place.
 inline constexpr Place kNotANumber = ~Place{0};
+/// Whether a row with this largest place has a token that may be chosen.
+__device__ inline bool has_token(Place best) { return best != kNotANumber && value_of(best) != -INFINITY; }
 
 struct SampleParams {
   const std::byte* step;
@@ -54,12 +56,12 @@ __device__ inline bool draws_from_all(const SamplingMetadata& sampling) {
 __device__ inline bool needs_records_only(const SamplingMetadata& sampling) {
   return sampling.temperature > 0 ? draws_from_all(sampling) : sampling.n_top_logprobs < 0 && leaves_row(sampling);
 }
-/// Whether the sample's kernel reads near lists, if it does not draw from all tokens. Greedy sampling of an unchanged row
-/// needs only the parts' places.
+/// Whether the sample's kernel reads near lists. Not to choose the most likely token of an unchanged row or one of a few
+/// allowed ones.
 __device__ inline bool needs_near(const SamplingMetadata& sampling) {
-  return sampling.n_top_logprobs > 0 ||
-         (sampling.scored < 0 && (sampling.temperature > 0 || sampling.has_penalties() || sampling.biases.count > 0 ||
-                                  sampling.bans.count > 0 || sampling.n_stop_ids > 0 || sampling.mask >= 0));
+  if (sampling.n_top_logprobs > 0) return true;
+  if (sampling.scored >= 0 || sampling.allowed.count > 0 || needs_records_only(sampling)) return false;
+  return sampling.temperature > 0 || !leaves_row(sampling);
 }
 
 /// kListThreads threads of a block, with a barrier of their own, because most of the work on a list costs the same in
@@ -101,17 +103,20 @@ struct ThreadGroup {
 using ListThreads = ThreadGroup<0>;    ///< choose a token from the row's list, while the others wait
 using ReportThreads = ThreadGroup<1>;  ///< write log-probabilities at the same time
 
-/// The list's threads tell the report's that the list is complete.
-struct ListIsComplete {
+/// One of the two groups tells the other, which waits, that something is done.
+template <int kBarrier>
+struct Signal {
   __device__ static void say() {
     __syncwarp();
-    asm volatile("bar.arrive 3, %0;" ::"n"(2 * kListThreads) : "memory");
+    asm volatile("bar.arrive %0, %1;" ::"n"(kBarrier), "n"(2 * kListThreads) : "memory");
   }
   __device__ static void wait() {
     __syncwarp();
-    asm volatile("bar.sync 3, %0;" ::"n"(2 * kListThreads) : "memory");
+    asm volatile("bar.sync %0, %1;" ::"n"(kBarrier), "n"(2 * kListThreads) : "memory");
   }
 };
+using ListIsComplete = Signal<3>;  ///< the list's threads say so
+using ReportIsDone = Signal<4>;    ///< the report's threads say so
 static_assert(kFewestSampleThreads >= 2 * kListThreads);
 
 /// Tokens of a list, most likely first.

@@ -25,21 +25,31 @@ __device__ inline Place best_of_records(const PartRecord* records, std::int32_t 
   return largest_of_warp(best);
 }
 
-/// The token with the largest score, log p + noise, of those drawn from the parts; -1: a part has too many. `max` is the
-/// row's largest logit. By a warp.
-__device__ inline std::int32_t best_of_draws(const PartDraw* draws, std::int32_t n, float max, const SamplingMetadata& sampling,
-                                             std::int32_t n_generated) {
+/// What decides the score of a token, log p + noise. Rounded after each operation, as on a CPU: a fused multiply-add
+/// would decide near ties differently.
+struct Draw {
+  std::uint64_t seed;
+  std::int32_t n_generated;
+  float max;    ///< the largest logit of the part or row
+  float scale;  ///< 1 / temperature
+
+  __device__ float scaled(float logit) const { return __fmul_rn(logit - max, scale); }
+  __device__ float score(float logit, std::int32_t id) const {
+    return __fadd_rn(scaled(logit), gumbel_noise(seed, n_generated, id));
+  }
+};
+
+/// The token with the largest score, log p + noise, of those drawn from the `n` parts; -1: a part has too many. By a
+/// warp.
+__device__ inline std::int32_t best_of_draws(const PartDraw* parts, std::int32_t n, const Draw& draw) {
   constexpr Place kUnknown = ~Place{0};
-  const float scale = 1.0f / sampling.temperature;
   Place best = 0;
   for (auto part = static_cast<std::int32_t>(threadIdx.x % kWarpSize); part < n; part += kWarpSize) {
-    const PartDraw& draw = draws[part];
-    if (draw.n > kDrawnRoom) best = kUnknown;
-    for (std::uint32_t i = 0; i < draw.n && i < kDrawnRoom; ++i) {
-      const std::int32_t id = id_of(draw.tokens[i]);
-      // Rounded after each operation, as on a CPU: a fused multiply-add would decide near ties differently.
-      const float scaled = __fmul_rn(value_of(draw.tokens[i]) - max, scale);
-      const Place score = place_of(__fadd_rn(scaled, gumbel_noise(sampling.seed, n_generated, id)), id);
+    const PartDraw& drawn = parts[part];
+    if (drawn.n > kDrawnRoom) best = kUnknown;
+    for (std::uint32_t i = 0; i < drawn.n && i < kDrawnRoom; ++i) {
+      const std::int32_t id = id_of(drawn.tokens[i]);
+      const Place score = place_of(draw.score(value_of(drawn.tokens[i]), id), id);
       best = score > best ? score : best;
     }
   }
