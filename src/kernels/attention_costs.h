@@ -38,6 +38,12 @@ struct AttentionCosts {
   std::int32_t wide_tile_queries = 0;
   std::int32_t n_wide_workers = 0;
   double wide_flops_per_us = 0;
+  double wide_conversion_ratio = 1;  ///< conversion_ratio of that kernel
+  /// Both kernels at the same time, for keys of 8 bits (wide_tiles_join): how many times as long the other one takes for runs
+  /// that fill wide tiles, how much later this one ends than its work alone says, and the least part of the time to save.
+  double narrow_ratio = 1;
+  double wide_launch_us = 0;
+  double wide_gain = 0;
   std::int32_t min_piece = 256;  ///< positions; a run is not cut into shorter pieces than this
   /// true: a worker processes all items of one KV head before the next head, so re-reads of a run are close together
   /// and the cache must hold only the heads in progress. false: all heads and items are read at the same time.
@@ -55,9 +61,15 @@ struct AttentionShape {
   std::int64_t token_bytes() const { return 2LL * n_kv_heads * head_dim * kv_element_bytes; }
 };
 
-/// Whether the kernel with wide tiles takes a layer group: keys of 16 bits and heads of 64 or 128.
+/// Whether the kernel with wide tiles takes a layer group: heads of 64 or 128.
 inline bool wide_tiles_serve(const AttentionCosts& costs, const AttentionShape& shape) {
-  return costs.wide_tile_queries > 0 && shape.kv_element_bytes == 2 && (shape.head_dim == 64 || shape.head_dim == 128);
+  return costs.wide_tile_queries > 0 && shape.kv_element_bytes <= 2 && (shape.head_dim == 64 || shape.head_dim == 128);
+}
+
+/// Whether that kernel may read shared runs while the other one reads the rest: over keys of 8 bits, where the other one
+/// converts a key for each 64 query rows. Over 16 bits no time is saved (bench/results/h200-fp8.md).
+inline bool wide_tiles_join(const AttentionCosts& costs, const AttentionShape& shape) {
+  return wide_tiles_serve(costs, shape) && shape.kv_element_bytes == 1;
 }
 
 /// The costs of that kernel.
@@ -65,6 +77,7 @@ inline AttentionCosts wide_costs(AttentionCosts costs) {
   costs.row_tile_queries = costs.wide_tile_queries;
   costs.n_workers = costs.n_wide_workers;
   costs.flops_per_us = costs.wide_flops_per_us;
+  costs.conversion_ratio = costs.wide_conversion_ratio;
   return costs;
 }
 

@@ -269,6 +269,8 @@ struct LayerGroupHeader {
   /// blocks separately read them at the same time.
   std::int32_t n_shared_items = 0;
   std::int32_t has_wide_tiles = 0;  ///< the plan is for the device's kernel with wide tiles (AttentionCosts)
+  /// Otherwise: that kernel processes the pairs of the first so many workers, the kernel with small tiles those of the rest.
+  std::int32_t n_wide_workers = 0;
 
   constexpr const Section& section(SectionKind kind) const { return sections[static_cast<std::size_t>(kind) - kStepKinds]; }
   constexpr Section& section(SectionKind kind) { return sections[static_cast<std::size_t>(kind) - kStepKinds]; }

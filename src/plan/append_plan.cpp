@@ -19,6 +19,7 @@ void append_plan(StepInput& step, const AttentionPlan& plan, int group) {
     header.most_merge_inputs = std::max(header.most_merge_inputs, plan.merge_offsets[row + 1] - plan.merge_offsets[row]);
   header.n_shared_items = plan.n_item_major;
   header.has_wide_tiles = plan.has_wide_tiles ? 1 : 0;
+  header.n_wide_workers = plan.n_wide_workers;
 }
 
 }  // namespace baton

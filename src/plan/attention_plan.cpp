@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "plan/cost_model.h"
+#include "plan/kernel_shares.h"
 #include "plan/nodes.h"
 #include "plan/pairs.h"
 #include "plan/pieces.h"
@@ -28,13 +29,20 @@ struct AttentionPlanner::Work {
   std::vector<std::int32_t> sequence_of_row;
   NodeChooser chooser;
   std::vector<std::int32_t> n_relayed_above;  // of each node
+  AttentionPlanOptions wide_options;          // with the costs of the kernel with wide tiles
+  std::vector<bool> is_wide;                  // of each node: that kernel reads it, beside the other one
   std::vector<std::int32_t> kv_begin_of;      // where each sequence's own context begins
   std::vector<PlanTile> tiles;                // shared runs before the tiles below them, so a row's tiles ascend
   std::vector<TileBatch> batches;
   std::size_t n_shared_batches = 0;  // these batches come first
   PieceCutter cutter;
+  double busy_us = 0;  // of these batches alone
+  std::int32_t n_other_workers = 0;
+  std::vector<TileBatch> wide_batches;
+  PieceCutter wide_cutter;
   std::vector<double> item_us;
   PairDealer dealer;
+  std::vector<std::int32_t> other_pairs, other_offsets;  // of the workers without wide tiles
   std::vector<std::int32_t> tiles_of_row;
   std::vector<std::int32_t> next_input;
 
@@ -43,27 +51,36 @@ struct AttentionPlanner::Work {
     plan.stats.nodes.clear();
     plan.stats.kv_bytes_plain = plan.stats.kv_bytes_requested = plan.stats.shareable_bytes_lost = 0;
     lay_out_rows();
+    wide_options = options;
+    wide_options.costs = wide_costs(options.costs);
     plan.has_wide_tiles = fills_wide_tiles();
-    if (plan.has_wide_tiles) options.costs = wide_costs(options.costs);
+    if (plan.has_wide_tiles) options.costs = wide_options.costs;
     const AttentionCostModel model(shape, options.costs);
+    const AttentionCostModel wide_model(shape, wide_options.costs);
     plan.row_tile = model.row_tile();
     chooser.choose(laid_out(), shape, options, model, plan.stats.tree);
-    make_tiles(model);
-    cut(model, 1);
+    find_wide_nodes();
+    make_tiles(model, wide_model);
+    if (!share_out_workers(model, wide_model)) {
+      is_wide.assign(is_wide.size(), false);
+      make_tiles(model, wide_model);
+    }
+    cut(model, wide_model, 1);
     bool is_over = over_limits();
     // Over the limits: cut less (except in batch-invariant mode, where most cuts are fixed), then share nothing.
     for (double coarser = 2; is_over && !options.batch_invariant && coarser <= 1024; coarser *= 8) {
-      cut(model, coarser);
+      cut(model, wide_model, coarser);
       is_over = over_limits();
     }
     if (is_over) {
       for (NodeReport& report : plan.stats.tree) report.choice = NodeChoice::no_room;
-      make_tiles(model);
+      make_tiles(model, wide_model);
+      share_out_workers(model, wide_model);
       cutter.cut_nothing(tiles, batches.size());
       check(!over_limits(), "plan_attention: leaves alone exceed the limits of items or partial states");
     }
     emit_items();
-    deal_pairs(model);
+    deal_pairs(model, wide_model);
     link_partials();
     fill_stats(model);
   }
@@ -108,9 +125,22 @@ struct AttentionPlanner::Work {
   LaidOutRows laid_out() const { return {sequences, first_row, plan.rows}; }
   bool is_relayed(std::size_t node) const { return plan.stats.tree[node].choice == NodeChoice::relayed; }
 
-  void make_tiles(const AttentionCostModel& model) {
+  /// Finds the nodes that the kernel with wide tiles may read while the other one reads the rest: those whose rows fill most
+  /// of a wide tile.
+  void find_wide_nodes() {
+    const std::span<const PrefixNode> nodes = chooser.nodes();
+    is_wide.assign(nodes.size(), false);
+    const bool may_join = !plan.has_wide_tiles && !options.batch_invariant && options.deals_pairs;
+    if (!may_join || !wide_tiles_join(options.costs, shape)) return;
+    const std::int32_t group = shape.n_heads / shape.n_kv_heads;
+    for (std::size_t i = 0; i < nodes.size(); ++i)
+      is_wide[i] = is_relayed(i) && 4 * laid_out().n_rows_of(nodes[i]) * group >= 3 * options.costs.wide_tile_queries;
+  }
+
+  void make_tiles(const AttentionCostModel& model, const AttentionCostModel& wide_model) {
     tiles.clear();
     batches.clear();
+    wide_batches.clear();
     plan.block_lists.clear();
     plan.stats.nodes.clear();
     kv_begin_of.assign(sequences.size(), 0);
@@ -125,9 +155,9 @@ struct AttentionPlanner::Work {
         kv_begin_of[at(s)] = node.kv_end;
       plan.stats.nodes.push_back({kv_begin, node.kv_end, node.n_sequences, n_relayed_above[i]});
       const auto first_tile = static_cast<std::int32_t>(tiles.size());
-      add_tiles(node.first_sequence, node.n_sequences, kv_begin, node.kv_end, model.row_tile());
+      add_tiles(node.first_sequence, node.n_sequences, kv_begin, node.kv_end, (is_wide[i] ? wide_model : model).row_tile());
       const auto n_tiles = static_cast<std::int32_t>(tiles.size()) - first_tile;
-      if (n_tiles > 0) batches.push_back({first_tile, n_tiles});
+      if (n_tiles > 0) (is_wide[i] ? wide_batches : batches).push_back({first_tile, n_tiles});
     }
     n_shared_batches = batches.size();
     for (std::int32_t i = 0; i < static_cast<std::int32_t>(sequences.size()); ++i) {
@@ -141,10 +171,39 @@ struct AttentionPlanner::Work {
     find_lone_tiles();
   }
 
+  /// Gives each kernel its part of the device. Returns false where tiles are wide and one kernel for all would be faster.
+  bool share_out_workers(const AttentionCostModel& model, const AttentionCostModel& wide_model) {
+    const AttentionCosts& costs = options.costs;
+    plan.n_wide_workers = 0;
+    n_other_workers = costs.n_workers;
+    if (wide_batches.empty()) return true;
+    SharedWork work;
+    for_each_tile(wide_batches, [&](const PlanTile& tile) {
+      work.wide_us += costs.item_us + wide_model.worker_key_us(tile.n_rows) * (tile.kv_end - tile.kv_begin) +
+                      wide_model.worker_partials_us(tile.n_rows);
+    });
+    // Few blocks read memory faster than their share of it, and hide most of an item's fixed time (bench/results/h200-fp8.md).
+    for_each_tile(batches, [&](const PlanTile& tile) {
+      work.other_us += 0.25 * costs.item_us + 0.75 * (model.worker_key_us(tile.n_rows) * (tile.kv_end - tile.kv_begin) +
+                                                      model.worker_partials_us(tile.n_rows));
+    });
+    work.wide_us *= 1.0 * shape.n_kv_heads / wide_options.costs.n_workers;
+    work.other_us *= 1.0 * shape.n_kv_heads / costs.n_workers;
+    plan.n_wide_workers = wide_share(work, costs);
+    n_other_workers -= plan.n_wide_workers * (costs.n_workers / costs.n_wide_workers);
+    return plan.n_wide_workers > 0;
+  }
+
+  template <class Body>
+  void for_each_tile(std::span<const TileBatch> some, const Body& body) const {
+    for (const TileBatch& batch : some)
+      for (const PlanTile& tile : std::span(tiles).subspan(at(batch.first_tile), at(batch.n_tiles))) body(tile);
+  }
+
   /// A row whose only item covers its whole context is written directly. Without shared runs every row has one tile. The
   /// tiles of a row stand in the order of positions.
   void find_lone_tiles() {
-    if (n_shared_batches == 0) {
+    if (n_shared_batches == 0 && wide_batches.empty()) {
       for (PlanTile& tile : tiles) tile.alone = tile.is_first = true;
       return;
     }
@@ -237,10 +296,13 @@ struct AttentionPlanner::Work {
     }
   }
 
-  void cut(const AttentionCostModel& model, double coarser) {
-    const CutResult result = cutter.cut(tiles, batches, n_shared_batches, shape, options, model, coarser);
-    plan.stats.busy_us = result.busy_us;
-    plan.stats.makespan_us = result.makespan_us;
+  void cut(const AttentionCostModel& model, const AttentionCostModel& wide_model, double coarser) {
+    const CutResult wide = wide_cutter.cut(tiles, wide_batches, wide_batches.size(), shape, wide_options, wide_model,
+                                           plan.n_wide_workers, coarser);
+    const CutResult other = cutter.cut(tiles, batches, n_shared_batches, shape, options, model, n_other_workers, coarser);
+    busy_us = other.busy_us;
+    plan.stats.busy_us = std::max(wide.busy_us, other.busy_us);
+    plan.stats.makespan_us = std::max(wide.makespan_us, other.makespan_us);
   }
 
   bool over_limits() const {
@@ -257,21 +319,26 @@ struct AttentionPlanner::Work {
     plan.items.clear();
     plan.n_partials = 0;
     plan.n_item_major = 0;
-    const std::size_t n_item_major = cutter.n_item_major(n_shared_batches, shape.n_kv_heads, plan.stats.busy_us);
+    for (std::size_t i = 0; i < wide_batches.size(); ++i) emit_batch(wide_batches[wide_cutter.batch_at(i)]);
+    plan.n_wide_items = plan.n_item_major = static_cast<std::int32_t>(plan.items.size());
+    const std::size_t n_item_major = cutter.n_item_major(n_shared_batches, shape.n_kv_heads, busy_us);
     for (std::size_t i = 0; i < batches.size(); ++i) {
-      const TileBatch& batch = batches[cutter.batch_at(i)];
       if (i == n_item_major) plan.n_item_major = static_cast<std::int32_t>(plan.items.size());
-      std::int32_t most_pieces = 0;
-      for (std::int32_t t = batch.first_tile; t < batch.first_tile + batch.n_tiles; ++t) {
-        PlanTile& tile = tiles[at(t)];
-        most_pieces = std::max(most_pieces, tile.n_pieces);
-        tile.first_partial = plan.n_partials;
-        if (!tile.is_direct()) plan.n_partials += tile.n_pieces * tile.n_rows;
-      }
-      for (std::int32_t piece = 0; piece < most_pieces; ++piece)
-        for (std::int32_t t = batch.first_tile; t < batch.first_tile + batch.n_tiles; ++t)
-          if (piece < tiles[at(t)].n_pieces) plan.items.push_back(item_of(tiles[at(t)], piece));
+      emit_batch(batches[cutter.batch_at(i)]);
     }
+  }
+
+  void emit_batch(const TileBatch& batch) {
+    std::int32_t most_pieces = 0;
+    for (std::int32_t t = batch.first_tile; t < batch.first_tile + batch.n_tiles; ++t) {
+      PlanTile& tile = tiles[at(t)];
+      most_pieces = std::max(most_pieces, tile.n_pieces);
+      tile.first_partial = plan.n_partials;
+      if (!tile.is_direct()) plan.n_partials += tile.n_pieces * tile.n_rows;
+    }
+    for (std::int32_t piece = 0; piece < most_pieces; ++piece)
+      for (std::int32_t t = batch.first_tile; t < batch.first_tile + batch.n_tiles; ++t)
+        if (piece < tiles[at(t)].n_pieces) plan.items.push_back(item_of(tiles[at(t)], piece));
   }
 
   AttentionItem item_of(const PlanTile& tile, std::int32_t piece) const {
@@ -293,16 +360,35 @@ struct AttentionPlanner::Work {
     return item;
   }
 
-  void deal_pairs(const AttentionCostModel& model) {
+  void deal_pairs(const AttentionCostModel& model, const AttentionCostModel& wide_model) {
     plan.pairs.clear();
     plan.worker_offsets.clear();
     if (!options.deals_pairs) return;
-    item_us.resize(plan.items.size());
+    const auto n_items = static_cast<std::int32_t>(plan.items.size());
+    if (plan.n_wide_items == 0) {
+      plan.stats.makespan_us = deal(model, 0, n_items, plan.n_item_major, n_other_workers, plan.pairs, plan.worker_offsets);
+      return;
+    }
+    const double wide_us =
+        deal(wide_model, 0, plan.n_wide_items, plan.n_wide_items, plan.n_wide_workers, plan.pairs, plan.worker_offsets);
+    const double other_us = deal(model, plan.n_wide_items, n_items, plan.n_item_major - plan.n_wide_items, n_other_workers,
+                                 other_pairs, other_offsets);
+    plan.stats.makespan_us = std::max(wide_us, other_us);
+    const auto n_wide_pairs = static_cast<std::int32_t>(plan.pairs.size());
+    for (const std::int32_t pair : other_pairs) plan.pairs.push_back(plan.n_wide_items * shape.n_kv_heads + pair);
+    plan.worker_offsets.pop_back();
+    for (const std::int32_t offset : other_offsets) plan.worker_offsets.push_back(n_wide_pairs + offset);
+  }
+
+  /// PairDealer::deal for items [first, end), which count from 0 in the pairs. Returns when the last worker ends.
+  double deal(const AttentionCostModel& model, std::int32_t first, std::int32_t end, std::int32_t n_item_major,
+              std::int32_t n_workers, std::vector<std::int32_t>& pairs, std::vector<std::int32_t>& offsets) {
+    item_us.resize(at(end - first));
     std::int32_t n_rows = 0;
     double key_us = 0;
     double partials_us = 0;
-    for (std::size_t i = 0; i < plan.items.size(); ++i) {
-      const AttentionItem& item = plan.items[i];
+    for (std::size_t i = 0; i < item_us.size(); ++i) {
+      const AttentionItem& item = plan.items[at(first) + i];
       if (item.n_rows != n_rows) {
         n_rows = item.n_rows;
         key_us = model.worker_key_us(n_rows);
@@ -311,8 +397,7 @@ struct AttentionPlanner::Work {
       const bool direct = (item.flags & AttentionItem::direct) != 0;
       item_us[i] = key_us * (item.kv_end - item.kv_begin) + options.costs.item_us + (direct ? 0 : partials_us);
     }
-    plan.stats.makespan_us =
-        dealer.deal(item_us, plan.n_item_major, shape.n_kv_heads, options.costs.n_workers, plan.pairs, plan.worker_offsets);
+    return dealer.deal(item_us, n_item_major, shape.n_kv_heads, n_workers, pairs, offsets);
   }
 
   /// Lists each row's partial states. The tiles of a row stand in the order of positions, so no sorting is needed.

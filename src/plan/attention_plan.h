@@ -101,9 +101,9 @@ struct AttentionPlan {
   std::int32_t n_item_major = 0;
   /// With AttentionPlanOptions::deals_pairs: (item, KV head) pairs as item * n_kv_heads + kv_head. Worker w processes
   /// those at [worker_offsets[w], worker_offsets[w + 1]), in this order. The planner assigns them by estimated time,
-  /// so that all workers end together.
+  /// so that all workers of a kernel end together.
   std::vector<std::int32_t> pairs;
-  std::vector<std::int32_t> worker_offsets;  ///< [n_workers + 1]
+  std::vector<std::int32_t> worker_offsets;  ///< [workers + 1]
   std::vector<std::int32_t> block_lists;
   std::vector<std::int32_t> merge_offsets;  ///< [n_rows + 1]
   std::vector<std::int32_t> merge_inputs;
@@ -111,6 +111,10 @@ struct AttentionPlan {
   /// Most rows of the step belong to sequences that fill wide tiles: items have as many rows as those, and work is for
   /// n_wide_workers.
   bool has_wide_tiles = false;
+  /// Otherwise the device's kernel with wide tiles may take the first n_wide_items items, shared runs of many rows, whose
+  /// pairs belong to the first n_wide_workers workers. The kernel with small tiles takes the rest.
+  std::int32_t n_wide_items = 0;
+  std::int32_t n_wide_workers = 0;
   std::int32_t row_tile = 1;  ///< token rows that one read serves
   AttentionPlanStats stats;
 };

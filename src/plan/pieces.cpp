@@ -70,11 +70,11 @@ void PieceCutter::sort(std::size_t n_shared) {
 
 CutResult PieceCutter::cut(std::span<PlanTile> tiles, std::span<const TileBatch> batches, std::size_t n_shared,
                            const AttentionShape& shape, const AttentionPlanOptions& options, const AttentionCostModel& model,
-                           double coarser) {
+                           std::int32_t n_workers, double coarser) {
   runs_.resize(batches.size());
   for (std::size_t i = 0; i < batches.size(); ++i) runs_[i] = cut_run_of(batches[i], tiles, shape, options.costs, model);
   sort(n_shared);
-  const CutResult result = cutter_.cut(sorted_, options.costs.n_workers, coarser);
+  const CutResult result = cutter_.cut(sorted_, n_workers, coarser);
   for (std::size_t i = 0; i < batches.size(); ++i) {
     const TileBatch& batch = batches[batch_at(i)];
     for (PlanTile& tile : tiles.subspan(at(batch.first_tile), at(batch.n_tiles)))

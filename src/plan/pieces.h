@@ -46,11 +46,11 @@ struct TileBatch {
 /// Puts the batches of a step in order and chooses the number of pieces of each tile. Reuses its memory.
 class PieceCutter {
  public:
-  /// Sorts the batches, whose first n_shared are shared runs, and sets each tile's n_pieces and first_chunks. `coarser` as
-  /// in RunCutter::cut.
+  /// Sorts the batches, whose first n_shared are shared runs, and sets each tile's n_pieces and first_chunks. n_workers and
+  /// `coarser` as in RunCutter::cut.
   CutResult cut(std::span<PlanTile> tiles, std::span<const TileBatch> batches, std::size_t n_shared,
                 const AttentionShape& shape, const AttentionPlanOptions& options, const AttentionCostModel& model,
-                double coarser);
+                std::int32_t n_workers, double coarser);
   /// Leaves every tile whole and the batches in their own order.
   void cut_nothing(std::span<PlanTile> tiles, std::size_t n_batches);
 

@@ -222,6 +222,35 @@ TEST(Attention, equals_the_reference_where_the_plan_has_wide_tiles) {
                    });
 }
 
+TEST(Attention, equals_the_reference_where_both_kernels_share_the_work) {
+  const auto check_plan = [](AttentionProblem& problem) {
+    const auto expected = reference_attention(problem, problem.input.rows);
+    for (const TestBackend& on : test_backends()) {
+      auto memory = AttentionMemory::make(on.backend, problem);
+      if (!memory) continue;
+      AttentionCosts costs = on.backend.tuning().attention_costs;
+      costs.memory_bytes_per_us = costs.cache_bytes_per_us = 1e3;  // so that each read that is saved pays
+      costs.narrow_ratio = 100;
+      const AttentionShape shape = problem.input.attention_shape();
+      const AttentionPlan plan = plan_attention(problem.input.sequence_rows(), shape,
+                                                {.costs = costs, .deals_pairs = on.backend.capabilities().deals_pairs});
+      EXPECT_EQ(plan.n_wide_workers > 0, wide_tiles_join(costs, shape)) << name_of(on, problem.input.shape);
+      for (int run = 0; run < 3; ++run) expect_close(problem, expected, memory->run(plan), name_of(on, problem.input.shape));
+    }
+  };
+  std::vector<Branch> branches = {{-1, 0, 460, 1}};
+  for (int i = 0; i < 27; ++i) branches.push_back({0, i < 18 ? 384 : 192, 400 + 5 * i, i % 7 == 0 ? 2 : 1});
+  for (const int head_dim : {64, 128})
+    for (const int group : {4, 7})
+      for_each_dtype({.n_heads = 2 * group, .n_kv_heads = 2, .head_dim = head_dim}, branches, 1, check_plan);
+  for (const int window : {250, 470})
+    for_each_dtype({.n_heads = 4, .n_kv_heads = 1, .head_dim = 128, .window = window}, branches, 1,
+                   [&](AttentionProblem& problem) {
+                     problem.softcap = window == 250 ? 30.0f : 0.0f;
+                     check_plan(problem);
+                   });
+}
+
 TEST(Attention, a_window_hides_what_is_before_it) {
   for (const int window : {1, 2, 15, 16, 17, 100, 255, 256, 257, 300, 530, 1000})
     for_each_dtype({.n_heads = 2, .n_kv_heads = 1, .window = window}, {{-1, 0, 530, 1}, {0, 512, 515, 3}, {0, 256, 300, 40}}, 1,

@@ -613,7 +613,64 @@ TEST(AttentionPlan, has_wide_tiles_where_most_rows_belong_to_sequences_that_fill
   EXPECT_FALSE(plan_with(100, 0, shape, false).has_wide_tiles);
   shape = llama_8b();
   shape.kv_element_bytes = 1;
-  EXPECT_FALSE(plan_with(100, 0, shape, false).has_wide_tiles);
+  EXPECT_TRUE(plan_with(100, 0, shape, false).has_wide_tiles);
+}
+
+/// Costs of a device that runs both kernels at the same time.
+AttentionCosts costs_of_both_kernels() {
+  AttentionCosts costs = testing::costs_of_h200();
+  costs.conversion_ratio = 1.7;
+  costs.wide_tile_queries = 128;
+  costs.n_wide_workers = 132;
+  costs.wide_flops_per_us = 725e6;
+  costs.wide_conversion_ratio = 1.25;
+  costs.narrow_ratio = 1.9;
+  costs.wide_launch_us = 7;
+  costs.wide_gain = 0.2;
+  return costs;
+}
+
+TEST(AttentionPlan, both_kernels_share_a_step_with_a_long_prefix_of_many_rows) {
+  AttentionShape shape = llama_8b();
+  shape.kv_element_bytes = 1;
+  const auto batch = prefix_batch(128, 150, 8192, kBlockLen);
+  const AttentionPlan plan = plan_attention(batch.sequences, shape, {.costs = costs_of_both_kernels(), .deals_pairs = true});
+  ASSERT_GT(plan.n_wide_workers, 66) << "most of the work is the prefix";
+  ASSERT_LT(plan.n_wide_workers, 132);
+  EXPECT_FALSE(plan.has_wide_tiles);
+  EXPECT_EQ(find_plan_fault(plan, batch.sequences, shape), std::nullopt);
+  for (std::int32_t i = 0; i < static_cast<std::int32_t>(plan.items.size()); ++i)
+    EXPECT_EQ(plan.items[static_cast<std::size_t>(i)].n_rows, i < plan.n_wide_items ? 32 : 1);
+  // The first workers have the pairs of the wide items, the others the rest. A multiprocessor has one or two of them.
+  EXPECT_EQ(plan.worker_offsets.size(), static_cast<std::size_t>(264 - plan.n_wide_workers) + 1);
+  const auto n_wide_pairs = static_cast<std::size_t>(plan.n_wide_items * shape.n_kv_heads);
+  ASSERT_EQ(plan.worker_offsets[static_cast<std::size_t>(plan.n_wide_workers)], plan.n_wide_items * shape.n_kv_heads);
+  std::vector<std::int32_t> pairs = plan.pairs;
+  std::sort(pairs.begin(), pairs.begin() + static_cast<std::ptrdiff_t>(n_wide_pairs));
+  std::sort(pairs.begin() + static_cast<std::ptrdiff_t>(n_wide_pairs), pairs.end());
+  ASSERT_EQ(pairs.size(), plan.items.size() * static_cast<std::size_t>(shape.n_kv_heads));
+  for (std::size_t i = 0; i < pairs.size(); ++i) ASSERT_EQ(pairs[i], static_cast<std::int32_t>(i));
+  StepInput step;
+  append_plan(step, plan);
+  EXPECT_EQ(step.group(0).n_wide_workers, plan.n_wide_workers);
+  EXPECT_EQ(step.group(0).has_wide_tiles, 0);
+  EXPECT_NE(to_string(plan).find(std::to_string(plan.n_wide_workers) + " of "), std::string::npos);
+}
+
+TEST(AttentionPlan, one_kernel_reads_a_step_where_two_would_save_little) {
+  const auto n_wide_workers = [](std::int32_t n, std::int32_t shared, std::int32_t element_bytes) {
+    AttentionShape shape = llama_8b();
+    shape.kv_element_bytes = element_bytes;
+    const AttentionPlan plan = plan_attention(prefix_batch(n, 150, shared, kBlockLen).sequences, shape,
+                                              {.costs = costs_of_both_kernels(), .deals_pairs = true});
+    EXPECT_EQ(plan.worker_offsets.size(), static_cast<std::size_t>(264 - plan.n_wide_workers) + 1);
+    return plan.n_wide_workers;
+  };
+  EXPECT_GT(n_wide_workers(128, 8192, 1), 0);
+  EXPECT_EQ(n_wide_workers(128, 8192, 2), 0) << "16 bits";
+  EXPECT_EQ(n_wide_workers(128, 512, 1), 0) << "a short prefix";
+  EXPECT_EQ(n_wide_workers(20, 32768, 1), 0) << "80 query rows";
+  EXPECT_GT(n_wide_workers(32, 32768, 1), 0) << "128 query rows";
 }
 
 // The planner itself

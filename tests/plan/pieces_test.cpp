@@ -34,7 +34,7 @@ void cut(PieceCutter& cutter, std::array<PlanTile, n>& tiles, bool batch_invaria
   for (std::size_t i = 0; i < n; ++i) batches[i] = {static_cast<std::int32_t>(i), 1};
   const AttentionPlanOptions options = options_of(batch_invariant);
   const AttentionCostModel model(kShape, options.costs);
-  cutter.cut(tiles, batches, n_shared, kShape, options, model, 1);
+  cutter.cut(tiles, batches, n_shared, kShape, options, model, options.costs.n_workers, 1);
 }
 
 TEST(AttentionPieces, cover_a_tile_without_gaps_and_begin_where_their_mode_cuts) {

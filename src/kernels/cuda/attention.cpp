@@ -87,6 +87,10 @@ WideLaunch find_wide_launch(DType dtype, int head_dim, bool batch_invariant) {
     if (head_dim == 64) return wide_launch<__half, 64>(batch_invariant);
     if (head_dim == 128) return wide_launch<__half, 128>(batch_invariant);
   }
+  if (dtype == DType::f8_e4m3 && !batch_invariant) {
+    if (head_dim == 64) return launch_wide_attention<__nv_bfloat16, 64, true>;
+    if (head_dim == 128) return launch_wide_attention<__nv_bfloat16, 128, true>;
+  }
   return nullptr;
 }
 
@@ -138,14 +142,17 @@ void attention(const Device& device, int n_blocks, const AttentionArgs& args, bo
   params.score_scale = args.scale * shape.k_scale(args.layer) / (args.softcap > 0 ? args.softcap : 1);
   params.score_log2 = (args.softcap > 0 ? args.softcap : params.score_scale) * log2_e;
   params.v_scale = shape.v_scale(args.layer);
-  const WideLaunch launch_wide = args.step.group(args.group).has_wide_tiles != 0 && has_wide_attention(device)
+  const LayerGroupHeader& group = args.step.group(args.group);
+  const bool is_all_wide = group.has_wide_tiles != 0;
+  const WideLaunch launch_wide = (is_all_wide || group.n_wide_workers > 0) && has_wide_attention(device)
                                      ? find_wide_launch(shape.dtype, shape.head_dim, batch_invariant)
                                      : nullptr;
-  if (launch_wide != nullptr)
-    launch_wide(params, device, wide_attention_blocks(n_blocks));
-  else
+  check(launch_wide != nullptr || group.n_wide_workers == 0, "attention on CUDA: workers for a kernel that the device lacks");
+  params.has_both_kernels = launch_wide != nullptr && !is_all_wide;
+  if (launch_wide != nullptr) launch_wide(params, device, wide_attention_blocks(n_blocks));
+  if (launch_wide == nullptr || params.has_both_kernels)
     find_variant(shape.dtype, padded_head_dim(shape.head_dim), batch_invariant)->launch(params, device, n_blocks);
-  const bool has_states = args.step.group(args.group).n_partials > 0;
+  const bool has_states = group.n_partials > 0;
   if (args.merge && has_states) cuda::attention_merge(device, merging, batch_invariant);
 }
 

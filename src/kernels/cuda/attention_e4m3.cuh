@@ -37,38 +37,50 @@ struct RowFactors<true> {
   __device__ __forceinline__ float of(int half) const { return factors[half]; }
 };
 
+/// Of a pair of bf16: their bits without the signs.
+__device__ __forceinline__ unsigned magnitudes(unsigned pair) { return pair & 0x7fff7fffu; }
+__device__ __forceinline__ unsigned largest_magnitude(unsigned pair) { return max(pair & 0xffffu, pair >> 16); }
+
+/// How a row of bf16 becomes f16: if its largest magnitude is beyond f16, it is multiplied by `inverse`, a power of two, and
+/// its scores by `factor`.
+struct HalfScale {
+  float factor = 1;
+  float inverse = 1;
+
+  /// `most`: the bits of the row's largest magnitude.
+  __device__ __forceinline__ explicit HalfScale(unsigned most) {
+    constexpr unsigned kLargest = 0x477f;  // the largest bf16 that f16 can hold
+    constexpr unsigned kInfinite = 0x7f80;
+    if (most <= kLargest || most >= kInfinite) return;
+    const int exponent = static_cast<int>(most >> 7) - (127 + 15);
+    factor = __uint_as_float((127u + exponent) << 23);
+    inverse = __uint_as_float((127u - exponent) << 23);
+  }
+  __device__ __forceinline__ std::uint32_t to_half(std::uint32_t pair) const {
+    return pack_pair<__half>(__uint_as_float(pair << 16) * inverse, __uint_as_float(pair & 0xffff0000u) * inverse);
+  }
+};
+
 /// Turns operands A in bf16 to f16. Every warp of the tile passes all k steps of its 16 rows.
 template <int kKSteps>
 __device__ __forceinline__ RowFactors<true> queries_to_half(std::uint32_t (&a)[kKSteps][4]) {
-  constexpr unsigned kLargest = 0x477f;  // the largest bf16 that f16 can hold
-  constexpr unsigned kInfinite = 0x7f80;
-  unsigned most[2];
+  HalfScale scales[2] = {HalfScale(0), HalfScale(0)};
+  RowFactors<true> rows;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     unsigned pair = 0;
 #pragma unroll
-    for (int k = 0; k < kKSteps; ++k) pair = __vmaxu2(pair, __vmaxu2(a[k][half] & 0x7fff7fffu, a[k][half + 2] & 0x7fff7fffu));
-    most[half] = max(pair & 0xffffu, pair >> 16);
-    most[half] = max(most[half], __shfl_xor_sync(~0u, most[half], 1));
-    most[half] = max(most[half], __shfl_xor_sync(~0u, most[half], 2));
-  }
-  RowFactors<true> rows;
-  float inverse[2] = {1, 1};
-  if (__any_sync(~0u, most[0] > kLargest || most[1] > kLargest)) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      if (most[half] <= kLargest || most[half] >= kInfinite) continue;
-      const int exponent = static_cast<int>(most[half] >> 7) - (127 + 15);
-      rows.factors[half] = __uint_as_float((127u + exponent) << 23);
-      inverse[half] = __uint_as_float((127u - exponent) << 23);
-    }
+    for (int k = 0; k < kKSteps; ++k) pair = __vmaxu2(pair, __vmaxu2(magnitudes(a[k][half]), magnitudes(a[k][half + 2])));
+    unsigned most = largest_magnitude(pair);
+    most = max(most, __shfl_xor_sync(~0u, most, 1));
+    most = max(most, __shfl_xor_sync(~0u, most, 2));
+    scales[half] = HalfScale(most);
+    rows.factors[half] = scales[half].factor;
   }
 #pragma unroll
   for (int k = 0; k < kKSteps; ++k)
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      a[k][i] = pack_pair<__half>(__uint_as_float(a[k][i] << 16) * inverse[i % 2],
-                                  __uint_as_float(a[k][i] & 0xffff0000u) * inverse[i % 2]);
+    for (int i = 0; i < 4; ++i) a[k][i] = scales[i % 2].to_half(a[k][i]);
   return rows;
 }
 

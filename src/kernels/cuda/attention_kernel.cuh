@@ -35,6 +35,7 @@ namespace baton::cuda {
 /// What a block does; all its threads call this.
 template <class Tile, class Consumers>
 __device__ __forceinline__ void run_attention(const AttentionParams& p, int n_stages) {
+  if (is_spare_block(p, false)) return;
   extern __shared__ __align__(1024) std::byte memory[];
   const SharedLayout<Tile> shared(memory, n_stages);
   const int warp = static_cast<int>(threadIdx.x) / 32;

@@ -30,6 +30,8 @@ struct AttentionParams {
   float score_log2 = 0;   ///< second factor, after the soft-cap's tanh: log2 e, times the soft-cap
   bool has_softcap = false;
   bool out_is_f32 = false;
+  /// Two kernels share the work list: the one with wide tiles is launched first, and the other runs beside it.
+  bool has_both_kernels = false;
   float v_scale = 1;
 };
 

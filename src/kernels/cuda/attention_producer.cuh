@@ -20,6 +20,7 @@ class Producer {
         shared_(shared),
         n_stages_(n_stages),
         thread_(static_cast<int>(threadIdx.x) - kConsumerThreads),
+        has_waited_(p.has_both_kernels),  // the kernel beside this one has
         widener_(thread_) {
     const int row_chunks = p.head_dim / 8;  // at most 32
     const int rows_a_warp = 32 / row_chunks;
@@ -32,7 +33,7 @@ class Producer {
 
   __device__ void run() {
     const StepArrays step(p_);
-    PairReader reader(step, p_.n_kv_heads);
+    PairReader reader(step, p_.n_kv_heads, false);
     const int group = p_.n_heads / p_.n_kv_heads;
     const int tile_rows = Tile::kMaxRows / group;
     read_batch(reader, 0);
@@ -51,6 +52,8 @@ class Producer {
     }
     convert_all();
     wait_once();
+    // Whoever waits for this kernel waits for the one beside it, too.
+    if (p_.has_both_kernels) wait_for_kernel_before();
     barrier_wait(shared_.task_empty, task_parity_ ^ 1);
     if (thread_ == 0) {
       shared_.task->n_token_rows = 0;
@@ -249,11 +252,11 @@ class Producer {
   const SharedLayout<Tile>& shared_;
   int n_stages_;
   int thread_;
+  bool has_waited_;
   int chunk_ = 0;  ///< the chunk of a query row that this thread copies
   int first_row_ = 0;
   int row_step_ = 0;
   bool takes_chunk_ = false;
-  bool has_waited_ = false;
   int task_parity_ = 0;
   RingPosition ring_;
   [[no_unique_address]] std::conditional_t<Tile::kWidens, Widener<Tile>, NoWidener> widener_;

@@ -132,13 +132,16 @@ struct SharedLayout {
 };
 
 /// Finds the (item, KV head) pairs of a block: those that the plan assigned to its worker (to several workers, if the
-/// grid is smaller). If the plan assigns none, the block takes every gridDim-th pair: shared items with all heads
+/// grid is smaller). The workers are those of one of the two kernels. If the plan assigns none, the block takes every gridDim-th pair: shared items with all heads
 /// first, then the others head by head. A warp reads 32 pairs at a time, one for each lane, because each of the
 /// dependent loads that lead to an item takes as long as a stage of keys.
 class PairReader {
  public:
-  __device__ PairReader(const StepArrays& step, int n_kv_heads)
-      : step_(step), n_kv_heads_(n_kv_heads), worker_(static_cast<int>(blockIdx.x)) {
+  __device__ PairReader(const StepArrays& step, int n_kv_heads, bool is_wide)
+      : step_(step),
+        n_kv_heads_(n_kv_heads),
+        worker_(static_cast<int>(blockIdx.x) + (is_wide ? 0 : step.n_wide_workers)),
+        end_worker_(is_wide && !step.has_wide_tiles ? step.n_wide_workers : step.n_workers) {
     if (step.n_workers > 0)
       open_worker();
     else
@@ -150,7 +153,7 @@ class PairReader {
     int item = 0;
     int kv_head = 0;
     if (step_.n_workers > 0) {
-      while (at_ == end_ && worker_ < step_.n_workers) {
+      while (at_ == end_ && worker_ < end_worker_) {
         worker_ += static_cast<int>(gridDim.x);
         open_worker();
       }
@@ -187,7 +190,7 @@ class PairReader {
  private:
   __device__ void open_worker() {
     at_ = end_ = 0;
-    if (worker_ >= step_.n_workers) return;
+    if (worker_ >= end_worker_) return;
     at_ = __ldg(step_.worker_offsets + worker_);
     end_ = __ldg(step_.worker_offsets + worker_ + 1);
   }
@@ -195,6 +198,7 @@ class PairReader {
   const StepArrays& step_;
   int n_kv_heads_;
   int worker_;
+  int end_worker_;
   int at_ = 0;
   int end_ = 0;
 };

@@ -1,5 +1,5 @@
 /// Attention with tiles of 128 query rows, for steps whose sequences have many rows: prefill and extends. Only sm_90a
-/// has it, for 16-bit keys and heads of 64 or 128 (wide_tiles_serve in kernels/attention_costs.h).
+/// has it, for heads of 64 or 128 (wide_tiles_serve in kernels/attention_costs.h).
 #pragma once
 
 #include <algorithm>
@@ -22,8 +22,8 @@ bool has_wide_attention(const Device& device);
 template <class T, int kDim>
 bool runs_wide_attention();
 
-/// T is the type of queries, keys and values, kDim the head size. One block a multiprocessor.
-template <class T, int kDim>
+/// T is the type of queries, and of keys and values unless kFp8 (e4m3); kDim the head size. One block a multiprocessor.
+template <class T, int kDim, bool kFp8 = false>
 void launch_wide_attention(const AttentionParams& params, const Device& device, int n_blocks);
 /// The same in batch-invariant mode. A row has the bits of launch_invariant_attention.
 template <class T, int kDim>

@@ -1,6 +1,7 @@
 /// The consumer warpgroups of the wide attention kernel: matmuls, the running softmax, and the results of a tile.
 #pragma once
 
+#include "kernels/cuda/attention_e4m3.cuh"
 #include "kernels/cuda/attention_step.cuh"
 #include "kernels/cuda/attention_wide_tile.cuh"
 #include "kernels/cuda/wgmma_shared.cuh"
@@ -40,6 +41,7 @@ class WideConsumer {
 
  protected:
   using T = typename Tile::Element;
+  using Operand = typename Tile::Operand;
   static constexpr int kColumnTiles = Tile::kDim / 8;
   static constexpr int kTokens = Tile::kStageTokens;
   static constexpr int kTokenTiles = kTokens / 8;
@@ -67,6 +69,8 @@ class WideConsumer {
     for (int half = 0; half < 2; ++half) {  // rows behind the tile's last row use the bounds of the last row
       const TokenRow& row = rows[min(warp_row_ + half * 8 + lane_ / 4, n_rows_ - 1) / group_];
       row_bounds_[half] = {max(task_.kv_begin, row.kv_lo), min(task_.kv_end, row.kv_hi)};
+      if constexpr (Tile::kIsFp8)
+        factors_.factors[half] = memory_.factors[tasks_.stage * Tile::kRows + warp_row_ + half * 8 + lane_ / 4];
     }
     max_[0] = max_[1] = -INFINITY;
     sum_[0] = sum_[1] = 0;
@@ -100,7 +104,7 @@ class WideConsumer {
     begin_output();
     wgmma_wait<0>();
     own_accumulators(out_);
-    release_stage(memory_.value_empty, values_);
+    release_stage(memory_.stages.value_empty, values_);
   }
 
   __device__ __forceinline__ void first_step(int position) {
@@ -110,7 +114,7 @@ class WideConsumer {
     pass_turn();
     wgmma_wait<0>();
     own_accumulators(scores);
-    release_stage(memory_.key_empty, keys_);
+    release_stage(memory_.stages.key_empty, keys_);
     mask(scores, position);
     weigh(scores, factor);
     pack_weights(scores);
@@ -126,12 +130,12 @@ class WideConsumer {
     pass_turn();
     wgmma_wait<1>();
     own_accumulators(scores);
-    release_stage(memory_.key_empty, keys_);
+    release_stage(memory_.stages.key_empty, keys_);
     if constexpr (kMasked) mask(scores, position);
     weigh(scores, factor);
     wgmma_wait<0>();
     own_accumulators(out_);
-    release_stage(memory_.value_empty, values_);
+    release_stage(memory_.stages.value_empty, values_);
 #pragma unroll
     for (int i = 0; i < kColumnTiles; ++i) {
       out_[i][0] *= factor[0];
@@ -156,25 +160,25 @@ class WideConsumer {
   }
 
   __device__ __forceinline__ void begin_scores(float (&scores)[kTokenTiles][4]) {
-    barrier_wait(memory_.key_full + 8 * keys_.stage, keys_.parity);
+    barrier_wait(memory_.stages.key_full + 8 * keys_.stage, keys_.parity);
     wait_for_turn();
     own_accumulators(scores);
     const std::uint32_t q = memory_.queries + tasks_.stage * Tile::kQueryBytes + warpgroup_ * 64 * Tile::kRowBytes;
-    const std::uint32_t k = memory_.keys + keys_.stage * Tile::kPartBytes;
+    const std::uint32_t k = memory_.stages.keys + keys_.stage * Tile::kPartBytes;
     wgmma_fence();
 #pragma unroll
     for (int i = 0; i < Tile::kDim / 16; ++i)
-      wgmma_shared<T>(scores, wgmma_descriptor(q + i / 4 * Tile::kPanelBytes + i % 4 * 32, 16, 1024),
-                      wgmma_descriptor(k + i / 4 * 128 * kTokens + i % 4 * 32, 16, 1024), i > 0);
+      wgmma_shared<Operand>(scores, wgmma_descriptor(q + i / 4 * Tile::kPanelBytes + i % 4 * 32, 16, 1024),
+                            wgmma_descriptor(k + i / 4 * 128 * kTokens + i % 4 * 32, 16, 1024), i > 0);
     wgmma_commit();
   }
   __device__ __forceinline__ void begin_output() {
-    barrier_wait(memory_.value_full + 8 * values_.stage, values_.parity);
-    const std::uint32_t v = memory_.values + values_.stage * Tile::kPartBytes;
+    barrier_wait(memory_.stages.value_full + 8 * values_.stage, values_.parity);
+    const std::uint32_t v = memory_.stages.values + values_.stage * Tile::kPartBytes;
     wgmma_fence();
 #pragma unroll
     for (int i = 0; i < kTokens / 16; ++i)
-      wgmma_transposed<T>(out_, weights_[i], wgmma_descriptor(v + i * 16 * 128, 128 * kTokens, 1024));
+      wgmma_transposed<Operand>(out_, weights_[i], wgmma_descriptor(v + i * 16 * 128, 128 * kTokens, 1024));
     wgmma_commit();
   }
 
@@ -185,7 +189,8 @@ class WideConsumer {
 #pragma unroll
       for (int i = 0; i < kTokenTiles; ++i)
 #pragma unroll
-        for (int j = 0; j < 4; ++j) scores[i][j] = 1 - __fdividef(2.0f, 1 + exp2_approx(scores[i][j] * twice_log2));
+        for (int j = 0; j < 4; ++j)
+          scores[i][j] = 1 - __fdividef(2.0f, 1 + exp2_approx(scores[i][j] * (twice_log2 * factors_.of(j / 2))));
     }
     const int first = position + (lane_ & 3) * 2;
 #pragma unroll
@@ -202,12 +207,13 @@ class WideConsumer {
   __device__ __forceinline__ void weigh(float (&scores)[kTokenTiles][4], float (&factor)[2]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
+      const float score_log2 = p_.has_softcap ? p_.score_log2 : p_.score_log2 * factors_.of(half);
       float m = scores[0][2 * half];
 #pragma unroll
       for (int i = 0; i < kTokenTiles; ++i) m = fmaxf(m, fmaxf(scores[i][2 * half], scores[i][2 * half + 1]));
       m = fmaxf(m, __shfl_xor_sync(~0u, m, 1));
       m = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
-      const float new_max = fmaxf(max_[half], m * p_.score_log2);
+      const float new_max = fmaxf(max_[half], m * score_log2);
       const float base = new_max == -INFINITY ? 0.0f : new_max;
       factor[half] = exp2_approx(max_[half] - base);
       max_[half] = new_max;
@@ -216,7 +222,7 @@ class WideConsumer {
       for (int i = 0; i < kTokenTiles; ++i)
 #pragma unroll
         for (int j = 2 * half; j < 2 * half + 2; ++j) {
-          scores[i][j] = exp2_approx(fmaf(scores[i][j], p_.score_log2, -base));
+          scores[i][j] = exp2_approx(fmaf(scores[i][j], score_log2, -base));
           l += scores[i][j];
         }
       sum_[half] = sum_[half] * factor[half] + l;
@@ -225,10 +231,10 @@ class WideConsumer {
   __device__ __forceinline__ void pack_weights(const float (&scores)[kTokenTiles][4]) {
 #pragma unroll
     for (int i = 0; i < kTokens / 16; ++i) {
-      weights_[i][0] = pack_pair<T>(scores[2 * i][0], scores[2 * i][1]);
-      weights_[i][1] = pack_pair<T>(scores[2 * i][2], scores[2 * i][3]);
-      weights_[i][2] = pack_pair<T>(scores[2 * i + 1][0], scores[2 * i + 1][1]);
-      weights_[i][3] = pack_pair<T>(scores[2 * i + 1][2], scores[2 * i + 1][3]);
+      weights_[i][0] = pack_pair<Operand>(scores[2 * i][0], scores[2 * i][1]);
+      weights_[i][1] = pack_pair<Operand>(scores[2 * i][2], scores[2 * i][3]);
+      weights_[i][2] = pack_pair<Operand>(scores[2 * i + 1][0], scores[2 * i + 1][1]);
+      weights_[i][3] = pack_pair<Operand>(scores[2 * i + 1][2], scores[2 * i + 1][3]);
     }
   }
 
@@ -278,14 +284,15 @@ class WideConsumer {
       const int row = warp_row_ + half * 8 + lane_ / 4;
       if (row >= n_rows_) continue;
       const std::int64_t index = index_of(row, task_.first_partial);
-      write_row(p_.part_o + index * Tile::kDim, half, 1);
+      write_row(p_.part_o + index * Tile::kDim, half, value_scale());
       if ((lane_ & 3) == 0) {
         p_.part_m[index] = max_[half];
         p_.part_l[index] = sum_[half];
       }
     }
   }
-  __device__ __forceinline__ float inverse_sum(int half) const { return sum_[half] != 0 ? 1 / sum_[half] : 0.0f; }
+  __device__ __forceinline__ float value_scale() const { return Tile::kIsFp8 ? p_.v_scale : 1.0f; }
+  __device__ __forceinline__ float inverse_sum(int half) const { return sum_[half] != 0 ? value_scale() / sum_[half] : 0.0f; }
   __device__ __forceinline__ void write_floats() const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -337,6 +344,7 @@ class WideConsumer {
   TileTask task_;
   int n_rows_ = 0;
   int2 row_bounds_[2];
+  [[no_unique_address]] RowFactors<Tile::kIsFp8> factors_;
   RingPosition tasks_, keys_, values_;
   float out_[kColumnTiles][4];
   std::uint32_t weights_[kTokens / 16][4];

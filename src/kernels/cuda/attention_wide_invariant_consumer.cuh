@@ -71,12 +71,12 @@ class WideInvariantConsumer : public WideConsumer<Tile> {
     sum_[0] = sum_[1] = 0;
     wgmma_wait<1>();
     own_accumulators(scores);
-    this->release_stage(memory_.key_empty, keys_);
+    this->release_stage(memory_.stages.key_empty, keys_);
     this->mask(scores, position);
     this->weigh(scores, factor);
     wgmma_wait<0>();
     own_accumulators(out_);
-    this->release_stage(memory_.value_empty, values_);
+    this->release_stage(memory_.stages.value_empty, values_);
     this->pack_weights(scores);
     if (has_state_) fold(chunk_max, chunk_sum);
     keep(chunk_max, chunk_sum);

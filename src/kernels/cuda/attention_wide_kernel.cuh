@@ -2,7 +2,8 @@
 /// block a multiprocessor, over the same work list as the other kernel (attention_kernel.cuh).
 ///
 /// Two consumer warpgroups of 64 rows each share the stages of 128 tokens. A producer warp copies keys and values in
-/// bulk, three copy queries and descriptions of tiles, ahead of use and across items. Outputs and partial states are the
+/// bulk, three copy queries and descriptions of tiles, ahead of use and across items. Over e4m3 these three also make f16
+/// of keys, values and queries, and stages have 64 tokens. Outputs and partial states are the
 /// same as the other kernel's, but for the order of sums.
 #pragma once
 
@@ -14,18 +15,25 @@
 namespace baton::cuda {
 
 #ifdef BATON_SM90A
+/// Initializes a ring's barriers. One arrival fills a part, `n_empty` free it.
+__device__ __forceinline__ void init_ring(const StageRing& ring, int n_stages, int n_empty) {
+  for (int i = 0; i < n_stages; ++i) {
+    barrier_init(ring.key_full + 8 * i, 1);
+    barrier_init(ring.key_empty + 8 * i, n_empty);
+    barrier_init(ring.value_full + 8 * i, 1);
+    barrier_init(ring.value_empty + 8 * i, n_empty);
+  }
+}
+
 /// What a block does; all its threads call this.
 template <class Tile, class Consumers>
 __device__ __forceinline__ void run_wide_attention(const AttentionParams& p) {
+  if (is_spare_block(p, true)) return;
   extern __shared__ __align__(1024) std::byte bytes[];
   const WideMemory<Tile> memory(bytes);
   if (threadIdx.x == 0) {
-    for (int i = 0; i < Tile::kStages; ++i) {
-      barrier_init(memory.key_full + 8 * i, 1);
-      barrier_init(memory.key_empty + 8 * i, Tile::kConsumerWarps);
-      barrier_init(memory.value_full + 8 * i, 1);
-      barrier_init(memory.value_empty + 8 * i, Tile::kConsumerWarps);
-    }
+    init_ring(memory.stages, Tile::kStages, Tile::kConsumerWarps);
+    if constexpr (Tile::kIsFp8) init_ring(memory.copies, Tile::kCopiedStages, 1);
     for (int i = 0; i < Tile::kTasks; ++i) {
       barrier_init(memory.task_full + 8 * i, 2 * Tile::kQueryThreads);
       barrier_init(memory.task_empty + 8 * i, Tile::kConsumerWarps);
@@ -33,7 +41,8 @@ __device__ __forceinline__ void run_wide_attention(const AttentionParams& p) {
     wgmma_see_copies();
   }
   __syncthreads();
-  let_next_kernel_start();
+  wait_for_kernel_before();
+  let_next_kernel_start();  // not before: the other attention kernel, if it comes next, relies on this wait
   if (static_cast<int>(threadIdx.x) >= 32 * Tile::kConsumerWarps) {
     give_registers<56>();
     WideProducer<Tile> producer(p, memory);
@@ -46,11 +55,12 @@ __device__ __forceinline__ void run_wide_attention(const AttentionParams& p) {
 }
 #endif
 
-template <class T, int kDim>
+template <class T, int kDim, bool kFp8>
 __global__ void __launch_bounds__(WideTile<T, kDim>::kThreads, 1)
     wide_attention_kernel([[maybe_unused]] const __grid_constant__ AttentionParams p) {
 #ifdef BATON_SM90A
-  run_wide_attention<WideTile<T, kDim>, WideConsumer<WideTile<T, kDim>>>(p);
+  using Tile = WideTile<T, kDim, false, kFp8>;
+  run_wide_attention<Tile, WideConsumer<Tile>>(p);
 #endif
 }
 
@@ -58,7 +68,7 @@ __global__ void __launch_bounds__(WideTile<T, kDim>::kThreads, 1)
 template <class T, int kDim>
 bool runs_wide_attention() {
   cudaFuncAttributes attributes{};
-  check_cuda(cudaFuncGetAttributes(&attributes, wide_attention_kernel<T, kDim>), "attention: the wide kernel");
+  check_cuda(cudaFuncGetAttributes(&attributes, wide_attention_kernel<T, kDim, false>), "attention: the wide kernel");
   return attributes.ptxVersion == 90;
 }
 
@@ -71,9 +81,9 @@ void launch_wide_tiles(void (*kernel)(AttentionParams), const AttentionParams& p
                     params);
 }
 
-template <class T, int kDim>
+template <class T, int kDim, bool kFp8>
 void launch_wide_attention(const AttentionParams& params, const Device& device, int n_blocks) {
-  launch_wide_tiles<WideTile<T, kDim>>(wide_attention_kernel<T, kDim>, params, device, n_blocks);
+  launch_wide_tiles<WideTile<T, kDim, false, kFp8>>(wide_attention_kernel<T, kDim, kFp8>, params, device, n_blocks);
 }
 
 }  // namespace baton::cuda

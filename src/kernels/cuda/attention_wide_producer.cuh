@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/attention_step.cuh"
 #include "kernels/cuda/attention_wide_tile.cuh"
+#include "kernels/cuda/attention_wide_widen.cuh"
 #include "kernels/cuda/launch.cuh"
 
 #ifdef BATON_SM90A
@@ -28,14 +29,14 @@ class WideProducer {
         memory_(memory),
         thread_(static_cast<int>(threadIdx.x) - 32 * Tile::kConsumerWarps),
         lane_(thread_ % 32),
-        group_(p.n_heads / p.n_kv_heads) {}
+        group_(p.n_heads / p.n_kv_heads),
+        widener_(memory, thread_ - 32) {}
 
   /// The key warp and the query warps go through the same tiles, each at its own pace.
   __device__ void run() {
     const StepArrays step(p_);
-    PairReader reader(step, p_.n_kv_heads);
+    PairReader reader(step, p_.n_kv_heads, true);
     const int tile_rows = Tile::kRows / group_;
-    wait_for_kernel_before();
     read_batch(reader, 0);
 #pragma unroll 1
     for (int i = 0; memory_.pairs[i].item.n_rows > 0;) {
@@ -49,6 +50,8 @@ class WideProducer {
           copy_keys(step, pair, row, n_token_rows);
         else
           copy_task(pair, row, n_token_rows);
+        if constexpr (Tile::kIsFp8)
+          if (thread_ >= 32) widener_.widen_tile(p_, pair.item, row, n_token_rows);
       }
     }
     if (thread_ >= 32) copy_task(ItemPair{}, 0, 0);
@@ -66,8 +69,10 @@ class WideProducer {
   __device__ __forceinline__ void copy_keys(const StepArrays& step, const ItemPair& pair, int row, int n_token_rows) {
     const AttentionItem& item = pair.item;
     const TileBounds<Tile> bounds(p_.rows + item.first_row + row, n_token_rows, item.kv_begin, item.kv_end, lane_);
-    const int granule = lane_ / Tile::kPanels;
-    const int panel = lane_ % Tile::kPanels;
+    const StageRing& ring = memory_.copies;
+    constexpr int kPanelRow = Tile::kCopiedPanelRow;
+    const int granule = lane_ / Tile::kCopiedPanels;
+    const int panel = lane_ % Tile::kCopiedPanels;
     const bool has_part = granule < Tile::kStageTokens / 16;
     const std::int64_t values = p_.n_kv_heads * p_.tile_bytes;
     const std::byte* const head =
@@ -90,34 +95,36 @@ class WideProducer {
       const int n_granules =
           (min(Tile::kStageTokens, bounds.hull_hi - position) + 15) / 16 - max(0, bounds.hull_lo - position) / 16;
       const int n_tokens = min(position + Tile::kStageTokens, bounds.hull_hi) - max(position, bounds.hull_lo);
-      const std::byte* from = head + block * p_.block_bytes + (mine & ((1 << p_.block_shift) - 1)) * 128;
-      const std::uint32_t to = stage_.stage * Tile::kPartBytes + panel * 128 * Tile::kStageTokens + granule * 2048;
-      const std::uint32_t key_full = memory_.key_full + 8 * stage_.stage;
-      const std::uint32_t value_full = memory_.value_full + 8 * stage_.stage;
-      barrier_wait(memory_.key_empty + 8 * stage_.stage, stage_.parity ^ 1);
-      if (lane_ == 0) arrive_expecting(key_full, n_granules * 16 * Tile::kRowBytes);
+      const std::byte* from = head + block * p_.block_bytes + (mine & ((1 << p_.block_shift) - 1)) * kPanelRow;
+      const std::uint32_t to =
+          stage_.stage * Tile::kCopiedPartBytes + panel * kPanelRow * Tile::kStageTokens + granule * 16 * kPanelRow;
+      const std::uint32_t key_full = ring.key_full + 8 * stage_.stage;
+      const std::uint32_t value_full = ring.value_full + 8 * stage_.stage;
+      barrier_wait(ring.key_empty + 8 * stage_.stage, stage_.parity ^ 1);
+      if (lane_ == 0) arrive_expecting(key_full, n_granules * 16 * Tile::kCopiedRowBytes);
       __syncwarp();
-      if (block >= 0) copy_bulk(memory_.keys + to, from, 2048, key_full);
-      barrier_wait(memory_.value_empty + 8 * stage_.stage, stage_.parity ^ 1);
+      if (block >= 0) copy_bulk(ring.keys + to, from, 16 * kPanelRow, key_full);
+      barrier_wait(ring.value_empty + 8 * stage_.stage, stage_.parity ^ 1);
       // Values outside the hull may be anything, also NaN. They count as zero.
       if (has_part && (first > 0 || end < 16)) {
         for (int token = 0; token < 16; ++token)
-          if (token < first || token >= end) clear_row(memory_.values + to + token * 128);
+          if (token < first || token >= end) clear_row(ring.values + to + token * kPanelRow);
         wgmma_see_copies();
       }
       __syncwarp();
-      if (lane_ == 0) arrive_expecting(value_full, n_tokens * Tile::kRowBytes);
+      if (lane_ == 0) arrive_expecting(value_full, n_tokens * Tile::kCopiedRowBytes);
       __syncwarp();
       if (block >= 0)
-        copy_bulk(memory_.values + to + first * 128, from + values + first * 128, (end - first) * 128, value_full);
-      stage_.advance(Tile::kStages);
+        copy_bulk(ring.values + to + first * kPanelRow, from + values + first * kPanelRow, (end - first) * kPanelRow,
+                  value_full);
+      stage_.advance(Tile::kCopiedStages);
       block = next_block;
     }
   }
   __device__ __forceinline__ static int clamp(int token) { return min(max(token, 0), 16); }
   __device__ __forceinline__ static void clear_row(std::uint32_t row) {
 #pragma unroll
-    for (int i = 0; i < 128; i += 16)
+    for (int i = 0; i < Tile::kCopiedPanelRow; i += 16)
       asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(row + i), "r"(0) : "memory");
   }
 
@@ -150,11 +157,10 @@ class WideProducer {
       const int tile_row = i / kChunks;
       const int chunk = i % kChunks;
       const int token = tile_row / group_;
-      copy_16(to + tile_row / 64 * 64 * Tile::kRowBytes + chunk / 8 * Tile::kPanelBytes + tile_row % 64 * 128 +
-                  ((chunk & 7) ^ (tile_row & 7)) * 16,
-              from + (token * others + tile_row) * Tile::kRowBytes + chunk * 16);
+      copy_16(query_address<Tile>(to, tile_row, chunk), from + (token * others + tile_row) * Tile::kRowBytes + chunk * 16);
     }
     arrive_with_copies(memory_.task_full + 8 * stage_.stage);
+    if constexpr (Tile::kIsFp8) widener_.widen_queries(to, n_token_rows * group_, memory_.factors + stage_.stage * Tile::kRows);
     barrier_arrive(memory_.task_full + 8 * stage_.stage);  // and with the task itself
     stage_.advance(Tile::kTasks);
   }
@@ -165,6 +171,7 @@ class WideProducer {
   int lane_;
   int group_;
   RingPosition stage_;  ///< of the key warp: the ring of stages; of the query warps: of tasks
+  [[no_unique_address]] std::conditional_t<Tile::kIsFp8, WideWidener<Tile>, NoWideWidener<Tile>> widener_;
 };
 
 }  // namespace baton::cuda

@@ -235,6 +235,10 @@ BackendTuning CudaBackend::tuning() const {
     costs.wide_tile_queries = kWideTileRows;
     costs.n_wide_workers = wide_attention_blocks(attention_blocks_);
     costs.wide_flops_per_us = 1.6 * rates.flops_per_us;  // bench/results/h200-many-rows.md
+    costs.wide_conversion_ratio = 1.25;                  // this and the following: bench/results/h200-fp8.md
+    costs.narrow_ratio = 1.9;
+    costs.wide_launch_us = 7.0;
+    costs.wide_gain = 0.235;
   }
   costs.min_piece = 256;
   costs.head_by_head = false;
