@@ -67,7 +67,7 @@ inline bool wide_tiles_serve(const AttentionCosts& costs, const AttentionShape& 
 }
 
 /// Whether that kernel may read shared runs while the other one reads the rest: over keys of 8 bits, where the other one
-/// converts a key for each 64 query rows. Over 16 bits no time is saved (bench/results/h200-fp8.md).
+/// converts a key for each 64 query rows. Over 16 bits it saves time in few cases (bench/results/h200-fp8.md).
 inline bool wide_tiles_join(const AttentionCosts& costs, const AttentionShape& shape) {
   return wide_tiles_serve(costs, shape) && shape.kv_element_bytes == 1;
 }

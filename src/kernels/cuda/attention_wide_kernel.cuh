@@ -3,8 +3,11 @@
 ///
 /// Two consumer warpgroups of 64 rows each share the stages of 128 tokens. A producer warp copies keys and values in
 /// bulk, three copy queries and descriptions of tiles, ahead of use and across items. Over e4m3 these three also make f16
-/// of keys, values and queries, and stages have 64 tokens. Outputs and partial states are the
-/// same as the other kernel's, but for the order of sums.
+/// of keys, values and queries, and stages have 64 tokens. Outputs and partial states are the same as the other kernel's,
+/// but for the order of sums.
+///
+/// In a step of both kernels this one is launched first. The other one starts when all blocks here have waited for the kernel
+/// before, and ends after this one, so what follows needs to wait for the other one only.
 #pragma once
 
 #include "kernels/cuda/attention_wide.h"
