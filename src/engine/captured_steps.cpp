@@ -57,8 +57,8 @@ Result<std::unique_ptr<CapturedSteps>> CapturedSteps::make(Backend& backend, Mod
   check(shapes.size() == kv_of_group.size(), "CapturedSteps: a storage for each layer group");
   // A backend whose graphs are plain calls builds them for each step, at the step's own size.
   for (const std::int32_t n_rows : sizes(max_rows)) {
-    const auto capture = [&](bool has_partials, bool has_wide, std::span<const std::int32_t> wide_workers) -> Result<void> {
-      auto entry = std::make_unique<Entry>(Entry{n_rows, has_partials, has_wide, {}, {}, nullptr});
+    const auto capture = [&](bool has_partials, const std::vector<std::int32_t>& wide_workers) -> Result<void> {
+      auto entry = std::make_unique<Entry>(Entry{n_rows, has_partials, wide_workers != no_workers, {}, {}, nullptr});
       const StepInput step = step_to_capture(n_rows, has_partials, wide_workers);
       entry->step = backend.upload_step(step);
       BATON_TRY(entry->graph, backend.capture([&backend, &model, slots, kv_of_group, entry = entry.get()] {
@@ -67,9 +67,9 @@ Result<std::unique_ptr<CapturedSteps>> CapturedSteps::make(Backend& backend, Mod
       made->forwards_.push_back(std::move(entry));
       return {};
     };
-    for (const bool has_partials : {false, true}) BATON_TRY_VOID(capture(has_partials, false, no_workers));
+    for (const bool has_partials : {false, true}) BATON_TRY_VOID(capture(has_partials, no_workers));
     const std::vector<std::int32_t> wide_workers = wide_workers_of(shapes, costs, n_rows);
-    if (wide_workers != no_workers) BATON_TRY_VOID(capture(true, true, wide_workers));
+    if (wide_workers != no_workers) BATON_TRY_VOID(capture(true, wide_workers));
     auto entry = std::make_unique<Entry>(Entry{n_rows, true, false, {}, made->forwards_.back()->logits, nullptr});
     const StepInput step = step_to_capture(n_rows, true, no_workers);
     entry->step = backend.upload_step(step);

@@ -582,11 +582,22 @@ TEST(AttentionPlan, a_read_serves_as_many_token_rows_as_its_query_rows_allow) {
   }
 }
 
-TEST(AttentionPlan, has_wide_tiles_where_most_rows_belong_to_sequences_that_fill_them) {
+/// An H200 with the kernel for wide tiles.
+AttentionCosts costs_of_both_kernels() {
   AttentionCosts costs = testing::costs_of_h200();
+  costs.conversion_ratio = 1.7;
   costs.wide_tile_queries = 128;
   costs.n_wide_workers = 132;
   costs.wide_flops_per_us = 725e6;
+  costs.wide_conversion_ratio = 1.25;
+  costs.narrow_ratio = 1.9;
+  costs.wide_launch_us = 7;
+  costs.wide_gain = 0.2;
+  return costs;
+}
+
+TEST(AttentionPlan, has_wide_tiles_where_most_rows_belong_to_sequences_that_fill_them) {
+  const AttentionCosts costs = costs_of_both_kernels();
   const std::vector<BlockId> table(64);
   const auto plan_with = [&](std::int32_t n_rows, std::int32_t n_decodes, AttentionShape shape, bool batch_invariant) {
     std::vector<SequenceRows> sequences(1, {SlotId{0}, table, 1000, n_rows});
@@ -616,29 +627,14 @@ TEST(AttentionPlan, has_wide_tiles_where_most_rows_belong_to_sequences_that_fill
   EXPECT_TRUE(plan_with(100, 0, shape, false).has_wide_tiles);
 }
 
-/// Costs of a device that runs both kernels at the same time.
-AttentionCosts costs_of_both_kernels() {
-  AttentionCosts costs = testing::costs_of_h200();
-  costs.conversion_ratio = 1.7;
-  costs.wide_tile_queries = 128;
-  costs.n_wide_workers = 132;
-  costs.wide_flops_per_us = 725e6;
-  costs.wide_conversion_ratio = 1.25;
-  costs.narrow_ratio = 1.9;
-  costs.wide_launch_us = 7;
-  costs.wide_gain = 0.2;
-  return costs;
-}
-
 TEST(AttentionPlan, both_kernels_share_a_step_with_a_long_prefix_of_many_rows) {
   AttentionShape shape = llama_8b();
   shape.kv_element_bytes = 1;
   const auto batch = prefix_batch(128, 150, 8192, kBlockLen);
-  const AttentionPlan plan = plan_attention(batch.sequences, shape, {.costs = costs_of_both_kernels(), .deals_pairs = true});
+  const AttentionPlan plan = plan_of(batch, shape, costs_of_both_kernels());
   ASSERT_GT(plan.n_wide_workers, 66) << "most of the work is the prefix";
   ASSERT_LT(plan.n_wide_workers, 132);
   EXPECT_FALSE(plan.has_wide_tiles);
-  EXPECT_EQ(find_plan_fault(plan, batch.sequences, shape), std::nullopt);
   for (std::int32_t i = 0; i < static_cast<std::int32_t>(plan.items.size()); ++i)
     EXPECT_EQ(plan.items[static_cast<std::size_t>(i)].n_rows, i < plan.n_wide_items ? 32 : 1);
   // The first workers have the pairs of the wide items, the others the rest. A multiprocessor has one or two of them.
@@ -661,8 +657,7 @@ TEST(AttentionPlan, one_kernel_reads_a_step_where_two_would_save_little) {
   const auto n_wide_workers = [](std::int32_t n, std::int32_t shared, std::int32_t element_bytes) {
     AttentionShape shape = llama_8b();
     shape.kv_element_bytes = element_bytes;
-    const AttentionPlan plan = plan_attention(prefix_batch(n, 150, shared, kBlockLen).sequences, shape,
-                                              {.costs = costs_of_both_kernels(), .deals_pairs = true});
+    const AttentionPlan plan = plan_of(prefix_batch(n, 150, shared, kBlockLen), shape, costs_of_both_kernels());
     EXPECT_EQ(plan.worker_offsets.size(), static_cast<std::size_t>(264 - plan.n_wide_workers) + 1);
     return plan.n_wide_workers;
   };

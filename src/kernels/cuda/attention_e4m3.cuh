@@ -26,6 +26,12 @@ __device__ __forceinline__ std::uint32_t e4m3_pair_to_half(std::uint32_t bytes) 
   return pair;
 }
 
+/// Eight e4m3 numbers as f16.
+__device__ __forceinline__ uint4 e4m3_eight_to_half(uint2 bytes) {
+  return {e4m3_pair_to_half(bytes.x), e4m3_pair_to_half(bytes.x >> 16), e4m3_pair_to_half(bytes.y),
+          e4m3_pair_to_half(bytes.y >> 16)};
+}
+
 /// What the scores of a thread's two rows are multiplied by, because their queries were scaled; 1 for 16-bit keys.
 template <bool kScaled>
 struct RowFactors {

@@ -130,8 +130,7 @@ class InvariantConsumer : public Consumer<Tile> {
       for (int i = this->thread_; i < kTokens * kChunks; i += kConsumerThreads) {
         const int token = i / kChunks;
         if (position + token >= hull_lo_ && position + token < hull_hi_) continue;
-        asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(Tile::chunk_address(values, token, i % kChunks)), "r"(0)
-                     : "memory");
+        store_shared(Tile::chunk_address(values, token, i % kChunks), {});
       }
     }
     wgmma_see_copies();

@@ -322,13 +322,9 @@ class WideConsumer {
     for (int i = 0; i < 16 / kRowsAtATime; ++i) {
       const int row = i * kRowsAtATime + lane_ / kColumnTiles;
       const int chunk = lane_ % kColumnTiles;
-      int4 x;
-      asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-                   : "r"(chunk_address(rows, row, chunk))
-                   : "memory");
+      const uint4 x = load_shared(chunk_address(rows, row, chunk));
       if (warp_row_ + row < n_rows_)
-        *reinterpret_cast<int4*>(p_.out + index_of(warp_row_ + row, task_.first_row) * Tile::kRowBytes + chunk * 16) = x;
+        *reinterpret_cast<uint4*>(p_.out + index_of(warp_row_ + row, task_.first_row) * Tile::kRowBytes + chunk * 16) = x;
     }
   }
   __device__ __forceinline__ static std::uint32_t chunk_address(std::uint32_t rows, int row, int chunk) {

@@ -124,8 +124,7 @@ class WideProducer {
   __device__ __forceinline__ static int clamp(int token) { return min(max(token, 0), 16); }
   __device__ __forceinline__ static void clear_row(std::uint32_t row) {
 #pragma unroll
-    for (int i = 0; i < Tile::kCopiedPanelRow; i += 16)
-      asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(row + i), "r"(0) : "memory");
+    for (int i = 0; i < Tile::kCopiedPanelRow; i += 16) store_shared(row + i, {});
   }
 
   /// Writes a task as soon as the consumers have left the one before the last, and copies its rows and queries. Queries

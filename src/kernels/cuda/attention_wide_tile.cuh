@@ -59,11 +59,19 @@ struct WideTile {
   }
 };
 
+/// The keys or the values of a ring of stages: where they lie in shared memory, and the barriers of each stage.
+struct StagePart {
+  std::uint32_t data, full, empty;
+};
+
 /// A ring of stages in shared memory. Keys and values have barriers of their own: a stage's keys are free long before its
 /// values.
 struct StageRing {
   std::uint32_t keys, values;
   std::uint32_t key_full, key_empty, value_full, value_empty;
+
+  __device__ __forceinline__ StagePart key_part() const { return {keys, key_full, key_empty}; }
+  __device__ __forceinline__ StagePart value_part() const { return {values, value_full, value_empty}; }
 
   /// Addresses of the barriers of `n_stages` stages. Returns the address behind them.
   __device__ std::uint32_t place_barriers(std::uint32_t at, int n_stages) {

@@ -18,15 +18,6 @@ __device__ __forceinline__ std::uint32_t query_address(std::uint32_t queries, in
          ((chunk & 7) ^ (row & 7)) * 16;
 }
 
-__device__ __forceinline__ uint4 load_shared(std::uint32_t at) {
-  uint4 x;
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "r"(at) : "memory");
-  return x;
-}
-__device__ __forceinline__ void store_shared(std::uint32_t at, uint4 x) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
-}
-
 /// The part of a thread of the query warps, of which `thread` is the number. The warps take turns at the parts of stages, so
 /// that what one waits for does not stop the others.
 template <class Tile>
@@ -78,10 +69,8 @@ class WideWidener {
     const int begin = bounds.begin();
 #pragma unroll 1
     for (int position = bounds.last(); position >= begin; position -= Tile::kStageTokens) {
-      const StageRing& from = memory_.copies;
-      const StageRing& to = memory_.stages;
-      widen_part(from.keys, from.key_full, from.key_empty, to.keys, to.key_full, to.key_empty);
-      widen_part(from.values, from.value_full, from.value_empty, to.values, to.value_full, to.value_empty);
+      widen_part(memory_.copies.key_part(), memory_.stages.key_part());
+      widen_part(memory_.copies.value_part(), memory_.stages.value_part());
       copied_.advance(Tile::kCopiedStages);
       stage_.advance(Tile::kStages);
     }
@@ -89,14 +78,13 @@ class WideWidener {
 
  private:
   /// Called by all warps for each part in turn.
-  __device__ __forceinline__ void widen_part(std::uint32_t from, std::uint32_t from_full, std::uint32_t from_empty,
-                                             std::uint32_t to, std::uint32_t to_full, std::uint32_t to_empty) {
+  __device__ __forceinline__ void widen_part(const StagePart& copied, const StagePart& widened) {
     if (--n_before_ >= 0) return;
     n_before_ = Tile::kQueryWarps - 1;
-    barrier_wait(from_full + 8 * copied_.stage, copied_.parity);
-    barrier_wait(to_empty + 8 * stage_.stage, stage_.parity ^ 1);
-    from += copied_.stage * Tile::kCopiedPartBytes + thread_ % 32 * 16;
-    to += stage_.stage * Tile::kPartBytes;
+    barrier_wait(copied.full + 8 * copied_.stage, copied_.parity);
+    barrier_wait(widened.empty + 8 * stage_.stage, stage_.parity ^ 1);
+    std::uint32_t from = copied.data + copied_.stage * Tile::kCopiedPartBytes + thread_ % 32 * 16;
+    std::uint32_t to = widened.data + stage_.stage * Tile::kPartBytes;
     constexpr int kTogether = 4;
 #pragma unroll 1
     for (int first = 0; first < kPartChunks; first += 32 * kTogether, from += 512 * kTogether) {
@@ -110,20 +98,16 @@ class WideWidener {
     wgmma_see_copies();
     __syncwarp();
     if (thread_ % 32 != 0) return;
-    barrier_arrive(to_full + 8 * stage_.stage);
-    barrier_arrive(from_empty + 8 * copied_.stage);
+    barrier_arrive(widened.full + 8 * stage_.stage);
+    barrier_arrive(copied.empty + 8 * copied_.stage);
   }
   /// Writes 16 e4m3 numbers as two chunks.
   __device__ __forceinline__ void write(std::uint32_t to, int i, uint4 x) const {
     const uint2 low = {x.x, x.y};
     const uint2 high = {x.z, x.w};
     const std::uint32_t at = to + to_[i];
-    write_chunk(at, is_second_[i] ? high : low);
-    write_chunk(at ^ 16, is_second_[i] ? low : high);
-  }
-  __device__ __forceinline__ static void write_chunk(std::uint32_t at, uint2 x) {
-    store_shared(at,
-                 {e4m3_pair_to_half(x.x), e4m3_pair_to_half(x.x >> 16), e4m3_pair_to_half(x.y), e4m3_pair_to_half(x.y >> 16)});
+    store_shared(at, e4m3_eight_to_half(is_second_[i] ? high : low));
+    store_shared(at ^ 16, e4m3_eight_to_half(is_second_[i] ? low : high));
   }
 
   const WideMemory<Tile>& memory_;

@@ -87,13 +87,8 @@ class Widener {
 #pragma unroll
       for (int granule = 0; granule < kTogether; ++granule)
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const uint2 eight = bytes[granule][i];
-          asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"((at ^ (16 * i)) + granule * kGranuleBytes),
-                       "r"(e4m3_pair_to_half(eight.x)), "r"(e4m3_pair_to_half(eight.x >> 16)), "r"(e4m3_pair_to_half(eight.y)),
-                       "r"(e4m3_pair_to_half(eight.y >> 16))
-                       : "memory");
-        }
+        for (int i = 0; i < 2; ++i)
+          store_shared((at ^ (16 * i)) + granule * kGranuleBytes, e4m3_eight_to_half(bytes[granule][i]));
     }
   }
 
