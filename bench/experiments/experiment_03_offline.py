@@ -18,15 +18,17 @@ from workloads import SHAREGPT, data_file
 SHAPE = "llama-2-7b"
 
 
-def sharegpt_job(settings, name, shape, shared, n_requests, arms, runs, limit=ARM_SECONDS):
+def sharegpt_job(settings, name, shape, shared, n_requests, arms, runs, limit=ARM_SECONDS, about=None, ranks=1):
+    """`about`: more of the point."""
+
     def dataset():
         flags = ["--dataset-name", "sharegpt", "--dataset-path", data_file(SHAREGPT, settings.data)]
         flags += ["--num-prompts", n_requests, "--prefix-len", shared]
         return flags if settings.is_full else [*flags, "--output-len", settings.pick(0, 32, 8)]
 
-    point = {"dataset": "sharegpt", "shared": shared, "requests": n_requests}
+    point = {"dataset": "sharegpt", "shared": shared, "requests": n_requests, **(about or {})}
     seconds = estimated(shape, n_requests, shared, SHAREGPT_OWN, SHAREGPT_OUTPUT, arms, runs, limit) if settings.is_full else 20
-    return throughput_job(settings, name, shape, dataset, point, seconds, arms, runs, limit)
+    return throughput_job(settings, name, shape, dataset, point, seconds / ranks**0.7, arms, runs, limit, ranks)
 
 
 def jobs(settings):

@@ -18,7 +18,7 @@ REQUESTS = {"llama-3-8b": 500, "llama-2-13b": 200, "phi-2": 500, "mistral-7b": 5
 
 def jobs(settings):
     shapes = REQUESTS if settings.is_full else {"llama-3-8b": settings.pick(0, 16, 4)}
-    lengths = settings.pick([2048, 512], [1024], [256])
+    lengths = settings.pick([2048, 1024, 512], [1024], [256])
     made = []
     for shared in lengths:
         for shape, n_requests in shapes.items():

@@ -66,6 +66,7 @@ class Job:
     name: str
     seconds: float  # estimate, loading included
     run: Callable[["Runner"], None]  # measures and calls add() for each row
+    n_gpus: int = 1  # that it uses at the same time, where the device is cuda
 
 
 @dataclasses.dataclass(frozen=True)

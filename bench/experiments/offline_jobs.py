@@ -53,7 +53,12 @@ def numbers_of(entry, *dropped):
     return {key: value for key, value in entry.items() if key not in {"arm", "error", *dropped}}
 
 
-def throughput_job(settings, name, shape, dataset, point, seconds, arms=ARMS, runs=None, limit=ARM_SECONDS):
+def over(ranks):
+    """Flags of a model over several GPUs; none for one."""
+    return ["--tensor-parallel-size", ranks] if ranks > 1 else []
+
+
+def throughput_job(settings, name, shape, dataset, point, seconds, arms=ARMS, runs=None, limit=ARM_SECONDS, ranks=1):
     """One `baton bench throughput`: its arms interleaved on one engine. `dataset` gives the flags of the requests;
     `limit` cuts a run after so many seconds, 0 never."""
     runs = settings.runs or runs or settings.pick(2, 2, 1)
@@ -62,7 +67,7 @@ def throughput_job(settings, name, shape, dataset, point, seconds, arms=ARMS, ru
     def run(runner):
         arguments = ["bench", "throughput", *model_arguments(settings, shape), *dataset(), "--arms", ",".join(arms), "--runs", runs]
         arguments += ["--max-num-seqs", MAX_NUM_SEQS, "--max-num-batched-tokens", batched]
-        arguments += ["--time-limit-s", limit]
+        arguments += ["--time-limit-s", limit, *over(ranks)]
         report = runner.report(arguments)
         about = {"model": model_name(settings, shape), **point}
         for entry in report["arms"]:
@@ -73,7 +78,7 @@ def throughput_job(settings, name, shape, dataset, point, seconds, arms=ARMS, ru
             else:
                 runner.say(f"{entry['arm']}: {entry.get('error', 'no rate')}")
 
-    return Job(name, seconds, run)
+    return Job(name, seconds, run, ranks)
 
 
 def estimated(shape, n_requests, shared, own, output, arms, runs, limit=ARM_SECONDS):
@@ -82,7 +87,9 @@ def estimated(shape, n_requests, shared, own, output, arms, runs, limit=ARM_SECO
     return load_seconds(shape) + 5 + 1.15 * runs * one
 
 
-def decode_job(settings, name, shape, requests, shared, own, point, seconds, arms=("relay", "paged"), new=None, folder=None):
+def decode_job(
+    settings, name, shape, requests, shared, own, point, seconds, arms=("relay", "paged"), new=None, folder=None, ranks=1
+):
     """One `baton bench decode`: steps alone, prompts in the cache before the clock starts. `folder` gives the path of the
     shape where it is not one of bench/shapes."""
     runs = settings.runs or settings.pick(3, 2, 1)
@@ -91,7 +98,8 @@ def decode_job(settings, name, shape, requests, shared, own, point, seconds, arm
     def run(runner):
         of_model = model_arguments(settings, folder() if folder else shape)
         arguments = ["bench", "decode", *of_model, "--requests", ",".join(map(str, requests))]
-        arguments += ["--shared", shared, "--own", own, "--new", new, "--runs", runs, "--arms", ",".join(arms)]
+        arguments += ["--shared", shared, "--own", own, "--new", new, "--runs", runs]
+        arguments += ["--arms", ",".join(arms), *over(ranks)]
         report = runner.report(arguments, flag="--json")
         for entry in report["runs"]:
             about = {"model": model_name(settings, shape), "shared": shared, "own": own, "new": new}
@@ -100,7 +108,7 @@ def decode_job(settings, name, shape, requests, shared, own, point, seconds, arm
             runner.add(about, entry["arm"], numbers)
             runner.say(f"{entry['requests']} requests, {entry['arm']}: {entry['step_ms']:.2f} ms a step")
 
-    return Job(name, seconds, run)
+    return Job(name, seconds, run, ranks)
 
 
 def tree_text(case):

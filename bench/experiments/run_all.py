@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the experiments 1 to 11, one job a GPU at a time, within a given time, and goes on where the last call ended.
+"""Runs the experiments 1 to 12, one job a GPU at a time, within a given time, and goes on where the last call ended.
 
     bench/experiments/run_all.py --quick                                          on a CPU, the demo model
     bench/experiments/run_all.py --device cuda --gpus 4 --minutes 9 --resume \\
@@ -7,7 +7,8 @@
 
 Each GPU has a worker. A worker takes the first job of the plan whose estimate fits the time that is left, and runs it
 with CUDA_VISIBLE_DEVICES and its own share of the processor's cores (taskset). Rows are written when an arm ends, so
-that a call that is cut loses only the jobs under way. A plan has a line NN:GLOB for each experiment or group of jobs,
+that a call that is cut loses only the jobs under way. Jobs over several GPUs come after those of one, one at a time; those
+over more GPUs than there are stay. A plan has a line NN:GLOB for each experiment or group of jobs,
 in order; # begins a comment.
 """
 
@@ -55,25 +56,34 @@ def merge(archive, results):
             print(f"{path.name}: {result_rows.merge(results / path.name, path)} rows added")
 
 
-def runners_of(settings, arguments, deadline):
+def runners_of(settings, arguments, deadline, n_workers):
     cores = sorted(os.sched_getaffinity(0))
     commit = machine.commit_of(settings.binary)
-    n_workers = arguments.gpus if settings.device == "cuda" else 1
     share = max(1, len(cores) // n_workers)
     described = machine.describe(settings.device, share)
     make = harness.PrintingRunner if arguments.dry_run else harness.Runner
+    gpus = arguments.gpus // n_workers
     runners = []
     for index in range(n_workers):
         mine = cores[index * share : (index + 1) * share]
         is_cuda = settings.device == "cuda"
-        environment = {"CUDA_VISIBLE_DEVICES": str(index)} if is_cuda else {}
+        visible = ",".join(map(str, range(index * gpus, (index + 1) * gpus)))
+        environment = {"CUDA_VISIBLE_DEVICES": visible} if is_cuda else {}
         prefix = ["taskset", "-c", ",".join(map(str, mine))] if is_cuda and mine and shutil.which("taskset") else []
-        runners.append(make(settings, described, commit, f"gpu{index} " if is_cuda else "", environment, prefix, deadline))
+        runners.append(make(settings, described, commit, f"gpu{visible} " if is_cuda else "", environment, prefix, deadline))
     return runners
 
 
+def passes_of(pairs, settings, n_gpus):
+    """[(workers, jobs)]: the jobs of one GPU on a worker each, then those of several, which have the host for themselves."""
+    if settings.device != "cuda":
+        return [(1, pairs)]
+    alone = [pair for pair in pairs if pair[1].n_gpus == 1]
+    return [(n_gpus, alone), (1, [pair for pair in pairs if 1 < pair[1].n_gpus <= n_gpus])]
+
+
 def main():
-    parser = argparse.ArgumentParser(description="Runs the experiments 1 to 11")
+    parser = argparse.ArgumentParser(description="Runs the experiments 1 to 12")
     harness.add_options(parser)
     parser.add_argument("--gpus", type=int, default=1, help="GPUs of this host to use, a worker each (default: 1)")
     parser.add_argument("--minutes", type=float, help="end within so many minutes")
@@ -87,24 +97,30 @@ def main():
     settings = harness.settings_of(arguments)
     budget = arguments.minutes * 60 if arguments.minutes else arguments.budget_seconds
     deadline = time.monotonic() + budget if budget else None
-    runners = runners_of(settings, arguments, deadline)
     patterns = arguments.only or (read_plan(arguments.plan) if arguments.plan else [])
-    wanted = None if arguments.any_commit else runners[0].commit
-    pairs = harness.select(all_experiments(), settings, patterns, arguments.resume, runners[0].machine, wanted)
+    described = machine.describe(settings.device, 1)
+    commit = machine.commit_of(settings.binary)
+    pairs = harness.select(
+        all_experiments(), settings, patterns, arguments.resume, described, None if arguments.any_commit else commit
+    )
     total = sum(job.seconds for _, job in pairs)
-    print(f"{len(pairs)} jobs, about {total / 60:.0f} minutes of {len(runners)} workers; {runners[0].machine['device']}, "
-          f"commit {runners[0].commit}", flush=True)
+    print(f"{len(pairs)} jobs, about {total / 60:.0f} minutes; {described['device']}, commit {commit}", flush=True)
 
     def after_each():
         if arguments.pack and not arguments.dry_run:
             pack(settings.results, arguments.pack)
 
-    try:
-        ended, tried, left = harness.work(runners, pairs, after_each)
-    finally:
-        for runner in runners:
-            runner.close()
-        after_each()
+    ended = tried = 0
+    left = len(pairs)
+    for n_workers, mine in passes_of(pairs, settings, arguments.gpus):
+        runners = runners_of(settings, arguments, deadline, n_workers)
+        try:
+            counts = harness.work(runners, mine, after_each)
+            ended, tried, left = ended + counts[0], tried + counts[1], left - len(mine) + counts[2]
+        finally:
+            for runner in runners:
+                runner.close()
+            after_each()
     print(f"{ended} of {tried} jobs done, {left} left", flush=True)
     return 0 if arguments.dry_run or ended == tried else 1
 

@@ -1,4 +1,4 @@
-"""What the engines of experiment 11 have in common: options, whole jobs, decode steps, rows.
+"""What the engines of experiments 11 and 12 have in common: options, whole jobs, decode steps, rows.
 
 An engine has
     forget()                      empties its prefix cache, so that the run after it finds nothing
@@ -17,10 +17,11 @@ from pathlib import Path
 import drawn_requests
 import engine_points
 from engine_points import DECODE_NEW, DECODE_OWN
-from peer_rows import ROOT, Rows, failure
+from peer_rows import ROOT, Rows, failure, machine
 
-PARAMETERS_GB = {"llama-2-7b": 13.5, "llama-3-8b": 16.1}
-GPU_GB = 117.0  # of an H200, for weights and KV; the rest is for activations, graphs and the CUDA context
+PARAMETERS_GB = {"llama-2-7b": 13.5, "llama-3-8b": 16.1, "llama-30b": 65.1}
+GPU_SHARE = 0.776  # of a GPU's memory for weights and KV; the rest is for activations, graphs and the CUDA context
+H200_MIB = 143_771  # where nvidia-smi is not there to say
 
 
 def repeat_until(attempt, message, seconds=5):
@@ -92,11 +93,11 @@ def measure(engine, rows, point, options):
     measurer = measure_job if point.kind == "job" else measure_decode
     try:
         numbers = measurer(engine, point, options, lambda more: time.monotonic() + more > options.deadline)
-        rows.add(point.name, point.in_row, options.arm, numbers | {"settings": engine.settings()})
+        rows.add(point.name, options.in_row(point), options.arm, numbers | {"settings": engine.settings()})
         shown = {key: numbers[key] for key in ("elapsed_times", "step_ms_of_runs", "step_ms_by_difference") if key in numbers}
         print(f"{options.arm} {point.name}: {shown}", flush=True)
     except Exception as error:  # whatever an engine says of one point, the next one is tried
-        rows.add(point.name, point.in_row, options.arm, {}, failure(error))
+        rows.add(point.name, options.in_row(point), options.arm, {}, failure(error))
         print(f"{options.arm} {point.name} FAILED: {failure(error)}", flush=True)
 
 
@@ -108,9 +109,10 @@ def parse_options(program, description, arms):
     parser.add_argument("--arm", choices=arms, default=next(iter(arms)))
     parser.add_argument("--runs", type=int, default=2, help="runs of a job; a decode point has at least 3")
     parser.add_argument("--seconds", type=float, default=600, help="no point and no repetition begins later than this")
-    parser.add_argument("--kv-gb", type=float, help="memory for keys and values (default: what 117 GB leave beside the weights)")
+    parser.add_argument("--kv-gb", type=float,
+                        help="memory for keys and values on each GPU (default: what the weights leave of 0.776 of it)")
     parser.add_argument("--data", help="folder with ShareGPT_stat.csv (default: BATON_TEST_DATA)")
-    parser.add_argument("--results", type=Path, default=ROOT / "bench/results", help="folder of experiment_11_peers.json")
+    parser.add_argument("--results", type=Path, default=ROOT / "bench/results", help="folder of the result files")
     parser.add_argument("--list", action="store_true", help="print the points and end")
     options = parser.parse_args()
     if options.list:
@@ -126,14 +128,30 @@ def parse_options(program, description, arms):
     if not options.points:
         sys.exit(f"{program}: none of the points has the shape {options.shape}")
     options.deadline = time.monotonic() + options.seconds
-    options.kv_gb = options.kv_gb or GPU_GB - PARAMETERS_GB[options.shape]
+    options.ranks = arms[options.arm].get("ranks", 1)
+    options.in_row = lambda point: row_point(point, options.ranks)
+    options.kv_gb = options.kv_gb or GPU_SHARE * gpu_gb() - PARAMETERS_GB[options.shape] / options.ranks
     return options
+
+
+def gpu_gb():
+    """The memory of the first GPU."""
+    found = machine.gpus()
+    return (found[0][2] if found else H200_MIB) * 2**20 / 1e9
+
+
+def row_point(point, ranks):
+    """What identifies a point in a row: as experiment 12 writes it for several GPUs, else as experiment 11 does."""
+    if ranks == 1:
+        return point.in_row
+    return {"model": point.shape, **{key: point.about[key] for key in ("shared", "own", "new", "requests")}, "ranks": ranks}
 
 
 def run(options, version, make):
     """Loads the engine that make() gives and does the points. `version`: the engine and its version, "vllm 0.24.0"."""
     begin = time.monotonic()
-    rows = Rows(options.results / "experiment_11_peers.json", 11, version)
+    number, stem = (11, "peers") if options.ranks == 1 else (12, "several_gpus")
+    rows = Rows(options.results / f"experiment_{number}_{stem}.json", number, version)
     try:
         engine = make()
     except Exception as error:

@@ -3,7 +3,7 @@
 #
 #   OUT=FOLDER bench/peers/run_peers.sh --pack FOLDER[:FOLDER] [--seconds 540] STEP...
 #
-# A step:   vllm:SHAPE:POINT,POINT          (vllm, vllm-cascade, vllm-no-prefix-caching, vllm-flashinfer, vllm-tp2 on two GPUs)
+# A step:   vllm:SHAPE:POINT,POINT          (vllm, vllm-cascade, vllm-no-prefix-caching, vllm-flashinfer; vllm-tp2, vllm-tp4 on so many GPUs)
 #           serve-vllm:SHAPE:SHARED:RATES   its server under Poisson arrivals; BATON_BINARY drives it
 #           sglang:SHAPE:POINT,POINT        (sglang, sglang-flashinfer, sglang-no-radix-cache)
 #           transformers:POINT,POINT        continuous batching of Transformers

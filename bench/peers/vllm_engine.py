@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""vLLM on the points of experiment 11: whole offline jobs, and steps behind a shared prompt. Random weights.
+"""vLLM on the points of experiments 11 and 12: whole offline jobs, and steps behind a shared prompt. Random weights.
 
     bench/peers/vllm_engine.py --shape llama-3-8b --points gsp-64x16,gsp-4x64,decode-8b-128-2048
     bench/peers/vllm_engine.py --shape llama-2-7b --points sharegpt-2048 --arm vllm-cascade --data FOLDER
@@ -15,7 +15,8 @@ on, as in Baton's arms.
     vllm-no-prefix-caching  what Baton calls unshared
     vllm-flashinfer         FlashInfer's kernels, if the package is there; the machine compiles them, which takes minutes
                             (no cascade: vLLM 0.24.0 switches it off for FlashInfer)
-    vllm-tp2                its defaults with tensor_parallel_size 2, on the first two GPUs of CUDA_VISIBLE_DEVICES
+    vllm-tp2, vllm-tp4      its defaults with tensor_parallel_size 2 or 4, on the first GPUs of CUDA_VISIBLE_DEVICES; the
+                            rows are experiment 12's
 
 job: seconds from the first request handed over to the last answer; the prefix cache is emptied before each run.
 decode: milliseconds a step while all requests are running and their prompts are cached. Machine and packages:
@@ -37,6 +38,7 @@ ARMS = {
     "vllm-no-prefix-caching": {"prefix_caching": False},
     "vllm-flashinfer": {"backend": "FLASHINFER"},
     "vllm-tp2": {"ranks": 2},
+    "vllm-tp4": {"ranks": 4},
 }
 GRAPH_SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256]
 LEAST_STEPS = 20

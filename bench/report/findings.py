@@ -4,6 +4,7 @@ import statistics
 
 import selection
 import tables_attention
+import tables_several
 from quantities import ARMS, duration, head_kinds, heads_text, library_us, part, ratio, sustained_rates
 
 
@@ -237,6 +238,31 @@ def peers(results):
     return text + (f" Behind: {joined(losses)}." if losses else "")
 
 
+def several(results):
+    """Steps over several GPUs beside one, and relay over paged in whole jobs."""
+    sentences, by_kind = [], {}
+    for point, alone, relay, _, other in tables_several.step_cells(results):
+        of = by_kind.setdefault((point["model"], point["ranks"]), ([], [], []))
+        of[0].append(str(point["requests"]))
+        of[1].append(tables_several.quotient(relay["step_ms"], tables_several.step_ms(alone)))
+        of[2].append(tables_several.quotient(tables_several.step_ms(other), relay["step_ms"]))
+    for (model, ranks), (requests, shares, others) in by_kind.items():
+        if all(shares):
+            sentences.append(f"{ranks} GPUs take {joined([f'{share:.2f}' for share in shares])} of one GPU's step of {model} "
+                             f"at {joined(requests)} requests.")  # fmt: skip
+        if all(others):
+            sentences.append(f"vLLM takes {joined([f'{value:.2f}' for value in others])} times as long there.")
+    for model in tables_several.models_of(results):
+        for ranks in results.values("ranks"):
+            point = {"model": model, "dataset": "sharegpt", "ranks": ranks}
+            values = [(shared, ratio(results, "paged", shared=shared, **point)) for shared in results.values("shared")]
+            values = [f"{value:.2f} at {shared}" for shared, value in values if value]
+            if values:
+                on = "one GPU" if ranks == 1 else f"{ranks} GPUs"
+                sentences.append(f"Relay over paged, whole jobs of {model} on {on}: {joined(values)} tokens.")
+    return " ".join(sentences)
+
+
 FINDINGS = {
     "attention": ((1, "attention"), attention),
     "attention-peers": ((1, "attention"), attention_peers),
@@ -250,6 +276,7 @@ FINDINGS = {
     "beyond": ((9, "beyond"), beyond),
     "prompt-phase": ((10, "prompt_phase"), prompt_phase),
     "peers": ((11, "peers"), peers),
+    "several": ((12, "several_gpus"), several),
 }
 
 

@@ -4,7 +4,8 @@ import math
 import statistics
 
 PUBLISHED_NAMES = {"relay": "RelayAttention", "paged": "vLLM-PS", "unshared": "vLLM"}
-MODEL_NAMES = {"llama-2-7b": "Llama-2-7B", "llama-2-13b": "Llama-2-13B", "phi-2": "Phi-2", "mistral-7b": "Mistral-7B"}
+MODEL_NAMES = {"llama-2-7b": "Llama-2-7B", "llama-2-13b": "Llama-2-13B", "llama-30b": "Llama-30B", "phi-2": "Phi-2",
+               "mistral-7b": "Mistral-7B"}  # fmt: skip
 WEIGHT_BYTES = {"codellama-34b": 2 * 33.74e9, "demo": 9.4e6}  # bf16
 LEVELS_S = (0.5, 0.1, 0.05)  # latencies a token: the paper's, and stricter ones
 ARMS = ("relay", "paged", "unshared")

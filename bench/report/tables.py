@@ -5,6 +5,7 @@ import statistics
 import readme
 import selection
 import tables_attention
+import tables_several
 from findings import beside_others
 from markdown_parts import markdown, number, percent, with_notes
 from quantities import (
@@ -26,6 +27,7 @@ FLASH, OFFLINE = (2, "flash_decoding"), (3, "offline")
 MMLU, INTERACTIVE, SYNTHETIC, MODELS = (4, "mmlu"), (5, "interactive"), (6, "synthetic"), (7, "models")
 ABLATIONS, BEYOND, TREES = (8, "ablations"), (9, "beyond"), (9, "trees")
 PROMPT_PHASE, PEERS, LLAMA_SERVER = (10, "prompt_phase"), (11, "peers"), (11, "llama_server_cpu")
+SEVERAL = (12, "several_gpus")
 
 
 NOT_MEASURED = "Not measured yet."
@@ -232,7 +234,7 @@ def prompt_phase(results, _published):
 def paired_cells(folder):
     """Of each cell with both arms: its experiment, its point in words, the speed of relay over paged, and the larger
     spread."""
-    for number_of, stem in (OFFLINE, SYNTHETIC, MODELS, BEYOND, PROMPT_PHASE):
+    for number_of, stem in (OFFLINE, SYNTHETIC, MODELS, BEYOND, PROMPT_PHASE, SEVERAL):
         results = selection.load(folder, number_of, stem)
         for relay in results.find("relay"):
             paged = next((one for one in results.find("paged") if one.point == relay.point), None)
@@ -328,6 +330,8 @@ BLOCKS = {
     "prompt-phase": (PROMPT_PHASE, prompt_phase),
     "peers": (PEERS, peers),
     "llama-server": (LLAMA_SERVER, llama_server),
+    "several-steps": (SEVERAL, tables_several.steps),
+    "several-jobs": (SEVERAL, tables_several.jobs),
     "readme-steps": (PEERS, readme.steps),
     "readme-jobs": (PEERS, readme.jobs),
 }
@@ -381,6 +385,8 @@ NAMES = {
     "trees": "PAT's trees (9)",
     "traces": "Azure's conversations (9)",
     "attention-peers": "other libraries' attention beside experiment 1",
+    "several-steps": "decode steps over several GPUs (12)",
+    "several-jobs": "whole jobs over several GPUs (12)",
 }
 
 

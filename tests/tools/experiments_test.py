@@ -162,6 +162,12 @@ class ExperimentsTest(unittest.TestCase):
                 self.assertTrue(names, f"experiment {experiment.number} has no job at scale {scale}")
                 self.assertEqual(len(names), len(set(names)), f"experiment {experiment.number}, {scale}")
 
+    def test_jobs_of_several_gpus_come_last_on_one_worker_and_stay_where_there_are_fewer(self):
+        pairs = [(None, harness.Job(f"of {n}", 1, lambda runner: None, n)) for n in (2, 1, 4, 1)]
+        passes = run_all.passes_of(pairs, harness.Settings(device="cuda"), 2)
+        self.assertEqual([(n, [job.name for _, job in of]) for n, of in passes], [(2, ["of 1", "of 1"]), (1, ["of 2"])])
+        self.assertEqual(run_all.passes_of(pairs, harness.Settings(), 1), [(1, pairs)])
+
     def test_each_line_of_the_plan_names_a_job_and_the_plan_has_all_experiments(self):
         settings = harness.Settings(device="cuda", results=self.folder)
         experiments = run_all.all_experiments()

@@ -161,6 +161,24 @@ class Report(unittest.TestCase):
             self.assertEqual(told, "Relay is ahead of every other engine in 1 of 2 points. Behind: b (vllm: 0.50 of Baton's time).")
             self.assertEqual(findings.finding("offline", Path(folder)), "")
 
+    def test_several_gpus_stand_beside_one_and_beside_the_other_engine(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "experiment_12_several_gpus.json"
+            about = {"model": "llama-30b", "new": 64, "requests": 32, "shared": 2048}
+            for arm, ranks, ms in (("relay", 1, 10), ("relay", 2, 6), ("paged", 2, 8), ("vllm-tp2", 2, 9)):
+                result_rows.append(path, row(arm, point=about | {"ranks": ranks}, step_ms=ms, tokens_per_s=[99, 100, 101]))
+            for arm, seconds in (("relay", [2]), ("paged", [3])):
+                point = {"model": "llama-30b", "dataset": "sharegpt", "shared": 512, "requests": 100, "ranks": 2}
+                result_rows.append(path, offline_row(arm, seconds) | {"point": point})
+            published = selection.Published(ROOT / "bench" / "results")
+            self.assertIn("| llama-30b | 32 | 2 | 10.00 | 6.00 | 0.60 | 8.00 | 9.00 | 1.50 | 2% |",
+                          tables.block("several-steps", Path(folder), published))
+            self.assertIn("| llama-30b | 100 | 2 | 512 | 50.00 | 33.33 | - | 1.50 | - | 1.21 (2 x A100, over vLLM-PS); 1.70",
+                          tables.block("several-jobs", Path(folder), published))
+            told = findings.finding("several", Path(folder))
+            self.assertIn("2 GPUs take 0.60 of one GPU's step of llama-30b at 32 requests. vLLM takes 1.50 times", told)
+            self.assertIn("whole jobs of llama-30b on 2 GPUs: 1.50 at 512 tokens.", told)
+
     def test_a_loss_is_listed(self):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "experiment_03_offline.json"
