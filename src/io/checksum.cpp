@@ -14,6 +14,9 @@
 namespace baton {
 namespace {
 
+constexpr std::size_t kSha256Digits = 64;
+constexpr std::size_t kGitDigits = 40;
+
 constexpr std::size_t kReadAtATime = std::size_t{1} << 20;
 
 /// A sum of bytes that come piece by piece.
@@ -72,11 +75,13 @@ Result<std::string> git_blob_of_file(const std::filesystem::path& path) {
   return digest_of_file(path, EVP_sha1(), before);
 }
 
-Result<void> check_against_etag(const std::filesystem::path& path, std::string_view etag) {
-  constexpr std::size_t kSha256Digits = 64;
-  constexpr std::size_t kGitDigits = 40;
+bool is_checksum(std::string_view etag) {
   const bool is_hex = etag.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-  if (!is_hex || (etag.size() != kSha256Digits && etag.size() != kGitDigits)) return {};
+  return is_hex && (etag.size() == kSha256Digits || etag.size() == kGitDigits);
+}
+
+Result<void> check_against_etag(const std::filesystem::path& path, std::string_view etag) {
+  if (!is_checksum(etag)) return {};
   const bool is_sha256 = etag.size() == kSha256Digits;
   BATON_TRY(const std::string sum, is_sha256 ? sha256_of_file(path) : git_blob_of_file(path));
   if (sum == etag) return {};

@@ -16,7 +16,9 @@ namespace baton {
 
 /// The file without the lock.
 Result<FileLock> FileLock::open(const std::filesystem::path& path) {
-  const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+  if (file < 0 && errno == ELOOP)
+    return fail(ErrorCode::io, fmt::format("{} is a link, and a lock must be a file: remove it", path.string()));
   if (file < 0) return fail(ErrorCode::io, fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)));
   return FileLock(file);
 }

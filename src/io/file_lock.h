@@ -9,7 +9,7 @@
 namespace baton {
 
 /// An exclusive lock (flock), held while the object lives and released when its process ends, however it ends. The
-/// file stays. Move-only.
+/// file stays; it must not be a link. Move-only.
 class FileLock {
  public:
   /// Waits until the lock is free. The folder of `path` is made. Errors: io.

@@ -58,6 +58,7 @@ class Transfer {
   bool perform() {
     if (handle_ == nullptr) return false;
     const CURLcode code = curl_easy_perform(handle_.get());
+    has_timed_out_ = code == CURLE_OPERATION_TIMEDOUT;
     reply_.status = status();
     if (code != CURLE_OK && error_[0] == '\0') std::strncpy(error_, curl_easy_strerror(code), sizeof(error_) - 1);
     return code == CURLE_OK;
@@ -67,6 +68,7 @@ class Transfer {
     curl_easy_getinfo(handle_.get(), CURLINFO_RESPONSE_CODE, &status);
     return status;
   }
+  bool has_timed_out() const { return has_timed_out_; }
   std::string why() const { return handle_ == nullptr ? "libcurl does not start" : error_; }
   HttpReply& reply() { return reply_; }
 
@@ -92,6 +94,7 @@ class Transfer {
   std::unique_ptr<curl_slist, void (*)(curl_slist*)> headers_;
   HttpReply reply_;
   char error_[CURL_ERROR_SIZE] = {};
+  bool has_timed_out_ = false;
 };
 
 tl::unexpected<Error> no_reply(const std::string& url, const std::string& why) {
@@ -193,11 +196,13 @@ Result<HttpReply> http_head(const std::string& url, const std::string& token) {
 }
 
 Result<void> http_download(const std::string& url, const std::string& token, const std::filesystem::path& path,
-                           std::uint64_t size_bytes, const DownloadProgress& progress) {
+                           std::uint64_t size_bytes, const DownloadProgress& progress, const SpeedFloor& floor) {
   Sink sink;
   sink.wanted_bytes = size_bytes;
   sink.progress = &progress;
-  sink.file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  sink.file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+  if (sink.file < 0 && errno == ELOOP)
+    return fail(ErrorCode::io, fmt::format("{} is a link; downloads do not write through links: remove it", path.string()));
   if (sink.file < 0 || ::flock(sink.file, LOCK_EX) != 0)
     return fail(ErrorCode::io, fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)));
   const off_t end = ::lseek(sink.file, 0, SEEK_END);
@@ -209,8 +214,15 @@ Result<void> http_download(const std::string& url, const std::string& token, con
   for (int attempt = 0; attempt < kMaxAttempts && sink.size_bytes < size_bytes; ++attempt) {
     const std::uint64_t before = sink.size_bytes;
     Transfer request(url, token);
+    request.set(CURLOPT_LOW_SPEED_LIMIT, static_cast<long>(floor.bytes_per_s));
+    request.set(CURLOPT_LOW_SPEED_TIME, static_cast<long>(floor.seconds));
     const bool ended = continue_download(request, sink);
     const long status = request.status();
+    if (request.has_timed_out() && (status == 200 || status == 206))
+      return fail(ErrorCode::unavailable,
+                  fmt::format("{}: fewer than {} bytes a second came for {} s; {} of {} bytes are there, and the next attempt "
+                              "continues behind them",
+                              url, floor.bytes_per_s, floor.seconds, sink.size_bytes, size_bytes));
     if (status >= 400 && status < 500) return fail(ErrorCode::unavailable, fmt::format("{}: HTTP status {}", url, status));
     if (sink.is_too_long)
       return fail(ErrorCode::invalid_data, fmt::format("{}: the file has more than the {} bytes announced", url, size_bytes));

@@ -26,10 +26,16 @@ Result<HttpReply> http_get(const std::string& url, const std::string& token);
 /// Status and headers, redirects to other hosts not followed.
 Result<HttpReply> http_head(const std::string& url, const std::string& token);
 
-/// Downloads `url` to the file `path`. Continues where an earlier attempt ended, also after a broken connection. In
-/// the end the file has `size_bytes` bytes. Two processes that download to the same path wait for each other. Errors:
-/// unavailable (network, status), invalid_data (another size), io.
+/// The least speed of a download: fewer than `bytes_per_s` for `seconds` end it.
+struct SpeedFloor {
+  int bytes_per_s = 1024;
+  int seconds = 60;
+};
+
+/// Downloads `url` to the file `path`, which must not be a link. Continues where an earlier attempt ended, also after a broken
+/// connection. In the end the file has `size_bytes` bytes; what came before an error stays, for the next attempt. Two processes that
+/// download to the same path wait for each other. Errors: unavailable (network, status, too slow), invalid_data (another size), io.
 Result<void> http_download(const std::string& url, const std::string& token, const std::filesystem::path& path,
-                           std::uint64_t size_bytes, const DownloadProgress& progress);
+                           std::uint64_t size_bytes, const DownloadProgress& progress, const SpeedFloor& floor = {});
 
 }  // namespace baton

@@ -25,11 +25,31 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Result<void> make_folder(const fs::path& folder) {
+/// Makes a folder in the cache. Whoever may write to a shared cache could plant a link there that leads to the folders of others.
+Result<void> make_folder(const fs::path& cache, const fs::path& folder) {
   std::error_code error;
-  fs::create_directories(folder, error);
+  fs::create_directories(cache, error);
+  fs::path part = cache;
+  for (const fs::path& name : folder.lexically_relative(cache)) {
+    std::error_code ignored;
+    if (fs::is_symlink(part /= name, ignored))
+      return fail(ErrorCode::io,
+                  fmt::format("{} is a link, and downloads follow no links in the cache: remove it, or choose another "
+                              "cache (--download-dir, HF_HUB_CACHE)",
+                              part.string()));
+    if (!error) fs::create_directory(part, error);
+  }
   if (error) return fail(ErrorCode::io, fmt::format("cannot make the folder {}: {}", folder.string(), error.message()));
   return {};
+}
+
+/// The name of a file's contents among the blobs, as Hugging Face's programs choose it. An etag that is no checksum may be that
+/// of several files.
+Result<std::string> blob_name(const std::string& file, const RemoteFile& remote) {
+  constexpr std::size_t kDigits = 16;
+  if (is_checksum(remote.etag)) return remote.etag;
+  BATON_TRY(const std::string sum, sha256_of_text(fmt::format("{} {}", remote.size_bytes, file)));
+  return fmt::format("{}-{}", remote.etag, sum.substr(0, kDigits));
 }
 
 Result<RemoteFile> ask_for_file(std::string url, const std::string& token) {
@@ -45,8 +65,8 @@ class Download {
   Result<fs::path> run(std::string_view revision) {
     BATON_TRY_VOID(ask_for_commit(revision));
     log::info("event=download model={} commit={} endpoint={}", log_value(model_), commit_, log_value(options_.endpoint));
-    BATON_TRY_VOID(make_folder(snapshot()));
-    BATON_TRY_VOID(make_folder(repository_ / "blobs"));
+    BATON_TRY_VOID(make_folder(options_.cache, snapshot()));
+    BATON_TRY_VOID(make_folder(options_.cache, repository_ / "blobs"));
     std::vector<std::string> names = small_files_of(files_);
     if (options_.wants_weights) {
       const bool is_single = files_.contains(std::string(kWeights));
@@ -61,13 +81,20 @@ class Download {
     BATON_TRY_VOID(fetch(names));
     if (!is_commit(revision)) {  // written last, so that a revision in the cache is complete
       const fs::path ref = repository_ / "refs" / revision;
-      BATON_TRY_VOID(make_folder(ref.parent_path()));
+      BATON_TRY_VOID(make_folder(options_.cache, ref.parent_path()));
       BATON_TRY_VOID(write_file(ref, commit_));
     }
     return snapshot();
   }
 
  private:
+  /// A file of the snapshot that is not there.
+  struct MissingFile {
+    std::string name;
+    std::string blob;  ///< the name of its contents
+    RemoteFile remote;
+  };
+
   fs::path snapshot() const { return repository_ / "snapshots" / commit_; }
 
   /// Sets commit_ and files_.
@@ -89,28 +116,29 @@ class Download {
 
   /// Asks for the sizes of the files that are missing, then downloads them.
   Result<void> fetch(const std::vector<std::string>& names) {
-    std::vector<std::pair<std::string, RemoteFile>> missing;
+    std::vector<MissingFile> missing;
     HubTransfer transfer;
     std::uint64_t to_download = 0;
     for (const std::string& name : names) {
       if (is_there(snapshot() / name)) continue;
       BATON_TRY(RemoteFile remote,
                 ask_for_file(fmt::format("{}/{}/resolve/{}/{}", options_.endpoint, model_, commit_, name), options_.token));
+      BATON_TRY(std::string blob, blob_name(name, remote));
       transfer.total_bytes += remote.size_bytes;
       std::error_code error;
-      const auto held = fs::file_size(repository_ / "blobs" / (remote.etag + ".incomplete"), error);
-      const bool is_held = is_there(repository_ / "blobs" / remote.etag);
+      const auto held = fs::file_size(repository_ / "blobs" / (blob + ".incomplete"), error);
+      const bool is_held = is_there(repository_ / "blobs" / blob);
       to_download += is_held ? 0 : remote.size_bytes - (error ? 0 : std::min<std::uint64_t>(held, remote.size_bytes));
-      missing.emplace_back(name, std::move(remote));
+      missing.push_back({name, std::move(blob), std::move(remote)});
     }
     BATON_TRY_VOID(check_disk(to_download));
     transfer.n_files = static_cast<int>(missing.size());
-    for (const auto& [name, remote] : missing) {
+    for (const MissingFile& file : missing) {
       ++transfer.number;
-      transfer.file = name;
-      transfer.file_bytes = remote.size_bytes;
-      BATON_TRY_VOID(fetch_one(name, remote, transfer));
-      transfer.done_bytes += remote.size_bytes;
+      transfer.file = file.name;
+      transfer.file_bytes = file.remote.size_bytes;
+      BATON_TRY_VOID(fetch_one(file, transfer));
+      transfer.done_bytes += file.remote.size_bytes;
     }
     return {};
   }
@@ -126,10 +154,12 @@ class Download {
   }
 
   /// Downloads one file to the blobs, compares it with its checksum and links it into the snapshot.
-  Result<void> fetch_one(const std::string& name, const RemoteFile& remote, HubTransfer& transfer) {
+  Result<void> fetch_one(const MissingFile& file, HubTransfer& transfer) {
+    const RemoteFile& remote = file.remote;
     const fs::path locks = options_.cache / ".locks" / repository_.filename();
-    BATON_TRY(const FileLock lock, FileLock::acquire(locks / (remote.etag + ".lock")));
-    const fs::path blob = repository_ / "blobs" / remote.etag;
+    BATON_TRY_VOID(make_folder(options_.cache, locks));
+    BATON_TRY(const FileLock lock, FileLock::acquire(locks / (file.blob + ".lock")));
+    const fs::path blob = repository_ / "blobs" / file.blob;
     if (!is_there(blob)) {
       const fs::path incomplete = blob.string() + ".incomplete";
       BATON_TRY_VOID(
@@ -145,14 +175,21 @@ class Download {
         }
         return fail(same.error().code, fmt::format("{}: {}", remote.url, same.error().message));
       }
+      if (!is_checksum(remote.etag))
+        log::warning("event=download_not_verified file={} reason=\"the endpoint announces no checksum of it, only its size\"",
+                     log_value(file.name));
       fs::rename(incomplete, blob, error);
       if (error) return fail(ErrorCode::io, fmt::format("cannot write {}: {}", blob.string(), error.message()));
+    } else if (std::error_code error; fs::file_size(blob, error) != remote.size_bytes) {
+      return fail(ErrorCode::invalid_data,
+                  fmt::format("{}: the endpoint announces {} bytes with the etag {}, and {} has another size: remove it",
+                              remote.url, remote.size_bytes, remote.etag, blob.string()));
     }
-    return link(snapshot() / name, blob, name);
+    return link(snapshot() / file.name, blob, file.name);
   }
 
-  static Result<void> link(const fs::path& target, const fs::path& blob, std::string_view name) {
-    BATON_TRY_VOID(make_folder(target.parent_path()));
+  Result<void> link(const fs::path& target, const fs::path& blob, std::string_view name) const {
+    BATON_TRY_VOID(make_folder(options_.cache, target.parent_path()));
     fs::path up = "../..";
     for (const char c : name)
       if (c == '/') up /= "..";

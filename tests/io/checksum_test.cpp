@@ -43,6 +43,8 @@ TEST_F(Checksum, is_that_of_git) {
 
 TEST_F(Checksum, an_etag_that_is_no_sum_says_nothing) {
   const auto path = put("abc");
+  EXPECT_TRUE(is_checksum(kAbcSha) && is_checksum(kHelloBlob));
+  EXPECT_FALSE(is_checksum("etag-abc") || is_checksum("d41d8cd98f00b204e9800998ecf8427e") || is_checksum(""));
   EXPECT_TRUE(check_against_etag(path, kAbcSha));
   EXPECT_TRUE(check_against_etag(path, "etag-abc"));
   EXPECT_TRUE(check_against_etag(path, "d41d8cd98f00b204e9800998ecf8427e"));

@@ -70,6 +70,35 @@ TEST_F(HttpClient, the_token_stays_with_the_first_server) {
   EXPECT_EQ(storage.requests()[0].head.find("secret"), std::string::npos);
 }
 
+TEST_F(HttpClient, a_download_under_the_floor_of_speed_ends_with_a_sentence_and_is_continued_by_the_next) {
+  bool stalls = true;
+  HttpServer server([&](const ServerRequest& request) {
+    if (stalls) return ServerReply{.body = "123456", .cut_after = 4, .stalls = true};
+    EXPECT_NE(request.head.find("Range: bytes=4-"), std::string::npos);
+    return ServerReply{.status = 206, .headers = "Content-Range: bytes 4-5/6\r\n", .body = "56"};
+  });
+  const auto slow = http_download(server.url() + "/file", "", folder_ / "file", 6, {}, {.bytes_per_s = 1024, .seconds = 1});
+  ASSERT_FALSE(slow);
+  EXPECT_EQ(slow.error().code, ErrorCode::unavailable);
+  EXPECT_EQ(slow.error().message, server.url() +
+                                      "/file: fewer than 1024 bytes a second came for 1 s; 4 of 6 bytes are there, "
+                                      "and the next attempt continues behind them");
+  EXPECT_EQ(server.requests().size(), 1u) << "it is not tried again and again";
+  stalls = false;
+  ASSERT_TRUE(http_download(server.url() + "/file", "", folder_ / "file", 6, {}));
+  EXPECT_EQ(read_file(folder_ / "file").value(), "123456");
+}
+
+TEST_F(HttpClient, a_download_writes_through_no_link) {
+  HttpServer server([&](const ServerRequest&) { return ServerReply{.body = "123456"}; });
+  std::filesystem::create_symlink(folder_ / "other", folder_ / "link");
+  const auto refused = http_download(server.url() + "/file", "", folder_ / "link", 6, {});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message,
+            (folder_ / "link").string() + " is a link; downloads do not write through links: remove it");
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "other"));
+}
+
 TEST_F(HttpClient, a_download_that_is_refused_or_too_long_is_an_error) {
   HttpServer server([](const ServerRequest& request) {
     return ServerReply{.status = request.target == "/forbidden" ? 403 : 200, .body = "123456"};

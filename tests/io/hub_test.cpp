@@ -113,7 +113,7 @@ TEST_F(Hub, downloads_into_the_cache_and_then_needs_no_network) {
   }
   EXPECT_EQ(find_model("org/tiny", "main", offline(), {}).value(), snapshot());
   EXPECT_EQ(read_file(snapshot() / "model.safetensors").value(), weights_);
-  EXPECT_EQ(fs::read_symlink(snapshot() / "config.json"), "../../blobs/etag-config.json");
+  EXPECT_TRUE(fs::read_symlink(snapshot() / "config.json").string().starts_with("../../blobs/etag-config.json-"));
   EXPECT_EQ(read_file(folder_ / "hub/models--org--tiny/refs/main").value(), kCommit);
   EXPECT_FALSE(fs::exists(snapshot() / "README.md"));
 }
@@ -137,7 +137,10 @@ TEST_F(Hub, starts_again_where_the_server_cannot_go_on) {
 }
 
 TEST_F(Hub, goes_on_with_what_an_earlier_run_left) {
-  put(folder_ / "hub/models--org--tiny/blobs/etag-model.safetensors.incomplete", weights_.substr(0, 200'000));
+  put(folder_ / "weights", weights_);
+  const std::string sha = sha256_of_file(folder_ / "weights").value();
+  hub_.etags = {{"model.safetensors", sha}};
+  put(folder_ / "hub/models--org--tiny/blobs" / (sha + ".incomplete"), weights_.substr(0, 200'000));
   test::HttpServer server(hub_);
   std::uint64_t least = weights_.size();
   ASSERT_TRUE(find_model("org/tiny", "refs/pr/1", options(server.url()), [&](const HubTransfer& transfer) {
@@ -229,6 +232,87 @@ TEST_F(Hub, a_file_that_does_not_have_its_checksum_is_refused_and_removed) {
   fs::remove_all(folder_ / "hub");
   test::HttpServer other(hub_);
   EXPECT_NE(message(find_model("org/tiny", "main", options(other.url()), {})).find("the git blob of"), std::string::npos);
+}
+
+TEST_F(Hub, files_with_one_etag_that_is_no_checksum_stay_several_and_are_said_not_to_be_verified) {
+  hub_.etags = {{"config.json", "same"}, {"tokenizer.json", "same"}, {"model.safetensors", "same"}};
+  hub_.files["generation_config.json"] = "{\"b\":2}";  // as long as config.json
+  hub_.etags["generation_config.json"] = "same";
+  test::HttpServer server(hub_);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(message(find_model("org/tiny", "main", options(server.url()), {})), "no error");
+  const std::string said = testing::internal::GetCapturedStderr();
+  for (const auto& [name, bytes] : hub_.files) {
+    if (name == "README.md") continue;
+    EXPECT_EQ(read_file(snapshot() / name).value(), bytes) << name;
+    EXPECT_NE(said.find("event=download_not_verified file=" + name), std::string::npos) << said;
+  }
+}
+
+TEST_F(Hub, files_with_one_checksum_are_kept_once_and_verified_in_silence) {
+  put(folder_ / "config", hub_.files["config.json"]);
+  const std::string blob = git_blob_of_file(folder_ / "config").value();
+  hub_.files["generation_config.json"] = hub_.files["config.json"];
+  hub_.files.erase("model.safetensors");
+  hub_.files.erase("tokenizer.json");
+  hub_.etags = {{"config.json", blob}, {"generation_config.json", blob}};
+  test::HttpServer server(hub_);
+  HubOptions text_only = options(server.url());
+  text_only.wants_weights = false;
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(message(find_model("org/tiny", "main", text_only, {})), "no error");
+  EXPECT_EQ(testing::internal::GetCapturedStderr().find("not_verified"), std::string::npos);
+  EXPECT_EQ(fs::read_symlink(snapshot() / "config.json"), "../../blobs/" + blob);
+  EXPECT_EQ(fs::read_symlink(snapshot() / "generation_config.json"), "../../blobs/" + blob);
+}
+
+TEST_F(Hub, contents_of_another_size_than_announced_are_not_taken_for_the_file) {
+  put(folder_ / "weights", weights_);
+  const std::string sha = sha256_of_file(folder_ / "weights").value();
+  hub_.etags = {{"model.safetensors", sha}};
+  put(folder_ / "hub/models--org--tiny/blobs" / sha, "short");
+  test::HttpServer server(hub_);
+  const std::string said = message(find_model("org/tiny", "main", options(server.url()), {}));
+  EXPECT_NE(said.find("the endpoint announces 300000 bytes with the etag " + sha), std::string::npos) << said;
+}
+
+// In a cache that several people write to, a link could lead a download into the folders of one of them.
+TEST_F(Hub, nothing_is_written_through_links_in_the_cache) {
+  const fs::path victim = folder_ / "victim", repository = folder_ / "hub/models--org--tiny";
+  put(victim / "file", "precious");
+  put(folder_ / "weights", weights_);
+  const std::string sha = sha256_of_file(folder_ / "weights").value();
+  hub_.etags = {{"model.safetensors", sha}};
+  test::HttpServer server(hub_);
+  const auto planted = [&](const fs::path& link, const fs::path& target) {
+    fs::remove_all(folder_ / "hub");
+    fs::create_directories(link.parent_path());
+    fs::create_symlink(target, link);
+    const auto found = find_model("org/tiny", "main", options(server.url()), {});
+    EXPECT_EQ(read_file(victim / "file").value(), "precious") << link;
+    EXPECT_EQ(std::distance(fs::directory_iterator(victim), fs::directory_iterator()), 1) << link;
+    return message(found);
+  };
+  const std::string of_folder = " is a link, and downloads follow no links in the cache";
+  for (const fs::path& link : {repository, repository / "blobs", repository / "snapshots", snapshot(), repository / "refs",
+                               folder_ / "hub/.locks", folder_ / "hub/.locks/models--org--tiny"})
+    EXPECT_NE(planted(link, victim).find(link.string() + of_folder), std::string::npos) << planted(link, victim);
+  for (const fs::path& target : {victim / "file", victim / "new"}) {
+    const fs::path incomplete = repository / "blobs" / (sha + ".incomplete");
+    EXPECT_NE(planted(incomplete, target).find(incomplete.string() + " is a link; downloads do not write through links"),
+              std::string::npos);
+    const fs::path lock = folder_ / "hub/.locks/models--org--tiny" / (sha + ".lock");
+    EXPECT_NE(planted(lock, target).find(lock.string() + " is a link, and a lock must be a file"), std::string::npos);
+  }
+  // These are replaced.
+  EXPECT_EQ(planted(repository / "refs/main", victim / "file"), "no error");
+  EXPECT_EQ(planted(repository / "blobs" / sha, victim / "new"), "no error");
+  EXPECT_EQ(planted(snapshot() / "model.safetensors", victim / "new"), "no error");
+  // The cache itself may be one.
+  fs::remove_all(folder_ / "hub");
+  fs::create_directories(folder_ / "elsewhere");
+  fs::create_symlink(folder_ / "elsewhere", folder_ / "hub");
+  EXPECT_EQ(message(find_model("org/tiny", "main", options(server.url()), {})), "no error");
 }
 
 TEST_F(Hub, two_downloads_at_once_share_one_file) {

@@ -28,6 +28,7 @@ struct ServerReply {
   std::string headers = {};                   ///< complete lines, each ending in "\r\n"
   std::string body = {};                      ///< its length is Content-Length; not sent for HEAD
   std::size_t cut_after = std::string::npos;  ///< bytes of the body after which the connection breaks
+  bool stalls = false;                        ///< it does not break there: nothing comes until the client leaves
 };
 
 class HttpServer {
@@ -85,6 +86,8 @@ class HttpServer {
         const ssize_t count = ::send(client, bytes.data() + n_sent, bytes.size() - n_sent, MSG_NOSIGNAL);
         if (count <= 0) break;
         n_sent += static_cast<std::size_t>(count);
+      }
+      while (reply.stalls && ::recv(client, buffer, sizeof(buffer), 0) > 0) {
       }
     }
   }
