@@ -89,7 +89,7 @@ Result<json::Value> Conversation::generate(const std::string& tool_choice) {
   BATON_TRY_VOID(demand_calls(model_, chat));
   BATON_TRY_VOID(allow_reasoning(model_, prompt.may_reason, prompt.begins_in_reasoning, chat.generation));
   BATON_TRY(const Grammars::Constrained constrained, constraint_of(model_, chat.generation));
-  set_reading(model_, prompt, chat);
+  BATON_TRY_VOID(set_reading(model_, prompt, chat));
   Request request = std::move(engine_requests(model_, chat.generation, constrained.constraint, {&prompt, 1}).front());
   AnswerChoice choice(chat.generation, {request.prompt, {}}, model_.tokenizer);
   BATON_TRY(const RequestId id, engine_.submit(std::move(request)));

@@ -1,8 +1,6 @@
 /// Joins pieces of one kind.
 #include "parsers/call_writer.h"
 
-#include <algorithm>
-
 #include "parsers/marker_scan.h"
 
 namespace baton::parsers {
@@ -27,8 +25,7 @@ void CallWriter::content(char c) {
 }
 
 bool CallWriter::open_call(std::string_view name, std::string_view id) {
-  if (known_ != nullptr && std::none_of(known_->begin(), known_->end(), [&](const Tool& tool) { return tool.name == name; }))
-    return false;
+  if (known_ != nullptr && known_->find(name) == nullptr) return false;
   held_.clear();
   spaces_.clear();
   is_open_ = true;

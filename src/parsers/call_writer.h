@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "parsers/message_format.h"
 #include "parsers/message_parser.h"
+#include "parsers/tool_index.h"
 
 namespace baton::parsers {
 
@@ -21,7 +21,7 @@ class CallWriter {
   static constexpr std::size_t kMaxHeld = std::size_t{1} << 20;
 
   /// Only calls of these are accepted from now on; null: any.
-  void set_known(const std::vector<Tool>* known) { known_ = known; }
+  void set_known(const ToolIndex* known) { known_ = known; }
   /// Where pieces go from now on; neighbours of one kind are joined from here on.
   void set_output(std::vector<MessagePiece>& pieces) {
     pieces_ = &pieces;
@@ -50,7 +50,7 @@ class CallWriter {
  private:
   void append(MessagePiece::Kind kind, std::string_view text);
 
-  const std::vector<Tool>* known_ = nullptr;
+  const ToolIndex* known_ = nullptr;
   std::vector<MessagePiece>* pieces_ = nullptr;
   std::size_t n_before_ = 0;
   std::int32_t n_calls_ = 0;

@@ -112,7 +112,11 @@ MessageFormat MessageFormat::from_template(std::string_view chat_template) {
 std::string_view MessageFormat::tool_parser() const { return tools_ == nullptr ? "" : tools_->name; }
 std::string_view MessageFormat::reasoning_parser() const { return reasoning_ == nullptr ? "" : reasoning_->name; }
 
-std::unique_ptr<MessageParser> MessageFormat::parser(std::shared_ptr<const std::vector<Tool>> tools, bool begins_in_reasoning,
+Result<std::shared_ptr<const ToolIndex>> MessageFormat::index(std::span<const Tool> tools, WorkBudget& budget) const {
+  return ToolIndex::make(tools, tools_ != nullptr && tools_->texts.arguments == ArgumentStyle::xml, budget);
+}
+
+std::unique_ptr<MessageParser> MessageFormat::parser(std::shared_ptr<const ToolIndex> tools, bool begins_in_reasoning,
                                                      bool has_calls_first) const {
   std::unique_ptr<MessageParser> parser;
   if (tools_ != nullptr && tools != nullptr)

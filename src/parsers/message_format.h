@@ -12,6 +12,7 @@
 #include "grammar/grammar.h"
 #include "io/json.h"
 #include "parsers/message_parser.h"
+#include "parsers/tool_index.h"
 
 namespace baton::parsers {
 
@@ -63,10 +64,12 @@ class MessageFormat {
   std::string_view tool_parser() const;
   std::string_view reasoning_parser() const;
 
+  /// What parser() needs of a request's tools: work for the request, not for its answer. Errors: those of `budget`.
+  Result<std::shared_ptr<const ToolIndex>> index(std::span<const Tool> tools, WorkBudget& budget) const;
   /// A parser of one answer. `tools` say the types of arguments that a format writes without them; null: no tools, and
   /// what looks like a call is content. `begins_in_reasoning`: the prompt has opened the reasoning. `has_calls_first`: an
   /// answer that does not begin with a call, behind its reasoning, is content as a whole.
-  std::unique_ptr<MessageParser> parser(std::shared_ptr<const std::vector<Tool>> tools, bool begins_in_reasoning,
+  std::unique_ptr<MessageParser> parser(std::shared_ptr<const ToolIndex> tools, bool begins_in_reasoning,
                                         bool has_calls_first = false) const;
   /// Whether the answer to a rendered prompt begins inside of reasoning: the prompt has opened it, or the format needs
   /// no opening.

@@ -7,7 +7,7 @@
 namespace baton::parsers {
 
 ToolCallParser::ToolCallParser(const CallBegin& begin, std::unique_ptr<CallReader> reader,
-                               std::shared_ptr<const std::vector<Tool>> tools, bool has_calls_first)
+                               std::shared_ptr<const ToolIndex> tools, bool has_calls_first)
     : begin_(begin), reader_(std::move(reader)), tools_(std::move(tools)), has_calls_first_(has_calls_first) {
   for (const std::string_view marker : begin_.markers) longest_marker_ = std::max(longest_marker_, marker.size());
 }

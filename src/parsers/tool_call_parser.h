@@ -22,7 +22,7 @@ class ToolCallParser : public MessageParser {
  public:
   /// `begin` and what it names must outlive it. Without a marker only calls of `tools` are calls, because any JSON
   /// may be content. `has_calls_first`: text that does not begin with a call is content as a whole.
-  ToolCallParser(const CallBegin& begin, std::unique_ptr<CallReader> reader, std::shared_ptr<const std::vector<Tool>> tools,
+  ToolCallParser(const CallBegin& begin, std::unique_ptr<CallReader> reader, std::shared_ptr<const ToolIndex> tools,
                  bool has_calls_first);
   void take(std::string_view text, std::vector<MessagePiece>& pieces) override;
   void end(std::vector<MessagePiece>& pieces) override;
@@ -37,7 +37,7 @@ class ToolCallParser : public MessageParser {
 
   const CallBegin begin_;
   const std::unique_ptr<CallReader> reader_;
-  const std::shared_ptr<const std::vector<Tool>> tools_;
+  const std::shared_ptr<const ToolIndex> tools_;
   const bool has_calls_first_;
   std::size_t longest_marker_ = 0;
   CallWriter writer_;

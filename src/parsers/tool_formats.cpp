@@ -39,7 +39,7 @@ bool writes_python_name(std::string_view name) {
   });
 }
 
-using Tools = std::shared_ptr<const std::vector<Tool>>;
+using Tools = std::shared_ptr<const ToolIndex>;
 std::unique_ptr<CallReader> hermes_reader(Tools /*tools*/) {
   return std::make_unique<JsonCalls>(JsonCallStyle{.is_object = true, .close = "</tool_call>"});
 }

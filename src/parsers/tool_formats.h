@@ -44,7 +44,7 @@ struct ToolFormat {
   std::vector<std::string_view> never_shows;
   CallTexts texts;
   bool (*can_write_name)(std::string_view name);
-  std::unique_ptr<CallReader> (*reader)(std::shared_ptr<const std::vector<Tool>> tools);
+  std::unique_ptr<CallReader> (*reader)(std::shared_ptr<const ToolIndex> tools);
 };
 
 struct ReasoningFormat {

@@ -21,52 +21,6 @@ constexpr std::string_view kNextParameter = "\n<parameter=";
 constexpr std::string_view kNextEndOfFunction = "\n</function>";
 constexpr std::array<std::string_view, 4> kEndsOfValue{"</parameter>", "\n</parameter>", kNextParameter, kNextEndOfFunction};
 
-unsigned kind_of_type(std::string_view type) {
-  if (type == "string") return kAllowsString;
-  if (type == "integer" || type == "number") return kAllowsNumber;
-  if (type == "boolean") return kAllowsBoolean;
-  if (type == "null") return kAllowsNull;
-  if (type == "object") return kAllowsObject;
-  return type == "array" ? unsigned{kAllowsArray} : 0U;
-}
-
-unsigned kind_of_value(const json::Value& value) {
-  if (value.is_string()) return kAllowsString;
-  if (value.is_number()) return kAllowsNumber;
-  if (value.is_boolean()) return kAllowsBoolean;
-  if (value.is_null()) return kAllowsNull;
-  return value.is_object() ? kAllowsObject : kAllowsArray;
-}
-
-/// 0: the schema says nothing about kinds. `depth` bounds references that lead to themselves.
-unsigned kinds_of_schema(const json::Value& root, const json::Value& schema, int depth) {
-  constexpr int kMaxDepth = 16;
-  if (!schema.is_object() || depth == kMaxDepth) return 0;
-  unsigned kinds = 0;
-  if (const json::Value* type = json::find(schema, "type"); type != nullptr) {
-    if (type->is_string()) kinds |= kind_of_type(type->get<std::string>());
-    if (type->is_array())
-      for (const json::Value& one : *type)
-        if (one.is_string()) kinds |= kind_of_type(one.get<std::string>());
-    if (kinds != 0) return kinds;
-  }
-  if (const json::Value* value = json::find(schema, "const"); value != nullptr) return kind_of_value(*value);
-  if (const json::Value* values = json::find(schema, "enum"); values != nullptr && values->is_array())
-    for (const json::Value& one : *values) kinds |= kind_of_value(one);
-  for (const std::string_view key : {"anyOf", "oneOf", "allOf"})
-    if (const json::Value* all = json::find(schema, key); all != nullptr && all->is_array())
-      for (const json::Value& one : *all) kinds |= kinds_of_schema(root, one, depth + 1);
-  if (const json::Value* ref = json::find(schema, "$ref"); ref != nullptr && ref->is_string()) {
-    const std::string& name = ref->get_ref<const std::string&>();
-    for (const std::string_view defs : {"$defs", "definitions"})
-      if (const std::string front = "#/" + std::string(defs) + "/"; name.starts_with(front))
-        if (const json::Value* all = json::find(root, defs); all != nullptr)
-          if (const json::Value* one = json::find(*all, name.substr(front.size())); one != nullptr)
-            kinds |= kinds_of_schema(root, *one, depth + 1);
-  }
-  return kinds;
-}
-
 std::string json_quoted(std::string_view text) {
   std::string json = "\"";
   append_json_escaped(json, text);
@@ -74,13 +28,6 @@ std::string json_quoted(std::string_view text) {
 }
 
 }  // namespace
-
-unsigned kinds_of_parameter(const Tool& tool, std::string_view parameter) {
-  const json::Value* properties = json::find(tool.parameters, "properties");
-  const json::Value* schema = properties == nullptr ? nullptr : json::find(*properties, parameter);
-  const unsigned kinds = schema == nullptr ? 0 : kinds_of_schema(tool.parameters, *schema, 0);
-  return kinds == 0 ? unsigned{kAllowsString} : kinds;
-}
 
 std::string typed_value(std::string_view text, unsigned kinds) {
   std::string_view trimmed = text;
@@ -146,10 +93,7 @@ CallStep XmlCalls::take_name(char c, CallWriter& writer) {
   if (c == '>' && !name_.empty()) {
     if (!writer.open_call(name_, "")) return CallStep::fault;
     writer.arguments("{");
-    tool_ = nullptr;
-    if (tools_ != nullptr)
-      for (const Tool& tool : *tools_)
-        if (tool.name == name_) tool_ = &tool;
+    arguments_ = tools_ == nullptr ? nullptr : tools_->find(name_);
     n_parameters_ = 0;
     token_.clear();
     state_ = State::body;
@@ -169,7 +113,7 @@ CallStep XmlCalls::take_key(char c, CallWriter& writer) {
   }
   if (name_.empty()) return fail(writer);
   writer.arguments((n_parameters_++ == 0 ? "" : ", ") + json_quoted(name_) + ": ");
-  kinds_ = tool_ == nullptr ? unsigned{kAllowsString} : kinds_of_parameter(*tool_, name_);
+  kinds_ = arguments_ == nullptr ? unsigned{kAllowsString} : arguments_->of(name_);
   is_string_ = kinds_ == kAllowsString;
   if (is_string_) writer.arguments("\"");
   value_.clear();

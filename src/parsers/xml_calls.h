@@ -4,25 +4,11 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "parsers/call_reader.h"
+#include "parsers/tool_index.h"
 
 namespace baton::parsers {
-
-/// The kinds of JSON values that a schema allows, as bits.
-enum : unsigned {
-  kAllowsString = 1,
-  kAllowsNumber = 2,
-  kAllowsBoolean = 4,
-  kAllowsNull = 8,
-  kAllowsObject = 16,
-  kAllowsArray = 32,
-};
-
-/// What the schema of a parameter allows, by `type`, `enum`, `const`, `anyOf`, `oneOf`, `allOf` and local references.
-/// A string where nothing says a type, or the tool has no such parameter.
-unsigned kinds_of_parameter(const Tool& tool, std::string_view parameter);
 
 /// The value of a parameter as JSON: what `text` says in JSON (or Python's True, False and None) if `kinds` allow that
 /// kind, and otherwise a string.
@@ -35,7 +21,7 @@ class XmlCalls : public CallReader {
   static constexpr std::string_view kFunction = "<function=";
 
   /// `tools` may be null.
-  explicit XmlCalls(std::shared_ptr<const std::vector<Tool>> tools) : tools_(std::move(tools)) {}
+  explicit XmlCalls(std::shared_ptr<const ToolIndex> tools) : tools_(std::move(tools)) {}
   void begin(std::string_view marker) override;
   CallStep take(char c, CallWriter& writer) override;
   void end(CallWriter& writer) override;
@@ -52,11 +38,11 @@ class XmlCalls : public CallReader {
   void end_function(CallWriter& writer);
   CallStep fail(CallWriter& writer);
 
-  const std::shared_ptr<const std::vector<Tool>> tools_;
+  const std::shared_ptr<const ToolIndex> tools_;
   State state_ = State::before;
-  std::string token_;  // a tag, as far as it is known
-  std::string name_;   // of the function, then of the parameter
-  const Tool* tool_ = nullptr;
+  std::string token_;                         // a tag, as far as it is known
+  std::string name_;                          // of the function, then of the parameter
+  const ArgumentKinds* arguments_ = nullptr;  // of the function; null: it is no tool
   int n_parameters_ = 0;
   unsigned kinds_ = kAllowsString;
   bool is_string_ = true;  // the value is written as a string

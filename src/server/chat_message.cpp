@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <iterator>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "server/json_writer.h"
 
@@ -22,17 +22,28 @@ bool has_kind(std::span<const MessagePiece> pieces, Kind kind) {
   return std::ranges::any_of(pieces, [kind](const MessagePiece& piece) { return piece.kind == kind; });
 }
 
-/// Appends the joined texts of one kind, of one call where `call` is not -1, as a string.
-Resumable write_joined(std::span<const MessagePiece> pieces, Kind kind, std::int32_t call, std::string& out) {
+/// Appends the joined texts of one kind as a string.
+Resumable write_joined(std::span<const MessagePiece> pieces, Kind kind, std::string& out) {
   out += '"';
   for (const MessagePiece& piece : pieces) {
-    if (piece.kind != kind || (call >= 0 && piece.call != call)) continue;
+    if (piece.kind != kind) continue;
     for (Resumable text = write_json_characters(piece.text, out); text.resume();) co_await Resumable::pause();
   }
   out += '"';
 }
 
+/// The pieces of the arguments of all calls, by their call.
+std::vector<const MessagePiece*> arguments_by_call(std::span<const MessagePiece> pieces) {
+  std::vector<const MessagePiece*> arguments;
+  for (const MessagePiece& piece : pieces)
+    if (piece.kind == Kind::arguments) arguments.push_back(&piece);
+  const auto call_of = [](const MessagePiece* piece) { return piece->call; };
+  if (!std::ranges::is_sorted(arguments, {}, call_of)) std::ranges::stable_sort(arguments, {}, call_of);
+  return arguments;
+}
+
 Resumable write_calls(std::span<const MessagePiece> pieces, std::string& out) {
+  const std::vector<const MessagePiece*> arguments = arguments_by_call(pieces);
   out += '[';
   bool is_first = true;
   for (const MessagePiece& piece : pieces) {
@@ -45,7 +56,11 @@ Resumable write_calls(std::span<const MessagePiece> pieces, std::string& out) {
     JsonObjectWriter function(out);
     function.add("name", piece.text);
     function.key("arguments");
-    for (Resumable text = write_joined(pieces, Kind::arguments, piece.call, out); text.resume();) co_await Resumable::pause();
+    out += '"';
+    const auto own = std::ranges::equal_range(arguments, piece.call, {}, [](const MessagePiece* one) { return one->call; });
+    for (const MessagePiece* one : own)
+      for (Resumable text = write_json_characters(one->text, out); text.resume();) co_await Resumable::pause();
+    out += '"';
     function.end();
     call.end();
   }
@@ -62,12 +77,12 @@ Resumable write_chat_message(std::span<const MessagePiece> pieces, std::string& 
   if ((has_calls || has_reasoning) && !has_kind(pieces, Kind::content)) {
     out += "null";
   } else {
-    for (Resumable text = write_joined(pieces, Kind::content, -1, out); text.resume();) co_await Resumable::pause();
+    for (Resumable text = write_joined(pieces, Kind::content, out); text.resume();) co_await Resumable::pause();
   }
   message.add("refusal", nullptr);
   for (std::size_t i = 0; has_reasoning && i < std::size(kReasoningNames); ++i) {
     message.key(kReasoningNames[i]);
-    for (Resumable text = write_joined(pieces, Kind::reasoning, -1, out); text.resume();) co_await Resumable::pause();
+    for (Resumable text = write_joined(pieces, Kind::reasoning, out); text.resume();) co_await Resumable::pause();
   }
   if (has_calls) {
     message.key("tool_calls");

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "core/ids.h"
 #include "core/shared_list.h"
@@ -12,15 +11,15 @@ namespace baton {
 
 /// The part of a request that its answer's parser needs. The format must outlive the answer.
 struct MessageReading {
-  const parsers::MessageFormat* format = nullptr;           ///< null: all text is content
-  std::shared_ptr<const std::vector<parsers::Tool>> tools;  ///< null: what looks like a call is content
-  SharedList<TokenId> markers;                              ///< special tokens whose text the parser must see
-  bool begins_in_reasoning = false;                         ///< the prompt has opened the reasoning
-  bool shows_reasoning = true;                              ///< `include_reasoning`
-  bool is_parallel = true;                                  ///< `parallel_tool_calls`; false: a second call ends the answer
-  bool has_calls_first = false;                             ///< an answer that does not begin with a call has none
-  bool is_named = false;                                    ///< `tool_choice` names a tool: the answer's end is no "tool_calls"
-  bool has_short_ids = false;                               ///< the template takes ids of calls of nine characters only
+  const parsers::MessageFormat* format = nullptr;   ///< null: all text is content
+  std::shared_ptr<const parsers::ToolIndex> tools;  ///< null: what looks like a call is content
+  SharedList<TokenId> markers;                      ///< special tokens whose text the parser must see
+  bool begins_in_reasoning = false;                 ///< the prompt has opened the reasoning
+  bool shows_reasoning = true;                      ///< `include_reasoning`
+  bool is_parallel = true;                          ///< `parallel_tool_calls`; false: a second call ends the answer
+  bool has_calls_first = false;                     ///< an answer that does not begin with a call has none
+  bool is_named = false;                            ///< `tool_choice` names a tool: the answer's end is no "tool_calls"
+  bool has_short_ids = false;                       ///< the template takes ids of calls of nine characters only
 };
 
 }  // namespace baton

@@ -147,12 +147,21 @@ Result<TokenizedPrompt> tokenize_chat(const ServedModel& model, const Prefixes::
   return tokenize_rendered(model, prefix, request, text, is_cancelled);
 }
 
-void set_reading(const ServedModel& model, const TokenizedPrompt& prompt, ChatRequest& request) {
+Result<void> set_reading(const ServedModel& model, const TokenizedPrompt& prompt, ChatRequest& request,
+                         const IsCancelled& is_cancelled) {
   const bool has_calls = request.tools.tools && request.tools.choice.kind != parsers::ToolChoice::Kind::none;
-  if (!has_calls && model.format.reasoning_parser().empty()) return;
+  if (!has_calls && model.format.reasoning_parser().empty()) return {};
   MessageReading& reading = request.generation.reading;
   reading.format = &model.format;
-  if (has_calls) reading.tools = request.tools.tools;
+  if (has_calls) {
+    WorkBudget budget(kToolLimits, is_cancelled);
+    auto index = model.format.index(*request.tools.tools, budget);
+    if (!index) {
+      index.error().param = "tools";
+      return tl::unexpected<Error>(std::move(index.error()));
+    }
+    reading.tools = std::move(*index);
+  }
   reading.markers = model.markers;
   reading.begins_in_reasoning = prompt.begins_in_reasoning;
   reading.shows_reasoning = request.includes_reasoning;
@@ -160,6 +169,7 @@ void set_reading(const ServedModel& model, const TokenizedPrompt& prompt, ChatRe
   reading.has_calls_first = request.generation.grammar && request.generation.grammar->content != nullptr;
   reading.is_named = request.tools.choice.kind == parsers::ToolChoice::Kind::named;
   reading.has_short_ids = model.tool_traits.has_short_ids;
+  return {};
 }
 
 Result<TokenizedPrompt> tokenize_completion(const ServedModel& model, const Prefixes::Use& prefix,

@@ -56,8 +56,10 @@ Result<TokenizedPrompt> tokenize_rendered(const ServedModel& model, const Prefix
 Result<TokenizedPrompt> tokenize_chat(const ServedModel& model, const Prefixes::Use& prefix, const ChatRequest& request,
                                       const IsCancelled& is_cancelled = {});
 
-/// Sets how the answer to a conversation with this prompt is read. The model must outlive the answer.
-void set_reading(const ServedModel& model, const TokenizedPrompt& prompt, ChatRequest& request);
+/// Sets how the answer to a conversation with this prompt is read. What the schemas of the tools say of that is found out here, so
+/// that no answer's parser has to. The model must outlive the answer. Errors: unavailable for cancelled work.
+Result<void> set_reading(const ServedModel& model, const TokenizedPrompt& prompt, ChatRequest& request,
+                         const IsCancelled& is_cancelled = {});
 
 /// Text follows the prefix's text, ids follow its ids. After a prefix of tokens both do, without special tokens.
 /// Error: invalid_request for a text that is longer than any prompt.

@@ -5,15 +5,11 @@
 
 #include <fmt/format.h>
 
-#include "io/json.h"
-
 namespace baton {
 namespace {
 
 /// A waiting sequence: its state in the engine, its choice of the answer, and its places in tables.
 constexpr std::int64_t kSequenceBytes = 2048;
-/// What parsed JSON takes for each byte of its text.
-constexpr std::int64_t kBytesOfJson = 4;
 /// A string or a list in a list, besides its elements: the object and the allocator's share.
 constexpr std::int64_t kItemBytes = 48;
 
@@ -29,9 +25,7 @@ std::int64_t request_bytes(const GenerationRequest& request, std::span<const Ans
   for (const std::string& stop : request.stop) bytes += kItemBytes + size(stop);
   // In two spellings, of at most a token a byte.
   for (const std::string& word : request.bad_words) bytes += kItemBytes + size(word) + 2 * (kItemBytes + 4 * size(word));
-  if (request.reading.tools)
-    for (const parsers::Tool& tool : *request.reading.tools)
-      bytes += kItemBytes + size(tool.name) + kBytesOfJson * size(json::dump(tool.parameters));
+  if (request.reading.tools) bytes += static_cast<std::int64_t>(request.reading.tools->n_bytes());
   for (const AnswerPrompt& prompt : prompts) {
     bytes += size(prompt.tokens) * static_cast<std::int64_t>(sizeof(TokenId));
     // Each choice begins with the echo, and each sequence has the salt twice.

@@ -69,7 +69,7 @@ Result<void> Routes::begin_conversation(const Call& call, ChatRequest chat, std:
   BATON_TRY(const std::optional<Constraint> constraint, constrain(call, chat.generation));
   if (!constraint) return {};
   BATON_TRY(TokenizedPrompt prompt, tokenize_rendered(context_.model, target.prefix, chat, text, is_unwanted(call.exchange)));
-  set_reading(context_.model, prompt, chat);
+  BATON_TRY_VOID(set_reading(context_.model, prompt, chat, is_unwanted(call.exchange)));
   chat.generation.cache_salt = cache_salt_of(call.caller, chat.generation.cache_salt);
   std::vector<Request> all = engine_requests(context_.model, chat.generation, *constraint, {&prompt, 1});
   sign(call.caller, all);

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -77,6 +79,20 @@ Result<Tool> parse_tool(const Value& given, const std::string& key) {
   return tool;
 }
 
+/// Names of tools, which the request outlives.
+using ToolNames = std::set<std::string_view>;
+
+/// A tool with its type in front. Adding members one by one, the library looks each of them up among the others.
+Value with_type(const Value& tool) {
+  Value typed = Value::object();
+  std::vector<std::pair<const std::string, Value>>& members = typed.get_ref<Value::object_t&>();
+  members.reserve(tool.size() + 1);
+  members.emplace_back("type", "function");
+  for (const auto& [name, value] : tool.get_ref<const Value::object_t&>())
+    if (name != "type") members.emplace_back(name, value);
+  return typed;
+}
+
 Result<void> parse_tools(const Value& given, ToolFields& fields) {
   if (!given.is_array()) return json::wrong_type("tools", "a list of tools", given);
   if (given.empty()) return {};
@@ -86,28 +102,24 @@ Result<void> parse_tools(const Value& given, ToolFields& fields) {
   if (n_bytes > kMaxToolBytes)
     return bad("tools", fmt::format("'tools' has {} bytes of JSON; this server accepts {}", n_bytes, kMaxToolBytes));
   std::vector<Tool> tools;
+  ToolNames names;
+  tools.reserve(given.size());  // names are of its strings
   fields.definitions = given;
   for (std::size_t i = 0; i < given.size(); ++i) {
     const std::string key = fmt::format("tools[{}]", i);
     BATON_TRY(Tool tool, parse_tool(given[i], key));
-    if (std::ranges::find(tools, tool.name, &Tool::name) != tools.end())
-      return bad(key + ".function.name", fmt::format("'tools' has two functions called \"{}\"", tool.name));
-    // Templates tell kinds of tools apart by the type, which is optional in a request.
-    if (!given[i].contains("type")) {
-      Value typed = Value::object();
-      typed["type"] = "function";
-      typed.update(given[i]);
-      fields.definitions[i] = std::move(typed);
-    }
     tools.push_back(std::move(tool));
+    if (!names.insert(tools.back().name).second)
+      return bad(key + ".function.name", fmt::format("'tools' has two functions called \"{}\"", tools.back().name));
+    // Templates tell kinds of tools apart by the type, which is optional in a request.
+    if (find_given(given[i], "type") == nullptr) fields.definitions[i] = with_type(given[i]);
   }
   fields.tools = std::make_shared<const std::vector<Tool>>(std::move(tools));
   fields.choice.kind = ToolChoice::Kind::automatic;
   return {};
 }
 
-Result<void> check_is_tool(const ToolFields& fields, std::string_view name, std::string_view key) {
-  if (fields.tools && std::ranges::find(*fields.tools, name, &Tool::name) != fields.tools->end()) return {};
+tl::unexpected<Error> no_tool(std::string_view name, std::string_view key) {
   return bad(key, fmt::format("'{}' names \"{}\", which is none of 'tools'", key, name.substr(0, kMaxToolNameBytes)));
 }
 
@@ -133,12 +145,17 @@ Result<void> parse_allowed(const Value& choice, ToolFields& fields) {
   const Value* tools = find_given(*allowed, "tools");
   if (tools == nullptr || !tools->is_array() || tools->empty())
     return bad("tool_choice.allowed_tools.tools", "'tool_choice.allowed_tools.tools' must be a list of at least one tool");
+  if (tools->size() > kMaxTools)
+    return bad("tool_choice.allowed_tools.tools",
+               fmt::format("'tool_choice.allowed_tools.tools' has {} tools; this server accepts {}", tools->size(), kMaxTools));
+  ToolNames names;
+  for (const Tool& tool : *fields.tools) names.insert(tool.name);
   for (std::size_t i = 0; i < tools->size(); ++i) {
     const std::string key = fmt::format("tool_choice.allowed_tools.tools[{}]", i);
     BATON_TRY(const Value* const function, function_of((*tools)[i], key));
     BATON_TRY(std::string name, name_of(*function, key));
-    BATON_TRY_VOID(check_is_tool(fields, name, key));
-    if (std::ranges::find(fields.allowed, name) == fields.allowed.end()) fields.allowed.push_back(std::move(name));
+    if (!names.contains(name)) return no_tool(name, key);
+    fields.allowed.insert(std::move(name));
   }
   return {};
 }
@@ -160,7 +177,8 @@ Result<void> parse_choice(const Value& given, ToolFields& fields) {
     return parse_allowed(given, fields);
   BATON_TRY(const Value* const function, function_of(given, "tool_choice"));
   BATON_TRY(fields.choice.name, name_of(*function, "tool_choice"));
-  BATON_TRY_VOID(check_is_tool(fields, fields.choice.name, "tool_choice.function.name"));
+  const bool is_tool = std::ranges::find(*fields.tools, fields.choice.name, &Tool::name) != fields.tools->end();
+  if (!is_tool) return no_tool(fields.choice.name, "tool_choice.function.name");
   fields.choice.kind = ToolChoice::Kind::named;
   return {};
 }

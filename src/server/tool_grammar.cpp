@@ -1,7 +1,6 @@
 /// Chooses the tools that count, and asks the model's format for the grammar.
 #include "server/tool_grammar.h"
 
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -18,7 +17,7 @@ std::vector<Tool> callable_tools(const ToolFields& fields) {
   if (fields.allowed.empty()) return *fields.tools;
   std::vector<Tool> tools;
   for (const Tool& tool : *fields.tools) {
-    if (std::ranges::find(fields.allowed, tool.name) == fields.allowed.end()) continue;
+    if (!fields.allowed.contains(tool.name)) continue;
     tools.push_back(tool);
     tools.back().is_strict = true;
   }

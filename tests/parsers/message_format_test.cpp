@@ -16,6 +16,7 @@
 #include "io/json.h"
 #include "support/grammar_texts.h"
 #include "support/message_cuts.h"
+#include "support/tool_index.h"
 
 namespace baton::parsers {
 namespace {
@@ -176,7 +177,7 @@ const std::vector<Calls>& calls_of_formats() {
 }
 
 TEST(MessageFormat, a_demanded_call_is_one_that_the_parser_reads) {
-  const auto tools = std::make_shared<const std::vector<Tool>>(strict_tools());
+  const auto tools = testing::index_of(strict_tools());
   for (const Calls& calls : calls_of_formats()) {
     const auto format = *MessageFormat::make(calls.tool_parser, "", "");
     const ToolChoice required{.kind = ToolChoice::Kind::required};
@@ -294,7 +295,7 @@ TEST(MessageFormat, content_beside_calls_may_keep_to_any_kind_of_grammar) {
 }
 
 TEST(MessageFormat, content_in_place_of_calls_has_no_calls_inside) {
-  const auto tools = std::make_shared<const std::vector<Tool>>(strict_tools());
+  const auto tools = testing::index_of(strict_tools());
   const auto mistral = *MessageFormat::make("mistral", "", "");
   const std::string content = R"({"say": "[TOOL_CALLS]now[ARGS]{}"})";
   EXPECT_EQ(testing::parsed(mistral.parser(tools, false, true), {content}), (std::vector<MessagePiece>{{.text = content}}));

@@ -12,6 +12,7 @@
 #include "io/json.h"
 #include "parsers/message_format.h"
 #include "support/message_cuts.h"
+#include "support/tool_index.h"
 
 namespace baton::parsers {
 namespace {
@@ -33,8 +34,8 @@ std::string shown(const std::vector<MessagePiece>& pieces) {
   return text;
 }
 
-std::shared_ptr<const std::vector<Tool>> tools() {
-  static const auto kTools = std::make_shared<const std::vector<Tool>>(std::vector<Tool>{
+std::shared_ptr<const ToolIndex> tools() {
+  static const auto kTools = testing::index_of({
       {.name = "get_weather",
        .parameters = *json::parse(R"({"type": "object", "properties": {"city": {"type": "string"},
            "days": {"type": "integer"}, "exact": {"type": "boolean"}, "units": {"type": ["string", "null"]},

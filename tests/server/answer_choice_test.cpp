@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "server/byte_model.h"
+#include "support/tool_index.h"
 
 namespace baton {
 namespace {
@@ -121,7 +122,7 @@ class MessageOfChoice : public ChoiceOfAnswer {
  protected:
   MessageOfChoice() {
     request_.reading.format = &format_;
-    request_.reading.tools = std::make_shared<const std::vector<parsers::Tool>>(1, parsers::Tool{.name = "f"});
+    request_.reading.tools = testing::index_of({{.name = "f"}});
   }
   /// The pieces of a text that comes at once and ends.
   std::vector<MessagePiece> whole(std::string_view text) const {

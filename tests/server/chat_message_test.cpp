@@ -38,6 +38,19 @@ TEST(ChatMessage, joins_what_belongs_together) {
             R"({"id":"id1","type":"function","function":{"name":"g","arguments":"{}"}}]})");
 }
 
+TEST(ChatMessage, of_many_calls_takes_as_many_steps_as_pieces) {
+  std::vector<MessagePiece> pieces;
+  std::string expected = R"({"role":"assistant","content":null,"refusal":null,"tool_calls":[)";
+  constexpr int kCalls = 50'000;  // times as many pieces would not end
+  for (int i = 0; i < kCalls; ++i) {
+    pieces.push_back({Kind::call, i, "f", "id"});
+    pieces.push_back({Kind::arguments, i, std::to_string(i), {}});
+    expected += (i > 0 ? "," : "") + std::string(R"({"id":"id","type":"function","function":{"name":"f","arguments":")") +
+                std::to_string(i) + "\"}}";
+  }
+  EXPECT_EQ(message_of(pieces), expected + "]}");
+}
+
 TEST(ChatMessage, has_null_content_only_beside_something_else) {
   EXPECT_EQ(message_of({}), R"({"role":"assistant","content":"","refusal":null})");
   EXPECT_EQ(message_of({{Kind::reasoning, 0, "r", {}}}),

@@ -11,6 +11,7 @@
 #include "parsers/message_format.h"
 #include "server/answer_writer.h"
 #include "server/byte_model.h"
+#include "support/tool_index.h"
 
 namespace baton {
 
@@ -22,8 +23,7 @@ class DialectContent {
     content.prompts = {{std::vector<TokenId>(40, 65), {}}};
     content.scores.resize(1);
     content.request.reading.format = &format_;
-    content.request.reading.tools =
-        std::make_shared<const std::vector<parsers::Tool>>(std::vector<parsers::Tool>{{"look", {}, false}});
+    content.request.reading.tools = testing::index_of({{.name = "look"}});
     content.choices.emplace_back(content.request, content.prompts[0], tokenizer);
   }
   DialectContent(const DialectContent&) = delete;

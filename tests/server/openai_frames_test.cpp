@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "server/byte_model.h"
+#include "support/tool_index.h"
 
 namespace baton {
 namespace {
@@ -146,7 +147,7 @@ class FramesOfMessage : public OpenaiFrames {
  protected:
   FramesOfMessage() {
     content_.request.reading.format = &format_;
-    content_.request.reading.tools = std::make_shared<const std::vector<parsers::Tool>>(1, parsers::Tool{.name = "f"});
+    content_.request.reading.tools = testing::index_of({{.name = "f"}});
   }
   const parsers::MessageFormat format_ = parsers::MessageFormat::make("hermes", "qwen3", "").value();
 };

@@ -8,6 +8,9 @@
 
 #include <gtest/gtest.h>
 
+#include "io/json.h"
+#include "support/tool_index.h"
+
 namespace baton {
 namespace {
 
@@ -46,10 +49,14 @@ TEST(RequestBytes, counts_every_text_that_is_kept) {
             }),
             1000);
   EXPECT_GE(added([&](GenerationRequest& request, AnswerPrompt&) { request.sampling.logit_bias = {{1, 1}}; }), 8);
+  EXPECT_GE(
+      added([&](GenerationRequest& request, AnswerPrompt&) { request.reading.tools = testing::index_of({{.name = text}}); }),
+      1000);
+  const auto schema = json::parse(R"({"properties": {")" + text + R"(": {"type": "integer"}}})", "the schema");
   EXPECT_GE(added([&](GenerationRequest& request, AnswerPrompt&) {
-              request.reading.tools = std::make_shared<const std::vector<parsers::Tool>>(1, parsers::Tool{"f", text});
+              request.reading.tools = testing::index_of({{.name = "f", .parameters = *schema}});
             }),
-            4000);
+            1000);
   EXPECT_GE(added([&](GenerationRequest&, AnswerPrompt& prompt) { prompt.echo = text; }), 2000) << "its choice has it too";
 }
 

@@ -1,6 +1,7 @@
 /// Tools, and the choice among them (server/tool_fields.h).
 #include "server/tool_fields.h"
 
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -69,7 +70,7 @@ TEST(ToolFields, read_the_choice_in_all_its_forms) {
   const ToolFields allowed = choice(R"({"type": "allowed_tools", "allowed_tools": {"mode": "required",
       "tools": [{"type": "function", "function": {"name": "weather"}}]}})");
   EXPECT_EQ(allowed.choice.kind, Kind::required);
-  EXPECT_EQ(allowed.allowed, (std::vector<std::string>{"weather"}));
+  EXPECT_EQ(allowed.allowed, (std::set<std::string>{"weather"}));
   EXPECT_EQ(allowed.tools->size(), 2u) << "the model sees all of them, so that the prompt stays the same";
   EXPECT_FALSE(good(std::string(kTwo) + R"(, "parallel_tool_calls": false)").is_parallel);
 }
@@ -143,6 +144,32 @@ TEST(ToolFields, are_bounded_in_number_and_bytes) {
   EXPECT_EQ(with_tools(kMaxTools + 1, 0).error().message, "'tools' has 1025 tools; this server accepts 1024");
   EXPECT_TRUE(with_tools(1, kMaxToolBytes - 100));
   EXPECT_EQ(with_tools(1, kMaxToolBytes).error().param, "tools");
+}
+
+TEST(ToolFields, get_a_type_in_front_whatever_else_they_have) {
+  const ToolFields one = good(R"("tools": [{"x": 1, "type": null, "function": {"name": "f"}, "y": [2]}])");
+  EXPECT_EQ(json::dump(one.definitions), R"([{"type":"function","x":1,"function":{"name":"f"},"y":[2]}])");
+  const ToolFields typed = good(R"("tools": [{"x": 1, "type": "function", "function": {"name": "f"}}])");
+  EXPECT_EQ(json::dump(typed.definitions), R"([{"x":1,"type":"function","function":{"name":"f"}}])");
+  // A member more is one step more, so this ends.
+  std::string many = R"("tools": [{"function": {"name": "f"})";
+  for (int i = 0; i < 70'000; ++i) many += ",\"m" + std::to_string(i) + "\":0";
+  EXPECT_EQ(good(many + "}]").definitions[0].size(), 70'002u);
+}
+
+TEST(ToolFields, allow_as_many_names_as_there_may_be_tools) {
+  const auto allow = [](std::size_t n) {
+    std::string names;
+    for (std::size_t i = 0; i < n; ++i) names += std::string(i > 0 ? "," : "") + R"({"function": {"name": "weather"}})";
+    return parse(std::string(kTwo) +
+                 R"(, "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [)" + names + "]}}");
+  };
+  ASSERT_TRUE(allow(kMaxTools));
+  EXPECT_EQ(allow(kMaxTools)->allowed, (std::set<std::string>{"weather"}));
+  const auto refused = allow(kMaxTools + 1);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().param, "tool_choice.allowed_tools.tools");
+  EXPECT_EQ(refused.error().message, "'tool_choice.allowed_tools.tools' has 1025 tools; this server accepts 1024");
 }
 
 TEST(ToolFields, are_refused_without_a_conversation) {

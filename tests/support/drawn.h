@@ -1,0 +1,54 @@
+/// Choices drawn from the bytes of a fuzz target.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace baton::test {
+
+/// Bytes as a source of choices. When they have run out, every choice is the first one.
+class Drawn {
+ public:
+  Drawn(const std::uint8_t* data, std::size_t size) : bytes_(data, size) {}
+
+  std::size_t byte() {
+    if (bytes_.empty()) return 0;
+    const std::size_t first = bytes_.front();
+    bytes_ = bytes_.subspan(1);
+    return first;
+  }
+  /// 0 to n - 1; n is at least 1.
+  std::size_t below(std::size_t n) { return n > 256 ? (byte() * 256 + byte()) % n : byte() % n; }
+  bool is() { return byte() % 2 == 1; }
+  /// Mostly a few, sometimes many: 0 to 3, or up to `most`.
+  std::size_t count(std::size_t most) {
+    const std::size_t first = byte();
+    if (first < 224) return std::min(most, first % 4);
+    return std::min(most, std::size_t{1} << (first - 224) % 18);
+  }
+  template <class Value>
+  const Value& of(std::span<const Value> values) {
+    return values[below(values.size())];
+  }
+  template <class Value, std::size_t n>
+  const Value& of(const std::array<Value, n>& values) {
+    return values[below(n)];
+  }
+  /// Up to `most` bytes as they are.
+  std::string raw(std::size_t most) {
+    std::string text;
+    for (std::size_t i = below(most + 1); i > 0; --i) text += static_cast<char>(byte());
+    return text;
+  }
+  bool is_empty() const { return bytes_.empty(); }
+
+ private:
+  std::span<const std::uint8_t> bytes_;
+};
+
+}  // namespace baton::test
