@@ -60,10 +60,7 @@ void Watchdog::begin_step() {
 
 void Watchdog::end_step() {
   const std::scoped_lock lock(mutex_);
-  if (std::exchange(is_stuck_, false)) {
-    const std::chrono::duration<double> took = Clock::now() - *step_begun_;
-    log::warning("event=engine_goes_on step={} step_seconds={:.1f}", state_.step, took.count());
-  }
+  if (std::exchange(is_stuck_, false)) late_ = LateStep{state_.step, Clock::now() - *step_begun_};
   step_begun_.reset();
 }
 
@@ -124,10 +121,15 @@ void Watchdog::run() {
   std::unique_lock lock(mutex_);
   const auto interval = std::clamp(timeout_ / 4, std::chrono::milliseconds(1), std::chrono::milliseconds(1000));
   while (!stopped_.wait_for(lock, interval, [this] { return is_stopping_; })) {
+    if (const auto late = std::exchange(late_, std::nullopt)) {
+      lock.unlock();
+      log::warning("event=engine_goes_on step={} step_seconds={:.1f}", late->step, late->took.count());
+      lock.lock();
+    }
     if (is_stuck_ || !step_begun_ || Clock::now() - *step_begun_ < timeout_) continue;
     is_stuck_ = true;
     const std::vector<std::string> lines = describe_locked();
-    lock.unlock();  // a slow log must not hold up the engine
+    lock.unlock();
     for (const std::string& line : lines) log::error("{}", line);
     lock.lock();
   }

@@ -41,7 +41,7 @@ struct EngineState {
 
 /// A step that takes longer than the timeout marks the engine as stuck, and the log says what the engine was doing.
 /// When the step ends after all, the mark is removed. Time between steps does not count. A thread of the watchdog
-/// checks several times per timeout. Thread: any.
+/// checks several times per timeout, and writes all of the log: the engine never waits for the log's reader. Thread: any.
 class Watchdog {
  public:
   using Clock = std::chrono::steady_clock;
@@ -66,6 +66,11 @@ class Watchdog {
   std::vector<std::string> describe() const;
 
  private:
+  /// A step that lasted longer than the timeout and has ended.
+  struct LateStep {
+    std::int64_t step = 0;
+    std::chrono::duration<double> took = {};
+  };
   void run();
   std::vector<std::string> describe_locked() const;
 
@@ -78,8 +83,9 @@ class Watchdog {
   bool is_stopping_ = false;
   bool is_stuck_ = false;
   std::optional<Clock::time_point> step_begun_;
-  EngineState state_;     ///< of the step planned last
-  EngineState previous_;  ///< of the step before it, which runs while that one is planned
+  std::optional<LateStep> late_;  ///< the last one that the log was not told of
+  EngineState state_;             ///< of the step planned last
+  EngineState previous_;          ///< of the step before it, which runs while that one is planned
   std::deque<StepRecord> records_;
 };
 

@@ -1,7 +1,11 @@
 /// Watchdog: the engine is stuck only while a step takes too long, and the log says what it does.
 #include "engine/watchdog.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -76,6 +80,51 @@ TEST(Watchdog, keeps_the_last_records_and_describes_no_more_sequences_than_one_c
   const std::vector<std::string> lines = watchdog.describe();
   EXPECT_EQ(lines.size(), 1u + 64u + 1u + 1u);
   EXPECT_NE(lines[65].find("not_shown=436"), std::string::npos);
+}
+
+/// Standard error is a pipe that is full, and read only when this ends.
+class StalledLog {
+ public:
+  StalledLog() : stderr_(::dup(STDERR_FILENO)) {
+    EXPECT_EQ(::pipe(pipe_.data()), 0);
+    EXPECT_EQ(::fcntl(pipe_[1], F_SETFL, O_NONBLOCK), 0);
+    const std::array<char, 4096> filling{};
+    while (::write(pipe_[1], filling.data(), filling.size()) > 0) {
+    }
+    EXPECT_EQ(::fcntl(pipe_[1], F_SETFL, 0), 0);
+    ::dup2(pipe_[1], STDERR_FILENO);
+    ::close(pipe_[1]);
+  }
+  ~StalledLog() {
+    ::dup2(stderr_, STDERR_FILENO);
+    ::close(stderr_);
+    reader_ = std::jthread([from = pipe_[0]] {
+      std::array<char, 4096> bytes;
+      while (::read(from, bytes.data(), bytes.size()) > 0) {
+      }
+      ::close(from);
+    });
+  }
+
+ private:
+  int stderr_;
+  std::array<int, 2> pipe_{};
+  std::jthread reader_;
+};
+
+TEST(Watchdog, a_slow_reader_of_the_log_does_not_hold_up_the_engine) {
+  Watchdog watchdog(std::chrono::milliseconds(1));
+  watchdog.start();
+  {
+    const StalledLog log;
+    watchdog.begin_step();
+    wait_until([&] { return watchdog.is_stuck(); });
+    watchdog.end_step();  // it would not return if it wrote to the log
+    EXPECT_FALSE(watchdog.is_stuck());
+    watchdog.begin_step();
+    watchdog.end_step();
+  }
+  watchdog.stop();
 }
 
 }  // namespace
