@@ -12,6 +12,7 @@
 
 #include "io/file.h"
 #include "io/json_dismantle.h"
+#include "io/json_parse.h"
 
 namespace baton::json {
 namespace {
@@ -76,12 +77,14 @@ void merge_duplicates(Entries& entries) {
 /// grows, so the pointers stay valid.
 class Builder {
  public:
-  bool null() { return put(nullptr); }
-  bool boolean(bool value) { return put(value); }
-  bool number_integer(std::int64_t value) { return put(value); }
-  bool number_unsigned(std::uint64_t value) { return put(value); }
-  bool number_float(double value, const std::string&) { return put(value); }
-  bool string(std::string& value) { return put(std::move(value)); }
+  explicit Builder(const std::function<bool()>& is_cancelled) : is_cancelled_(is_cancelled) {}
+
+  bool null() { return add(nullptr); }
+  bool boolean(bool value) { return add(value); }
+  bool number_integer(std::int64_t value) { return add(value); }
+  bool number_unsigned(std::uint64_t value) { return add(value); }
+  bool number_float(double value, const std::string&) { return add(value); }
+  bool string(std::string& value) { return add(std::move(value)); }
   bool binary(Value::binary_t&) { return false; }
   bool start_object(std::size_t) { return open(Value::object()); }
   bool start_array(std::size_t) { return open(Value::array()); }
@@ -106,8 +109,20 @@ class Builder {
 
   Value take_root() { return std::move(root_); }
   const std::string& message() const { return message_; }
+  bool was_cancelled() const { return was_cancelled_; }
 
  private:
+  static constexpr std::int64_t kValuesBetweenChecks = 4096;
+
+  /// Whether anybody still wants the result.
+  bool count_value() {
+    if (++n_values_ % kValuesBetweenChecks == 0 && is_cancelled_) was_cancelled_ = is_cancelled_();
+    return !was_cancelled_;
+  }
+  bool add(Value value) {
+    put(std::move(value));
+    return count_value();
+  }
   Value* put(Value value) {
     if (open_.empty()) {
       root_ = std::move(value);
@@ -129,9 +144,12 @@ class Builder {
       return false;
     }
     open_.push_back(put(std::move(container)));
-    return true;
+    return count_value();
   }
 
+  const std::function<bool()>& is_cancelled_;
+  std::int64_t n_values_ = 0;
+  bool was_cancelled_ = false;
   Value root_;
   Dismantling end_of_root_{root_};  // when there is no memory to build the rest, there is none to end it either
   std::vector<Value*> open_;
@@ -158,18 +176,22 @@ std::optional<std::int64_t> integer_of(double number) {
 
 }  // namespace
 
-Result<Value> parse(std::string_view text, std::string_view what) {
+Result<Value> parse_cancellable(std::string_view text, std::string_view what, const std::function<bool()>& is_cancelled) {
   // No JSON has a zero byte. The library takes it for the end of the text.
   if (const auto zero = text.find('\0'); zero != std::string_view::npos)
     return fail(ErrorCode::invalid_request, fmt::format("{} is not valid JSON: byte {} is zero", what, zero));
-  Builder builder;
+  Builder builder(is_cancelled);
   try {
     if (Value::sax_parse(text.begin(), text.end(), &builder)) return builder.take_root();
   } catch (const Value::exception& exception) {
     return fail(ErrorCode::invalid_request, fmt::format("{} is not valid JSON: {}", what, shorten(exception.what())));
   }
+  if (builder.was_cancelled())
+    return fail(ErrorCode::unavailable, fmt::format("{} is not read to its end: nobody waits for it any more", what));
   return fail(ErrorCode::invalid_request, fmt::format("{} is not valid JSON: {}", what, shorten(builder.message())));
 }
+
+Result<Value> parse(std::string_view text, std::string_view what) { return parse_cancellable(text, what, {}); }
 
 Result<Value> parse_file(const std::filesystem::path& path) {
   BATON_TRY(const std::string text, read_file(path));

@@ -12,6 +12,8 @@
 
 #include <gtest/gtest.h>
 
+#include "io/json_parse.h"
+
 namespace baton::json {
 namespace {
 
@@ -118,6 +120,24 @@ double parse_seconds(const std::vector<std::string>& keys) {
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(parsed(text).size(), keys.size());
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+TEST(Json, reading_for_somebody_who_leaves_ends_soon) {
+  constexpr int kValues = 1 << 17;
+  std::string list = "[0";
+  std::string lists = "[[]";
+  for (int i = 1; i < kValues; ++i) list += ",0", lists += ",[]";
+  for (const std::string& text : {list + "]", lists + "]"}) {
+    int n_asked = 0;
+    const auto read = parse_cancellable(text, "the text", [&] { return ++n_asked == 3; });
+    ASSERT_FALSE(read);
+    EXPECT_EQ(n_asked, 3) << "it is asked no more, and not only at the end";
+    EXPECT_EQ(read.error().code, ErrorCode::unavailable);
+    EXPECT_EQ(read.error().message, "the text is not read to its end: nobody waits for it any more");
+    const auto whole = parse_cancellable(text, "the text", [&] { return false; });
+    ASSERT_TRUE(whole);
+    EXPECT_EQ(*whole, parsed(text));
+  }
 }
 
 TEST(Json, keys_that_collide_in_a_known_hash_cost_no_more_than_others) {
