@@ -110,7 +110,7 @@ void add_scheduler_options(CLI::App& app, ModelFlags& options) {
       "Most prompt tokens in a step in which other requests decode; 0: 128 on a CPU, otherwise no separate limit")
       ->check(CLI::NonNegativeNumber);
   row(app, "Cache and scheduler", "--step-timeout", options.step_timeout_s,
-      "Seconds after which an unfinished step is logged and /health answers 503; 0: never")
+      "Seconds after which an unfinished step, or a thread that hangs, is logged and /health answers 503; 0: never")
       ->check(CLI::Range(0.0, 86400.0));
   row(app, "Cache and scheduler", "--scheduling-policy", options.scheduling_policy,
       "fair: short requests not behind long ones; fcfs: in the order of arrival; priority: a lower 'priority' first")

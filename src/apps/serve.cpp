@@ -51,6 +51,7 @@ ServerOptions server_options(const ServeCommandOptions& options) {
   made.prefix_store = {options.prefix_store, static_cast<std::uint64_t>(options.prefix_store_bytes)};
   made.kv_events = options.kv_events;
   made.shutdown_timeout_ms = options.shutdown_timeout_s * 1000;
+  made.step_timeout_ms = static_cast<std::int64_t>(options.model.step_timeout_s * 1000);
   made.handles_signals = true;
   made.limits.max_connections_per_address = options.max_connections_per_address;
   const std::int64_t client_bytes =

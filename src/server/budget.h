@@ -52,6 +52,8 @@ class Budget {
   std::int64_t used() const { return used_.load(std::memory_order_relaxed); }
   /// How many times a share could not grow.
   std::int64_t n_refused() const { return n_refused_.load(std::memory_order_relaxed); }
+  /// Counts a refusal by another rule than the budget's own.
+  void count_refusal() { n_refused_.fetch_add(1, std::memory_order_relaxed); }
 
  private:
   friend class BudgetShare;

@@ -136,7 +136,7 @@ struct Prefixes::State {
     bool is_loaded = false;
   };
   Result<Added> add(const PrefixLimits& limits, const ServedModel& model, Engine& engine, PrefixDefinition definition,
-                    const std::function<std::string_view()>& cancel_reason);
+                    const PrefixSteps& steps);
   Result<PrefixInfo> fill(Engine& engine, Entry& entry, std::vector<TokenId> tokens);
   void keep(Engine& engine, Added added);
   Result<void> remove(Engine& engine, std::string_view name, PrefixSource by);
@@ -261,7 +261,7 @@ Prefixes::Prefixes(Prefixes&&) noexcept = default;
 Prefixes::~Prefixes() = default;
 
 Result<PrefixInfo> Prefixes::add(const ServedModel& model, Engine& engine, PrefixDefinition definition) {
-  return add_within({}, model, engine, std::move(definition), [] { return std::string_view(); });
+  return add_within({}, model, engine, std::move(definition), {[] { return std::string_view(); }});
 }
 
 /// Registers the prefix in the engine, from its file if there is one.
@@ -276,8 +276,7 @@ Result<PrefixInfo> Prefixes::State::fill(Engine& engine, Entry& entry, std::vect
 }
 
 Result<Prefixes::State::Added> Prefixes::State::add(const PrefixLimits& limits, const ServedModel& model, Engine& engine,
-                                                    PrefixDefinition definition,
-                                                    const std::function<std::string_view()>& cancel_reason) {
+                                                    PrefixDefinition definition, const PrefixSteps& steps) {
   std::list<Entry> fresh(1);
   Entry& entry = fresh.front();
   entry.definition = std::move(definition);
@@ -294,13 +293,14 @@ Result<Prefixes::State::Added> Prefixes::State::add(const PrefixLimits& limits, 
     prefill = Prefill{std::move(head), entry.engine_name};
   }
   // Whoever cancels it from now on finds it.
-  if (const std::string_view reason = cancel_reason(); !reason.empty()) {
+  if (const std::string_view reason = steps.begin(); !reason.empty()) {
     const std::scoped_lock lock(mutex);
     prefill.reset();
     return tl::unexpected<Error>(cancelled(name, reason));
   }
   Added added;
   auto info = prepare(model, entry, is_cancelled).and_then([&](std::vector<TokenId> tokens) -> Result<PrefixInfo> {
+    if (steps.end_of_texts) steps.end_of_texts();
     if (is_cancelled()) return fail(ErrorCode::unavailable, {});
     BATON_TRY_VOID(check_limits(limits, entry));
     const std::int32_t block_len = engine.info().block_len;
@@ -356,9 +356,9 @@ void Prefixes::State::keep(Engine& engine, Added added) {
 void Prefixes::use_store(PrefixStore& store) { state_->store = &store; }
 
 Result<PrefixInfo> Prefixes::add_within(const PrefixLimits& limits, const ServedModel& model, Engine& engine,
-                                        PrefixDefinition definition, const std::function<std::string_view()>& cancel_reason) {
+                                        PrefixDefinition definition, const PrefixSteps& steps) {
   const std::scoped_lock one_at_a_time(state_->prefill_mutex);
-  BATON_TRY(State::Added added, state_->add(limits, model, engine, std::move(definition), cancel_reason));
+  BATON_TRY(State::Added added, state_->add(limits, model, engine, std::move(definition), steps));
   PrefixInfo info = added.info;
   if (state_->store != nullptr) state_->keep(engine, std::move(added));
   return info;

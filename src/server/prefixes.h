@@ -31,6 +31,14 @@ struct PrefixTokens {
 Result<PrefixTokens> prefix_tokens(const ServedModel& model, const PrefixDefinition& definition,
                                    const std::function<bool()>& is_cancelled = {});
 
+/// How the registration of a prefix tells its caller where it is.
+struct PrefixSteps {
+  /// Called when the prefix's turn has come. The registration ends if it says why.
+  std::function<std::string_view()> begin;
+  /// Called when the text work is done: the engine and the disk do the rest. May be empty.
+  std::function<void()> end_of_texts = {};
+};
+
 /// What the prefixes that are registered through the API may be together.
 struct PrefixLimits {
   std::size_t max_number = 1000;
@@ -109,10 +117,9 @@ class Prefixes {
   /// registered already, the name belongs to the folder or to another source (param "id"), the prompt is too long or
   /// cannot be rendered, the owner's prefixes would pin more than they may, no room to pin it, cancelled.
   Result<PrefixInfo> add(const ServedModel& model, Engine& engine, PrefixDefinition definition);
-  /// The same for a prefix that comes through the API, which must stay within `limits`. `cancel_reason` is asked when the
-  /// prefix's turn has come: the computation does not begin if it says why not.
+  /// The same for a prefix that comes through the API, which must stay within `limits`.
   Result<PrefixInfo> add_within(const PrefixLimits& limits, const ServedModel& model, Engine& engine,
-                                PrefixDefinition definition, const std::function<std::string_view()>& cancel_reason);
+                                PrefixDefinition definition, const PrefixSteps& steps);
   /// Unpins a prefix, or cancels its computation. Requests that use it keep it. Errors: not_found, with the known
   /// names; invalid_request if it belongs to the folder and `by` is another source.
   Result<void> remove(Engine& engine, std::string_view name, PrefixSource by);

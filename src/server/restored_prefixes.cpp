@@ -27,7 +27,7 @@ void restore_prefixes(PrefixStore& store, Prefixes& prefixes, const PrefixLimits
   for (PrefixDefinition& definition : definitions) {
     const std::string name = definition.name;
     const std::uint64_t own_bytes = store.bytes_of(name);
-    const auto added = prefixes.add_within(limits, model, engine, std::move(definition), [] { return std::string_view(); });
+    const auto added = prefixes.add_within(limits, model, engine, std::move(definition), {[] { return std::string_view(); }});
     if (added)
       ++n_restored;
     else

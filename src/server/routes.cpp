@@ -15,6 +15,8 @@
 
 #include "core/check.h"
 #include "core/log.h"
+#include "core/parallel.h"
+#include "core/thread_name.h"
 #include "io/json_dismantle.h"
 #include "server/answer_stamp.h"
 #include "server/api_error.h"
@@ -104,7 +106,7 @@ std::span<const Routes::Route> Routes::table() {
       {"/livez", "GET", Right::none, Where::io, &Routes::livez},
       {"/ping", "GET", Right::none, Where::io, &Routes::health},
       {"/ping", "POST", Right::none, Where::io, &Routes::health},
-      {"/metrics", "GET", Right::none, Where::pages, &Routes::metrics},
+      {"/metrics", "GET", Right::none, Where::metrics, &Routes::metrics},
       {"/version", "GET", Right::none, Where::io, &Routes::version},
       {"/load", "GET", Right::none, Where::io, &Routes::load},
       {"/v1/embeddings", "POST", Right::key, Where::io, &Routes::not_offered},
@@ -120,24 +122,29 @@ Routes::Routes(RoutesOptions options, const RoutesContext& context)
       context_(context),
       responses_(options_.response_limits),
       started_(unix_seconds()),
-      texts_(context.budgets.text_work),
-      pages_thread_(1),
+      texts_(context.budgets.text_work, context.watch, TextQueue::n_short_threads_for(n_available_threads())),
+      metrics_place_(context.watch.add("metrics")),
+      prefix_place_(context.watch.add("prefixes")),
+      metrics_thread_(1),
+      control_thread_(1),
       prefix_thread_(1),
       prefix_queue_(options_.prefix_limits.max_bytes),
-      reload_signals_(pages_thread_),
+      reload_signals_(control_thread_),
       next_expiry_(prefix_thread_),
       cache_pins_(context.engine.info().n_blocks / kPinnedPart),
-      next_unpin_(prefix_thread_) {}
+      next_unpin_(prefix_thread_) {
+  boost::asio::post(metrics_thread_, [] { name_this_thread("metrics"); });
+  boost::asio::post(control_thread_, [] { name_this_thread("control"); });
+  boost::asio::post(prefix_thread_, [] { name_this_thread("prefixes"); });
+}
 
 Routes::~Routes() { stop(); }
 
 void Routes::stop() {
-  pages_thread_.stop();
-  prefix_thread_.stop();
+  for (boost::asio::thread_pool* thread : {&metrics_thread_, &control_thread_, &prefix_thread_}) thread->stop();
   context_.prefixes.cancel_prefill(context_.engine, PrefixSource::api);
   texts_.stop();
-  pages_thread_.join();
-  prefix_thread_.join();
+  for (boost::asio::thread_pool* thread : {&metrics_thread_, &control_thread_, &prefix_thread_}) thread->join();
 }
 
 void Routes::reload_keys_at_signals() {
@@ -243,21 +250,40 @@ void Routes::handle(ExchangeId exchange, HttpRequest request) {
   context_.service.open(exchange, std::string(found[0]->path), method_label(call->request.method),
                         common_headers(call->request), std::move(use));
   if (refused) return context_.service.respond(exchange, std::move(*refused));
+  bool is_queued = true;
   switch (route.where) {
     case Where::io: return answer(*call);
-    case Where::texts: break;
-    case Where::pages: return boost::asio::post(pages_thread_, [this, call] { answer(*call); });
+    case Where::metrics:
+      return boost::asio::post(metrics_thread_, [this, call] {
+        const ThreadWatch::Work work(metrics_place_);
+        answer(*call);
+      });
+    case Where::texts: is_queued = queue(call, call->request.body.size()); break;
+    case Where::pages: is_queued = queue(call, 0, TextQueue::Kind::page); break;
   }
-  if (!queue(call, call->request.body.size())) context_.service.respond(exchange, error_response(503, kTooManyTexts, {}));
+  if (!is_queued) context_.service.respond(exchange, error_response(503, kTooManyTexts, {}));
 }
 
 /// Queues work on so many bytes of text. False if there is no place for it.
-bool Routes::queue(std::shared_ptr<const Call> call, std::size_t n_bytes) {
+bool Routes::queue(std::shared_ptr<const Call> call, std::size_t n_bytes, TextQueue::Kind kind) {
   call->is_long = n_bytes > TextQueue::kLongBytes;
   const ExchangeId exchange = call->exchange;
-  auto refuse = [this, exchange] { context_.service.respond(exchange, error_response(503, kShuttingDown, {})); };
-  return texts_.push(
-      n_bytes, [this, call = std::move(call)] { answer(*call); }, std::move(refuse));
+  TextQueue::Work work;
+  work.kind = kind;
+  work.tenant = call->caller.tenant;
+  work.n_bytes = n_bytes;
+  work.dropped = [this, exchange] { context_.service.respond(exchange, error_response(503, kShuttingDown, {})); };
+  work.run = [this, call = std::move(call)] { answer(*call); };
+  return texts_.push(std::move(work));
+}
+
+/// For a handler that finds out that it works on `n_bytes` of text. If that is long work and it was queued as short, it is
+/// queued again (true), and the handler begins again there: the caller returns without an answer and leaves the call alone.
+/// Error: unavailable, if there is no place for it.
+Result<bool> Routes::goes_on_as_long_work(const Call& call, std::size_t n_bytes) {
+  if (call.is_long || n_bytes <= TextQueue::kLongBytes) return false;
+  if (!queue(call.shared_from_this(), n_bytes)) return fail(ErrorCode::unavailable, std::string(kTooManyTexts));
+  return true;
 }
 
 /// The headers of every answer to a request, also of errors.
@@ -304,6 +330,11 @@ IsCancelled Routes::is_unwanted(ExchangeId exchange) const {
   return [this, exchange] { return texts_.is_stopping() || !context_.service.is_open(exchange); };
 }
 
+/// The object in the body of a request.
+Result<Value> Routes::body_of(const Call& call) const {
+  return parse_body(call.request, context_.budgets.values_per_body, is_unwanted(call.exchange));
+}
+
 RequestBounds Routes::limits() const { return {context_.model.n_vocab, options_.max_logprobs, options_.json_spaces}; }
 
 Routes::Response Routes::models(const Call&) {
@@ -331,7 +362,7 @@ Routes::Response Routes::model(const Call& call) {
 }
 
 Routes::Response Routes::tokenize(const Call& call) {
-  auto body = parse_body(call.request, context_.budgets.values_per_body);
+  auto body = body_of(call);
   if (!body) return error_response(body.error());
   const json::Dismantling end_of_body(*body);
   const auto answer = tokenize_request(context_.model, context_.prefixes, *body, is_unwanted(call.exchange));
@@ -339,7 +370,7 @@ Routes::Response Routes::tokenize(const Call& call) {
 }
 
 Routes::Response Routes::detokenize(const Call& call) {
-  auto body = parse_body(call.request, context_.budgets.values_per_body);
+  auto body = body_of(call);
   if (!body) return error_response(body.error());
   const json::Dismantling end_of_body(*body);
   const auto answer = detokenize_request(context_.model, context_.prefixes, *body);
@@ -357,14 +388,22 @@ Routes::Response Routes::not_offered(const Call& call) {
                         {});
 }
 
-Routes::Response Routes::health(const Call&) {
-  if (const auto fault = context_.engine.fault()) return error_response(503, *fault, {});
-  return HttpResponse{context_.engine.is_draining() || context_.engine.is_stuck() ? 503 : 200, {}, {}};
+/// Why the server must be restarted: its engine or a thread that works for clients hangs, or a rank is lost.
+std::optional<std::string> Routes::fault() const {
+  if (auto fault = context_.engine.fault()) return fault;
+  if (context_.engine.is_stuck()) return "a step of the engine lasts longer than --step-timeout";
+  return context_.watch.complaint();
 }
 
-/// A draining server is alive; a server whose engine is stuck, or has lost a rank, must be restarted.
+Routes::Response Routes::health(const Call&) {
+  if (const auto reason = fault()) return error_response(503, *reason, {});
+  return HttpResponse{context_.engine.is_draining() ? 503 : 200, {}, {}};
+}
+
+/// A draining server is alive.
 Routes::Response Routes::livez(const Call&) {
-  return HttpResponse{context_.engine.is_stuck() || context_.engine.fault() ? 503 : 200, {}, {}};
+  if (const auto reason = fault()) return error_response(503, *reason, {});
+  return HttpResponse{200, {}, {}};
 }
 
 Routes::Response Routes::metrics(const Call&) {

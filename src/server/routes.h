@@ -32,6 +32,7 @@
 #include "server/served_model.h"
 #include "server/service.h"
 #include "server/text_queue.h"
+#include "server/thread_watch.h"
 #include "web/pages.h"
 
 namespace baton {
@@ -62,12 +63,13 @@ struct RoutesContext {
   MetricsPage& metrics;
   Budgets& budgets;
   const ConnectionCounts& connections;
+  ThreadWatch& watch;
 };
 
-/// Answers requests. Parsing, templates and tokenising run on a TextQueue. Prefixes are registered and expire one
-/// after another on a thread of their own, because computing one takes as long as its prompt. What lists or renders
-/// something (/metrics, models, prefixes) runs on another, so that neither the I/O thread nor a scrape waits for
-/// texts. Only answers of a few bytes are made at once.
+/// Answers requests. Parsing, templates, tokenising, and what lists or shows something run on a TextQueue, fairly among keys.
+/// Prefixes are registered and expire one after another on a thread of their own, because computing one takes as long as its
+/// prompt. What must wait for no client's work has threads too: /metrics one, and the key file and cancellations another.
+/// Only answers of a few bytes are made at once.
 class Routes {
  public:
   Routes(RoutesOptions options, const RoutesContext& context);
@@ -101,7 +103,7 @@ class Routes {
     Handler handler = nullptr;
     mutable bool is_long = false;  ///< it runs as long work, see TextQueue; set before it is queued
   };
-  enum class Where { io, texts, pages };
+  enum class Where { io, texts, pages, metrics };
   enum class Right { none, key, admin };
   struct Route {
     std::string_view path;    // one that ends in "/" stands for all that begin with it
@@ -119,11 +121,13 @@ class Routes {
   Response refuse_sender(const HttpRequest& request, const Route& route) const;
   Response refuse(const HttpRequest& request, std::span<const Route* const> found) const;
   Response take_caller(const Route& route, Call& call, KeyUse& use) const;
-  bool queue(std::shared_ptr<const Call> call, std::size_t n_bytes);
+  bool queue(std::shared_ptr<const Call> call, std::size_t n_bytes, TextQueue::Kind kind = TextQueue::Kind::text);
+  Result<bool> goes_on_as_long_work(const Call& call, std::size_t n_bytes);
   void answer(const Call& call);
   void sign(const Caller& caller, std::span<Request> requests) const;
   void log_unknown_fields(const std::vector<std::string>& fields);
   IsCancelled is_unwanted(ExchangeId exchange) const;
+  Result<json::Value> body_of(const Call& call) const;
   RequestBounds limits() const;
   HttpHeaders common_headers(const HttpRequest& request) const;
   AnswerHeader answer_header(const HttpRequest& request, const GenerationRequest& generation, std::string_view kind,
@@ -139,7 +143,7 @@ class Routes {
   Result<void> begin_message(const Call& call);
   void keep_marked(const std::vector<CachePinRequest>& asked);
   void expire_pins();
-  Result<json::Value> earlier_items(const Call& call, const json::Value& body);
+  Result<std::optional<json::Value>> earlier_items(const Call& call, const json::Value& body);
   Result<void> begin_response(const Call& call);
 
   Response chat_completions(const Call& call);
@@ -167,6 +171,7 @@ class Routes {
   Response detokenize(const Call& call);
   Response tokenizer_info(const Call& call);
   Response page(const Call& call);
+  std::optional<std::string> fault() const;
   Response live(const Call& call);
   Response livez(const Call& call);
   Response health(const Call& call);
@@ -179,10 +184,13 @@ class Routes {
   ResponseStore responses_;
   std::int64_t started_ = 0;  // Unix time in seconds
   TextQueue texts_;
-  boost::asio::thread_pool pages_thread_;
+  ThreadWatch::Place& metrics_place_;
+  ThreadWatch::Place& prefix_place_;
+  boost::asio::thread_pool metrics_thread_;
+  boost::asio::thread_pool control_thread_;  // reads the key file, cancels prefixes
   boost::asio::thread_pool prefix_thread_;
   PrefixQueue prefix_queue_;
-  boost::asio::signal_set reload_signals_;  // used by pages_thread_ alone, as soon as it waits
+  boost::asio::signal_set reload_signals_;  // used by control_thread_ alone, as soon as it waits
   boost::asio::steady_timer next_expiry_;   // used by prefix_thread_ alone
   CachePins cache_pins_;                    // used by prefix_thread_ alone
   boost::asio::steady_timer next_unpin_;    // used by prefix_thread_ alone

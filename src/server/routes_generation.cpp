@@ -88,7 +88,7 @@ Result<void> Routes::begin_conversation(const Call& call, ChatRequest chat, std:
 }
 
 Result<void> Routes::begin_chat(const Call& call) {
-  BATON_TRY(Value body, parse_body(call.request, context_.budgets.values_per_body));
+  BATON_TRY(Value body, body_of(call));
   const json::Dismantling end_of_body(body);
   BATON_TRY(ChatRequest chat, parse_chat_request(body, context_.model.defaults, limits()));
   log_unknown_fields(chat.generation.unknown_fields);
@@ -96,7 +96,7 @@ Result<void> Routes::begin_chat(const Call& call) {
 }
 
 Result<void> Routes::begin_completion(const Call& call) {
-  BATON_TRY(Value body, parse_body(call.request, context_.budgets.values_per_body));
+  BATON_TRY(Value body, body_of(call));
   const json::Dismantling end_of_body(body);
   BATON_TRY(CompletionRequest completion, parse_completion_request(body, context_.model.defaults, limits()));
   log_unknown_fields(completion.generation.unknown_fields);
@@ -147,7 +147,7 @@ Routes::Response Routes::completions(const Call& call) { return begin(call, &Rou
 /// The ids of a prompt as the model would get it, under the names that vLLM gives them.
 Routes::Response Routes::render_chat_prompt(const Call& call) {
   const auto render = [&]() -> Result<Value> {
-    BATON_TRY(Value body, parse_body(call.request, context_.budgets.values_per_body));
+    BATON_TRY(Value body, body_of(call));
     const json::Dismantling end_of_body(body);
     BATON_TRY(ChatRequest chat, parse_chat_request(body, context_.model.defaults, limits()));
     const ChatDismantling end_of_chat(chat);
@@ -161,7 +161,7 @@ Routes::Response Routes::render_chat_prompt(const Call& call) {
 
 Routes::Response Routes::render_completion_prompts(const Call& call) {
   const auto render = [&]() -> Result<Value> {
-    BATON_TRY(Value body, parse_body(call.request, context_.budgets.values_per_body));
+    BATON_TRY(Value body, body_of(call));
     const json::Dismantling end_of_body(body);
     BATON_TRY(const CompletionRequest completion, parse_completion_request(body, context_.model.defaults, limits()));
     BATON_TRY(const Target target, resolve_target(context_.model, context_.prefixes, completion.generation));

@@ -27,7 +27,7 @@ constexpr std::size_t kMaxWaitingPins = 64;
 }  // namespace
 
 Result<void> Routes::begin_message(const Call& call) {
-  BATON_TRY(Value body, parse_body(call.request, context_.budgets.values_per_body));
+  BATON_TRY(Value body, body_of(call));
   const json::Dismantling end_of_body(body);
   BATON_TRY(MessagesRequest request, read_messages_request(body, /*needs_max_tokens=*/true));
   const json::Dismantling end_of_chat(request.chat);
@@ -89,7 +89,7 @@ Routes::Response Routes::messages(const Call& call) { return begin(call, &Routes
 
 Routes::Response Routes::count_message_tokens(const Call& call) {
   const auto count = [&]() -> Result<Value> {
-    BATON_TRY(Value body, parse_body(call.request, context_.budgets.values_per_body));
+    BATON_TRY(Value body, body_of(call));
     const json::Dismantling end_of_body(body);
     BATON_TRY(MessagesRequest request, read_messages_request(body, /*needs_max_tokens=*/false));
     const json::Dismantling end_of_chat(request.chat);

@@ -52,7 +52,7 @@ std::optional<Value> Routes::show_prefix(std::string_view name) const {
 }
 
 Routes::Response Routes::register_prefix(const Call& call) {
-  auto body = parse_body(call.request, context_.budgets.values_per_body);
+  auto body = body_of(call);
   if (!body) return error_response(body.error());
   const json::Dismantling end_of_body(*body);
   auto asked = parse_prefix_request(*body);
@@ -88,17 +88,23 @@ void Routes::add_next_prefix() {
 void Routes::client_left(ExchangeId exchange) {
   const std::optional<std::string> running = prefix_queue_.leave(exchange);
   if (!running) return;
-  boost::asio::post(pages_thread_, [this, exchange, name = *running] {
+  boost::asio::post(control_thread_, [this, exchange, name = *running] {
     prefix_queue_.while_running(exchange, [&] { context_.prefixes.cancel(context_.engine, name, "its client has left"); });
   });
 }
 
 HttpResponse Routes::add_prefix(PrefixRequest asked) {
   const std::string name = asked.definition.name;
-  if (auto added = context_.prefixes.add_within(options_.prefix_limits, context_.model, context_.engine,
-                                                std::move(asked.definition), [this] { return prefix_queue_.cancel_reason(); });
-      !added)
-    return logged_error_response(prefix_error(std::move(added.error()), asked));
+  PrefixSteps steps;
+  steps.begin = [this] {
+    prefix_place_.begin();
+    return prefix_queue_.cancel_reason();
+  };
+  steps.end_of_texts = [this] { prefix_place_.end(); };
+  auto added =
+      context_.prefixes.add_within(options_.prefix_limits, context_.model, context_.engine, std::move(asked.definition), steps);
+  prefix_place_.end();
+  if (!added) return logged_error_response(prefix_error(std::move(added.error()), asked));
   expire_prefixes();
   if (const auto shown = show_prefix(name)) return json_response(*shown);
   return error_response(context_.prefixes.not_found(name, "id"));
@@ -125,6 +131,7 @@ Routes::Response Routes::remove_prefix(const Call& call) {
 
 /// Removes expired prefixes, and runs again when the next one expires.
 void Routes::expire_prefixes() {
+  const ThreadWatch::Work work(prefix_place_);
   const auto now = Prefixes::Clock::now();
   const auto next = context_.prefixes.remove_expired(context_.engine, now);
   if (!next) return;

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "io/json_dismantle.h"
+#include "io/json_parse.h"
 #include "server/answer_stamp.h"
 #include "server/api_error.h"
 #include "server/json_body.h"
@@ -87,27 +88,33 @@ double shown(float number) { return std::round(static_cast<double>(number) * 1e6
 
 }  // namespace
 
-/// The items of the conversation that a request continues: its input and its output. Empty if it continues none.
-Result<Value> Routes::earlier_items(const Call& call, const Value& body) {
+/// The items of the conversation that a request continues: its input and its output. Empty if it continues none. nullopt: with
+/// what is stored it is long work, and goes on as such.
+Result<std::optional<Value>> Routes::earlier_items(const Call& call, const Value& body) {
   BATON_TRY(const auto previous, previous_response_of(body));
-  if (!previous) return Value(Value::array());
+  if (!previous) return std::optional<Value>(Value::array());
   BATON_TRY(const auto salt, json::get_optional<std::string>(body, "cache_salt"));
   const auto stored = responses_.find(owner_of(call.caller), *previous, Clock::now());
   // Under another salt the conversation is another tenant's.
   if (stored == nullptr || stored->salt != cache_salt_of(call.caller, salt.value_or("")))
     return tl::unexpected<Error>(no_such_response(*previous, "previous_response_id"));
-  BATON_TRY(Value items, json::parse(stored->items, "stored items"));
-  BATON_TRY(const Value response, json::parse(stored->response, "a stored response"));
+  const std::size_t n_bytes = call.request.body.size() + stored->items.size() + stored->response.size();
+  BATON_TRY(const bool goes_on, goes_on_as_long_work(call, n_bytes));
+  if (goes_on) return std::optional<Value>();
+  const IsCancelled is_cancelled = is_unwanted(call.exchange);
+  BATON_TRY(Value items, json::parse_cancellable(stored->items, "stored items", is_cancelled));
+  BATON_TRY(const Value response, json::parse_cancellable(stored->response, "a stored response", is_cancelled));
   for (const Value& item : response["output"]) items.push_back(item);
-  return items;
+  return std::optional<Value>(std::move(items));
 }
 
 Result<void> Routes::begin_response(const Call& call) {
-  BATON_TRY(Value body, parse_body(call.request, context_.budgets.values_per_body));
+  BATON_TRY(Value body, body_of(call));
   const json::Dismantling end_of_body(body);
-  BATON_TRY(Value earlier, earlier_items(call, body));
-  const json::Dismantling end_of_earlier(earlier);
-  BATON_TRY(ResponsesRequest request, read_responses_request(body, earlier));
+  BATON_TRY(std::optional<Value> earlier, earlier_items(call, body));
+  if (!earlier) return {};
+  const json::Dismantling end_of_earlier(*earlier);
+  BATON_TRY(ResponsesRequest request, read_responses_request(body, *earlier));
   const json::Dismantling end_of_chat(request.chat), end_of_items(request.items);
   log_unknown_fields(request.unknown_fields);
   // Clients ask for the response by its id, which nobody else may guess.
@@ -151,9 +158,13 @@ Routes::Response Routes::stored_response(const Call& call) {
       return error_response(400, "a stored response is not streamed again; leave 'stream' out", "stream");
     return HttpResponse{200, {{"Content-Type", "application/json"}}, stored->response};
   }
-  const auto page = json::parse(stored->items, "stored items").and_then([&](const Value& items) {
-    return page_of_items(items, call.request.query);
-  });
+  const auto goes_on = goes_on_as_long_work(call, stored->items.size());
+  if (!goes_on) return error_response(goes_on.error());
+  if (*goes_on) return std::nullopt;
+  const auto page =
+      json::parse_cancellable(stored->items, "stored items", is_unwanted(call.exchange)).and_then([&](const Value& items) {
+        return page_of_items(items, call.request.query);
+      });
   return page ? json_response(*page) : error_response(page.error());
 }
 
@@ -169,15 +180,17 @@ Routes::Response Routes::remove_response(const Call& call) {
 
 /// What may be posted below /v1/responses: a count of tokens. Responses do not run in the background, so none is cancelled.
 Routes::Response Routes::count_response_tokens(const Call& call) {
-  const auto count = [&]() -> Result<Value> {
+  const auto count = [&]() -> Result<std::optional<Value>> {
     if (call.request.path != "/v1/responses/input_tokens")
       return fail(ErrorCode::unsupported,
                   fmt::format("this server has no {}: it does not run responses in the background, and compacts no context",
                               call.request.path.substr(0, 100)));
-    BATON_TRY(Value body, parse_body(call.request, context_.budgets.values_per_body));
+    BATON_TRY(Value body, body_of(call));
     const json::Dismantling end_of_body(body);
-    BATON_TRY(const Value earlier, earlier_items(call, body));
-    BATON_TRY(const ResponsesRequest request, read_responses_request(body, earlier));
+    BATON_TRY(std::optional<Value> earlier, earlier_items(call, body));
+    if (!earlier) return std::optional<Value>();
+    const json::Dismantling end_of_earlier(*earlier);
+    BATON_TRY(const ResponsesRequest request, read_responses_request(body, *earlier));
     log_unknown_fields(request.unknown_fields);
     auto chat = parse_chat_request(request.chat, context_.model.defaults, limits());
     if (!chat) return tl::unexpected<Error>(responses_error(std::move(chat.error())));
@@ -186,10 +199,11 @@ Routes::Response Routes::count_response_tokens(const Call& call) {
     Value counted;
     counted["object"] = "response.input_tokens";
     counted["input_tokens"] = prompt.tokens.size();
-    return counted;
+    return std::optional<Value>(std::move(counted));
   };
   const auto counted = count();
-  return counted ? json_response(*counted) : logged_error_response(counted.error());
+  if (!counted) return logged_error_response(counted.error());
+  return *counted ? Response(json_response(**counted)) : std::nullopt;
 }
 
 }  // namespace baton

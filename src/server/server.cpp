@@ -15,6 +15,8 @@ namespace {
 constexpr std::chrono::milliseconds kDrainPoll{50};
 constexpr std::chrono::milliseconds kAbortTimeout{2'000};
 constexpr std::int64_t kFlushMs = 2'000;
+/// How long threads have to end. What templates, tokenizers and grammars are doing is cancelled within a tenth of a second.
+constexpr std::chrono::milliseconds kEndOfThreads{3'000};
 
 }  // namespace
 
@@ -69,8 +71,9 @@ Result<void> Server::start(ServedModel model, Engine& engine, std::vector<Prefix
   metrics_ = std::make_unique<MetricsPage>(engine, model_->names[0]);
   service_ = std::make_unique<Service>(engine, *http_, *metrics_);
   routes_ = std::make_unique<Routes>(options_.routes, RoutesContext{*keys_, *model_, prefixes_, engine, *service_, *metrics_,
-                                                                    http_->budgets(), http_->connection_counts()});
-  service_->start();
+                                                                    http_->budgets(), http_->connection_counts(), watch_});
+  watch_.start();
+  service_->start(watch_);
   routes_->watch_lifetimes();
   if (options_.handles_signals && keys_->has_file()) routes_->reload_keys_at_signals();
   HttpCallbacks callbacks;
@@ -85,6 +88,7 @@ Result<void> Server::start(ServedModel model, Engine& engine, std::vector<Prefix
   if (options_.handles_signals) callbacks.on_signal = [this] { begin_shutdown(); };
   if (auto opened = http_->start(std::move(callbacks)); !opened) {
     service_->stop();
+    watch_.stop();
     engine_ = nullptr;
     return opened;
   }
@@ -119,15 +123,20 @@ void Server::wait() {
   log::info("event=shutdown_begun open_requests={}", service_->n_open());
   if (!drain()) {
     log::warning("event=shutdown_aborts open_requests={}", service_->n_open());
+    watch_.end_program_after(kEndOfThreads);
     service_->cancel_all();
     routes_->stop();  // what templates and tokenizers are doing ends early
+    watch_.shutdown_goes_on();
     service_->wait_until_empty(kAbortTimeout);
   }
+  watch_.end_program_after(std::chrono::milliseconds(kFlushMs) + kEndOfThreads);
   http_->stop(kFlushMs);
   if (folder_) folder_->stop();
   routes_->stop();
   service_->stop();
   if (kv_events_) kv_events_->stop();
+  watch_.shutdown_goes_on();
+  watch_.stop();
   {
     const std::scoped_lock lock(mutex_);
     engine_ = nullptr;

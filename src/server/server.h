@@ -1,6 +1,7 @@
 /// The HTTP server of one engine: binds its address, registers prefixes, opens the port, drains and ends.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <filesystem>
@@ -21,6 +22,7 @@
 #include "server/routes.h"
 #include "server/served_model.h"
 #include "server/service.h"
+#include "server/thread_watch.h"
 
 namespace baton {
 
@@ -35,6 +37,7 @@ struct ServerOptions {
   PrefixStoreOptions prefix_store = {};       ///< if it has a folder, the served model must have its digest
   KvEventsConfig kv_events = {};              ///< if they are enabled, EngineOptions::kv_events must be set
   std::int64_t shutdown_timeout_ms = 30'000;  ///< after it, running requests are aborted
+  std::int64_t step_timeout_ms = 60'000;      ///< a thread that works longer for a request hangs, see ThreadWatch; 0: never
   /// SIGTERM and SIGINT begin the shutdown, and a second one ends it at once; SIGHUP reads the key file again.
   bool handles_signals = false;
 };
@@ -59,16 +62,18 @@ class Server {
   /// From now on /health answers 503 and new requests are refused; running requests continue. A second call aborts
   /// them.
   void begin_shutdown();
-  /// Waits for begin_shutdown, then for running requests (at most the shutdown timeout), and closes the port.
-  /// Idempotent.
+  /// Waits for begin_shutdown, then for running requests (at most the shutdown timeout), and closes the port. If a thread
+  /// does not end then, the program ends without it, with a log line. Idempotent.
   void wait();
 
  private:
-  explicit Server(ServerOptions options) : options_(std::move(options)) {}
+  explicit Server(ServerOptions options)
+      : options_(std::move(options)), watch_(std::chrono::milliseconds(options_.step_timeout_ms)) {}
   Result<void> register_prefixes(Engine& engine, std::vector<PrefixDefinition> prefixes);
   bool drain();
 
   ServerOptions options_;
+  ThreadWatch watch_;
   std::unique_ptr<ApiKeys> keys_;
   std::optional<ServedModel> model_;
   std::unique_ptr<PrefixStore> store_;  // null: prefixes are not stored

@@ -23,15 +23,15 @@ Service::Service(Engine& engine, HttpServer& http, MetricsPage& metrics)
     : engine_(engine), http_(http), metrics_(metrics), reserve_(kAnswersReserveBytes) {}
 Service::~Service() { stop(); }
 
-void Service::start() {
+void Service::start(ThreadWatch& watch) {
   check(!thread_.joinable(), "a Service is started once");
-  thread_ = std::thread([this] {
+  thread_ = std::thread([this, &place = watch.add("answers")] {
     name_this_thread("answers");
-    run();
+    run(place);
   });
-  sender_ = std::thread([this] {
+  sender_ = std::thread([this, &place = watch.add("large-answers")] {
     name_this_thread("large-answers");
-    run_sender();
+    run_sender(place);
   });
 }
 
@@ -324,19 +324,20 @@ void Service::release_jobs(const std::vector<Work>& work) {
   }
 }
 
-void Service::run() {
+void Service::run(ThreadWatch::Place& place) {
   const MemoryReserve::User user(reserve_);
   try {
-    answer_events();
+    answer_events(place);
   } catch (const std::bad_alloc&) {
     log::fatal("event=answers_out_of_memory effect=\"the program ends: there is no memory to bring results to their answers\"");
   }
 }
 
-void Service::answer_events() {
+void Service::answer_events(ThreadWatch::Place& place) {
   while (true) {
     reserve_.restore();
     const std::vector<Event> events = engine_.wait_events(kWait);
+    const ThreadWatch::Work of_thread(place);
     forget_those_that_left();
     {
       const auto lock = lock_jobs();

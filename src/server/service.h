@@ -20,6 +20,7 @@
 #include "server/http_server.h"
 #include "server/metrics_page.h"
 #include "server/openai_answer.h"
+#include "server/thread_watch.h"
 
 namespace baton {
 
@@ -38,7 +39,8 @@ class Service {
   Service(Engine& engine, HttpServer& http, MetricsPage& metrics);
   ~Service();
 
-  void start();
+  /// `watch` must outlive the threads.
+  void start(ThreadWatch& watch);
   /// Ends the threads. Idempotent.
   void stop();
 
@@ -102,8 +104,8 @@ class Service {
   void cancel(const Job& job);
   Result<std::vector<RequestId>> submit(ExchangeId exchange, std::chrono::steady_clock::time_point arrived,
                                         std::vector<Request> requests);
-  void run();
-  void answer_events();
+  void run(ThreadWatch::Place& place);
+  void answer_events(ThreadWatch::Place& place);
   std::vector<Work> take_jobs(const std::vector<Event>& events);
   void answer(const Work& work, std::vector<HttpOutput>& outputs);
   void give_up(const Work& work, std::vector<HttpOutput>& outputs);
@@ -113,7 +115,7 @@ class Service {
   void send_piece(ExchangeId exchange, Job& job);
   void give_up_sending(ExchangeId exchange, Job& job);
   void end_sending(ExchangeId exchange, Job& job, int status, std::vector<HttpOutput> last);
-  void run_sender();
+  void run_sender(ThreadWatch::Place& place);
   void forget_those_that_left();
 
   Engine& engine_;

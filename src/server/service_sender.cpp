@@ -91,7 +91,7 @@ void Service::send_piece(ExchangeId exchange, Job& job) {
   http_.deliver(std::move(outputs));
 }
 
-void Service::run_sender() {
+void Service::run_sender(ThreadWatch::Place& place) {
   MemoryReserve reserve(kAnswersReserveBytes);
   const MemoryReserve::User user(reserve);
   auto lock = lock_jobs();
@@ -110,6 +110,7 @@ void Service::run_sender() {
     sendable_.pop_front();
     const bool has_left = job.has_left;
     lock.unlock();
+    place.begin();
     if (has_left) {
       end_sending(exchange, job, kClientClosedRequest, {});
     } else {
@@ -119,6 +120,7 @@ void Service::run_sender() {
         give_up_sending(exchange, job);
       }
     }
+    place.end();
     lock.lock();
   }
 }

@@ -1,88 +1,151 @@
-/// The two threads of text work.
+/// The threads of text work.
 #include "server/text_queue.h"
 
+#include <algorithm>
+#include <chrono>
+#include <list>
+#include <system_error>
 #include <utility>
 
+#include "core/log.h"
 #include "core/memory_reserve.h"
 #include "core/thread_name.h"
 
 namespace baton {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 // Places that long work takes; with more than a short one's it cannot take those that are kept for short work.
 constexpr std::int64_t kLongPlaces = 16;
 /// For what must not fail when memory is short: destructors of JSON values, refusals.
 constexpr std::size_t kTextReserveBytes = std::size_t{1} << 20;
+constexpr int kMaxShortThreads = 8;
+
+/// An estimate in microseconds: 50 for a request of a few words, and 0.1 for parsing, rendering and encoding a byte.
+std::int64_t cost_of(std::size_t n_bytes) { return 50 + static_cast<std::int64_t>(n_bytes / 10); }
 
 }  // namespace
 
-TextQueue::TextQueue(Budget& places)
-    : places_(places),
-      short_thread_([this] {
-        name_this_thread("text-short");
-        run(/*does_long_work=*/false);
-      }),
-      long_thread_([this] {
-        name_this_thread("text-long");
-        run(/*does_long_work=*/true);
-      }) {}
+int TextQueue::n_short_threads_for(int n_cores) { return std::clamp(n_cores / 2, 1, kMaxShortThreads); }
 
-bool TextQueue::push(std::size_t n_bytes, std::function<void()> work, std::function<void()> dropped) {
-  const bool is_long = n_bytes > kLongBytes;
-  Job job{std::move(work), std::move(dropped), places_.share()};
+TextQueue::TextQueue(Budget& places, ThreadWatch& watch, int n_short_threads) : places_(places), watch_(watch) {
+  start_thread(Role::brief, "text-short");
+  start_thread(Role::lengthy, "text-long");
+  start_thread(Role::pages, "pages");
+  try {
+    for (int i = 1; i < n_short_threads; ++i) start_thread(Role::brief, "text-short");
+  } catch (const std::system_error&) {
+    log::warning("event=threads_missing wanted={} effect=\"short requests have fewer threads\"", n_short_threads);
+  }
+}
+
+void TextQueue::start_thread(Role role, const char* name) {
+  threads_.reserve(threads_.size() + 1);
+  threads_.emplace_back([this, role, name, &place = watch_.add(name)] {
+    name_this_thread(name);
+    run(role, place);
+  });
+}
+
+/// Whether the places suffice for other tenants too, if this one takes so many. A server without keys has one tenant.
+bool TextQueue::has_place_for(const Tenant& tenant, std::int64_t n_places) const {
+  if (tenant.id == 0) return true;
+  const auto found = places_of_.find(tenant.id);
+  const std::int64_t n_own = found == places_of_.end() ? 0 : found->second;
+  return n_own + n_places <= std::max<std::int64_t>(1, 3 * (places_.limit() - places_.used()));
+}
+
+bool TextQueue::push(Work work) {
+  const bool is_page = work.kind == Kind::page;
+  const bool is_long = !is_page && work.n_bytes > kLongBytes;
+  Job job{work.tenant, cost_of(work.n_bytes), std::move(work.run), std::move(work.dropped), places_.share()};
   if (!job.place.grow(is_long ? kLongPlaces : 1)) return false;
   {
     const std::scoped_lock lock(mutex_);
     if (!is_stopping_) {
-      (is_long ? long_ : short_).push_back(std::move(job));
-      job = {};
+      const std::int64_t n_places = job.place.size();
+      if (!has_place_for(work.tenant, n_places)) {
+        places_.count_refusal();
+        return false;
+      }
+      std::int64_t& n_of_tenant = places_of_[work.tenant.id];
+      TenantLines& line = is_page ? pages_ : is_long ? long_ : short_;
+      line.push(std::move(job));
+      n_of_tenant += n_places;
+      wake_one(line);
+      return true;
     }
   }
   if (job.dropped) job.dropped();
-  changed_.notify_all();
   return true;
 }
 
+/// Wakes a thread for what was added to a line. Under the mutex.
+void TextQueue::wake_one(const TenantLines& line) {
+  if (&line == &pages_) return page_came_.notify_one();
+  if (&line == &long_) return long_came_.notify_one();
+  short_came_.notify_one();
+  if (line.size() > static_cast<std::size_t>(n_idle_)) long_came_.notify_one();
+}
+
 void TextQueue::stop() {
-  std::deque<Job> dropped_short, dropped_long;
+  std::list<Job> dropped;
   {
     const std::scoped_lock lock(mutex_);
     is_stopping_ = true;
-    dropped_short.swap(short_);
-    dropped_long.swap(long_);
+    for (TenantLines* line : {&short_, &long_, &pages_}) dropped.splice(dropped.end(), line->take_all());
+    places_of_.clear();
   }
-  changed_.notify_all();
-  for (std::deque<Job>* jobs : {&dropped_short, &dropped_long}) {
-    for (Job& job : *jobs)
-      if (job.dropped) job.dropped();
-    jobs->clear();
-  }
-  if (short_thread_.joinable()) short_thread_.join();
-  if (long_thread_.joinable()) long_thread_.join();
+  for (std::condition_variable* came : {&short_came_, &long_came_, &page_came_}) came->notify_all();
+  for (Job& job : dropped)
+    if (job.dropped) job.dropped();
+  dropped.clear();
+  for (std::thread& thread : threads_)
+    if (thread.joinable()) thread.join();
 }
 
-bool TextQueue::is_stopping() const {
-  const std::scoped_lock lock(mutex_);
-  return is_stopping_;
+/// The line from which a thread takes its next job; null: none waits. Under the mutex.
+TenantLines* TextQueue::next_line(Role role) {
+  if (role == Role::pages) return pages_.is_empty() ? nullptr : &pages_;
+  if (role == Role::lengthy && !long_.is_empty()) return &long_;
+  return short_.is_empty() ? nullptr : &short_;
 }
 
-void TextQueue::run(bool does_long_work) {
+/// A job waits no longer. Under the mutex.
+void TextQueue::begin(Job& job) {
+  const auto found = places_of_.find(job.tenant.id);
+  found->second -= job.place.size();
+  if (found->second == 0) places_of_.erase(found);
+  job.place.release();
+}
+
+void TextQueue::run(Role role, ThreadWatch::Place& place) {
   MemoryReserve reserve(kTextReserveBytes);
   const MemoryReserve::User user(reserve);
+  std::condition_variable& came = role == Role::brief ? short_came_ : role == Role::lengthy ? long_came_ : page_came_;
+  const int n_of_pool = role == Role::brief ? 1 : 0;
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [&] { return is_stopping_ || !short_.empty() || (does_long_work && !long_.empty()); });
+    n_idle_ += n_of_pool;
+    came.wait(lock, [&] { return is_stopping_ || next_line(role) != nullptr; });
+    n_idle_ -= n_of_pool;
     if (is_stopping_) return;
-    std::deque<Job>& queue = does_long_work && !long_.empty() ? long_ : short_;
+    TenantLines& line = *next_line(role);
+    Job job = line.pop();
+    begin(job);
+    lock.unlock();
+    const auto begun = Clock::now();
     {
-      Job job = std::move(queue.front());
-      queue.pop_front();
-      lock.unlock();
-      job.place.release();
+      const ThreadWatch::Work work(place);
       reserve.restore();
       job.work();
+      job.work = {};
+      job.dropped = {};
     }
+    const auto took = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begun);
     lock.lock();
+    line.correct(job.tenant, std::max<std::int64_t>(1, took.count()) - job.cost);
   }
 }
 

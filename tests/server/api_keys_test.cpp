@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "io/file.h"
+#include "server/prefixes_held.h"
 #include "server/server_fixture.h"
 
 namespace baton {
@@ -260,6 +261,31 @@ TEST_F(ApiKeyFile, a_signal_reads_the_file_again) {
   std::raise(SIGHUP);
   std::raise(SIGHUP);
   EXPECT_EQ(status("other-key"), 200);
+}
+
+TEST_F(ApiKeyFile, is_read_again_however_much_work_of_clients_waits) {
+  ServerOptions impatient = options();
+  impatient.step_timeout_ms = 50;
+  const ServerFixture fixture(std::move(impatient));
+  const auto status = [&] { return fixture.post("/v1/embeddings", "{}", bearer("shop-key")).status; };
+  const auto hangs = [&](std::string_view thread) {
+    ServerFixture::wait_until([&] { return fixture.get("/health").body.find(thread) != std::string::npos; });
+  };
+  RawClient long_text = fixture.client(), text = fixture.client(), page = fixture.client();
+  {
+    const PrefixesHeld held(fixture.server->prefixes());
+    const std::string prompt(TextQueue::kLongBytes, 'x');
+    long_text.send_post("/v1/completions", R"({"prefix": "shop", "prompt": ")" + prompt + "\"}", bearer("shop-key"));
+    hangs("text-long");
+    text.send_post("/v1/completions", R"({"prefix": "shop", "prompt": "x"})", bearer("shop-key"));
+    hangs("text-short");
+    page.send("GET /v1/models HTTP/1.1\r\nHost: h\r\n" + bearer("shop-key") + "\r\n");
+    hangs("pages");
+    EXPECT_EQ(status(), 501) << "no model of embeddings, but a known key";
+    write(R"({"keys": [{"name": "shop", "key": "other-key"}]})");
+    std::raise(SIGHUP);
+    ServerFixture::wait_until([&] { return status() == 401; });
+  }
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
 /// /v1/responses over HTTP (server/routes_responses.cpp).
 #include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
 #include "server/dialect_content.h"
+#include "server/prefixes_held.h"
 #include "server/server_fixture.h"
 
 namespace baton {
@@ -137,6 +139,42 @@ TEST(RoutesResponsesKeys, see_their_own_responses_alone) {
   const std::string follow = R"({"input": "x", "max_output_tokens": 2, "previous_response_id": ")" + id + "\"}";
   EXPECT_EQ(fixture.post("/v1/responses", follow, "Authorization: Bearer second\r\n").status, 404);
   EXPECT_EQ(fixture.post("/v1/responses", follow, "Authorization: Bearer first\r\n").status, 200);
+}
+
+/// A model that sees of each message one letter, so that long conversations are short prompts.
+ServedModel terse_model() {
+  ServedModel model = byte_model();
+  model.chat_template.emplace(parsed_template("{% for m in messages %}x{% endfor %}"));
+  model.look_at_templates();
+  return model;
+}
+
+TEST(RoutesResponsesWork, counts_with_what_is_stored_of_a_conversation) {
+  ServerOptions options;
+  options.step_timeout_ms = 50;
+  const ServerFixture fixture(std::move(options), {}, /*n_blocks=*/256, /*max_position=*/2048, terse_model());
+  const auto ask = [](std::string_view fields) {
+    return R"({"model": "demo", "max_output_tokens": 4, "ignore_eos": true, )" + std::string(fields) + "}";
+  };
+  const std::string input(TextQueue::kLongBytes, 'x');
+  const RawResponse stored = fixture.post("/v1/responses", ask(R"("input": ")" + input + "\""));
+  ASSERT_EQ(stored.status, 200) << stored.body;
+  const std::string id = parsed(stored.body)["id"];
+  const Budget& work = fixture.server->budgets().text_work;
+  RawClient holding = fixture.client(), going_on = fixture.client(), showing = fixture.client();
+  {
+    const PrefixesHeld held(fixture.server->prefixes());
+    holding.send_post("/v1/completions", R"({"prefix": "shop", "prompt": ")" + input + "\"}");
+    ServerFixture::wait_until([&] { return fixture.get("/health").body.find("text-long") != std::string::npos; });
+    // Both wait for the thread of long work, short as they are themselves.
+    going_on.send_post("/v1/responses", ask(R"("input": "more", "previous_response_id": ")" + id + "\""));
+    ServerFixture::wait_until([&] { return work.used() == 16; });
+    showing.send("GET /v1/responses/" + id + "/input_items HTTP/1.1\r\nHost: h\r\n\r\n");
+    ServerFixture::wait_until([&] { return work.used() == 32; });
+    EXPECT_EQ(fixture.post("/v1/responses", ask(R"("input": "short")")).status, 200);
+  }
+  EXPECT_EQ(going_on.read_response().status, 200);
+  EXPECT_EQ(showing.read_response().status, 200);
 }
 
 }  // namespace
