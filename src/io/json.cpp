@@ -54,30 +54,32 @@ struct SecretHash {
   }
 };
 
-/// Keeps of each key its last value in its first place, as Python does.
-void merge_duplicates(Entries& entries) {
+/// Keeps of each key its last value in its first place, as Python does. Returns a key that there was twice, if any.
+std::optional<std::string> merge_duplicates(Entries& entries) {
   std::unordered_map<std::string_view, std::size_t, SecretHash> first_of;
   first_of.reserve(entries.size());
-  bool has_duplicates = false;
+  std::optional<std::string> duplicate;
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const auto [place, is_new] = first_of.emplace(entries[i].first, i);
     if (is_new) continue;
-    has_duplicates = true;
+    if (!duplicate) duplicate = entries[i].first;
     entries[place->second].second = std::move(entries[i].second);
   }
-  if (!has_duplicates) return;
+  if (!duplicate) return duplicate;
   Entries kept;
   kept.reserve(first_of.size());
   for (std::size_t i = 0; i < entries.size(); ++i)
     if (first_of.at(entries[i].first) == i) kept.emplace_back(entries[i].first, std::move(entries[i].second));
   entries.swap(kept);
+  return duplicate;
 }
 
 /// Receives the parser's events. `open_` holds the containers from the root to the innermost one; only the innermost
 /// grows, so the pointers stay valid.
 class Builder {
  public:
-  explicit Builder(const std::function<bool()>& is_cancelled) : is_cancelled_(is_cancelled) {}
+  Builder(const std::function<bool()>& is_cancelled, bool refuses_duplicates)
+      : is_cancelled_(is_cancelled), refuses_duplicates_(refuses_duplicates) {}
 
   bool null() { return add(nullptr); }
   bool boolean(bool value) { return add(value); }
@@ -93,7 +95,12 @@ class Builder {
     return true;
   }
   bool end_object() {
-    merge_duplicates(entries_of(*open_.back()));
+    const auto duplicate = merge_duplicates(entries_of(*open_.back()));
+    if (duplicate && refuses_duplicates_) {
+      const std::string place = place_of_innermost();
+      ambiguity_ = fmt::format("'{}{}{}' is given twice", place, place.empty() ? "" : ".", *duplicate);
+      return false;
+    }
     open_.pop_back();
     return true;
   }
@@ -110,6 +117,8 @@ class Builder {
   Value take_root() { return std::move(root_); }
   const std::string& message() const { return message_; }
   bool was_cancelled() const { return was_cancelled_; }
+  /// What is said about a key given twice; empty: nothing.
+  const std::string& ambiguity() const { return ambiguity_; }
 
  private:
   static constexpr std::int64_t kValuesBetweenChecks = 4096;
@@ -122,6 +131,18 @@ class Builder {
   bool add(Value value) {
     put(std::move(value));
     return count_value();
+  }
+  /// The innermost container that is open, as in "keys[1]"; "" for the root.
+  std::string place_of_innermost() const {
+    std::string place;
+    for (std::size_t i = 0; i + 1 < open_.size(); ++i) {
+      const Value& parent = *open_[i];
+      if (parent.is_array())
+        place += fmt::format("[{}]", parent.size() - 1);
+      else
+        place += (place.empty() ? "" : ".") + parent.get_ref<const Value::object_t&>().back().first;
+    }
+    return place;
   }
   Value* put(Value value) {
     if (open_.empty()) {
@@ -148,12 +169,14 @@ class Builder {
   }
 
   const std::function<bool()>& is_cancelled_;
+  const bool refuses_duplicates_;
   std::int64_t n_values_ = 0;
   bool was_cancelled_ = false;
   Value root_;
   Dismantling end_of_root_{root_};  // when there is no memory to build the rest, there is none to end it either
   std::vector<Value*> open_;
   std::string message_;
+  std::string ambiguity_;
 };
 
 /// The library's message without its code "[json.exception...] " and not longer than a line: it quotes what it read
@@ -174,13 +197,12 @@ std::optional<std::int64_t> integer_of(double number) {
   return static_cast<std::int64_t>(number);
 }
 
-}  // namespace
-
-Result<Value> parse_cancellable(std::string_view text, std::string_view what, const std::function<bool()>& is_cancelled) {
+Result<Value> build(std::string_view text, std::string_view what, const std::function<bool()>& is_cancelled,
+                    bool refuses_duplicates) {
   // No JSON has a zero byte. The library takes it for the end of the text.
   if (const auto zero = text.find('\0'); zero != std::string_view::npos)
     return fail(ErrorCode::invalid_request, fmt::format("{} is not valid JSON: byte {} is zero", what, zero));
-  Builder builder(is_cancelled);
+  Builder builder(is_cancelled, refuses_duplicates);
   try {
     if (Value::sax_parse(text.begin(), text.end(), &builder)) return builder.take_root();
   } catch (const Value::exception& exception) {
@@ -188,10 +210,22 @@ Result<Value> parse_cancellable(std::string_view text, std::string_view what, co
   }
   if (builder.was_cancelled())
     return fail(ErrorCode::unavailable, fmt::format("{} is not read to its end: nobody waits for it any more", what));
+  if (!builder.ambiguity().empty())
+    return fail(ErrorCode::invalid_request, fmt::format("{}: {}", what, shorten(builder.ambiguity())));
   return fail(ErrorCode::invalid_request, fmt::format("{} is not valid JSON: {}", what, shorten(builder.message())));
 }
 
+}  // namespace
+
+Result<Value> parse_cancellable(std::string_view text, std::string_view what, const std::function<bool()>& is_cancelled) {
+  return build(text, what, is_cancelled, /*refuses_duplicates=*/false);
+}
+
 Result<Value> parse(std::string_view text, std::string_view what) { return parse_cancellable(text, what, {}); }
+
+Result<Value> parse_unambiguous(std::string_view text, std::string_view what) {
+  return build(text, what, {}, /*refuses_duplicates=*/true);
+}
 
 Result<Value> parse_file(const std::filesystem::path& path) {
   BATON_TRY(const std::string text, read_file(path));

@@ -27,6 +27,8 @@ inline constexpr int kMaxDepth = 256;
 /// The value of `text`; of a key given twice the last value wins, in the first one's place. Errors (invalid_request)
 /// name `what`, the line and the column. Time is linear in the text.
 Result<Value> parse(std::string_view text, std::string_view what);
+/// The same, but a key given twice is an error that names it by its place: 'keys[1].weight' is given twice.
+Result<Value> parse_unambiguous(std::string_view text, std::string_view what);
 /// The same of a file; a missing file is not_found, a damaged one invalid_data.
 Result<Value> parse_file(const std::filesystem::path& path);
 

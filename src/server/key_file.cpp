@@ -131,11 +131,12 @@ Result<std::vector<KeyEntry>> parse_entries(const Value& file) {
 
 Result<std::vector<KeyEntry>> read_key_file(const std::filesystem::path& file) {
   BATON_TRY(const std::string text, read_file(file));
-  auto entries = json::parse(text, file.string()).and_then([&](const Value& value) -> Result<std::vector<KeyEntry>> {
-    auto parsed = parse_entries(value);
-    if (!parsed) parsed.error().message = fmt::format("{}: {}", file.string(), parsed.error().message);
-    return parsed;
-  });
+  auto entries =
+      json::parse_unambiguous(text, file.string()).and_then([&](const Value& value) -> Result<std::vector<KeyEntry>> {
+        auto parsed = parse_entries(value);
+        if (!parsed) parsed.error().message = fmt::format("{}: {}", file.string(), parsed.error().message);
+        return parsed;
+      });
   if (!entries) {
     entries.error().code = ErrorCode::invalid_data;
     // The JSON library ends its messages with the text that it read last, which may be a key.

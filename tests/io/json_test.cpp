@@ -75,6 +75,17 @@ TEST(Json, nesting_is_bounded) {
   EXPECT_FALSE(parse(objects, "it"));
 }
 
+TEST(Json, a_key_given_twice_is_an_error_where_that_is_asked_for) {
+  const auto said = [](std::string_view text) {
+    const auto value = parse_unambiguous(text, "it");
+    return value ? std::string() : value.error().message;
+  };
+  EXPECT_EQ(said(R"({"a": {"b": 1}, "b": [{"a": 1}, {"a": 2}]})"), "");
+  EXPECT_EQ(said(R"({"a": 1, "b": 2, "a": 3})"), "it: 'a' is given twice");
+  EXPECT_EQ(said(R"({"a": [1, [{"c": {"b": 1, "b": 1}}]]})"), "it: 'a[1][0].c.b' is given twice");
+  EXPECT_NE(said(R"({"a": 1)").find("it is not valid JSON"), std::string::npos);
+}
+
 TEST(Json, of_a_key_given_twice_the_last_value_wins_in_the_first_place) {
   EXPECT_EQ(dump(parsed(R"({"a":1,"b":2,"a":{"c":3},"b":4})")), R"({"a":{"c":3},"b":4})");
 }

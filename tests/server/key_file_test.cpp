@@ -81,6 +81,14 @@ TEST_F(KeyFile, names_the_entry_and_the_field_and_shows_no_key) {
   EXPECT_EQ(error_of_entry(R"("name": "b", "key": "sk-secret-1")"), ": entry 2 (b): the entry first has the same key");
 }
 
+// Which of two values counts is a matter of the reader; a second weight or role may be one that nobody has seen.
+TEST_F(KeyFile, refuses_what_is_given_twice_by_its_place) {
+  EXPECT_EQ(error_of_entry(R"("name": "b", "key": "sk-secret-2", "role": "user", "role": "admin")"),
+            ": 'keys[1].role' is given twice");
+  EXPECT_EQ(error_of_entry(R"("name": "b", "key": "sk-secret-2", "key": "sk-secret-3")"), ": 'keys[1].key' is given twice");
+  EXPECT_EQ(error_of(R"({"keys": [{"name": "a", "key": "sk-secret"}], "keys": []})"), ": 'keys' is given twice");
+}
+
 TEST_F(KeyFile, refuses_what_is_no_list_of_keys) {
   EXPECT_EQ(error_of(R"(["sk-secret"])"), ": it must hold an object, not a list");
   EXPECT_EQ(error_of("{}"), ": 'keys' must be a list of 1 to 1000 entries");
