@@ -27,6 +27,11 @@ std::pair<std::string_view, std::string_view> parts_of(std::string_view target) 
   return {target.substr(0, question), target.substr(question + 1)};
 }
 
+/// Whether one of some fields of a header goes on in the next line (obs-fold).
+bool has_folded_line(std::string_view fields) {
+  return fields.find("\n ") != std::string_view::npos || fields.find("\n\t") != std::string_view::npos;
+}
+
 }  // namespace
 
 bool GrowingBody::reader::append(std::string_view bytes) {
@@ -139,10 +144,17 @@ std::size_t HttpParser::put(std::string_view bytes, bool stops_behind_header) {
     boost::beast::error_code error;
     const std::string_view rest = bytes.substr(n_taken);
     if (is_header_done_ && parser_.chunked() && rest.size() < kLeastChunkedBytes) break;
-    n_taken += parser_.put(boost::asio::buffer(rest.data(), rest.size()), error);
+    const std::size_t n_put = parser_.put(boost::asio::buffer(rest.data(), rest.size()), error);
+    n_taken += n_put;
     const bool needs_more = error == http::error::need_more;
     if (error && !needs_more) {
       refuse(error);
+      break;
+    }
+    // RFC 9112, section 5.2: a server refuses them or replaces them by spaces. Others on the way may read two fields. The
+    // library takes whole fields.
+    if (!is_header_done_ && has_folded_line(rest.substr(0, n_put))) {
+      refuse(400, "the request is not valid HTTP: a header field goes on in the next line");
       break;
     }
     if (parser_.is_header_done() && !is_header_done_) {

@@ -107,6 +107,19 @@ TEST(HttpParser, refuses_what_is_not_http) {
   EXPECT_EQ(refused_status("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip\r\n\r\n"), 501);
 }
 
+// A proxy that reads two fields, where this server reads one, sees another length or another key.
+TEST(HttpParser, refuses_a_field_that_goes_on_in_the_next_line) {
+  for (const char* const fields : {"X-A: b\r\n c\r\n", "X-A: b\r\n\tc\r\n", "X-A:\r\n b\r\n", "X-A: b\r\n \r\n",
+                                   "Authorization: Bearer\r\n key\r\n", "X-A: b\r\n Content-Length: 3\r\n"}) {
+    const std::string bytes = std::string("POST / HTTP/1.1\r\nHost: h\r\n") + fields + "Content-Length: 2\r\n\r\nhi";
+    EXPECT_EQ(refused_status(bytes), 400) << fields;
+    EXPECT_EQ(parsed(bytes, 5)->refusal()->message, "the request is not valid HTTP: a header field goes on in the next line");
+  }
+  EXPECT_EQ(refused_status("GET / HTTP/1.1\r\n Host: h\r\n\r\n"), 400) << "the request line";
+  const std::string body = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 6\r\n\r\na\r\n b\n";
+  for (std::size_t piece = 1; piece <= body.size(); ++piece) EXPECT_TRUE(parsed(body, piece)->is_done()) << "of the body";
+}
+
 TEST(HttpParser, knows_one_transfer_encoding_and_that_of_http_1_1) {
   const auto status = [](std::string_view version, std::string_view encoding) {
     return refused_status("POST / HTTP/" + std::string(version) + "\r\nHost: h\r\nTransfer-Encoding: " + std::string(encoding) +
