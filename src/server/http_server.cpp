@@ -42,6 +42,7 @@ constexpr std::size_t kSpareFiles = 8;  // descriptors kept for connections when
 constexpr int kAcceptsPerEvent = 128;
 constexpr int kJudgedPerAccept = 64;     // connections that may give way
 constexpr std::size_t kOtherFiles = 64;  // files that the process opens besides connections
+constexpr std::size_t kFilesBeside = kReserved + kSpareFiles + kOtherFiles;
 constexpr std::chrono::milliseconds kReportInterval{1000};
 constexpr std::size_t kReserveBytes = std::size_t{2} << 20;  // memory for the I/O thread, when there is no other
 
@@ -245,11 +246,10 @@ class HttpServer::Impl {
 
   /// At most as many connections as the process may open files.
   static HttpLimits within_open_files(HttpLimits limits) {
-    constexpr std::size_t kBeside = kReserved + kSpareFiles + kOtherFiles;
-    const std::size_t n_needed = limits.max_connections + kBeside;
+    const std::size_t n_needed = limits.max_connections + kFilesBeside;
     const std::size_t n_files = allow_open_files(n_needed);
     if (n_files >= n_needed) return limits;
-    limits.max_connections = std::max(n_files, kBeside + 1) - kBeside;
+    limits.max_connections = std::max(n_files, kFilesBeside + 1) - kFilesBeside;
     log::warning("event=connections_limited max_connections={} reason=\"this process may open {} files (ulimit -n)\"",
                  limits.max_connections, n_files);
     return limits;
@@ -421,8 +421,19 @@ HttpServer::HttpServer() = default;
 HttpServer::~HttpServer() = default;
 
 Result<std::unique_ptr<HttpServer>> HttpServer::bind(const HttpAddress& address, const HttpLimits& limits) {
+  // With fewer, what the program opens later would fail in places that cannot say why.
+  if (const std::size_t n_files = allow_open_files(kFilesBeside + 1); n_files <= kFilesBeside)
+    return fail(
+        ErrorCode::io,
+        fmt::format("this process may open {} files (ulimit -n), and a server needs at least {}: {} for itself, and one for "
+                    "each connection",
+                    n_files, kFilesBeside + 1, kFilesBeside));
   std::unique_ptr<HttpServer> server(new HttpServer());
-  server->impl_ = std::make_unique<Impl>(*server, limits);
+  try {
+    server->impl_ = std::make_unique<Impl>(*server, limits);
+  } catch (const boost::system::system_error& error) {
+    return fail(ErrorCode::io, fmt::format("a server cannot be made: {}", error.what()));
+  }
   BATON_TRY_VOID(server->impl_->bind(address));
   return server;
 }

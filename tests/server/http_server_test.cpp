@@ -218,6 +218,20 @@ TEST(HttpServer, answers_vital_requests_when_there_are_no_files_left) {
   EXPECT_NE(answer.body.find("may open no more files"), std::string::npos) << answer.body;
 }
 
+TEST(HttpServerDeathTest, does_not_start_with_fewer_files_than_it_needs_and_says_so) {
+  const auto bind_with = [](rlim_t n_files) {
+    const rlimit few{n_files, n_files};
+    ::setrlimit(RLIMIT_NOFILE, &few);
+    const auto server = HttpServer::bind({.host = "127.0.0.1", .port = 0}, {});
+    if (!server) std::fprintf(stderr, "%s\n", server.error().message.c_str());
+    std::_Exit(server ? 0 : 3);
+  };
+  EXPECT_EXIT(bind_with(64), ::testing::ExitedWithCode(3),
+              "this process may open 64 files .ulimit -n., and a server needs at least 137: 136 for itself");
+  EXPECT_EXIT(bind_with(136), ::testing::ExitedWithCode(3), "this process may open 136 files");
+  EXPECT_EXIT(bind_with(137), ::testing::ExitedWithCode(0), "");
+}
+
 TEST(HttpServer, closes_idle_connections_when_there_are_no_files_left) {
   HttpFixture fixture(room_for(100));
   RawClient idle(fixture.server->port());
