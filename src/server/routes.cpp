@@ -147,13 +147,21 @@ void Routes::stop() {
   for (boost::asio::thread_pool* thread : {&metrics_thread_, &control_thread_, &prefix_thread_}) thread->join();
 }
 
-void Routes::reload_keys_at_signals() {
+void Routes::watch_signals() {
   boost::system::error_code failed;
-  reload_signals_.add(SIGHUP, failed);  // without it, SIGHUP ends the program as before
-  reload_signals_.async_wait([this](const boost::system::error_code& cancelled, int) {
+  // Both would end the program. SIGUSR1 asks other servers for new log files.
+  for (const int signal : {SIGHUP, SIGUSR1}) reload_signals_.add(signal, failed);
+  reload_signals_.async_wait([this](const boost::system::error_code& cancelled, int signal) {
     if (cancelled) return;
-    context_.keys.reload();
-    reload_keys_at_signals();
+    if (signal == SIGHUP && context_.keys.has_file())
+      context_.keys.reload();
+    else if (signal == SIGHUP)
+      log::info("event=signal_without_effect signal=SIGHUP reason=\"there is no --api-key-file to read again\"");
+    else
+      log::info(
+          "event=signal_without_effect signal=SIGUSR1 reason=\"the log goes to standard error, there is no file to open "
+          "again\"");
+    watch_signals();
   });
 }
 

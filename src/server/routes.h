@@ -83,8 +83,8 @@ class Routes {
   void handle(ExchangeId exchange, HttpRequest request);
   /// Tells that prefixes were added, so that those with a limited lifetime are removed in time. Thread: any.
   void watch_lifetimes();
-  /// Reads the key file again at each SIGHUP.
-  void reload_keys_at_signals();
+  /// Reads the key file again at each SIGHUP. Without one, and at SIGUSR1, a line of the log says that nothing happens.
+  void watch_signals();
   /// The client left before its answer. Thread: I/O; does not wait.
   void client_left(ExchangeId exchange);
   /// Ends the threads; requests that were not begun are dropped.

@@ -75,7 +75,10 @@ Result<void> Server::start(ServedModel model, Engine& engine, std::vector<Prefix
   watch_.start();
   service_->start(watch_);
   routes_->watch_lifetimes();
-  if (options_.handles_signals && keys_->has_file()) routes_->reload_keys_at_signals();
+  if (options_.handles_signals) {
+    if (keys_->has_file()) keys_->reload();  // a signal has no effect while the model is loaded
+    routes_->watch_signals();
+  }
   HttpCallbacks callbacks;
   callbacks.on_request = [this](ExchangeId exchange, HttpRequest request) { routes_->handle(exchange, std::move(request)); };
   callbacks.judge = [this](const HttpRequest& head) { return routes_->judge(head); };

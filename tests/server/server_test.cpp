@@ -93,6 +93,16 @@ TEST(Server, begins_its_shutdown_at_a_signal) {
   EXPECT_FALSE(RawClient(fixture.server->port()).is_connected());
 }
 
+TEST(Server, goes_on_at_signals_that_ask_for_files_it_does_not_have) {
+  ServerOptions options;
+  options.handles_signals = true;
+  const ServerFixture fixture(std::move(options));
+  for (const int signal : {SIGHUP, SIGUSR1, SIGUSR1, SIGHUP}) {
+    std::raise(signal);
+    EXPECT_EQ(fixture.get("/health").status, 200);
+  }
+}
+
 TEST(Server, names_the_prefix_that_cannot_be_registered) {
   ServerFixture fixture;
   auto second = Server::bind({.address = {.host = "127.0.0.1", .port = 0}, .limits = {}, .routes = {}});
