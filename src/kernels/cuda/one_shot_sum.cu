@@ -1,8 +1,11 @@
-/// Sums over GPUs by words that carry their call's number, so that data and flag arrive together.
+/// Sums over GPUs by words that show by themselves whether they have come.
 #include "kernels/cuda/one_shot_sum.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -17,85 +20,92 @@ namespace baton::cuda {
 namespace {
 
 constexpr int kSumThreads = 512;
-/// The number is fixed, because each block counts its calls.
-constexpr int kSumBlocks = 64;
-constexpr std::size_t kWordBytes = 8;  ///< of a tensor in one word
-/// Two H200 add 1 MiB in 9.6 us, NCCL in 13.4. Above it, NCCL sends half as much.
-constexpr std::size_t kMostSumBytes = std::size_t{1} << 20;
-constexpr std::int64_t kMostWords = kMostSumBytes / kWordBytes;
+/// At most, and a power of two: so are the numbers of blocks that are launched.
+constexpr unsigned kMostSumBlocks = 128;
 constexpr int kReadsBetweenLooks = 4096;  ///< at is_aborted, which is in host memory
-/// Words carry 32 bits of a call's number, and inboxes keep words that later, smaller tensors do not reach. So that none is
-/// ever 2^32 calls old, two calls in so many write the whole inbox.
-constexpr std::uint32_t kRefreshPeriod = std::uint32_t{1} << 30;
-/// The first number, so that every group meets a refresh soon.
-constexpr std::uint32_t kCallsBefore = kRefreshPeriod - 3;
+/// What an inbox holds where nothing has come: as two bf16 or f16, or one f32, not a number.
+constexpr std::uint32_t kAbsent = 0xffffffffU;
+constexpr int kAbsentByte = 0xff;
+/// What is sent in its place, not a number either.
+constexpr std::uint32_t kSentForAbsent = 0xfffefffeU;
 
-/// 8 bytes of a tensor, in two halves with the call's number in the upper half of each.
+/// 16 bytes of a tensor, which one thread sends and receives. Each of its parts arrives whole.
 struct alignas(16) Word {
-  std::uint64_t low;
-  std::uint64_t high;
+  std::uint32_t parts[4];
 };
 
-__device__ __forceinline__ void send_word(Word* to, std::uint64_t payload, std::uint64_t call) {
-  const std::uint64_t low = (call << 32) | (payload & 0xffffffffu);
-  const std::uint64_t high = (call << 32) | (payload >> 32);
-  asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" ::"l"(to), "l"(low), "l"(high) : "memory");
+/// The largest tensor that an inbox takes.
+constexpr std::size_t most_sum_bytes(int world_size) { return world_size == 2 ? std::size_t{16} << 20 : std::size_t{4} << 20; }
+constexpr std::size_t most_words(int world_size) { return most_sum_bytes(world_size) / sizeof(Word); }
+
+__device__ __forceinline__ std::uint32_t sent(std::uint32_t part) { return part == kAbsent ? kSentForAbsent : part; }
+
+__device__ __forceinline__ void send_word(Word* to, const Word& word) {
+  asm volatile("st.relaxed.sys.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(sent(word.parts[0])),
+               "r"(sent(word.parts[1])), "r"(sent(word.parts[2])), "r"(sent(word.parts[3]))
+               : "memory");
 }
 
-/// Reads a word until it is of this call; returns what it holds, or anything if the group is aborted.
-__device__ __forceinline__ std::uint64_t receive_word(const Word* from, std::uint64_t call, const int* is_aborted) {
-  std::uint64_t low = 0;
-  std::uint64_t high = 0;
+/// Reads a word until all of it has come, and leaves its place empty for the call after the next one. Returns anything if the
+/// group is aborted.
+__device__ __forceinline__ Word receive_word(Word* from, const int* is_aborted) {
+  Word word;
   for (int i = 1;; ++i) {
-    asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];" : "=l"(low), "=l"(high) : "l"(from) : "memory");
-    if (low >> 32 == call && high >> 32 == call) break;
+    asm volatile("ld.relaxed.sys.global.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(word.parts[0]), "=r"(word.parts[1]), "=r"(word.parts[2]), "=r"(word.parts[3])
+                 : "l"(from)
+                 : "memory");
+    if (word.parts[0] != kAbsent && word.parts[1] != kAbsent && word.parts[2] != kAbsent && word.parts[3] != kAbsent) break;
     if (i % kReadsBetweenLooks == 0 && *static_cast<const volatile int*>(is_aborted) != 0) break;
   }
-  return (high << 32) | (low & 0xffffffffu);
+  asm volatile("st.relaxed.sys.global.v4.b32 [%0], {%1, %1, %1, %1};" ::"l"(from), "r"(kAbsent) : "memory");
+  return word;
 }
 
-/// The words that `sender` writes into an inbox at calls of this parity.
-__device__ __forceinline__ Word* words_from(std::byte* inbox, std::uint64_t call, int world_size, int sender) {
-  return reinterpret_cast<Word*>(inbox) + ((call & 1) * world_size + sender) * kMostWords;
+/// The words that `sender` writes into the inbox of another rank, `receiver`, at calls of this parity.
+template <int kRanks>
+__device__ __forceinline__ Word* words_from(std::byte* inbox, std::uint32_t parity, int sender, int receiver) {
+  const unsigned place = parity * (kRanks - 1) + static_cast<unsigned>(sender < receiver ? sender : sender - 1);
+  return reinterpret_cast<Word*>(inbox) + place * most_words(kRanks);
 }
 
-template <class T>
+template <class T, int kRanks>
 __global__ void __launch_bounds__(kSumThreads)
-    one_shot_sum_kernel(std::uint64_t* x, std::int64_t n_words, const __grid_constant__ SummedRanks ranks) {
-  constexpr int kElements = kWordBytes / sizeof(T);
-  union Payload {
-    std::uint64_t bits;
-    Elements<T, kElements> elements;
-  };
+    one_shot_sum_kernel(Word* x, std::int64_t n_words, const __grid_constant__ SummedRanks ranks) {
+  constexpr int kElements = sizeof(Word) / sizeof(T);
   wait_for_kernel_before();
-  const std::uint64_t call = ranks.n_calls[blockIdx.x] + 1U;
+  const std::uint32_t parity = ranks.parity_of_block[blockIdx.x];
   const std::int64_t first = blockIdx.x * static_cast<std::int64_t>(kSumThreads) + threadIdx.x;
-  constexpr std::int64_t kStep = static_cast<std::int64_t>(kSumBlocks) * kSumThreads;
-  const std::int64_t n_sent = call % kRefreshPeriod < 2 ? kMostWords : n_words;
-  for (std::int64_t i = first; i < n_sent; i += kStep) {
-    const std::uint64_t own = i < n_words ? x[i] : 0;
-    for (int peer = 0; peer < ranks.world_size; ++peer)
-      if (peer != ranks.rank) send_word(words_from(ranks.inboxes[peer], call, ranks.world_size, ranks.rank) + i, own, call);
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kSumThreads;
+#pragma unroll 4
+  for (std::int64_t i = first; i < n_words; i += step) {
+    const Word own = x[i];
+#pragma unroll
+    for (int peer = 0; peer < kRanks; ++peer)
+      if (peer != ranks.rank) send_word(words_from<kRanks>(ranks.inboxes[peer], parity, ranks.rank, peer) + i, own);
   }
   let_next_kernel_start();
   std::byte* const inbox = ranks.inboxes[ranks.rank];
-  for (std::int64_t i = first; i < n_words; i += kStep) {
+  for (std::int64_t i = first; i < n_words; i += step) {
     float sum[kElements] = {};
-    for (int sender = 0; sender < ranks.world_size; ++sender) {
-      Payload part;
-      part.bits = sender == ranks.rank
-                      ? x[i]
-                      : receive_word(words_from(inbox, call, ranks.world_size, sender) + i, call, ranks.is_aborted);
+#pragma unroll
+    for (int sender = 0; sender < kRanks; ++sender) {
+      const Word word = sender == ranks.rank
+                            ? x[i]
+                            : receive_word(words_from<kRanks>(inbox, parity, sender, ranks.rank) + i, ranks.is_aborted);
+      const auto part = std::bit_cast<Elements<T, kElements>>(word);
 #pragma unroll
       for (int j = 0; j < kElements; ++j) {
-        const float value = to_f32(part.elements.values[j]);
+        const float value = to_f32(part.values[j]);
         sum[j] = sender == 0 ? value : sum[j] + value;
       }
     }
     store_f32(sum, reinterpret_cast<T*>(x + i));
   }
   __syncthreads();
-  if (threadIdx.x == 0) ranks.n_calls[blockIdx.x] = static_cast<std::uint32_t>(call);
+  // A smaller grid turns the parity of the blocks that it does not have, too.
+  const unsigned turned = blockIdx.x + threadIdx.x * gridDim.x;
+  if (turned < kMostSumBlocks) ranks.parity_of_block[turned] = parity ^ 1U;
 }
 
 /// Where a rank's inbox is.
@@ -106,7 +116,24 @@ struct InboxAddress {
   cudaIpcMemHandle_t handle = {};
 };
 
-std::size_t inbox_bytes(int world_size) { return 2 * static_cast<std::size_t>(world_size) * kMostWords * sizeof(Word); }
+std::size_t inbox_bytes(int world_size) { return 2 * static_cast<std::size_t>(world_size - 1) * most_sum_bytes(world_size); }
+
+/// As many blocks as give every thread one word.
+unsigned n_blocks_of(std::size_t n_words) {
+  return std::min(std::bit_ceil(static_cast<unsigned>((n_words + kSumThreads - 1) / kSumThreads)), kMostSumBlocks);
+}
+
+/// Calls `body` with the number of ranks as a constant.
+template <class Body>
+void visit_ranks(int world_size, Body&& body) {
+  switch (world_size) {
+    case 2: return body(std::integral_constant<int, 2>{});
+    case 3: return body(std::integral_constant<int, 3>{});
+    case 4: return body(std::integral_constant<int, 4>{});
+    default: check_failed("OneShotSum: more ranks than its kernels are made for");
+  }
+}
+static_assert(kMostSummedRanks == 4);
 
 bool succeeds(cudaError_t error) {
   if (error == cudaSuccess) return true;
@@ -150,12 +177,13 @@ std::unique_ptr<OneShotSum> OneShotSum::make(const Device& device, RankGroup& ra
   return all_agree(ranks, made->connect(ranks)) ? std::move(made) : nullptr;
 }
 
-/// The inbox and the flag, zero, and the counts of calls.
+/// The inbox, empty, the flag and the parities.
 bool OneShotSum::allocate() {
   const std::size_t n_bytes = inbox_bytes(ranks_.world_size);
   auto& inbox = ranks_.inboxes[static_cast<std::size_t>(ranks_.rank)];
   if (!succeeds(cudaMalloc(reinterpret_cast<void**>(&inbox), n_bytes))) return false;
-  if (!succeeds(cudaMalloc(reinterpret_cast<void**>(&ranks_.n_calls), kSumBlocks * sizeof(std::uint32_t)))) return false;
+  constexpr std::size_t kParityBytes = kMostSumBlocks * sizeof(std::uint32_t);
+  if (!succeeds(cudaMalloc(reinterpret_cast<void**>(&ranks_.parity_of_block), kParityBytes))) return false;
   if (!succeeds(
           cudaHostAlloc(reinterpret_cast<void**>(&is_aborted_), sizeof(int), cudaHostAllocMapped | cudaHostAllocPortable)))
     return false;
@@ -163,9 +191,7 @@ bool OneShotSum::allocate() {
   void* on_device = nullptr;
   if (!succeeds(cudaHostGetDevicePointer(&on_device, is_aborted_, 0))) return false;
   ranks_.is_aborted = static_cast<const int*>(on_device);
-  const std::vector<std::uint32_t> n_calls(kSumBlocks, kCallsBefore);
-  return succeeds(cudaMemset(inbox, 0, n_bytes)) &&
-         succeeds(cudaMemcpy(ranks_.n_calls, n_calls.data(), kSumBlocks * sizeof(std::uint32_t), cudaMemcpyHostToDevice)) &&
+  return succeeds(cudaMemset(inbox, kAbsentByte, n_bytes)) && succeeds(cudaMemset(ranks_.parity_of_block, 0, kParityBytes)) &&
          succeeds(cudaDeviceSynchronize());
 }
 
@@ -209,19 +235,22 @@ OneShotSum::~OneShotSum() {
   for (std::size_t rank = 0; rank < ranks_.inboxes.size(); ++rank)
     if (is_opened_[rank]) cudaIpcCloseMemHandle(ranks_.inboxes[rank]);
   cudaFree(ranks_.inboxes[static_cast<std::size_t>(ranks_.rank)]);
-  cudaFree(ranks_.n_calls);
+  cudaFree(ranks_.parity_of_block);
   cudaFreeHost(is_aborted_);
 }
 
 bool OneShotSum::takes(const TensorView& x) const {
-  return x.size_bytes() <= kMostSumBytes && x.size_bytes() % kWordBytes == 0 && is_aligned(x.data, kWordBytes);
+  return x.size_bytes() <= most_sum_bytes(ranks_.world_size) && x.size_bytes() % sizeof(Word) == 0 &&
+         is_aligned(x.data, sizeof(Word));
 }
 
 void OneShotSum::all_reduce(const TensorView& x) {
-  const auto n_words = static_cast<std::int64_t>(x.size_bytes() / kWordBytes);
-  visit_element(x.dtype, [&](auto element) {
-    launch_overlapped(device_, one_shot_sum_kernel<decltype(element)>, dim3(kSumBlocks), kSumThreads, 0, "all_reduce",
-                      reinterpret_cast<std::uint64_t*>(x.data), n_words, ranks_);
+  const std::size_t n_words = x.size_bytes() / sizeof(Word);
+  visit_ranks(ranks_.world_size, [&](auto n_ranks) {
+    visit_element(x.dtype, [&](auto element) {
+      launch_overlapped(device_, one_shot_sum_kernel<decltype(element), n_ranks()>, dim3(n_blocks_of(n_words)), kSumThreads, 0,
+                        "all_reduce", reinterpret_cast<Word*>(x.data), static_cast<std::int64_t>(n_words), ranks_);
+    });
   });
 }
 

@@ -16,12 +16,12 @@ class RankGroup;
 namespace baton::cuda {
 
 /// More ranks were never measured: every rank sends its tensor to every other.
-inline constexpr int kMostSummedRanks = 2;
+inline constexpr int kMostSummedRanks = 4;
 
 /// What the kernel knows of the ranks.
 struct SummedRanks {
   std::array<std::byte*, kMostSummedRanks> inboxes = {};  ///< of each rank, as this GPU addresses them
-  std::uint32_t* n_calls = nullptr;                       ///< [blocks] in this GPU's memory: calls before this one
+  std::uint32_t* parity_of_block = nullptr;               ///< [blocks] in this GPU's memory: of the calls before this one
   const int* is_aborted = nullptr;                        ///< in host memory
   int rank = 0;
   int world_size = 1;
@@ -29,10 +29,13 @@ struct SummedRanks {
 
 /// One rank of a group whose GPUs reach each other's memory.
 ///
-/// Every rank writes its tensor into an inbox on every other GPU, in words of 16 bytes that carry 8 bytes and the number of
-/// the call. A rank reads a word again until it has the number of this call, so nobody waits for more than the words of
-/// a sum. Inboxes of two calls alternate: a rank writes the words of call n + 2 only after it has all words of call n + 1, and the
-/// other ranks send those after they have read the words of call n. The parts are added in f32 in rank order, rounded once.
+/// Every rank writes its tensor into an inbox on every other GPU, in words of 16 bytes. An empty inbox holds one pattern,
+/// which is not a number and is never sent: a rank reads a word again until nothing of it is that pattern, and empties its
+/// place. So data need no flag beside them, and nobody waits for more than the words of a sum.
+///
+/// Inboxes of two calls alternate. A rank sends the words of call n + 2 only after it has all words of call n + 1; the other
+/// ranks send those after their call n has ended, with every place of its inbox emptied in that GPU's own memory. The parts
+/// are added in f32 in rank order, rounded once.
 ///
 /// Thread: the backend's. All ranks must make the same calls in the same order.
 class OneShotSum {
@@ -44,7 +47,7 @@ class OneShotSum {
   OneShotSum(const OneShotSum&) = delete;
   OneShotSum& operator=(const OneShotSum&) = delete;
 
-  /// Whether `all_reduce` takes the tensor: it is not larger than an inbox and consists of whole, aligned words.
+  /// Whether `all_reduce` takes the tensor: it fits an inbox and consists of whole, aligned words.
   bool takes(const TensorView& x) const;
   /// See kernels/ops.h. May be captured in a graph.
   void all_reduce(const TensorView& x);
