@@ -276,6 +276,57 @@ TEST_P(CudaSums, of_what_has_all_bits_set_are_not_a_number) {
 INSTANTIATE_TEST_SUITE_P(Ranks, CudaSums, ::testing::Values(2, 3, 4),
                          [](const auto& of) { return std::to_string(of.param) + "_ranks"; });
 
+TEST(CudaCollectives, of_two_ranks_gather_between_sums_to_the_bit) {
+  constexpr int n_ranks = 2;
+  if (n_gpus() < n_ranks) GTEST_SKIP() << "fewer than two GPUs";
+  struct Case {
+    DType dtype;
+    std::int64_t n_rows;
+    std::int64_t n;
+    std::int64_t n_out;
+  };
+  const std::vector<Case> cases{
+      {DType::f32, 1, 4, 8},
+      {DType::bf16, 3, 8, 16},
+      {DType::f32, 5, 64128, 128256},
+      {DType::f32, 7, 1000, 1996},
+      {DType::f32, 33, 16000, 15996},    // the second rank has fewer columns, or none
+      {DType::f32, 130, 64128, 128256},  // in several pieces
+  };
+  run_ranks(n_ranks, [&](const Group& group) {
+    const auto backend = backend_of(group, "cuda");
+    ASSERT_NE(backend, nullptr);
+    const HostTensor sum = sum_in_rank_order(n_ranks, DType::bf16, {4096});
+    for (const Case& of : cases) {
+      const OnDevice x(*backend, data_of(group->rank(), DType::bf16, {4096}));
+      all_reduce(*backend, x.view());
+      const HostTensor got = gathered(*backend, n_ranks, group->rank(), of.dtype, of.n_rows, of.n, of.n_out);
+      EXPECT_EQ(x.to_host().bytes, sum.bytes);
+      EXPECT_EQ(got.bytes, joined(n_ranks, of.dtype, of.n_rows, of.n, of.n_out).bytes)
+          << of.n_rows << " rows of " << of.n_out << ", rank " << group->rank();
+    }
+  });
+}
+
+TEST(CudaCollectives, of_two_ranks_gather_what_has_all_bits_set_as_not_a_number_of_the_same_bits) {
+  constexpr int n_ranks = 2;
+  if (n_gpus() < n_ranks) GTEST_SKIP() << "fewer than two GPUs";
+  std::vector<HostTensor> of_rank(n_ranks, HostTensor(DType::f32, {2, 64}));
+  run_ranks(n_ranks, [&](const Group& group) {
+    const auto backend = backend_of(group, "cuda");
+    ASSERT_NE(backend, nullptr);
+    HostTensor parts(DType::f32, {n_ranks, 2, 32});
+    std::memset(parts.bytes.data(), 0xff, parts.bytes.size());
+    const OnDevice on_device(*backend, parts);
+    const OnDevice out(*backend, HostTensor(DType::f32, {2, 64}));
+    all_gather(*backend, {on_device.view(), out.view()});
+    HostTensor& got = of_rank[static_cast<std::size_t>(group->rank())];
+    got = out.to_host();
+    for (std::int64_t i = 0; i < 128; ++i) EXPECT_TRUE(std::isnan(static_cast<float>(got.at(i)))) << i;
+  });
+  EXPECT_EQ(of_rank[0].bytes, of_rank[1].bytes);
+}
+
 TEST(CudaCollectives, end_when_a_rank_is_lost) {
   const int n_ranks = n_gpus();
   if (n_ranks < 2) GTEST_SKIP() << "fewer than two GPUs";
@@ -283,7 +334,7 @@ TEST(CudaCollectives, end_when_a_rank_is_lost) {
     const auto backend = backend_of(group, "cuda");
     ASSERT_NE(backend, nullptr);
     const OnDevice x(*backend, data_of(group->rank(), DType::f32, {4096}));
-    const OnDevice large(*backend, data_of(group->rank(), DType::f32, {300000}));
+    const OnDevice large(*backend, data_of(group->rank(), DType::f32, {5000000}));  // of NCCL
     if (group->rank() == 0) return group->fail("it stops here");
     all_reduce(*backend, x.view());  // rank 0 never comes
     all_reduce(*backend, large.view());

@@ -176,7 +176,8 @@ class Report(unittest.TestCase):
             self.assertIn("| llama-30b | 100 | 2 | 512 | 50.00 | 33.33 | - | 1.50 | - | 1.21 (2 x A100, over vLLM-PS); 1.70",
                           tables.block("several-jobs", Path(folder), published))
             told = findings.finding("several", Path(folder))
-            self.assertIn("2 GPUs take 0.60 of one GPU's step of llama-30b at 32 requests. vLLM takes 1.50 times", told)
+            self.assertIn("2 GPUs take 0.60 of one GPU's step of llama-30b at 32 requests. vLLM's step", told)
+            self.assertIn("takes 1.50 times as long as relay's at 32 requests.", told)
             self.assertIn("whole jobs of llama-30b on 2 GPUs: 1.50 at 512 tokens.", told)
 
     def test_a_loss_is_listed(self):

@@ -67,7 +67,7 @@ Result<void> Collectives::connect() {
                               nccl_.last_error(nullptr)));
   }
   BATON_TRY_VOID(warm_up());
-  one_shot_ = OneShotSum::make(device_, *ranks_);
+  one_shot_ = OneShot::make(device_, *ranks_);
   if (ranks_->is_broken()) return lost();
   return {};
 }
@@ -133,7 +133,7 @@ void Collectives::check_enqueued(ncclResult_t result, const char* what) {
 void Collectives::all_reduce(TensorView x) {
   const auto n = static_cast<std::size_t>(x.shape.n_elements());
   if (is_aborted() || n == 0) return;
-  if (one_shot_ != nullptr && one_shot_->takes(x)) return one_shot_->all_reduce(x);
+  if (one_shot_ != nullptr && one_shot_->adds(x)) return one_shot_->all_reduce(x);
   device_.is_after_collective = true;
   check_enqueued(nccl_.all_reduce(x.data, x.data, n, nccl_type(x.dtype), ncclSum, communicator_, device_.stream), "all_reduce");
 }
@@ -142,6 +142,7 @@ void Collectives::all_gather(const AllGatherArgs& args) {
   check(args.parts.shape[0] == world_size(), "all_gather: parts of another number of ranks");
   const std::size_t part_bytes = args.parts.size_bytes() / static_cast<std::size_t>(world_size());
   if (is_aborted() || part_bytes == 0) return;
+  if (one_shot_ != nullptr && one_shot_->gathers(args)) return one_shot_->all_gather(args);
   const std::byte* const own = args.parts.data + static_cast<std::size_t>(rank()) * part_bytes;
   check_enqueued(nccl_.all_gather(own, args.parts.data, part_bytes, ncclUint8, communicator_, device_.stream), "all_gather");
   device_.is_after_collective = true;

@@ -7,7 +7,7 @@
 #include "core/result.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/nccl.h"
-#include "kernels/cuda/one_shot_sum.h"
+#include "kernels/cuda/one_shot.h"
 #include "kernels/ops.h"
 
 namespace baton {
@@ -18,7 +18,7 @@ namespace baton::cuda {
 
 /// One rank of a communicator of several.
 ///
-/// NCCL adds what the one-shot sum does not take, and gathers. A kernel of either waits for the other ranks' kernels on
+/// NCCL adds and gathers what the one-shot kernels do not take. A kernel of either waits for the other ranks' kernels on
 /// the device. If a rank is lost, or NCCL reports an error, the wait that notices it aborts the communicator, which ends
 /// these kernels, and breaks the group. From then on collectives enqueue nothing and results are worthless.
 ///
@@ -55,8 +55,8 @@ class Collectives {
   const Device& device_;
   std::shared_ptr<RankGroup> ranks_;
   Nccl nccl_;
-  ncclComm_t communicator_ = nullptr;     ///< null: aborted
-  std::unique_ptr<OneShotSum> one_shot_;  ///< null: NCCL adds small tensors too
+  ncclComm_t communicator_ = nullptr;  ///< null: aborted
+  std::unique_ptr<OneShot> one_shot_;  ///< null: NCCL does it all
 };
 
 template <class Query>

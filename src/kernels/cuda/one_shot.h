@@ -1,4 +1,4 @@
-/// Sums of small tensors over the GPUs of one host, by a kernel that writes to the other GPUs' memory.
+/// Sums and gathers over a few GPUs of one host, by kernels that write to the other GPUs' memory.
 #pragma once
 
 #include <array>
@@ -8,6 +8,7 @@
 
 #include "core/tensor.h"
 #include "kernels/cuda/device.h"
+#include "kernels/ops.h"
 
 namespace baton {
 class RankGroup;
@@ -16,13 +17,13 @@ class RankGroup;
 namespace baton::cuda {
 
 /// More ranks were never measured: every rank sends its tensor to every other.
-inline constexpr int kMostSummedRanks = 4;
+inline constexpr int kMostRanks = 4;
 
 /// What the kernel knows of the ranks.
-struct SummedRanks {
-  std::array<std::byte*, kMostSummedRanks> inboxes = {};  ///< of each rank, as this GPU addresses them
-  std::uint32_t* parity_of_block = nullptr;               ///< [blocks] in this GPU's memory: of the calls before this one
-  const int* is_aborted = nullptr;                        ///< in host memory
+struct OneShotRanks {
+  std::array<std::byte*, kMostRanks> inboxes = {};  ///< of each rank, as this GPU addresses them
+  std::uint32_t* parity_of_block = nullptr;         ///< [blocks] in this GPU's memory: of the calls before this one
+  const int* is_aborted = nullptr;                  ///< in host memory
   int rank = 0;
   int world_size = 1;
 };
@@ -38,32 +39,35 @@ struct SummedRanks {
 /// are added in f32 in rank order, rounded once.
 ///
 /// Thread: the backend's. All ranks must make the same calls in the same order.
-class OneShotSum {
+class OneShot {
  public:
   /// All ranks must call it. Null on every rank if a GPU cannot write to another's memory, if the ranks run on several
-  /// hosts, if there are more than kMostSummedRanks, or if the group is broken. `ranks` must outlive it.
-  static std::unique_ptr<OneShotSum> make(const Device& device, RankGroup& ranks);
-  ~OneShotSum();
-  OneShotSum(const OneShotSum&) = delete;
-  OneShotSum& operator=(const OneShotSum&) = delete;
+  /// hosts, if there are more than kMostRanks, or if the group is broken. `ranks` must outlive it.
+  static std::unique_ptr<OneShot> make(const Device& device, RankGroup& ranks);
+  ~OneShot();
+  OneShot(const OneShot&) = delete;
+  OneShot& operator=(const OneShot&) = delete;
 
   /// Whether `all_reduce` takes the tensor: it fits an inbox and consists of whole, aligned words.
-  bool takes(const TensorView& x) const;
-  /// See kernels/ops.h. May be captured in a graph.
+  bool adds(const TensorView& x) const;
+  /// Whether `all_gather` does: there are two ranks, and rows are of whole, aligned words.
+  bool gathers(const AllGatherArgs& args) const;
+  /// See kernels/ops.h. Both may be captured in a graph.
   void all_reduce(const TensorView& x);
+  void all_gather(const AllGatherArgs& args);
   /// Ends kernels that wait for words of a lost rank. Their results are worthless.
   void abort();
 
  private:
-  OneShotSum(const Device& device, const RankGroup& group);
+  OneShot(const Device& device, const RankGroup& group);
   bool allocate();
   bool connect(RankGroup& ranks);
 
   const Device& device_;
   const RankGroup& group_;
-  SummedRanks ranks_;
-  std::array<bool, kMostSummedRanks> is_opened_ = {};  ///< inboxes of other processes
-  int* is_aborted_ = nullptr;                          ///< pinned
+  OneShotRanks ranks_;
+  std::array<bool, kMostRanks> is_opened_ = {};  ///< inboxes of other processes
+  int* is_aborted_ = nullptr;                    ///< pinned
 };
 
 }  // namespace baton::cuda
