@@ -251,7 +251,9 @@ def several(results):
             sentences.append(f"{ranks} GPUs take {joined([f'{share:.2f}' for share in shares])} of one GPU's step of {model} "
                              f"at {joined(requests)} requests.")  # fmt: skip
         if all(others):
-            sentences.append(f"vLLM takes {joined([f'{value:.2f}' for value in others])} times as long there.")
+            times = joined([f"{value:.2f}" for value in others])
+            sentences.append(f"vLLM's step of {model} on {ranks} GPUs takes {times} times as long as relay's at "
+                             f"{joined(requests)} requests.")  # fmt: skip
     for model in tables_several.models_of(results):
         for ranks in results.values("ranks"):
             point = {"model": model, "dataset": "sharegpt", "ranks": ranks}

@@ -145,8 +145,10 @@ class Results:
         return f"{self.device}{f', driver {driver}' if driver else ''}; {when}; {programs}"
 
 
-def load(folder, number, name):
-    return Results(result_rows.load(Path(folder) / f"experiment_{number:02}_{name}.json"))
+def load(folder, number, name, device=""):
+    """The rows of an experiment, of devices with this in their name."""
+    rows = result_rows.load(Path(folder) / f"experiment_{number:02}_{name}.json")
+    return Results([row for row in rows if device in row["machine"]["device"]])
 
 
 class Published:

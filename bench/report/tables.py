@@ -399,7 +399,12 @@ def missing(folder, published):
     return "\n".join([head, "", *(f"- {name}" for name in names)])
 
 
-WHOLE = {"losses": lambda folder, _published: losses(folder), "goals": goals, "missing": missing}
+WHOLE = {
+    "losses": lambda folder, _published: losses(folder),
+    "goals": goals,
+    "missing": missing,
+    "jobs-on-an-h100": tables_several.jobs_on_an_h100,
+}
 
 
 def block(name, folder, published, **more):

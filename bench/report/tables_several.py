@@ -1,6 +1,7 @@
-"""Tables of one model over several GPUs (experiment 12)."""
+"""Tables of one model over several GPUs (experiment 12), and of the same jobs on one GPU of that host."""
 
-from markdown_parts import markdown, number, percent, with_notes
+import selection
+from markdown_parts import about, markdown, number, percent, with_notes
 from quantities import ARMS, MODEL_NAMES, PUBLISHED_NAMES, published_ratio, ratio
 from selection import spread
 
@@ -53,6 +54,20 @@ def paper(published, model, shared):
     return "; ".join(them) or "-"
 
 
+def job_cells(results, published, shown, **point):
+    """The cells of a whole job in its arms, behind those of `shown`; None if it was not measured."""
+    found = [results.one(arm, **point) for arm in ARMS]
+    if not any(found):
+        return None
+    rates = [number(one and one.rate("num_requests")) + (" (cut)" if one and one.raw("cut") else "") for one in found]
+    requests = str(next(one for one in found if one).point["requests"])
+    return [point["model"], requests, *shown, *rates, number(ratio(results, "paged", **point)),
+            number(ratio(results, "unshared", **point)), paper(published, point["model"], point["shared"])]  # fmt: skip
+
+
+JOB_HEADER = ["relay, requests/s", "paged", "unshared", "relay / paged", "relay / unshared", "the paper"]
+
+
 def jobs(results, published):
     """Whole jobs with ShareGPT's lengths: the paper's table 4."""
     rows = []
@@ -60,13 +75,21 @@ def jobs(results, published):
         for ranks in results.values("ranks"):
             for shared in results.values("shared"):
                 point = {"model": model, "dataset": "sharegpt", "shared": shared, "ranks": ranks}
-                found = [results.one(arm, **point) for arm in ARMS]
-                if not any(found):
-                    continue
-                rates = [number(one and one.rate("num_requests")) + (" (cut)" if one and one.raw("cut") else "") for one in found]
-                rows.append([model, str(next(one for one in found if one).point["requests"]), str(ranks), str(shared), *rates,
-                             number(ratio(results, "paged", **point)), number(ratio(results, "unshared", **point)),
-                             paper(published, model, shared)])  # fmt: skip
-    header = ["shape", "requests", "GPUs", "system prompt", "relay, requests/s", "paged", "unshared", "relay / paged",
-              "relay / unshared", "the paper"]  # fmt: skip
-    return markdown(header, rows) if rows else ""
+                rows.append(job_cells(results, published, [str(ranks), str(shared)], **point))
+    rows = [row for row in rows if row]
+    return markdown(["shape", "requests", "GPUs", "system prompt", *JOB_HEADER], rows) if rows else ""
+
+
+def jobs_on_an_h100(folder, published):
+    """Experiments 3 and 7 on an H100, where an H200's rows are shown otherwise."""
+    rows, last = [], None
+    for number_of, stem in ((3, "offline"), (7, "models")):
+        results = selection.load(folder, number_of, stem, "H100")
+        last = results or last
+        for model in models_of(results):
+            for shared in results.values("shared"):
+                rows.append(job_cells(results, published, [str(shared)], model=model, dataset="sharegpt", shared=shared))
+    rows = [row for row in rows if row]
+    if not rows:
+        return "Not measured yet."
+    return f"{markdown(['shape', 'requests', 'system prompt', *JOB_HEADER], rows)}\n\n{about(last)}"
