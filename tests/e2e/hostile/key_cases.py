@@ -149,10 +149,53 @@ def floods_of_a_key(arena: Arena) -> None:
     arena.flood([attack], 40)
 
 
+def stored_conversations_of_a_key(arena: Arena) -> None:
+    """One key sends short requests that bring in a stored conversation of 2 MB, and asks to see it; another key's small requests
+    are answered soon meanwhile, and so is /metrics."""
+    server = start(arena)
+    # Reasoning takes no room in the prompt.
+    thought = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "a thought, " * 100}] * 2000}
+    asked = {"model": "demo", "max_output_tokens": 1, "input": [thought, {"role": "user", "content": "hello"}]}
+    reply = status(arena, "key-of-two", "/v1/responses", asked)
+    if not arena.expect(reply.status == 200, f"a response with 2 MB of reasoning got {reply.status}: {reply.body[:200]!r}"):
+        return
+    stored = json.loads(reply.body)["id"]
+    arena.key = "key-of-one"
+    more = json.dumps({"model": "demo", "max_output_tokens": 1, "previous_response_id": stored, "input": "go on"}).encode()
+    continued = wire.request_bytes("POST", "/v1/responses", more, key="key-of-two")
+    shown = wire.request_bytes("GET", f"/v1/responses/{stored}/input_items", key="key-of-two")
+    pages: list[float] = []
+    ended = threading.Event()
+
+    def scrape() -> None:
+        while not ended.wait(0.5):
+            begin = time.monotonic()
+            wire.ask(server.port, "GET", "/metrics", timeout=arena.seconds(60))
+            pages.append(time.monotonic() - begin)
+
+    scraper = threading.Thread(target=scrape)
+    scraper.start()
+    try:
+        arena.flood(
+            [
+                Attack("300 that continue a stored conversation", 300, script=lambda _: floods.Visit(continued)),
+                Attack("300 that show it", 300, script=lambda _: floods.Visit(shown)),
+            ],
+            40,
+        )
+    finally:
+        ended.set()
+        scraper.join()
+    slowest = max(pages, default=0.0)
+    arena.row.notes.append(f"/metrics took at most {slowest:.2f} s")
+    arena.expect(slowest < arena.seconds(2), f"/metrics took {slowest:.1f} s")
+
+
 CASES = [
     Case("keys: rights and quotas", rights, starts_itself=True),
     Case("keys: wrong files", wrong_files, starts_itself=True),
     Case("keys: SIGHUP", reload, starts_itself=True),
     Case("keys: nothing of another is found in the cache", salts_of_keys, starts_itself=True),
     Case("keys: 2,000 requests of another key", floods_of_a_key, starts_itself=True),
+    Case("keys: stored conversations of another key", stored_conversations_of_a_key, starts_itself=True),
 ]
