@@ -72,6 +72,36 @@ TEST(TokenizerThreads, give_the_ids_of_one_thread_for_every_golden) {
   EXPECT_GE(n_tokenizers, 16);
 }
 
+TEST(TokenizerThreads, several_callers_get_the_ids_of_one_for_every_golden) {
+  for (const char* goldens : {"tests/goldens/tokenizers", "tests/goldens/sentencepiece"})
+    for (const auto& entry : std::filesystem::directory_iterator(test::source_folder() / goldens)) {
+      SCOPED_TRACE(entry.path().filename().string());
+      const auto tokenizer = Tokenizer::load(entry.path());
+      ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+      const std::vector<std::string> texts = texts_for(*tokenizer, 13);
+      std::vector<Ids> expected;
+      std::vector<std::string> decoded;
+      for (const std::string& text : texts) {
+        expected.push_back(tokenizer->encode(text, true));
+        decoded.push_back(tokenizer->decode(expected.back(), false));
+      }
+      // Another tokenizer of the same file, so that nothing that the first one remembers hides a race.
+      const auto fresh = Tokenizer::load(entry.path());
+      ASSERT_TRUE(fresh);
+      std::vector<int> n_wrong(4, 0);
+      std::vector<std::thread> callers;
+      for (int& wrong : n_wrong)
+        callers.emplace_back([&] {
+          for (std::size_t i = 0; i < texts.size(); ++i) {
+            wrong += fresh->encode(texts[i], true) == expected[i] ? 0 : 1;
+            wrong += fresh->decode(expected[i], false) == decoded[i] ? 0 : 1;
+          }
+        });
+      for (std::thread& caller : callers) caller.join();
+      EXPECT_EQ(n_wrong, (std::vector<int>{0, 0, 0, 0}));
+    }
+}
+
 TEST(TokenizerThreads, give_the_ids_of_one_thread_for_real_tokenizers) {
   const auto data = test::tokenizer_data();
   if (data.empty()) GTEST_SKIP() << "BATON_TEST_DATA is not set";
