@@ -15,7 +15,7 @@ void WorkBudget::end(State state) {
 }
 
 std::int64_t WorkBudget::take(std::int64_t n) {
-  if (is_cancelled_ && is_cancelled_()) end(State::cancelled);
+  if (!is_over() && is_cancelled_ && is_cancelled_()) end(State::cancelled);
   if (is_over()) return -1;
   const std::int64_t before = steps_.fetch_add(n, std::memory_order_relaxed);
   if (n > limits_.steps - before) {
@@ -44,11 +44,19 @@ bool WorkMeter::write(std::size_t n_bytes) {
   const std::int64_t limit = budget_.limits_.bytes;
   const bool fits = n_bytes <= static_cast<std::size_t>(limit);
   const std::int64_t n = fits ? static_cast<std::int64_t>(n_bytes) : 0;
-  if (!fits || budget_.bytes_.fetch_add(n, std::memory_order_relaxed) > limit - n) {
+  const std::int64_t now = n + budget_.bytes_.fetch_add(n, std::memory_order_relaxed);
+  std::int64_t most = budget_.most_bytes_.load(std::memory_order_relaxed);
+  while (now > most && !budget_.most_bytes_.compare_exchange_weak(most, now, std::memory_order_relaxed)) {
+  }
+  if (!fits || now > limit) {
     budget_.end(WorkBudget::State::no_bytes);
     settle();
   }
   return !budget_.is_over();
+}
+
+void WorkMeter::give_back(std::size_t n_bytes) {
+  budget_.bytes_.fetch_sub(static_cast<std::int64_t>(n_bytes), std::memory_order_relaxed);
 }
 
 void WorkMeter::settle() {

@@ -7,12 +7,13 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "core/result.h"
 
 namespace baton {
 
-/// How much work may be done: steps (about what looking at 16 bytes costs) and bytes of memory written.
+/// How much work may be done: steps (about what looking at 16 bytes costs) and bytes of memory written and not given back.
 struct WorkLimits {
   std::int64_t steps = 0;
   std::int64_t bytes = 0;
@@ -40,6 +41,8 @@ class WorkBudget {
   /// Steps and bytes taken so far; meters give back the steps that they did not use.
   std::int64_t steps() const { return steps_.load(std::memory_order_relaxed); }
   std::int64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
+  /// The most that bytes() has been.
+  std::int64_t most_bytes() const { return most_bytes_.load(std::memory_order_relaxed); }
 
  private:
   friend class WorkMeter;
@@ -53,6 +56,7 @@ class WorkBudget {
   const std::function<bool()> is_cancelled_;
   std::atomic<std::int64_t> steps_ = 0;
   std::atomic<std::int64_t> bytes_ = 0;
+  std::atomic<std::int64_t> most_bytes_ = 0;
   std::atomic<State> state_ = State::within;
 };
 
@@ -74,6 +78,8 @@ class WorkMeter {
   bool pass(std::size_t n_bytes) { return spend(1 + static_cast<std::int64_t>(n_bytes / 16)); }
   /// Counts `n_bytes` of memory, before they are written. False if they are over the limit.
   bool write(std::size_t n_bytes);
+  /// Takes back `n_bytes` of those that were written: they are freed.
+  void give_back(std::size_t n_bytes);
   /// Whether the budget is not over.
   bool is_within() const { return !budget_.is_over(); }
   /// Asks now whether the work is cancelled. For loops of which a few steps may take long.
@@ -92,6 +98,38 @@ class WorkMeter {
 
   WorkBudget& budget_;
   std::int64_t left_ = 0;
+};
+
+/// The bytes of a container that ends before its work does. They are counted while this lives.
+class HeldBytes {
+ public:
+  /// The meter must outlive it, and each that it is copied or moved to.
+  explicit HeldBytes(WorkMeter& meter) : meter_(&meter) {}
+  HeldBytes(const HeldBytes& other) : meter_(other.meter_) { add(other.n_bytes_); }
+  HeldBytes(HeldBytes&& other) noexcept : meter_(other.meter_), n_bytes_(std::exchange(other.n_bytes_, 0)) {}
+  HeldBytes& operator=(HeldBytes other) noexcept {
+    std::swap(meter_, other.meter_);
+    std::swap(n_bytes_, other.n_bytes_);
+    return *this;
+  }
+  ~HeldBytes() { meter_->give_back(n_bytes_); }
+
+  /// Counts `n_bytes` more, before they are allocated. False if they are over the limit; they are not held then.
+  bool add(std::size_t n_bytes) {
+    if (!meter_->write(n_bytes)) return false;
+    n_bytes_ += n_bytes;
+    return true;
+  }
+  /// Counts `n_bytes` less.
+  void remove(std::size_t n_bytes) {
+    const std::size_t n = n_bytes < n_bytes_ ? n_bytes : n_bytes_;
+    meter_->give_back(n);
+    n_bytes_ -= n;
+  }
+
+ private:
+  WorkMeter* meter_;
+  std::size_t n_bytes_ = 0;
 };
 
 /// Work without a limit, for those who run the program and can end it.

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <limits>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -42,6 +43,44 @@ TEST(WorkBudget, a_meter_gives_back_what_it_did_not_use) {
     EXPECT_GE(budget.steps(), 10);
   }
   EXPECT_EQ(budget.steps(), 10);
+}
+
+TEST(WorkBudget, bytes_that_end_before_the_work_are_given_back) {
+  WorkBudget budget({.steps = 1000, .bytes = 1000});
+  WorkMeter meter(budget);
+  EXPECT_TRUE(meter.write(100));
+  {
+    HeldBytes held(meter);
+    EXPECT_TRUE(held.add(600));
+    HeldBytes moved = std::move(held);
+    EXPECT_EQ(budget.bytes(), 700);
+    {
+      const HeldBytes copy = HeldBytes(meter);
+      HeldBytes other(meter);
+      EXPECT_TRUE(other.add(200));
+      other = copy;
+      EXPECT_EQ(budget.bytes(), 700);
+    }
+    moved.remove(500);
+    EXPECT_EQ(budget.bytes(), 200);
+    moved.remove(1000);
+    EXPECT_EQ(budget.bytes(), 100);
+    EXPECT_TRUE(moved.add(900));
+  }
+  EXPECT_EQ(budget.bytes(), 100);
+  EXPECT_EQ(budget.most_bytes(), 1000);
+  EXPECT_TRUE(meter.is_within());
+  HeldBytes too_much(meter);
+  EXPECT_FALSE(too_much.add(901));
+  EXPECT_FALSE(meter.is_within());
+}
+
+TEST(WorkBudget, asks_no_more_whether_it_is_cancelled_when_it_is_over) {
+  int n_questions = 0;
+  WorkBudget budget({.steps = 1 << 20, .bytes = 0}, [&] { return ++n_questions == 1; });
+  WorkMeter meter(budget);
+  for (int i = 0; i < 10; ++i) EXPECT_FALSE(meter.spend(1));
+  EXPECT_EQ(n_questions, 1);
 }
 
 TEST(WorkBudget, bytes_have_a_limit_of_their_own) {
