@@ -3,24 +3,25 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <optional>
 #include <string_view>
 
 #include <fmt/format.h>
 
+#include "core/one_line.h"
 #include "grammar/char_ranges.h"
 #include "grammar/free_text.h"
-#include "grammar/json_schema.h"
 #include "grammar/regex.h"
-#include "grammar/schema_values.h"
+#include "grammar/source_cursor.h"
 
 namespace baton::grammar {
 
 namespace {
 
 struct DeclaredArgument {
-  std::string name;
-  json::Value schema;  // with the definitions of the whole
+  std::string_view name;
+  const json::Value* schema;
   bool is_required = false;
 };
 
@@ -33,16 +34,7 @@ tl::unexpected<Error> arguments_error(ErrorCode code, std::string_view keyword, 
   return fail(code, fmt::format("the JSON schema of the arguments: {} {}", keyword, text));
 }
 
-/// `schema` where references to the definitions of `whole` hold.
-json::Value with_definitions(const json::Value& whole, const json::Value& schema) {
-  json::Value wrapped = json::Value::object();
-  for (const std::string_view key : {"$schema", "$defs", "definitions"})
-    if (const json::Value* value = json::find(whole, key); value != nullptr) wrapped[std::string(key)] = *value;
-  wrapped["allOf"] = json::Value::array({schema});
-  return wrapped;
-}
-
-Result<DeclaredArguments> declared_arguments(const json::Value& schema) {
+Result<DeclaredArguments> declared_arguments(const json::Value& schema, WorkMeter& meter) {
   DeclaredArguments declared;
   if (schema.is_boolean() && schema.get<bool>()) return declared;
   if (!schema.is_object()) return arguments_error(ErrorCode::invalid_request, "it", "must be an object");
@@ -61,17 +53,23 @@ Result<DeclaredArguments> declared_arguments(const json::Value& schema) {
   }
   if (const json::Value* properties = json::find(schema, "properties"); properties != nullptr) {
     if (!properties->is_object()) return arguments_error(ErrorCode::invalid_request, "properties", "must be an object");
-    for (const auto& [name, property] : properties->items())
-      declared.all.push_back({.name = name, .schema = with_definitions(schema, property)});
+    if (!meter.spend(static_cast<std::int64_t>(4 * properties->size())) ||
+        !meter.write(3 * properties->size() * sizeof(DeclaredArgument)))
+      return over_budget(meter);
+    for (auto field = properties->begin(); field != properties->end(); ++field)
+      declared.all.push_back({.name = field.key(), .schema = &field.value()});
   }
   if (const json::Value* required = json::find(schema, "required"); required != nullptr) {
     BATON_TRY(const std::vector<std::string> names, json::convert<std::vector<std::string>>(*required, "required"));
+    std::map<std::string_view, DeclaredArgument*> by_name;
+    for (DeclaredArgument& one : declared.all) by_name.emplace(one.name, &one);
     for (const std::string& name : names) {
-      const auto known =
-          std::find_if(declared.all.begin(), declared.all.end(), [&](const DeclaredArgument& one) { return one.name == name; });
-      if (known == declared.all.end())
-        return arguments_error(ErrorCode::unsupported, "required", fmt::format("names '{}', which is no property", name));
-      known->is_required = true;
+      if (!meter.spend(8)) return over_budget(meter);
+      const auto known = by_name.find(name);
+      if (known == by_name.end())
+        return arguments_error(ErrorCode::unsupported, "required",
+                               fmt::format("names '{}', which is no property", one_line(name, kMaxQuotedBytes)));
+      known->second->is_required = true;
     }
   }
   return declared;
@@ -81,13 +79,13 @@ Result<DeclaredArguments> declared_arguments(const json::Value& schema) {
 constexpr std::array<std::string_view, 3> kNeverInValue{"</parameter>", "\n<parameter=", "\n</function>"};
 constexpr std::string_view kEndOfValue = "\n</parameter>";
 
-}  // namespace
-
-Result<ExprId> ArgumentTexts::rule_of(const json::Value& schema) {
-  BATON_TRY(SchemaGrammar parsed, parse_json_schema(text_, json::dump(schema), meter_));
-  ignored_.insert(ignored_.end(), parsed.ignored.begin(), parsed.ignored.end());
-  return expressions_.rule(parsed.root);
+/// A schema that a value fulfils if it is no string.
+const json::Value& no_string() {
+  static const json::Value schema = {{"type", {"null", "boolean", "number", "array", "object"}}};
+  return schema;
 }
+
+}  // namespace
 
 /// The texts that a value may have.
 Result<const Dfa*> ArgumentTexts::text_of_value() {
@@ -100,10 +98,10 @@ Result<const Dfa*> ArgumentTexts::text_of_value() {
 /// A string up to the end of its element.
 Result<ExprId> ArgumentTexts::free_string() {
   if (!free_string_) {
-    BATON_TRY(Dfa dfa, text_up_to({.stops = {kEndOfValue}, .never = {kNeverInValue.begin(), kNeverInValue.end()}}, std::nullopt,
-                                  meter_));
+    BATON_TRY(const Dfa dfa, text_up_to({.stops = {kEndOfValue}, .never = {kNeverInValue.begin(), kNeverInValue.end()}},
+                                        std::nullopt, meter_));
     free_string_ = expressions_.add_rule("a string up to " + std::string(kEndOfValue.substr(1)));
-    expressions_.define(*free_string_, expressions_.automaton(std::move(dfa)));
+    expressions_.define(*free_string_, expressions_.automaton(dfa));
   }
   return expressions_.rule(*free_string_);
 }
@@ -116,9 +114,10 @@ Result<ExprId> ArgumentTexts::raw_strings(SchemaValues& values, const SchemaShap
   BATON_TRY(const auto listed, values.values(shape));
   if (listed) {
     std::vector<ExprId> all;
-    for (const json::Value& value : *listed) {
-      if (!value.is_string()) continue;
-      const std::string& text = value.get_ref<const std::string&>();
+    for (const json::Value* value : *listed) {
+      if (!value->is_string()) continue;
+      const std::string& text = value->get_ref<const std::string&>();
+      if (!meter_.pass(4 * text.size())) return over_budget(meter_);
       if (!language.is_any())
         return arguments_error(ErrorCode::unsupported, "enum", "beside other keywords about strings is not supported");
       if (!plain->accepts(text))
@@ -135,44 +134,43 @@ Result<ExprId> ArgumentTexts::raw_strings(SchemaValues& values, const SchemaShap
   }
   BATON_TRY(Dfa dfa, combine(*language.content, *plain, DfaProduct::intersection, meter_));
   BATON_TRY(dfa, minimize(dfa, meter_));
-  return expressions_.sequence({expressions_.automaton(std::move(dfa)), end});
+  return expressions_.sequence({expressions_.automaton(dfa), end});
 }
 
 /// A value and the end of its element.
-Result<ExprId> ArgumentTexts::xml_value(const json::Value& schema) {
-  BATON_TRY(const SchemaDocument document, SchemaDocument::parse(json::dump(schema)));
-  SchemaValues values(document, expressions_, ignored_, meter_);
-  std::vector<SchemaOverlap> overlaps;  // looked at with the JSON values
-  BATON_TRY(const std::vector<SchemaShape> shapes, shapes_of(document, {&document.root()}, overlaps, ignored_, meter_));
+Result<ExprId> ArgumentTexts::xml_value(SchemaCompiler& compiler, const json::Value& schema) {
+  BATON_TRY(const std::vector<SchemaShape> shapes, compiler.shapes(schema));
   std::vector<ExprId> all;
   bool has_others = false;
   for (const SchemaShape& shape : shapes) {
-    BATON_TRY(const unsigned kinds, values.kinds(shape));
+    BATON_TRY(const unsigned kinds, compiler.values().kinds(shape));
     if ((kinds & kString) != 0) {
-      BATON_TRY(const ExprId strings, raw_strings(values, shape));
+      BATON_TRY(const ExprId strings, raw_strings(compiler.values(), shape));
       all.push_back(strings);
     }
     has_others = has_others || (kinds & ~unsigned{kString}) != 0;
   }
   if (has_others) {
-    json::Value others = schema;
-    others["type"] = json::Value::array({"null", "boolean", "number", "array", "object"});
-    BATON_TRY(const ExprId json, rule_of(others));
+    BATON_TRY(const ExprId json, compiler.rule_of({&schema, &no_string()}));
     all.push_back(expressions_.sequence({json, expressions_.bytes(kEndOfValue)}));
   }
   return expressions_.choice(std::move(all));
 }
 
 Result<ExprId> ArgumentTexts::xml(const json::Value& schema) {
-  BATON_TRY(const DeclaredArguments declared, declared_arguments(schema));
+  BATON_TRY(const DeclaredArguments declared, declared_arguments(schema, meter_));
+  BATON_TRY(const SchemaDocument document, SchemaDocument::of(schema, meter_));
+  SchemaCompiler compiler(document, text_, ignored_, meter_);
   const ExprId line_end = expressions_.optional(expressions_.bytes("\n"));
   std::vector<ExprId> all;
   for (const DeclaredArgument& one : declared.all) {
     if (one.name.empty() || one.name.find_first_of("\n<>") != std::string::npos)
-      return arguments_error(ErrorCode::unsupported, "properties",
-                             fmt::format("has '{}', which this format of calls cannot write", one.name));
-    BATON_TRY(const ExprId value, xml_value(one.schema));
-    const ExprId element = expressions_.sequence({line_end, expressions_.bytes("<parameter=" + one.name + ">\n"), value});
+      return arguments_error(
+          ErrorCode::unsupported, "properties",
+          fmt::format("has '{}', which this format of calls cannot write", one_line(one.name, kMaxQuotedBytes)));
+    BATON_TRY(const ExprId value, xml_value(compiler, *one.schema));
+    const ExprId element =
+        expressions_.sequence({line_end, expressions_.bytes(fmt::format("<parameter={}>\n", one.name)), value});
     all.push_back(one.is_required ? element : expressions_.optional(element));
   }
   if (declared.allows_others) {
@@ -183,18 +181,21 @@ Result<ExprId> ArgumentTexts::xml(const json::Value& schema) {
     all.push_back(expressions_.repeat(element, 0, kUnlimited));
   }
   all.push_back(line_end);
+  BATON_TRY_VOID(compiler.finish());
   return expressions_.sequence(std::move(all));
 }
 
-Result<ExprId> ArgumentTexts::python_value(const json::Value& schema) {
-  const json::Value& own = schema["allOf"][0];
-  if (own.is_object() && own.contains("type") && own["type"] == "boolean" && !own.contains("enum") && !own.contains("const"))
+Result<ExprId> ArgumentTexts::python_value(SchemaCompiler& compiler, const json::Value& schema) {
+  const json::Value* type = json::find(schema, "type");
+  if (type != nullptr && *type == "boolean" && json::find(schema, "enum") == nullptr && json::find(schema, "const") == nullptr)
     return expressions_.choice({expressions_.bytes("True"), expressions_.bytes("False")});
-  return rule_of(schema);
+  return compiler.rule_of({&schema});
 }
 
 Result<ExprId> ArgumentTexts::python(const json::Value& schema) {
-  BATON_TRY(const DeclaredArguments declared, declared_arguments(schema));
+  BATON_TRY(const DeclaredArguments declared, declared_arguments(schema, meter_));
+  BATON_TRY(const SchemaDocument document, SchemaDocument::of(schema, meter_));
+  SchemaCompiler compiler(document, text_, ignored_, meter_);
   const ExprId comma = expressions_.bytes(", ");
   std::optional<ExprId> other;
   ExprId more = expressions_.empty();
@@ -213,17 +214,20 @@ Result<ExprId> ArgumentTexts::python(const json::Value& schema) {
                            return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
                          });
     if (!is_word)
-      return arguments_error(ErrorCode::unsupported, "properties",
-                             fmt::format("has '{}', which this format of calls cannot write", one->name));
-    BATON_TRY(const ExprId value, python_value(one->schema));
-    const ExprId argument = expressions_.sequence({expressions_.bytes(one->name + "="), value});
-    const RuleId rest = expressions_.add_rule("the arguments behind " + one->name);
+      return arguments_error(
+          ErrorCode::unsupported, "properties",
+          fmt::format("has '{}', which this format of calls cannot write", one_line(one->name, kMaxQuotedBytes)));
+    if (!meter_.pass(one->name.size())) return over_budget(meter_);
+    BATON_TRY(const ExprId value, python_value(compiler, *one->schema));
+    const ExprId argument = expressions_.sequence({expressions_.bytes(fmt::format("{}=", one->name)), value});
+    const RuleId rest = expressions_.add_rule(fmt::format("the arguments behind {}", one_line(one->name, kMaxQuotedBytes)));
     expressions_.define(rest, behind);
     const ExprId with_it = expressions_.sequence({argument, expressions_.rule(rest)});
     first = one->is_required ? with_it : expressions_.choice({with_it, first});
     const ExprId next = expressions_.sequence({comma, argument});
     behind = expressions_.sequence({one->is_required ? next : expressions_.optional(next), expressions_.rule(rest)});
   }
+  BATON_TRY_VOID(compiler.finish());
   return first;
 }
 

@@ -8,7 +8,7 @@
 #include "core/result.h"
 #include "core/work_budget.h"
 #include "grammar/json_text.h"
-#include "grammar/schema_values.h"
+#include "grammar/schema_compiler.h"
 
 namespace baton::grammar {
 
@@ -31,12 +31,11 @@ class ArgumentTexts {
   Result<ExprId> python(const json::Value& schema);
 
  private:
-  Result<ExprId> rule_of(const json::Value& schema);
-  Result<ExprId> xml_value(const json::Value& schema);
+  Result<ExprId> xml_value(SchemaCompiler& compiler, const json::Value& schema);
   Result<ExprId> raw_strings(SchemaValues& values, const SchemaShape& shape);
   Result<const Dfa*> text_of_value();
   Result<ExprId> free_string();
-  Result<ExprId> python_value(const json::Value& schema);
+  Result<ExprId> python_value(SchemaCompiler& compiler, const json::Value& schema);
 
   JsonText& text_;
   Expressions& expressions_;

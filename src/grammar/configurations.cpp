@@ -23,12 +23,18 @@ Configurations::Configurations(const Program& program) : program_(program) {
   stack_of_hash_.emplace(hash_of(stacks_[0].callers, 0), 0);
 }
 
-Configurations::Id Configurations::start() {
-  // A call of the root from the bottom: it does not return before a byte, so that the empty text is looked at here.
-  kernel_.clear();
+void Configurations::begin_closure() {
   found_.clear();
   pending_.clear();
   visited_.clear();
+  n_callers_ = 0;
+  root_ended_ = false;
+}
+
+Configurations::Id Configurations::start() {
+  // A call of the root from the bottom: it does not return before a byte, so that the empty text is looked at here.
+  kernel_.clear();
+  begin_closure();
   root_ended_ = program_.root_matches_empty();
   visit({program_.start(program_.root()), 0}, false);
   return close();
@@ -36,21 +42,15 @@ Configurations::Id Configurations::start() {
 
 Configurations::Id Configurations::alone(StateId state) {
   kernel_.assign(1, {state, 0});
-  root_ended_ = false;
-  found_.clear();
-  pending_.clear();
-  visited_.clear();
+  begin_closure();
   return close();
 }
 
 Configurations::Id Configurations::behind(StackId stack) {
   const auto i = static_cast<std::size_t>(stack);
   if (stacks_[i].behind != kUnknown) return stacks_[i].behind;
-  found_.clear();
-  pending_.clear();
-  visited_.clear();
+  begin_closure();
   kernel_.clear();
-  root_ended_ = false;
   for (const Item& caller : stacks_[i].callers) {
     if (caller.state == kRootEnds)
       root_ended_ = true;
@@ -86,10 +86,7 @@ Configurations::Id Configurations::make_step(Id id, int symbol) {
   }
   Id target = kDead;
   if (!kernel_.empty()) {
-    found_.clear();
-    pending_.clear();
-    visited_.clear();
-    root_ended_ = false;
+    begin_closure();
     target = close();
     n_allowed_ -= static_cast<std::int64_t>(visited_.size());
   }
@@ -105,20 +102,23 @@ void Configurations::add_call(const CallEdge& call, StackId stack) {
   if (program_.is_tail(call.target)) {  // nothing is left to do there: return to where its own rule returns
     const std::vector<Item>& callers = stacks_[static_cast<std::size_t>(stack)].callers;
     place->callers.insert(place->callers.end(), callers.begin(), callers.end());
+    n_callers_ += callers.size();
   } else {
     place->callers.push_back({call.target, stack});
+    ++n_callers_;
   }
 }
 
 void Configurations::visit(Item item, bool may_return) {
   std::vector<Item> work{item};
-  while (!work.empty() && visited_.size() <= kMaxItems) {
+  while (!work.empty() && !is_too_much()) {
     const Item from = work.back();
     work.pop_back();
     for (const StateId state : program_.closure(from.state)) {
       const std::uint64_t key =
           static_cast<std::uint64_t>(static_cast<std::uint32_t>(state)) << 32 | static_cast<std::uint32_t>(from.stack);
       if (!visited_.emplace(key, true).second) continue;
+      if (is_too_much()) return;  // close() refuses it
       if (!program_.bytes(state).empty() || !program_.tokens(state).empty()) found_.push_back({state, from.stack});
       for (const CallEdge& call : program_.calls(state)) add_call(call, from.stack);
       if (!program_.is_final(state) || !may_return) continue;
@@ -136,14 +136,14 @@ Configurations::Id Configurations::close() {
   for (const Item& item : kernel_) visit(item, true);
   // A rule calls at its begin only rules of higher rank, so when the lowest is taken all its callers are known. What
   // is called here cannot return here: empty edges pass by rules that match the empty text.
-  while (!pending_.empty() && visited_.size() <= kMaxItems) {
+  while (!pending_.empty() && !is_too_much()) {
     Call call = std::move(pending_.back());
     pending_.pop_back();
     const StackId stack = intern_stack(std::move(call.callers));
     if (stack < 0) continue;
     visit({program_.start(call.rule), stack}, false);
   }
-  if (visited_.size() > kMaxItems) {
+  if (is_too_much()) {
     has_overflowed_ = true;
     return kDead;
   }

@@ -25,6 +25,8 @@ class Configurations {
   /// Texts that would nest deeper, or leave more derivations open, are not allowed.
   static constexpr int kMaxDepth = 1'000;
   static constexpr std::size_t kMaxItems = 8'192;
+  /// Of one text, calls with the places that they return to.
+  static constexpr std::size_t kMaxCallers = std::size_t{1} << 20;
 
   /// A stack of calls. Stack 0 is the root's.
   using StackId = std::int32_t;
@@ -110,6 +112,8 @@ class Configurations {
 
   const Configuration& at(Id id) const { return configurations_[static_cast<std::size_t>(id)]; }
   Id make_step(Id id, int symbol);
+  void begin_closure();
+  bool is_too_much() const { return visited_.size() > kMaxItems || n_callers_ > kMaxCallers; }
   Id close();
   void visit(Item item, bool may_return);
   void add_call(const CallEdge& call, StackId stack);
@@ -133,6 +137,7 @@ class Configurations {
   std::vector<Item> found_;
   std::vector<Call> pending_;
   std::unordered_map<std::uint64_t, bool> visited_;
+  std::size_t n_callers_ = 0;
   bool root_ended_ = false;
 };
 

@@ -14,6 +14,12 @@ namespace baton::grammar {
 tl::unexpected<Error> over_budget(const WorkMeter& meter) { return tl::unexpected<Error>(meter.budget().error("the grammar")); }
 
 std::int32_t Dfa::add_state(bool final) {
+  if (const std::size_t now = next.capacity(); next.size() == now) {
+    const std::size_t more = std::max<std::size_t>(8, now + now / 2);
+    held.add(more * sizeof(Row));
+    next.reserve(more);
+    held.remove(now * sizeof(Row));
+  }
   next.emplace_back().fill(kDead);
   is_final.push_back(final);
   return static_cast<std::int32_t>(next.size() - 1);
@@ -70,8 +76,8 @@ std::vector<bool> useful_states(const Dfa& dfa) {
 
 /// `dfa` with states joined by `group` (of state, -1: dropped), of which there are `n_groups`; the start's group
 /// becomes 0.
-Dfa quotient(const Dfa& dfa, std::vector<std::int32_t> group, std::int32_t n_groups) {
-  Dfa result;
+Dfa quotient(const Dfa& dfa, std::vector<std::int32_t> group, std::int32_t n_groups, WorkMeter& meter) {
+  Dfa result(meter);
   if (group.empty() || group[0] < 0) {
     result.add_state(false);
     return result;
@@ -112,6 +118,13 @@ std::vector<std::size_t> distinct_columns(const Dfa& dfa) {
   return columns;
 }
 
+std::size_t n_ranges(const Dfa& dfa) {
+  std::size_t n = 0;
+  for (const Dfa::Row& row : dfa.next)
+    for (std::size_t byte = 0; byte < 256; ++byte) n += row[byte] != Dfa::kDead && (byte == 0 || row[byte] != row[byte - 1]);
+  return n;
+}
+
 struct HashRow {
   std::size_t operator()(const std::vector<std::int32_t>& row) const {
     std::size_t hash = row.size();
@@ -122,6 +135,25 @@ struct HashRow {
 
 }  // namespace
 
+CompactDfa::CompactDfa(const Dfa& dfa) : is_final_(dfa.is_final), is_empty_(dfa.is_empty()) {
+  edges_.reserve(n_ranges(dfa));
+  at_.reserve(dfa.n_states() + 1);
+  at_.push_back(0);
+  for (const Dfa::Row& row : dfa.next) {
+    for (std::size_t byte = 0; byte < 256;) {
+      const std::size_t begin = byte;
+      while (byte < 256 && row[byte] == row[begin]) ++byte;
+      if (row[begin] != Dfa::kDead)
+        edges_.push_back({static_cast<unsigned char>(begin), static_cast<unsigned char>(byte - 1), row[begin]});
+    }
+    at_.push_back(static_cast<std::int32_t>(edges_.size()));
+  }
+}
+
+std::size_t CompactDfa::n_bytes(const Dfa& dfa) {
+  return sizeof(CompactDfa) + n_ranges(dfa) * sizeof(Edge) + (dfa.n_states() + 1) * sizeof(std::int32_t);
+}
+
 bool Dfa::is_empty() const {
   const std::vector<bool> is_useful = useful_states(*this);
   return is_useful.empty() || !is_useful[0];
@@ -129,14 +161,20 @@ bool Dfa::is_empty() const {
 
 Result<Dfa> minimize(const Dfa& dfa, WorkMeter& meter) {
   constexpr std::size_t kMostRefined = 4'000;
+  if (!meter.spend(16 * static_cast<std::int64_t>(dfa.n_states()))) return over_budget(meter);
+  HeldBytes held(meter);  // the edges backwards
+  if (!held.add(2 * n_ranges(dfa) * sizeof(std::int32_t))) return over_budget(meter);
   const std::vector<bool> is_useful = useful_states(dfa);
   std::vector<std::int32_t> group(dfa.n_states(), -1);
   if (dfa.n_states() > kMostRefined) {
     std::int32_t n = 0;
     for (std::size_t i = 0; i < group.size(); ++i)
       if (is_useful[i]) group[i] = n++;
-    return quotient(dfa, std::move(group), n);
+    return quotient(dfa, std::move(group), n, meter);
   }
+  // The columns as keys, and the keys of one round.
+  if (!held.add(2 * 256 * dfa.n_states() * sizeof(std::int32_t))) return over_budget(meter);
+  if (!meter.spend(16 * static_cast<std::int64_t>(dfa.n_states()))) return over_budget(meter);
   const std::vector<std::size_t> columns = distinct_columns(dfa);
   std::int32_t n_groups = 0;
   bool has_final = false;
@@ -168,11 +206,11 @@ Result<Dfa> minimize(const Dfa& dfa, WorkMeter& meter) {
     if (n == n_groups) break;
     n_groups = n;
   }
-  return quotient(dfa, std::move(group), n_groups);
+  return quotient(dfa, std::move(group), n_groups, meter);
 }
 
 Result<Dfa> combine(const Dfa& a, const Dfa& b, DfaProduct product, WorkMeter& meter) {
-  Dfa result;
+  Dfa result(meter);
   std::unordered_map<std::uint64_t, std::int32_t> ids;
   std::vector<std::pair<std::int32_t, std::int32_t>> pairs;
   const auto state_of = [&](std::int32_t x, std::int32_t y) {
@@ -188,16 +226,24 @@ Result<Dfa> combine(const Dfa& a, const Dfa& b, DfaProduct product, WorkMeter& m
   };
   state_of(0, 0);
   for (std::size_t i = 0; i < pairs.size(); ++i) {
-    if (!meter.spend(32)) return over_budget(meter);
+    if (!meter.spend(48)) return over_budget(meter);
     if (pairs.size() > Dfa::kMaxStates)
       return fail(ErrorCode::too_large,
                   fmt::format("patterns and lengths together need an automaton of more than {} states", Dfa::kMaxStates));
     const auto [x, y] = pairs[i];
+    std::pair<std::int32_t, std::int32_t> last{Dfa::kDead, Dfa::kDead};
+    std::int32_t target = Dfa::kDead;
+    std::int64_t n_lookups = 0;
     for (std::size_t byte = 0; byte < 256; ++byte) {
       const auto c = static_cast<unsigned char>(byte);
-      const std::int32_t target = state_of(a.step(x, c), b.step(y, c));
+      if (const std::pair both{a.step(x, c), b.step(y, c)}; both != last) {
+        target = state_of(both.first, both.second);
+        last = both;
+        ++n_lookups;
+      }
       result.next[i][byte] = target;
     }
+    if (!meter.spend(2 * n_lookups)) return over_budget(meter);
   }
   return minimize(result, meter);
 }

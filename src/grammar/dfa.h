@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -12,15 +13,20 @@
 
 namespace baton::grammar {
 
-/// An automaton over bytes. State 0 is the start. Languages over text are sets of valid UTF-8.
+/// An automaton over bytes. State 0 is the start. Languages over text are sets of valid UTF-8. Its rows, of 1 KB for each
+/// state, are taken from a meter while it lives; the meter must outlive it.
 struct Dfa {
   static constexpr std::int32_t kDead = -1;
   /// What one automaton may have: patterns and counts whose product needs more are refused.
   static constexpr std::size_t kMaxStates = 20'000;
 
   using Row = std::array<std::int32_t, 256>;
+
+  explicit Dfa(WorkMeter& meter) : held(meter) {}
+
   std::vector<Row> next;       ///< [state][byte]: a state or kDead
   std::vector<bool> is_final;  ///< [state]
+  HeldBytes held;              ///< of the rows
 
   std::size_t n_states() const { return next.size(); }
   /// Adds a state without edges.
@@ -31,6 +37,36 @@ struct Dfa {
   bool accepts(std::string_view text) const;
   /// Whether no text is accepted.
   bool is_empty() const;
+};
+
+/// A Dfa as the ranges of bytes with one target: what is kept of it, in a few bytes for each edge. Immutable.
+class CompactDfa {
+ public:
+  struct Edge {
+    unsigned char first;
+    unsigned char last;
+    std::int32_t target;
+  };
+
+  explicit CompactDfa(const Dfa& dfa);
+
+  /// The size of the compact form of `dfa`.
+  static std::size_t n_bytes(const Dfa& dfa);
+  std::size_t n_states() const { return is_final_.size(); }
+  std::size_t n_edges() const { return edges_.size(); }
+  /// In the order of their bytes.
+  std::span<const Edge> edges(std::size_t state) const {
+    return {edges_.data() + at_[state], static_cast<std::size_t>(at_[state + 1] - at_[state])};
+  }
+  bool is_final(std::size_t state) const { return is_final_[state]; }
+  /// Whether no text is accepted.
+  bool is_empty() const { return is_empty_; }
+
+ private:
+  std::vector<Edge> edges_;
+  std::vector<std::int32_t> at_;  // [state + 1]: where its edges begin
+  std::vector<bool> is_final_;
+  bool is_empty_;
 };
 
 /// How a product of two automata decides: both accept, or the first and not the second.

@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "core/one_line.h"
 #include "core/stack_space.h"
 #include "grammar/char_ranges.h"
 #include "grammar/regex.h"
@@ -100,7 +101,8 @@ bool EbnfParser::begins_definition() {
 RuleId EbnfParser::rule_of(std::string_view name) {
   const auto known = rules_.find(name);
   if (known != rules_.end()) return known->second;
-  return rules_.emplace(std::string(name), expressions_.add_rule(std::string(name))).first->second;
+  meter_.write(name.size() + 96);
+  return rules_.emplace(std::string(name), expressions_.add_rule(one_line(name, kMaxQuotedBytes))).first->second;
 }
 
 Result<char32_t> EbnfParser::escape() {
@@ -153,7 +155,7 @@ Result<CharRanges> EbnfParser::char_class() {
   };
   while (!source_.take("]")) {
     if (source_.rest.empty() || source_.rest[0] == '\n') return source_.invalid("has a '[' without ']'");
-    if (!meter_.spend(2)) return over_budget(meter_);
+    if (!meter_.spend(3)) return over_budget(meter_);
     BATON_TRY(const char32_t first, one());
     char32_t last = first;
     if (source_.rest.size() >= 2 && source_.rest[0] == '-' && source_.rest[1] != ']') {
@@ -224,6 +226,7 @@ Result<ExprId> EbnfParser::item() {
 
 Result<ExprId> EbnfParser::postfix(ExprId part) {
   while (true) {
+    if (!meter_.spend(2)) return over_budget(meter_);
     if (source_.take("*"))
       part = expressions_.repeat(part, 0, kUnlimited);
     else if (source_.take("+"))
@@ -269,6 +272,7 @@ Result<ExprId> EbnfParser::alternatives() {
   if (!stack_.has_room(8192)) return source_.invalid("is nested too deep");
   std::vector<ExprId> all;
   do {
+    if (!meter_.spend(4)) return over_budget(meter_);
     BATON_TRY(const ExprId one, sequence());
     all.push_back(one);
   } while (source_.take("|"));
@@ -290,12 +294,13 @@ Result<RuleId> EbnfParser::parse() {
     source_.rest = before;
   }
   for (skip(); !source_.rest.empty(); skip()) {
-    if (source_.take("%")) return source_.unsupported(fmt::format("the directive '%{}'", take_name()));
+    if (source_.take("%"))
+      return source_.unsupported(fmt::format("the directive '%{}'", one_line(take_name(), kMaxQuotedBytes)));
     const std::optional<std::string_view> name = take_definition();
     if (!name) return source_.invalid("begins no rule; a rule is 'name ::= ...'");
     const RuleId rule = rule_of(*name);
     if (expressions_.body(rule) != Expressions::kUndefined)
-      return source_.invalid(fmt::format("defines the rule '{}' again", *name));
+      return source_.invalid(fmt::format("defines the rule '{}' again", one_line(*name, kMaxQuotedBytes)));
     BATON_TRY(const ExprId body, alternatives());
     if (source_.rest.starts_with(")") || source_.rest.starts_with("]"))
       return source_.invalid(fmt::format("has a '{}' too many", source_.rest[0]));

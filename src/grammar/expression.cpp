@@ -9,23 +9,34 @@
 
 namespace baton::grammar {
 
+bool Expressions::may_add(std::size_t n_bytes) {
+  const bool is_within = meter_.spend(2) && meter_.write(n_bytes);
+  return is_within || exprs_.empty();
+}
+
 ExprId Expressions::add(Expr expr) {
-  exprs_.push_back(std::move(expr));
+  // A text of up to 15 bytes has no memory of its own; what has some takes 16 bytes more.
+  const std::size_t n_own = (expr.text.size() < 16 ? 0 : 16 + expr.text.size()) +
+                            (expr.children.empty() ? 0 : 16 + expr.children.capacity() * sizeof(ExprId));
+  if (may_add(sizeof(Expr) + n_own)) exprs_.push_back(std::move(expr));
   return static_cast<ExprId>(exprs_.size() - 1);
 }
 
 ExprId Expressions::bytes(std::string_view text) { return add({.kind = Expr::Kind::bytes, .text = std::string(text)}); }
 
 ExprId Expressions::byte_set(const ByteSet& set) {
-  sets_.push_back(set);
+  if (may_add(sizeof(ByteSet)) || sets_.empty()) sets_.push_back(set);
   return add({.kind = Expr::Kind::byte_set, .index = static_cast<std::int32_t>(sets_.size() - 1)});
 }
 
 ExprId Expressions::token(std::string_view text) {
-  const auto known = std::find(token_texts_.begin(), token_texts_.end(), text);
-  const auto index = static_cast<std::int32_t>(known - token_texts_.begin());
-  if (known == token_texts_.end()) token_texts_.emplace_back(text);
-  return add({.kind = Expr::Kind::token, .index = index});
+  auto known = index_of_token_.find(text);
+  if (known == index_of_token_.end()) {
+    meter_.write(2 * text.size() + 128);
+    known = index_of_token_.emplace(std::string(text), static_cast<std::int32_t>(token_texts_.size())).first;
+    token_texts_.emplace_back(text);
+  }
+  return add({.kind = Expr::Kind::token, .index = known->second});
 }
 
 ExprId Expressions::sequence(std::vector<ExprId> parts) {
@@ -44,12 +55,14 @@ ExprId Expressions::repeat(ExprId part, int min, int max) {
 
 ExprId Expressions::rule(RuleId rule) { return add({.kind = Expr::Kind::rule, .index = rule}); }
 
-ExprId Expressions::automaton(Dfa dfa) {
-  automata_.push_back(std::move(dfa));
+ExprId Expressions::automaton(const Dfa& dfa) {
+  meter_.spend(16 * static_cast<std::int64_t>(dfa.n_states()));
+  if (may_add(CompactDfa::n_bytes(dfa)) || automata_.empty()) automata_.emplace_back(dfa);
   return add({.kind = Expr::Kind::automaton, .index = static_cast<std::int32_t>(automata_.size() - 1)});
 }
 
 RuleId Expressions::add_rule(std::string name) {
+  meter_.write(sizeof(ExprId) + 2 * sizeof(std::string) + name.size());
   bodies_.push_back(kUndefined);
   names_.push_back(std::move(name));
   return static_cast<RuleId>(bodies_.size() - 1);
@@ -94,36 +107,37 @@ void add_sequences(char32_t first, char32_t last, std::vector<Utf8Sequence>& out
   out.push_back(std::move(sequence));
 }
 
-bool is_productive(const Expressions& all, ExprId id, const std::vector<bool>& rules, std::vector<std::int8_t>& known) {
-  std::int8_t& memo = known[static_cast<std::size_t>(id)];
-  if (memo >= 0) return memo == 1;
-  const Expr& expr = all[id];
-  const auto child = [&](ExprId part) { return is_productive(all, part, rules, known); };
-  bool result = true;
+/// Whether some text matches an expression, by what is known of those before it and of the rules.
+bool is_productive(const Expressions& all, const Expr& expr, const std::vector<bool>& rules, const std::vector<bool>& exprs) {
+  const auto is_known = [&](ExprId part) { return exprs[static_cast<std::size_t>(part)]; };
   switch (expr.kind) {
     case Expr::Kind::bytes:
-    case Expr::Kind::token: break;
-    case Expr::Kind::byte_set: result = all.set_of(expr).any(); break;
-    case Expr::Kind::sequence: result = std::all_of(expr.children.begin(), expr.children.end(), child); break;
-    case Expr::Kind::choice: result = std::any_of(expr.children.begin(), expr.children.end(), child); break;
-    case Expr::Kind::repeat: result = expr.min == 0 || child(expr.children[0]); break;
-    case Expr::Kind::rule: result = rules[static_cast<std::size_t>(expr.index)]; break;
-    case Expr::Kind::automaton: result = !all.automaton_of(expr).is_empty(); break;
+    case Expr::Kind::token: return true;
+    case Expr::Kind::byte_set: return all.set_of(expr).any();
+    case Expr::Kind::sequence: return std::all_of(expr.children.begin(), expr.children.end(), is_known);
+    case Expr::Kind::choice: return std::any_of(expr.children.begin(), expr.children.end(), is_known);
+    case Expr::Kind::repeat: return expr.min == 0 || is_known(expr.children[0]);
+    case Expr::Kind::rule: return rules[static_cast<std::size_t>(expr.index)];
+    case Expr::Kind::automaton: return !all.automaton_of(expr).is_empty();
   }
-  known[static_cast<std::size_t>(id)] = result ? 1 : 0;
-  return result;
+  return true;
 }
 
 }  // namespace
 
-std::vector<bool> Expressions::productive_rules() const {
+/// Parts stand in front of what they are parts of, so a pass in order sees all that the rules known so far say.
+Result<std::vector<bool>> Expressions::productive_rules() const {
   std::vector<bool> rules(bodies_.size(), false);
-  std::vector<std::int8_t> known(exprs_.size(), -1);
+  std::vector<bool> exprs(exprs_.size(), false);
   for (bool changed = true; changed;) {
     changed = false;
-    for (std::int8_t& memo : known) memo = memo == 1 ? 1 : -1;  // what is productive stays so
-    for (std::size_t rule = bodies_.size(); rule-- > 0;) {
-      if (rules[rule] || bodies_[rule] == kUndefined || !is_productive(*this, bodies_[rule], rules, known)) continue;
+    for (std::size_t id = 0; id < exprs_.size(); ++id) {
+      if (exprs[id]) continue;  // what is productive stays so
+      if (!meter_.spend(1 + static_cast<std::int64_t>(exprs_[id].children.size() / 4))) return over_budget(meter_);
+      exprs[id] = is_productive(*this, exprs_[id], rules, exprs);
+    }
+    for (std::size_t rule = 0; rule < bodies_.size(); ++rule) {
+      if (rules[rule] || bodies_[rule] == kUndefined || !exprs[static_cast<std::size_t>(bodies_[rule])]) continue;
       rules[rule] = changed = true;
     }
   }
@@ -131,6 +145,7 @@ std::vector<bool> Expressions::productive_rules() const {
 }
 
 Result<ExprId> Expressions::characters(const CharRanges& ranges, WorkMeter& meter) {
+  if (!meter.spend(2 + static_cast<std::int64_t>(ranges.size()))) return over_budget(meter);
   if (const auto known = characters_.find(ranges); known != characters_.end()) return known->second;
   std::vector<Utf8Sequence> sequences;
   ByteSet ascii;
@@ -157,9 +172,10 @@ Result<ExprId> Expressions::characters(const CharRanges& ranges, WorkMeter& mete
       }
       alternatives.push_back(sequence(std::move(parts)));
     }
-    BATON_TRY(Dfa dfa, determinize(*this, choice(std::move(alternatives)), meter));
-    result = automaton(std::move(dfa));
+    BATON_TRY(const Dfa dfa, determinize(*this, choice(std::move(alternatives)), meter));
+    result = automaton(dfa);
   }
+  if (!meter.write(64 + ranges.size() * sizeof(CharRanges::value_type))) return over_budget(meter);
   characters_.emplace(ranges, result);
   return result;
 }

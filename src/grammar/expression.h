@@ -3,6 +3,7 @@
 
 #include <bitset>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <string>
 #include <string_view>
@@ -35,10 +36,14 @@ struct Expr {
   std::vector<ExprId> children = {};  // sequence, choice (none: no text at all), repeat (one)
 };
 
-/// The expressions and rules of one grammar. An expression may be used in several places. Rules may refer to each
-/// other before they are defined.
+/// The expressions and rules of one grammar. An expression may be used in several places; its parts are made before it.
+/// Rules may refer to each other before they are defined. All that is made takes its steps and bytes from the meter; when
+/// the budget is over nothing grows any more, and what is returned is of no use.
 class Expressions {
  public:
+  /// `meter` must outlive it.
+  explicit Expressions(WorkMeter& meter) : meter_(meter) {}
+
   /// The language without any text, and the one of the empty text.
   ExprId nothing() { return choice({}); }
   ExprId empty() { return bytes(""); }
@@ -51,7 +56,7 @@ class Expressions {
   ExprId optional(ExprId part) { return repeat(part, 0, 1); }
   ExprId repeat(ExprId part, int min, int max);
   ExprId rule(RuleId rule);
-  ExprId automaton(Dfa dfa);
+  ExprId automaton(const Dfa& dfa);
   /// One character of these, in UTF-8; surrogates are left out. Errors: the budget's.
   Result<ExprId> characters(const CharRanges& ranges, WorkMeter& meter);
 
@@ -62,7 +67,7 @@ class Expressions {
   const ByteSet& set_of(const Expr& expr) const { return sets_[static_cast<std::size_t>(expr.index)]; }
   /// The texts of the special tokens, by the index of their expressions.
   const std::vector<std::string>& token_texts() const { return token_texts_; }
-  const Dfa& automaton_of(const Expr& expr) const { return automata_[static_cast<std::size_t>(expr.index)]; }
+  const CompactDfa& automaton_of(const Expr& expr) const { return automata_[static_cast<std::size_t>(expr.index)]; }
   std::size_t n_rules() const { return bodies_.size(); }
   std::size_t n_exprs() const { return exprs_.size(); }
   /// kUndefined where the rule has no body yet.
@@ -70,16 +75,20 @@ class Expressions {
   ExprId body(RuleId rule) const { return bodies_[static_cast<std::size_t>(rule)]; }
   const std::string& name(RuleId rule) const { return names_[static_cast<std::size_t>(rule)]; }
 
-  /// For each rule, whether some text matches it.
-  std::vector<bool> productive_rules() const;
+  /// For each rule, whether some text matches it. Errors: the budget's.
+  Result<std::vector<bool>> productive_rules() const;
 
  private:
+  /// Counts one more of `n_bytes`. False: the budget is over, and there is one already.
+  bool may_add(std::size_t n_bytes);
   ExprId add(Expr expr);
 
-  std::vector<Expr> exprs_;
-  std::vector<ByteSet> sets_;
+  WorkMeter& meter_;
+  std::deque<Expr> exprs_;
+  std::deque<ByteSet> sets_;
   std::vector<std::string> token_texts_;
-  std::vector<Dfa> automata_;
+  std::map<std::string, std::int32_t, std::less<>> index_of_token_;
+  std::deque<CompactDfa> automata_;
   std::vector<ExprId> bodies_;
   std::vector<std::string> names_;
   std::map<CharRanges, ExprId> characters_;

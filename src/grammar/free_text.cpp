@@ -12,12 +12,14 @@ constexpr int kNone = -1;
 constexpr int kNever = -2;
 
 struct MarkerAutomaton {
+  explicit MarkerAutomaton(WorkMeter& meter) : dfa(meter) {}
+
   Dfa dfa;                  // complete: every state has a target for every byte
   std::vector<int> marker;  // [state]: an index of stops, kNever or kNone
 };
 
 Result<MarkerAutomaton> marker_automaton(const TextStops& texts, WorkMeter& meter) {
-  MarkerAutomaton made;
+  MarkerAutomaton made(meter);
   const auto add_state = [&] {
     made.marker.push_back(kNone);
     return made.dfa.add_state(false);
@@ -25,12 +27,13 @@ Result<MarkerAutomaton> marker_automaton(const TextStops& texts, WorkMeter& mete
   add_state();
   const auto add = [&](std::string_view text, int marker) -> Result<void> {
     std::int32_t state = 0;
+    if (!meter.pass(4 * text.size())) return over_budget(meter);
     for (const char byte : text) {
       std::int32_t next = made.dfa.step(state, static_cast<unsigned char>(byte));
       if (next == Dfa::kDead) {
         if (made.dfa.n_states() == Dfa::kMaxStates)
           return fail(ErrorCode::too_large, fmt::format("the markers of free text have more than {} bytes", Dfa::kMaxStates));
-        if (!meter.spend(16)) return over_budget(meter);
+        if (!meter.spend(8)) return over_budget(meter);
         next = add_state();
         made.dfa.next[static_cast<std::size_t>(state)][static_cast<unsigned char>(byte)] = next;
       }
@@ -47,7 +50,7 @@ Result<MarkerAutomaton> marker_automaton(const TextStops& texts, WorkMeter& mete
   std::vector<std::int32_t> fall(made.dfa.n_states(), 0);
   for (std::size_t i = 0; i < order.size(); ++i) {
     const auto state = static_cast<std::size_t>(order[i]);
-    if (!meter.spend(16)) return over_budget(meter);
+    if (!meter.spend(24)) return over_budget(meter);
     const auto back = static_cast<std::size_t>(fall[state]);
     if (made.marker[state] == kNone) made.marker[state] = made.marker[back];
     for (std::size_t byte = 0; byte < 256; ++byte) {

@@ -1,7 +1,13 @@
 /// From a request's text to a program.
 #include "grammar/grammar.h"
 
+#include <malloc.h>
+
+#include <string>
+#include <string_view>
+#include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -11,17 +17,25 @@
 #include "grammar/json_schema.h"
 #include "grammar/regex.h"
 #include "grammar/structural_tag.h"
+#include "io/json_parse.h"
 
 namespace baton::grammar {
 
 namespace {
 
-Result<ExprId> choice_of(Expressions& expressions, std::string_view text) {
-  BATON_TRY(const json::Value list, json::parse(text, "the choice"));
+/// Equal texts count once.
+Result<ExprId> choice_of(Expressions& expressions, std::string_view text, WorkMeter& meter) {
+  constexpr std::size_t kMostPerByte = 64;  // `""` as a value, a string, and one that was seen
+  if (!meter.pass(16 * text.size()) || !meter.write(kMostPerByte * text.size())) return over_budget(meter);
+  BATON_TRY(const json::Value list, json::parse_cancellable(text, "the choice", [&] { return !meter.check(); }));
   BATON_TRY(const std::vector<std::string> choices, json::convert<std::vector<std::string>>(list, "choice"));
   if (choices.empty()) return fail(ErrorCode::invalid_request, "the choice is an empty list");
   std::vector<ExprId> all;
-  for (const std::string& choice : choices) all.push_back(expressions.bytes(choice));
+  std::unordered_set<std::string_view> seen;
+  for (const std::string& choice : choices) {
+    if (!meter.spend(4)) return over_budget(meter);
+    if (seen.insert(choice).second) all.push_back(expressions.bytes(choice));
+  }
   return expressions.choice(std::move(all));
 }
 
@@ -49,7 +63,7 @@ Result<RuleId> parse(Expressions& expressions, const GrammarSource& source, std:
       return rule_for(texts);
     }
     case GrammarKind::choice: {
-      BATON_TRY(const ExprId texts, choice_of(expressions, source.text));
+      BATON_TRY(const ExprId texts, choice_of(expressions, source.text, meter));
       return rule_for(texts);
     }
     case GrammarKind::ebnf: return parse_ebnf(expressions, source.text, meter);
@@ -67,6 +81,25 @@ Result<void> check_start(const Program& program) {
                           Configurations::kMaxItems, Configurations::kMaxDepth));
 }
 
+Result<CompiledGrammar> compile_within(const GrammarSource& source, std::size_t max_states, WorkBudget& budget) {
+  WorkMeter meter(budget);
+  Expressions expressions(meter);
+  CompiledGrammar compiled;
+  BATON_TRY(const RuleId root, parse(expressions, source, compiled.ignored, meter));
+  BATON_TRY(Program program, Program::build(expressions, root, max_states, meter));
+  BATON_TRY_VOID(check_start(program));
+  compiled.program = std::make_shared<const Program>(std::move(program));
+  return compiled;
+}
+
+/// The C library keeps what is freed in small pieces. Behind a large compilation that is too much to keep.
+void give_memory_back([[maybe_unused]] const WorkBudget& budget) {
+#ifdef __GLIBC__
+  constexpr std::int64_t kLeastBytes = std::int64_t{32} << 20;
+  if (budget.most_bytes() >= kLeastBytes) malloc_trim(0);
+#endif
+}
+
 }  // namespace
 
 Result<CompiledGrammar> compile_grammar(const GrammarSource& source, const GrammarLimits& limits,
@@ -75,13 +108,8 @@ Result<CompiledGrammar> compile_grammar(const GrammarSource& source, const Gramm
     return fail(ErrorCode::too_large,
                 fmt::format("the grammar has {} bytes; at most {} are accepted", source.text.size(), limits.max_text_bytes));
   WorkBudget budget(limits.work, std::move(is_cancelled));
-  WorkMeter meter(budget);
-  Expressions expressions;
-  CompiledGrammar compiled;
-  BATON_TRY(const RuleId root, parse(expressions, source, compiled.ignored, meter));
-  BATON_TRY(Program program, Program::build(expressions, root, limits.max_states, meter));
-  BATON_TRY_VOID(check_start(program));
-  compiled.program = std::make_shared<const Program>(std::move(program));
+  auto compiled = compile_within(source, limits.max_states, budget);
+  give_memory_back(budget);
   return compiled;
 }
 

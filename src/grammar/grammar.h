@@ -53,7 +53,7 @@ struct GrammarSource {
 struct GrammarLimits {
   std::size_t max_text_bytes = std::size_t{1} << 20;
   std::size_t max_states = std::size_t{1} << 19;
-  WorkLimits work{.steps = std::int64_t{1} << 26, .bytes = std::int64_t{1} << 30};  ///< one or two seconds
+  WorkLimits work{.steps = std::int64_t{1} << 26, .bytes = std::int64_t{7} << 25};  ///< two seconds, 224 MiB at one time
 };
 
 /// A grammar that can be run, and what of its source has no effect (paths of unknown keywords, to be logged).

@@ -9,6 +9,7 @@
 #include "core/work_budget.h"
 #include "grammar/expression.h"
 #include "grammar/json_text.h"
+#include "grammar/schema_document.h"
 
 namespace baton::grammar {
 
@@ -32,5 +33,7 @@ struct SchemaGrammar {
 ///
 /// Adds to the expressions of `text`, which says where spaces are. Several schemas may share it.
 Result<SchemaGrammar> parse_json_schema(JsonText& text, std::string_view schema, WorkMeter& meter);
+/// The same of a document that was read.
+Result<SchemaGrammar> schema_grammar(const SchemaDocument& document, JsonText& text, WorkMeter& meter);
 
 }  // namespace baton::grammar

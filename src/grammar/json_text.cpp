@@ -50,8 +50,8 @@ Result<ExprId> JsonText::character() {
   const ExprId escape = expressions_.choice(
       {set("\"\\/bfnrt"), expressions_.sequence({expressions_.bytes("u"), expressions_.choice({outside, pair})})});
   const ExprId all = expressions_.choice({plain, expressions_.sequence({expressions_.bytes("\\"), escape})});
-  BATON_TRY(Dfa dfa, determinize(expressions_, all, meter_));
-  character_ = expressions_.automaton(std::move(dfa));
+  BATON_TRY(const Dfa dfa, determinize(expressions_, all, meter_));
+  character_ = expressions_.automaton(dfa);
   return *character_;
 }
 
@@ -72,9 +72,9 @@ Result<ExprId> JsonText::string_of_length(int min, int max) {
 }
 
 Result<ExprId> JsonText::string_of(const Dfa& content) {
-  BATON_TRY(Dfa escaped, json_escaped(content, meter_));
+  BATON_TRY(const Dfa escaped, json_escaped(content, meter_));
   const ExprId quote = expressions_.bytes("\"");
-  return expressions_.sequence({quote, expressions_.automaton(std::move(escaped)), quote});
+  return expressions_.sequence({quote, expressions_.automaton(escaped), quote});
 }
 
 ExprId JsonText::literal_string(std::string_view text) {
@@ -149,6 +149,8 @@ Result<ExprId> JsonText::value() {
 Result<ExprId> JsonText::literal(const json::Value& value) {
   if (value.is_number()) return expressions_.bytes(plain_decimal(value));
   if (!value.is_structured()) return expressions_.bytes(json::dump(value));
+  if (!stack_.has_room(8192)) return fail(ErrorCode::too_large, "a listed value is nested too deep");
+  if (!meter_.spend(4)) return over_budget(meter_);
   std::vector<ExprId> parts{expressions_.bytes(value.is_object() ? "{" : "[")};
   bool is_first = true;
   for (auto element = value.begin(); element != value.end(); ++element) {

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "core/result.h"
+#include "core/stack_space.h"
 #include "core/work_budget.h"
 #include "grammar/expression.h"
 #include "io/json.h"
@@ -58,6 +59,7 @@ class JsonText {
   Expressions& expressions_;
   const JsonSpaces spaces_policy_;
   WorkMeter& meter_;
+  StackSpace stack_;
   std::optional<RuleId> value_, object_, array_, string_, number_, spaces_rule_;
   std::optional<ExprId> character_;
 };

@@ -132,7 +132,7 @@ ExprId Digits::at_most(const NumberBound& bound) {
 
 /// The multiples of `decimal` with at most as many digits of fraction as it has, and zeros behind them: the remainder
 /// of the digits read so far by its digits is the state.
-Result<Dfa> multiples(std::string_view decimal) {
+Result<Dfa> multiples(std::string_view decimal, WorkMeter& meter) {
   constexpr std::uint64_t kMost = 20'000;
   const Magnitude magnitude = magnitude_of(decimal);
   std::uint64_t modulus = 0;
@@ -145,20 +145,23 @@ Result<Dfa> multiples(std::string_view decimal) {
   if (modulus * (n_fraction + 2) > Dfa::kMaxStates)
     return fail(ErrorCode::unsupported, fmt::format("a multiple of {} needs more than {} states", decimal, Dfa::kMaxStates));
   const auto row = static_cast<std::int32_t>(modulus);
-  Dfa dfa;
+  if (!meter.spend(static_cast<std::int64_t>(16 * modulus * (n_fraction + 2)))) return over_budget(meter);
+  Dfa dfa(meter);
   // 0: start; 1: behind the sign; 2: a leading zero; then a row of remainders for the whole part, one for the dot, and
   // one for each digit of the fraction.
   for (int i = 0; i < 3; ++i) dfa.add_state(i == 2);
   const auto state = [&](std::size_t place, std::uint64_t remainder) {
     return 3 + static_cast<std::int32_t>(place) * row + static_cast<std::int32_t>(remainder);
   };
-  for (std::size_t place = 0; place <= n_fraction + 1; ++place)
+  for (std::size_t place = 0; place <= n_fraction + 1; ++place) {
+    if (!meter.is_within()) return over_budget(meter);
     for (std::uint64_t remainder = 0; remainder < modulus; ++remainder) {
       std::uint64_t scaled = remainder;
       for (std::size_t digit = place == 0 ? 0 : place - 1; digit < n_fraction; ++digit) scaled = scaled * 10 % modulus;
       const bool is_behind_dot = place == 1;
       dfa.add_state(scaled == 0 && !is_behind_dot);
     }
+  }
   // A state for zeros behind the last digit that counts.
   const std::int32_t zeros = dfa.add_state(true);
   const auto edge = [&](std::int32_t from, char byte, std::int32_t to) {
@@ -186,7 +189,7 @@ Result<Dfa> multiples(std::string_view decimal) {
 }  // namespace
 
 Result<Dfa> number_automaton(const NumberLanguage& language, WorkMeter& meter) {
-  Expressions expressions;
+  Expressions expressions(meter);
   Digits digits(expressions);
   const ExprId sign = expressions.optional(expressions.bytes("-"));
   BATON_TRY(Dfa dfa,
@@ -205,7 +208,7 @@ Result<Dfa> number_automaton(const NumberLanguage& language, WorkMeter& meter) {
     BATON_TRY_VOID(intersect(other));
   }
   for (const std::string& multiple : language.multiples_of) {
-    BATON_TRY(const Dfa other, multiples(multiple));
+    BATON_TRY(const Dfa other, multiples(multiple, meter));
     BATON_TRY_VOID(intersect(other));
   }
   return dfa;

@@ -42,18 +42,28 @@ Result<RuleAutomata> build_rules(const Expressions& expressions, RuleId root, Nf
   return rules;
 }
 
+/// How many edges all states have together.
+std::size_t n_edges_of(const NfaStates& states) {
+  std::size_t n = 0;
+  for (const NfaState& state : states)
+    n += state.bytes.size() + state.tokens.size() + state.calls.size() + state.empties.size();
+  return n;
+}
+
 /// Repeats `decide(state)` over all states, callees first, until it is true for no more of them. Returns for which it
 /// is.
 template <class Decide>
-Result<std::vector<bool>> least_fixpoint(const RuleAutomata& rules, std::size_t n_states, WorkMeter& meter,
+Result<std::vector<bool>> least_fixpoint(const RuleAutomata& rules, const NfaStates& states, WorkMeter& meter,
                                          const Decide& decide) {
-  std::vector<bool> holds(n_states, false);
+  std::vector<bool> holds(states.size(), false);
   for (bool changed = true; changed;) {
     changed = false;
-    if (!meter.spend(static_cast<std::int64_t>(n_states))) return over_budget(meter);
     for (std::size_t i = rules.ranges.size(); i-- > 0;)
       for (StateId id = rules.ranges[i].first; id < rules.ranges[i].second; ++id) {
-        if (holds[static_cast<std::size_t>(id)] || !decide(id, holds)) continue;
+        const NfaState& state = states[static_cast<std::size_t>(id)];
+        const std::size_t n_edges = state.empties.size() + state.bytes.size() + state.calls.size();
+        if (!meter.spend(1 + static_cast<std::int64_t>(n_edges / 4))) return over_budget(meter);
+        if (holds[static_cast<std::size_t>(id)] || !decide(state, holds)) continue;
         holds[static_cast<std::size_t>(id)] = changed = true;
       }
   }
@@ -62,7 +72,7 @@ Result<std::vector<bool>> least_fixpoint(const RuleAutomata& rules, std::size_t 
 
 /// Drops the edges from which no text leads to the end, and lets empty edges pass by calls that match the empty text.
 /// Returns whether the root matches the empty text.
-Result<bool> remove_dead_ends(const RuleAutomata& rules, RuleId root, std::vector<NfaState>& states, WorkMeter& meter) {
+Result<bool> remove_dead_ends(const RuleAutomata& rules, RuleId root, NfaStates& states, WorkMeter& meter) {
   const auto start_holds = [&](const CallEdge& call, const std::vector<bool>& holds) {
     return holds[static_cast<std::size_t>(rules.starts[static_cast<std::size_t>(call.rule)])] &&
            holds[static_cast<std::size_t>(call.target)];
@@ -74,23 +84,23 @@ Result<bool> remove_dead_ends(const RuleAutomata& rules, RuleId root, std::vecto
     return std::any_of(state.calls.begin(), state.calls.end(), [&](const CallEdge& call) { return start_holds(call, holds); });
   };
   BATON_TRY(const std::vector<bool> is_live,
-            least_fixpoint(rules, states.size(), meter, [&](StateId id, const std::vector<bool>& holds) {
-              const NfaState& state = states[static_cast<std::size_t>(id)];
+            least_fixpoint(rules, states, meter, [&](const NfaState& state, const std::vector<bool>& holds) {
               const auto leads_on = [&](const auto& edge) { return holds[static_cast<std::size_t>(edge.target)]; };
               return state.is_final || any_holds(state.empties, holds) || any_call(state, holds) ||
                      std::any_of(state.bytes.begin(), state.bytes.end(), leads_on) ||
                      std::any_of(state.tokens.begin(), state.tokens.end(), leads_on);
             }));
   BATON_TRY(const std::vector<bool> is_nullable,
-            least_fixpoint(rules, states.size(), meter, [&](StateId id, const std::vector<bool>& holds) {
-              const NfaState& state = states[static_cast<std::size_t>(id)];
+            least_fixpoint(rules, states, meter, [&](const NfaState& state, const std::vector<bool>& holds) {
               return state.is_final || any_holds(state.empties, holds) || any_call(state, holds);
             }));
   const auto root_start = static_cast<std::size_t>(rules.starts[static_cast<std::size_t>(root)]);
   if (!is_live[root_start]) return fail(ErrorCode::invalid_request, "no text can match the grammar");
   const auto is_dead = [&](StateId id) { return !is_live[static_cast<std::size_t>(id)]; };
   for (NfaState& state : states) {
-    std::erase_if(state.bytes, [&](const ByteEdge& edge) { return is_dead(edge.target); });
+    const ShortVector<ByteEdge> bytes = std::exchange(state.bytes, {});
+    for (const ByteEdge& edge : bytes)
+      if (!is_dead(edge.target)) state.bytes.push_back(edge);
     std::erase_if(state.tokens, [&](const TokenEdge& edge) { return is_dead(edge.target); });
     std::erase_if(state.calls, [&](const CallEdge& call) { return !start_holds(call, is_live); });
     std::erase_if(state.empties, is_dead);
@@ -103,8 +113,27 @@ Result<bool> remove_dead_ends(const RuleAutomata& rules, RuleId root, std::vecto
 
 }  // namespace
 
-void Program::flatten(const std::vector<NfaState>& states) {
-  bytes_at_ = tokens_at_ = calls_at_ = {0};
+Result<void> Program::flatten(const NfaStates& states, WorkMeter& meter) {
+  const std::size_t n_edges = n_edges_of(states);
+  if (!meter.spend(static_cast<std::int64_t>(4 * states.size() + n_edges)) ||
+      !meter.write(states.size() * (4 * sizeof(std::int32_t) + sizeof(Twin)) + n_edges * sizeof(ByteEdge)))
+    return over_budget(meter);
+  std::size_t n_bytes = 0;
+  std::size_t n_tokens = 0;
+  std::size_t n_calls = 0;
+  for (const NfaState& state : states) {
+    n_bytes += state.bytes.size();
+    n_tokens += state.tokens.size();
+    n_calls += state.calls.size();
+  }
+  bytes_.reserve(n_bytes);
+  tokens_.reserve(n_tokens);
+  calls_.reserve(n_calls);
+  twins_.reserve(states.size());
+  for (std::vector<std::int32_t>* at : {&bytes_at_, &tokens_at_, &calls_at_, &closure_at_}) {
+    at->reserve(states.size() + 1);
+    at->push_back(0);
+  }
   for (std::size_t i = 0; i < states.size(); ++i) {
     bytes_.insert(bytes_.end(), states[i].bytes.begin(), states[i].bytes.end());
     tokens_.insert(tokens_.end(), states[i].tokens.begin(), states[i].tokens.end());
@@ -122,12 +151,12 @@ void Program::flatten(const std::vector<NfaState>& states) {
     }
     twins_.push_back(twin);
   }
+  return {};
 }
 
-Result<void> Program::close(std::vector<NfaState>& states, WorkMeter& meter) {
+Result<void> Program::close(const NfaStates& states, WorkMeter& meter) {
   std::vector<std::int32_t> seen_by(states.size(), -1);
   std::vector<StateId> work;
-  closure_at_ = {0};
   for (std::size_t i = 0; i < states.size(); ++i) {
     const auto begin = static_cast<std::ptrdiff_t>(closures_.size());
     work.assign(1, static_cast<StateId>(i));
@@ -137,21 +166,24 @@ Result<void> Program::close(std::vector<NfaState>& states, WorkMeter& meter) {
       if (seen_by[id] == static_cast<std::int32_t>(i)) continue;
       seen_by[id] = static_cast<std::int32_t>(i);
       const NfaState& state = states[id];
-      if (!meter.spend(1)) return over_budget(meter);
+      if (!meter.spend(1 + static_cast<std::int64_t>(state.empties.size() / 4))) return over_budget(meter);
       const bool is_solid = !state.bytes.empty() || !state.tokens.empty() || !state.calls.empty() || state.is_final;
       if (is_solid) closures_.push_back(static_cast<StateId>(id));
       work.insert(work.end(), state.empties.begin(), state.empties.end());
     }
+    // Three times: when the list grows, the old one and the new one of twice its size are there.
+    if (!meter.write(3 * (closures_.size() - static_cast<std::size_t>(begin)) * sizeof(StateId))) return over_budget(meter);
     std::sort(closures_.begin() + begin, closures_.end());
     closure_at_.push_back(static_cast<std::int32_t>(closures_.size()));
     const std::span<const StateId> all = closure(static_cast<StateId>(i));
     is_tail_.push_back(all.size() == 1 && is_final(all[0]) && bytes(all[0]).empty() && tokens(all[0]).empty() &&
                        calls(all[0]).empty());
   }
+  closures_.shrink_to_fit();
   return {};
 }
 
-void Program::class_bytes(const std::vector<NfaState>& states) {
+void Program::class_bytes(const NfaStates& states) {
   std::array<bool, 257> begins_class{};
   begins_class[0] = true;
   for (const NfaState& state : states)
@@ -176,16 +208,23 @@ Result<void> Program::rank_rules(const Expressions& expressions, WorkMeter& mete
   std::vector<Mark> marks(starts_.size(), Mark::none);
   std::vector<RuleId> order;  // callees before their callers
   std::vector<Visit> path;
+  HeldBytes held(meter);  // of the path, and of what was on it
   const auto enter = [&](RuleId rule) {
     marks[static_cast<std::size_t>(rule)] = Mark::open;
     std::vector<RuleId> callees;
     for (const StateId id : closure(start(rule)))
       for (const CallEdge& call : calls(id)) callees.push_back(call.rule);
+    std::sort(callees.begin(), callees.end());
+    callees.erase(std::unique(callees.begin(), callees.end()), callees.end());
+    callees.shrink_to_fit();
+    const bool is_within = meter.spend(static_cast<std::int64_t>(4 * callees.size() + closure(start(rule)).size())) &&
+                           held.add(sizeof(Visit) + callees.size() * sizeof(RuleId));
     path.push_back({rule, std::move(callees)});
+    return is_within;
   };
   for (std::size_t first = 0; first < starts_.size(); ++first) {
     if (starts_[first] < 0 || marks[first] != Mark::none) continue;
-    enter(static_cast<RuleId>(first));
+    if (!enter(static_cast<RuleId>(first))) return over_budget(meter);
     while (!path.empty()) {
       if (!meter.spend(1)) return over_budget(meter);
       Visit& visit = path.back();
@@ -201,7 +240,7 @@ Result<void> Program::rank_rules(const Expressions& expressions, WorkMeter& mete
       if (mark == Mark::open)
         return fail(ErrorCode::unsupported,
                     fmt::format("the rule '{}' of the grammar begins with itself (left recursion)", expressions.name(callee)));
-      if (mark == Mark::none) enter(callee);
+      if (mark == Mark::none && !enter(callee)) return over_budget(meter);
     }
   }
   ranks_.assign(starts_.size(), 0);
@@ -219,12 +258,12 @@ std::size_t Program::n_bytes() const {
 Result<Program> Program::build(const Expressions& expressions, RuleId root, std::size_t max_states, WorkMeter& meter) {
   NfaBuilder builder(expressions, max_states, meter);
   BATON_TRY(RuleAutomata rules, build_rules(expressions, root, builder));
-  std::vector<NfaState>& states = builder.states();
+  NfaStates& states = builder.states();
   Program program;
   program.root_ = root;
   BATON_TRY(program.root_matches_empty_, remove_dead_ends(rules, root, states, meter));
   program.starts_ = std::move(rules.starts);
-  program.flatten(states);
+  BATON_TRY_VOID(program.flatten(states, meter));
   program.token_texts_ = expressions.token_texts();
   BATON_TRY_VOID(program.close(states, meter));
   program.class_bytes(states);

@@ -62,9 +62,9 @@ class Program {
     const auto i = static_cast<std::size_t>(state);
     return {all.data() + at[i], static_cast<std::size_t>(at[i + 1] - at[i])};
   }
-  void flatten(const std::vector<NfaState>& states);
-  Result<void> close(std::vector<NfaState>& states, WorkMeter& meter);
-  void class_bytes(const std::vector<NfaState>& states);
+  Result<void> flatten(const NfaStates& states, WorkMeter& meter);
+  Result<void> close(const NfaStates& states, WorkMeter& meter);
+  void class_bytes(const NfaStates& states);
   Result<void> rank_rules(const Expressions& expressions, WorkMeter& meter);
 
   RuleId root_ = 0;

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "core/one_line.h"
 #include "core/stack_space.h"
 #include "grammar/char_ranges.h"
 #include "grammar/source_cursor.h"
@@ -74,6 +75,7 @@ Result<Anchored> RegexParser::alternatives() {
   if (!stack_.has_room(8192)) return source_.invalid("is nested too deep");
   std::vector<ExprId> parts[2][2];
   do {
+    if (!meter_.spend(4)) return over_budget(meter_);
     BATON_TRY(const Anchored one, sequence());
     for (const int begin : {0, 1})
       for (const int end : {0, 1})
@@ -159,6 +161,7 @@ Result<Anchored> RegexParser::atom() {
     if (!c) return source_.invalid("is not valid UTF-8");
     characters = {{*c, *c}};
   }
+  if (!meter_.spend(static_cast<std::int64_t>(characters.size()))) return over_budget(meter_);
   BATON_TRY(const ExprId expr, expressions_.characters(normalized(std::move(characters)), meter_));
   return free(expr);
 }
@@ -206,6 +209,7 @@ Result<Anchored> RegexParser::repeated(Anchored part) {
   while (true) {
     BATON_TRY(const auto found, bounds());
     if (!found) return part;
+    if (!meter_.spend(2)) return over_budget(meter_);
     if (!source_.take("?") && source_.rest.starts_with("+")) return source_.unsupported("a possessive repetition");
     if (!part.at[0][0] || part.at[0][1] || part.at[1][0] || part.at[1][1]) return source_.unsupported("a repeated anchor");
     part = free(expressions_.repeat(*part.at[0][0], found->first, found->second));
@@ -241,7 +245,8 @@ Result<CharRanges> RegexParser::property(bool is_negated) {
     source_.rest.remove_prefix(1);
   }
   std::optional<CharRanges> ranges = category_ranges(name);
-  if (!ranges) return source_.unsupported(fmt::format("the property '{}'", name));
+  if (!ranges) return source_.unsupported(fmt::format("the property '{}'", one_line(name, kMaxQuotedBytes)));
+  if (!meter_.spend(static_cast<std::int64_t>(ranges->size()))) return over_budget(meter_);
   return is_negated ? complement(std::move(*ranges)) : std::move(*ranges);
 }
 
@@ -305,11 +310,14 @@ Result<CharRanges> RegexParser::class_item() {
 
 Result<CharRanges> RegexParser::char_class() {
   const bool is_negated = source_.take("^");
+  HeldBytes held(meter_);
   CharRanges all;
   while (!source_.take("]")) {
     if (source_.rest.empty()) return source_.invalid("has a '[' without ']'");
-    if (!meter_.spend(2)) return over_budget(meter_);
     BATON_TRY(CharRanges item, class_item());
+    // The list is sorted in the end, and is there twice when it grows.
+    if (!meter_.spend(2 + static_cast<std::int64_t>(item.size())) || !held.add(3 * item.size() * sizeof(item[0])))
+      return over_budget(meter_);
     if (source_.rest.size() >= 2 && source_.rest[0] == '-' && source_.rest[1] != ']' && item.size() == 1 &&
         item[0].first == item[0].second) {
       source_.rest.remove_prefix(1);

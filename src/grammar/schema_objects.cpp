@@ -38,6 +38,7 @@ class ObjectCompiler {
         text_(text),
         expressions_(text.expressions()),
         meter_(meter),
+        held_(meter),
         value_of_(value_of) {}
 
   Result<ExprId> compile(const SchemaShape& shape);
@@ -50,12 +51,15 @@ class ObjectCompiler {
   };
 
   Result<void> read(const json::Value& schema);
+  Result<void> read_patterns(const json::Value& schema, ObjectPart& part);
+  Result<void> add_name(const std::string& name);
   Result<void> add_member(const std::string& name);
   /// The properties that are not declared: each `"name": value`; nullopt where there can be none.
   Result<std::optional<ExprId>> others();
   Result<std::optional<ExprId>> others_matching(const std::set<const Dfa*>& patterns, std::size_t subset,
                                                 const Dfa& free_names);
   Result<Dfa> undeclared_names();
+  Result<std::vector<ExprId>> places_before(const Member& member, int index, int n_counts, const std::vector<ExprId>& behind);
   ExprId tail(std::optional<ExprId> other, int count) const;
   Result<ExprId> join(std::optional<ExprId> other);
 
@@ -64,8 +68,10 @@ class ObjectCompiler {
   JsonText& text_;
   Expressions& expressions_;
   WorkMeter& meter_;
+  HeldBytes held_;
   const std::function<Result<ExprId>(SchemaSet)>& value_of_;
   std::vector<ObjectPart> parts_;
+  std::set<const Dfa*> patterns_;   // of all parts
   std::vector<std::string> names_;  // in their order
   std::set<std::string> is_named_;
   std::set<std::string> required_;
@@ -73,6 +79,30 @@ class ObjectCompiler {
   int min_ = 0;
   int max_ = kUnlimited;
 };
+
+Result<void> ObjectCompiler::add_name(const std::string& name) {
+  if (!meter_.spend(4 + static_cast<std::int64_t>(name.size() / 16)) || !held_.add(2 * (96 + name.size())))
+    return over_budget(meter_);
+  if (is_named_.insert(name).second) names_.push_back(name);
+  return {};
+}
+
+Result<void> ObjectCompiler::read_patterns(const json::Value& schema, ObjectPart& part) {
+  constexpr std::size_t kMaxPatterns = 6;
+  const json::Value* patterns = json::find(schema, "patternProperties");
+  if (patterns == nullptr) return {};
+  if (!patterns->is_object())
+    return schema_error(ErrorCode::invalid_request, document_, schema, "patternProperties", "must be an object of schemas");
+  for (auto field = patterns->begin(); field != patterns->end(); ++field) {
+    BATON_TRY(const Dfa* names, values_.pattern(schema, "patternProperties", field.key()));
+    part.patterns.push_back({&field.value(), names});
+    patterns_.insert(names);
+    if (patterns_.size() > kMaxPatterns)
+      return schema_error(ErrorCode::too_large, document_, schema, "patternProperties",
+                          fmt::format("has more than {} patterns", kMaxPatterns));
+  }
+  return {};
+}
 
 Result<void> ObjectCompiler::read(const json::Value& schema) {
   ObjectPart part{.schema = &schema,
@@ -84,22 +114,16 @@ Result<void> ObjectCompiler::read(const json::Value& schema) {
   };
   if (part.properties != nullptr) {
     if (!part.properties->is_object()) return wrong("properties", "must be an object of schemas");
-    for (auto field = part.properties->begin(); field != part.properties->end(); ++field)
-      if (is_named_.insert(field.key()).second) names_.push_back(field.key());
+    for (auto field = part.properties->begin(); field != part.properties->end(); ++field) BATON_TRY_VOID(add_name(field.key()));
   }
-  if (const json::Value* patterns = json::find(schema, "patternProperties"); patterns != nullptr) {
-    if (!patterns->is_object()) return wrong("patternProperties", "must be an object of schemas");
-    for (auto field = patterns->begin(); field != patterns->end(); ++field) {
-      BATON_TRY(const Dfa* names, values_.pattern(schema, "patternProperties", field.key()));
-      part.patterns.push_back({&field.value(), names});
-    }
-  }
+  BATON_TRY_VOID(read_patterns(schema, part));
   if (const json::Value* required = json::find(schema, "required"); required != nullptr && !required->is_boolean()) {
     if (!required->is_array()) return wrong("required", "must be a list of names");
     for (const json::Value& name : *required) {
       if (!name.is_string()) return wrong("required", "must be a list of names");
-      required_.insert(name.get<std::string>());
-      if (is_named_.insert(name.get<std::string>()).second) names_.push_back(name.get<std::string>());
+      const std::string& text = name.get_ref<const std::string&>();
+      BATON_TRY_VOID(add_name(text));
+      required_.insert(text);
     }
   }
   BATON_TRY(const std::optional<int> least, count_keyword(document_, schema, "minProperties"));
@@ -113,6 +137,9 @@ Result<void> ObjectCompiler::read(const json::Value& schema) {
 Result<void> ObjectCompiler::add_member(const std::string& name) {
   SchemaSet schemas;
   for (const ObjectPart& part : parts_) {
+    const std::size_t n_looked_at = part.properties == nullptr ? 0 : part.properties->size();
+    if (!meter_.spend(1 + static_cast<std::int64_t>(n_looked_at / 8)) || !meter_.pass(4 * name.size() * part.patterns.size()))
+      return over_budget(meter_);
     const json::Value* own = part.properties == nullptr ? nullptr : json::find(*part.properties, name);
     bool is_covered = own != nullptr;
     if (own != nullptr) schemas.push_back(own);
@@ -139,6 +166,7 @@ Result<Dfa> ObjectCompiler::undeclared_names() {
 
 Result<std::optional<ExprId>> ObjectCompiler::others_matching(const std::set<const Dfa*>& patterns, std::size_t subset,
                                                               const Dfa& free_names) {
+  if (!meter_.spend(4 * static_cast<std::int64_t>(free_names.n_states()))) return over_budget(meter_);
   Dfa names = free_names;
   std::set<const Dfa*> matching;
   std::size_t bit = 0;
@@ -149,6 +177,7 @@ Result<std::optional<ExprId>> ObjectCompiler::others_matching(const std::set<con
     if (names.is_empty()) return std::optional<ExprId>();
   }
   SchemaSet schemas;
+  if (!meter_.spend(static_cast<std::int64_t>(8 * parts_.size()))) return over_budget(meter_);
   for (const ObjectPart& part : parts_) {
     bool is_covered = false;
     for (const NamePattern& pattern : part.patterns) {
@@ -172,21 +201,14 @@ Result<std::optional<ExprId>> ObjectCompiler::others_matching(const std::set<con
 }
 
 Result<std::optional<ExprId>> ObjectCompiler::others() {
-  constexpr std::size_t kMaxPatterns = 6;
-  std::set<const Dfa*> patterns;
-  for (const ObjectPart& part : parts_)
-    for (const NamePattern& pattern : part.patterns) patterns.insert(pattern.names);
-  if (patterns.size() > kMaxPatterns)
-    return schema_error(ErrorCode::too_large, document_, *parts_[0].schema, "patternProperties",
-                        fmt::format("has more than {} patterns", kMaxPatterns));
   const bool none_other = std::any_of(parts_.begin(), parts_.end(), [](const ObjectPart& part) {
     return part.patterns.empty() && part.others != nullptr && part.others->is_boolean() && !part.others->get<bool>();
   });
   if (none_other) return std::optional<ExprId>();
   BATON_TRY(const Dfa free_names, undeclared_names());
   std::vector<ExprId> all;
-  for (std::size_t subset = 0; subset < std::size_t{1} << patterns.size(); ++subset) {
-    BATON_TRY(const std::optional<ExprId> some, others_matching(patterns, subset, free_names));
+  for (std::size_t subset = 0; subset < std::size_t{1} << patterns_.size(); ++subset) {
+    BATON_TRY(const std::optional<ExprId> some, others_matching(patterns_, subset, free_names));
     if (some) all.push_back(*some);
   }
   if (all.empty()) return std::optional<ExprId>();
@@ -209,28 +231,38 @@ ExprId ObjectCompiler::tail(std::optional<ExprId> other, int count) const {
   return least == 0 ? expressions_.choice({close, some}) : some;
 }
 
+/// What follows in front of a member, by the count of properties so far; `behind`: the same behind it.
+Result<std::vector<ExprId>> ObjectCompiler::places_before(const Member& member, int index, int n_counts,
+                                                          const std::vector<ExprId>& behind) {
+  std::vector<ExprId> before;
+  for (int count = 0; count <= std::min(index, n_counts); ++count) {
+    if (!meter_.spend(1)) return over_budget(meter_);
+    std::vector<ExprId> choices;
+    if (max_ == kUnlimited || count < max_) {
+      const ExprId next = behind[static_cast<std::size_t>(std::min(count + 1, n_counts))];
+      choices.push_back(count == 0 ? expressions_.sequence({member.text, next})
+                                   : expressions_.sequence({text_.comma(), member.text, next}));
+    }
+    if (!member.is_required) choices.push_back(behind[static_cast<std::size_t>(count)]);
+    before.push_back(expressions_.choice(std::move(choices)));
+  }
+  return before;
+}
+
 /// The declared properties in their order and the others, with what is behind each place and count made once.
 Result<ExprId> ObjectCompiler::join(std::optional<ExprId> other) {
   // Counts over `n_counts` say the same as it.
   const int n_members = static_cast<int>(members_.size());
   const int n_counts = std::min(n_members, max_ == kUnlimited ? std::max(1, min_) : max_);
-  if (!meter_.spend(static_cast<std::int64_t>(n_members + 1) * (n_counts + 1))) return over_budget(meter_);
+  // Of each place and count two expressions are made, a sequence and a choice: they are counted before.
+  const std::int64_t n_pairs =
+      static_cast<std::int64_t>(n_counts + 1) * (n_members + 1) - n_counts * (n_counts + std::int64_t{1}) / 2;
+  if (!HeldBytes(meter_).add(static_cast<std::size_t>(n_pairs) * 2 * sizeof(Expr)) || !meter_.spend(n_pairs))
+    return over_budget(meter_);
   std::vector<ExprId> behind;  // [count], behind the properties that were looked at
   for (int count = 0; count <= n_counts; ++count) behind.push_back(tail(other, count));
   for (int i = n_members; i-- > 0;) {
-    const Member& member = members_[static_cast<std::size_t>(i)];
-    std::vector<ExprId> before;
-    for (int count = 0; count <= std::min(i, n_counts); ++count) {
-      std::vector<ExprId> choices;
-      if (max_ == kUnlimited || count < max_) {
-        const ExprId next = behind[static_cast<std::size_t>(std::min(count + 1, n_counts))];
-        choices.push_back(count == 0 ? expressions_.sequence({member.text, next})
-                                     : expressions_.sequence({text_.comma(), member.text, next}));
-      }
-      if (!member.is_required) choices.push_back(behind[static_cast<std::size_t>(count)]);
-      before.push_back(expressions_.choice(std::move(choices)));
-    }
-    behind = std::move(before);
+    BATON_TRY(behind, places_before(members_[static_cast<std::size_t>(i)], i, n_counts, behind));
   }
   return expressions_.sequence({expressions_.bytes("{"), text_.spaces(), behind[0]});
 }

@@ -7,7 +7,9 @@
 
 #include <fmt/format.h>
 
+#include "core/stack_space.h"
 #include "grammar/dfa.h"
+#include "grammar/source_cursor.h"
 
 namespace baton::grammar {
 
@@ -95,25 +97,27 @@ bool has_only(const json::Value& schema, std::string_view keyword) {
   return has_it;
 }
 
+/// The schemas inside of which one was found, from the innermost.
+struct Inside {
+  const json::Value* schema;
+  const Inside* outer;
+};
+
 /// An anyOf or oneOf that is still to be decided.
 struct Group {
   const json::Value* schema;
   std::string_view keyword;
-  std::vector<const json::Value*> path;  // the schemas inside of which it was found
+  const Inside* path;
 };
 
 class ShapeBuilder {
  public:
-  ShapeBuilder(const SchemaDocument& document, std::vector<SchemaOverlap>& overlaps, std::vector<std::string>& ignored,
-               WorkMeter& meter)
-      : document_(document), overlaps_(overlaps), ignored_(ignored), meter_(meter) {}
+  ShapeBuilder(const SchemaDocument& document, SchemaOverlaps& overlaps, std::vector<std::string>& ignored, WorkMeter& meter)
+      : document_(document), overlaps_(overlaps), ignored_(ignored), meter_(meter), held_(meter) {}
 
   Result<std::vector<SchemaShape>> build(const SchemaSet& schemas) {
     Draft draft;
-    for (const json::Value* schema : schemas) {
-      path_.clear();
-      BATON_TRY_VOID(add(*schema, draft));
-    }
+    for (const json::Value* schema : schemas) BATON_TRY_VOID(add(*schema, nullptr, draft));
     BATON_TRY_VOID(decide(std::move(draft)));
     return std::move(shapes_);
   }
@@ -123,22 +127,28 @@ class ShapeBuilder {
     SchemaShape shape;
     std::vector<Group> groups;
     bool is_impossible = false;
+
+    std::size_t n_bytes() const { return shape.parts.size() * sizeof(shape.parts[0]) + groups.size() * sizeof(Group); }
   };
 
   tl::unexpected<Error> error(ErrorCode code, const json::Value& schema, std::string_view keyword,
                               std::string_view text) const {
     return schema_error(code, document_, schema, keyword, text);
   }
-  Result<void> add(const json::Value& schema, Draft& draft);
+  Result<void> add(const json::Value& schema, const Inside* outer, Draft& draft);
+  Result<bool> may_add(const json::Value& schema, const Inside* outer, const Draft& draft);
+  Result<void> add_overlaps(const json::Value& schema, const json::Value& alternatives);
   Result<void> check_keywords(const json::Value& schema);
   Result<void> decide(Draft draft);
 
   const SchemaDocument& document_;
-  std::vector<SchemaOverlap>& overlaps_;
+  SchemaOverlaps& overlaps_;
   std::vector<std::string>& ignored_;
   WorkMeter& meter_;
+  HeldBytes held_;
+  StackSpace stack_;
   std::vector<SchemaShape> shapes_;
-  std::vector<const json::Value*> path_;
+  std::deque<Inside> insides_;
 };
 
 Result<void> ShapeBuilder::check_keywords(const json::Value& schema) {
@@ -148,24 +158,46 @@ Result<void> ShapeBuilder::check_keywords(const json::Value& schema) {
       return error(ErrorCode::unsupported, schema, name, "is not supported");
     if (is_one_of(kAssertions, name) || is_one_of(kAnnotations, name)) continue;
     if (is_one_of(kRefused, name)) return error(ErrorCode::unsupported, schema, name, "is not supported");
-    ignored_.push_back(document_.path_of(schema) + "/" + name);
+    std::string path = document_.path_of(schema) + "/" + name.substr(0, kMaxQuotedBytes);
+    if (name.size() > kMaxQuotedBytes) path += "...";
+    if (!meter_.write(path.size() + 2 * sizeof(path))) return over_budget(meter_);
+    ignored_.push_back(std::move(path));
   }
   return {};
 }
 
-Result<void> ShapeBuilder::add(const json::Value& schema, Draft& draft) {
-  if (!meter_.spend(16)) return over_budget(meter_);
+/// Whether a schema says something that the draft has not. What the compiler looks up in a schema takes the steps of its fields.
+Result<bool> ShapeBuilder::may_add(const json::Value& schema, const Inside* outer, const Draft& draft) {
+  if (!meter_.spend(16 + 8 * static_cast<std::int64_t>(schema.size()))) return over_budget(meter_);
+  if (!stack_.has_room(8192))
+    return fail(ErrorCode::too_large,
+                fmt::format("the JSON schema: {} has $ref, allOf, anyOf and oneOf nested too deep", document_.path_of(schema)));
+  std::int64_t n_outer = 0;
+  for (const Inside* one = outer; one != nullptr; one = one->outer, ++n_outer)
+    if (one->schema == &schema)
+      return fail(ErrorCode::unsupported, fmt::format("the JSON schema: {} refers to itself", document_.path_of(schema)));
+  const std::vector<const json::Value*>& parts = draft.shape.parts;
+  if (!meter_.spend(n_outer / 8 + static_cast<std::int64_t>(parts.size() / 8))) return over_budget(meter_);
+  if (std::find(parts.begin(), parts.end(), &schema) != parts.end()) return false;
+  if (parts.size() >= kMaxParts)
+    return fail(ErrorCode::too_large, fmt::format("the JSON schema: {}: $ref and allOf ask one value for more than {} schemas",
+                                                  document_.path_of(schema), kMaxParts));
+  return true;
+}
+
+Result<void> ShapeBuilder::add(const json::Value& schema, const Inside* outer, Draft& draft) {
   if (schema.is_boolean()) {
+    if (!meter_.spend(1)) return over_budget(meter_);
     draft.is_impossible = draft.is_impossible || !schema.get<bool>();
     return {};
   }
   if (!schema.is_object())
     return fail(ErrorCode::invalid_request, fmt::format("the JSON schema: {} must be a schema (an object or a boolean), not {}",
                                                         document_.path_of(schema), json::describe_type(schema)));
-  if (std::find(path_.begin(), path_.end(), &schema) != path_.end())
-    return fail(ErrorCode::unsupported, fmt::format("the JSON schema: {} refers to itself", document_.path_of(schema)));
-  if (std::find(draft.shape.parts.begin(), draft.shape.parts.end(), &schema) != draft.shape.parts.end()) return {};
-  path_.push_back(&schema);
+  BATON_TRY(const bool is_new, may_add(schema, outer, draft));
+  if (!is_new) return {};
+  if (!held_.add(sizeof(Inside) + 2 * (sizeof(Group) + sizeof(&schema)))) return over_budget(meter_);
+  const Inside* path = &insides_.emplace_back(Inside{&schema, outer});
   const json::Value* ref = json::find(schema, "$ref");
   const bool is_only_ref = ref != nullptr && document_.draft() <= SchemaDraft::draft7;
   if (!is_only_ref) {
@@ -175,7 +207,7 @@ Result<void> ShapeBuilder::add(const json::Value& schema, Draft& draft) {
   if (ref != nullptr) {
     if (!ref->is_string()) return error(ErrorCode::invalid_request, schema, "$ref", "must be a string");
     BATON_TRY(const json::Value* target, document_.resolve(schema, ref->get_ref<const std::string&>()));
-    BATON_TRY_VOID(add(*target, draft));
+    BATON_TRY_VOID(add(*target, path, draft));
   }
   for (const std::string_view keyword : {"allOf", "anyOf", "oneOf"}) {
     const json::Value* list = is_only_ref ? nullptr : json::find(schema, keyword);
@@ -183,12 +215,23 @@ Result<void> ShapeBuilder::add(const json::Value& schema, Draft& draft) {
     if (!list->is_array() || list->empty())
       return error(ErrorCode::invalid_request, schema, keyword, "must be a list of schemas");
     if (keyword != "allOf") {
-      draft.groups.push_back({&schema, keyword, path_});
+      draft.groups.push_back({&schema, keyword, path});
       continue;
     }
-    for (const json::Value& part : *list) BATON_TRY_VOID(add(part, draft));
+    for (const json::Value& part : *list) BATON_TRY_VOID(add(part, path, draft));
   }
-  path_.pop_back();
+  return {};
+}
+
+/// What holds beside a oneOf is left out: alternatives that do not overlap by themselves do not overlap with more.
+Result<void> ShapeBuilder::add_overlaps(const json::Value& schema, const json::Value& alternatives) {
+  if (!overlaps_.seen.insert(&schema).second) return {};
+  const std::size_t n_pairs = alternatives.size() * (alternatives.size() - 1) / 2;
+  if (!meter_.spend(static_cast<std::int64_t>(16 * n_pairs)) || !meter_.write(n_pairs * sizeof(SchemaOverlap)))
+    return over_budget(meter_);
+  for (std::size_t a = 0; a < alternatives.size(); ++a)
+    for (std::size_t b = a + 1; b < alternatives.size(); ++b)
+      overlaps_.pairs.push_back({&alternatives[a], &alternatives[b], &schema});
   return {};
 }
 
@@ -198,25 +241,20 @@ Result<void> ShapeBuilder::decide(Draft draft) {
     if (shapes_.size() >= kMaxShapes)
       return fail(ErrorCode::too_large,
                   fmt::format("the JSON schema: anyOf and oneOf give one value more than {} alternatives", kMaxShapes));
+    if (!meter_.write(sizeof(SchemaShape) + draft.n_bytes())) return over_budget(meter_);
     shapes_.push_back(std::move(draft.shape));
     return {};
   }
-  const Group group = std::move(draft.groups.back());
+  const Group group = draft.groups.back();
   draft.groups.pop_back();
   const json::Value& list = *json::find(*group.schema, group.keyword);
-  if (group.keyword == "oneOf") {
-    // What holds beside it is left out: alternatives that do not overlap by themselves do not overlap with more.
-    for (std::size_t a = 0; a < list.size(); ++a)
-      for (std::size_t b = a + 1; b < list.size(); ++b) {
-        SchemaSet both{&list[a], &list[b]};
-        std::sort(both.begin(), both.end());
-        overlaps_.push_back({std::move(both), document_.path_of(*group.schema) + "/oneOf"});
-      }
-  }
+  if (group.keyword == "oneOf") BATON_TRY_VOID(add_overlaps(*group.schema, list));
+  HeldBytes held(meter_);  // of the copy below
+  if (!held.add(draft.n_bytes())) return over_budget(meter_);
   for (const json::Value& alternative : list) {
+    if (!meter_.spend(2 + static_cast<std::int64_t>(draft.n_bytes() / 64))) return over_budget(meter_);
     Draft one = draft;
-    path_ = group.path;
-    BATON_TRY_VOID(add(alternative, one));
+    BATON_TRY_VOID(add(alternative, group.path, one));
     BATON_TRY_VOID(decide(std::move(one)));
   }
   return {};
@@ -224,9 +262,8 @@ Result<void> ShapeBuilder::decide(Draft draft) {
 
 }  // namespace
 
-Result<std::vector<SchemaShape>> shapes_of(const SchemaDocument& document, const SchemaSet& schemas,
-                                           std::vector<SchemaOverlap>& overlaps, std::vector<std::string>& ignored,
-                                           WorkMeter& meter) {
+Result<std::vector<SchemaShape>> shapes_of(const SchemaDocument& document, const SchemaSet& schemas, SchemaOverlaps& overlaps,
+                                           std::vector<std::string>& ignored, WorkMeter& meter) {
   return ShapeBuilder(document, overlaps, ignored, meter).build(schemas);
 }
 

@@ -4,13 +4,17 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
+#include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "core/one_line.h"
 #include "grammar/char_ranges.h"
 #include "grammar/json_text.h"
 #include "grammar/regex.h"
+#include "grammar/source_cursor.h"
 #include "grammar/string_formats.h"
 
 namespace baton::grammar {
@@ -46,6 +50,7 @@ Result<unsigned> SchemaValues::kinds(const SchemaShape& shape) {
   for (const json::Value* part : shape.parts) {
     const json::Value* type = json::find(*part, "type");
     if (type == nullptr) continue;
+    if (!meter_.spend(8 * static_cast<std::int64_t>(type->size()))) return over_budget(meter_);
     unsigned own = 0;
     const auto add = [&](const json::Value& name) {
       for (const auto& [known, kind] : kNames)
@@ -58,7 +63,7 @@ Result<unsigned> SchemaValues::kinds(const SchemaShape& shape) {
     const bool is_known = type->is_array() ? std::all_of(type->begin(), type->end(), add) : add(*type);
     if (!is_known)
       return schema_error(ErrorCode::invalid_request, document_, *part, "type",
-                          fmt::format("is {}, which is no type", json::dump(*type)));
+                          fmt::format("is {}, which is no type", one_line(json::dump(*type), kMaxQuotedBytes)));
     all &= own;
   }
   return all;
@@ -66,6 +71,7 @@ Result<unsigned> SchemaValues::kinds(const SchemaShape& shape) {
 
 Result<const Dfa*> SchemaValues::regex(const json::Value& schema, std::string_view keyword, const std::string& regex,
                                        bool is_whole) {
+  if (!meter_.pass(4 * regex.size())) return over_budget(meter_);
   const auto known = automata_.find({regex, is_whole});
   if (known != automata_.end()) return &known->second;
   const auto expr = parse_regex(expressions_, regex, is_whole ? RegexUse::whole : RegexUse::search, meter_);
@@ -74,6 +80,7 @@ Result<const Dfa*> SchemaValues::regex(const json::Value& schema, std::string_vi
   auto dfa = determinize(expressions_, *expr, meter_);
   if (!dfa)
     return schema_error(dfa.error().code, document_, schema, keyword, fmt::format("is refused: {}", dfa.error().message));
+  if (!meter_.write(128 + regex.size())) return over_budget(meter_);
   return &automata_.emplace(std::pair(regex, is_whole), std::move(*dfa)).first->second;
 }
 
@@ -86,6 +93,7 @@ Result<const Dfa*> SchemaValues::any_text() { return regex(document_.root(), "pa
 Result<StringLanguage> SchemaValues::strings(const SchemaShape& shape) {
   StringLanguage language;
   const auto intersect = [&](const Dfa& other) -> Result<void> {
+    if (!meter_.spend(4 * static_cast<std::int64_t>(other.n_states()))) return over_budget(meter_);
     if (!language.content) {
       language.content = other;
       return {};
@@ -111,6 +119,7 @@ Result<StringLanguage> SchemaValues::strings(const SchemaShape& shape) {
                             fmt::format("'{}' is not supported", found->get_ref<const std::string&>()));
       if (format.use == FormatUse::annotation) {
         ignored_.push_back(document_.path_of(*part) + "/format");
+        if (!meter_.write(ignored_.back().size() + 2 * sizeof(std::string))) return over_budget(meter_);
         continue;
       }
       BATON_TRY(const Dfa* dfa, regex(*part, "format", format.regex, /*is_whole=*/true));
@@ -128,12 +137,15 @@ Result<StringLanguage> SchemaValues::strings(const SchemaShape& shape) {
   return language;
 }
 
-std::string SchemaValues::string_key(const SchemaShape& shape) {
+Result<std::string> SchemaValues::string_key(const SchemaShape& shape) {
   std::string key;
   for (const json::Value* part : shape.parts)
     for (const std::string_view keyword : {"minLength", "maxLength", "pattern", "format"})
-      if (const json::Value* value = json::find(*part, keyword); value != nullptr)
-        key += fmt::format("{} {} ", keyword, json::dump(*value));
+      if (const json::Value* value = json::find(*part, keyword); value != nullptr) {
+        const std::string text = json::dump(*value);
+        if (!meter_.pass(16 * text.size())) return over_budget(meter_);
+        key += fmt::format("{} {} ", keyword, text);
+      }
   return key;
 }
 
@@ -165,24 +177,93 @@ Result<NumberLanguage> SchemaValues::numbers(const SchemaShape& shape) {
   return language;
 }
 
-Result<std::optional<std::vector<json::Value>>> SchemaValues::values(const SchemaShape& shape) {
-  std::optional<std::vector<json::Value>> all;
-  const auto intersect = [&](std::vector<json::Value> own) {
-    if (!all) {
-      all.emplace();
-      for (json::Value& value : own)
-        if (std::find(all->begin(), all->end(), value) == all->end()) all->push_back(std::move(value));
-      return;
+namespace {
+
+/// Values without those that are equal to others. Equal values have equal hashes, also 1 and 1.0.
+class ValueSet {
+ public:
+  explicit ValueSet(WorkMeter& meter) : meter_(meter), held_(meter) {}
+
+  /// Whether there was none equal to it. Errors: the budget's.
+  Result<bool> insert(const json::Value& value) {
+    const Sum sum = sum_of(value);
+    BATON_TRY(const bool is_known, contains(value, sum));
+    if (is_known) return false;
+    if (!held_.add(56)) return over_budget(meter_);
+    values_.emplace(sum.hash, &value);
+    return true;
+  }
+  Result<bool> contains(const json::Value& value) { return contains(value, sum_of(value)); }
+
+ private:
+  struct Sum {
+    std::size_t hash = 0;
+    std::int64_t n_steps = 1;  // that looking at all of the value costs
+  };
+
+  /// As deep as JSON may be nested.
+  static Sum sum_of(const json::Value& value) {
+    constexpr std::size_t kFactor = 0x9E3779B97F4A7C15u;
+    Sum sum{.hash = kFactor * kind_of(value), .n_steps = 1};
+    if (value.is_string()) {
+      const std::string& text = value.get_ref<const std::string&>();
+      sum = {.hash = std::hash<std::string>()(text), .n_steps = 1 + static_cast<std::int64_t>(text.size() / 16)};
+    } else if (value.is_number()) {
+      sum.hash = std::hash<double>()(value.get<double>());
+    } else if (value.is_boolean()) {
+      sum.hash += value.get<bool>() ? 1 : 0;
     }
-    std::erase_if(*all, [&](const json::Value& value) { return std::find(own.begin(), own.end(), value) == own.end(); });
+    if (!value.is_structured()) return sum;
+    for (auto part = value.begin(); part != value.end(); ++part) {
+      const Sum own = sum_of(*part);
+      sum.hash = (sum.hash ^ own.hash) * kFactor;
+      sum.n_steps += own.n_steps;
+      if (!value.is_object()) continue;
+      sum.hash ^= std::hash<std::string>()(part.key());
+      sum.n_steps += static_cast<std::int64_t>(part.key().size() / 16);
+    }
+    return sum;
+  }
+  Result<bool> contains(const json::Value& value, const Sum& sum) {
+    if (!meter_.spend(2 + sum.n_steps)) return over_budget(meter_);
+    const auto [first, last] = values_.equal_range(sum.hash);
+    for (auto known = first; known != last; ++known) {
+      if (!meter_.spend(1 + sum.n_steps)) return over_budget(meter_);
+      if (*known->second == value) return true;
+    }
+    return false;
+  }
+
+  WorkMeter& meter_;
+  HeldBytes held_;
+  std::unordered_multimap<std::size_t, const json::Value*> values_;
+};
+
+}  // namespace
+
+Result<std::optional<ListedValues>> SchemaValues::values(const SchemaShape& shape) {
+  std::optional<ListedValues> all;
+  const auto intersect = [&](const json::Value* begin, std::size_t n) -> Result<void> {
+    ValueSet own(meter_);
+    ListedValues kept;
+    for (std::size_t i = 0; i < n; ++i) {
+      BATON_TRY(const bool is_new, own.insert(begin[i]));
+      if (is_new && !all) kept.push_back(&begin[i]);
+    }
+    if (all)
+      for (const json::Value* value : *all) {
+        BATON_TRY(const bool is_there, own.contains(*value));
+        if (is_there) kept.push_back(value);
+      }
+    all = std::move(kept);
+    return {};
   };
   for (const json::Value* part : shape.parts) {
     if (const json::Value* list = json::find(*part, "enum"); list != nullptr) {
       if (!list->is_array()) return schema_error(ErrorCode::invalid_request, document_, *part, "enum", "must be a list");
-      if (!meter_.spend(static_cast<std::int64_t>(list->size() * (1 + list->size() / 16)))) return over_budget(meter_);
-      intersect({list->begin(), list->end()});
+      BATON_TRY_VOID(intersect(list->get_ref<const json::Value::array_t&>().data(), list->size()));
     }
-    if (const json::Value* value = json::find(*part, "const"); value != nullptr) intersect({*value});
+    if (const json::Value* value = json::find(*part, "const"); value != nullptr) BATON_TRY_VOID(intersect(value, 1));
   }
   return all;
 }

@@ -37,6 +37,9 @@ struct StringLanguage {
   bool is_any() const { return min_length == 0 && max_length == kUnlimited && !content; }
 };
 
+/// The values of enum and const, parts of the document, each once.
+using ListedValues = std::vector<const json::Value*>;
+
 /// Reads the keywords of types, strings and numbers. Thread: one at a time.
 class SchemaValues {
  public:
@@ -48,10 +51,10 @@ class SchemaValues {
   Result<unsigned> kinds(const SchemaShape& shape);
   Result<StringLanguage> strings(const SchemaShape& shape);
   /// What the keywords for strings say, as text: equal for shapes with equal strings.
-  static std::string string_key(const SchemaShape& shape);
+  Result<std::string> string_key(const SchemaShape& shape);
   Result<NumberLanguage> numbers(const SchemaShape& shape);
   /// The values of `enum` and `const` that all parts have; nullopt where none has any.
-  Result<std::optional<std::vector<json::Value>>> values(const SchemaShape& shape);
+  Result<std::optional<ListedValues>> values(const SchemaShape& shape);
   /// The texts in which `pattern`, the value of a keyword or a name, matches somewhere.
   Result<const Dfa*> pattern(const json::Value& schema, std::string_view keyword, const std::string& pattern);
   /// All texts of characters.

@@ -10,6 +10,9 @@
 
 namespace baton::grammar {
 
+/// The most bytes of a name in a message.
+inline constexpr std::size_t kMaxQuotedBytes = 200;
+
 /// A text of which the front is read, and errors that say where.
 class SourceCursor {
  public:

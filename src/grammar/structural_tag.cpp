@@ -4,20 +4,30 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "core/one_line.h"
+#include "core/stack_space.h"
 
 #include "grammar/argument_texts.h"
 #include "grammar/ebnf.h"
 #include "grammar/free_text.h"
 #include "grammar/json_schema.h"
 #include "grammar/regex.h"
+#include "grammar/schema_document.h"
+#include "grammar/source_cursor.h"
 #include "io/json.h"
+#include "io/json_parse.h"
 
 namespace baton::grammar {
 
 namespace {
+
+/// The most texts of one list: triggers, tokens, ends, excludes.
+constexpr std::size_t kMaxTexts = 1024;
 
 /// The texts of which one ends the innermost tag. Empty: no tag, or one that ends without a text.
 using Ends = std::vector<std::string_view>;
@@ -58,13 +68,16 @@ class StructuralTagCompiler {
   Result<ExprId> schema_texts(const json::Value& schema, std::string_view style, const std::string& path);
   /// A tag without the first `n_begun` bytes of its begin, which are written already.
   Result<ExprId> tag_behind(const json::Value& value, const std::string& path, std::size_t n_begun);
+  /// For each trigger, the tags that begin with it, without it.
+  Result<std::vector<std::vector<ExprId>>> tags_of_triggers(const json::Value& tags, const std::string& path,
+                                                            const Ends& triggers);
   Result<ExprId> one_triggered_tag(const json::Value& tags, const std::string& path, const TextStops& texts,
-                                   const Ends& triggers, std::vector<bool>& is_used);
+                                   const Ends& triggers);
   Result<ExprId> text_to_ends(const TextStops& texts, const Ends& ends, const std::string& path);
   ExprId one_of(const Ends& ends);
   /// A text in which the special tokens stand for themselves.
   ExprId literal(std::string_view text);
-  /// Which of tokens_ begins at the front of `text`; "": none.
+  /// Which of tokens_ begins at the front of `text`, the longest; "": none.
   std::string_view token_at(std::string_view text) const;
   bool begins_with_token(std::string_view text) const { return !token_at(text).empty(); }
 
@@ -73,7 +86,9 @@ class StructuralTagCompiler {
   std::vector<std::string>& ignored_;
   WorkMeter& meter_;
   ArgumentTexts arguments_;
-  Ends tokens_;  ///< the texts of special tokens, of the structural tag being read
+  StackSpace stack_;
+  Ends tokens_;           ///< the texts of special tokens, of the structural tag being read
+  ByteSet token_begins_;  ///< the bytes that they begin with
 };
 
 tl::unexpected<Error> tag_error(ErrorCode code, const std::string& path, std::string_view text) {
@@ -107,7 +122,7 @@ Result<const json::Value*> list_of(const json::Value& value, std::string_view ke
   return found;
 }
 
-/// The texts of a list, none of them empty; nothing where there is no such field.
+/// The texts of a list, none of them empty, each once; nothing where there is no such field.
 Result<Ends> texts_of(const json::Value& value, std::string_view key, const std::string& path) {
   Ends texts;
   const json::Value* list = json::find(value, key);
@@ -119,6 +134,11 @@ Result<Ends> texts_of(const json::Value& value, std::string_view key, const std:
   };
   if (!list->is_array() || !std::all_of(list->begin(), list->end(), add))
     return tag_error(ErrorCode::invalid_request, path + "/" + std::string(key), "must be a list of texts that are not empty");
+  if (texts.size() > kMaxTexts)
+    return tag_error(ErrorCode::too_large, path + "/" + std::string(key),
+                     fmt::format("has {} texts; at most {} are accepted", texts.size(), kMaxTexts));
+  std::set<std::string_view> seen;
+  std::erase_if(texts, [&](std::string_view text) { return !seen.insert(text).second; });
   return texts;
 }
 
@@ -161,6 +181,8 @@ ExprId StructuralTagCompiler::one_of(const Ends& ends) {
 
 std::string_view StructuralTagCompiler::token_at(std::string_view text) const {
   std::string_view longest;
+  if (text.empty() || !token_begins_[static_cast<unsigned char>(text[0])]) return longest;
+  meter_.spend(1 + static_cast<std::int64_t>(tokens_.size() / 4));
   for (const std::string_view token : tokens_)
     if (text.starts_with(token) && token.size() > longest.size()) longest = token;
   return longest;
@@ -169,7 +191,7 @@ std::string_view StructuralTagCompiler::token_at(std::string_view text) const {
 ExprId StructuralTagCompiler::literal(std::string_view text) {
   std::vector<ExprId> parts;
   std::size_t begin = 0;  // of the bytes that no token has taken
-  for (std::size_t at = 0; at < text.size();) {
+  for (std::size_t at = 0; at < text.size() && meter_.is_within();) {
     const std::string_view token = token_at(text.substr(at));
     if (token.empty()) {
       ++at;
@@ -185,10 +207,12 @@ ExprId StructuralTagCompiler::literal(std::string_view text) {
 
 Result<ExprId> StructuralTagCompiler::format(const json::Value& value, const std::string& path, const Ends& ends) {
   if (!value.is_object()) return tag_error(ErrorCode::invalid_request, path, "must be an object");
+  if (!stack_.has_room(8192)) return tag_error(ErrorCode::too_large, path, "is nested too deep");
   BATON_TRY(const std::string_view type, text_of(value, "type", path));
   const auto kind = std::find_if(kinds().begin(), kinds().end(), [&](const Kind& one) { return one.name == type; });
   if (kind == kinds().end())
-    return tag_error(ErrorCode::unsupported, path + "/type", fmt::format("'{}' is not supported", type));
+    return tag_error(ErrorCode::unsupported, path + "/type",
+                     fmt::format("'{}' is not supported", one_line(type, kMaxQuotedBytes)));
   for (const auto& [key, unused] : value.items())
     if (key != "type" && std::find(kind->fields.begin(), kind->fields.end(), key) == kind->fields.end())
       return tag_error(ErrorCode::unsupported, path + "/" + key, fmt::format("is not supported in '{}'", type));
@@ -217,7 +241,8 @@ Result<ExprId> StructuralTagCompiler::schema_texts(const json::Value& schema, st
   if (style == "qwen_xml") return arguments_.xml(schema);
   if (style == "python") return arguments_.python(schema);
   if (style != "json") return tag_error(ErrorCode::unsupported, path + "/style", fmt::format("'{}' is not supported", style));
-  BATON_TRY(SchemaGrammar parsed, parse_json_schema(text_, json::dump(schema), meter_));
+  BATON_TRY(const SchemaDocument document, SchemaDocument::of(schema, meter_));
+  BATON_TRY(SchemaGrammar parsed, schema_grammar(document, text_, meter_));
   ignored_.insert(ignored_.end(), parsed.ignored.begin(), parsed.ignored.end());
   return expressions_.rule(parsed.root);
 }
@@ -240,31 +265,32 @@ Result<ExprId> StructuralTagCompiler::xml(const json::Value& value, const std::s
 Result<ExprId> StructuralTagCompiler::text_to_ends(const TextStops& texts, const Ends& ends, const std::string& path) {
   TextStops all = texts;
   if (ends.empty()) {
-    BATON_TRY(Dfa dfa, text_without(all, meter_));
-    return expressions_.automaton(std::move(dfa));
+    BATON_TRY(const Dfa dfa, text_without(all, meter_));
+    return expressions_.automaton(dfa);
   }
   all.never.insert(all.never.end(), all.stops.begin(), all.stops.end());
   all.stops.clear();
   Ends token_ends;
   for (const std::string_view end : ends) {
     const bool has_token = begins_with_token(end);
-    for (std::size_t at = 1; !has_token && at < end.size(); ++at)
+    for (std::size_t at = 1; !has_token && at < end.size() && meter_.spend(1); ++at)
       if (begins_with_token(end.substr(at)))
-        return tag_error(ErrorCode::unsupported, path, fmt::format("ends with '{}', which has a token behind other text", end));
+        return tag_error(ErrorCode::unsupported, path,
+                         fmt::format("ends with '{}', which has a token behind other text", one_line(end, kMaxQuotedBytes)));
     (has_token ? token_ends : all.stops).push_back(end);
   }
   std::vector<ExprId> alternatives;
   if (!all.stops.empty()) {
     TextStops up_to = all;
     up_to.never.insert(up_to.never.end(), token_ends.begin(), token_ends.end());
-    BATON_TRY(Dfa dfa, text_up_to(up_to, std::nullopt, meter_));
-    alternatives.push_back(expressions_.automaton(std::move(dfa)));
+    BATON_TRY(const Dfa dfa, text_up_to(up_to, std::nullopt, meter_));
+    alternatives.push_back(expressions_.automaton(dfa));
   }
   if (!token_ends.empty()) {
     all.never.insert(all.never.end(), ends.begin(), ends.end());
     all.stops.clear();
-    BATON_TRY(Dfa dfa, text_without(all, meter_));
-    alternatives.push_back(expressions_.sequence({expressions_.automaton(std::move(dfa)), one_of(token_ends)}));
+    BATON_TRY(const Dfa dfa, text_without(all, meter_));
+    alternatives.push_back(expressions_.sequence({expressions_.automaton(dfa), one_of(token_ends)}));
   }
   return expressions_.choice(std::move(alternatives));
 }
@@ -326,36 +352,45 @@ Result<ExprId> StructuralTagCompiler::tag(const json::Value& value, const std::s
   return tag_behind(value, path, 0);
 }
 
+/// A tag belongs to the first trigger that it begins with.
+Result<std::vector<std::vector<ExprId>>> StructuralTagCompiler::tags_of_triggers(const json::Value& tags,
+                                                                                 const std::string& path,
+                                                                                 const Ends& triggers) {
+  std::vector<std::vector<ExprId>> all(triggers.size());
+  for (std::size_t k = 0; k < tags.size(); ++k) {
+    if (!meter_.spend(8 + static_cast<std::int64_t>(triggers.size() / 4))) return over_budget(meter_);
+    const std::string tag_path = fmt::format("{}/tags/{}", path, k);
+    BATON_TRY(const std::string_view begin, text_of(tags[k], "begin", tag_path));
+    const auto trigger =
+        std::find_if(triggers.begin(), triggers.end(), [&](std::string_view one) { return begin.starts_with(one); });
+    if (trigger == triggers.end()) return tag_error(ErrorCode::invalid_request, tag_path, "begins with none of the triggers");
+    if (token_at(begin) != token_at(*trigger))
+      return tag_error(ErrorCode::unsupported, tag_path, "begins with a token that its trigger cuts");
+    BATON_TRY(const ExprId one, tag_behind(tags[k], tag_path, trigger->size()));
+    all[static_cast<std::size_t>(trigger - triggers.begin())].push_back(one);
+  }
+  return all;
+}
+
 /// Free text up to a trigger, and a tag that begins with it.
 Result<ExprId> StructuralTagCompiler::one_triggered_tag(const json::Value& tags, const std::string& path,
-                                                        const TextStops& texts, const Ends& triggers,
-                                                        std::vector<bool>& is_used) {
+                                                        const TextStops& texts, const Ends& triggers) {
+  BATON_TRY(std::vector<std::vector<ExprId>> tags_of_it, tags_of_triggers(tags, path, triggers));
   std::vector<ExprId> all;
   for (std::size_t i = 0; i < triggers.size(); ++i) {
-    std::vector<ExprId> tags_of_it;
-    for (std::size_t k = 0; k < tags.size(); ++k) {
-      const std::string tag_path = fmt::format("{}/tags/{}", path, k);
-      BATON_TRY(const std::string_view begin, text_of(tags[k], "begin", tag_path));
-      if (is_used[k] || !begin.starts_with(triggers[i])) continue;
-      if (token_at(begin) != token_at(triggers[i]))
-        return tag_error(ErrorCode::unsupported, tag_path, "begins with a token that its trigger cuts");
-      is_used[k] = true;
-      BATON_TRY(const ExprId one, tag_behind(tags[k], tag_path, triggers[i].size()));
-      tags_of_it.push_back(one);
-    }
-    if (tags_of_it.empty()) continue;
+    if (tags_of_it[i].empty()) continue;
     std::vector<ExprId> parts;
     if (begins_with_token(triggers[i])) {
       TextStops without = texts;
       without.never.insert(without.never.end(), without.stops.begin(), without.stops.end());
       without.stops.clear();
-      BATON_TRY(Dfa text, text_without(without, meter_));
-      parts = {expressions_.automaton(std::move(text)), literal(triggers[i])};
+      BATON_TRY(const Dfa text, text_without(without, meter_));
+      parts = {expressions_.automaton(text), literal(triggers[i])};
     } else {
-      BATON_TRY(Dfa text, text_up_to(texts, i, meter_));
-      parts = {expressions_.automaton(std::move(text))};
+      BATON_TRY(const Dfa text, text_up_to(texts, i, meter_));
+      parts = {expressions_.automaton(text)};
     }
-    parts.push_back(expressions_.choice(std::move(tags_of_it)));
+    parts.push_back(expressions_.choice(std::move(tags_of_it[i])));
     all.push_back(expressions_.sequence(std::move(parts)));
   }
   return expressions_.choice(std::move(all));
@@ -374,11 +409,7 @@ Result<ExprId> StructuralTagCompiler::triggered_tags(const json::Value& value, c
   TextStops texts{.stops = triggers, .never = excludes};
   BATON_TRY(const ExprId rest, text_to_ends(texts, ends, path));
   texts.never.insert(texts.never.end(), ends.begin(), ends.end());
-  std::vector<bool> is_used(tags->size(), false);
-  BATON_TRY(const ExprId one, one_triggered_tag(*tags, path, texts, triggers, is_used));
-  if (const auto unused = std::find(is_used.begin(), is_used.end(), false); unused != is_used.end())
-    return tag_error(ErrorCode::invalid_request, fmt::format("{}/tags/{}", path, unused - is_used.begin()),
-                     "begins with none of the triggers");
+  BATON_TRY(const ExprId one, one_triggered_tag(*tags, path, texts, triggers));
   if (stop_after_first) {
     const ExprId stopped = ends.empty() ? one : expressions_.sequence({one, one_of(ends)});
     return at_least_one ? stopped : expressions_.choice({stopped, rest});
@@ -430,10 +461,13 @@ Result<ExprId> StructuralTagCompiler::structural_tag(const json::Value& value, c
     return format(newer, path, ends);
   }
   BATON_TRY(const json::Value* found, field(value, "format", path));
-  BATON_TRY(Ends tokens, texts_of(value, "tokens", path));
-  tokens_.swap(tokens);
+  BATON_TRY(const Ends tokens, texts_of(value, "tokens", path));
+  const Ends outer = std::exchange(tokens_, tokens);
+  const ByteSet outer_begins = std::exchange(token_begins_, {});
+  for (const std::string_view token : tokens) token_begins_.set(static_cast<unsigned char>(token[0]));
   auto made = format(*found, path + "/format", ends);
-  tokens_.swap(tokens);
+  tokens_ = outer;
+  token_begins_ = outer_begins;
   return made;
 }
 
@@ -448,7 +482,9 @@ Result<ExprId> StructuralTagCompiler::compile(const json::Value& tag) {
 
 Result<RuleId> parse_structural_tag(JsonText& json_text, std::string_view text, std::vector<std::string>& ignored,
                                     WorkMeter& meter) {
-  BATON_TRY(const json::Value tag, json::parse(text, "the structural tag"));
+  constexpr std::size_t kMostPerByte = 24;  // of values: "[0,0,..." while its list grows
+  if (!meter.pass(8 * text.size()) || !meter.write(kMostPerByte * text.size())) return over_budget(meter);
+  BATON_TRY(const json::Value tag, json::parse_cancellable(text, "the structural tag", [&] { return !meter.check(); }));
   BATON_TRY(const ExprId texts, StructuralTagCompiler(json_text, ignored, meter).compile(tag));
   const RuleId rule = json_text.expressions().add_rule("structural_tag");
   json_text.expressions().define(rule, texts);

@@ -63,10 +63,9 @@ std::string nested_rules(int depth) {
 
 // A matcher of these has no place to start at, which ended the server.
 TEST(Grammar, what_leaves_too_much_open_before_the_first_byte_is_refused) {
-  for (const bool distinct : {true, false}) {
-    EXPECT_NE(refusal(GrammarKind::choice, choice_of(10'000, distinct)).find("more than 8192 alternatives"), std::string::npos);
-    EXPECT_TRUE(accepts(*compiled(GrammarKind::choice, choice_of(8000, distinct)).program, distinct ? "a7999" : "a"));
-  }
+  EXPECT_NE(refusal(GrammarKind::choice, choice_of(10'000, true)).find("more than 8192 alternatives"), std::string::npos);
+  EXPECT_TRUE(accepts(*compiled(GrammarKind::choice, choice_of(8000, true)).program, "a7999"));
+  EXPECT_TRUE(accepts(*compiled(GrammarKind::choice, choice_of(10'000, false)).program, "a")) << "equal texts count once";
   EXPECT_NE(refusal(GrammarKind::ebnf, nested_rules(2000)).find("rules more than 1000 deep"), std::string::npos);
   EXPECT_TRUE(accepts(*compiled(GrammarKind::ebnf, nested_rules(500)).program, "a" + std::string(501, 'x')));
 }

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "grammar/json_text.h"
+#include "grammar/schema_compiler.h"
 #include "grammar/schema_document.h"
 #include "grammar/schema_objects.h"
 #include "grammar/schema_shape.h"
@@ -182,6 +183,38 @@ TEST(JsonSchema, any_object) {
   const auto grammar = compiled(GrammarKind::json_object, "");
   EXPECT_TRUE(accepts(*grammar.program, "{\"a\": [{}, -0.5e-3, \"\\u00e9\"]}"));
   for (const char* text : {"[]", "1", "{\"a\":}", "{a: 1}"}) EXPECT_FALSE(accepts(*grammar.program, text)) << text;
+}
+
+TEST(SchemaCompiler, writes_several_parts_of_one_document) {
+  UnlimitedWork work;
+  const auto document = SchemaDocument::parse(
+      R"({"properties": {"a": {"$ref": "#/$defs/n"}, "b": {"$ref": "#/properties/a"}}, "$defs": {"n": {"type": "null"}}})",
+      work.meter());
+  ASSERT_TRUE(document.has_value()) << document.error().message;
+  Expressions expressions(work.meter());
+  JsonText text(expressions, JsonSpaces::none, work.meter());
+  std::vector<std::string> ignored;
+  SchemaCompiler compiler(*document, text, ignored, work.meter());
+  const json::Value& parts = *json::find(document->root(), "properties");
+  std::vector<ExprId> all{expressions.bytes("x=")};
+  for (const char* name : {"a", "b"}) all.push_back(*compiler.rule_of({json::find(parts, name)}));
+  ASSERT_TRUE(compiler.finish().has_value());
+  const RuleId root = expressions.add_rule("root");
+  expressions.define(root, expressions.sequence(std::move(all)));
+  const auto program = Program::build(expressions, root, 1000, work.meter());
+  ASSERT_TRUE(program.has_value()) << program.error().message;
+  EXPECT_TRUE(accepts(*program, "x=nullnull"));
+  EXPECT_FALSE(accepts(*program, "x=null1"));
+}
+
+TEST(SchemaDocument, cuts_long_paths) {
+  UnlimitedWork work;
+  const std::string name(5000, 'k');
+  std::string schema = "{\"not\": {}}";
+  for (int i = 0; i < 40; ++i) schema = "{\"properties\": {\"" + name + "\": " + schema + "}}";
+  const std::string message = refusal(GrammarKind::json_schema, schema);
+  EXPECT_NE(message.find("not is not supported"), std::string::npos) << message;
+  EXPECT_LT(message.size(), kMaxPathBytes + 200);
 }
 
 TEST(SchemaDocument, resolves_addresses) {
