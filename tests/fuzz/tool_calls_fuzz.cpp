@@ -78,7 +78,7 @@ class ToolText {
     text_ += R"("properties":{)";
     schemas(kArguments, 1 + drawn_.count(60'000));
     text_ += drawn_.is() ? R"(},"$defs":{)" : R"(},"definitions":{)";
-    schemas(kNames, drawn_.count(60'000));
+    schemas(kNames, 2 + drawn_.count(60'000));
     text_ += "}";
     members(drawn_.count(60'000));
     if (drawn_.is()) text_ += R"(,"type":"object")";
@@ -103,12 +103,16 @@ class ToolText {
                                                               R"({"type":"object"})",
                                                               R"({"type":7})",
                                                               R"({"anyOf":1})"};
-    static constexpr std::array<std::string_view, 5> kRefs{"#/$defs/", "#/definitions/", "#/properties/", "#", "other"};
+    // Mostly to one of the few definitions that there are, so that schemas meet each other again.
+    static constexpr std::array<std::string_view, 10> kRefs{
+        "#/$defs/f",       "#/$defs/g", "#/$defs/f", "#/$defs/g",      "#/definitions/f",
+        "#/definitions/g", "#",         "#/$defs/x", "#/properties/a", "other"};
     static constexpr std::array<std::string_view, 3> kLists{"anyOf", "oneOf", "allOf"};
-    switch (depth > 6 ? 0 : drawn_.below(4)) {
+    switch (depth > 6 ? 0 : drawn_.below(6)) {
       case 0: return std::string(drawn_.of(kLeaves));
-      case 1: return fmt::format(R"({{"$ref":"{}{}"}})", drawn_.of(kRefs), drawn_.of(kNames));
-      case 2: return fmt::format(R"({{"$ref":"#/$defs/{}"}})", drawn_.below(1000));
+      case 1:
+      case 2: return fmt::format(R"({{"$ref":"{}"}})", drawn_.of(kRefs));
+      case 3: return drawn_.is() ? schema(7) : fmt::format(R"({{"$ref":"#/$defs/{}"}})", drawn_.below(1000));
       default: {
         const std::string_view list = drawn_.of(kLists);
         const std::string first = schema(depth + 1), other = schema(depth + 1);
@@ -147,7 +151,7 @@ class AnswerText {
   }
 
   std::string draw() {
-    while (!drawn_.is_empty() && text_.size() < kMaxAnswerBytes) part();
+    for (std::size_t i = drawn_.below(24); i > 0 && text_.size() < kMaxAnswerBytes; --i) part();
     return std::move(text_);
   }
 

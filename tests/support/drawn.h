@@ -11,13 +11,19 @@
 
 namespace baton::test {
 
-/// Bytes as a source of choices. When they have run out, every choice is the first one.
+/// Bytes as a source of choices. When they have run out, the choices are pseudo-random ones that all the bytes determine, so that
+/// short inputs draw large cases too.
 class Drawn {
  public:
-  Drawn(const std::uint8_t* data, std::size_t size) : bytes_(data, size) {}
+  Drawn(const std::uint8_t* data, std::size_t size) : bytes_(data, size) {
+    for (const std::uint8_t one : bytes_) state_ = (state_ ^ one) * 1099511628211u;
+  }
 
   std::size_t byte() {
-    if (bytes_.empty()) return 0;
+    if (bytes_.empty()) {
+      state_ = state_ * 6364136223846793005u + 1442695040888963407u;
+      return static_cast<std::size_t>(state_ >> 56);
+    }
     const std::size_t first = bytes_.front();
     bytes_ = bytes_.subspan(1);
     return first;
@@ -25,11 +31,12 @@ class Drawn {
   /// 0 to n - 1; n is at least 1.
   std::size_t below(std::size_t n) { return n > 256 ? (byte() * 256 + byte()) % n : byte() % n; }
   bool is() { return byte() % 2 == 1; }
-  /// Mostly a few, sometimes many: 0 to 3, or up to `most`.
+  /// Mostly a few, 0 to 3, and twice in a case, at most, up to `most`.
   std::size_t count(std::size_t most) {
     const std::size_t first = byte();
-    if (first < 224) return std::min(most, first % 4);
-    return std::min(most, std::size_t{1} << (first - 224) % 18);
+    if (first < 248 || n_large_ == 2) return std::min(most, first % 4);
+    ++n_large_;
+    return std::min(most, std::size_t{1} << byte() % 18);
   }
   template <class Value>
   const Value& of(std::span<const Value> values) {
@@ -45,10 +52,11 @@ class Drawn {
     for (std::size_t i = below(most + 1); i > 0; --i) text += static_cast<char>(byte());
     return text;
   }
-  bool is_empty() const { return bytes_.empty(); }
 
  private:
   std::span<const std::uint8_t> bytes_;
+  std::uint64_t state_ = 14695981039346656037u;
+  int n_large_ = 0;
 };
 
 }  // namespace baton::test
