@@ -1,6 +1,9 @@
 """Random clients against one server in a tiny cache, which is ended and started again: `make soak SOAK_FLAGS="--minutes 30"`.
 
-Every accepted request must end as it should or say why it did not. The server lives once for half of the time and then shortly
+Clients speak three dialects, with tools, schemas, grammars, stored conversations, prefixes and guesses; they leave, reset, read
+slowly and send nonsense, with keys that come and go (SIGHUP), some of them with quotas. The cache has a tier in host memory, and
+prefixes are stored over lives. Every accepted request must end as it should or say why it did not, and `/health` must answer
+within 250 ms. The server lives once for half of the time and then shortly
 a few times; lives end by SIGTERM with time to drain, without, by two SIGTERMs and by SIGKILL, all while requests are under way.
 Now and then in a life the clients pause: then nothing may run or wait, no block may be held that is not pinned, and memory,
 threads and open files must be what they were. What is wrong is told, and the exit code is 1.
@@ -29,9 +32,12 @@ import tempfile
 import time
 
 from soak_clients import JSON, MAX_MODEL_LEN, ROOT, Clients, change_files
+from soak_keys import ADMIN, write_keys
 
+HERE = pathlib.Path(__file__).resolve().parent
 BINARY = pathlib.Path(os.environ.get("BATON_BINARY", ROOT / "build/cpu-release/bin/baton"))
 FLAGS = f"--kv-cache-memory-bytes 16M --max-model-len {MAX_MODEL_LEN} --max-num-seqs 24 --max-num-queued-reqs 40".split()
+FLAGS += "--kv-offloading-size 0.01 --prefix-store-bytes 32M".split()
 PREFIX = f"shop={ROOT / 'models/demo/catalogue.txt'}"
 SPECULATION = '{"method": "ngram", "num_speculative_tokens": 4}'
 ENDINGS = ("abort", "drain", "twice", "kill")  # of the short lives, in turn; the long one drains
@@ -39,6 +45,8 @@ LATE_SECONDS = 1.0  # for which clients go on asking a server that ends
 START_SECONDS = 120
 END_SECONDS = 120  # for what drains
 SHORT_LIVES = 6
+HEALTH_MS = 250
+SIGHUP_EVERY = 5  # seconds
 PAUSE_EVERY = 60  # seconds
 LOG_FAULTS = re.compile(r"^.*(?:Sanitizer|runtime error|check failed|event=step_stuck| error event=).*$", re.MULTILINE)
 
@@ -81,11 +89,14 @@ class Server:
         """Start it and wait until it answers."""
         self.folder = log.with_suffix(".prefixes")
         self.folder.mkdir()
+        self.keys = log.with_suffix(".keys.json")
+        write_keys(self.keys)
         settings = dict(line.split("=", 1) for line in test_environment().splitlines())
         if "ASAN_OPTIONS" in settings:
             settings["ASAN_OPTIONS"] += ":quarantine_size_mb=16"  # else the quarantine's filling hides what grows
         command = [BINARY, "serve", "--host", "127.0.0.1", "--port", str(port), *FLAGS, "--prefix", PREFIX]
         command += [*flags, *(["--prefix-folder", self.folder] if watches_folders() else [])]
+        command += ["--api-key-file", self.keys, "--prefix-store", log.parent / "store"]
         self.log = log
         with log.open("wb") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=os.environ | settings)
@@ -99,14 +110,28 @@ class Server:
         blocks = re.search(r'num_gpu_blocks="(\d+)"', self.request("GET", "/metrics"))
         self.n_blocks = int(blocks[1]) if blocks else 0
         self.n_files = int(self.metrics()["process_open_fds"])  # before the first client
+        self.health = log.with_suffix(".health")
+        with self.health.open("wb") as output:
+            self.watcher = subprocess.Popen([sys.executable, HERE / "soak_health.py", str(self.port)], stdout=output)
 
     def request(self, method: str, path: str) -> str:
         """Return the body of an answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        connection.request(method, path, None, JSON)
+        connection.request(method, path, None, JSON | {"Authorization": f"Bearer {ADMIN}"})
         text = connection.getresponse().read().decode()
         connection.close()
         return text
+
+    def change_keys(self, rng: random.Random) -> None:
+        """The visitor's key comes or goes, or the file is broken for a while."""
+        write_keys(self.keys, rng)
+        self.process.send_signal(signal.SIGHUP)
+
+    def health_ms(self) -> list[float]:
+        """The slowest answer of /health in each second so far; ends the watcher."""
+        self.watcher.kill()
+        self.watcher.wait()
+        return [float(line.split()[0]) for line in self.health.read_text().splitlines() if len(line.split()) == 3]
 
     def metrics(self) -> dict[str, float]:
         """Return the sum over labels of each metric."""
@@ -167,6 +192,7 @@ class Life:
     n_preemptions: float = 0  # until the last pause
     n_guessed: float = 0  # tokens that speculation guessed, until then
     pauses: list[dict] = dataclasses.field(default_factory=list)
+    health_ms: list[float] = dataclasses.field(default_factory=list)  # the slowest of each second, until the end began
     rss_mb: list[tuple[float, float]] = dataclasses.field(default_factory=list)  # second, MB
     faults: list[str] = dataclasses.field(default_factory=list)
 
@@ -178,6 +204,9 @@ def judge_pauses(life: Life, n_files: int, build: Build) -> None:
             life.faults.append(f"left over without a client ({n_files} files were open before the first): {pause}")
         if pause["threads"] > life.pauses[0]["threads"]:
             life.faults.append(f"more threads than at first: {pause}")
+    if life.health_ms and max(life.health_ms) > HEALTH_MS * build.patience:
+        late = [(second, ms) for second, ms in enumerate(life.health_ms) if ms > HEALTH_MS * build.patience]
+        life.faults.append(f"/health took more than {HEALTH_MS * build.patience:g} ms (second, ms): {late[:20]}")
     # What a first third touches for the first time is no leak.
     settled = [pause["rss_mb"] for pause in life.pauses[len(life.pauses) // 3 :]]
     if len(settled) > 1 and settled[-1] > settled[0] + build.growth_mb:
@@ -196,6 +225,10 @@ class Soak:
         self.lives: list[Life] = []
         self.port = 0  # the first life's, which the others take over
 
+    def has_priorities(self) -> bool:
+        """Whether the server of this life takes requests by priority, and clients say theirs."""
+        return len(self.lives) % 3 == 1
+
     def show(self, life: Life, clients: Clients, seconds: float) -> None:
         """One line that is written over on a terminal."""
         if not sys.stdout.isatty():
@@ -210,16 +243,22 @@ class Soak:
     def load(self, server: Server, life: Life, began: float, until: float, part: int) -> Clients:
         """Clients and changes of the folder from now until a time, with a look at the memory each second."""
         rng = random.Random(f"{self.options.seed} {len(self.lives)} {part} files")
-        clients = Clients(server.port, self.options.clients, f"{self.options.seed} {len(self.lives)} {part}")
+        seed = f"{self.options.seed} {len(self.lives)} {part}"
+        clients = Clients(server.port, self.options.clients, seed, self.has_priorities())
+        next_signal = began
         while (now := time.monotonic()) < until and server.process.poll() is None:
             life.rss_mb.append((round(now - began, 1), round(server.rss_mb(), 1)))
             self.show(life, clients, now - began)
             change_files(server.folder, rng)
+            if now > next_signal:
+                server.change_keys(rng)
+                next_signal = now + SIGHUP_EVERY
             time.sleep(min(1.0, max(0.0, until - time.monotonic())))
         return clients
 
     def end(self, server: Server, clients: Clients, life: Life) -> None:
         """End the server while requests are under way; clients go on asking for a moment."""
+        life.health_ms = server.health_ms()
         clients.ending.time = time.monotonic()
         clients.ending.kind = {"twice": "abort"}.get(life.ended_by, life.ended_by)
         server.process.send_signal(signal.SIGKILL if life.ended_by == "kill" else signal.SIGTERM)
@@ -248,6 +287,8 @@ class Soak:
         flags = ["--shutdown-timeout", str(0 if ended_by == "abort" else END_SECONDS)]
         if len(self.lives) % 2 == 1:  # else those speculate that ask for it
             flags += ["--speculative-config", SPECULATION]
+        if self.has_priorities():
+            flags += ["--scheduling-policy", "priority"]
         server = Server(log, self.port, *flags)
         self.port = server.port
         began = time.monotonic()
@@ -272,6 +313,7 @@ class Soak:
         finally:
             if clients:
                 clients.is_over = True
+            server.watcher.kill()
             server.process.kill()
             server.process.wait()
         life.seconds = round(time.monotonic() - began, 1)
@@ -288,7 +330,7 @@ class Soak:
         print(f"{clear}life {len(self.lives)}: {life.seconds:.0f} s, ended by {life.ended_by} in {life.seconds_to_end} s: {told}")
         memory = " ".join(f"{pause['rss_mb']:.0f}" for pause in life.pauses)
         counts = f"{life.n_tokens} tokens, {life.n_preemptions:.0f} preemptions, {life.n_guessed:.0f} guessed"
-        print(f"  {counts}; in the pauses {memory} MB")
+        print(f"  {counts}; in the pauses {memory} MB; /health at most {max(life.health_ms, default=0):.0f} ms")
         if life.pauses:
             print(f"  at the last: {', '.join(f'{what} {value:g}' for what, value in life.pauses[-1].items())}")
         for fault in life.faults:

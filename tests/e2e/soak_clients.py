@@ -17,6 +17,9 @@ import struct
 import threading
 import time
 
+from soak_dialects import Dialects
+from soak_keys import ADMIN, MISER, USERS, VISITOR, Connection, key_of
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 N_TOKENS = 1000  # of the demo model's 1024, some of which end an answer
 MAX_MODEL_LEN = 2200  # the server's --max-model-len: the catalogue, a question and its answer
@@ -27,6 +30,9 @@ QUESTIONS = [json.loads(line) for line in (ROOT / "models/demo/questions.jsonl")
 WORDS = (ROOT / "models/demo/catalogue.txt").read_text().split()
 TOO_LATE = "came too late"
 JSON = {"Content-Type": "application/json"}
+QUEUES = (b"sequences are waiting, and the queue holds", b"for this server to compile their grammars", b"templates and tokenizer")
+# Refusals that only some keys may get.
+BY_KEY = {"refused a key": {VISITOR}, "over its quota": {MISER}, "not an admin": {*USERS, VISITOR, MISER} - {ADMIN}}
 
 # path, body, and the statuses that say what was wrong
 BAD_REQUESTS: list[tuple[str, str, set[int]]] = [
@@ -130,12 +136,13 @@ def speculation(rng: random.Random) -> dict:
     return {"method": "ngram", "num_speculative_tokens": rng.randrange(1, 9), "prompt_lookup_min": 1, "prompt_lookup_max": 3}
 
 
-class Clients:
+class Clients(Dialects):
     """Threads that ask for random things until they are told to stop, and what came of it."""
 
-    def __init__(self, port: int, n_clients: int, seed: str) -> None:
+    def __init__(self, port: int, n_clients: int, seed: str, has_priorities: bool) -> None:
         """Start them."""
         self.port = port
+        self.has_priorities = has_priorities
         self.outcomes: collections.Counter[str] = collections.Counter()
         self.n_tokens = 0
         self.lock = threading.Lock()
@@ -158,11 +165,13 @@ class Clients:
         while not self.is_over:
             if rng.random() < 0.02:
                 time.sleep(rng.random() * 0.5)
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=ANSWER_SECONDS)
+            connection = Connection(self.port, key_of(rng), ANSWER_SECONDS)
             for _ in range(rng.choice((1, 1, 1, 2, 5))):
                 sent = time.monotonic()
                 try:
                     outcome = rng.choices(kinds, weights)[0](connection, rng)
+                    if connection.key not in BY_KEY.get(outcome, {connection.key}):
+                        outcome = f"WRONG: {outcome} ({connection.key})"
                 except (OSError, http.client.HTTPException, ValueError) as error:
                     outcome = self.ending.excuses(sent) or f"WRONG: {type(error).__name__} {error}"
                 self.count(outcome)
@@ -186,6 +195,7 @@ class Clients:
             (self.burst, 1),
             (self.read_slowly, 1),
             (self.look, 3),
+            *self.dialect_kinds(),
         ]
 
     def count(self, outcome: str, n_tokens: int = 0) -> None:
@@ -205,7 +215,7 @@ class Clients:
         body: dict = {"prompt": prompt, "max_tokens": rng.choice((1, 4, 30, 120)), "ignore_eos": True}
         body["temperature"] = rng.choice((0, 1))
         options = {
-            "priority": (0.2, lambda: rng.randrange(-2, 3)),
+            "priority": (0.2 * self.has_priorities, lambda: rng.randrange(-2, 3)),
             "deadline_ms": (0.1, lambda: rng.randrange(1, 2000)),
             "n": (0.15, lambda: rng.randrange(2, 5)),
             "cache_salt": (0.1, lambda: f"tenant {rng.randrange(3)}"),
@@ -235,9 +245,11 @@ class Clients:
 
     def refusal(self, status: int, body: bytes, sent: float) -> str:
         """What an answer other than 200 to a good request comes to."""
+        if status in (401, 403, 429):
+            return {401: "refused a key", 403: "not an admin", 429: "over its quota"}[status]
         if status != 503 or not explains(status, body):
             return f"WRONG: {status} {body[:200]!r}"
-        if b"requests are waiting" in body:
+        if any(words in body for words in QUEUES):
             return "turned away: the queue is full"
         if b"shutting down" in body and self.ending.kind:
             return "told that the server ends" if self.ending.kind == "abort" else self.ending.excuses(sent) or "WRONG: drain cut"
@@ -354,6 +366,8 @@ class Clients:
         text = response.read()
         if response.status == 503 and self.ending.kind:
             return "told that the server ends"
+        if response.status in (401, 403, 429):
+            return self.refusal(response.status, text, 0)
         is_right = response.status in statuses and explains(response.status, text)
         return "refused" if is_right else f"WRONG: {path} {body[:60]} got {response.status} {text[:200]!r}"
 
@@ -388,6 +402,8 @@ class Clients:
             known = {200: "registered a prefix", 400: "was refused a prefix"}
         response = connection.getresponse()
         text = response.read()
+        if response.status in (401, 403, 429):
+            return self.refusal(response.status, text, 0)
         if response.status == 503 and self.ending.kind and explains(503, text):
             return "told that the server ends"
         is_right = response.status == 200 or (response.status in known and explains(response.status, text))
@@ -414,7 +430,7 @@ class Clients:
         open_ones = []
         for _i in range(N_BURST):
             body = {"prompt": prompt + random_tokens(rng, rng.randrange(1, 30)), "max_tokens": 20, "ignore_eos": True}
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=ANSWER_SECONDS)
+            connection = Connection(self.port, rng.choice(USERS), ANSWER_SECONDS)
             sent = time.monotonic()
             connection.request("POST", "/v1/completions", json.dumps(body), JSON)
             open_ones.append((connection, body, sent))
@@ -446,12 +462,18 @@ class Clients:
         """The pages of the server."""
         if rng.random() < 0.3:
             text = " ".join(rng.choices(WORDS, k=50))
-            tokens = json.loads(self.post(connection, "/tokenize", {"prompt": text, "add_special_tokens": False}).read())["tokens"]
-            again = json.loads(self.post(connection, "/detokenize", {"tokens": tokens}).read())["prompt"]
+            refused, tokens = self.ask(connection, "/tokenize", {"prompt": text, "add_special_tokens": False})
+            body = {} if refused else {"tokens": json.loads(tokens)["tokens"]}
+            refused, answer = (refused, b"") if refused else self.ask(connection, "/detokenize", body)
+            if refused:
+                return refused
+            again = json.loads(answer)["prompt"]
             return "looked" if again == text else f"WRONG: {text!r} became {again!r}"
         path = rng.choice(("/health", "/livez", "/metrics", "/v1/models", "/version", "/load"))
         connection.request("GET", path)
         response = connection.getresponse()
         response.read()
+        if response.status == 401:
+            return "refused a key"
         is_right = response.status == 200 or (response.status == 503 and path == "/health" and self.ending.kind)
         return "looked" if is_right else f"WRONG: {path} got {response.status}"
