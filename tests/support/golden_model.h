@@ -9,7 +9,9 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -27,6 +29,13 @@
 #include "support/test_backends.h"
 
 namespace baton::testing {
+
+/// What a result holds. Throws its error, with which GoogleTest fails the test: without a model none of it can go on.
+template <class T>
+T value_of(Result<T> result, const std::filesystem::path& of) {
+  if (!result) throw std::runtime_error(of.string() + ": " + result.error().message);
+  if constexpr (!std::is_void_v<T>) return std::move(*result);
+}
 
 /// How a golden is loaded, besides its dtype.
 struct GoldenOptions {
@@ -46,39 +55,35 @@ class GoldenModel {
   static constexpr std::int32_t kBlocks = 128;
   static constexpr std::int32_t kMaxSamples = 64;  ///< rows of a step whose logits are needed
 
+  /// Throws if the folder holds no such model, or the device cannot take it.
   GoldenModel(const std::filesystem::path& folder, DType dtype, const GoldenOptions& options = {}) {
-    auto spec = read_model_spec(folder, options.families);
-    EXPECT_TRUE(spec) << spec.error().message;
-    if (options.change) options.change(*spec);
-    auto checkpoint = Checkpoint::open(folder);
-    EXPECT_TRUE(checkpoint) << checkpoint.error().message;
-    EXPECT_TRUE(fit_to_checkpoint(*spec, *checkpoint));
+    ModelSpec spec = value_of(read_model_spec(folder, options.families), folder);
+    if (options.change) options.change(spec);
+    const Checkpoint checkpoint = value_of(Checkpoint::open(folder), folder);
+    value_of(fit_to_checkpoint(spec, checkpoint), folder);
     const bool is_alone = options.ranks == nullptr;
-    auto made = make_backend(options.device, {.n_threads = is_alone ? 2 : 1,
-                                              .batch_invariant = options.batch_invariant,
-                                              .device = is_alone ? 0 : options.ranks->rank(),
-                                              .ranks = options.ranks});
-    EXPECT_TRUE(made) << made.error().message;
-    backend = std::move(*made);
-    const auto of_rank = split_spec(*spec, {backend->info().rank, backend->info().world_size});
-    EXPECT_TRUE(of_rank) << of_rank.error().message;
-    auto weights = load_weights(*spec, *checkpoint, *backend, dtype, 2);
-    EXPECT_TRUE(weights) << weights.error().message;
-    model = std::make_unique<Model>(*of_rank, std::move(*weights));
-    EXPECT_TRUE(
+    backend = value_of(make_backend(options.device, {.n_threads = is_alone ? 2 : 1,
+                                                     .batch_invariant = options.batch_invariant,
+                                                     .device = is_alone ? 0 : options.ranks->rank(),
+                                                     .ranks = options.ranks}),
+                       folder);
+    const ModelSpec of_rank = value_of(split_spec(spec, {backend->info().rank, backend->info().world_size}), folder);
+    model = std::make_unique<Model>(of_rank, value_of(load_weights(spec, checkpoint, *backend, dtype, 2), folder));
+    value_of(
         model->prepare(*backend, {.max_rows = kBlocks * kBlockLen,
                                   .max_samples = kMaxSamples,
                                   .max_partials = 4096,
-                                  .max_positions = options.max_positions > 0 ? options.max_positions : kBlocks * kBlockLen}));
+                                  .max_positions = options.max_positions > 0 ? options.max_positions : kBlocks * kBlockLen}),
+        folder);
     shapes_ = model->attention_shapes(kBlockLen, dtype);
     for (const KvShape& shape : model->kv_shapes(kBlocks, kBlockLen, dtype)) {
-      storages_.push_back(std::move(*backend->make_kv_storage(shape)));
+      storages_.push_back(value_of(backend->make_kv_storage(shape), folder));
       storages_.back()->fill_bytes(0xff);
       kv_of_group_.push_back(storages_.back().get());
     }
     for (std::int32_t i = kBlocks; i-- > 0;) blocks_.push_back(BlockId{i});
-    slots_ = std::move(*backend->allocate(sizeof(SlotState)));
-    results_ = std::move(*backend->allocate(kMaxSamples * sizeof(SampleResult)));
+    slots_ = value_of(backend->allocate(sizeof(SlotState)), folder);
+    results_ = value_of(backend->allocate(kMaxSamples * sizeof(SampleResult)), folder);
   }
 
   /// Logits of every row of `tokens`, which follow `n_before` tokens of the sequence, or of the last row only.
@@ -142,22 +147,25 @@ inline double relative_error(std::span<const float> got, std::span<const float> 
   return std::sqrt(difference / norm);
 }
 
-/// The tensors of one safetensors file.
+/// The tensors of one safetensors file. Throws if there is no such file, or no such tensor in it.
 class Golden {
  public:
-  explicit Golden(const std::filesystem::path& file) : text_(read_file(file).value()) {
-    tensors_ = parse_safetensors(std::as_bytes(std::span(text_)), file.string()).value();
+  explicit Golden(const std::filesystem::path& file) : file_(file), text_(value_of(read_file(file), file)) {
+    tensors_ = value_of(parse_safetensors(std::as_bytes(std::span(text_)), file.string()), file);
   }
   bool contains(std::string_view name) const { return tensors_.contains(name); }
   template <class T>
   std::vector<T> read(std::string_view name) const {
-    const std::span<const std::byte> bytes = tensors_.find(name)->second.bytes;
+    const auto tensor = tensors_.find(name);
+    if (tensor == tensors_.end()) throw std::runtime_error(file_.string() + ": has no tensor " + std::string(name));
+    const std::span<const std::byte> bytes = tensor->second.bytes;
     std::vector<T> copy(bytes.size() / sizeof(T));
     std::memcpy(copy.data(), bytes.data(), bytes.size());
     return copy;
   }
 
  private:
+  std::filesystem::path file_;
   std::string text_;
   std::map<std::string, StoredTensor, std::less<>> tensors_;
 };
