@@ -48,9 +48,12 @@ endif()
 list(JOIN BATON_TEST_ENVIRONMENT "\n" environment_lines)
 file(WRITE ${CMAKE_BINARY_DIR}/test_environment "${environment_lines}\n")
 
-# baton_tests(FOLDER LINK target... [COMPUTES]): one program for each tests/FOLDER/*_test.cpp, registered with ctest as FOLDER_STEM and
-# built by the targets test_programs and FOLDER_tests; the default target leaves tests out. A test runs once, so compiling it is most
-# of its cost: it is not optimised, or, where it computes references itself (COMPUTES), a little. What it tests is.
+# baton_tests(FOLDER LINK target... [COMPUTES]): the program FOLDER_tests of all tests/FOLDER/*_test.cpp, part of the target
+# test_programs; the default target leaves tests out. Each file is one test of ctest, FOLDER_STEM, and one process: after the
+# program is linked, a link of that name leads to it, under which it runs that file (tests/support/main.cpp). The target FOLDER_STEM
+# links a program of one file in its place, for who works on that. A file that replaces operator new is always such a program. Files
+# named *_long_test.cpp have ctest's label `long`: `make test` leaves them to `make test-long`. A test runs once, so compiling it is
+# most of its cost: it is not optimised, or, where it computes references itself (COMPUTES), a little. What it tests is.
 function(baton_tests folder)
   cmake_parse_arguments(arg "COMPUTES" "" "LINK" ${ARGN})
   if(arg_COMPUTES)
@@ -60,19 +63,41 @@ function(baton_tests folder)
   endif()
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*_test.cpp)
   string(REPLACE "/" "_" prefix ${folder})
-  add_custom_target(${prefix}_tests)
-  add_dependencies(test_programs ${prefix}_tests)
+  set(program ${prefix}_tests)
+  set(linked "")
+  set(alone "")
   foreach(source ${sources})
     get_filename_component(stem ${source} NAME_WE)
-    set(target ${prefix}_${stem})
-    add_executable(${target} EXCLUDE_FROM_ALL ${source})
-    set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-    add_dependencies(${prefix}_tests ${target})
-    target_compile_options(${target} PRIVATE "$<$<NOT:$<CONFIG:Debug>>:${level}>")
-    target_link_libraries(${target} PRIVATE ${arg_LINK} baton_test_support GTest::gtest GTest::gtest_main)
-    add_test(NAME ${target} COMMAND ${target} --gtest_brief=1)
-    set_tests_properties(${target} PROPERTIES TIMEOUT 600 ENVIRONMENT "${BATON_TEST_ENVIRONMENT}")
+    set(name ${prefix}_${stem})
+    add_library(${name}_object OBJECT EXCLUDE_FROM_ALL ${source})
+    target_compile_options(${name}_object PRIVATE "$<$<NOT:$<CONFIG:Debug>>:${level}>")
+    target_link_libraries(${name}_object PRIVATE ${arg_LINK} baton_test_support)
+    add_executable(${name} EXCLUDE_FROM_ALL)
+    target_link_libraries(${name} PRIVATE ${name}_object ${arg_LINK} baton_test_support)
+    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests LINKER_LANGUAGE CXX)
+    file(STRINGS ${source} replaces_new REGEX "^void\\* operator new")
+    if(replaces_new)
+      list(APPEND alone ${name})
+    else()
+      list(APPEND linked ${name})
+    endif()
+    add_test(NAME ${name} COMMAND ${CMAKE_BINARY_DIR}/tests/${name} --gtest_brief=1)
+    set_tests_properties(${name} PROPERTIES TIMEOUT 600 ENVIRONMENT "${BATON_TEST_ENVIRONMENT}")
+    if(stem MATCHES "_long_test$")
+      set_tests_properties(${name} PROPERTIES LABELS long)
+    endif()
   endforeach()
+  add_executable(${program} EXCLUDE_FROM_ALL)
+  list(TRANSFORM linked APPEND _object OUTPUT_VARIABLE objects)
+  target_link_libraries(${program} PRIVATE ${objects} ${arg_LINK} baton_test_support)
+  set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests LINKER_LANGUAGE CXX)
+  add_custom_command(TARGET ${program} POST_BUILD VERBATIM
+                     COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:${program}> "-DNAMES=${linked}"
+                             -P ${CMAKE_SOURCE_DIR}/cmake/link_tests.cmake)
+  if(alone)
+    add_dependencies(${program} ${alone})
+  endif()
+  add_dependencies(test_programs ${program})
 endfunction()
 
 # baton_bench(FOLDER LINK target...): one Google Benchmark program for each bench/FOLDER/*_bench.cpp.

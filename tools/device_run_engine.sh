@@ -5,7 +5,7 @@
 #                 BATON_BUILD=OLD/build/cuda-release BATON_BUNDLE=build/device-before tools/bundle_for_device baton
 # There, with the bundles carried:     tools/device_run_engine.sh [PART...]
 #
-#     tests       every test program of the bundle, BATON_REQUIRE=cuda: a test that finds no GPU fails         60 to 200 s
+#     tests       every test file of the bundle, BATON_REQUIRE=cuda: a test that finds no GPU fails            60 to 200 s
 #     sanitizer   compute-sanitizer memcheck over small operations, norms, sampling and captured steps         60 s
 #     bits        tools/compare_answers --device cuda between the two bundles                                  90 s
 #     decode      baton bench decode of Llama-3-8B and Llama-2-7B, before and after in turn                    240 s
@@ -20,22 +20,23 @@ rounds=${ROUNDS:-2}
 mkdir -p "$out"
 
 tests() {
-  local program passed failed=0 n=0
-  for program in "$bundle"/bin/*_test; do
+  local name passed failed=0 n=0
+  for name in $(cd "$bundle/bin" && ls -d -- *_test *_test.of 2> /dev/null); do
+    name=${name%.of}
     n=$((n + 1))
-    BATON_REQUIRE=cuda OMP_NUM_THREADS=2 OMP_WAIT_POLICY=passive timeout 240 "$bundle/run" "$(basename "$program")" --gtest_brief=1 \
-      > "$out/$(basename "$program").log" 2>&1 || { failed=$((failed + 1)); echo "FAILED $(basename "$program")"; tail -15 "$out/$(basename "$program").log"; }
-    passed=$(grep -oE '^\[  PASSED  \] [0-9]+' "$out/$(basename "$program").log" | grep -oE '[0-9]+$')
-    echo "$(basename "$program") ${passed:-?} passed, $(grep -c 'SKIPPED \]' "$out/$(basename "$program").log") skipped lines"
+    BATON_REQUIRE=cuda OMP_NUM_THREADS=2 OMP_WAIT_POLICY=passive timeout 240 "$bundle/run" "$name" --gtest_brief=1 \
+      > "$out/$name.log" 2>&1 || { failed=$((failed + 1)); echo "FAILED $name"; tail -15 "$out/$name.log"; }
+    passed=$(grep -oE '^\[  PASSED  \] [0-9]+' "$out/$name.log" | grep -oE '[0-9]+$')
+    echo "$name ${passed:-?} passed, $(grep -c 'SKIPPED \]' "$out/$name.log") skipped lines"
   done
   cat "$out"/*_test.log > "$out/tests.log"
   rm -f "$out"/*_test.log
-  echo "tests: $n programs, $failed failed"
+  echo "tests: $n files, $failed failed"
 }
 sanitizer() {
   local name
   for name in kernels_small_ops_test kernels_rope_append_test engine_captured_steps_test; do
-    [ ! -e "$bundle/bin/$name" ] || BATON_UNDER="compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 1" timeout 200 "$bundle/run" "$name" --gtest_brief=1 \
+    [ ! -e "$bundle/bin/$name" ] && [ ! -e "$bundle/bin/$name.of" ] || BATON_UNDER="compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 1" timeout 200 "$bundle/run" "$name" --gtest_brief=1 \
       > "$out/sanitizer_$name.log" 2>&1
     echo "memcheck $name: exit $?, $(grep -E 'ERROR SUMMARY' "$out/sanitizer_$name.log" | tail -1)"
   done

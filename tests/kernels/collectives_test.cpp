@@ -1,6 +1,5 @@
 /// Sums and joins over several ranks: threads over shared memory on the CPU, several GPUs by NCCL.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstring>

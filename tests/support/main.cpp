@@ -1,0 +1,101 @@
+/// The main of every test program. A program holds the tests of one folder; each run is of one file, so that nothing a file leaves
+/// behind (environment, limits, threads) meets another's tests:
+///
+///     kernels_attention_test [GoogleTest's flags]                   the tests of tests/kernels/attention_test.cpp, through a link
+///     kernels_tests --file=attention_test [GoogleTest's flags]      the same without the link
+///     kernels_tests [GoogleTest's flags]                            all tests of the folder, in one process
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <gtest/gtest.h>
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kFileFlag = "--file=";
+constexpr std::string_view kOfFolder = "_tests";
+
+/// The file that the name of a link asks for: attention_test for a kernels_attention_test that leads to kernels_tests.
+std::optional<std::string> file_of_link(const char* called) {
+  std::error_code error;
+  std::string program = fs::read_symlink("/proc/self/exe", error).filename().string();
+  const std::string name = fs::path(called).filename().string();
+  if (!program.ends_with(kOfFolder) || name == program) return std::nullopt;
+  program.replace(program.size() - kOfFolder.size(), kOfFolder.size(), "_");
+  return name.starts_with(program) ? std::optional(name.substr(program.size())) : std::nullopt;
+}
+
+/// Takes --file=STEM out of the arguments.
+std::optional<std::string> take_file(int& argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (!argument.starts_with(kFileFlag)) continue;
+    for (int next = i; next < argc; ++next) argv[next] = argv[next + 1];
+    --argc;
+    return std::string(argument.substr(kFileFlag.size()));
+  }
+  return std::nullopt;
+}
+
+/// The tests that a run of one file leaves out, as a filter's names joined by colons.
+struct FileTests {
+  std::string others;
+  bool has_own = false;
+  std::string nowhere;  ///< a test that no run of a file has, because a header defines it
+};
+FileTests tests_of(const std::string& file) {
+  const testing::UnitTest& all = *testing::UnitTest::GetInstance();
+  FileTests tests;
+  for (int s = 0; s < all.total_test_suite_count(); ++s) {
+    const testing::TestSuite& suite = *all.GetTestSuite(s);
+    for (int t = 0; t < suite.total_test_count(); ++t) {
+      const testing::TestInfo& test = *suite.GetTestInfo(t);
+      const std::string name = std::string(suite.name()) + "." + test.name();
+      const fs::path source = test.file();
+      if (!source.string().ends_with("_test.cpp")) tests.nowhere = name + " of " + source.string();
+      if (source.stem() == file) {
+        tests.has_own = true;
+      } else {
+        tests.others += name + ":";
+      }
+    }
+  }
+  return tests;
+}
+
+/// The filter as the user gave it, from the moment on when GoogleTest has applied it: it prints the filter.
+class RestoreFilter : public testing::EmptyTestEventListener {
+ public:
+  explicit RestoreFilter(std::string filter) : filter_(std::move(filter)) {}
+  void OnTestProgramStart(const testing::UnitTest&) override { GTEST_FLAG_SET(filter, filter_); }
+
+ private:
+  std::string filter_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::optional<std::string> file = file_of_link(argv[0]);
+  // GoogleTest sees --file first: the processes of its death tests start with the same arguments. It leaves what it does not know.
+  testing::InitGoogleTest(&argc, argv);
+  if (const auto flag = take_file(argc, argv)) file = flag;
+  if (file) {
+    const FileTests tests = tests_of(*file);
+    if (!tests.has_own || !tests.nowhere.empty()) {
+      std::fprintf(stderr, "%s: %s\n", argv[0],
+                   tests.has_own ? (tests.nowhere + " is of no file that ctest runs (*_test.cpp)").c_str()
+                                 : ("no tests of a file " + *file + ".cpp are in this program").c_str());
+      return 2;
+    }
+    const std::string filter = GTEST_FLAG_GET(filter);
+    testing::UnitTest::GetInstance()->listeners().Append(new RestoreFilter(filter));
+    if (!tests.others.empty())
+      GTEST_FLAG_SET(filter, filter + (filter.find('-') == std::string::npos ? "-" : ":") + tests.others);
+  }
+  return RUN_ALL_TESTS();
+}
