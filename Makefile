@@ -4,7 +4,6 @@ BUILD := build/$(PRESET)
 PREFIX ?= /usr/local
 PYTHON ?= python3
 FUZZ_SECONDS ?= 60
-TEST_SECONDS ?= 180
 VENV_REQUIREMENTS := tools/lint_requirements.txt bench/report/requirements.txt packaging/wheel_requirements.txt $(wildcard tests/e2e/requirements.txt)
 # Clients whose bounds on versions exclude each other; what they need is in tests/e2e/requirements.txt.
 VENV_WITHOUT_DEPENDENCIES := $(wildcard tests/e2e/requirements_without_dependencies.txt)
@@ -14,7 +13,7 @@ SOAK := $(wildcard tests/e2e/soak.py)
 HOSTILE := $(wildcard tests/e2e/hostile)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-ranks e2e wheel python-test deploy-test asan tsan fuzz bench bench-quick report format lint install clean
+.PHONY: help build demo test test-long test-ranks e2e wheel python-test deploy-test asan tsan fuzz bench bench-quick report format lint install clean
 BENCH_SCALE ?= quick
 
 help:  ## list the targets
@@ -28,10 +27,15 @@ build:  ## the program: build/PRESET/bin/baton (asks before it installs missing 
 demo: build  ## serve 64 questions about one catalogue, with relayed and with paged attention
 	@$(BUILD)/bin/baton demo $(DEMO_FLAGS)
 
-test:  ## C++ tests and goldens: offline, at most three minutes
+test:  ## C++ tests and goldens: offline, under four processor minutes once they are built
 	@packaging/install-packages build test
 	@packaging/compile $(PRESET) all test_programs
-	@tools/run_tests $(BUILD) $(TEST_SECONDS)
+	@tools/run_tests $(BUILD) short
+
+test-long:  ## what cannot be small (*_long_test.cpp): failing allocations, drawn schemas, all templates; about ten processor minutes
+	@packaging/install-packages build test
+	@packaging/compile $(PRESET) all test_programs
+	@tools/run_tests $(BUILD) long
 
 test-ranks:  ## the engine's tests with every CPU engine over 2, then over 4 processes
 	@packaging/install-packages build test
@@ -57,12 +61,12 @@ python-test: wheel  ## the wheel in an environment of its own, and the examples 
 asan:  ## the tests under the address and undefined-behaviour sanitizers
 	@packaging/install-packages build test
 	@packaging/compile cpu-asan all test_programs
-	@tools/run_tests build/cpu-asan
+	@tools/run_tests build/cpu-asan all
 
 tsan:  ## the tests under the thread sanitizer
 	@packaging/install-packages build test
 	@packaging/compile cpu-tsan all test_programs
-	@tools/run_tests build/cpu-tsan
+	@tools/run_tests build/cpu-tsan all
 
 fuzz:  ## each parser of untrusted input, FUZZ_SECONDS each (clang-16, libFuzzer)
 	@packaging/install-packages build fuzz
