@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
-#include <random>
 #include <unordered_map>
 
 #include <fmt/format.h>
@@ -13,6 +11,7 @@
 #include "io/file.h"
 #include "io/json_dismantle.h"
 #include "io/json_parse.h"
+#include "io/secret_hash.h"
 
 namespace baton::json {
 namespace {
@@ -23,36 +22,6 @@ using Entries = std::vector<Entry>;
 /// The library's ordered object is a vector of pairs; its own insertion searches for the key first, which makes
 /// reading a vocabulary of 100,000 entries quadratic.
 Entries& entries_of(Value& object) { return object.get_ref<Value::object_t&>(); }
-
-/// The text as the digits of a number in a secret base, modulo the prime 2^61 - 1. Two given texts of up to n bytes have
-/// the same hash for at most n of the 2^61 bases, so that nobody can choose keys that collide, as for a hash that is known.
-/// Source: Carter and Wegman, Universal classes of hash functions, 1979.
-struct SecretHash {
-  std::size_t operator()(std::string_view text) const {
-    static const std::uint64_t base = secret_base();
-    std::uint64_t hash = 1;
-    for (std::size_t at = 0; at < text.size(); at += kDigitBytes) {
-      std::uint64_t digit = 0;
-      std::memcpy(&digit, text.data() + at, std::min(kDigitBytes, text.size() - at));
-      hash = reduced(static_cast<Wide>(hash) * base + digit);
-    }
-    return reduced(static_cast<Wide>(hash) * base + text.size());
-  }
-
- private:
-  using Wide = unsigned __int128;
-  static constexpr std::uint64_t kPrime = (std::uint64_t{1} << 61) - 1;
-  static constexpr std::size_t kDigitBytes = 7;
-
-  static std::uint64_t reduced(Wide number) {
-    const std::uint64_t sum = static_cast<std::uint64_t>(number & kPrime) + static_cast<std::uint64_t>(number >> 61);
-    return sum >= kPrime ? sum - kPrime : sum;
-  }
-  static std::uint64_t secret_base() {
-    std::random_device random;
-    return ((static_cast<std::uint64_t>(random()) << 32) | random()) % kPrime;
-  }
-};
 
 /// Keeps of each key its last value in its first place, as Python does. Returns a key that there was twice, if any.
 std::optional<std::string> merge_duplicates(Entries& entries) {

@@ -8,7 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
+#include <future>
 #include <string>
 #include <thread>
 #include <vector>
@@ -205,14 +205,17 @@ TEST(ServeLoad, does_not_send_again_what_a_server_cut_on_a_new_connection) {
 }
 
 TEST(ServeLoad, ends_requests_that_take_too_long) {
-  const test::HttpServer server([](const test::ServerRequest&) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  std::promise<void> has_ended;
+  const std::shared_future<void> end = has_ended.get_future().share();
+  const test::HttpServer server([end](const test::ServerRequest&) {
+    end.wait();
     return test::ServerReply{};
   });
   const Workload workload = some_requests(1);
   ServeLoad load = load_on(parse_server_address(server.url())->port, workload);
   load.timeout_s = 0.2;
   EXPECT_EQ(run(load).requests[0].error, "no whole answer within 0.2 s");
+  has_ended.set_value();
 }
 
 /// The errors of two requests, one after another, to a server that answers with `reply`.

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "support/engine_device.h"
+#include "support/wait_until.h"
 
 namespace baton {
 namespace {
@@ -28,13 +29,9 @@ using testing::random_prompt;
 using testing::run_requests;
 using testing::run_to_end;
 using testing::SequenceKey;
+using testing::wait_until;
 
 constexpr std::int32_t kBlocks = 130;
-
-template <class Claim>
-void wait_until(const Claim& claim) {
-  while (!claim()) std::this_thread::yield();
-}
 
 /// An engine on its own thread, and its device, which is held.
 struct HeldEngine {

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "support/engine_device.h"
+#include "support/wait_until.h"
 
 namespace baton {
 namespace {
@@ -33,7 +34,7 @@ class PrefixPrefills : public testing::EngineOnDevice {
   void begin() {
     engine_->start();
     registrar_ = std::thread([this] { result_ = engine_->register_prefix("shop", random_prompt(1, kPrefixLen)); });
-    while (engine_->metrics().kv_blocks_used.value() == 0) std::this_thread::yield();
+    testing::wait_until([&] { return engine_->metrics().kv_blocks_used.value() > 0; });
   }
   const Result<PrefixInfo>& wait() {
     if (registrar_.joinable()) registrar_.join();
@@ -92,8 +93,7 @@ TEST_P(PrefixPrefills, are_taken_over_by_a_request_that_waits_for_them) {
   ASSERT_TRUE(engine_->remove_prefix("shop"));
   ASSERT_FALSE(wait());
   std::map<testing::SequenceKey, testing::Generated> generated;
-  for (int i = 0; i < 1000 && !generated[{id->value, 0}].finished; ++i)
-    testing::collect(engine_->wait_events(std::chrono::milliseconds(100)), generated);
+  while (!generated[{id->value, 0}].finished) testing::collect(engine_->wait_events(std::chrono::milliseconds(100)), generated);
   EXPECT_EQ((generated[{id->value, 0}].finished), FinishReason::length);
   EXPECT_EQ((generated[{id->value, 0}].tokens.size()), 3u);
 }

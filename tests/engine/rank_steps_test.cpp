@@ -12,6 +12,7 @@
 
 #include "support/test_ranks.h"
 #include "support/tiny_engine.h"
+#include "support/wait_until.h"
 
 namespace baton {
 namespace {
@@ -72,7 +73,7 @@ TEST(RankSteps, a_lost_rank_ends_all_requests_with_its_sentence) {
   ASSERT_EQ(engine.fault(), std::nullopt);
   const auto other = ranked.ranks->process_ids()[1];
   ::kill(static_cast<pid_t>(other), SIGKILL);
-  while (!engine.fault()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  testing::wait_until([&] { return engine.fault().has_value(); });
   while (engine.step()) engine.check_invariants();
   const std::string sentence = "rank 1 (process " + std::to_string(other) + ") was killed by signal 9 (Killed)";
   EXPECT_EQ(engine.fault(), sentence);

@@ -1,12 +1,8 @@
 /// Parsing, printing and typed access of io/json.h.
 #include "io/json.h"
 
-#include <algorithm>
-#include <chrono>
 #include <cstdint>
-#include <cstring>
 #include <fstream>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -100,39 +96,6 @@ TEST(Json, reads_large_objects_in_linear_time) {
   for (const auto& [key, id] : value.items()) ASSERT_EQ(id.get<int>(), expected++) << key;
 }
 
-/// Printable keys of 16 bytes that std::hash of libstdc++ (64-bit Murmur 2 with a fixed seed) gives one value.
-std::vector<std::string> keys_of_one_hash(std::size_t n) {
-  constexpr std::uint64_t kFactor = 0xc6a4a7935bd1e995;
-  std::uint64_t inverse = 1;  // of the factor, modulo 2^64, by Newton's iteration
-  for (int i = 0; i < 6; ++i) inverse *= 2 - kFactor * inverse;
-  const auto mixed = [](std::uint64_t x) { return x ^ (x >> 47); };  // its own inverse
-  const auto is_plain = [](char c) { return c >= ' ' && c < 127 && c != '"' && c != '\\'; };
-  std::vector<std::string> keys;
-  for (std::uint64_t count = 0; keys.size() < n; ++count) {
-    std::uint64_t first = 0;
-    for (int i = 0; i < 8; ++i) first |= ('a' + ((count >> (4 * i)) & 15)) << (8 * i);
-    // The state behind the first eight bytes; the second eight bring every key to the same one.
-    const std::uint64_t state = ((0xc70f6907 ^ (16 * kFactor)) ^ (mixed(first * kFactor) * kFactor)) * kFactor;
-    const std::uint64_t second = mixed((state ^ 12345) * inverse) * inverse;
-    if ((second & 0x8080808080808080) != 0) continue;
-    std::string key(16, ' ');
-    std::memcpy(key.data(), &first, 8);
-    std::memcpy(key.data() + 8, &second, 8);
-    if (std::ranges::all_of(key, is_plain)) keys.push_back(key);
-  }
-  return keys;
-}
-
-/// Seconds that an object with these keys takes to parse.
-double parse_seconds(const std::vector<std::string>& keys) {
-  std::string text = "{";
-  for (const std::string& key : keys) text += (text.size() > 1 ? ",\"" : "\"") + key + "\":1";
-  text += "}";
-  const auto begin = std::chrono::steady_clock::now();
-  EXPECT_EQ(parsed(text).size(), keys.size());
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
 TEST(Json, reading_for_somebody_who_leaves_ends_soon) {
   constexpr int kValues = 1 << 17;
   std::string list = "[0";
@@ -149,17 +112,6 @@ TEST(Json, reading_for_somebody_who_leaves_ends_soon) {
     ASSERT_TRUE(whole);
     EXPECT_EQ(*whole, parsed(text));
   }
-}
-
-TEST(Json, keys_that_collide_in_a_known_hash_cost_no_more_than_others) {
-  const std::vector<std::string> crafted = keys_of_one_hash(4'000);
-#ifdef __GLIBCXX__
-  for (const std::string& key : crafted) ASSERT_EQ(std::hash<std::string>{}(key), std::hash<std::string>{}(crafted[0]));
-#endif
-  std::vector<std::string> others = crafted;
-  for (std::string& key : others) std::ranges::reverse(key);
-  const double usual = std::min(parse_seconds(others), parse_seconds(others));
-  EXPECT_LT(std::min(parse_seconds(crafted), parse_seconds(crafted)), 10 * usual);
 }
 
 TEST(Json, printing_replaces_bytes_that_are_not_utf8) {

@@ -1,17 +1,13 @@
 /// Starts that fail (ranks/local_ranks.h). tests/e2e/test_ranks.py and tests/python/test_ranks.py have those that do not.
 #include "ranks/local_ranks.h"
 
-#include <chrono>
-
 #include <gtest/gtest.h>
 
 namespace baton {
 namespace {
 
 Error error_of(const std::string& program) {
-  const auto begin = std::chrono::steady_clock::now();
   const auto ranks = LocalRanks::start(program, {.world_size = 3, .version = "1"});
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20)) << "nobody waits for ranks that do not come";
   return ranks ? Error{} : ranks.error();
 }
 

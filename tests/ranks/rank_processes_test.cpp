@@ -2,18 +2,17 @@
 
 #include <unistd.h>
 
-#include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <optional>
 #include <string>
-#include <thread>
 
 #include <gtest/gtest.h>
 
+#include "support/wait_until.h"
+
 namespace baton {
 namespace {
-
-using std::chrono::milliseconds;
 
 /// What the children of this test run: this program again, with one of its disabled tests.
 std::vector<std::string> child(const std::string& name) {
@@ -30,11 +29,9 @@ TEST(RankProcesses, DISABLED_child_ends_as_it_is_told) {
 }
 
 std::string wait_for_end(const RankProcesses& processes) {
-  for (int look = 0; look < 1000; ++look) {
-    if (const auto ended = processes.find_ended()) return *ended;
-    std::this_thread::sleep_for(milliseconds(10));
-  }
-  return "nobody has ended";
+  std::optional<std::string> ended;
+  testing::wait_until([&] { return (ended = processes.find_ended()).has_value(); });
+  return *ended;
 }
 
 TEST(RankProcesses, a_child_that_ends_is_named_with_its_exit_code) {

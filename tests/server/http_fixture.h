@@ -65,7 +65,7 @@ class HttpFixture {
     is_held_ = request.path == "/hold";
     requests_.emplace_back(id, std::move(request));
     changed_.notify_all();
-    changed_.wait_for(lock, std::chrono::seconds(10), [&] { return !is_held_; });
+    changed_.wait(lock, [&] { return !is_held_; });
   }
   void on_gone(ExchangeId id) {
     const std::scoped_lock lock(mutex_);
@@ -75,10 +75,7 @@ class HttpFixture {
   template <class T>
   T next(std::deque<T>& queue) {
     std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, std::chrono::minutes(1), [&] { return !queue.empty(); })) {
-      ADD_FAILURE() << "nothing happened for a minute";
-      return T{};
-    }
+    changed_.wait(lock, [&] { return !queue.empty(); });  // if nothing happens, ctest ends the test
     T front = std::move(queue.front());
     queue.pop_front();
     return front;

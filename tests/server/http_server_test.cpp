@@ -25,6 +25,7 @@
 #include <openssl/x509.h>
 
 #include "server/http_fixture.h"
+#include "support/wait_until.h"
 
 namespace baton {
 namespace {
@@ -137,12 +138,7 @@ TEST(HttpServer, a_refused_client_may_send_the_rest_of_its_request_while_others_
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   // All of it is here: the connection has the place that the next client takes.
-  int status = 0;
-  for (int i = 0; i < 100 && status != 200; ++i) {
-    status = RawClient(fixture.server->port()).get("/echo").status;
-    if (status != 200) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  EXPECT_EQ(status, 200);
+  testing::wait_until([&] { return RawClient(fixture.server->port()).get("/echo").status == 200; });
   EXPECT_EQ(fixture.server->connection_counts().reclaimed.value(), 1);
 }
 
@@ -153,12 +149,7 @@ TEST(HttpServer, stalled_requests_do_not_keep_new_clients_out) {
     stalled.push_back(std::make_unique<RawClient>(fixture.server->port()));
     stalled.back()->send("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc");
   }
-  int status = 0;
-  for (int i = 0; i < 100 && status != 200; ++i) {
-    status = RawClient(fixture.server->port()).get("/echo").status;
-    if (status != 200) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-  EXPECT_EQ(status, 200);
+  testing::wait_until([&] { return RawClient(fixture.server->port()).get("/echo").status == 200; });
 }
 
 TEST(HttpServer, limits_the_connections_of_an_address_when_told_to) {
@@ -175,9 +166,7 @@ TEST(HttpServer, limits_the_connections_of_an_address_when_told_to) {
   EXPECT_EQ(RawClient(fixture.server->port()).get("/vital").status, 200);
   EXPECT_EQ(fixture.server->connection_counts().refused_address.value(), 1);
   second.close();
-  int status = 0;
-  for (int i = 0; i < 1000 && status != 200; ++i) status = RawClient(fixture.server->port()).get("/echo").status;
-  EXPECT_EQ(status, 200) << "a closed connection is counted";
+  testing::wait_until([&] { return RawClient(fixture.server->port()).get("/echo").status == 200; });  // it is no longer counted
 }
 
 /// Opens files until this process may open no more, and closes them at its end.
@@ -326,8 +315,8 @@ TEST(HttpServerDeathTest, answers_vital_requests_when_there_is_no_memory_left) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "sanitizers take address space of their own";
 #endif
-  testing::FLAGS_gtest_death_test_style = "threadsafe";
-  EXPECT_EXIT(serve_without_memory(), testing::ExitedWithCode(0), "");
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(serve_without_memory(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(HttpServer, lets_an_answer_in_hand_finish_when_it_stops) {

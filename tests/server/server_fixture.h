@@ -1,13 +1,10 @@
 /// A whole server on a free loopback port: a small random model on the CPU, tokens that are bytes, the prefix "shop".
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <memory>
-#include <source_location>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 #include <gtest/gtest.h>
@@ -16,6 +13,7 @@
 #include "server/raw_client.h"
 #include "server/server.h"
 #include "support/tiny_engine.h"
+#include "support/wait_until.h"
 
 namespace baton {
 
@@ -54,14 +52,8 @@ class ServerFixture {
     return RawClient(server->port()).post(path, body, headers);
   }
 
-  /// Waits for an effect of other threads; the test fails after ten seconds.
-  static void wait_until(const std::function<bool()>& holds, std::source_location where = std::source_location::current()) {
-    for (int i = 0; i < 10'000; ++i) {
-      if (holds()) return;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    ADD_FAILURE_AT(where.file_name(), static_cast<int>(where.line())) << "it did not come about in ten seconds";
-  }
+  /// Waits for an effect of other threads.
+  static void wait_until(const std::function<bool()>& holds) { testing::wait_until(holds); }
 
   std::unique_ptr<Engine> engine;
   std::unique_ptr<Server> server;

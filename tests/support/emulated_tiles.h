@@ -10,6 +10,7 @@
 #include "kernels/cpu/tiles.h"
 
 namespace baton::testing {
+namespace {  // as what it is made of: kernels/cpu/tiles.h is each file's own
 
 /// Registers of the calling thread. The test fails if a tile has no shape or shapes do not match.
 struct EmulatedTiles {
@@ -77,4 +78,5 @@ struct EmulatedTiles {
   }
 };
 
+}  // namespace
 }  // namespace baton::testing
