@@ -25,8 +25,10 @@ struct RankOptions {
   int local_rank = 0;                     ///< index among the ranks of this host: the index of its device
   std::string master_addr = "127.0.0.1";  ///< host name or address of rank 0
   std::uint16_t master_port = 0;          ///< where rank 0 listens
-  std::string token = {};                 ///< rank 0 refuses a rank with another one
-  std::string version = {};               ///< of the program; a rank with another one ends the start
+  /// Rank 0 refuses a rank with another one. It must not be empty where rank 0 listens at, or is reached by, another address
+  /// than the loopback's.
+  std::string token = {};
+  std::string version = {};  ///< of the program; a rank with this token and another version ends the start
   /// Of RankGroup::memory(); rank 0's value counts. 0: the ranks share no memory, as if each had its own host.
   std::size_t memory_bytes = std::size_t{64} << 20;
   std::chrono::milliseconds start_timeout{600'000};  ///< until all ranks must have joined
@@ -67,8 +69,10 @@ class RankListener {
 /// thread at a time: all ranks must call them in the same order. A thread of the group watches the connections.
 class RankGroup {
  public:
-  /// Rank 0: waits until all other ranks have joined. Errors: unavailable (a rank does not come, or comes with another
-  /// world size or token: the sentence names it), out_of_memory.
+  /// Rank 0: waits until all other ranks have joined. Who has another token, or without tokens another world size or version,
+  /// is refused with a line in the log, and slow connections are waited for together. Errors: unavailable (a rank does not
+  /// come, or comes with the token and another world size or version: the sentence names it), invalid_request (no token,
+  /// see RankOptions::token), out_of_memory.
   static Result<std::shared_ptr<RankGroup>> host(RankListener listener, const RankOptions& options);
   /// Ranks > 0: connects to rank 0, which may not listen yet. Errors: unavailable (nobody listens within start_timeout,
   /// or rank 0 refuses this rank: the sentence says why).

@@ -1,7 +1,6 @@
 /// Connects the ranks. Everything here ends within start_timeout.
 #include "ranks/rank_handshake.h"
 
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -13,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 #include <optional>
+#include <string_view>
 #include <thread>
 #include <type_traits>
 
@@ -20,6 +20,8 @@
 
 #include "core/check.h"
 #include "core/log.h"
+#include "ranks/rank_address.h"
+#include "ranks/rank_processes.h"
 
 namespace baton {
 namespace {
@@ -27,9 +29,11 @@ namespace {
 using HandshakeClock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-/// A connection that says nothing for so long belongs to no rank.
+/// A connection whose hello has not come for so long belongs to no rank.
 constexpr milliseconds kHelloTimeout{2000};
 constexpr milliseconds kRetryConnect{20};
+/// Of a token: as much as a variable of the environment can hold.
+constexpr std::size_t kMostTokenBytes = 128 << 10;
 /// How often rank 0 looks whether a rank that it waits for has been lost.
 constexpr milliseconds kLookForLost{50};
 
@@ -47,15 +51,15 @@ std::string string_of(const Text<n>& text) {
   return {text.data(), ::strnlen(text.data(), n)};
 }
 
-constexpr auto kHelloMagic = std::to_array("BatonR1");
+constexpr auto kHelloMagic = std::to_array("BatonR2");
 
-/// The first message of a rank.
+/// The first message of a rank. Its token follows.
 struct Hello {
   Text<8> magic = kHelloMagic;
   std::int32_t rank = 0;
   std::int32_t world_size = 0;
   std::int64_t process = 0;
-  Text<64> token{};
+  std::int64_t token_bytes = 0;
   Text<64> host{};
   Text<96> version{};
 };
@@ -85,17 +89,20 @@ void set_timeout(int socket, milliseconds timeout) {
   ::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof(most));
 }
 
+bool send_bytes(int socket, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    bytes.remove_prefix(static_cast<std::size_t>(n));
+  }
+  return true;
+}
+
 template <class T>
 bool send_value(int socket, const T& value) {
   static_assert(std::is_trivially_copyable_v<T>);
-  const auto* bytes = reinterpret_cast<const char*>(&value);
-  for (std::size_t n_sent = 0; n_sent < sizeof(T);) {
-    const ssize_t n = ::send(socket, bytes + n_sent, sizeof(T) - n_sent, MSG_NOSIGNAL);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    n_sent += static_cast<std::size_t>(n);
-  }
-  return true;
+  return send_bytes(socket, {reinterpret_cast<const char*>(&value), sizeof(T)});
 }
 
 template <class T>
@@ -125,30 +132,42 @@ void make_prompt(int socket) {
 
 tl::unexpected<Error> no_group(std::string sentence) { return fail(ErrorCode::unavailable, std::move(sentence)); }
 
-struct AddressList {
-  addrinfo* first = nullptr;
-  ~AddressList() {
-    if (first != nullptr) ::freeaddrinfo(first);
+/// In a time that depends on the length of `theirs` alone.
+bool is_same_token(std::string_view ours, std::string_view theirs) {
+  unsigned difference = ours.size() == theirs.size() ? 0 : 1;
+  for (std::size_t i = 0; i < theirs.size(); ++i) {
+    const char own = ours.empty() ? '\0' : ours[i % ours.size()];
+    difference |= static_cast<unsigned char>(own) ^ static_cast<unsigned char>(theirs[i]);
   }
-};
-
-addrinfo hints_of(int flags) {
-  addrinfo hints{};
-  hints.ai_flags = flags;
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  return hints;
+  return difference == 0;
 }
 
-/// Nothing if one try failed; `why` then says how.
-std::optional<RankSocket> connect_once(const std::string& address, std::uint16_t port, std::string& why) {
+tl::unexpected<Error> no_token(int rank, const std::string& where) {
+  return fail(ErrorCode::invalid_request,
+              fmt::format("rank {}: {} can be reached from other hosts, so all ranks need the same secret: set {} in their "
+                          "environment",
+                          rank, where, kRankTokenVariable));
+}
+
+Result<void> check_token(const RankOptions& options) {
+  if (options.token.size() <= kMostTokenBytes) return {};
+  return fail(ErrorCode::invalid_request,
+              fmt::format("{} has {} bytes; at most {} are taken", kRankTokenVariable, options.token.size(), kMostTokenBytes));
+}
+
+/// Nothing if one try failed; `why` then says how. `is_open`: an address is not this host's loopback, and without a token
+/// it is not tried.
+std::optional<RankSocket> connect_once(const RankOptions& options, std::string& why, bool& is_open) {
   const addrinfo hints = hints_of(AI_NUMERICSERV);
   AddressList found;
-  if (const int code = ::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found.first); code != 0) {
+  const std::string port = std::to_string(options.master_port);
+  if (const int code = ::getaddrinfo(options.master_addr.c_str(), port.c_str(), &hints, &found.first); code != 0) {
     why = ::gai_strerror(code);
     return std::nullopt;
   }
   for (const addrinfo* each = found.first; each != nullptr; each = each->ai_next) {
+    is_open = is_open || !is_loopback(each->ai_addr);
+    if (is_open && options.token.empty()) return std::nullopt;
     RankSocket socket(::socket(each->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (socket.get() < 0) continue;
     set_timeout(socket.get(), kHelloTimeout);
@@ -168,18 +187,40 @@ class Host {
   }
 
   Result<RankIntroduction> run() {
+    BATON_TRY_VOID(check_address());
     while (const int missing = first_missing()) {
       BATON_TRY_VOID(look_for_lost());
       if (HandshakeClock::now() > deadline_)
-        return no_group(fmt::format("rank {} of {} has not joined within {} s", missing, options_.world_size,
-                                    options_.start_timeout.count() / 1000));
-      pollfd ready{.fd = listening_.get(), .events = POLLIN, .revents = 0};
-      if (::poll(&ready, 1, static_cast<int>(kLookForLost.count())) > 0) BATON_TRY_VOID(accept_one());
+        return no_group(fmt::format("rank {} of {} has not joined within {} s{}", missing, options_.world_size,
+                                    options_.start_timeout.count() / 1000,
+                                    last_refusal_.empty() ? "" : " (refused: " + last_refusal_ + ")"));
+      wait_for_hellos();
+      if (has_input(0)) accept_one();
+      BATON_TRY_VOID(read_hellos());
     }
     return begin();
   }
 
  private:
+  /// A connection whose hello has not come as a whole.
+  struct Stranger {
+    RankSocket socket;
+    HandshakeClock::time_point deadline;
+    std::string bytes = {};
+  };
+  /// More connections than these end the oldest.
+  static constexpr std::size_t kMostStrangers = 2 * kMaxRanks;
+
+  /// Whoever reaches a port beyond this host could be a rank.
+  Result<void> check_address() const {
+    BATON_TRY_VOID(check_token(options_));
+    sockaddr_storage bound{};
+    socklen_t size = sizeof(bound);
+    auto* const address = reinterpret_cast<sockaddr*>(&bound);
+    if (!options_.token.empty() || ::getsockname(listening_.get(), address, &size) != 0 || is_loopback(address)) return {};
+    return no_token(0, "the port where rank 0 listens");
+  }
+
   /// 0: all have come.
   int first_missing() const {
     const auto missing =
@@ -197,30 +238,96 @@ class Host {
     return {};
   }
 
-  Result<void> accept_one() {
+  /// Waits for the listening socket, the first of those polled, and for all strangers.
+  void wait_for_hellos() {
+    polled_.assign(1, {.fd = listening_.get(), .events = POLLIN, .revents = 0});
+    for (const Stranger& stranger : strangers_)
+      polled_.push_back({.fd = stranger.socket.get(), .events = POLLIN, .revents = 0});
+    if (::poll(polled_.data(), polled_.size(), static_cast<int>(kLookForLost.count())) > 0) return;
+    for (pollfd& each : polled_) each.revents = 0;
+  }
+  bool has_input(std::size_t polled) const { return polled < polled_.size() && polled_[polled].revents != 0; }
+
+  void accept_one() {
     RankSocket socket(::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (socket.get() < 0) return {};
+    if (socket.get() < 0) return;
     set_timeout(socket.get(), kHelloTimeout);
-    Hello hello;
-    if (!receive_value(socket.get(), hello) || hello.magic != kHelloMagic) {
-      log::warning("event=rank_refused reason=\"a connection that is no rank's\"");
-      return {};
+    strangers_.push_back({std::move(socket), HandshakeClock::now() + kHelloTimeout});
+  }
+
+  /// Takes what has come of every hello; one that is whole is answered.
+  Result<void> read_hellos() {
+    std::vector<Stranger> waiting;
+    for (std::size_t i = 0; i < strangers_.size(); ++i) {
+      Stranger& stranger = strangers_[i];
+      const bool is_there = !has_input(i + 1) || read_some(stranger);
+      const std::optional<std::size_t> wanted = wanted_bytes(stranger);
+      const bool is_too_many = strangers_.size() - i + waiting.size() > kMostStrangers;
+      if (!is_there || !wanted || stranger.deadline < HandshakeClock::now() || is_too_many) {
+        log::warning("event=rank_refused reason=\"a connection that is no rank's\"");
+      } else if (stranger.bytes.size() == *wanted) {
+        BATON_TRY_VOID(answer(stranger));
+      } else {
+        waiting.push_back(std::move(stranger));
+      }
     }
+    strangers_ = std::move(waiting);
+    return {};
+  }
+
+  /// How long the hello is, with its token; nothing if it is none.
+  static std::optional<std::size_t> wanted_bytes(const Stranger& stranger) {
+    if (stranger.bytes.size() < sizeof(Hello)) return sizeof(Hello);
+    const Hello hello = hello_of(stranger);
+    if (hello.magic != kHelloMagic || hello.token_bytes < 0 || hello.token_bytes > static_cast<std::int64_t>(kMostTokenBytes))
+      return std::nullopt;
+    return sizeof(Hello) + static_cast<std::size_t>(hello.token_bytes);
+  }
+  static Hello hello_of(const Stranger& stranger) {
+    Hello hello;
+    std::memcpy(&hello, stranger.bytes.data(), sizeof(hello));
+    return hello;
+  }
+
+  /// Reads what has come, and not beyond the hello. False: the connection has ended.
+  static bool read_some(Stranger& stranger) {
+    for (;;) {
+      const std::optional<std::size_t> wanted = wanted_bytes(stranger);
+      const std::size_t before = stranger.bytes.size();
+      if (!wanted || before == *wanted) return true;
+      stranger.bytes.resize(*wanted);
+      const ssize_t n = ::recv(stranger.socket.get(), stranger.bytes.data() + before, *wanted - before, MSG_DONTWAIT);
+      stranger.bytes.resize(before + static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
+      if (n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) return false;
+      if (n < 0 && errno != EINTR) return true;
+    }
+  }
+
+  /// Welcomes a rank or refuses it. A refusal ends the start only if the rank has proved by a token that it belongs to it.
+  Result<void> answer(Stranger& stranger) {
+    const Hello hello = hello_of(stranger);
+    const int socket = stranger.socket.get();
     Welcome welcome{.process = ::getpid(), .host = text_of<64>(host_name())};
-    if (string_of(hello.token) != options_.token) {
+    if (!is_same_token(options_.token, std::string_view(stranger.bytes).substr(sizeof(Hello)))) {
       log::warning("event=rank_refused rank={} reason=\"it has another token\"", hello.rank);
-      welcome.refusal = text_of<256>("rank 0 has another token (BATON_RANK_TOKEN)");
-      send_value(socket.get(), welcome);
+      last_refusal_ = fmt::format("rank {} has another token ({})", hello.rank, kRankTokenVariable);
+      welcome.refusal = text_of<256>(fmt::format("rank 0 has another token ({})", kRankTokenVariable));
+      send_value(socket, welcome);
       return {};
     }
     const std::string refusal = why_not(hello);
     welcome.refusal = text_of<256>(refusal);
-    send_value(socket.get(), welcome);  // a rank that has left is found by look_for_lost
-    if (!refusal.empty()) return no_group(refusal);
+    send_value(socket, welcome);  // a rank that has left is found by look_for_lost
+    if (!refusal.empty()) {
+      if (!options_.token.empty()) return no_group(refusal);
+      log::warning("event=rank_refused rank={} reason=\"{}\"", hello.rank, refusal);
+      last_refusal_ = refusal;
+      return {};
+    }
     RankPeer& peer = peers_[static_cast<std::size_t>(hello.rank)];
     peer.process = hello.process;
     if (const std::string host = string_of(hello.host); host != host_name()) peer.host = host;
-    peer.socket = std::move(socket);
+    peer.socket = std::move(stranger.socket);
     return {};
   }
 
@@ -271,6 +378,9 @@ class Host {
   RankSocket listening_;
   HandshakeClock::time_point deadline_;
   std::vector<RankPeer> peers_;  ///< by rank; the first stays empty
+  std::vector<Stranger> strangers_;
+  std::vector<pollfd> polled_;
+  std::string last_refusal_;
 };
 
 }  // namespace
@@ -291,10 +401,14 @@ Result<RankIntroduction> host_ranks(RankListener listener, const RankOptions& op
 }
 
 Result<RankIntroduction> join_ranks(const RankOptions& options) {
+  BATON_TRY_VOID(check_token(options));
   const HandshakeClock::time_point deadline = HandshakeClock::now() + options.start_timeout;
   std::string why;
   std::optional<RankSocket> socket;
-  while (!(socket = connect_once(options.master_addr, options.master_port, why))) {
+  bool is_open = false;
+  while (!(socket = connect_once(options, why, is_open))) {
+    if (is_open && options.token.empty())
+      return no_token(options.rank, fmt::format("rank 0 at {}:{}", options.master_addr, options.master_port));
     if (HandshakeClock::now() > deadline)
       return no_group(
           fmt::format("rank {} reaches no rank 0 at {}:{}: {}", options.rank, options.master_addr, options.master_port, why));
@@ -304,7 +418,7 @@ Result<RankIntroduction> join_ranks(const RankOptions& options) {
   const Hello hello{.rank = options.rank,
                     .world_size = options.world_size,
                     .process = ::getpid(),
-                    .token = text_of<64>(options.token),
+                    .token_bytes = static_cast<std::int64_t>(options.token.size()),
                     .host = text_of<64>(host_name()),
                     .version = text_of<96>(options.version)};
   const auto gone = [&] {
@@ -312,7 +426,8 @@ Result<RankIntroduction> join_ranks(const RankOptions& options) {
                                 options.master_port));
   };
   Welcome welcome;
-  if (!send_value(socket->get(), hello) || !receive_value(socket->get(), welcome) || welcome.magic != kHelloMagic)
+  if (!send_value(socket->get(), hello) || !send_bytes(socket->get(), options.token) ||
+      !receive_value(socket->get(), welcome) || welcome.magic != kHelloMagic)
     return gone();
   if (const std::string refusal = string_of(welcome.refusal); !refusal.empty())
     return no_group(fmt::format("rank {}: {}", options.rank, refusal));
@@ -330,47 +445,5 @@ Result<RankIntroduction> join_ranks(const RankOptions& options) {
   made.peers.push_back({0, welcome.process, host == host_name() ? "" : host, std::move(*socket)});
   return made;
 }
-
-Result<RankListener> RankListener::bind(const std::string& address, std::uint16_t port) {
-  const addrinfo hints = hints_of(AI_PASSIVE | AI_NUMERICSERV);
-  AddressList found;
-  const char* name = address.empty() ? nullptr : address.c_str();
-  if (const int code = ::getaddrinfo(name, std::to_string(port).c_str(), &hints, &found.first); code != 0)
-    return no_group(fmt::format("rank 0 cannot listen at '{}': {}", address, ::gai_strerror(code)));
-  int why = 0;
-  for (const addrinfo* each = found.first; each != nullptr; each = each->ai_next) {
-    RankSocket socket(::socket(each->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    const int on = 1;
-    ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    sockaddr_storage bound{};
-    socklen_t size = sizeof(bound);
-    if (socket.get() < 0 || ::bind(socket.get(), each->ai_addr, each->ai_addrlen) != 0 ||
-        ::listen(socket.get(), kMaxRanks) != 0 ||
-        ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &size) != 0) {
-      why = errno;
-      continue;
-    }
-    const std::uint16_t chosen = ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
-                                                                   : reinterpret_cast<const sockaddr_in&>(bound).sin_port);
-    return RankListener(socket.release(), chosen);
-  }
-  return no_group(
-      fmt::format("rank 0 cannot listen at port {}{}: {}", port, address.empty() ? "" : " of " + address, std::strerror(why)));
-}
-
-RankListener::RankListener(RankListener&& other) noexcept
-    : socket_(std::exchange(other.socket_, -1)), port_(std::exchange(other.port_, std::uint16_t{0})) {}
-
-RankListener& RankListener::operator=(RankListener&& other) noexcept {
-  std::swap(socket_, other.socket_);
-  std::swap(port_, other.port_);
-  return *this;
-}
-
-RankListener::~RankListener() {
-  if (socket_ >= 0) ::close(socket_);
-}
-
-int RankListener::release() { return std::exchange(socket_, -1); }
 
 }  // namespace baton

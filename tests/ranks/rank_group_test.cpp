@@ -1,14 +1,18 @@
 #include "ranks/rank_group.h"
 
+#include <netinet/in.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -219,7 +223,7 @@ TEST(RankGroup, a_stopped_process_is_given_up_after_the_hang_timeout) {
 TEST(RankGroup, a_rank_of_another_version_ends_the_start) {
   auto listener = RankListener::bind("127.0.0.1", 0);
   ASSERT_TRUE(listener);
-  const RankOptions options{.world_size = 2, .master_port = listener->port(), .version = "baton 2"};
+  const RankOptions options{.world_size = 2, .master_port = listener->port(), .token = "a", .version = "baton 2"};
   std::thread joining([other = options]() mutable {
     other.rank = 1;
     other.version = "baton 1";
@@ -258,10 +262,99 @@ TEST(RankGroup, a_rank_with_another_world_size_or_token_ends_the_start) {
       EXPECT_EQ(group.error().message, "rank 1 was started for 3 ranks, and rank 0 for 2");
       EXPECT_EQ(refusal, "rank 1: rank 1 was started for 3 ranks, and rank 0 for 2");
     } else {
-      EXPECT_EQ(group.error().message, "rank 1 of 2 has not joined within 0 s");
+      EXPECT_EQ(group.error().message,
+                "rank 1 of 2 has not joined within 0 s (refused: rank 1 has another token (BATON_RANK_TOKEN))");
       EXPECT_EQ(refusal, "rank 1: rank 0 has another token (BATON_RANK_TOKEN)");
     }
   }
+}
+
+/// A connection of somebody who is no rank.
+class StrangerSocket {
+ public:
+  StrangerSocket(std::uint16_t port, const std::string& said) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(::connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0) << std::strerror(errno);
+    EXPECT_EQ(::send(socket_, said.data(), said.size(), MSG_NOSIGNAL), static_cast<ssize_t>(said.size()));
+  }
+  StrangerSocket(const StrangerSocket&) = delete;
+  StrangerSocket& operator=(const StrangerSocket&) = delete;
+  ~StrangerSocket() { ::close(socket_); }
+
+ private:
+  int socket_;
+};
+
+/// Reading one after the other, for two seconds each, rank 0 would give up before it comes to the rank.
+TEST(RankGroup, strangers_neither_end_nor_delay_the_start) {
+  auto listener = RankListener::bind("127.0.0.1", 0);
+  ASSERT_TRUE(listener);
+  const std::uint16_t port = listener->port();
+  RankOptions options{.world_size = 2, .master_port = port, .start_timeout = milliseconds(20'000)};
+  std::vector<std::unique_ptr<StrangerSocket>> strangers;
+  for (int i = 0; i < 15; ++i)
+    strangers.push_back(std::make_unique<StrangerSocket>(port, std::string(static_cast<std::size_t>(i), 'B')));
+  strangers.push_back(std::make_unique<StrangerSocket>(port, "GET / HTTP/1.1\r\nHost: here\r\n\r\n" + std::string(300, 'x')));
+  std::string magic("BatonR2");
+  strangers.push_back(std::make_unique<StrangerSocket>(port, magic + std::string(1, '\0') + std::string(400, '\xff')));
+  std::string refusal;
+  std::shared_ptr<RankGroup> joined;
+  std::thread joining([&] {
+    RankOptions other = options;
+    other.rank = 1;
+    other.world_size = 3;
+    const auto refused = RankGroup::join(other);
+    refusal = refused ? "it was welcome" : refused.error().message;
+    other.world_size = 2;
+    auto group = RankGroup::join(other);
+    if (group) joined = std::move(*group);
+  });
+  const auto group = RankGroup::host(std::move(*listener), options);
+  joining.join();
+  ASSERT_TRUE(group) << group.error().message;
+  EXPECT_NE(joined, nullptr);
+  EXPECT_EQ(refusal, "rank 1: rank 1 was started for 3 ranks, and rank 0 for 2");
+}
+
+TEST(RankGroup, tokens_of_any_length_are_compared_as_a_whole) {
+  const std::string long_token(3000, 'x');
+  for (const std::string& other_token :
+       {long_token, long_token + "y", long_token.substr(1), long_token.substr(1) + "y", std::string()}) {
+    SCOPED_TRACE(other_token.size());
+    auto listener = RankListener::bind("127.0.0.1", 0);
+    ASSERT_TRUE(listener);
+    RankOptions options{
+        .world_size = 2, .master_port = listener->port(), .token = long_token, .start_timeout = milliseconds(60'000)};
+    std::shared_ptr<RankGroup> joined;  // it outlives the host's check
+    bool was_refused = false;
+    std::thread joining([&, other = options]() mutable {
+      other.rank = 1;
+      other.token = other_token;
+      joined = RankGroup::join(other).value_or(nullptr);
+      was_refused = joined == nullptr;
+      other.token = long_token;
+      if (was_refused) joined = RankGroup::join(other).value_or(nullptr);
+    });
+    EXPECT_TRUE(RankGroup::host(std::move(*listener), options));
+    joining.join();
+    EXPECT_EQ(was_refused, other_token != long_token);
+  }
+}
+
+TEST(RankGroup, a_token_is_demanded_where_other_hosts_can_connect) {
+  auto listener = RankListener::bind("0.0.0.0", 0);
+  ASSERT_TRUE(listener);
+  const auto host = RankGroup::host(std::move(*listener), {.world_size = 2});
+  ASSERT_FALSE(host);
+  EXPECT_EQ(host.error().code, ErrorCode::invalid_request);
+  EXPECT_NE(host.error().message.find("BATON_RANK_TOKEN"), std::string::npos) << host.error().message;
+  const auto joined = RankGroup::join({.rank = 1, .world_size = 2, .master_addr = "192.0.2.1", .master_port = 29500});
+  ASSERT_FALSE(joined);
+  EXPECT_EQ(joined.error().code, ErrorCode::invalid_request);
+  EXPECT_NE(joined.error().message.find("192.0.2.1:29500"), std::string::npos) << joined.error().message;
 }
 
 TEST(RankGroup, a_rank_that_is_lost_before_it_joins_ends_the_start_at_once) {
@@ -271,14 +364,6 @@ TEST(RankGroup, a_rank_that_is_lost_before_it_joins_ends_the_start_at_once) {
       std::move(*listener), {.world_size = 2, .find_lost_rank = [] { return std::optional<std::string>("it is not there"); }});
   ASSERT_FALSE(group);
   EXPECT_EQ(group.error().message, "it is not there");
-}
-
-TEST(RankGroup, a_taken_port_is_named) {
-  const auto first = RankListener::bind("127.0.0.1", 0);
-  ASSERT_TRUE(first);
-  const auto second = RankListener::bind("127.0.0.1", first->port());
-  ASSERT_FALSE(second);
-  EXPECT_NE(second.error().message.find("port " + std::to_string(first->port())), std::string::npos) << second.error().message;
 }
 
 }  // namespace
