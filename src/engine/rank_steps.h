@@ -61,6 +61,10 @@ Result<std::optional<std::string>> next_load(RankGroup& ranks);
 /// ended the group. Errors: unavailable (the group is broken).
 Result<std::optional<std::string>> next_device(RankGroup& ranks);
 
+/// The step of the bytes of another rank's StepInput, in the memory of `reused`. Errors: invalid_data where an offset, a count
+/// or a size is not what a step within `bounds` has; the elements themselves are taken as they are.
+Result<StepInput> unpack_step(std::span<const std::byte> bytes, const StepBounds& bounds, StepInput reused);
+
 /// Makes an executor and runs what rank 0 passes on, until rank 0's executor ends. `backend` and `model` are this rank's
 /// parts of rank 0's. Errors: this rank could not be set up (rank 0 knows it); unavailable (the group is broken).
 Result<void> follow_rank_0(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model, RankGroup& ranks);

@@ -1,8 +1,11 @@
 /// Engines whose steps run on several ranks: the same tokens, and an end with a sentence when a rank is lost.
 #include "engine/rank_steps.h"
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstring>
+#include <limits>
 #include <map>
 #include <string>
 #include <thread>
@@ -126,6 +129,95 @@ TEST(RankSteps, ranks_take_the_next_model_when_an_engine_ends) {
   }
   EXPECT_EQ(tokens[0], tokens[1]);
   EXPECT_EQ(ranks->fault(), std::nullopt);
+}
+
+StepBounds small_bounds() {
+  return {.max_rows = 8,
+          .max_samples = 4,
+          .max_partials = 16,
+          .max_slots = 4,
+          .max_items = 8,
+          .max_pairs = 32,
+          .max_workers = 4,
+          .max_block_entries = 16,
+          .max_list_entries = 8,
+          .n_groups = 2,
+          .max_positions = 100};
+}
+
+/// Three rows in two layer groups.
+StepInput small_step() {
+  StepInput step(2);
+  step.header().step = 7;
+  step.header().n_rows = 3;
+  step.append(SectionKind::token_ids, std::vector<TokenId>{1, 2, 3});
+  step.append(SectionKind::reset_slots, std::vector<std::int32_t>{0});
+  step.append(SectionKind::samples, std::vector<SamplingMetadata>(2));
+  step.append(SectionKind::token_counts, std::vector<TokenCount>(1));
+  step.append(SectionKind::token_biases, std::vector<TokenBias>(2));
+  step.append(SectionKind::token_bans, std::vector<TokenBan>{});
+  step.append(SectionKind::allowed_ids, std::vector<TokenId>{5});
+  for (int group = 0; group < 2; ++group) {
+    step.append(SectionKind::rows, std::vector<TokenRow>(3), group);
+    step.append(SectionKind::kv_indices, std::vector<std::int64_t>{0, 1, 2}, group);
+    step.append(SectionKind::items, std::vector<AttentionItem>(2), group);
+    step.append(SectionKind::block_lists, std::vector<std::int32_t>{0, 1}, group);
+    step.append(SectionKind::merge_offsets, std::vector<std::int32_t>{0, 0, 1, 2}, group);
+    step.append(SectionKind::merge_inputs, std::vector<std::int32_t>{0, 1}, group);
+    step.append(SectionKind::pairs, std::vector<std::int32_t>{0, 1, 2}, group);
+    step.append(SectionKind::worker_offsets, std::vector<std::int32_t>{0, 3}, group);
+    step.group(group).n_partials = 2;
+  }
+  step.finish();
+  return step;
+}
+
+TEST(UnpackStep, gives_the_step_that_was_packed) {
+  const StepInput step = small_step();
+  const auto unpacked = unpack_step(step.bytes(), small_bounds(), StepInput(2));
+  ASSERT_TRUE(unpacked) << unpacked.error().message;
+  EXPECT_EQ(unpacked->view().header->step, 7);
+  for (const SectionInfo& info : kSections)
+    for (int group = 0; group < (static_cast<std::size_t>(info.kind) < kStepKinds ? 1 : 2); ++group) {
+      const auto bytes_of = [&](const StepView& view) {
+        const Section& section = view.section(info.kind, group);
+        return std::span(view.data + section.offset, static_cast<std::size_t>(section.count * info.element_bytes));
+      };
+      EXPECT_TRUE(std::ranges::equal(bytes_of(unpacked->view()), bytes_of(step.view()))) << info.name;
+    }
+}
+
+/// A peer's bytes are copied first, so that sanitizers see a read beyond their end.
+TEST(UnpackStep, refuses_headers_that_do_not_fit_their_bytes) {
+  const StepInput step = small_step();
+  const std::vector<std::byte> good(step.bytes().begin(), step.bytes().end());
+  for (std::size_t n = 0; n < good.size(); ++n) {
+    const std::vector<std::byte> cut(good.begin(), good.begin() + static_cast<std::ptrdiff_t>(n));
+    EXPECT_FALSE(unpack_step(cut, small_bounds(), StepInput(2))) << n << " bytes";
+  }
+  int n_refused = 0;
+  int n_taken = 0;
+  for (std::size_t at = 0; at < sizeof(StepHeader) + 2 * sizeof(LayerGroupHeader); at += sizeof(std::int32_t)) {
+    std::int32_t old = 0;
+    std::memcpy(&old, good.data() + at, sizeof(old));
+    for (const std::int32_t number : {-1, 0, 1, 4, 1 << 20, 1 << 30, std::numeric_limits<std::int32_t>::max(),
+                                      std::numeric_limits<std::int32_t>::min(), old + 1, old - 1, old + 16, old * 2}) {
+      if (number == old) continue;
+      std::vector<std::byte> bytes = good;
+      std::memcpy(bytes.data() + at, &number, sizeof(number));
+      const auto unpacked = unpack_step(bytes, small_bounds(), StepInput(2));
+      (unpacked ? n_taken : n_refused) += 1;
+      EXPECT_TRUE(unpacked || unpacked.error().code == ErrorCode::invalid_data);
+    }
+  }
+  EXPECT_GT(n_refused, 400);
+  EXPECT_GT(n_taken, 50) << "the number of the step, and sections that are shorter or elsewhere";
+  StepBounds bounds = small_bounds();
+  bounds.max_rows = 2;
+  EXPECT_FALSE(unpack_step(good, bounds, StepInput(2)));
+  bounds = small_bounds();
+  bounds.n_groups = 1;
+  EXPECT_FALSE(unpack_step(good, bounds, StepInput(1)));
 }
 
 }  // namespace
