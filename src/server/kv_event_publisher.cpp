@@ -19,6 +19,11 @@ namespace {
 
 constexpr std::chrono::milliseconds kLook{100};  ///< how often the threads see that they are to stop
 constexpr std::int64_t kEndOfReplay = -1;
+/// Of a part of a message to this server, beside the topic: subscriptions, and requests for a replay. libzmq disconnects a
+/// peer that sends more, before it takes memory for it.
+constexpr std::size_t kMostReceivedBytes = 4096;
+/// Parts of a request for a replay: the peer's address, an empty part, a number.
+constexpr std::size_t kRequestParts = 3;
 /// How long closing waits for subscribers that have not read the last messages.
 constexpr int kLingerMs = 500;
 
@@ -59,9 +64,11 @@ KvEventPublisher::~KvEventPublisher() { stop(); }
 Result<void> KvEventPublisher::open() {
   std::string_view opened = config_.endpoint;
   try {
+    const auto most_received = static_cast<std::int64_t>(kMostReceivedBytes + config_.topic.size());
     sockets_->publishing = zmq::socket_t(sockets_->context, zmq::socket_type::pub);
     sockets_->publishing.set(zmq::sockopt::sndhwm, config_.high_water_mark);
     sockets_->publishing.set(zmq::sockopt::linger, kLingerMs);
+    sockets_->publishing.set(zmq::sockopt::maxmsgsize, most_received);
     if (is_to_be_bound(config_.endpoint)) {
       sockets_->publishing.bind(config_.endpoint);
     } else {
@@ -71,6 +78,7 @@ Result<void> KvEventPublisher::open() {
     opened = config_.replay_endpoint;
     sockets_->replaying = zmq::socket_t(sockets_->context, zmq::socket_type::router);
     sockets_->replaying.set(zmq::sockopt::linger, kLingerMs);
+    sockets_->replaying.set(zmq::sockopt::maxmsgsize, most_received);
     sockets_->replaying.bind(config_.replay_endpoint);
   } catch (const zmq::error_t& error) {
     return fail(error.num() == EINVAL || error.num() == EPROTONOSUPPORT ? ErrorCode::invalid_request : ErrorCode::unavailable,
@@ -166,11 +174,15 @@ void KvEventPublisher::replay(const std::stop_token& stop) {
     try {
       zmq::pollitem_t item{socket.handle(), 0, ZMQ_POLLIN, 0};
       if (zmq::poll(&item, 1, kLook) == 0) continue;
-      std::vector<zmq::message_t> parts;
-      do {
-        if (!socket.recv(parts.emplace_back(), zmq::recv_flags::none)) break;
-      } while (parts.back().more());
-      if (parts.size() != 3 || parts[2].size() != 8) {
+      std::array<zmq::message_t, kRequestParts> parts;
+      std::size_t n_parts = 0;
+      bool has_more = true;
+      for (zmq::message_t beyond; has_more; ++n_parts) {
+        zmq::message_t& part = n_parts < parts.size() ? parts[n_parts] : beyond;
+        if (!socket.recv(part, zmq::recv_flags::none)) break;
+        has_more = part.more();
+      }
+      if (n_parts != parts.size() || parts[2].size() != 8) {
         log::warning("event=kv_replay_refused reason=\"a request is an empty part and a number of 8 bytes\"");
         continue;
       }

@@ -3,8 +3,10 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
+#include <zmq.hpp>
 
 namespace baton {
 namespace {
@@ -45,6 +47,34 @@ TEST(KvEventPublisher, names_the_endpoint_that_it_cannot_open) {
   EXPECT_NE(refused_with({.endpoint = live, .replay_endpoint = "tcp://nowhere.invalid:1"}, ErrorCode::unavailable)
                 .find("tcp://nowhere.invalid:1"),
             std::string::npos);
+}
+
+/// Waits until the server ends a connection, for as long as the test may run.
+class Disconnects : public zmq::monitor_t {
+ public:
+  void on_event_disconnected(const zmq_event_t& /*event*/, const char* /*address*/) override { has_seen_one = true; }
+  bool has_seen_one = false;
+};
+
+TEST(KvEventPublisher, a_peer_that_sends_a_large_message_is_disconnected) {
+  const KvEventsConfig config{.is_enabled = true,
+                              .endpoint = "ipc://" + free_path("kv_events_flooded"),
+                              .replay_endpoint = "ipc://" + free_path("kv_events_flooded_past")};
+  const auto publisher = KvEventPublisher::bind(config);
+  ASSERT_TRUE(publisher) << publisher.error().message;
+  zmq::context_t context{1};
+  for (const auto& [endpoint, type] :
+       {std::pair(config.endpoint, zmq::socket_type::xsub), {config.replay_endpoint, zmq::socket_type::dealer}}) {
+    SCOPED_TRACE(endpoint);
+    zmq::socket_t peer(context, type);
+    peer.set(zmq::sockopt::linger, 0);
+    Disconnects monitor;
+    monitor.init(peer, "inproc://" + std::to_string(static_cast<int>(type)), ZMQ_EVENT_DISCONNECTED);
+    peer.connect(endpoint);
+    const std::string large(std::size_t{1} << 20, '\x02');  // no subscription: libzmq's own end recurses into a long one
+    peer.send(zmq::buffer(large), zmq::send_flags::none);
+    while (!monitor.has_seen_one) monitor.check_event(100);
+  }
 }
 
 }  // namespace
