@@ -8,11 +8,13 @@
 #include <cmath>
 #include <fstream>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "core/check.h"
+#include "core/log.h"
 #include "core/thread_name.h"
 
 namespace baton {
@@ -84,7 +86,12 @@ int n_available_threads() {
 class Parallel::ThreadPool {
  public:
   explicit ThreadPool(int n_threads) : claims_(static_cast<std::size_t>(n_threads)) {
-    for (int thread = 1; thread < n_threads; ++thread) threads_.emplace_back([this, thread] { serve(thread); });
+    threads_.reserve(claims_.size());
+    try {
+      for (int thread = 1; thread < n_threads; ++thread) threads_.emplace_back([this, thread] { serve(thread); });
+    } catch (const std::system_error& error) {  // the others take the parts of a thread that is not there
+      log::warning("event=threads_missing wanted={} started={} reason=\"{}\"", n_threads, threads_.size() + 1, error.what());
+    }
   }
   ~ThreadPool() {
     ends_.store(true, std::memory_order_relaxed);
