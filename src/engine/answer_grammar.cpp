@@ -13,24 +13,61 @@ AnswerGrammar::AnswerGrammar(std::shared_ptr<const Constraint> constraint, std::
   if (constraint_->begins_behind.empty()) place_ = {true, matcher().start()};
 }
 
-bool AnswerGrammar::advance(Place& place, TokenId token) const {
-  if (place.has_begun) return matcher().accept(place.state, token);
+grammar::Accepted AnswerGrammar::advance(Place& place, TokenId token, grammar::AcceptProgress& progress,
+                                         grammar::MatcherWork& work) const {
+  if (place.has_begun) return matcher().accept(place.state, token, progress, work);
   if (std::ranges::find(constraint_->begins_behind, token) != constraint_->begins_behind.end())
     place = {true, matcher().start()};
-  return true;
+  return grammar::Accepted::yes;
 }
 
-std::size_t AnswerGrammar::n_allowed(std::span<const TokenId> drafts) const {
+grammar::Accepted AnswerGrammar::advance(Place& place, TokenId token, grammar::MatcherWork& work) const {
+  grammar::AcceptProgress progress;
+  return advance(place, token, progress, work);
+}
+
+void AnswerGrammar::push(TokenId token) {
+  forced_tokens_.reset();
+  pushed_.push_back(token);
+}
+
+grammar::Accepted AnswerGrammar::catch_up(grammar::MatcherWork& work) {
+  while (!pushed_.empty()) {
+    const grammar::Accepted accepted = advance(place_, pushed_.front(), progress_, work);
+    if (accepted == grammar::Accepted::not_yet) return accepted;
+    pushed_.erase(pushed_.begin());
+    has_failed_ = accepted == grammar::Accepted::no;
+    if (has_failed_) return accepted;
+  }
+  return grammar::Accepted::yes;
+}
+
+bool AnswerGrammar::take(TokenId token) {
+  push(token);
+  grammar::MatcherWork work;
+  return catch_up(work) == grammar::Accepted::yes;
+}
+
+void AnswerGrammar::end() {
+  has_ended_ = true;
+  pushed_.clear();
+  progress_ = {};
+}
+
+std::size_t AnswerGrammar::n_allowed(std::span<const TokenId> drafts, grammar::MatcherWork& work) const {
   Place place = place_;
-  const auto refused = std::ranges::find_if(drafts, [&](TokenId draft) { return !advance(place, draft); });
+  const auto refused =
+      std::ranges::find_if(drafts, [&](TokenId draft) { return advance(place, draft, work) != grammar::Accepted::yes; });
   return static_cast<std::size_t>(refused - drafts.begin());
 }
 
-const std::vector<TokenId>& AnswerGrammar::forced_tokens() {
+const std::vector<TokenId>& AnswerGrammar::forced_tokens(grammar::MatcherWork& work) {
+  static const std::vector<TokenId> none;
   if (forced_tokens_) return *forced_tokens_;
+  if (work.is_used_up() || is_late()) return none;
   forced_tokens_.emplace();
   if (place_.has_begun && has_drafts())
-    *forced_tokens_ = matcher().forced_tokens(place_.state, kMaxDraftTokens, constraint_->encode);
+    *forced_tokens_ = matcher().forced_tokens(place_.state, kMaxDraftTokens, constraint_->encode, work);
   return *forced_tokens_;
 }
 

@@ -16,7 +16,7 @@
 namespace baton {
 
 /// Where the answer of a sequence stands in the grammar of its request: behind all tokens that the host has read, which
-/// are more than the committed ones while a step is being committed. Thread: one at a time; threads may use the grammars
+/// are more than the committed ones while a step is being committed, once it has caught up. Thread: one at a time; threads may use the grammars
 /// of different sequences at once.
 class AnswerGrammar {
  public:
@@ -31,13 +31,17 @@ class AnswerGrammar {
   AnswerGrammar(std::shared_ptr<const Constraint> constraint, std::span<const TokenId> stop_ids);
 
   const Place& place() const { return place_; }
-  /// Goes on behind the next token of the answer. Returns false if the grammar does not allow it.
-  bool take(TokenId token) {
-    forced_tokens_.reset();
-    return advance(place_, token);
-  }
-  /// The same of another place in the answer.
-  bool advance(Place& place, TokenId token) const;
+  /// The next token of the answer. The place goes behind it in catch_up.
+  void push(TokenId token);
+  /// Brings the place behind all tokens that were pushed, as far as `work` allows; `no`: the grammar does not allow one.
+  grammar::Accepted catch_up(grammar::MatcherWork& work);
+  bool is_caught_up() const { return pushed_.empty(); }
+  /// Whether catch_up found a token that is not allowed, and the sequence has not ended.
+  bool has_failed() const { return has_failed_ && !has_ended_; }
+  /// Both for one token, whatever the work. Returns whether the grammar allows it.
+  bool take(TokenId token);
+  /// Brings another place in the answer behind a token, at once or not at all.
+  grammar::Accepted advance(Place& place, TokenId token, grammar::MatcherWork& work) const;
 
   grammar::Matcher& matcher() const { return *constraint_->matcher; }
   /// The tokens that end a text of the grammar but not this sequence. They are never allowed.
@@ -45,22 +49,32 @@ class AnswerGrammar {
 
   /// Whether the sequence has ended as far as the host has read. Then its samples need no mask.
   bool has_ended() const { return has_ended_; }
-  void end() { has_ended_ = true; }
+  void end();
+  /// Whether the sequence waits for its mask: a sample was dropped and none was taken since. It does not draft meanwhile.
+  bool is_late() const { return is_late_ || !is_caught_up(); }
+  void set_late(bool is_late) { is_late_ = is_late; }
 
-  /// How many of `drafts` the grammar allows behind the answer, each behind those before it.
-  std::size_t n_allowed(std::span<const TokenId> drafts) const;
+  /// How many of `drafts` the grammar allows behind the answer, each behind those before it, as far as `work` allows.
+  std::size_t n_allowed(std::span<const TokenId> drafts, grammar::MatcherWork& work) const;
   /// Whether the request brings an encoder, so that text which must follow can be drafted.
   bool has_drafts() const { return static_cast<bool>(constraint_->encode); }
-  /// Drafts of the text that must follow, at most kMaxDraftTokens (Matcher::forced_tokens). Found once for a place.
-  const std::vector<TokenId>& forced_tokens();
+  /// Drafts of the text that must follow, at most kMaxDraftTokens (Matcher::forced_tokens). Found once for a place; none
+  /// if the work is used up before.
+  const std::vector<TokenId>& forced_tokens(grammar::MatcherWork& work);
   /// How many of such drafts were accepted so far.
   Speculation& record() { return record_; }
 
  private:
+  grammar::Accepted advance(Place& place, TokenId token, grammar::AcceptProgress& progress, grammar::MatcherWork& work) const;
+
   std::shared_ptr<const Constraint> constraint_;
   std::vector<TokenId> forbidden_ends_;
   Place place_;
+  std::vector<TokenId> pushed_;       ///< tokens behind the place
+  grammar::AcceptProgress progress_;  ///< of the first of them
+  bool has_failed_ = false;
   bool has_ended_ = false;
+  bool is_late_ = false;
   std::optional<std::vector<TokenId>> forced_tokens_;  ///< at this place
   Speculation record_{{.n_tokens = kMaxDraftTokens}};
 };

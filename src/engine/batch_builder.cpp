@@ -275,7 +275,7 @@ void read_results(const StepPlan& plan, const BuiltStep& built, std::span<const 
         join(outcomes.back(), std::move(*outcome), built.drafts_of_sample[i]);
       }
     }
-    if (!has_outcome && planned.max_tokens == 0) outcomes.emplace_back().id = planned.id;
+    if (!has_outcome && (planned.max_tokens == 0 || samples.count == 0)) outcomes.emplace_back().id = planned.id;
   }
 }
 

@@ -37,7 +37,8 @@ struct MaskedSample {
 
 struct BuiltStep {
   StepInput input;
-  /// The samples, and so the results, of each of the plan's sequences, in plan order.
+  /// The samples, and so the results, of each of the plan's sequences, in plan order; StepMasks takes back those that are
+  /// dropped, the last ones of a sequence.
   std::vector<Range> samples_of = {};
   /// The drafts that each sample assumes to be accepted; views into the plan.
   std::vector<std::span<const TokenId>> drafts_of_sample = {};

@@ -55,6 +55,7 @@ Engine::Impl::Impl(const EngineOptions& options, EngineParts parts)
       builder_(std::move(parts.builder)),
       executor_(std::move(parts.executor)),
       transfers_(cache_, layout_of(*executor_, info_), *executor_, {info_.max_model_len, options.max_pinned_blocks}),
+      masks_(options.mask_budget),
       queue_(options.max_num_queued_reqs),
       prefixes_(info_.block_len),
       watchdog_(std::chrono::milliseconds(options.step_timeout_ms)) {

@@ -14,6 +14,7 @@
 #include "core/result.h"
 #include "engine/cache_group.h"
 #include "engine/kv_events.h"
+#include "engine/mask_budget.h"
 #include "engine/metrics.h"
 #include "engine/prefix_layout.h"
 #include "engine/request.h"
@@ -55,6 +56,7 @@ struct EngineOptions {
   /// Block list entries of a step, one for each block that a sequence reads by itself. 0: what max_num_seqs sequences
   /// of max_model_len have, at most kMaxBlockEntries. Sequences that could exceed the bound wait.
   std::int32_t max_block_entries = 0;
+  MaskBudget mask_budget = {};                      ///< of a step's token masks
   std::int32_t max_list_entries = kMaxListEntries;  ///< of a step's penalties, biases, bans and allowed ids
   std::vector<TokenId> eos_token_ids = {};          ///< end-of-sequence ids in addition to the model's own
   std::shared_ptr<RankGroup> ranks = {};            ///< the backend's group, if this is rank 0 of several; else null

@@ -184,13 +184,15 @@ bool Engine::Impl::plan_next() {
 }
 
 /// Enqueues the sampling of the newest step. If it needs masks, these depend on the tokens of the step before, so the host
-/// waits for that step; the device goes on with the newest step's forward meanwhile.
+/// waits for that step; the device goes on with the newest step's forward meanwhile. Sequences whose masks are not ready in
+/// time have the same row in the next step.
 void Engine::Impl::sample_last() {
-  const BuiltStep& built = in_flight_.back().built;
-  if (built.masked.empty()) return executor_->sample();
+  StepInFlight& step = in_flight_.back();
+  if (step.built.masked.empty()) return executor_->sample();
   if (in_flight_.size() > 1) read_oldest();
-  const StepMasks::Built masks = masks_.build(built, scheduler_.members(), executor_->masks());
-  metrics_recorder_.built(masks.n_rows, masks.seconds);
+  const StepMasks::Built masks = masks_.build(step.built, scheduler_.members(), executor_->masks());
+  for (const std::size_t late : masks.late) scheduler_.drop_sample(step.plan.sequences[late]);
+  metrics_recorder_.built(masks.n_rows, masks.late.size(), masks.seconds);
   executor_->sample_masked(masks.n_rows);
 }
 

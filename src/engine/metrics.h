@@ -101,6 +101,7 @@ struct EngineMetrics {
   Count steps;
   Count grammar_sequences;  ///< sequences with a grammar, counted at their first admission
   Count grammar_masks;      ///< distinct token masks of all steps
+  Count mask_deferrals;     ///< samples dropped because their masks were not ready; of a sequence in a step, one
   Histogram grammar_mask_seconds{{1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1}};  ///< of a step
   Count kv_bytes_requested;  ///< KV bytes that the executed plans read, all layers
   Count kv_bytes_saved;      ///< what leaves without sharing would have read more

@@ -40,9 +40,10 @@ class MetricsRecorder {
   void admitted(Sequence& sequence, Time now);
   /// A step was committed.
   void ran(const StepPlan& plan, const BuiltStep& built);
-  /// The masks of a step were built.
-  void built(std::int32_t n_masks, double seconds) {
+  /// The masks of a step were built, and those of `n_late` sequences were not ready.
+  void built(std::int32_t n_masks, std::size_t n_late, double seconds) {
     metrics_.grammar_masks.add(n_masks);
+    metrics_.mask_deferrals.add(static_cast<std::int64_t>(n_late));
     metrics_.grammar_mask_seconds.observe(seconds);
   }
   void read(Sequence& sequence, const SequenceReads& reads);

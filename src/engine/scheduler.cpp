@@ -113,6 +113,7 @@ StepPlan Scheduler::plan() {
     top_up(sketch);
   }
   if (sketch.plan.n_preempted == 0) plan_drafts(sketch);
+  draft_work_ = {kDraftWork};
   members_ = std::move(sketch.members);
   return std::move(sketch.plan);
 }
@@ -207,7 +208,7 @@ void Scheduler::begin_slot_anew(Sequence& sequence, StepPlan& plan) {
 void Scheduler::leave_slot(Sequence& sequence) {
   SequenceSchedule& schedule = sequence.schedule.write();
   running_blocks_.remove(schedule.slot, schedule.table.hashes);
-  cache_.release(schedule.table, schedule.tokens, sequence.n_filled(), next_step_);
+  cache_.release(schedule.table, schedule.tokens, std::min(sequence.n_tokens(), schedule.n_planned), next_step_);
   free_slots_.push_back(schedule.slot);
   of_slot_[static_cast<std::size_t>(schedule.slot.value)] = nullptr;
   schedule.slot = SlotId{};
@@ -310,8 +311,8 @@ void Scheduler::commit(const StepPlan& plan, std::span<const StepOutcome> outcom
     if (sequence == nullptr || sequence->schedule->state == SequenceState::finished) continue;
     SequenceSchedule& schedule = sequence->schedule.write();
     const auto n_drafts = static_cast<std::int32_t>(planned->drafts.size());
-    const std::int32_t n_missing =
-        n_drafts > 0 ? n_drafts - outcome.n_accepted : planned->max_tokens - static_cast<std::int32_t>(outcome.tokens.size());
+    const std::int32_t n_missing = n_drafts > 0 ? n_drafts - outcome.n_accepted + (has_dropped_sample(outcome) ? 1 : 0)
+                                                : planned->max_tokens - static_cast<std::int32_t>(outcome.tokens.size());
     for (const TokenOutput& token : outcome.tokens) schedule.tokens.push_back(token.token);
     schedule.n_samples_in_flight -= planned->max_tokens;
     if (outcome.stop_token) schedule.stop_token = outcome.stop_token;

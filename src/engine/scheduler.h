@@ -15,6 +15,7 @@
 #include "engine/kv_cache.h"
 #include "engine/running_blocks.h"
 #include "engine/sequence.h"
+#include "grammar/matcher.h"
 
 namespace baton {
 
@@ -159,6 +160,9 @@ class Scheduler {
   /// Whether the steps in flight should be committed before the next plan, because drafts need the tokens they sample.
   bool awaits_commit();
   StepPlan plan();
+  /// The step of the last plan, in flight, does not sample the token behind the sequence's last row. The row is not counted:
+  /// the next plan has it again, with its slot reset, and the step's outcome has no token.
+  void drop_sample(PlannedSequence& planned);
   /// Takes back a plan that was committed: the next one is made in its memory (at most max_num_seqs entries).
   void reuse(StepPlan plan);
   /// Applies the results of `plan`. Outcomes are in the order of plan.sequences, at most one for each; outcomes of
@@ -220,6 +224,7 @@ class Scheduler {
   void plan_drafts(PlanSketch& sketch);
   /// Whether it may ever draft: from its context, or text that its grammar demands.
   static bool may_draft(const Sequence& sequence);
+  static bool has_dropped_sample(const StepOutcome& outcome);
   bool wants_its_token(Sequence& sequence);
   bool sits_out(Sequence& sequence);
   std::int32_t add_drafts(PlanSketch& sketch, PlannedSequence& planned, Sequence& sequence, std::int32_t n_most,
@@ -273,6 +278,9 @@ class Scheduler {
   std::int64_t n_list_entries_ = 0;   ///< of the running sequences
   std::int64_t n_block_entries_ = 0;  ///< of the running sequences, at their greatest length
   RowCost row_cost_;
+  /// Work that drafts may still cost the grammars until the next plan is made: some 4 ms.
+  static constexpr std::int64_t kDraftWork = std::int64_t{1} << 16;
+  grammar::MatcherWork draft_work_{kDraftWork};
   std::int64_t next_step_ = 0;
   /// Plans for which steps stay short after one with several tenants: the other tenant's next request does not wait
   /// for the end of a long step.

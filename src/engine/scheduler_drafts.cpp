@@ -17,17 +17,21 @@ constexpr std::int32_t kLeastForced = 3;
 /// The least probability of the last of these.
 constexpr double kLeastProbability = 0.3;
 
+/// Drafts would only be more masks to wait for.
+bool waits_for_mask(const Sequence& sequence) { return sequence.grammar != nullptr && sequence.grammar->is_late(); }
+
 bool speculates(const Sequence& sequence, std::int32_t n_tokens) {
-  return sequence.schedule->speculation && sequence.schedule->speculation->is_active(n_tokens);
+  return !waits_for_mask(sequence) && sequence.schedule->speculation && sequence.schedule->speculation->is_active(n_tokens);
 }
 
 bool drafts_forced_text(const Sequence& sequence, std::int32_t n_tokens) {
-  return sequence.grammar != nullptr && sequence.grammar->has_drafts() && sequence.grammar->record().is_active(n_tokens);
+  return sequence.grammar != nullptr && !sequence.grammar->is_late() && sequence.grammar->has_drafts() &&
+         sequence.grammar->record().is_active(n_tokens);
 }
 
 /// Whether there will be enough drafts once the token in flight is known. It is expected to be the first forced one.
-bool promises_forced_text(const Sequence& sequence) {
-  return sequence.grammar->forced_tokens().size() > static_cast<std::size_t>(kLeastForced);
+bool promises_forced_text(const Sequence& sequence, grammar::MatcherWork& work) {
+  return sequence.grammar->forced_tokens(work).size() > static_cast<std::size_t>(kLeastForced);
 }
 
 /// The most drafts of a decode whose tokens are all known, within its length and its lists.
@@ -41,9 +45,11 @@ std::int32_t n_possible(const PlanSketch& sketch, const Sequence& sequence) {
 }
 
 /// Drafts of text that the grammar demands, as far as they are expected to pay.
-std::vector<TokenId> forced_drafts(Sequence& sequence, std::int32_t n_most, double least_probability) {
-  if (!drafts_forced_text(sequence, sequence.n_tokens()) || sequence.grammar->forced_tokens().empty()) return {};
-  const std::vector<TokenId>& tokens = sequence.grammar->forced_tokens();
+std::vector<TokenId> forced_drafts(Sequence& sequence, std::int32_t n_most, double least_probability,
+                                   grammar::MatcherWork& work) {
+  if (!drafts_forced_text(sequence, sequence.n_tokens())) return {};
+  const std::vector<TokenId>& tokens = sequence.grammar->forced_tokens(work);
+  if (tokens.empty()) return {};
   const std::int32_t n_wanted = std::min(n_most, sequence.grammar->record().n_worthwhile(least_probability));
   return {tokens.begin(), tokens.begin() + std::min(std::ssize(tokens), std::ptrdiff_t{n_wanted})};
 }
@@ -63,7 +69,7 @@ bool Scheduler::wants_its_token(Sequence& sequence) {
   const bool has_forced_text = drafts_forced_text(sequence, sequence.n_tokens_bound());
   if (!options_.drafters_wait_alone) return has_speculation || has_forced_text;
   return (has_speculation && schedule.speculation->promises(schedule.tokens)) ||
-         (has_forced_text && promises_forced_text(sequence));
+         (has_forced_text && promises_forced_text(sequence, draft_work_));
 }
 
 bool Scheduler::awaits_commit() {
@@ -86,7 +92,7 @@ bool Scheduler::sits_out(Sequence& sequence) {
   if (!options_.drafters_wait_alone || schedule.n_samples_in_flight == 0) return false;
   const std::int32_t n_tokens = sequence.n_tokens_bound();
   const bool is_worth_it = (speculates(sequence, n_tokens) && schedule.speculation->is_worth_a_step(schedule.tokens)) ||
-                           (drafts_forced_text(sequence, n_tokens) && promises_forced_text(sequence) &&
+                           (drafts_forced_text(sequence, n_tokens) && promises_forced_text(sequence, draft_work_) &&
                             sequence.grammar->record().n_worthwhile(kLeastProbability) >= kLeastForced);
   const auto n_running = static_cast<std::int32_t>(running_.size());
   return is_worth_it && row_cost_.may_pay(n_running, n_running);
@@ -122,7 +128,7 @@ bool Scheduler::has_spare_blocks() const {
 std::int32_t Scheduler::add_drafts(PlanSketch& sketch, PlannedSequence& planned, Sequence& sequence, std::int32_t n_most,
                                    double least_probability) {
   SequenceSchedule& schedule = sequence.schedule.write();
-  std::vector<TokenId> drafts = forced_drafts(sequence, n_most, least_probability);
+  std::vector<TokenId> drafts = forced_drafts(sequence, n_most, least_probability, draft_work_);
   const bool is_forced = !drafts.empty();
   if (!is_forced && speculates(sequence, sequence.n_tokens())) {
     const std::int32_t n_wanted = std::min(n_most, schedule.speculation->n_worthwhile(least_probability));
@@ -130,7 +136,7 @@ std::int32_t Scheduler::add_drafts(PlanSketch& sketch, PlannedSequence& planned,
   }
   // A stop id ends the sequence, so no draft follows it.
   drafts.erase(std::ranges::find_first_of(drafts, sequence.task->stop_ids), drafts.end());
-  if (sequence.grammar != nullptr) drafts.resize(sequence.grammar->n_allowed(drafts));
+  if (sequence.grammar != nullptr) drafts.resize(sequence.grammar->n_allowed(drafts, draft_work_));
   const auto n_drafts = static_cast<std::int32_t>(drafts.size());
   if (n_drafts == 0) return 0;
   const std::int32_t n_positions = schedule.n_planned + n_drafts;
@@ -157,11 +163,32 @@ void Scheduler::take_drafts(Sequence& sequence, const PlannedSequence& planned, 
         "Scheduler: more drafts were accepted than there were");
   SequenceSchedule& schedule = sequence.schedule.write();
   schedule.n_drafts_in_flight = 0;
-  schedule.is_slot_behind = outcome.n_accepted > 0 && schedule.state == SequenceState::running;
-  schedule.n_drafts += n_drafts;
+  schedule.is_slot_behind = (outcome.n_accepted > 0 || has_dropped_sample(outcome)) && schedule.state == SequenceState::running;
+  const std::int32_t n_verified = has_dropped_sample(outcome) ? outcome.n_drafts : n_drafts;
+  schedule.n_drafts += n_verified;
   schedule.n_accepted += outcome.n_accepted;
+  if (n_verified == 0) return;
   Speculation& record = planned.has_forced_drafts ? sequence.grammar->record() : *schedule.speculation;
-  record.verified(n_drafts, outcome.n_accepted, sequence.n_tokens());
+  record.verified(n_verified, outcome.n_accepted, sequence.n_tokens());
+}
+
+/// Whether a sample of a sequence with drafts was dropped: then there is no token behind the accepted drafts.
+bool Scheduler::has_dropped_sample(const StepOutcome& outcome) {
+  return !outcome.finished && static_cast<std::size_t>(outcome.n_accepted) == outcome.tokens.size();
+}
+
+void Scheduler::drop_sample(PlannedSequence& planned) {
+  // With drafts, no other step has rows of the sequence: commit finds out that there are fewer tokens.
+  if (!planned.drafts.empty()) return;
+  check(planned.max_tokens == 1 && planned.n_rows > 0, "Scheduler: a sample is dropped that was not planned");
+  planned.max_tokens = 0;
+  --planned.n_rows;
+  Sequence& sequence = *find(planned);
+  SequenceSchedule& schedule = sequence.schedule.write();
+  --schedule.n_samples_in_flight;
+  if (schedule.state != SequenceState::running) return;
+  --schedule.n_planned;
+  schedule.is_slot_behind = true;
 }
 
 void Scheduler::took(const StepPlan& plan, double seconds) {

@@ -188,8 +188,9 @@ class Sequence {
   std::int32_t n_generated() const { return n_tokens() - task->prompt_len; }
   /// The most tokens that it has once every enqueued step has run.
   std::int32_t n_tokens_bound() const { return n_tokens() + schedule->n_samples_in_flight; }
-  /// Positions whose tokens are known and whose keys are stored once every enqueued step has run.
-  std::int32_t n_filled() const { return std::min(n_tokens(), schedule->n_planned); }
+  /// Positions whose tokens are known, whose keys are stored once every enqueued step has run, and which no later step
+  /// computes again: the last token's row is, if its sample is dropped (StepMasks).
+  std::int32_t n_filled() const { return std::min(n_tokens() - (task->constraint != nullptr ? 1 : 0), schedule->n_planned); }
   /// Rows that a step could compute now: none while the sequence waits for a commit or for the host tier.
   std::int32_t n_rows_left() const {
     if (schedule->is_loading) return 0;

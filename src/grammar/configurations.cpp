@@ -73,6 +73,7 @@ Configurations::Id Configurations::make_step(Id id, int symbol) {
     return kDead;
   }
   n_allowed_ -= 1 + static_cast<std::int64_t>(items(id).size());
+  n_steps_ += 1 + static_cast<std::int64_t>(items(id).size());
   kernel_.clear();
   for (const Item& item : items(id)) {
     if (symbol >= n_classes) {
@@ -114,6 +115,7 @@ void Configurations::visit(Item item, bool may_return) {
   while (!work.empty() && !is_too_much()) {
     const Item from = work.back();
     work.pop_back();
+    n_steps_ += static_cast<std::int64_t>(program_.closure(from.state).size());
     for (const StateId state : program_.closure(from.state)) {
       const std::uint64_t key =
           static_cast<std::uint64_t>(static_cast<std::uint32_t>(state)) << 32 | static_cast<std::uint32_t>(from.stack);

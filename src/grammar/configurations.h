@@ -75,11 +75,18 @@ class Configurations {
     is_exhausted_ = false;
   }
   bool is_exhausted() const { return is_exhausted_; }
+  /// What is left of that number.
+  std::int64_t n_allowed() const { return n_allowed_; }
+
+  /// Steps of work since the construction: states of derivations looked at, and what callers count.
+  std::int64_t n_steps() const { return n_steps_; }
+  void count(std::int64_t n_steps) { n_steps_ += n_steps; }
 
   /// Holds a configuration over collect, until it is released as often.
   void retain(Id id) { ++configurations_[static_cast<std::size_t>(id)].n_users; }
   void release(Id id) { --configurations_[static_cast<std::size_t>(id)].n_users; }
   bool is_retained(Id id) const { return at(id).n_users > 0; }
+  std::int32_t n_users(Id id) const { return at(id).n_users; }
   /// Bytes of memory, about.
   std::size_t n_bytes() const { return n_bytes_; }
   /// Forgets all configurations that nobody retains; their numbers are given anew.
@@ -131,6 +138,7 @@ class Configurations {
   bool has_overflowed_ = false;
   std::int64_t n_allowed_ = std::numeric_limits<std::int64_t>::max();
   bool is_exhausted_ = false;
+  std::int64_t n_steps_ = 0;
 
   // Of one closure: where it begins, what it found, and what it has visited.
   std::vector<Item> kernel_;

@@ -4,8 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -52,6 +54,22 @@ class MatcherState {
   Configurations::Id id_ = -1;
 };
 
+/// Work that calls of a matcher may still do, in steps: a node of the vocabulary's tree, or a state that is looked at; some
+/// 20 to 100 ns each. A call begins only with steps left, passes their number by one step between configurations at most,
+/// and stops then.
+struct MatcherWork {
+  std::int64_t n_left = std::numeric_limits<std::int64_t>::max() / 2;
+  bool is_used_up() const { return n_left <= 0; }
+};
+
+enum class Accepted { no, yes, not_yet };
+
+/// How far a state has come behind a token that it is going behind.
+struct AcceptProgress {
+  MatcherState at = {};
+  std::size_t n_bytes = 0;
+};
+
 /// Bytes that a matcher keeps of what it has found out. Whatever is over the limit is forgotten and found out again.
 struct MatcherLimits {
   std::size_t table_bytes = std::size_t{32} << 20;  ///< transitions between configurations
@@ -81,6 +99,9 @@ class Matcher {
   bool accept(MatcherState& state, TokenId token);
   /// The same of bytes.
   bool accept(MatcherState& state, std::string_view bytes);
+  /// The same of a token, as far as `work` allows. After not_yet, the next call with the same state, token and progress goes
+  /// on; otherwise the progress is a new one again.
+  Accepted accept(MatcherState& state, TokenId token, AcceptProgress& progress, MatcherWork& work);
   /// Whether the text may end here.
   bool is_complete(const MatcherState& state);
   /// Whether nothing but the end may follow.
@@ -90,6 +111,9 @@ class Matcher {
   /// Errors: too_large where finding the tokens needs more than kMostDerivations, or none may follow because the
   /// limits of Configurations refuse what the grammar has; unsupported where the vocabulary has no token for it.
   Result<void> mask(const MatcherState& state, std::span<std::uint32_t> mask);
+  /// The same as far as `work` allows. False: the work is used up and `mask` unchanged. The matcher keeps what it has found
+  /// while anybody holds the state, so that the next call for an equal one goes on; work on several states may be begun.
+  Result<bool> mask(const MatcherState& state, std::span<std::uint32_t> mask, MatcherWork& work);
   /// The same if the tokens were found before and are kept: about a microsecond. Otherwise returns false.
   bool copy_known_mask(const MatcherState& state, std::span<std::uint32_t> mask);
 
@@ -100,8 +124,9 @@ class Matcher {
   /// Drafts for what must follow, at most `max_tokens`: special tokens, and what `encode` makes of the bytes between them,
   /// without the last token where other bytes may follow it, because a longer token might be chosen there. Other cuts of
   /// the same bytes into tokens are allowed too, so these are drafts, not the only choice. They end where `encode` changes
-  /// the bytes.
-  std::vector<TokenId> forced_tokens(const MatcherState& state, std::size_t max_tokens, const Encode& encode);
+  /// the bytes, or where `work` is used up.
+  std::vector<TokenId> forced_tokens(const MatcherState& state, std::size_t max_tokens, const Encode& encode,
+                                     MatcherWork& work);
 
   const Program& program() const { return *program_; }
   const TokenTrie& vocabulary() const { return *vocabulary_; }
@@ -119,21 +144,65 @@ class Matcher {
     std::vector<std::uint32_t> exits;  // nodes with children of the vocabulary at which the rule may have ended
     std::size_t n_bytes() const { return sizeof(*this) + 4 * (words.size() + few.size() + exits.size()); }
   };
+  using LocalTokensPointer = std::shared_ptr<const LocalTokens>;  // works in progress have them too
+  /// A walk over a part of the vocabulary's tree. While it is stopped, it holds the configurations of its path.
+  struct Walk {
+    std::uint32_t at = 0;  // the node that is next
+    std::uint32_t end = 0;
+    std::vector<Id> path;       // the configuration at each depth
+    std::vector<Id> twin_path;  // the same of the twin, if both are walked
+    bool is_stopped = false;
+  };
+  /// The finding of a state's LocalTokens.
+  struct LocalWork {
+    Program::Twin twin;
+    LocalTokensPointer base;  // the twin's; null without a twin
+    std::size_t n_kept = 0;   // exits of the twin that were looked at
+    LocalTokens found;
+    Walk walk;
+  };
+  /// The finding of a configuration's mask. It holds the configuration.
+  struct MaskWork {
+    std::vector<std::uint32_t> mask;
+    std::int64_t n_derivations = kMostDerivations;  // that are left
+    std::vector<Configurations::Item> items;        // empty: they are walked together
+    std::size_t n_items = 0;                        // that are done
+    LocalTokensPointer local;                       // of the next item, once they are in the mask
+    std::size_t n_exits = 0;                        // of it, that are done
+    bool is_walking = false;
+    Walk walk;
+  };
 
   void retain(Id id);
   void release(Id id);
   bool copy_known(Id id, std::span<std::uint32_t> mask) const;
   void forget_what_is_too_much();
   std::size_t n_mask_bytes() const { return masks_.size() * vocabulary_->n_words() * sizeof(std::uint32_t); }
-  std::size_t n_learned_bytes() const { return configurations_.n_bytes() + local_bytes_ + n_mask_bytes(); }
-  const LocalTokens& local_tokens(StateId state);
-  void find_all(StateId state, LocalTokens& local);
-  void find_differences(StateId state, Program::Twin twin, LocalTokens& local);
+  std::size_t n_work_bytes() const;
+  std::size_t n_learned_bytes() const { return configurations_.n_bytes() + local_bytes_ + n_mask_bytes() + n_work_bytes(); }
+  bool is_out_of_steps() const { return configurations_.n_steps() >= stop_at_; }
+  void begin_work(MatcherWork& work);
+  void end_work(MatcherWork& work);
+  // In matcher_masks.cpp. What returns a bool or a pointer returns false or null where it has stopped.
+  void begin_walk(Walk& walk, std::uint32_t node, Id id) const;
+  void hold(Walk& walk);
+  void release(Walk& walk);
   template <class Visit>
-  void walk(std::uint32_t node, Id id, const Visit& visit);
-  void add_items(Id id, std::span<std::uint32_t> mask);
+  bool go_on(Walk& walk, const Visit& visit);
+  bool find_all(LocalWork& work);
+  bool find_differences(LocalWork& work);
+  LocalTokensPointer local_tokens(StateId state);
+  LocalTokensPointer keep(StateId state, LocalTokens found);
+  MaskWork& mask_work(Id id);
+  void drop(std::unordered_map<Id, MaskWork>::iterator work);
+  void drop_unwanted_works();
+  void drop_local_works();
+  bool add_exits(MaskWork& work, Configurations::StackId stack);
+  bool add_items(MaskWork& work);
+  std::optional<std::vector<std::uint32_t>> go_on_with_mask(Id id);
   bool step_through(Id& id, std::string_view bytes);
   std::string forced_from(Id& id, std::size_t max_bytes);
+  Id next_of(Id id, TokenId special);
   std::int32_t forced_token(Id id) const;
 
   const std::shared_ptr<const Program> program_;
@@ -142,11 +211,13 @@ class Matcher {
   const std::vector<TokenId> special_tokens_;  // by the index in the program's edges
   std::mutex mutex_;
   Configurations configurations_;  // what follows is guarded by mutex_ too
-  std::unordered_map<StateId, LocalTokens> local_tokens_;
+  std::unordered_map<StateId, LocalTokensPointer> local_tokens_;
   std::size_t local_bytes_ = 0;
   std::unordered_map<Id, std::vector<std::uint32_t>> masks_;
-  std::vector<Id> path_;       // of walk: the configuration at each depth
-  std::vector<Id> twin_path_;  // the same of the twin
+  std::unordered_map<StateId, LocalWork> local_works_;
+  std::unordered_map<Id, MaskWork> mask_works_;
+  std::size_t n_left_bytes_ = 0;  // of what was learned, when something was forgotten last
+  std::int64_t stop_at_ = 0;      // steps of the configurations at which the call stops
   BytesShare fixed_bytes_;
   BytesShare learned_bytes_;
 };

@@ -191,6 +191,9 @@ void add_counters(Families& out, const EngineMetrics& m) {
               number(m.kv_bytes_requested));
   out.counter("baton:grammar_sequences_total", "Sequences whose answers keep to a grammar.", number(m.grammar_sequences));
   out.counter("baton:grammar_masks_total", "Distinct token masks of all steps.", number(m.grammar_masks));
+  out.counter("baton:mask_deferrals_total",
+              "Samples that were dropped and taken again because a token mask was not ready in time.",
+              number(m.mask_deferrals));
   out.counter("baton:kv_bytes_saved_total", "KV bytes that sharing saved: reading each context by itself would have read them.",
               number(m.kv_bytes_saved));
 }

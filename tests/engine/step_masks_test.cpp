@@ -17,8 +17,8 @@ using testing::kEndOfText;
 /// Sequences with grammars, and a step that samples from each of them.
 class Step {
  public:
-  explicit Step(std::int32_t n_words = 5)
-      : n_words_(n_words), row_of_(8, 99), bits_(8 * static_cast<std::size_t>(n_words), ~0u) {}
+  explicit Step(std::int32_t n_words = 5, const MaskBudget& budget = {})
+      : masks(budget), n_words_(n_words), row_of_(8, 99), bits_(8 * static_cast<std::size_t>(n_words), ~0u) {}
 
   Sequence& add(Constraint constraint, std::vector<TokenId> drafts = {}, std::vector<TokenId> stop_ids = {kEndOfText}) {
     SequenceTask task;
@@ -30,6 +30,7 @@ class Step {
     task.constraint = std::make_shared<const Constraint>(std::move(constraint));
     owned_.push_back(std::make_unique<Sequence>(std::move(task), std::vector<TokenId>{7}));
     sequences_.push_back(owned_.back().get());
+    built_.samples_of.push_back({static_cast<std::int32_t>(built_.masked.size()), 0});
     const std::vector<TokenId>& kept = *drafts_.emplace_back(std::make_unique<std::vector<TokenId>>(std::move(drafts)));
     for (std::size_t n = 0; n <= kept.size(); ++n) {
       built_.masked.push_back(
@@ -50,7 +51,14 @@ class Step {
     masks.take(sequences_, outcomes);
     return outcomes;
   }
-  std::int32_t build() { return masks.build(built_, sequences_, {row_of_, bits_, n_words_}).n_rows; }
+  std::int32_t build() { return build_some().n_rows; }
+  StepMasks::Built build_some() {
+    for (std::size_t i = 0; i < drafts_.size(); ++i)
+      built_.samples_of[i].count = static_cast<std::int32_t>(drafts_[i]->size()) + 1;
+    return masks.build(built_, sequences_, {row_of_, bits_, n_words_});
+  }
+  /// Samples of a sequence that were not dropped.
+  std::int32_t n_samples(std::size_t sequence) const { return built_.samples_of[sequence].count; }
 
   std::int32_t row(std::size_t mask) const { return row_of_[mask]; }
   bool allows(std::size_t mask, TokenId token) const {
@@ -214,6 +222,49 @@ TEST(StepMasks, a_token_that_no_grammar_allows_fails_its_sequence) {
   ASSERT_EQ(failures.size(), 1u);
   EXPECT_EQ(failures[0].id.value, 0);
   EXPECT_EQ(failures[0].error.code, ErrorCode::internal);
+}
+
+/// A budget of the matchers' steps, which no clock shortens.
+MaskBudget steps(std::int64_t n) { return {.time = std::chrono::hours(1), .steps = n, .steps_of_turn = 5}; }
+
+TEST(StepMasks, samples_whose_masks_are_not_ready_are_dropped_and_their_work_goes_on) {
+  Step step(5, steps(20));
+  step.add(constraint_of(GrammarKind::regex, "[a-z]*x"));
+  step.add(constraint_of(GrammarKind::choice, R"(["xyz"])"), {token_of("x"), token_of("y")});
+  int n_steps = 0;
+  int n_half_way = 0;
+  for (StepMasks::Built built; n_steps == 0 || !built.late.empty(); ++n_steps) {
+    ASSERT_LT(n_steps, 100);
+    built = step.build_some();
+    EXPECT_EQ(built.late.empty(), step.n_samples(0) == 1 && step.n_samples(1) == 3);
+    n_half_way += step.n_samples(1) > 0 && step.n_samples(1) < 3 ? 1 : 0;
+    for (std::int32_t i = step.n_samples(1); i < 3; ++i) EXPECT_EQ(step.row(static_cast<std::size_t>(1 + i)), -1);
+    for (std::int32_t i = 0; i < step.n_samples(1); ++i) EXPECT_EQ(step.n_allowed(static_cast<std::size_t>(1 + i)), 1u);
+    EXPECT_TRUE(step.n_samples(0) > 0 || step.row(0) == -1);
+  }
+  EXPECT_GT(n_steps, 3);
+  EXPECT_GT(n_half_way, 0) << "the masks behind drafts come last";
+  EXPECT_GT(step.n_allowed(0), 26u) << "letters, and pieces of them";
+}
+
+TEST(StepMasks, a_sequence_does_not_draft_while_its_mask_is_late) {
+  Step step(5, steps(20));
+  Sequence& late = step.add(constraint_of(GrammarKind::regex, "[a-z]*x"));
+  step.build();
+  EXPECT_TRUE(late.grammar->is_late());
+  while (late.grammar->is_late()) step.build();
+  EXPECT_EQ(step.n_samples(0), 1);
+}
+
+TEST(StepMasks, nothing_is_ready_without_a_budget_and_others_go_on) {
+  Step step(5, steps(0));
+  step.add(constraint_of(GrammarKind::regex, "[a-z]*x"));
+  Constraint later = constraint_of(GrammarKind::regex, "x");
+  later.begins_behind = {60};
+  step.add(later);
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(step.build_some().late, std::vector<std::size_t>{0});
+  EXPECT_EQ(step.n_samples(1), 1) << "it needs no mask yet";
+  EXPECT_TRUE(step.masks.take_failures().empty());
 }
 
 }  // namespace

@@ -44,15 +44,48 @@ std::vector<std::uint32_t> mask_of(Matcher& matcher, const MatcherState& state) 
   return mask;
 }
 
+/// The same with so many steps of work in a call; between the calls the mask of `other` is worked at.
+std::vector<std::uint32_t> mask_in_parts(Matcher& matcher, const MatcherState& state, const MatcherState& other,
+                                         std::int64_t n_steps, int& n_calls) {
+  std::vector<std::uint32_t> mask(matcher.vocabulary().n_words(), 7);
+  std::vector<std::uint32_t> unused(mask.size());
+  for (int i = 0; i < 1'000'000; ++i) {
+    ++n_calls;
+    MatcherWork work{n_steps};
+    const Result<bool> is_found = matcher.mask(state, mask, work);
+    EXPECT_TRUE(is_found.has_value()) << is_found.error().message;
+    if (!is_found || *is_found) return mask;
+    EXPECT_TRUE(work.is_used_up());
+    EXPECT_EQ(mask[0], 7u) << "it is unchanged";
+    work.n_left = n_steps;
+    (void)matcher.mask(other, unused, work);
+  }
+  ADD_FAILURE() << "the work does not end";
+  return mask;
+}
+
+Accepted accept_in_parts(Matcher& matcher, MatcherState& state, TokenId token, std::int64_t n_steps) {
+  AcceptProgress progress;
+  for (int i = 0; i < 1'000'000; ++i) {
+    MatcherWork work{n_steps};
+    const Accepted accepted = matcher.accept(state, token, progress, work);
+    if (accepted != Accepted::not_yet) return accepted;
+  }
+  return Accepted::not_yet;
+}
+
 /// Walks at random; at each place every token is in the mask exactly if it is accepted.
-void expect_masks_are_exact(const Program& program, const MatcherLimits& limits, unsigned seed) {
+void expect_masks_are_exact(const Program& program, const MatcherLimits& limits, unsigned seed, std::int64_t n_steps = 0) {
   const auto tokens = vocabulary();
   Matcher matcher(std::make_shared<const Program>(program), tokens, limits);
   std::mt19937 random(seed);
   for (int walk = 0; walk < 6; ++walk) {
     MatcherState state = matcher.start();
+    MatcherState before = state;
     for (int step = 0; step < 40; ++step) {
-      const std::vector<std::uint32_t> mask = mask_of(matcher, state);
+      int n_calls = 0;
+      const std::vector<std::uint32_t> mask =
+          n_steps == 0 ? mask_of(matcher, state) : mask_in_parts(matcher, state, before, n_steps, n_calls);
       std::vector<TokenId> allowed;
       for (TokenId token = 0; token < tokens->n_vocab(); ++token) {
         MatcherState copy = state;
@@ -62,7 +95,10 @@ void expect_masks_are_exact(const Program& program, const MatcherLimits& limits,
         if (is_accepted && !tokens->is_end(token)) allowed.push_back(token);
       }
       if (allowed.empty()) break;
-      ASSERT_TRUE(matcher.accept(state, allowed[random() % allowed.size()]));
+      before = state;
+      const TokenId token = allowed[random() % allowed.size()];
+      ASSERT_TRUE(n_steps == 0 ? matcher.accept(state, token)
+                               : accept_in_parts(matcher, state, token, n_steps) == Accepted::yes);
     }
   }
 }
@@ -116,6 +152,52 @@ TEST(Matcher, masks_stay_exact_when_everything_is_forgotten_all_the_time) {
   unsigned seed = 11;
   for (const CompiledGrammar& grammar : many_grammars())
     expect_masks_are_exact(*grammar.program, {.table_bytes = 1, .local_bytes = 1, .mask_bytes = 1}, seed++);
+}
+
+TEST(Matcher, masks_are_the_same_if_the_work_stops_after_every_step) {
+  unsigned seed = 21;
+  for (const CompiledGrammar& grammar : many_grammars()) {
+    expect_masks_are_exact(*grammar.program, {}, seed++, 1);
+    expect_masks_are_exact(*grammar.program, {.table_bytes = 1, .local_bytes = 1, .mask_bytes = 1}, seed++, 50);
+  }
+}
+
+/// The work of an expensive mask goes on in small parts, whatever others ask of the matcher, and is forgotten with its state.
+TEST(Matcher, an_expensive_mask_is_made_in_bounded_parts) {
+  const CompiledGrammar grammar = compiled(GrammarKind::regex, "(a|ab|b(a|b)){0,9}[ab]*a[ab]{200}");
+  Matcher matcher(grammar.program, vocabulary());
+  MatcherState state = matcher.start();
+  for (int i = 0; i < 300; ++i) ASSERT_TRUE(matcher.accept(state, std::string_view(i % 3 == 0 ? "b" : "a")));
+  constexpr std::int64_t kSteps = 1000;
+  std::vector<std::uint32_t> mask(matcher.vocabulary().n_words());
+  std::int64_t most = 0;
+  int n_calls = 0;
+  for (bool is_found = false; !is_found; ++n_calls) {
+    MatcherWork work{kSteps};
+    is_found = *matcher.mask(state, mask, work);
+    most = std::max(most, kSteps - work.n_left);
+  }
+  EXPECT_GT(n_calls, 3);
+  EXPECT_LT(most, 3 * kSteps) << "one step between configurations of some hundred states beyond";
+  EXPECT_EQ(mask, mask_of(matcher, state));
+}
+
+TEST(Matcher, work_that_nobody_wants_is_forgotten) {
+  const CompiledGrammar grammar = compiled(GrammarKind::regex, "[ab]*a[ab]{40}");
+  Matcher matcher(grammar.program, vocabulary(), {.table_bytes = 0, .local_bytes = 0, .mask_bytes = 0});
+  std::vector<std::uint32_t> mask(matcher.vocabulary().n_words());
+  const auto n_bytes_after = [&](int n) {
+    for (int i = 0; i < n; ++i) {
+      MatcherState state = matcher.start();
+      for (int bit = 0; bit < 40; ++bit)
+        EXPECT_TRUE(matcher.accept(state, std::string_view((i >> (bit % 9) & 1) != 0 ? "a" : "b")));
+      MatcherWork work{1};
+      EXPECT_FALSE(*matcher.mask(state, mask, work));
+    }
+    return matcher.n_bytes();
+  };
+  const std::size_t few = n_bytes_after(20);
+  EXPECT_LE(n_bytes_after(400), few + (std::size_t{100} << 10)) << "it keeps some 64 KiB of what it has learned";
 }
 
 TEST(Matcher, copies_go_on_by_themselves) {
@@ -203,20 +285,32 @@ TEST(Matcher, drafts_what_must_follow) {
     }
     return ids;
   };
+  MatcherWork work;
   MatcherState state = matcher.start();
   EXPECT_EQ(matcher.forced_bytes(state, 100), R"({"name":"value"})");
   EXPECT_EQ(matcher.forced_bytes(state, 3), R"({"n)");
-  std::vector<TokenId> drafts = matcher.forced_tokens(state, 100, longest_first);
+  std::vector<TokenId> drafts = matcher.forced_tokens(state, 100, longest_first, work);
   EXPECT_EQ(drafts, longest_first(R"({"name":"value"})")) << "the text ends, so the last token is certain";
   for (const TokenId token : drafts) ASSERT_TRUE(matcher.accept(state, token));
   EXPECT_TRUE(matcher.must_end(state));
-  EXPECT_TRUE(matcher.forced_tokens(state, 100, longest_first).empty());
+  EXPECT_TRUE(matcher.forced_tokens(state, 100, longest_first, work).empty());
   state = matcher.start();
-  EXPECT_EQ(matcher.forced_tokens(state, 2, longest_first).size(), 2u);
-  EXPECT_TRUE(matcher.forced_tokens(state, 8, [](std::string_view) { return std::vector<TokenId>{2, 3}; }).empty());
+  EXPECT_EQ(matcher.forced_tokens(state, 2, longest_first, work).size(), 2u);
+  MatcherWork little{5};
+  EXPECT_LT(matcher.forced_tokens(state, 100, longest_first, little).size(), drafts.size()) << "as far as the work goes";
+  EXPECT_TRUE(little.is_used_up());
+  EXPECT_TRUE(matcher.forced_tokens(state, 100, longest_first, little).empty());
+  EXPECT_TRUE(matcher
+                  .forced_tokens(
+                      state, 8,
+                      [](std::string_view) {
+                        return std::vector<TokenId>{2, 3};
+                      },
+                      work)
+                  .empty());
 
   Matcher open(compiled(GrammarKind::regex, "name(a|b)").program, vocabulary());
-  EXPECT_TRUE(open.forced_tokens(open.start(), 8, longest_first).empty()) << "a longer token might begin with 'name'";
+  EXPECT_TRUE(open.forced_tokens(open.start(), 8, longest_first, work).empty()) << "a longer token might begin with 'name'";
 }
 
 TEST(Matcher, threads_share_it) {

@@ -237,8 +237,9 @@ TEST(StructuralTag, special_tokens_stand_where_literal_texts_name_them) {
     for (const char c : text) tokens.push_back(static_cast<unsigned char>(c) + 1);
     return tokens;
   };
-  EXPECT_EQ(calls.forced_tokens(calls.start(), 100, bytes), (std::vector<TokenId>{kCall, 'f' + 1, kEnd, '1' + 1, kEnd}));
-  EXPECT_EQ(calls.forced_tokens(calls.start(), 2, bytes), (std::vector<TokenId>{kCall, 'f' + 1}));
+  MatcherWork work;
+  EXPECT_EQ(calls.forced_tokens(calls.start(), 100, bytes, work), (std::vector<TokenId>{kCall, 'f' + 1, kEnd, '1' + 1, kEnd}));
+  EXPECT_EQ(calls.forced_tokens(calls.start(), 2, bytes, work), (std::vector<TokenId>{kCall, 'f' + 1}));
   EXPECT_EQ(calls.forced_bytes(calls.start(), 9), "");
 }
 

@@ -191,6 +191,32 @@ def stored_conversations_of_a_key(arena: Arena) -> None:
     arena.expect(slowest < arena.seconds(2), f"/metrics took {slowest:.1f} s")
 
 
+def masks_of_a_key(arena: Arena) -> None:
+    """One key has 128 answers of one expensive expression; 24 tokens of another, with and without a grammar, come within 2 s."""
+    start(arena)
+    before = arena.warm_up()
+    # Behind each text some hundred derivations are open, and behind every text others.
+    body = {"prompt": "x", "n": 128, "max_tokens": 400, "temperature": 1, "stream": True}
+    body |= {"guided_regex": "[ -~]*a[ -~]{900}|[ -~]{3000}"}
+    data = wire.request_bytes("POST", "/v1/completions", json.dumps(body).encode(), key="key-of-two")
+    connection = wire.connect(arena.server.port, arena.seconds(60))
+    wire.send(connection, data)
+    deadline = time.monotonic() + arena.seconds(30)
+    while arena.metrics()["baton:mask_deferrals_total"] == 0 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    arena.expect(arena.metrics()["baton:mask_deferrals_total"] > 0, "no mask was late: the case shows nothing")
+    for fields in ({}, {"guided_regex": "[a-z ]{100}"}) * 3:
+        begin = time.monotonic()
+        reply = status(arena, "key-of-one", body={"prompt": "tea", "max_tokens": 24, "ignore_eos": True} | fields)
+        took = time.monotonic() - begin
+        arena.expect(reply.status == 200, f"another key got {reply.status} {reply.body[:100]!r} with {fields}")
+        arena.expect(took < arena.seconds(2), f"24 tokens of another key took {took:.1f} s with {fields}")
+    running = arena.metrics()["vllm:num_requests_running"]
+    arena.expect(running > 0, "the expensive answers had ended before: the case shows less")
+    connection.close()
+    arena.settle(before)
+
+
 CASES = [
     Case("keys: rights and quotas", rights, starts_itself=True),
     Case("keys: wrong files", wrong_files, starts_itself=True),
@@ -198,4 +224,5 @@ CASES = [
     Case("keys: nothing of another is found in the cache", salts_of_keys, starts_itself=True),
     Case("keys: 2,000 requests of another key", floods_of_a_key, starts_itself=True),
     Case("keys: stored conversations of another key", stored_conversations_of_a_key, starts_itself=True),
+    Case("keys: 128 expensive grammars of another key", masks_of_a_key, starts_itself=True),
 ]
