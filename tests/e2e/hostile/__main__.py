@@ -19,12 +19,20 @@ import time
 
 from conftest import BINARY
 
-from hostile import key_cases, load_cases, program_cases, request_cases, text_cases, tool_cases
+from hostile import grammar_cases, key_cases, load_cases, program_cases, request_cases, text_cases, tool_cases
 from hostile.arena import Row, Settings, run_case
 from hostile.floods import allow_files
 
 CONFINEMENTS = ("none", "address space", "control group")
-CASES = [*load_cases.CASES, *request_cases.CASES, *text_cases.CASES, *program_cases.CASES, *key_cases.CASES, *tool_cases.CASES]
+CASES = [
+    *load_cases.CASES,
+    *request_cases.CASES,
+    *text_cases.CASES,
+    *tool_cases.CASES,
+    *grammar_cases.CASES,
+    *program_cases.CASES,
+    *key_cases.CASES,
+]
 HEADINGS = ["case", "requests", "most resident", "/health p99", "max", "verdict"]
 
 
