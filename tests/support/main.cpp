@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -45,25 +46,31 @@ std::optional<std::string> take_file(int& argc, char** argv) {
 struct FileTests {
   std::string others;
   bool has_own = false;
-  std::string nowhere;  ///< a test that no run of a file has, because a header defines it
+  std::string wrong;  ///< a test that no run of a file has, because a header defines it or a second file its name
 };
 FileTests tests_of(const std::string& file) {
   const testing::UnitTest& all = *testing::UnitTest::GetInstance();
   FileTests tests;
+  std::set<std::string> own, others;
   for (int s = 0; s < all.total_test_suite_count(); ++s) {
     const testing::TestSuite& suite = *all.GetTestSuite(s);
     for (int t = 0; t < suite.total_test_count(); ++t) {
       const testing::TestInfo& test = *suite.GetTestInfo(t);
       const std::string name = std::string(suite.name()) + "." + test.name();
       const fs::path source = test.file();
-      if (!source.string().ends_with("_test.cpp")) tests.nowhere = name + " of " + source.string();
+      if (!source.string().ends_with("_test.cpp"))
+        tests.wrong = name + " of " + source.string() + " is of no file that ctest runs (*_test.cpp)";
       if (source.stem() == file) {
-        tests.has_own = true;
+        own.insert(name);
       } else {
+        others.insert(name);
         tests.others += name + ":";
       }
     }
   }
+  tests.has_own = !own.empty();
+  for (const std::string& name : own)
+    if (others.contains(name)) tests.wrong = name + " is a test of two files";
   return tests;
 }
 
@@ -86,10 +93,9 @@ int main(int argc, char** argv) {
   if (const auto flag = take_file(argc, argv)) file = flag;
   if (file) {
     const FileTests tests = tests_of(*file);
-    if (!tests.has_own || !tests.nowhere.empty()) {
+    if (!tests.has_own || !tests.wrong.empty()) {
       std::fprintf(stderr, "%s: %s\n", argv[0],
-                   tests.has_own ? (tests.nowhere + " is of no file that ctest runs (*_test.cpp)").c_str()
-                                 : ("no tests of a file " + *file + ".cpp are in this program").c_str());
+                   tests.has_own ? tests.wrong.c_str() : ("no tests of a file " + *file + ".cpp are in this program").c_str());
       return 2;
     }
     const std::string filter = GTEST_FLAG_GET(filter);
