@@ -32,7 +32,7 @@ test:  ## C++ tests and goldens: offline, under four processor minutes once they
 	@packaging/compile $(PRESET) all test_programs
 	@tools/run_tests $(BUILD) short
 
-test-long:  ## what cannot be small (*_long_test.cpp): failing allocations, drawn schemas, all templates; about ten processor minutes
+test-long:  ## what cannot be small (*_long_test.cpp): failing allocations, drawn schemas, more seeds; under ten processor minutes
 	@packaging/install-packages build test
 	@packaging/compile $(PRESET) all test_programs
 	@tools/run_tests $(BUILD) long

@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include "support/long_run.h"
 #include "support/scheduler_driver.h"
 #include "support/sequence_editor.h"
 #include "support/shared_scheduler.h"
@@ -151,7 +152,8 @@ TEST(SchedulerTenants, steps_stay_short_while_a_tenant_that_was_there_may_come_b
 
 TEST(SchedulerTenants, no_load_mixes_up_what_was_preempted_with_what_is_in_flight) {
   int n_preempted = 0;
-  for (std::uint32_t seed = 0; seed < 100; ++seed) {
+  const std::uint32_t n_loads = testing::is_long_run() ? 100 : 20;
+  for (std::uint32_t seed = 0; seed < n_loads; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
     const auto below = [&](std::uint32_t n) { return static_cast<std::int32_t>(random() % n); };
@@ -163,7 +165,7 @@ TEST(SchedulerTenants, no_load_mixes_up_what_was_preempted_with_what_is_in_fligh
     shared.run_to_end();
     n_preempted += shared.n_preempted;
   }
-  EXPECT_GT(n_preempted, 100);
+  EXPECT_GT(n_preempted, static_cast<int>(n_loads));
 }
 
 TEST(SchedulerTenants, a_flood_that_fills_the_cache_makes_way) {
@@ -213,7 +215,8 @@ TEST(SchedulerTenants, room_that_a_tenant_makes_goes_to_the_sequence_it_was_made
 /// Each step is committed before the next plan, as on a device that gains nothing by a plan made ahead.
 TEST(SchedulerTenants, no_load_stops_at_an_empty_plan_while_sequences_wait) {
   int n_preempted = 0;
-  for (std::uint32_t seed = 0; seed < 60; ++seed) {
+  const std::uint32_t n_loads = testing::is_long_run() ? 60 : 12;
+  for (std::uint32_t seed = 0; seed < n_loads; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
     const auto below = [&](std::uint32_t n) { return static_cast<std::int32_t>(random() % n); };
@@ -236,7 +239,7 @@ TEST(SchedulerTenants, no_load_stops_at_an_empty_plan_while_sequences_wait) {
     }
     driver.run_to_end(100'000);
   }
-  EXPECT_GT(n_preempted, 100);
+  EXPECT_GT(n_preempted, static_cast<int>(n_loads));
 }
 
 TEST(SchedulerTenants, seldom_preempts_while_both_tenants_have_their_share) {
@@ -280,7 +283,7 @@ TEST(SchedulerTenants, a_high_priority_of_one_tenant_takes_nothing_from_another)
 }
 
 TEST(SchedulerTenants, several_tenants_in_a_tiny_cache_all_end_with_the_tokens_that_they_get_alone) {
-  for (std::uint32_t seed = 0; seed < 30; ++seed) {
+  for (std::uint32_t seed = 0; seed < (testing::is_long_run() ? 30u : 6u); ++seed) {
     std::mt19937 rng(seed);
     const auto any = [&rng](std::uint32_t n) { return static_cast<std::int32_t>(rng() % n); };
     Shared shared({.max_num_seqs = 1 + any(6), .max_num_batched_tokens = 6 + any(30), .max_prefill_tokens = any(2) * 9},

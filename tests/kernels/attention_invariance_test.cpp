@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "support/attention_run.h"
+#include "support/long_run.h"
 
 namespace baton {
 namespace {
@@ -365,12 +366,19 @@ TEST(AttentionBatchInvariance, cuts_at_every_chunk_give_the_bits_of_whole_leaves
   });
 }
 
+/// All shapes in a long run and where there is a GPU, else the first two.
+std::vector<CaseShape> some_of(std::vector<CaseShape> shapes) {
+  const bool has_gpu = std::ranges::any_of(test_backends(), [](const TestBackend& on) { return on.is_cuda(); });
+  if (!testing::is_long_run() && !has_gpu) shapes.resize(2);
+  return shapes;
+}
+
 TEST(AttentionBatchInvariance, a_row_has_its_own_bits_in_any_company_and_they_are_close_to_the_reference) {
-  for (const CaseShape& shape : {CaseShape{.n_heads = 8, .n_kv_heads = 1, .head_dim = 128},
-                                 CaseShape{.n_heads = 4, .n_kv_heads = 2, .head_dim = 128, .block_len = 64, .window = 300},
-                                 CaseShape{.n_heads = 2, .n_kv_heads = 2, .head_dim = 64, .block_len = 32, .window = 77},
-                                 CaseShape{.n_heads = 6, .n_kv_heads = 2, .head_dim = 80},
-                                 CaseShape{.n_heads = 4, .n_kv_heads = 2, .head_dim = 256, .window = 300}})
+  for (const CaseShape& shape : some_of({{.n_heads = 8, .n_kv_heads = 1, .head_dim = 128},
+                                         {.n_heads = 2, .n_kv_heads = 2, .head_dim = 64, .block_len = 32, .window = 77},
+                                         {.n_heads = 4, .n_kv_heads = 2, .head_dim = 128, .block_len = 64, .window = 300},
+                                         {.n_heads = 6, .n_kv_heads = 2, .head_dim = 80},
+                                         {.n_heads = 4, .n_kv_heads = 2, .head_dim = 256, .window = 300}}))
     for (const float softcap : {0.0f, 5.0f}) {
       std::vector<reference::HeadOutput> reference;
       DType stored = DType::f32;
@@ -400,11 +408,11 @@ TEST(AttentionBatchInvariance, a_row_has_its_own_bits_in_any_company_and_they_ar
 
 TEST(AttentionBatchInvariance, wide_tiles_give_the_bits_of_narrow_ones) {
   const std::vector<Branch> branches = {{-1, 0, 1300, 190}, {0, 1024, 1500, 300}, {-1, 0, 75, 75}, {-1, 0, 2100, 1}};
-  for (const CaseShape& shape :
-       {CaseShape{.n_heads = 2, .n_kv_heads = 2, .head_dim = 128}, CaseShape{.n_heads = 4, .n_kv_heads = 1, .head_dim = 128},
-        CaseShape{.n_heads = 7, .n_kv_heads = 1, .head_dim = 128, .window = 300},
-        CaseShape{.n_heads = 4, .n_kv_heads = 1, .head_dim = 64},
-        CaseShape{.n_heads = 7, .n_kv_heads = 1, .head_dim = 64, .window = 777}})
+  for (const CaseShape& shape : some_of({{.n_heads = 2, .n_kv_heads = 2, .head_dim = 128},
+                                         {.n_heads = 4, .n_kv_heads = 1, .head_dim = 64},
+                                         {.n_heads = 4, .n_kv_heads = 1, .head_dim = 128},
+                                         {.n_heads = 7, .n_kv_heads = 1, .head_dim = 128, .window = 300},
+                                         {.n_heads = 7, .n_kv_heads = 1, .head_dim = 64, .window = 777}}))
     for (const float softcap : {0.0f, 5.0f})
       for_each_invariant_path(shape, branches, [&](AttentionProblem& problem, AttentionMemory& memory) {
         problem.softcap = softcap;
