@@ -195,9 +195,9 @@ def masks_of_a_key(arena: Arena) -> None:
     """One key has 128 answers of one expensive expression; 24 tokens of another, with and without a grammar, come within 2 s."""
     start(arena)
     before = arena.warm_up()
-    # Behind each text some hundred derivations are open, and behind every text others.
-    body = {"prompt": "x", "n": 128, "max_tokens": 400, "temperature": 1, "stream": True}
-    body |= {"guided_regex": "[ -~]*a[ -~]{900}|[ -~]{3000}"}
+    # Every second character leaves one more derivation open, and behind every text others are.
+    body = {"prompt": "x", "n": 128, "max_tokens": 900, "temperature": 1, "stream": True}
+    body |= {"guided_regex": "[ -~]*[aeinorst ][ -~]{2000}|[ -~]{4000}"}
     data = wire.request_bytes("POST", "/v1/completions", json.dumps(body).encode(), key="key-of-two")
     connection = wire.connect(arena.server.port, arena.seconds(60))
     wire.send(connection, data)
