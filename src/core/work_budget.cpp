@@ -6,8 +6,11 @@
 
 namespace baton {
 
-WorkBudget::WorkBudget(const WorkLimits& limits, std::function<bool()> is_cancelled)
-    : limits_(limits), is_cancelled_(std::move(is_cancelled)) {}
+WorkBudget::WorkBudget(const WorkLimits& limits, std::function<bool()> is_cancelled, TakeBytes take_bytes)
+    : limits_(limits),
+      is_cancelled_(std::move(is_cancelled)),
+      take_bytes_(std::move(take_bytes)),
+      granted_(take_bytes_ ? 0 : std::numeric_limits<std::int64_t>::max()) {}
 
 void WorkBudget::end(State state) {
   State within = State::within;
@@ -28,12 +31,26 @@ std::int64_t WorkBudget::take(std::int64_t n) {
   return more;
 }
 
+/// Asks for memory up to the `n_written` bytes that are to be there.
+bool WorkBudget::take_bytes(std::int64_t n_written) {
+  const std::scoped_lock lock(granting_);
+  const std::int64_t granted = granted_.load(std::memory_order_relaxed);
+  if (n_written <= granted) return true;
+  const std::int64_t n_takes = (n_written - granted + kBytesPerTake - 1) / kBytesPerTake;
+  if (!take_bytes_(n_takes * kBytesPerTake)) return false;
+  granted_.store(granted + n_takes * kBytesPerTake, std::memory_order_relaxed);
+  return true;
+}
+
 Error WorkBudget::error(const std::string& what) const {
   switch (state_.load(std::memory_order_relaxed)) {
     case State::no_steps:
       return {ErrorCode::too_large, what + " needs more than " + std::to_string(limits_.steps) + " steps of work"};
     case State::no_bytes:
       return {ErrorCode::too_large, what + " needs more than " + std::to_string(limits_.bytes) + " bytes of memory"};
+    case State::no_memory:
+      return {ErrorCode::unavailable, what + " needs more than the " + std::to_string(granted_.load()) +
+                                          " bytes of memory that others leave it: try again later"};
     case State::cancelled: return {ErrorCode::unavailable, what + " was cancelled: nobody waits for it any more"};
     case State::within: break;
   }
@@ -50,6 +67,9 @@ bool WorkMeter::write(std::size_t n_bytes) {
   }
   if (!fits || now > limit) {
     budget_.end(WorkBudget::State::no_bytes);
+    settle();
+  } else if (now > budget_.granted_.load(std::memory_order_relaxed) && !budget_.take_bytes(now)) {
+    budget_.end(WorkBudget::State::no_memory);
     settle();
   }
   return !budget_.is_over();

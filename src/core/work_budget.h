@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -23,18 +24,24 @@ struct WorkLimits {
 /// Each thread takes from it through a WorkMeter of its own. Thread: any.
 class WorkBudget {
  public:
-  /// The working threads call `is_cancelled` every kStepsBetweenChecks steps; empty: the work is never cancelled.
-  explicit WorkBudget(const WorkLimits& limits, std::function<bool()> is_cancelled = {});
+  /// Whether there are so many more bytes of memory for the work now.
+  using TakeBytes = std::function<bool(std::int64_t n_bytes)>;
+
+  /// The working threads call `is_cancelled` every kStepsBetweenChecks steps; empty: the work is never cancelled. They call
+  /// `take_bytes`, one at a time, before they write memory beyond what it granted so far, each time for kBytesPerTake or a
+  /// multiple; empty: there is as much as the limit allows.
+  explicit WorkBudget(const WorkLimits& limits, std::function<bool()> is_cancelled = {}, TakeBytes take_bytes = {});
   WorkBudget(const WorkBudget&) = delete;
   WorkBudget& operator=(const WorkBudget&) = delete;
 
   /// About half a millisecond of work: a cancelled thread stops within it.
   static constexpr std::int64_t kStepsBetweenChecks = 1 << 14;
+  static constexpr std::int64_t kBytesPerTake = 1 << 20;
 
   /// Whether a limit was exceeded or the work was cancelled. Stays true.
   bool is_over() const { return state_.load(std::memory_order_relaxed) != State::within; }
   /// Why it is over. Errors: too_large, which says that `what` ("the chat template") needs more than the limit; unavailable
-  /// for cancelled work.
+  /// for cancelled work, and while there is no memory for it.
   Error error(const std::string& what) const;
 
   const WorkLimits& limits() const { return limits_; }
@@ -46,14 +53,18 @@ class WorkBudget {
 
  private:
   friend class WorkMeter;
-  enum class State : std::uint8_t { within, no_steps, no_bytes, cancelled };
+  enum class State : std::uint8_t { within, no_steps, no_bytes, no_memory, cancelled };
 
   /// Takes up to kStepsBetweenChecks beyond the `n` that are owed. Returns how many are left for the meter; negative: over.
   std::int64_t take(std::int64_t n);
+  bool take_bytes(std::int64_t n_written);
   void end(State state);
 
   const WorkLimits limits_;
   const std::function<bool()> is_cancelled_;
+  const TakeBytes take_bytes_;
+  std::mutex granting_;                // held by the thread that asks for memory
+  std::atomic<std::int64_t> granted_;  // bytes
   std::atomic<std::int64_t> steps_ = 0;
   std::atomic<std::int64_t> bytes_ = 0;
   std::atomic<std::int64_t> most_bytes_ = 0;

@@ -103,11 +103,11 @@ void give_memory_back([[maybe_unused]] const WorkBudget& budget) {
 }  // namespace
 
 Result<CompiledGrammar> compile_grammar(const GrammarSource& source, const GrammarLimits& limits,
-                                        std::function<bool()> is_cancelled) {
+                                        std::function<bool()> is_cancelled, WorkBudget::TakeBytes take_bytes) {
   if (source.text.size() > limits.max_text_bytes)
     return fail(ErrorCode::too_large,
                 fmt::format("the grammar has {} bytes; at most {} are accepted", source.text.size(), limits.max_text_bytes));
-  WorkBudget budget(limits.work, std::move(is_cancelled));
+  WorkBudget budget(limits.work, std::move(is_cancelled), std::move(take_bytes));
   auto compiled = compile_within(source, limits.max_states, budget);
   give_memory_back(budget);
   return compiled;

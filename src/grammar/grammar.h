@@ -63,9 +63,10 @@ struct CompiledGrammar {
 };
 
 /// Compiles on the calling thread, which may be any. `is_cancelled` is asked every half a millisecond; empty: never
-/// cancelled. Errors: invalid_request and unsupported, in words for the request's author (see the front ends);
-/// too_large for a limit; unavailable when cancelled.
+/// cancelled. `take_bytes` is asked for memory before it is taken, see WorkBudget; empty: there is as much as the limits
+/// allow. Errors: invalid_request and unsupported, in words for the request's author (see the front ends); too_large for a
+/// limit; unavailable when cancelled or refused memory.
 Result<CompiledGrammar> compile_grammar(const GrammarSource& source, const GrammarLimits& limits,
-                                        std::function<bool()> is_cancelled);
+                                        std::function<bool()> is_cancelled, WorkBudget::TakeBytes take_bytes = {});
 
 }  // namespace baton::grammar

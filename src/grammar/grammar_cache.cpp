@@ -11,44 +11,44 @@ namespace baton::grammar {
 /// While it lives, others wait for a source instead of compiling it. It ends also if memory runs out.
 class GrammarCache::Compiling {
  public:
-  Compiling(GrammarCache& cache, const GrammarSource& source) : cache_(cache), source_(source) {}
+  Compiling(GrammarCache& cache, const Key& key) : cache_(cache), key_(key) {}
   Compiling(const Compiling&) = delete;
   Compiling& operator=(const Compiling&) = delete;
   ~Compiling() {
     const std::scoped_lock lock(cache_.mutex_);
-    cache_.compiling_.erase(source_);
+    cache_.compiling_.erase(key_);
     cache_.is_compiled_.notify_all();
   }
 
  private:
   GrammarCache& cache_;
-  const GrammarSource& source_;
+  const Key& key_;
 };
 
-/// The source is also a key.
-GrammarCache::Kept::Kept(const GrammarSource& source, const Entry& entry, const std::shared_ptr<SharedBytes>& bytes)
-    : source(source), entry(entry), source_bytes(bytes) {
-  source_bytes.set(2 * (sizeof(GrammarSource) + source.text.size()));
+/// The key is there twice.
+GrammarCache::Kept::Kept(const Key& key, const Entry& entry, const std::shared_ptr<SharedBytes>& bytes)
+    : key(key), entry(entry), key_bytes(bytes) {
+  key_bytes.set(2 * (sizeof(Key) + key.source.text.size() + key.salt.size()));
 }
 
 GrammarCache::GrammarCache(std::shared_ptr<const TokenTrie> vocabulary, const Options& options)
     : vocabulary_(std::move(vocabulary)), options_(options), bytes_(std::make_shared<SharedBytes>(options.max_bytes)) {}
 
-/// The entry of a source that is there; without a matcher if the caller is to compile it.
-Result<GrammarCache::Entry> GrammarCache::find(const GrammarSource& source, const std::function<bool()>& is_cancelled) {
+/// The entry of a key that is there; without a matcher if the caller is to compile it.
+Result<GrammarCache::Entry> GrammarCache::find(const Key& key, const std::function<bool()>& is_cancelled) {
   constexpr std::chrono::milliseconds kBetweenQuestions{5};
   std::unique_lock lock(mutex_);
-  while (compiling_.contains(source)) {
+  while (compiling_.contains(key)) {
     if (is_cancelled && is_cancelled()) return fail(ErrorCode::unavailable, "the grammar's request was cancelled");
     is_compiled_.wait_for(lock, kBetweenQuestions);
   }
-  if (const auto place = places_.find(source); place != places_.end()) {
+  if (const auto place = places_.find(key); place != places_.end()) {
     ++hits_;
     order_.splice(order_.begin(), order_, place->second);
     return place->second->entry;
   }
   ++misses_;
-  compiling_.insert(source);
+  compiling_.insert(key);
   return Entry{};
 }
 
@@ -58,7 +58,7 @@ Result<void> GrammarCache::make_room(std::size_t n_bytes) {
   for (auto place = order_.end(); !fits() && place != order_.begin();) {
     --place;
     if (place->is_used()) continue;
-    places_.erase(place->source);
+    places_.erase(place->key);
     place = order_.erase(place);
   }
   if (fits()) return {};
@@ -71,12 +71,13 @@ Result<void> GrammarCache::make_room(std::size_t n_bytes) {
                           bytes_->used(), n_bytes, options_.max_bytes));
 }
 
-Result<GrammarCache::Entry> GrammarCache::get(const GrammarSource& source, const std::function<bool()>& is_cancelled) {
-  BATON_TRY(Entry entry, find(source, is_cancelled));
+Result<GrammarCache::Entry> GrammarCache::get(const GrammarSource& source, const Asker& asker) {
+  const Key key{source, asker.salt};
+  BATON_TRY(Entry entry, find(key, asker.is_cancelled));
   if (entry.matcher != nullptr) return entry;
-  const Compiling compiling(*this, source);
+  const Compiling compiling(*this, key);
   const auto begin = std::chrono::steady_clock::now();
-  BATON_TRY(CompiledGrammar compiled, compile_grammar(source, options_.grammar, is_cancelled));
+  BATON_TRY(CompiledGrammar compiled, compile_grammar(source, options_.grammar, asker.is_cancelled, asker.take_bytes));
   for (const std::string& text : compiled.program->token_texts())
     if (!vocabulary_->special_token(text))
       return fail(ErrorCode::unsupported, fmt::format("the vocabulary has no special token '{}'", text.substr(0, 100)));
@@ -84,8 +85,10 @@ Result<GrammarCache::Entry> GrammarCache::get(const GrammarSource& source, const
   const std::scoped_lock lock(mutex_);
   BATON_TRY_VOID(make_room(compiled.program->n_bytes() + 2 * source.text.size()));
   entry.matcher = std::make_shared<Matcher>(std::move(compiled.program), vocabulary_, options_.matcher, bytes_);
-  order_.emplace_front(source, entry, bytes_);
-  places_.emplace(source, order_.begin());
+  Order added;
+  added.emplace_front(key, entry, bytes_);
+  places_.emplace(key, added.begin());
+  order_.splice(order_.begin(), added);
   entry.compile_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return entry;
 }

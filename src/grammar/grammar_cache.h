@@ -21,7 +21,8 @@
 
 namespace baton::grammar {
 
-/// The matchers of one vocabulary by their sources. The cache keeps those in use, and of the others those used last,
+/// The matchers of one vocabulary by their sources and salts: how long a grammar takes tells whether it was compiled before,
+/// so those who must not learn of each other have different salts. The cache keeps those in use, and of the others those used last,
 /// as many as fit. Thread: any, several at once: two that ask for the same source compile it once.
 class GrammarCache {
  public:
@@ -43,29 +44,42 @@ class GrammarCache {
     std::size_t n_bytes = 0;
   };
 
+  /// For whom a matcher is, and what its compilation asks meanwhile (see compile_grammar).
+  struct Asker {
+    std::string salt = {};  ///< matchers are shared by those with the same one
+    std::function<bool()> is_cancelled = {};
+    WorkBudget::TakeBytes take_bytes = {};
+  };
+
   GrammarCache(std::shared_ptr<const TokenTrie> vocabulary, const Options& options);
 
   /// The matcher of a source, compiled on this thread if it is not there; waits while another thread compiles it.
   /// Errors are those of compile_grammar and are not kept; too_large also for a grammar that the cache cannot hold; unsupported
   /// also for a special token that the vocabulary does not have;
   /// unavailable also when cancelled while waiting, and while matchers in use leave it no room.
-  Result<Entry> get(const GrammarSource& source, const std::function<bool()>& is_cancelled);
+  Result<Entry> get(const GrammarSource& source, const Asker& asker);
   Counts counts() const;
   const TokenTrie& vocabulary() const { return *vocabulary_; }
 
  private:
-  struct Kept {
-    Kept(const GrammarSource& source, const Entry& entry, const std::shared_ptr<SharedBytes>& bytes);
-
+  struct Key {
     GrammarSource source;
+    std::string salt;
+
+    friend auto operator<=>(const Key&, const Key&) = default;
+  };
+  struct Kept {
+    Kept(const Key& key, const Entry& entry, const std::shared_ptr<SharedBytes>& bytes);
+
+    Key key;
     Entry entry;
-    BytesShare source_bytes;
+    BytesShare key_bytes;
     bool is_used() const { return entry.matcher.use_count() > 1; }
   };
   using Order = std::list<Kept>;  // the one used last is in front
   class Compiling;
 
-  Result<Entry> find(const GrammarSource& source, const std::function<bool()>& is_cancelled);
+  Result<Entry> find(const Key& key, const std::function<bool()>& is_cancelled);
   Result<void> make_room(std::size_t n_bytes);
 
   const std::shared_ptr<const TokenTrie> vocabulary_;
@@ -74,8 +88,8 @@ class GrammarCache {
   mutable std::mutex mutex_;  // guards all below
   std::condition_variable is_compiled_;
   Order order_;
-  std::map<GrammarSource, Order::iterator> places_;
-  std::set<GrammarSource> compiling_;
+  std::map<Key, Order::iterator> places_;
+  std::set<Key> compiling_;
   std::uint64_t hits_ = 0;
   std::uint64_t misses_ = 0;
 };

@@ -13,6 +13,7 @@ namespace {
 constexpr std::int64_t kSmallHeader = 4 << 10;
 constexpr std::int64_t kSmallBytes = 32 << 10;
 constexpr std::int64_t kSmallScores = 4 << 10;
+constexpr std::int64_t kSmallCompile = 4 << 20;
 
 // 8192 connections with a header of an ordinary size each.
 constexpr std::int64_t kLeastHeaders = 32 << 20;
@@ -56,10 +57,11 @@ bool Budget::take(std::int64_t n, std::int64_t size) {
 
 BudgetLimits budget_limits(std::int64_t bytes) {
   BudgetLimits limits{.header_bytes = std::max(bytes / 8, kLeastHeaders),
-                      .body_bytes = bytes / 4,
-                      .unsent_bytes = bytes / 4,
-                      .scores = bytes / 4 / kScoreBytes,
-                      .request_bytes = bytes / 8};
+                      .body_bytes = bytes / 16 * 3,
+                      .unsent_bytes = bytes / 16 * 3,
+                      .scores = bytes / 16 * 3 / kScoreBytes,
+                      .request_bytes = bytes / 8,
+                      .compile_bytes = bytes / 16 * 3};
   // An answer must find room to be sent.
   limits.scores_per_answer = std::min(limits.scores_per_answer, limits.unsent_bytes * 3 / 4 / kScoreBytes);
   limits.values_per_body = bytes / 4 / kValueBytes;
@@ -77,6 +79,7 @@ Budgets::Budgets(const BudgetLimits& limits)
       text_work(limits.text_work, /*small=*/1),
       scores(limits.scores, kSmallScores),
       requests(limits.request_bytes, kSmallBytes),
+      compiles(limits.compile_bytes, kSmallCompile),
       scores_per_answer(limits.scores_per_answer),
       values_per_body(limits.values_per_body) {}
 

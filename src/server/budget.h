@@ -80,6 +80,7 @@ struct BudgetLimits {
   std::int64_t values_per_body = 4 << 20;  ///< JSON values
   std::int64_t scores = 4 << 20;           ///< log-probabilities that answers keep until they are complete
   std::int64_t request_bytes = 256 << 20;  ///< of requests that wait for the engine or run: prompts, lists, sequences
+  std::int64_t compile_bytes = 512 << 20;  ///< of grammars while they are compiled
 };
 
 /// The limits for `bytes` of memory that clients may cause the server to take.
@@ -96,6 +97,7 @@ struct Budgets {
   Budget text_work;
   Budget scores;
   Budget requests;
+  Budget compiles;
   const std::int64_t scores_per_answer;
   const std::int64_t values_per_body;
 };
@@ -109,6 +111,7 @@ void for_each_budget(const Budgets& budgets, Visit visit) {
   visit(std::string_view("text_work"), budgets.text_work);
   visit(std::string_view("scores"), budgets.scores);
   visit(std::string_view("request_bytes"), budgets.requests);
+  visit(std::string_view("compile_bytes"), budgets.compiles);
 }
 
 }  // namespace baton

@@ -1,6 +1,7 @@
 /// Compiling, counting, and the vocabulary as a tree.
 #include "server/grammars.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,10 +18,18 @@ std::size_t index_of(grammar::GrammarKind kind) {
   return index;
 }
 
+/// The options, with no more memory for a compilation than it can ever find.
+grammar::GrammarCache::Options within_budget(grammar::GrammarCache::Options options, const Budget* compiling) {
+  std::int64_t& bytes = options.grammar.work.bytes;
+  if (compiling != nullptr) bytes = std::min(bytes, compiling->most_of_one());
+  return options;
+}
+
 }  // namespace
 
-Grammars::Grammars(std::int32_t n_vocab, std::vector<TokenId> ends, const grammar::GrammarCache::Options& options)
-    : n_vocab_(n_vocab), ends_(std::move(ends)), options_(options) {}
+Grammars::Grammars(std::int32_t n_vocab, std::vector<TokenId> ends, const grammar::GrammarCache::Options& options,
+                   Budget* compiling)
+    : n_vocab_(n_vocab), ends_(std::move(ends)), options_(within_budget(options, compiling)), compiling_(compiling) {}
 
 bool Grammars::has_vocabulary() const {
   const std::scoped_lock lock(mutex_);
@@ -39,10 +48,16 @@ grammar::GrammarCache& Grammars::cache(const Tokenizer& tokenizer) {
   return *cache_;
 }
 
+Result<grammar::GrammarCache::Entry> Grammars::compile(const grammar::GrammarSource& source, const Tokenizer& tokenizer,
+                                                       std::string_view salt, const std::function<bool()>& is_cancelled) {
+  BudgetShare memory = compiling_ == nullptr ? BudgetShare() : compiling_->share();
+  return cache(tokenizer).get(source, {std::string(salt), is_cancelled, [&](std::int64_t n) { return memory.grow(n); }});
+}
+
 Result<Grammars::Constrained> Grammars::constraint(const StructuredOutput& asked, const Tokenizer& tokenizer,
-                                                   const std::function<bool()>& is_cancelled) {
+                                                   std::string_view salt, const std::function<bool()>& is_cancelled) {
   const std::size_t kind = index_of(asked.source.kind);
-  auto entry = cache(tokenizer).get(asked.source, is_cancelled);
+  auto entry = compile(asked.source, tokenizer, salt, is_cancelled);
   if (!entry && entry.error().code == ErrorCode::unavailable) return tl::unexpected<Error>(std::move(entry.error()));
   requests_[kind].add(1);
   if (!entry) {
@@ -50,7 +65,7 @@ Result<Grammars::Constrained> Grammars::constraint(const StructuredOutput& asked
     std::string field = asked.field;
     // Whose mistake it is shows when the content's grammar is compiled alone.
     if (asked.content != nullptr) {
-      auto alone = cache(tokenizer).get(asked.content->source, is_cancelled);
+      auto alone = compile(asked.content->source, tokenizer, salt, is_cancelled);
       if (!alone && alone.error().code == ErrorCode::unavailable) return tl::unexpected<Error>(std::move(alone.error()));
       if (!alone) {
         field = asked.content->field;

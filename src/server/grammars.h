@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/ids.h"
@@ -14,6 +15,7 @@
 #include "engine/constraint.h"
 #include "engine/metrics.h"
 #include "grammar/grammar_cache.h"
+#include "server/budget.h"
 #include "server/structured_output.h"
 #include "text/tokenizer.h"
 
@@ -32,8 +34,10 @@ struct GrammarCounts {
 /// not the engine's and not the I/O thread.
 class Grammars {
  public:
-  /// Over the `n_vocab` ids of a model's logits, of which `ends` end an answer.
-  Grammars(std::int32_t n_vocab, std::vector<TokenId> ends, const grammar::GrammarCache::Options& options);
+  /// Over the `n_vocab` ids of a model's logits, of which `ends` end an answer. Compilations take their memory from
+  /// `compiling`, which must outlive this; null: they take what the limits of `options` allow.
+  Grammars(std::int32_t n_vocab, std::vector<TokenId> ends, const grammar::GrammarCache::Options& options,
+           Budget* compiling = nullptr);
 
   /// Whether the tree of the vocabulary was built. The first grammar builds it, which takes long.
   bool has_vocabulary() const;
@@ -43,19 +47,23 @@ class Grammars {
     Constraint constraint;
     std::vector<std::string> ignored;
   };
-  /// `tokenizer` must outlive the constraint. Errors: invalid_request for what the grammar cannot say or a limit
-  /// forbids, with the field, and the place in it; unavailable when cancelled, or while grammars in use leave no memory.
-  Result<Constrained> constraint(const StructuredOutput& asked, const Tokenizer& tokenizer,
+  /// `tokenizer` must outlive the constraint. Compiled grammars are shared by requests of the same `salt` only. Errors:
+  /// invalid_request for what the grammar cannot say or a limit forbids, with the field, and the place in it; unavailable
+  /// when cancelled, or while other compilations or grammars in use leave no memory.
+  Result<Constrained> constraint(const StructuredOutput& asked, const Tokenizer& tokenizer, std::string_view salt,
                                  const std::function<bool()>& is_cancelled);
 
   GrammarCounts counts() const;
 
  private:
   grammar::GrammarCache& cache(const Tokenizer& tokenizer);
+  Result<grammar::GrammarCache::Entry> compile(const grammar::GrammarSource& source, const Tokenizer& tokenizer,
+                                               std::string_view salt, const std::function<bool()>& is_cancelled);
 
   const std::int32_t n_vocab_;
   const std::vector<TokenId> ends_;
   const grammar::GrammarCache::Options options_;
+  Budget* const compiling_;
   std::array<Count, grammar::kGrammarKinds.size()> requests_;
   Count refused_;
   Histogram compile_seconds_{{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5}};

@@ -200,13 +200,13 @@ Result<TokenizedPrompt> tokenize_completion(const ServedModel& model, const Pref
   return TokenizedPrompt{std::move(tokens), request.echo ? *text : std::string(), 0};
 }
 
-Result<Grammars::Constrained> constraint_of(const ServedModel& model, const GenerationRequest& request,
+Result<Grammars::Constrained> constraint_of(const ServedModel& model, const GenerationRequest& request, std::string_view salt,
                                             const IsCancelled& is_cancelled) {
   if (!request.grammar) return Grammars::Constrained{};
   const std::string& field = request.grammar->field;
   if (!model.grammars)
     return fail(ErrorCode::invalid_request, fmt::format("'{}' is not supported by this program", field), field);
-  BATON_TRY(Grammars::Constrained made, model.grammars->constraint(*request.grammar, model.tokenizer, is_cancelled));
+  BATON_TRY(Grammars::Constrained made, model.grammars->constraint(*request.grammar, model.tokenizer, salt, is_cancelled));
   return made;
 }
 

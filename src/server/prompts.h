@@ -67,10 +67,10 @@ Result<TokenizedPrompt> tokenize_completion(const ServedModel& model, const Pref
                                             const CompletionRequest& request, const Prompt& prompt,
                                             const IsCancelled& is_cancelled = {});
 
-/// The constraint of a request's grammar, none if it brings no grammar. The model must outlive it. Errors: see
-/// Grammars::constraint.
+/// The constraint of a request's grammar, none if it brings no grammar. The model must outlive it. `salt`: of the cache of
+/// grammars. Errors: see Grammars::constraint.
 Result<Grammars::Constrained> constraint_of(const ServedModel& model, const GenerationRequest& request,
-                                            const IsCancelled& is_cancelled = {});
+                                            std::string_view salt = {}, const IsCancelled& is_cancelled = {});
 
 /// Lets the answer to a conversation reason in front of what the request's grammar demands. Reasoning that the prompt has
 /// begun and a single token ends is not part of the grammar (see engine_requests). `may_reason` and

@@ -42,7 +42,7 @@ Result<std::optional<Constraint>> Routes::constrain(const Call& call, const Gene
     return takes_long || is_unwanted();
   };
   if (!takes_long) {
-    auto made = constraint_of(context_.model, generation, is_cancelled);
+    auto made = constraint_of(context_.model, generation, cache_salt_of(call.caller, generation.cache_salt), is_cancelled);
     if (made) {
       log_ignored(generation.grammar->field, made->ignored);
       return std::move(made->constraint);

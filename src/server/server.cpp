@@ -64,7 +64,8 @@ Result<void> Server::start(ServedModel model, Engine& engine, std::vector<Prefix
   check(engine_ == nullptr, "a Server is started once");
   check(!model.names.empty(), "a served model has a name");
   model.set_context(engine.info().max_model_len);
-  model.grammars = std::make_unique<Grammars>(model.n_vocab, engine.info().eos_token_ids, options_.grammars);
+  model.grammars =
+      std::make_unique<Grammars>(model.n_vocab, engine.info().eos_token_ids, options_.grammars, &http_->budgets().compiles);
   model_.emplace(std::move(model));
   BATON_TRY_VOID(register_prefixes(engine, std::move(prefixes)));
   engine_ = &engine;

@@ -83,6 +83,29 @@ TEST(WorkBudget, asks_no_more_whether_it_is_cancelled_when_it_is_over) {
   EXPECT_EQ(n_questions, 1);
 }
 
+TEST(WorkBudget, asks_for_memory_before_it_is_written_and_ends_where_there_is_none) {
+  constexpr std::int64_t kTake = WorkBudget::kBytesPerTake;
+  std::int64_t taken = 0;
+  WorkBudget budget({.steps = 100, .bytes = 100 * kTake}, {}, [&](std::int64_t n) {
+    if (taken + n > 5 * kTake) return false;
+    taken += n;
+    return true;
+  });
+  WorkMeter meter(budget);
+  EXPECT_TRUE(meter.write(1));
+  EXPECT_EQ(taken, kTake);
+  EXPECT_TRUE(meter.write(kTake - 1));
+  EXPECT_EQ(taken, kTake) << "it is asked for what is not granted yet";
+  EXPECT_TRUE(meter.write(2 * kTake + 1));
+  EXPECT_EQ(taken, 4 * kTake);
+  EXPECT_FALSE(meter.write(3 * kTake));
+  EXPECT_EQ(taken, 4 * kTake);
+  EXPECT_FALSE(meter.spend(1));
+  EXPECT_EQ(budget.error("the test").code, ErrorCode::unavailable);
+  EXPECT_EQ(budget.error("the test").message,
+            "the test needs more than the 4194304 bytes of memory that others leave it: try again later");
+}
+
 TEST(WorkBudget, bytes_have_a_limit_of_their_own) {
   WorkBudget budget({.steps = 100'000, .bytes = 1000});
   WorkMeter meter(budget);

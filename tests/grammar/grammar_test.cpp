@@ -166,7 +166,7 @@ TEST(GrammarCache, threads_that_ask_for_one_source_compile_it_once) {
   for (int i = 0; i < 8; ++i)
     threads.emplace_back([&] {
       const auto entry = cache.get({.kind = GrammarKind::json_schema, .text = R"({"type": "string", "maxLength": 3000})"},
-                                   [] { return false; });
+                                   {.is_cancelled = [] { return false; }});
       if (entry) ++n_right;
     });
   for (std::thread& thread : threads) thread.join();

@@ -198,6 +198,26 @@ TEST_F(ApiKeyFile, one_keys_prompts_are_not_visible_to_another_and_registered_pr
       << "a prompt that begins with a registered prefix shares it without naming it";
 }
 
+TEST_F(ApiKeyFile, one_keys_grammars_are_not_compiled_for_another) {
+  write(R"({"keys": [{"name": "shop", "key": "shop-key"}, {"name": "bank", "key": "bank-key"},
+                     {"name": "branch", "key": "branch-key", "cache_salt": "group"},
+                     {"name": "office", "key": "office-key", "cache_salt": "group"}]})");
+  const ServerFixture fixture(options());
+  const std::string schema = R"({"prompt": "AB", "max_tokens": 2, "structured_outputs": {"json": {"enum": [1, 2]}})";
+  const auto n_compiled_after = [&](std::string_view key, std::string_view more) {
+    EXPECT_EQ(fixture.post("/v1/completions", schema + std::string(more) + "}", bearer(key)).status, 200);
+    const std::string page = fixture.get("/metrics").body;
+    const std::size_t line = page.find("baton:grammar_cache_misses_total{");
+    return std::stoi(page.substr(page.find("} ", line) + 2));
+  };
+  EXPECT_EQ(n_compiled_after("shop-key", ""), 1);
+  EXPECT_EQ(n_compiled_after("shop-key", ""), 1) << "of one key";
+  EXPECT_EQ(n_compiled_after("bank-key", ""), 2) << "of another key";
+  EXPECT_EQ(n_compiled_after("branch-key", ""), 3);
+  EXPECT_EQ(n_compiled_after("office-key", ""), 3) << "of keys that share a part of the cache";
+  EXPECT_EQ(n_compiled_after("office-key", R"(, "cache_salt": "own")"), 4) << "of a request with a salt of its own";
+}
+
 TEST_F(ApiKeyFile, roles_and_quotas_hold_over_http) {
   write(R"({"keys": [{"name": "shop", "key": "shop-key", "requests_per_minute": 2},
                      {"name": "bank", "key": "bank-key", "role": "admin", "pinned_blocks": 3}]})");

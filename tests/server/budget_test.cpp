@@ -76,15 +76,19 @@ TEST(Budget, limits_follow_the_memory) {
   EXPECT_EQ(default_client_memory(1 << 20), 64 << 20);
   EXPECT_EQ(default_client_memory(std::int64_t{1} << 50), std::int64_t{4} << 30);
   const BudgetLimits limits = budget_limits(1 << 30);
-  EXPECT_EQ(limits.body_bytes, 256 << 20);
-  EXPECT_EQ(limits.unsent_bytes, 256 << 20);
+  EXPECT_EQ(limits.body_bytes, 192 << 20);
+  EXPECT_EQ(limits.unsent_bytes, 192 << 20);
   EXPECT_EQ(limits.header_bytes, 128 << 20);
   EXPECT_EQ(budget_limits(64 << 20).header_bytes, 32 << 20) << "ordinary headers of all connections find room";
-  EXPECT_EQ(limits.scores, 2 << 20);
+  EXPECT_EQ(limits.scores, 3 << 19);
   EXPECT_EQ(limits.request_bytes, 128 << 20);
+  EXPECT_EQ(limits.compile_bytes, 192 << 20);
   EXPECT_EQ(limits.scores_per_answer, 1 << 20);
   EXPECT_EQ(limits.values_per_body, 4 << 20);
-  EXPECT_EQ(budget_limits(64 << 20).scores_per_answer, (12 << 20) / 128);
+  EXPECT_EQ(limits.header_bytes + limits.body_bytes + limits.unsent_bytes + limits.scores * kScoreBytes + limits.request_bytes +
+                limits.compile_bytes,
+            1 << 30);
+  EXPECT_EQ(budget_limits(64 << 20).scores_per_answer, (9 << 20) / 128);
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ StructuredOutput asked(GrammarKind kind, std::string text, std::string field = "
 class GrammarsOfBytes : public ::testing::Test {
  protected:
   Result<Grammars::Constrained> constraint(const StructuredOutput& output, const std::function<bool()>& is_cancelled = {}) {
-    return grammars_.constraint(output, tokenizer_, is_cancelled);
+    return grammars_.constraint(output, tokenizer_, /*salt=*/"", is_cancelled);
   }
   static bool allows(Grammars::Constrained& made, std::string_view text, TokenId last) {
     grammar::MatcherState state = made.constraint.matcher->start();
@@ -52,6 +52,58 @@ TEST_F(GrammarsOfBytes, an_answer_may_end_where_it_is_complete_and_holds_no_spec
     EXPECT_EQ(made->constraint.matcher->vocabulary().bytes_of(id), tokenizer_.is_special(id) ? "" : tokenizer_.token_bytes(id));
   EXPECT_TRUE(tokenizer_.is_special(kEndToken));
   EXPECT_EQ(made->constraint.encode("ab<|end|>").size(), 9u) << "the text of a special token stays text";
+}
+
+TEST_F(GrammarsOfBytes, requests_of_different_salts_share_no_matcher) {
+  const StructuredOutput schema = asked(GrammarKind::json_schema, R"({"enum": ["a", "b"]})");
+  const auto first = grammars_.constraint(schema, tokenizer_, "name:shop", {});
+  const auto other = grammars_.constraint(schema, tokenizer_, "name:bank", {});
+  const auto open = grammars_.constraint(schema, tokenizer_, "", {});
+  const auto again = grammars_.constraint(schema, tokenizer_, "name:shop", {});
+  EXPECT_NE(first->constraint.matcher, other->constraint.matcher);
+  EXPECT_NE(first->constraint.matcher, open->constraint.matcher);
+  EXPECT_NE(other->constraint.matcher, open->constraint.matcher);
+  EXPECT_EQ(first->constraint.matcher, again->constraint.matcher);
+  EXPECT_EQ(grammars_.counts().cache.misses, 3U) << "nobody is faster for what another one has asked for";
+}
+
+/// A grammar whose compilation writes more than 2 MiB.
+StructuredOutput costly() {
+  std::string list = "[";
+  for (int i = 0; i < 8000; ++i) list += fmt::format("{}\"word number {}\"", i == 0 ? "" : ",", i);
+  return asked(GrammarKind::choice, list + "]");
+}
+
+TEST(Grammars, compilations_take_their_memory_from_a_budget) {
+  const Tokenizer tokenizer = byte_tokenizer();
+  Budget budget(/*limit=*/std::int64_t{512} << 20, /*small=*/std::int64_t{1} << 20);
+  Grammars grammars(kByteModelVocab, {kEndToken}, {}, &budget);
+  BudgetShare others = budget.share();
+  ASSERT_TRUE(others.grow((std::int64_t{512} << 20) / 4 * 3));
+  const auto refused = grammars.constraint(costly(), tokenizer, "", {});
+  ASSERT_FALSE(refused) << "what is left is for small ones";
+  EXPECT_EQ(refused.error().code, ErrorCode::unavailable) << refused.error().message;
+  EXPECT_TRUE(grammars.constraint(asked(GrammarKind::regex, "a+"), tokenizer, "", {}));
+  EXPECT_EQ(budget.used(), others.size()) << "what a compilation took goes back at its end";
+  others.release();
+  std::int64_t most = 0;
+  const auto made = grammars.constraint(costly(), tokenizer, "", [&] {
+    most = std::max(most, budget.used());
+    return false;
+  });
+  ASSERT_TRUE(made) << made.error().message;
+  EXPECT_GT(most, std::int64_t{2} << 20);
+  EXPECT_EQ(budget.used(), 0);
+}
+
+TEST(Grammars, that_could_never_find_their_memory_are_too_large) {
+  const Tokenizer tokenizer = byte_tokenizer();
+  Budget budget(/*limit=*/std::int64_t{2} << 20, /*small=*/1);
+  Grammars grammars(kByteModelVocab, {kEndToken}, {}, &budget);
+  const auto refused = grammars.constraint(costly(), tokenizer, "", {});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::invalid_request) << refused.error().message;
+  EXPECT_NE(refused.error().message.find("bytes of memory"), std::string::npos) << refused.error().message;
 }
 
 TEST_F(GrammarsOfBytes, equal_sources_share_a_matcher_and_are_counted) {
@@ -127,7 +179,7 @@ TEST(Grammars, demanded_text_is_drafted_where_the_tokenizer_adds_a_space) {
     const auto engine = testing::make_tiny_engine({.batch_invariant = true}, 200, spec);
     Request request = testing::greedy(testing::random_prompt(1, 9), 80);
     request.sampling.ignore_eos = false;
-    request.constraint = grammars.constraint(choice, *tokenizer, {})->constraint;
+    request.constraint = grammars.constraint(choice, *tokenizer, "", {})->constraint;
     request.sampling.logit_bias = biases;
     if (!has_drafts) request.constraint.encode = {};
     const auto tokens = testing::run_requests(*engine, {request})[0].tokens;
@@ -155,7 +207,7 @@ TEST(Grammars, a_call_of_mistral_begins_with_the_token_of_its_vocabulary) {
       parsers::MessageFormat::make("mistral", "", "")
           ->grammar({.tools = tools, .choice = {.kind = parsers::ToolChoice::Kind::required}, .special_tokens = special});
   Grammars grammars(tokenizer->n_vocab(), {tokenizer->eos().value()}, {});
-  const auto made = grammars.constraint({**source, "tools"}, *tokenizer, {});
+  const auto made = grammars.constraint({**source, "tools"}, *tokenizer, "", {});
   ASSERT_TRUE(made) << made.error().message;
   grammar::Matcher& matcher = *made->constraint.matcher;
   grammar::MatcherState state = matcher.start();
