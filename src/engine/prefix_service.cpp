@@ -2,6 +2,7 @@
 #include "engine/prefix_service.h"
 
 #include <chrono>
+#include <new>
 #include <utility>
 
 #include <fmt/format.h>
@@ -20,25 +21,36 @@ std::unique_ptr<Sequence> make_prefix_prefill(const PrefixPrefill& prefill, std:
 }
 
 Result<void> PrefixService::begin(const std::string& name, PrefixPrefill& prefill) {
+  changes_.begun.reserve(changes_.begun.size() + 1);  // a name that is taken has its request
   if (registered_.contains(name) || !waited_for_.emplace(name, &prefill).second)
     return fail(ErrorCode::invalid_request, fmt::format("there is a prefix '{}' already", name), "prefix");
   changes_.begun.push_back(&prefill);
   return {};
 }
 
-Result<PrefixInfo> PrefixService::wait(std::unique_lock<std::mutex>& lock, PrefixInfo info, const PrefixPrefill& prefill,
+Result<PrefixInfo> PrefixService::wait(std::unique_lock<std::mutex>& lock, PrefixInfo info, PrefixPrefill& prefill,
                                        Sequence::Clock::time_point begun) {
   ended_.wait(lock, [&prefill] { return prefill.pin.has_value(); });
   waited_for_.erase(info.name);
+  const auto unpin = [&] {
+    if (!*prefill.pin || (*prefill.pin)->node == nullptr) return;
+    prefill.unpinned.front() = **prefill.pin;
+    changes_.unpins.splice(changes_.unpins.end(), prefill.unpinned);
+  };
   if (prefill.is_cancelled) {
-    if (*prefill.pin) give_up(**prefill.pin);
+    unpin();
     return fail(ErrorCode::unavailable, fmt::format("prefix '{}' was cancelled while it was being computed", info.name),
                 "prefix");
   }
   if (!*prefill.pin) return tl::unexpected<Error>(prefill.pin->error());
   info.prefill_ms = std::chrono::duration<double, std::milli>(Sequence::Clock::now() - begun).count();
   info.n_pinned_tokens = (*prefill.pin)->n_blocks * block_len_;
-  registered_.insert_or_assign(info.name, Registered{info, **prefill.pin});
+  try {
+    registered_.insert_or_assign(info.name, Registered{info, **prefill.pin});
+  } catch (const std::bad_alloc&) {
+    unpin();
+    throw;
+  }
   return info;
 }
 

@@ -3,6 +3,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -28,6 +29,7 @@ struct PrefixPrefill {
   CacheScope scope = {};                    ///< of the requests that are to find them
   bool is_cancelled = false;                ///< its prefix was removed, or the engine drains
   std::optional<Result<KvCache::Pin>> pin;  ///< set when it has ended; a pin without a node: no full block
+  std::list<KvCache::Pin> unpinned = std::list<KvCache::Pin>(1);  ///< where the pin goes if it is given up: it must not fail
 };
 
 /// Creates the sequence that prefills all full blocks of a prefix. It generates nothing.
@@ -48,7 +50,7 @@ class PrefixService {
   /// Waits until the prefill, which was requested at `begun`, has ended, and keeps its pin under info.name. Sets
   /// info's pinned tokens and time. Errors, and then the name is free again: the prefill's own; unavailable if it was
   /// cancelled.
-  Result<PrefixInfo> wait(std::unique_lock<std::mutex>& lock, PrefixInfo info, const PrefixPrefill& prefill,
+  Result<PrefixInfo> wait(std::unique_lock<std::mutex>& lock, PrefixInfo info, PrefixPrefill& prefill,
                           Sequence::Clock::time_point begun);
   /// Cancels the prefill of this name, or removes the prefix and gives up its pin. Errors: not_found.
   Result<void> remove(const std::string& name);
@@ -63,8 +65,8 @@ class PrefixService {
   /// What callers requested since the last call.
   struct Changes {
     std::vector<PrefixPrefill*> begun;
-    std::vector<KvCache::Pin> unpins;  ///< all have a node
-    bool has_cancelled = false;        ///< the caller must end the sequences in cancelled()
+    std::list<KvCache::Pin> unpins;  ///< all have a node
+    bool has_cancelled = false;      ///< the caller must end the sequences in cancelled()
 
     bool is_empty() const { return begun.empty() && unpins.empty() && !has_cancelled; }
   };

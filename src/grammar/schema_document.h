@@ -1,7 +1,7 @@
 /// A JSON schema as a document: where its parts are, and what its references name.
 #pragma once
 
-#include <deque>
+#include <list>
 #include <map>
 #include <memory>
 #include <string>
@@ -66,7 +66,7 @@ class SchemaDocument {
   const json::Value* root_ = nullptr;
   SchemaDraft draft_ = SchemaDraft::draft2020;
   std::unordered_map<const json::Value*, Place> places_;
-  std::deque<std::string> bases_;                                   // what places and resources_ point to
+  std::list<std::string> bases_;  // what places and resources_ point to; a deque allocates when it is moved
   std::map<std::string_view, const json::Value*> resources_;        // by absolute address without fragment
   std::map<std::string, const json::Value*, std::less<>> anchors_;  // by address#name
 };

@@ -36,23 +36,33 @@ const Value* find_not_null(const Value& object, std::string_view key) {
   return value == nullptr || value->is_null() ? nullptr : value;
 }
 
+/// Not made in one expression: where the copy of `field` finds no memory, GCC 12 destroys the source twice.
+FieldGrammar field_grammar(GrammarKind kind, std::string text, JsonSpaces spaces, const std::string& field) {
+  FieldGrammar made;
+  made.source.kind = kind;
+  made.source.text = std::move(text);
+  made.source.spaces = spaces;
+  made.field = field;
+  return made;
+}
+
 Result<FoundGrammar> read_text(GrammarKind kind, const Value& value, const std::string& field, JsonSpaces spaces) {
   if (!value.is_string()) return json::wrong_type(field, "a string", value);
-  return FieldGrammar{{kind, value.get_ref<const std::string&>(), spaces}, field};
+  return field_grammar(kind, value.get_ref<const std::string&>(), spaces, field);
 }
 
 }  // namespace
 
 Result<FoundGrammar> read_schema(const Value& schema, const std::string& field, JsonSpaces spaces) {
   if (schema.is_object() || schema.is_boolean())
-    return FieldGrammar{{GrammarKind::json_schema, json::dump(schema), spaces}, field};
+    return field_grammar(GrammarKind::json_schema, json::dump(schema), spaces, field);
   if (!schema.is_string()) return json::wrong_type(field, "a JSON schema (an object)", schema);
   const auto parsed = json::parse(schema.get_ref<const std::string&>(), "the schema");
   if (!parsed) return bad_field(field, fmt::format("'{}': {}", field, parsed.error().message));
   if (!parsed->is_object() && !parsed->is_boolean())
     return bad_field(
         field, fmt::format("'{}' must be a JSON schema (an object), not the text of {}", field, json::describe_type(*parsed)));
-  return FieldGrammar{{GrammarKind::json_schema, json::dump(*parsed), spaces}, field};
+  return field_grammar(GrammarKind::json_schema, json::dump(*parsed), spaces, field);
 }
 
 Result<FoundGrammar> read_regex(const Value& value, const std::string& field, JsonSpaces spaces) {
@@ -68,17 +78,17 @@ Result<FoundGrammar> read_choice(const Value& value, const std::string& field, J
   const bool is_list = value.is_array() && std::ranges::all_of(value, [](const Value& one) { return one.is_string(); });
   if (!is_list) return json::wrong_type(field, "a list of strings", value);
   if (value.empty()) return bad_field(field, fmt::format("'{}' must hold at least one string", field));
-  return FieldGrammar{{GrammarKind::choice, json::dump(value), spaces}, field};
+  return field_grammar(GrammarKind::choice, json::dump(value), spaces, field);
 }
 
 Result<FoundGrammar> read_json_object(const Value& value, const std::string& field, JsonSpaces spaces) {
   if (!value.is_boolean()) return json::wrong_type(field, "true or false", value);
   if (!value.get<bool>()) return FoundGrammar{};
-  return FieldGrammar{{GrammarKind::json_object, {}, spaces}, field};
+  return field_grammar(GrammarKind::json_object, {}, spaces, field);
 }
 
 Result<FoundGrammar> read_structural_tag(const Value& value, const std::string& field, JsonSpaces spaces) {
-  if (value.is_object()) return FieldGrammar{{GrammarKind::structural_tag, json::dump(value), spaces}, field};
+  if (value.is_object()) return field_grammar(GrammarKind::structural_tag, json::dump(value), spaces, field);
   if (!value.is_string()) return json::wrong_type(field, "an object, or the text of one", value);
   return read_text(GrammarKind::structural_tag, value, field, spaces);
 }

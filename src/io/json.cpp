@@ -43,6 +43,17 @@ std::optional<std::string> merge_duplicates(Entries& entries) {
   return duplicate;
 }
 
+/// Makes room for one more entry. The vector itself would copy all of them, because their keys are const, and destroy what it
+/// has copied, which allocates.
+void make_room(Entries& entries) {
+  constexpr std::size_t kLeast = 4;
+  if (entries.size() < entries.capacity()) return;
+  Entries larger;
+  larger.reserve(std::max(kLeast, 2 * entries.size()));
+  for (auto& [key, value] : entries) larger.emplace_back(key, std::move(value));
+  entries.swap(larger);
+}
+
 /// Receives the parser's events. `open_` holds the containers from the root to the innermost one; only the innermost
 /// grows, so the pointers stay valid.
 class Builder {
@@ -60,7 +71,9 @@ class Builder {
   bool start_object(std::size_t) { return open(Value::object()); }
   bool start_array(std::size_t) { return open(Value::array()); }
   bool key(std::string& name) {
-    entries_of(*open_.back()).emplace_back(std::move(name), Value());
+    Entries& entries = entries_of(*open_.back());
+    make_room(entries);
+    entries.emplace_back(std::move(name), Value());
     return true;
   }
   bool end_object() {

@@ -40,6 +40,13 @@ std::string dump_pretty(const Value& value);
 /// The field, or nullptr where `object` is no object or has no such key. A field that is null is found.
 const Value* find(const Value& object, std::string_view key);
 
+/// Whether `value` is this string. The library's own comparison makes a value of the text first, and ends the program where
+/// there is no memory for it.
+inline bool is_text(const Value& value, std::string_view text) noexcept {
+  const auto* const found = value.get_ptr<const Value::string_t*>();
+  return found != nullptr && *found == text;
+}
+
 /// The type of the value for error messages: "a string", "an integer", "null"...
 std::string_view describe_type(const Value& value);
 

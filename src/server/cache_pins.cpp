@@ -64,13 +64,14 @@ bool CachePins::keep(Engine& engine, CachePinRequest request, Clock::time_point 
   if (n_blocks == 0 || n_blocks > most) return false;
   if (request.owner_blocks) shrink_owner(engine, request.owner, *request.owner_blocks - n_blocks);
   while (n_blocks_ + n_blocks > max_blocks_) remove(engine, std::prev(pins_.end()));
+  Pins fresh;  // all of it is there before the engine pins something
   std::string name = fmt::format("cache_control:{}", ++n_named_);
-  if (const auto pinned = engine.register_prefix(name, request.tokens, request.scope); !pinned) {
+  const Pin& pin = fresh.emplace_front(Pin{std::move(request), std::move(name), n_blocks, now + request.ttl});
+  if (const auto pinned = engine.register_prefix(pin.name, pin.request.tokens, pin.request.scope); !pinned) {
     log::debug("event=cache_control_not_kept reason=\"{}\"", pinned.error().message);
     return false;
   }
-  const Clock::time_point expires = now + request.ttl;
-  pins_.push_front({std::move(request), std::move(name), n_blocks, expires});
+  pins_.splice(pins_.begin(), fresh);
   n_blocks_ += n_blocks;
   remove_covered(engine, pins_.front());
   return true;

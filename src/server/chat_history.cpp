@@ -52,7 +52,7 @@ Result<Value> parse_message_content(const Value& content, const std::string& key
 Result<Value> parse_call(const Value& given, const std::string& key) {
   if (!given.is_object()) return json::wrong_type(key, "an object", given);
   Value call = given;
-  if (const Value* type = find_given(given, "type"); type != nullptr && *type != "function")
+  if (const Value* type = find_given(given, "type"); type != nullptr && !json::is_text(*type, "function"))
     return bad(key + ".type", fmt::format("'{}.type' must be \"function\"", key));
   call["type"] = "function";
   if (const Value* id = find_given(given, "id"); id != nullptr && !id->is_string())
@@ -133,7 +133,7 @@ Result<void> parse_assistant(Value& message, const std::string& name) {
 Result<void> parse_result(Value& message, const std::string& name, Earlier& earlier) {
   if (const Value* id = find_given(message, "tool_call_id"); id != nullptr && !id->is_string())
     return json::wrong_type(name + ".tool_call_id", "a string", *id);
-  if (message["role"] == "function") {
+  if (json::is_text(message["role"], "function")) {
     message["role"] = "tool";
     if (!earlier.last_id.empty() && !message.contains("tool_call_id"))
       message["tool_call_id"] = std::exchange(earlier.last_id, {});
@@ -151,7 +151,8 @@ Result<Value> parse_message(const Value& given, std::size_t index, const std::st
   const Value* role = json::find(message, "role");
   if (role == nullptr) return bad(name + ".role", fmt::format("'{}.role' is missing", name));
   if (!role->is_string()) return json::wrong_type(name + ".role", "a string", *role);
-  const bool is_assistant = *role == "assistant", is_result = *role == "tool" || *role == "function";
+  const bool is_assistant = json::is_text(*role, "assistant");
+  const bool is_result = json::is_text(*role, "tool") || json::is_text(*role, "function");
   const bool has_calls_field = message.contains("tool_calls") || message.contains("function_call");
   if (is_assistant) {
     BATON_TRY_VOID(parse_assistant(message, name));

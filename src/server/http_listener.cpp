@@ -116,6 +116,22 @@ Result<void> HttpListener::bind_tcp(const HttpAddress& address) {
   return fail(ErrorCode::io, fmt::format("cannot listen on port {}{}: {}", address.port, where, first_error.message()));
 }
 
+std::string client_address(const boost::asio::generic::stream_protocol::socket& socket) {
+  ListenError error;
+  const ListenProtocol::endpoint remote = socket.remote_endpoint(error);
+  if (error || (remote.protocol().family() != AF_INET && remote.protocol().family() != AF_INET6)) return {};
+  asio::ip::tcp::endpoint endpoint;
+  endpoint.resize(remote.size());
+  std::copy_n(static_cast<const char*>(static_cast<const void*>(remote.data())), remote.size(),
+              static_cast<char*>(static_cast<void*>(endpoint.data())));
+  const asio::ip::address address = endpoint.address();
+  if (address.is_v4()) return address.to_v4().to_string();
+  const asio::ip::address_v6 v6 = address.to_v6();
+  if (v6.is_v4_mapped()) return asio::ip::make_address_v4(asio::ip::v4_mapped, v6).to_string();
+  const auto bytes = v6.to_bytes();
+  return {bytes.begin(), bytes.begin() + bytes.size() / 2};
+}
+
 Result<void> HttpListener::listen() {
   ListenError error;
   acceptor_.listen(kBacklog, error);

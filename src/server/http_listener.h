@@ -23,6 +23,10 @@ struct HttpAddress {
   std::string ssl_certfile = {};  ///< PEM, the chain
 };
 
+/// Where a connection comes from, as --max-connections-per-address counts: an IPv4 address, or the first half of an IPv6
+/// address, because one client has as many of these as it likes. Empty for a Unix socket.
+std::string client_address(const boost::asio::generic::stream_protocol::socket& socket);
+
 /// Binds one address and listens on it. The server that binds a Unix socket holds the lock PATH.lock until its end, so
 /// that another server never takes a socket that is bound and does not listen yet for a leftover. The socket is removed
 /// at the end; the lock file stays. Thread: one at a time.

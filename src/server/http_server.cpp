@@ -33,7 +33,6 @@ namespace {
 
 namespace asio = boost::asio;
 using boost::system::error_code;
-using Protocol = asio::generic::stream_protocol;
 
 constexpr std::int64_t kTickMs = 200;
 constexpr std::size_t kReadBytes = 16 * 1024;
@@ -45,24 +44,6 @@ constexpr std::size_t kOtherFiles = 64;  // files that the process opens besides
 constexpr std::size_t kFilesBeside = kReserved + kSpareFiles + kOtherFiles;
 constexpr std::chrono::milliseconds kReportInterval{1000};
 constexpr std::size_t kReserveBytes = std::size_t{2} << 20;  // memory for the I/O thread, when there is no other
-
-/// Where a connection comes from, as --max-connections-per-address counts: an IPv4 address, or the first half of an IPv6
-/// address, because one client has as many of these as it likes. Empty for a Unix socket.
-std::string client_address(const HttpSocket& socket) {
-  error_code error;
-  const Protocol::endpoint remote = socket.remote_endpoint(error);
-  if (error || (remote.protocol().family() != AF_INET && remote.protocol().family() != AF_INET6)) return {};
-  asio::ip::tcp::endpoint endpoint;
-  endpoint.resize(remote.size());
-  std::copy_n(static_cast<const char*>(static_cast<const void*>(remote.data())), remote.size(),
-              static_cast<char*>(static_cast<void*>(endpoint.data())));
-  const asio::ip::address address = endpoint.address();
-  if (address.is_v4()) return address.to_v4().to_string();
-  const asio::ip::address_v6 v6 = address.to_v6();
-  if (v6.is_v4_mapped()) return asio::ip::make_address_v4(asio::ip::v4_mapped, v6).to_string();
-  const auto bytes = v6.to_bytes();
-  return {bytes.begin(), bytes.begin() + bytes.size() / 2};
-}
 
 /// The answer to whom the server has no room for.
 HttpRefusal refusal_for(Shortage shortage, const ConnectionLimits& limits) {
@@ -112,12 +93,8 @@ class HttpServer::Impl {
     check(!thread_.joinable(), "an HttpServer is started once");
     BATON_TRY_VOID(listener_.listen());
     callbacks_ = std::move(callbacks);
-    if (callbacks_.on_signal) {
-      signals_.emplace(io_, SIGTERM, SIGINT);
-      wait_for_signal();
-    }
-    accept();
-    tick();
+    if (callbacks_.on_signal) signals_.emplace(io_, SIGTERM, SIGINT);
+    begin_waits();
     thread_ = std::thread([this] {
       name_this_thread("http");
       run();
@@ -139,23 +116,15 @@ class HttpServer::Impl {
     sessions_.clear();
   }
 
-  void deliver(std::vector<HttpOutput> outputs) {
-    asio::post(io_, [this, outputs = std::move(outputs)]() mutable {
-      for (HttpOutput& output : outputs) {
-        const auto found = exchanges_.find(output.exchange);
-        if (found == exchanges_.end()) continue;
-        HttpSession* const session = found->second;
-        try {
-          session->send(std::move(output));
-        } catch (const std::bad_alloc&) {
-          session->close();
-        }
-        if (sent_to_.empty() || sent_to_.back() != session) sent_to_.push_back(session);
-      }
-      // One write sends all parts that arrived for a session.
-      for (HttpSession* session : sent_to_) session->write();
-      sent_to_.clear();
-    });
+  void deliver(std::vector<HttpOutput>&& outputs) {
+    const auto kept = std::make_shared<std::vector<HttpOutput>>();
+    kept->swap(outputs);
+    try {
+      asio::post(io_, [this, kept] { send(*kept); });
+    } catch (const std::bad_alloc&) {
+      outputs.swap(*kept);
+      throw;
+    }
   }
 
   ExchangeId begin_exchange(HttpSession& session, HttpRequest request) {
@@ -178,9 +147,13 @@ class HttpServer::Impl {
     return callbacks_.judge ? callbacks_.judge(head) : std::nullopt;
   }
 
-  void end_exchange(ExchangeId exchange, bool is_client_gone) {
+  void end_exchange(ExchangeId exchange, bool is_client_gone) noexcept {
+    if (is_client_gone && !tell_gone(exchange)) {
+      exchanges_[exchange] = nullptr;  // it is there; tick tries again
+      ++n_untold_;
+      return;
+    }
     exchanges_.erase(exchange);
-    if (is_client_gone) callbacks_.on_gone(exchange);
   }
 
   void remove(HttpSession& session) {
@@ -208,8 +181,7 @@ class HttpServer::Impl {
 
   void abandon(ExchangeId exchange) {
     asio::post(io_, [this, exchange] {
-      const auto found = exchanges_.find(exchange);
-      if (found != exchanges_.end()) found->second->close();
+      if (HttpSession* const session = session_of(exchange)) session->close();
     });
   }
 
@@ -224,11 +196,63 @@ class HttpServer::Impl {
  private:
   using Clock = std::chrono::steady_clock;
 
+  /// Gives outputs to their sessions. One write sends all parts that arrived for a session. A session that finds no memory
+  /// is closed.
+  void send(std::vector<HttpOutput>& outputs) {
+    for (HttpOutput& output : outputs) {
+      HttpSession* const session = session_of(output.exchange);
+      if (session == nullptr) continue;
+      try {
+        session->send(std::move(output));
+        if (sent_to_.empty() || sent_to_.back() != session) sent_to_.push_back(session);
+      } catch (const std::bad_alloc&) {
+        session->close();
+      }
+    }
+    for (HttpSession* session : sent_to_) {
+      try {
+        session->write();
+      } catch (const std::bad_alloc&) {
+        session->close();
+      }
+    }
+    sent_to_.clear();
+  }
+
+  /// Null if the exchange has ended.
+  HttpSession* session_of(ExchangeId exchange) const {
+    const auto found = exchanges_.find(exchange);
+    return found == exchanges_.end() ? nullptr : found->second;
+  }
+
+  /// Tells that a client has left. False if there was no memory for that.
+  bool tell_gone(ExchangeId exchange) noexcept {
+    try {
+      callbacks_.on_gone(exchange);
+      return true;
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+  }
+  void tell_untold() {
+    if (n_untold_ > 0)
+      n_untold_ -= std::erase_if(exchanges_, [&](const auto& one) { return one.second == nullptr && tell_gone(one.first); });
+  }
+
+  /// Waits for connections, time and signals, where nothing does so already: each of these waits begins the next one itself,
+  /// unless it found no memory.
+  void begin_waits() {
+    if (!is_ticking_) tick();
+    if (!is_accepting_ && !is_closing_) accept();
+    if (signals_ && !is_waiting_for_signal_) wait_for_signal();
+  }
+
   /// Handles events until the server stops. An allocation that failed outside of a session's own work costs one event.
   void run() {
     const MemoryReserve::User user(reserve_);
     while (true) {
       try {
+        begin_waits();
         io_.run();
         return;
       } catch (const std::bad_alloc&) {
@@ -262,6 +286,7 @@ class HttpServer::Impl {
   /// Waits for a connection before it accepts it: without a free descriptor accepting fails although there is none.
   void accept() {
     listener_.acceptor().async_wait(HttpListener::Acceptor::wait_read, [this](error_code error) {
+      is_accepting_ = false;
       if (is_closing_ || error == asio::error::operation_aborted) return;
       // Several at a time: when thousands arrive, one for each round of events would let the backlog overflow. Only the
       // first is known to be there, so an error of a later one means nothing.
@@ -280,6 +305,7 @@ class HttpServer::Impl {
       if (error && !makes_room_after(error)) return accept_later(error);
       accept();
     });
+    is_accepting_ = true;
   }
 
   /// Whether accepting may succeed now, because a descriptor was freed for it or because the client has given up.
@@ -295,8 +321,10 @@ class HttpServer::Impl {
     log::warning("event=accept_failed reason=\"{}\" open_connections={}", error.message(), sessions_.size());
     accept_timer_.expires_after(std::chrono::milliseconds(100));
     accept_timer_.async_wait([this](error_code cancelled) {
+      is_accepting_ = false;
       if (!cancelled && !is_closing_) accept();
     });
+    is_accepting_ = true;
   }
 
   /// Closes for another connection the one that `candidate` names. One whose bytes have arrived and wait to be read is not
@@ -346,8 +374,12 @@ class HttpServer::Impl {
       throw;
     }
     counts_.open.set(static_cast<std::int64_t>(table_.n_open()));
-    if (is_reserved) started->restrict(shortage, refusal_for(shortage, table_.limits()));
-    started->start();
+    try {
+      if (is_reserved) started->restrict(shortage, refusal_for(shortage, table_.limits()));
+      started->start();
+    } catch (const std::bad_alloc&) {
+      started->close();
+    }
   }
 
   /// Says at most once a second that connections were refused or closed for others.
@@ -365,28 +397,31 @@ class HttpServer::Impl {
   void tick() {
     tick_timer_.expires_after(std::chrono::milliseconds(kTickMs));
     tick_timer_.async_wait([this](error_code cancelled) {
+      is_ticking_ = false;
       if (cancelled) return;
       tick();
       const auto now = Clock::now();
+      tell_untold();
       report_shortage(now);
       spare_files_.refill();
       reserve_.restore();
       const bool is_over = is_closing_ && now >= close_by_;
       for (HttpSession* session : all_sessions()) {
-        if (is_over)
-          session->close();
-        else
-          session->check_deadline(now);
+        if (is_over) session->close();
+        session->check_deadline(now);
       }
     });
+    is_ticking_ = true;
   }
 
   void wait_for_signal() {
     signals_->async_wait([this](error_code cancelled, int) {
+      is_waiting_for_signal_ = false;
       if (cancelled) return;
       callbacks_.on_signal();
       wait_for_signal();
     });
+    is_waiting_for_signal_ = true;
   }
 
   HttpServer& server_;
@@ -409,10 +444,14 @@ class HttpServer::Impl {
   SpareFiles spare_files_{kSpareFiles};
   std::int64_t n_reported_ = 0;
   Clock::time_point next_report_;
-  std::unordered_map<ExchangeId, HttpSession*> exchanges_;
+  std::unordered_map<ExchangeId, HttpSession*> exchanges_;  // null: its client has left, which is not told yet
+  std::size_t n_untold_ = 0;
   std::vector<char> read_buffer_ = std::vector<char>(kReadBytes);
   std::vector<HttpSession*> sent_to_;  // by `deliver`; kept for its memory
   std::int64_t next_exchange_ = 0;
+  bool is_accepting_ = false;
+  bool is_ticking_ = false;
+  bool is_waiting_for_signal_ = false;
   bool is_closing_ = false;
   std::chrono::steady_clock::time_point close_by_;
 };
@@ -447,7 +486,7 @@ Budgets& HttpServer::budgets() { return impl_->budgets(); }
 const ConnectionCounts& HttpServer::connection_counts() const { return impl_->counts(); }
 bool HttpServer::is_io_thread() const { return impl_->is_io_thread(); }
 
-void HttpServer::deliver(std::vector<HttpOutput> outputs) { impl_->deliver(std::move(outputs)); }
+void HttpServer::deliver(std::vector<HttpOutput>&& outputs) { impl_->deliver(std::move(outputs)); }
 
 void HttpServer::deliver(HttpOutput output) {
   std::vector<HttpOutput> outputs;
@@ -461,7 +500,9 @@ std::optional<HttpResponse> HttpServer::judge(const HttpRequest& head) { return 
 ExchangeId HttpServer::begin_exchange(HttpSession& session, HttpRequest request) {
   return impl_->begin_exchange(session, std::move(request));
 }
-void HttpServer::end_exchange(ExchangeId exchange, bool is_client_gone) { impl_->end_exchange(exchange, is_client_gone); }
+void HttpServer::end_exchange(ExchangeId exchange, bool is_client_gone) noexcept {
+  impl_->end_exchange(exchange, is_client_gone);
+}
 std::span<char> HttpServer::read_buffer() { return impl_->read_buffer(); }
 void HttpServer::tell_writable(ExchangeId exchange) { impl_->tell_writable(exchange); }
 bool HttpServer::is_closing() const { return impl_->is_closing(); }

@@ -65,8 +65,9 @@ class HttpServer {
   /// Thread: any.
   const ConnectionCounts& connection_counts() const;
 
-  /// Takes parts of answers, in order. Parts of ended exchanges are dropped.
-  void deliver(std::vector<HttpOutput> outputs);
+  /// Takes parts of answers, in order. Parts of ended exchanges are dropped. If it throws std::bad_alloc, none is taken, and
+  /// `outputs` is as before.
+  void deliver(std::vector<HttpOutput>&& outputs);
   void deliver(HttpOutput output);
   /// Closes the connection of an answer that cannot be completed, some time later.
   void abandon(ExchangeId exchange);
@@ -79,7 +80,7 @@ class HttpServer {
   // For sessions, on the I/O thread.
   std::optional<HttpResponse> judge(const HttpRequest& head);
   ExchangeId begin_exchange(HttpSession& session, HttpRequest request);
-  void end_exchange(ExchangeId exchange, bool is_client_gone);
+  void end_exchange(ExchangeId exchange, bool is_client_gone) noexcept;
   std::span<char> read_buffer();
   void tell_writable(ExchangeId exchange);
   bool is_closing() const;

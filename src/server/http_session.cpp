@@ -52,7 +52,7 @@ void HttpSession::set_deadline(std::int64_t timeout_ms) {
   deadline_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
 }
 
-/// Starts an asynchronous operation, which ends with operation_ended.
+/// Starts an asynchronous operation, whose handler calls end_operation.
 template <class Initiate>
 void HttpSession::begin_operation(Initiate initiate) {
   ++n_operations_;
@@ -64,21 +64,35 @@ void HttpSession::begin_operation(Initiate initiate) {
   }
 }
 
-void HttpSession::operation_ended() {
+/// Does what the end of an operation leads to. Without memory for it the request or the connection ends. The session may be
+/// gone afterwards.
+template <class Act>
+void HttpSession::end_operation(Act act) {
+  try {
+    act();
+  } catch (const std::bad_alloc&) {
+    give_up();
+  }
   --n_operations_;
+  remove_if_done();
+}
+
+void HttpSession::remove_if_done() {
   if (state_ == State::closed && n_operations_ == 0) server_.remove(*this);
 }
 
-void HttpSession::close() {
+void HttpSession::close() noexcept {
   if (state_ == State::closed) return;
   state_ = State::closed;
   boost::system::error_code ignored;
   socket().close(ignored);
   server_.closed(id_);
   if (exchange_.is_valid()) server_.end_exchange(std::exchange(exchange_, ExchangeId{}), /*is_client_gone=*/true);
-  // The caller may still use the session, so it is removed later.
-  ++n_operations_;
-  boost::asio::post(socket().get_executor(), [this] { operation_ended(); });
+  // The caller may still use the session, so it is removed later; without memory for that, by the next check_deadline.
+  try {
+    begin_operation([this] { boost::asio::post(socket().get_executor(), [this] { end_operation([] {}); }); });
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 bool HttpSession::has_unread_request() {
@@ -92,10 +106,15 @@ void HttpSession::close_if_idle() {
 }
 
 void HttpSession::check_deadline(std::chrono::steady_clock::time_point now) {
+  if (state_ == State::closed) return remove_if_done();
   if (is_writing_ && now >= write_deadline_) return close();
   if (state_ == State::answering || state_ == State::flushing || now < deadline_) return;
-  if (state_ == State::reading && has_request_begun_) return refuse({408, "the request did not arrive in time"});
-  close();
+  if (state_ != State::reading || !has_request_begun_) return close();
+  try {
+    refuse({408, "the request did not arrive in time"});
+  } catch (const std::bad_alloc&) {
+    close();
+  }
 }
 
 /// Reads more, or, if the client sends no more, ends what waits for it.
@@ -106,14 +125,12 @@ void HttpSession::read() {
     if (auto* tls = std::get_if<TlsStream>(&stream_)) {
       tls->async_read_some(boost::asio::buffer(tls_buffer_), [this](boost::system::error_code error, std::size_t n) {
         is_reading_ = false;
-        handle_read(error, {tls_buffer_.data(), n});
-        operation_ended();
+        end_operation([&] { on_read(error, {tls_buffer_.data(), n}); });
       });
     } else {
       socket().async_wait(HttpSocket::wait_read, [this](boost::system::error_code error) {
         is_reading_ = false;
-        receive(error);
-        operation_ended();
+        end_operation([&] { receive(error); });
       });
     }
     is_reading_ = true;
@@ -125,15 +142,7 @@ void HttpSession::receive(boost::system::error_code error) {
   const std::span<char> buffer = server_.read_buffer();
   std::size_t n = 0;
   if (!error) n = socket().read_some(boost::asio::buffer(buffer.data(), buffer.size()), error);
-  handle_read(error, {buffer.data(), n});
-}
-
-void HttpSession::handle_read(boost::system::error_code error, std::string_view bytes) {
-  try {
-    on_read(error, bytes);
-  } catch (const std::bad_alloc&) {
-    give_up();
-  }
+  on_read(error, {buffer.data(), n});
 }
 
 void HttpSession::on_read(boost::system::error_code error, std::string_view bytes) {
@@ -206,8 +215,9 @@ void HttpSession::watch_for_reset() {
   begin_operation([this] {
     socket().async_wait(HttpSocket::wait_error, [this](boost::system::error_code error) {
       is_watching_ = false;
-      if (!error) close();
-      operation_ended();
+      end_operation([&] {
+        if (!error) close();
+      });
     });
     is_watching_ = true;
   });
@@ -235,12 +245,7 @@ void HttpSession::write() {
   const auto write_to = [&](auto& stream) {
     stream.async_write_some(buffers, [this](boost::system::error_code error, std::size_t n) {
       is_writing_ = false;
-      try {
-        on_write(error, n);
-      } catch (const std::bad_alloc&) {
-        give_up();
-      }
-      operation_ended();
+      end_operation([&] { on_write(error, n); });
     });
   };
   begin_operation([&] {
@@ -291,12 +296,7 @@ void HttpSession::wait_for_end() {
   server_.set_phase(id_, ConnectionPhase::finished);
   auto* tls = std::get_if<TlsStream>(&stream_);
   if (tls == nullptr) return read();
-  begin_operation([&] {
-    tls->async_shutdown([this](boost::system::error_code) {
-      close();
-      operation_ended();
-    });
-  });
+  begin_operation([&] { tls->async_shutdown([this](boost::system::error_code) { end_operation([&] { close(); }); }); });
 }
 
 void HttpSession::send_head(const HttpResponse& response, bool is_stream) {
@@ -370,9 +370,9 @@ void HttpSession::answer_at_once(HttpResponse response) {
 }
 
 /// Memory ran out. This request ends, and what it took is free again.
-void HttpSession::give_up() {
+void HttpSession::give_up() noexcept {
   try {
-    if (state_ != State::reading) return close();
+    if (state_ != State::reading || has_sent_head_) return close();
     n_to_drop_ = rest_of_request();
     parser_.reset();  // gives memory back before the answer takes some
     input_ = {};
@@ -488,11 +488,10 @@ void HttpSession::start() {
   set_deadline(limits_.header_timeout_ms);
   begin_operation([&] {
     tls->async_handshake(boost::asio::ssl::stream_base::server, [this](boost::system::error_code error) {
-      if (error)
-        close();
-      else if (state_ != State::closed)
-        begin_request(limits_.header_timeout_ms);
-      operation_ended();
+      end_operation([&] {
+        if (error) return close();
+        if (state_ != State::closed) begin_request(limits_.header_timeout_ms);
+      });
     });
   });
 }

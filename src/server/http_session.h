@@ -42,13 +42,13 @@ class HttpSession {
   void send(HttpOutput output);
   /// Starts writing the added parts. A write that is already running continues with them.
   void write();
-  /// Closes if the deadline of the current wait has passed.
+  /// Closes if the deadline of the current wait has passed. Asks for its removal if that is due still.
   void check_deadline(std::chrono::steady_clock::time_point now);
   /// Whether no request has begun and bytes have arrived that were not read yet.
   bool has_unread_request();
   /// Closes if no request has begun.
   void close_if_idle();
-  void close();
+  void close() noexcept;
 
  private:
   enum class State { handshaking, reading, answering, flushing, lingering, closed };
@@ -64,10 +64,9 @@ class HttpSession {
   void dispatch();
   void refuse(const HttpRefusal& refusal);
   void answer_at_once(HttpResponse response);
-  void give_up();
+  void give_up() noexcept;
   void read();
   void receive(boost::system::error_code error);
-  void handle_read(boost::system::error_code error, std::string_view bytes);
   void on_read(boost::system::error_code error, std::string_view bytes);
   void give_back_input();
   void on_end_of_input();
@@ -84,7 +83,9 @@ class HttpSession {
   void send_head(const HttpResponse& response, bool is_stream);
   template <class Initiate>
   void begin_operation(Initiate initiate);
-  void operation_ended();
+  template <class Act>
+  void end_operation(Act act);
+  void remove_if_done();
 
   HttpServer& server_;
   const ConnectionId id_;

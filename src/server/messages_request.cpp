@@ -87,7 +87,7 @@ Result<std::string> read_text(const Value& block, const std::string& key) {
 
 /// A tool as the `function` of a chat completion's.
 Result<Value> read_tool(const Value& tool, const std::string& key) {
-  if (const Value* type = find_given(tool, "type"); type != nullptr && *type != "custom")
+  if (const Value* type = find_given(tool, "type"); type != nullptr && !json::is_text(*type, "custom"))
     return refused_block(key, type->is_string() ? type->get_ref<const std::string&>() : json::dump(*type), "\"custom\" only");
   Value function;
   BATON_TRY(function["name"], string_member(tool, "name", key));
@@ -279,7 +279,7 @@ Result<void> read_messages(const Value& body, MessagesReading& reading) {
   BATON_TRY_VOID(read_mark(body, "", {CacheMark::Part::messages, messages->size() - 1, last_block}, reading.request.marks));
   // The answer goes on where a last message of the assistant ends.
   const Value& final_message = reading.messages.back();
-  if (final_message["role"] != "assistant") return {};
+  if (!json::is_text(final_message["role"], "assistant")) return {};
   if (final_message.contains("tool_calls"))
     return bad("messages", "'messages' ends with \"tool_use\"; a \"tool_result\" for it is missing");
   reading.request.chat["continue_final_message"] = true;

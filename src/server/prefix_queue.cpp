@@ -9,7 +9,7 @@
 namespace baton {
 
 Result<void> PrefixQueue::push(Registration registration) {
-  const std::size_t n_bytes = content_bytes(registration.request.definition);
+  const std::size_t n_bytes = registration.n_bytes = content_bytes(registration.request.definition);
   const std::scoped_lock lock(mutex_);
   if (waiting_.size() >= kMaxQueuedPrefixes || (n_bytes_ + n_bytes > max_bytes_ && !waiting_.empty()))
     return fail(ErrorCode::unavailable,
@@ -23,10 +23,11 @@ Result<void> PrefixQueue::push(Registration registration) {
 std::optional<PrefixQueue::Registration> PrefixQueue::begin() {
   const std::scoped_lock lock(mutex_);
   if (waiting_.empty()) return std::nullopt;
+  Running running{waiting_.front().exchange, waiting_.front().request.definition.name};
   std::optional<Registration> next(std::move(waiting_.front()));
   waiting_.pop_front();
-  n_bytes_ -= content_bytes(next->request.definition);
-  running_ = Running{next->exchange, next->request.definition.name};
+  n_bytes_ -= next->n_bytes;
+  running_ = std::move(running);
   return next;
 }
 
@@ -38,23 +39,29 @@ void PrefixQueue::end() {
 std::vector<ExchangeId> PrefixQueue::remove(std::string_view name) {
   const std::scoped_lock lock(mutex_);
   std::vector<ExchangeId> removed;
+  removed.reserve(waiting_.size());
   std::erase_if(waiting_, [&](const Registration& one) {
     if (one.request.definition.name != name) return false;
-    removed.push_back(one.exchange);
-    n_bytes_ -= content_bytes(one.request.definition);
+    removed.push_back(one.exchange);  // it has room
+    n_bytes_ -= one.n_bytes;
     return true;
   });
   if (running_ && running_->name == name) running_->cancel_reason = "it was removed";
   return removed;
 }
 
-std::optional<std::string> PrefixQueue::leave(ExchangeId exchange) {
+bool PrefixQueue::take_back(ExchangeId exchange) noexcept {
   const std::scoped_lock lock(mutex_);
-  std::erase_if(waiting_, [&](const Registration& one) {
-    if (one.exchange != exchange) return false;
-    n_bytes_ -= content_bytes(one.request.definition);
-    return true;
-  });
+  return std::erase_if(waiting_, [&](const Registration& one) {
+           if (one.exchange != exchange) return false;
+           n_bytes_ -= one.n_bytes;
+           return true;
+         }) > 0;
+}
+
+std::optional<std::string> PrefixQueue::leave(ExchangeId exchange) {
+  take_back(exchange);
+  const std::scoped_lock lock(mutex_);
   if (!running_ || running_->exchange != exchange) return std::nullopt;
   running_->cancel_reason = "its client has left";
   return running_->name;

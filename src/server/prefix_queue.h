@@ -27,6 +27,7 @@ class PrefixQueue {
   struct Registration {
     ExchangeId exchange;
     PrefixRequest request;
+    std::size_t n_bytes = 0;  ///< of its content; `push` sets it
   };
 
   /// `max_bytes`: of the contents of all registrations that wait.
@@ -42,6 +43,8 @@ class PrefixQueue {
   std::vector<ExchangeId> remove(std::string_view name);
   /// Removes the registration of a client that has left. If it is the one that runs, marks it and returns its name.
   std::optional<std::string> leave(ExchangeId exchange);
+  /// Removes the registration of an exchange that waits. False if it does not wait.
+  bool take_back(ExchangeId exchange) noexcept;
   /// Why the one that runs was marked; empty: it was not.
   std::string_view cancel_reason() const;
   /// Calls `act` if the registration of this exchange runs; it does not end meanwhile.

@@ -2,6 +2,7 @@
 #include "server/prefixes.h"
 
 #include <algorithm>
+#include <iterator>
 #include <list>
 #include <mutex>
 #include <utility>
@@ -9,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "core/check.h"
+#include "core/insist.h"
 #include "core/log.h"
 #include "core/one_line.h"
 #include "server/answer_stamp.h"
@@ -20,6 +22,8 @@ namespace baton {
 namespace {
 
 constexpr std::size_t kEncodings = 3;  // of the text of a prefix
+constexpr std::string_view kNoRemoval =
+    "event=prefixes_out_of_memory effect=\"the program ends: there is no memory to remove a prefix\"";
 
 Error about(std::string_view name, Error error) {
   error.message = fmt::format("prefix {}: {}", name, error.message);
@@ -137,6 +141,7 @@ struct Prefixes::State {
   };
   Result<Added> add(const PrefixLimits& limits, const ServedModel& model, Engine& engine, PrefixDefinition definition,
                     const PrefixSteps& steps);
+  class Computing;
   Result<PrefixInfo> fill(Engine& engine, Entry& entry, std::vector<TokenId> tokens);
   void keep(Engine& engine, Added added);
   Result<void> remove(Engine& engine, std::string_view name, PrefixSource by);
@@ -275,6 +280,27 @@ Result<PrefixInfo> Prefixes::State::fill(Engine& engine, Entry& entry, std::vect
   return engine.register_prefix(entry.engine_name, std::move(tokens));
 }
 
+/// A computation that `cancel` finds until this ends. If an exception ends it, the engine does not keep the prefix.
+class Prefixes::State::Computing {
+ public:
+  Computing(State& state, Engine& engine, const Entry& entry) : state_(state), engine_(engine), entry_(entry) {}
+  ~Computing() {
+    const std::scoped_lock lock(state_.mutex);
+    state_.prefill.reset();
+    if (is_in_engine_) insist(kNoRemoval, [&] { (void)engine_.remove_prefix(entry_.engine_name); });
+  }
+  Computing(const Computing&) = delete;
+  Computing& operator=(const Computing&) = delete;
+
+  void set_in_engine(bool is_in_engine) { is_in_engine_ = is_in_engine; }
+
+ private:
+  State& state_;
+  Engine& engine_;
+  const Entry& entry_;
+  bool is_in_engine_ = false;
+};
+
 Result<Prefixes::State::Added> Prefixes::State::add(const PrefixLimits& limits, const ServedModel& model, Engine& engine,
                                                     PrefixDefinition definition, const PrefixSteps& steps) {
   std::list<Entry> fresh(1);
@@ -292,12 +318,9 @@ Result<Prefixes::State::Added> Prefixes::State::add(const PrefixLimits& limits, 
     head.source = entry.definition.source;
     prefill = Prefill{std::move(head), entry.engine_name};
   }
+  Computing computing(*this, engine, entry);
   // Whoever cancels it from now on finds it.
-  if (const std::string_view reason = steps.begin(); !reason.empty()) {
-    const std::scoped_lock lock(mutex);
-    prefill.reset();
-    return tl::unexpected<Error>(cancelled(name, reason));
-  }
+  if (const std::string_view reason = steps.begin(); !reason.empty()) return tl::unexpected<Error>(cancelled(name, reason));
   Added added;
   auto info = prepare(model, entry, is_cancelled).and_then([&](std::vector<TokenId> tokens) -> Result<PrefixInfo> {
     if (steps.end_of_texts) steps.end_of_texts();
@@ -309,13 +332,10 @@ Result<Prefixes::State::Added> Prefixes::State::add(const PrefixLimits& limits, 
     if (store != nullptr) added.tokens = tokens;
     return fill(engine, entry, std::move(tokens));
   });
+  computing.set_in_engine(info.has_value());
   const Clock::time_point now = Clock::now();
   const std::scoped_lock lock(mutex);
-  const std::string_view reason = std::exchange(prefill, std::nullopt)->cancel_reason;
-  if (!reason.empty()) {
-    if (info) (void)engine.remove_prefix(entry.engine_name);
-    return tl::unexpected<Error>(cancelled(name, reason));
-  }
+  if (!prefill->cancel_reason.empty()) return tl::unexpected<Error>(cancelled(name, prefill->cancel_reason));
   if (!info) return tl::unexpected<Error>(about(name, std::move(info.error())));
   info->name = name;
   entry.info = *info;
@@ -335,8 +355,10 @@ Result<Prefixes::State::Added> Prefixes::State::add(const PrefixLimits& limits, 
     store->expect(name);  // who removes the prefix from now on prevents its file
   }
   const auto old = at(name);
-  entries.splice(old, fresh);
+  const auto place = old == entries.end() ? old : std::next(old);
   if (old != entries.end()) retire(engine, old);
+  entries.splice(place, fresh);
+  computing.set_in_engine(false);  // it is the entry's
   return added;
 }
 

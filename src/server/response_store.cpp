@@ -64,10 +64,11 @@ void ResponseStore::put(std::string_view owner, std::string_view id, StoredRespo
   while (!entries_.empty() && (n_bytes_ + entry.n_bytes > limits_.bytes || entries_.back().expires <= now))
     drop(std::prev(entries_.end()), dropped);
   Share& share = shares_[entry.owner];
+  by_id_.emplace(entry.id, added.begin());
+  // Nothing below throws.
   ++share.n_entries;
   share.n_bytes += entry.n_bytes;
   n_bytes_ += entry.n_bytes;
-  by_id_.emplace(entry.id, added.begin());
   entries_.splice(entries_.begin(), added);
 }
 

@@ -280,7 +280,7 @@ Resumable ResponsesWriter::write_output_with_logprobs(std::string& out) {
   for (std::size_t i = 0; i < output_.size(); ++i) {
     if (i > 0) out += ',';
     const Value& item = output_[i];
-    if (item["type"] != "message") {
+    if (!json::is_text(item["type"], "message")) {
       out += json::dump(item);
       continue;
     }

@@ -147,7 +147,7 @@ Result<void> read_response_choice(const Value& body, Value& chat) {
   const Value* choice = find_given(body, key);
   if (choice == nullptr) return {};
   const Value* type = find_given(*choice, "type");
-  if (type == nullptr || *type != "allowed_tools") {
+  if (type == nullptr || !json::is_text(*type, "allowed_tools")) {
     if (choice->is_string()) {
       chat[key] = *choice;
       return {};
@@ -173,7 +173,7 @@ Result<void> read_text_field(const Value& body, ResponsesRequest& request) {
   const Value* text = find_given(body, "text");
   if (text == nullptr) return {};
   if (!text->is_object()) return json::wrong_type("text", "an object", *text);
-  if (const Value* verbosity = find_given(*text, "verbosity"); verbosity != nullptr && *verbosity != "medium")
+  if (const Value* verbosity = find_given(*text, "verbosity"); verbosity != nullptr && !json::is_text(*verbosity, "medium"))
     request.unknown_fields.emplace_back("text.verbosity");
   const Value* format = find_given(*text, "format");
   if (format == nullptr) return {};

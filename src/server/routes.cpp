@@ -7,13 +7,12 @@
 #include <iterator>
 #include <memory>
 #include <new>
-#include <thread>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <boost/asio/post.hpp>
 
 #include "core/check.h"
+#include "core/insist.h"
 #include "core/log.h"
 #include "core/parallel.h"
 #include "core/thread_name.h"
@@ -31,12 +30,14 @@ namespace {
 
 using json::Value;
 
-constexpr int kMemoryTrials = 500;
-constexpr std::chrono::milliseconds kMemoryPause{20};
 constexpr std::size_t kMaxLoggedFields = 100;
+/// For what must not fail when memory is short: destructors of JSON values, refusals.
+constexpr std::size_t kReserveBytes = std::size_t{512} << 10;
 /// Marked prompts take at most one block of so many.
 constexpr std::int32_t kPinnedPart = 4;
 constexpr std::string_view kShuttingDown = "the server is shutting down";
+constexpr std::string_view kNoRefusal =
+    "event=answers_out_of_memory effect=\"the program ends: there is no memory to refuse a request\"";
 constexpr std::string_view kTooManyTexts = "too many requests wait for this server's templates and tokenizer; please try again";
 
 /// The method as a metrics label: one of few, whatever clients send.
@@ -61,18 +62,6 @@ Value model_entry(const ServedModel& model, const std::string& id, const Value& 
 
 HttpResponse unauthorized() {
   return {401, {{"Content-Type", "application/json"}, {"WWW-Authenticate", "Bearer"}}, R"({"error":"Unauthorized"})"};
-}
-
-/// Answers 503. That needs memory too: it is tried until others have given some back.
-void refuse_for_memory(Service& service, ExchangeId exchange) {
-  for (int i = 0; i < kMemoryTrials; ++i) {
-    try {
-      return service.respond(exchange, error_response(503, "this server has no memory left for the request", {}));
-    } catch (const std::bad_alloc&) {
-      std::this_thread::sleep_for(kMemoryPause);
-    }
-  }
-  log::fatal("event=answers_out_of_memory effect=\"the program ends: there is no memory to refuse a request\"");
 }
 
 }  // namespace
@@ -125,6 +114,8 @@ Routes::Routes(RoutesOptions options, const RoutesContext& context)
       texts_(context.budgets.text_work, context.watch, TextQueue::n_short_threads_for(n_available_threads())),
       metrics_place_(context.watch.add("metrics")),
       prefix_place_(context.watch.add("prefixes")),
+      control_reserve_(kReserveBytes),
+      prefix_reserve_(kReserveBytes),
       metrics_thread_(1),
       control_thread_(1),
       prefix_thread_(1),
@@ -147,21 +138,31 @@ void Routes::stop() {
   for (boost::asio::thread_pool* thread : {&metrics_thread_, &control_thread_, &prefix_thread_}) thread->join();
 }
 
+void Routes::take_signal(int signal) {
+  if (signal == SIGUSR1) {
+    log::info(
+        "event=signal_without_effect signal=SIGUSR1 reason=\"the log goes to standard error, there is no file to open "
+        "again\"");
+  } else if (!context_.keys.has_file()) {
+    log::info("event=signal_without_effect signal=SIGHUP reason=\"there is no --api-key-file to read again\"");
+  } else {
+    try {
+      context_.keys.reload();
+    } catch (const std::bad_alloc&) {
+      log::error("event=out_of_memory effect=\"the keys stay as they were before SIGHUP\"");
+    }
+  }
+}
+
 void Routes::watch_signals() {
   boost::system::error_code failed;
   // Both would end the program. SIGUSR1 asks other servers for new log files.
   for (const int signal : {SIGHUP, SIGUSR1}) reload_signals_.add(signal, failed);
   reload_signals_.async_wait([this](const boost::system::error_code& cancelled, int signal) {
     if (cancelled) return;
-    if (signal == SIGHUP && context_.keys.has_file())
-      context_.keys.reload();
-    else if (signal == SIGHUP)
-      log::info("event=signal_without_effect signal=SIGHUP reason=\"there is no --api-key-file to read again\"");
-    else
-      log::info(
-          "event=signal_without_effect signal=SIGUSR1 reason=\"the log goes to standard error, there is no file to open "
-          "again\"");
-    watch_signals();
+    const MemoryReserve::User user(control_reserve_);
+    take_signal(signal);
+    insist(kNoRefusal, [this] { watch_signals(); });
   });
 }
 
@@ -260,7 +261,11 @@ void Routes::handle(ExchangeId exchange, HttpRequest request) {
   if (refused) return context_.service.respond(exchange, std::move(*refused));
   bool is_queued = true;
   switch (route.where) {
-    case Where::io: return answer(*call);
+    case Where::io: {
+      // This thread does not wait for memory: without it the connection ends.
+      if (Response response = (this->*call->handler)(*call)) context_.service.respond(exchange, std::move(*response));
+      return;
+    }
     case Where::metrics:
       return boost::asio::post(metrics_thread_, [this, call] {
         const ThreadWatch::Work work(metrics_place_);
@@ -321,8 +326,15 @@ void Routes::answer(const Call& call) {
     if (Response response = (this->*call.handler)(call)) context_.service.respond(call.exchange, std::move(*response));
   } catch (const std::bad_alloc&) {
     log::warning("event=out_of_memory effect=\"a request is refused\"");
-    refuse_for_memory(context_.service, call.exchange);
+    refuse_for_memory(call.exchange);
   }
+}
+
+/// Answers 503. That needs memory too: it is tried until others have given some back. Not on the I/O thread.
+void Routes::refuse_for_memory(ExchangeId exchange) {
+  insist(kNoRefusal, [&] {
+    context_.service.respond(exchange, error_response(503, "this server has no memory left for the request", {}));
+  });
 }
 
 void Routes::log_unknown_fields(const std::vector<std::string>& fields) {

@@ -10,12 +10,15 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
 
+#include "core/memory_reserve.h"
 #include "engine/engine.h"
 #include "io/json.h"
 #include "server/answer_writer.h"
@@ -123,7 +126,13 @@ class Routes {
   Response take_caller(const Route& route, Call& call, KeyUse& use) const;
   bool queue(std::shared_ptr<const Call> call, std::size_t n_bytes, TextQueue::Kind kind = TextQueue::Kind::text);
   Result<bool> goes_on_as_long_work(const Call& call, std::size_t n_bytes);
+  template <class Act>
+  void post_control(Act act);
+  template <class Act>
+  void post_prefix(Act act);
   void answer(const Call& call);
+  void refuse_for_memory(ExchangeId exchange);
+  void take_signal(int signal);
   void sign(const Caller& caller, std::span<Request> requests) const;
   void log_unknown_fields(const std::vector<std::string>& fields);
   IsCancelled is_unwanted(ExchangeId exchange) const;
@@ -186,6 +195,8 @@ class Routes {
   TextQueue texts_;
   ThreadWatch::Place& metrics_place_;
   ThreadWatch::Place& prefix_place_;
+  MemoryReserve control_reserve_;  // of control_thread_
+  MemoryReserve prefix_reserve_;   // of prefix_thread_
   boost::asio::thread_pool metrics_thread_;
   boost::asio::thread_pool control_thread_;  // reads the key file, cancels prefixes
   boost::asio::thread_pool prefix_thread_;
@@ -199,5 +210,23 @@ class Routes {
   std::set<std::string> logged_keywords_;
   std::size_t n_waiting_pins_ = 0;
 };
+
+/// Runs `act` on the thread that reads the key file and cancels prefixes, with its reserve.
+template <class Act>
+void Routes::post_control(Act act) {
+  boost::asio::post(control_thread_, [this, act = std::move(act)] {
+    const MemoryReserve::User user(control_reserve_);
+    act();
+  });
+}
+
+/// Runs `act` on the thread of prefixes, with its reserve.
+template <class Act>
+void Routes::post_prefix(Act act) {
+  boost::asio::post(prefix_thread_, [this, act = std::move(act)] {
+    const MemoryReserve::User user(prefix_reserve_);
+    act();
+  });
+}
 
 }  // namespace baton

@@ -3,12 +3,14 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-#include <boost/asio/post.hpp>
-
+#include "core/insist.h"
+#include "core/log.h"
 #include "io/json_dismantle.h"
 #include "server/cache_marks.h"
 #include "server/json_body.h"
@@ -23,6 +25,8 @@ using json::Value;
 namespace {
 
 constexpr std::size_t kMaxWaitingPins = 64;
+constexpr std::string_view kNoPins =
+    "event=prefixes_out_of_memory effect=\"the program ends: there is no memory to end the pins of prompts\"";
 
 }  // namespace
 
@@ -64,14 +68,24 @@ void Routes::keep_marked(const std::vector<CachePinRequest>& asked) {
     if (n_waiting_pins_ + asked.size() > kMaxWaitingPins) return;
     n_waiting_pins_ += asked.size();
   }
-  boost::asio::post(prefix_thread_, [this, asked] {
-    for (const CachePinRequest& one : asked) cache_pins_.keep(context_.engine, one, CachePins::Clock::now());
-    {
-      const std::scoped_lock lock(mutex_);
-      n_waiting_pins_ -= asked.size();
-    }
-    expire_pins();
-  });
+  const auto end_wait = [this](std::size_t n) {
+    const std::scoped_lock lock(mutex_);
+    n_waiting_pins_ -= n;
+  };
+  try {
+    post_prefix([this, asked = std::vector<CachePinRequest>(asked), end_wait] {  // not const: moving it must not copy it
+      try {
+        for (const CachePinRequest& one : asked) cache_pins_.keep(context_.engine, one, CachePins::Clock::now());
+      } catch (const std::bad_alloc&) {
+        log::warning("event=out_of_memory effect=\"a marked prompt is not kept\"");
+      }
+      end_wait(asked.size());
+      insist(kNoPins, [this] { expire_pins(); });
+    });
+  } catch (const std::bad_alloc&) {
+    end_wait(asked.size());
+    throw;
+  }
 }
 
 /// Ends pins whose time is over, and runs again when the next one's is.
@@ -81,7 +95,7 @@ void Routes::expire_pins() {
   if (!next) return;
   next_unpin_.expires_after(std::chrono::ceil<std::chrono::milliseconds>(*next - now));
   next_unpin_.async_wait([this](const boost::system::error_code& error) {
-    if (!error) expire_pins();
+    if (!error) insist(kNoPins, [this] { expire_pins(); });
   });
 }
 

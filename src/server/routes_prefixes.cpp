@@ -8,8 +8,8 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <boost/asio/post.hpp>
 
+#include "core/insist.h"
 #include "io/json_dismantle.h"
 #include "server/api_error.h"
 #include "server/json_body.h"
@@ -22,6 +22,8 @@ namespace {
 using json::Value;
 
 constexpr std::string_view kPrefixPath = "/v1/prefixes/";
+constexpr std::string_view kNoPrefix =
+    "event=prefixes_out_of_memory effect=\"the program ends: there is no memory to register or end prefixes\"";
 constexpr std::string_view kNoMorePrefixes = "the server is shutting down and takes no new prefixes";
 
 }  // namespace
@@ -64,32 +66,41 @@ Routes::Response Routes::register_prefix(const Call& call) {
   const PrefixDefinition newer{asked->definition.name, nullptr, asked->definition.version};
   if (auto queued = prefix_queue_.push({call.exchange, std::move(*asked)}); !queued)
     return logged_error_response(queued.error());
-  // A client that left before its registration was there has not been found in the queue.
-  if (!context_.service.is_open(call.exchange)) client_left(call.exchange);
-  context_.prefixes.make_way(context_.engine, newer);
-  boost::asio::post(prefix_thread_, [this] { add_next_prefix(); });
+  try {
+    // A client that left before its registration was there has not been found in the queue.
+    if (!context_.service.is_open(call.exchange)) client_left(call.exchange);
+    context_.prefixes.make_way(context_.engine, newer);
+    post_prefix([this] { add_next_prefix(); });
+  } catch (const std::bad_alloc&) {
+    if (prefix_queue_.take_back(call.exchange)) throw;  // otherwise it was begun for a removed one, and is answered
+  }
   return std::nullopt;
 }
 
 /// Computes the prefix that waits longest. There is one call for each registration, also for those that were removed.
 void Routes::add_next_prefix() {
-  std::optional<PrefixQueue::Registration> next = prefix_queue_.begin();
+  std::optional<PrefixQueue::Registration> next;
+  insist(kNoPrefix, [&] { next = prefix_queue_.begin(); });
   if (!next) return;
-  HttpResponse response;
   try {
-    response = context_.engine.is_draining() ? error_response(503, kNoMorePrefixes, {}) : add_prefix(std::move(next->request));
+    HttpResponse response =
+        context_.engine.is_draining() ? error_response(503, kNoMorePrefixes, {}) : add_prefix(std::move(next->request));
+    prefix_queue_.end();
+    context_.service.respond(next->exchange, std::move(response));
   } catch (const std::bad_alloc&) {
-    response = error_response(503, "this server has no memory left for the prefix", {});
+    prefix_place_.end();
+    prefix_queue_.end();
+    refuse_for_memory(next->exchange);
   }
-  prefix_queue_.end();
-  context_.service.respond(next->exchange, std::move(response));
 }
 
 void Routes::client_left(ExchangeId exchange) {
   const std::optional<std::string> running = prefix_queue_.leave(exchange);
   if (!running) return;
-  boost::asio::post(control_thread_, [this, exchange, name = *running] {
-    prefix_queue_.while_running(exchange, [&] { context_.prefixes.cancel(context_.engine, name, "its client has left"); });
+  post_control([this, exchange, name = *running] {
+    insist(kNoPrefix, [&] {
+      prefix_queue_.while_running(exchange, [&] { context_.prefixes.cancel(context_.engine, name, "its client has left"); });
+    });
   });
 }
 
@@ -105,13 +116,13 @@ HttpResponse Routes::add_prefix(PrefixRequest asked) {
       context_.prefixes.add_within(options_.prefix_limits, context_.model, context_.engine, std::move(asked.definition), steps);
   prefix_place_.end();
   if (!added) return logged_error_response(prefix_error(std::move(added.error()), asked));
-  expire_prefixes();
+  insist(kNoPrefix, [this] { expire_prefixes(); });
   if (const auto shown = show_prefix(name)) return json_response(*shown);
   return error_response(context_.prefixes.not_found(name, "id"));
 }
 
 void Routes::watch_lifetimes() {
-  boost::asio::post(prefix_thread_, [this] { expire_prefixes(); });
+  post_prefix([this] { insist(kNoPrefix, [this] { expire_prefixes(); }); });
 }
 
 Routes::Response Routes::remove_prefix(const Call& call) {
@@ -137,7 +148,7 @@ void Routes::expire_prefixes() {
   if (!next) return;
   next_expiry_.expires_after(std::chrono::ceil<std::chrono::milliseconds>(*next - now));
   next_expiry_.async_wait([this](const boost::system::error_code& error) {
-    if (!error) expire_prefixes();
+    if (!error) insist(kNoPrefix, [this] { expire_prefixes(); });
   });
 }
 

@@ -68,7 +68,7 @@ Result<Value> page_of_items(const Value& items, std::string_view query) {
   if (order != "asc") std::ranges::reverse(ordered);
   std::size_t begin = 0;
   if (const std::string after = query_value(query, "after"); !after.empty()) {
-    const auto found = std::ranges::find_if(ordered, [&](const Value* item) { return (*item)["id"] == after; });
+    const auto found = std::ranges::find_if(ordered, [&](const Value* item) { return json::is_text((*item)["id"], after); });
     if (found == ordered.end()) return fail(ErrorCode::invalid_request, "'after' is the id of no item", "after");
     begin = static_cast<std::size_t>(found - ordered.begin()) + 1;
   }

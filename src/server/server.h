@@ -59,6 +59,8 @@ class Server {
   std::uint16_t port() const { return http_->port(); }
   const Prefixes& prefixes() const { return prefixes_; }
   const Budgets& budgets() const { return http_->budgets(); }
+  /// Requests that have arrived and whose answers are not complete.
+  std::size_t n_open() const { return service_->n_open(); }
 
   /// From now on /health answers 503 and new requests are refused; running requests continue. A second call aborts
   /// them.

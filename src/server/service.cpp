@@ -2,9 +2,11 @@
 #include "server/service.h"
 
 #include <new>
+#include <string_view>
 #include <utility>
 
 #include "core/check.h"
+#include "core/insist.h"
 #include "core/log.h"
 #include "core/thread_name.h"
 #include "server/answer_outputs.h"
@@ -16,6 +18,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kWait{100};
+constexpr std::string_view kLostEvents =
+    "event=answers_out_of_memory effect=\"the program ends: there is no memory to bring results to their answers\"";
+constexpr std::string_view kLostCancellation =
+    "event=answers_out_of_memory effect=\"the program ends: there is no memory to end requests of clients that left\"";
 
 }  // namespace
 
@@ -58,190 +64,229 @@ std::unique_lock<std::mutex> Service::lock_jobs() const {
   return lock;
 }
 
+/// A job that the calling thread alone works on: until this ends the job stays, also when its client leaves. An exception
+/// ends this too, so that another answer can be given.
+class Service::BusyJob {
+ public:
+  /// Null if the job is gone.
+  BusyJob(Service& service, ExchangeId exchange) : service_(service) {
+    const auto lock = service_.lock_jobs();
+    job_ = service_.find(exchange);
+    if (job_ == nullptr) return;
+    check(!job_->is_busy, "a job is busy twice");
+    job_->is_busy = true;
+  }
+  /// The job is busy no longer. If its client left meanwhile, it goes.
+  ~BusyJob() {
+    if (job_ == nullptr) return;
+    const auto lock = service_.lock_jobs();
+    job_->is_busy = false;
+    if (job_->has_left) service_.leave(*job_);
+  }
+  BusyJob(const BusyJob&) = delete;
+  BusyJob& operator=(const BusyJob&) = delete;
+
+  explicit operator bool() const { return job_ != nullptr; }
+  Job& operator*() const { return *job_; }
+  Job* operator->() const { return job_; }
+
+  /// Its answer was sent.
+  void end() { service_.remove(*std::exchange(job_, nullptr)); }
+  /// The thread for large answers has it from now on.
+  void hand_to_sender() {
+    const auto lock = service_.lock_jobs();
+    service_.begin_sending(*std::exchange(job_, nullptr));
+  }
+
+ private:
+  Service& service_;
+  Job* job_ = nullptr;
+};
+
+/// The engine's requests for one job, with their places: all of them or, unless `finish` is called, none. Under the lock of
+/// places.
+class Service::Submission {
+ public:
+  Submission(Service& service, const Job& job, std::size_t n_requests) : service_(service), job_(job) {
+    submitted_.reserve(n_requests);
+  }
+  ~Submission() {
+    for (const RequestId request : submitted_) {
+      service_.places_.erase(request);
+      insist(kLostCancellation, [&] { service_.engine_.cancel(request); });
+    }
+  }
+  Submission(const Submission&) = delete;
+  Submission& operator=(const Submission&) = delete;
+
+  Result<void> add(Request request) {
+    request.arrived = job_.arrived;
+    BATON_TRY(const RequestId id, service_.engine_.submit(std::move(request)));
+    const std::size_t prompt = submitted_.size();
+    submitted_.push_back(id);  // it has room
+    service_.places_.emplace(id, Place{job_.exchange, prompt});
+    return {};
+  }
+  std::vector<RequestId> finish() { return std::exchange(submitted_, {}); }
+
+ private:
+  Service& service_;
+  const Job& job_;
+  std::vector<RequestId> submitted_;
+};
+
 void Service::open(ExchangeId exchange, std::string handler, std::string method, HttpHeaders headers, KeyUse use) {
-  Job job;
+  Jobs opened;
+  Job& job = opened.emplace_back();
+  job.exchange = exchange;
   job.handler = std::move(handler);
   job.method = std::move(method);
   job.headers = std::move(headers);
   job.arrived = Clock::now();
   job.use = std::move(use);
   const auto lock = lock_jobs();
-  jobs_.emplace(exchange, std::move(job));
+  open_.emplace(exchange, opened.begin());
+  jobs_.splice(jobs_.end(), opened);
 }
 
 bool Service::is_open(ExchangeId exchange) const {
   const auto lock = lock_jobs();
-  const auto found = jobs_.find(exchange);
-  return found != jobs_.end() && !found->second.has_left;
+  const auto found = open_.find(exchange);
+  return found != open_.end() && !found->second->has_left;
 }
 
-/// Marks a job busy, so that it stays until the caller ends or releases it. Null if it is gone.
-Service::Job* Service::hold(ExchangeId exchange) {
+/// Null if the job is gone. Under the lock.
+Service::Job* Service::find(ExchangeId exchange) {
+  const auto found = open_.find(exchange);
+  return found == open_.end() ? nullptr : &*found->second;
+}
+
+/// Takes a job out of `jobs_`. Under the lock.
+Service::Jobs Service::take_out(Job& job) noexcept {
+  Jobs taken;
+  const auto found = open_.find(job.exchange);
+  taken.splice(taken.end(), jobs_, found->second);
+  open_.erase(found);
+  if (open_.empty()) emptied_.notify_all();
+  return taken;
+}
+
+/// The client of a job that is not busy has left: the job goes to those that the service's thread forgets. Under the lock.
+void Service::leave(Job& job) noexcept {
+  try {
+    cancel(job);
+  } catch (const std::bad_alloc&) {
+    // The service's thread does it, which can wait for memory.
+  }
+  Jobs left = take_out(job);
+  left_.splice(left_.end(), left);
+}
+
+void Service::remove(Job& job) noexcept {
+  Jobs removed;  // goes after the lock
   const auto lock = lock_jobs();
-  const auto found = jobs_.find(exchange);
-  if (found == jobs_.end()) return nullptr;
-  check(!found->second.is_busy, "a job is busy twice");
-  found->second.is_busy = true;
-  return &found->second;
+  removed = take_out(job);
 }
 
-/// The job is busy no longer. If its client left meanwhile, it goes.
-void Service::release(ExchangeId exchange) {
-  const auto lock = lock_jobs();
-  const auto found = jobs_.find(exchange);
-  found->second.is_busy = false;
-  if (found->second.has_left) jobs_.erase(found);
-  if (jobs_.empty()) emptied_.notify_all();
-}
-
-void Service::remove(ExchangeId exchange) {
-  Jobs::node_type removed;  // goes after the lock
-  const auto lock = lock_jobs();
-  removed = jobs_.extract(exchange);
-  if (jobs_.empty()) emptied_.notify_all();
-}
-
-/// Reports the end of a job to the log and the metrics. It no longer counts as one of its key's: the client may send the
-/// next request as soon as it has the answer.
-void Service::tell(Job& job, int status) {
+/// Reports the end of a job to the log and the metrics, once. It no longer counts as one of its key's: the client may send
+/// the next request as soon as it has the answer.
+void Service::tell(Job& job, int status) noexcept {
+  if (std::exchange(job.is_told, true)) return;
   const double seconds = std::chrono::duration<double>(Clock::now() - job.arrived).count();
-  metrics_.observe_request(job.handler, job.method, status, seconds);
-  if (job.answer != nullptr)
-    log::info("event=request_finished {} handler={} key={} status={} seconds={:.3f}", job.answer->log_line(), job.handler,
-              job.use.name().empty() ? "-" : job.use.name(), status, seconds);
-  else
-    log::debug("event=answered handler={} method={} status={} seconds={:.3f}", job.handler, job.method, status, seconds);
+  try {
+    metrics_.observe_request(job.handler, job.method, status, seconds);
+    if (job.answer != nullptr)
+      log::info("event=request_finished {} handler={} key={} status={} seconds={:.3f}", job.answer->log_line(), job.handler,
+                job.use.name().empty() ? "-" : job.use.name(), status, seconds);
+    else
+      log::debug("event=answered handler={} method={} status={} seconds={:.3f}", job.handler, job.method, status, seconds);
+  } catch (const std::bad_alloc&) {
+    log::warning("event=out_of_memory effect=\"a request is missing in the log\"");
+  }
   job.use = KeyUse();
 }
 
-void Service::cancel(const Job& job) {
+/// Tells the engine to end the job's requests, once.
+void Service::cancel(Job& job) {
+  if (job.is_cancelled) return;
   for (const RequestId request : job.requests) engine_.cancel(request);
+  job.is_cancelled = true;
 }
 
 /// From now on events of the job's requests are dropped.
-void Service::forget_places(const Job& job) {
+void Service::forget_places(const Job& job) noexcept {
   const std::scoped_lock places(places_mutex_);
   for (const RequestId request : job.requests) places_.erase(request);
 }
 
 void Service::forget_those_that_left() {
-  std::vector<Job> left;
+  Jobs left;
   {
     const auto lock = lock_jobs();
     left.swap(left_);
   }
   for (Job& job : left) {
+    insist(kLostCancellation, [&] { cancel(job); });
     tell(job, kClientClosedRequest);
     forget_places(job);
   }
 }
 
 void Service::respond(ExchangeId exchange, HttpResponse response) {
-  Job* const job = hold(exchange);
-  if (job == nullptr) return;
+  BusyJob job(*this, exchange);
+  if (!job) return;
   if (response.status >= 400 && is_messages_path(job->handler)) response = as_messages_error(std::move(response));
-  try {
-    tell(*job, response.status);
-    http_.deliver(whole_output(exchange, std::move(response), job->headers));
-  } catch (const std::bad_alloc&) {
-    release(exchange);
-    throw;
-  }
-  remove(exchange);
+  const int status = response.status;
+  HttpOutput output = whole_output(exchange, std::move(response), job->headers);
+  tell(*job, status);
+  http_.deliver(std::move(output));
+  job.end();
 }
 
 void Service::send_finished(ExchangeId exchange, std::unique_ptr<Answer> answer, std::string frames) {
   if (!answer->is_stream() && !answer->is_large()) return respond(exchange, whole_response(*answer));
-  Job* const job = hold(exchange);
-  if (job == nullptr) return;
+  BusyJob job(*this, exchange);
+  if (!job) return;
   if (answer->is_large()) {
-    const auto lock = lock_jobs();
     job->answer = std::move(answer);
-    return begin_sending(exchange, *job);
+    return job.hand_to_sender();
   }
-  tell(*job, 200);
   std::vector<HttpOutput> outputs;
   outputs.push_back(head_output(exchange, job->headers, answer->header()));
   outputs.push_back(piece_output(exchange, std::move(frames)));
   outputs.push_back(end_output(exchange));
+  tell(*job, 200);
   http_.deliver(std::move(outputs));
-  remove(exchange);
-}
-
-/// Submits all of the requests, or none. Under the lock of places.
-Result<std::vector<RequestId>> Service::submit(ExchangeId exchange, Clock::time_point arrived, std::vector<Request> requests) {
-  std::vector<RequestId> submitted;
-  submitted.reserve(requests.size());
-  for (Request& request : requests) {
-    request.arrived = arrived;
-    const auto submit_one = [&]() -> Result<RequestId> {
-      try {
-        return engine_.submit(std::move(request));
-      } catch (const std::bad_alloc&) {
-        return fail(ErrorCode::unavailable, "this server has no memory left for the request");
-      }
-    };
-    auto id = submit_one();
-    if (!id) {
-      for (const RequestId earlier : submitted) {
-        places_.erase(earlier);
-        engine_.cancel(earlier);
-      }
-      return tl::unexpected<Error>(std::move(id.error()));
-    }
-    places_.emplace(*id, Place{exchange, submitted.size()});
-    submitted.push_back(*id);
-  }
-  return submitted;
+  job.end();
 }
 
 Result<void> Service::begin(ExchangeId exchange, std::unique_ptr<Answer> answer, std::vector<Request> requests) {
-  Job* const job = hold(exchange);
-  if (job == nullptr) return {};  // the client has left meanwhile
-  Result<void> begun;
-  bool has_left = false;
   std::int64_t n_prompt_tokens = 0;
   for (const Request& request : requests) n_prompt_tokens += static_cast<std::int64_t>(request.prompt.size());
-  {
-    const std::scoped_lock places(places_mutex_);
-    auto submitted = submit(exchange, job->arrived, std::move(requests));
-    if (submitted) job->use.charge(n_prompt_tokens, 0);
-    if (submitted && answer->is_stream()) http_.deliver(head_output(exchange, job->headers, answer->header()));
-    const auto lock = lock_jobs();
-    has_left = job->has_left;
-    job->is_busy = has_left;
-    if (submitted) {
-      // Events of a job that ends here must not be found: another thread would work on it meanwhile.
-      if (has_left)
-        for (const RequestId request : *submitted) places_.erase(request);
-      job->requests = std::move(*submitted);
-      job->answer = std::move(answer);
-    } else if (!has_left) {
-      begun = tl::unexpected<Error>(std::move(submitted.error()));
-    }
-  }
-  if (!has_left) return begun;
-  cancel(*job);
-  tell(*job, kClientClosedRequest);
-  forget_places(*job);
-  remove(exchange);
+  const std::scoped_lock places(
+      places_mutex_);  // until the job is not busy: the next thread that works on it is that of events
+  BusyJob job(*this, exchange);
+  if (!job) return {};  // the client has left meanwhile
+  Submission submission(*this, *job, requests.size());
+  for (Request& request : requests) BATON_TRY_VOID(submission.add(std::move(request)));
+  if (answer->is_stream()) http_.deliver(head_output(exchange, job->headers, answer->header()));
+  // Nothing fails any more: the client may have the head.
+  job->use.charge(n_prompt_tokens, 0);
+  job->requests = submission.finish();
+  job->answer = std::move(answer);
   return {};
 }
 
-void Service::client_left(ExchangeId exchange) {
+void Service::client_left(ExchangeId exchange) noexcept {
   const auto lock = lock_jobs();
-  const auto found = jobs_.find(exchange);
-  if (found == jobs_.end()) return;
-  found->second.has_left = true;
-  if (found->second.is_large) resume_sending(exchange, found->second);
-  if (found->second.is_busy) return;
-  cancel(found->second);
-  left_.push_back(std::move(found->second));
-  jobs_.erase(found);
-  if (jobs_.empty()) emptied_.notify_all();
+  Job* const job = find(exchange);
+  if (job == nullptr) return;
+  job->has_left = true;
+  resume_sending(*job);
+  if (!job->is_busy) leave(*job);
 }
 
-/// Finds the jobs of events and marks them busy. Leaves out events of jobs that are gone.
+/// Finds the jobs of events and marks them busy. Leaves out events of jobs that are gone. Can be called again if it throws.
 std::vector<Service::Work> Service::take_jobs(const std::vector<Event>& events) {
   std::vector<Work> work;
   work.reserve(events.size());
@@ -250,90 +295,79 @@ std::vector<Service::Work> Service::take_jobs(const std::vector<Event>& events) 
   for (const Event& event : events) {
     const auto place = places_.find(event.request);
     if (place == places_.end()) continue;
-    const auto [exchange, prompt] = place->second;
-    const auto job = jobs_.find(exchange);
-    if (job == jobs_.end() || job->second.is_large) continue;
-    job->second.is_busy = true;
-    work.push_back({&event, exchange, prompt, &job->second});
+    Job* const job = find(place->second.exchange);
+    if (job == nullptr || job->is_large) continue;
+    job->is_busy = true;
+    work.push_back({&event, place->second.prompt, job});
   }
   return work;
 }
 
-/// Passes an event to its answer and adds the results to `outputs`. Without a lock.
+/// Passes an event to its answer and adds the results to `outputs`, which has room for them. Without a lock.
 void Service::answer(const Work& work, std::vector<HttpOutput>& outputs) {
-  Answer& answer = *work.job->answer;
+  Job& job = *work.job;
+  Answer& answer = *job.answer;
   if (answer.is_done()) return;
   const std::size_t n_tokens = work.event->tokens.size() + (work.event->stop_token ? 1 : 0);
-  if (n_tokens > 0) work.job->use.charge(0, static_cast<std::int64_t>(n_tokens));
+  if (n_tokens > 0) job.use.charge(0, static_cast<std::int64_t>(n_tokens));
   Answer::Reaction reaction = answer.take(work.prompt, *work.event);
-  if (reaction.has_met_stop) engine_.finish(work.event->request, work.event->index, FinishReason::stop);
-  if (!reaction.frames.empty()) outputs.push_back(piece_output(work.exchange, std::move(reaction.frames)));
+  if (reaction.has_met_stop)
+    insist(kLostCancellation, [&] { engine_.finish(work.event->request, work.event->index, FinishReason::stop); });
+  if (!reaction.frames.empty()) outputs.push_back(piece_output(job.exchange, std::move(reaction.frames)));
   if (!answer.is_done()) return;
-  if (answer.has_failed()) cancel(*work.job);
+  if (answer.has_failed()) insist(kLostCancellation, [&] { cancel(job); });
   if (answer.is_large()) return;  // release_jobs hands it on
   int status = 200;
   if (answer.is_stream()) {
-    outputs.push_back(end_output(work.exchange));
+    outputs.push_back(end_output(job.exchange));
   } else {
-    outputs.push_back(whole_output(work.exchange, whole_response(answer), work.job->headers));
+    outputs.push_back(whole_output(job.exchange, whole_response(answer), job.headers));
     status = outputs.back().response.status;
   }
-  tell(*work.job, status);
+  tell(job, status);
 }
 
-/// Memory ran out while an answer was written: it ends.
+/// Memory ran out while an answer was written: it ends. Can be called again if it throws.
 void Service::give_up(const Work& work, std::vector<HttpOutput>& outputs) {
-  Answer& answer = *work.job->answer;
+  Job& job = *work.job;
   log::warning("event=out_of_memory effect=\"an answer is given up\"");
-  std::string frames = answer.give_up();
-  cancel(*work.job);
-  if (answer.is_stream()) {
-    outputs.push_back(piece_output(work.exchange, std::move(frames)));
-    outputs.push_back(end_output(work.exchange));
+  std::string frames = job.answer->give_up();
+  cancel(job);
+  if (job.answer->is_stream()) {
+    outputs.push_back(piece_output(job.exchange, std::move(frames)));
+    outputs.push_back(end_output(job.exchange));
   } else {
-    outputs.push_back(whole_output(work.exchange, whole_response(answer), work.job->headers));
+    outputs.push_back(whole_output(job.exchange, whole_response(*job.answer), job.headers));
   }
-  tell(*work.job, kOutOfMemory);
+  tell(job, kOutOfMemory);
 }
 
 /// Marks jobs as no longer busy, and ends those that are done or whose clients have left meanwhile.
 void Service::release_jobs(const std::vector<Work>& work) {
-  std::vector<Jobs::node_type> removed;
+  Jobs done;
   {
     const auto lock = lock_jobs();
     for (const Work& one : work) {
-      const auto job = jobs_.find(one.exchange);
-      // Another event's job, which is removed or handed on.
-      if (job == jobs_.end() || job->second.is_large) continue;
-      if (job->second.answer->is_large()) {
-        begin_sending(one.exchange, job->second);
+      Job& job = *one.job;
+      if (!job.is_busy || job.is_large) continue;  // another event's too
+      if (job.answer->is_large()) {
+        begin_sending(job);
         continue;
       }
-      job->second.is_busy = false;
-      if (job->second.answer->is_done() || job->second.has_left) removed.push_back(jobs_.extract(job));
+      job.is_busy = false;
+      if (job.answer->is_done()) {
+        Jobs taken = take_out(job);
+        done.splice(done.end(), taken);
+      } else if (job.has_left) {
+        leave(job);
+      }
     }
-    if (jobs_.empty()) emptied_.notify_all();
   }
-  for (Jobs::node_type& node : removed) {
-    Job& job = node.mapped();
-    if (!job.answer->is_done()) {
-      cancel(job);
-      tell(job, kClientClosedRequest);
-    }
-    forget_places(job);
-  }
+  for (const Job& job : done) forget_places(job);
 }
 
 void Service::run(ThreadWatch::Place& place) {
   const MemoryReserve::User user(reserve_);
-  try {
-    answer_events(place);
-  } catch (const std::bad_alloc&) {
-    log::fatal("event=answers_out_of_memory effect=\"the program ends: there is no memory to bring results to their answers\"");
-  }
-}
-
-void Service::answer_events(ThreadWatch::Place& place) {
   while (true) {
     reserve_.restore();
     const std::vector<Event> events = engine_.wait_events(kWait);
@@ -343,28 +377,42 @@ void Service::answer_events(ThreadWatch::Place& place) {
       const auto lock = lock_jobs();
       if (is_stopping_) return;
     }
-    const std::vector<Work> work = take_jobs(events);
-    std::vector<HttpOutput> outputs;
-    for (const Work& one : work) {
-      try {
-        answer(one, outputs);
-      } catch (const std::bad_alloc&) {
-        give_up(one, outputs);
-      }
-    }
-    if (!outputs.empty()) http_.deliver(std::move(outputs));
-    if (!work.empty()) release_jobs(work);
+    if (!events.empty()) answer_events(events);
   }
+}
+
+/// Nothing of it may be lost: the engine tells each event once.
+void Service::answer_events(const std::vector<Event>& events) {
+  constexpr std::size_t kMostOutputs = 4;  // of an event: its frames and the end, or those of an answer that is given up
+  std::vector<Work> work;
+  std::vector<HttpOutput> outputs;
+  insist(kLostEvents, [&] { work = take_jobs(events); });
+  insist(kLostEvents, [&] { outputs.reserve(kMostOutputs * work.size()); });
+  for (const Work& one : work) {
+    try {
+      answer(one, outputs);
+    } catch (const std::bad_alloc&) {
+      insist(kLostEvents, [&] { give_up(one, outputs); });
+    }
+  }
+  deliver(std::move(outputs));
+  release_jobs(work);
+}
+
+/// Hands outputs to the HTTP server as soon as there is memory for that. Not on the I/O thread.
+void Service::deliver(std::vector<HttpOutput> outputs) {
+  if (outputs.empty()) return;
+  insist(kLostEvents, [&] { http_.deliver(std::move(outputs)); });
 }
 
 std::size_t Service::n_open() const {
   const auto lock = lock_jobs();
-  return jobs_.size();
+  return open_.size();
 }
 
 bool Service::wait_until_empty(std::chrono::milliseconds timeout) {
   auto lock = lock_jobs();
-  return emptied_.wait_for(lock, timeout, [this] { return jobs_.empty(); });
+  return emptied_.wait_for(lock, timeout, [this] { return open_.empty(); });
 }
 
 void Service::cancel_all() {

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
-#include <deque>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -26,6 +26,9 @@ namespace baton {
 
 /// Jobs by exchange. A job is opened when its request arrives, and begun when its prompts are tokenised. It is removed
 /// when its answer was handed to the HTTP server or its client has left; then the engine has nothing of it any more.
+///
+/// Memory may run out in any of these functions that is not noexcept: they throw std::bad_alloc, and the job is as it was
+/// before, so that it can be answered with a 503. What its threads do must not be lost: they try again (core/insist.h).
 ///
 /// A large answer is written by a thread of its own, so that no other client waits for it: piece by piece, the next one when
 /// the client has taken the last, the answers in turn. A job is busy meanwhile.
@@ -49,7 +52,7 @@ class Service {
   void open(ExchangeId exchange, std::string handler, std::string method, HttpHeaders headers, KeyUse use);
   /// Whether a client still waits for this answer.
   bool is_open(ExchangeId exchange) const;
-  /// Answers without the engine. If it throws std::bad_alloc, it can be called again.
+  /// Answers without the engine.
   void respond(ExchangeId exchange, HttpResponse response);
   /// Submits one engine request for each prompt of `answer`. Errors (and then nothing runs): those of Engine::submit.
   /// Not on the I/O thread.
@@ -57,9 +60,9 @@ class Service {
   /// Sends an answer for which the engine has nothing to do. Not on the I/O thread.
   void send_finished(ExchangeId exchange, std::unique_ptr<Answer> answer, std::string frames);
   /// The client has left: cancels its requests.
-  void client_left(ExchangeId exchange);
+  void client_left(ExchangeId exchange) noexcept;
   /// The client has taken a piece of a large answer: the next one may be sent.
-  void client_reads(ExchangeId exchange);
+  void client_reads(ExchangeId exchange) noexcept;
 
   std::size_t n_open() const;
   /// Waits until no job is open; false when there still is one after `timeout`.
@@ -69,6 +72,7 @@ class Service {
 
  private:
   struct Job {
+    ExchangeId exchange;
     std::string handler;
     std::string method;
     HttpHeaders headers;
@@ -78,11 +82,16 @@ class Service {
     std::vector<RequestId> requests;  // one for each prompt
     bool is_busy = false;             // a thread works on it without the lock: only that thread may end it
     bool has_left = false;            // its client left while it was busy
+    bool is_told = false;             // its end was reported
+    bool is_cancelled = false;        // the engine was told to end its requests
     bool is_large = false;            // its answer is complete, and the thread for large answers sends it
     bool waits_for_client = false;    // of a large one: it is not in `sendable_`
     bool has_sent_head = false;       // of a large one
   };
-  using Jobs = std::unordered_map<ExchangeId, Job>;
+  /// A job is in one list at a time, and changes to another one without an allocation.
+  using Jobs = std::list<Job>;
+  class BusyJob;
+  class Submission;
   struct Place {
     ExchangeId exchange;
     std::size_t prompt = 0;
@@ -90,31 +99,30 @@ class Service {
   /// An event, and the busy job that it belongs to.
   struct Work {
     const Event* event = nullptr;
-    ExchangeId exchange;
     std::size_t prompt = 0;
     Job* job = nullptr;
   };
 
   std::unique_lock<std::mutex> lock_jobs() const;
-  Job* hold(ExchangeId exchange);
-  void release(ExchangeId exchange);
-  void remove(ExchangeId exchange);
-  void tell(Job& job, int status);
-  void forget_places(const Job& job);
-  void cancel(const Job& job);
-  Result<std::vector<RequestId>> submit(ExchangeId exchange, std::chrono::steady_clock::time_point arrived,
-                                        std::vector<Request> requests);
+  Job* find(ExchangeId exchange);
+  Jobs take_out(Job& job) noexcept;
+  void leave(Job& job) noexcept;
+  void remove(Job& job) noexcept;
+  void tell(Job& job, int status) noexcept;
+  void forget_places(const Job& job) noexcept;
+  void cancel(Job& job);
   void run(ThreadWatch::Place& place);
-  void answer_events(ThreadWatch::Place& place);
+  void answer_events(const std::vector<Event>& events);
   std::vector<Work> take_jobs(const std::vector<Event>& events);
   void answer(const Work& work, std::vector<HttpOutput>& outputs);
   void give_up(const Work& work, std::vector<HttpOutput>& outputs);
   void release_jobs(const std::vector<Work>& work);
-  void begin_sending(ExchangeId exchange, Job& job);
-  void resume_sending(ExchangeId exchange, Job& job);
-  void send_piece(ExchangeId exchange, Job& job);
-  void give_up_sending(ExchangeId exchange, Job& job);
-  void end_sending(ExchangeId exchange, Job& job, int status, std::vector<HttpOutput> last);
+  void begin_sending(Job& job) noexcept;
+  void resume_sending(Job& job) noexcept;
+  void send_piece(Job& job);
+  void deliver(std::vector<HttpOutput> outputs);
+  void give_up_sending(Job& job);
+  void end_sending(Job& job, int status, std::vector<HttpOutput> last);
   void run_sender(ThreadWatch::Place& place);
   void forget_those_that_left();
 
@@ -134,9 +142,10 @@ class Service {
   mutable std::mutex mutex_;
   std::condition_variable emptied_;
   bool is_stopping_ = false;
-  Jobs jobs_;
-  std::vector<Job> left_;            // whose clients have left; the service's thread forgets them
-  std::deque<ExchangeId> sendable_;  // large answers of which a piece may be sent, in turn
+  Jobs jobs_;                                            // those in no other list
+  Jobs left_;                                            // whose clients have left; the service's thread forgets them
+  Jobs sendable_;                                        // large answers of which a piece may be sent, in turn
+  std::unordered_map<ExchangeId, Jobs::iterator> open_;  // those of `jobs_` and `sendable_`
   std::condition_variable sendable_changed_;
 };
 

@@ -1,9 +1,11 @@
 /// The thread that sends large answers piece by piece, as their clients read.
 #include <chrono>
 #include <new>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "core/insist.h"
 #include "core/log.h"
 #include "server/answer_outputs.h"
 #include "server/service.h"
@@ -13,70 +15,74 @@ namespace {
 
 constexpr std::int64_t kMaxPieceBytes = 256 << 10;
 constexpr std::chrono::milliseconds kRoomPoll{20};
+constexpr std::string_view kLostEnd =
+    "event=answers_out_of_memory effect=\"the program ends: there is no memory to end an answer\"";
 
 }  // namespace
 
 /// Hands a busy job with a large answer to the thread that sends these. Under the lock.
-void Service::begin_sending(ExchangeId exchange, Job& job) {
+void Service::begin_sending(Job& job) noexcept {
   job.is_large = true;
   job.waits_for_client = true;
-  resume_sending(exchange, job);
+  resume_sending(job);
 }
 
 /// Under the lock.
-void Service::resume_sending(ExchangeId exchange, Job& job) {
+void Service::resume_sending(Job& job) noexcept {
   if (!job.waits_for_client) return;
-  sendable_.push_back(exchange);
+  sendable_.splice(sendable_.end(), jobs_, open_.find(job.exchange)->second);
   job.waits_for_client = false;
   sendable_changed_.notify_all();
 }
 
-void Service::client_reads(ExchangeId exchange) {
+void Service::client_reads(ExchangeId exchange) noexcept {
   const auto lock = lock_jobs();
-  const auto found = jobs_.find(exchange);
-  if (found != jobs_.end()) resume_sending(exchange, found->second);
+  if (Job* const job = find(exchange)) resume_sending(*job);
 }
 
 /// Sends the last outputs of a large answer, and removes its job.
-void Service::end_sending(ExchangeId exchange, Job& job, int status, std::vector<HttpOutput> last) {
+void Service::end_sending(Job& job, int status, std::vector<HttpOutput> last) {
   tell(job, status);
-  if (!last.empty()) http_.deliver(std::move(last));
+  deliver(std::move(last));
   forget_places(job);
-  remove(exchange);
+  remove(job);
 }
 
 /// Memory ran out while a large answer was sent. If it has begun, its connection is closed, and client_left ends the job.
-void Service::give_up_sending(ExchangeId exchange, Job& job) {
+/// Can be called again if it throws.
+void Service::give_up_sending(Job& job) {
   log::warning("event=out_of_memory effect=\"an answer is given up while it is sent\"");
   job.answer->give_up();
   if (job.has_sent_head) {
-    http_.abandon(exchange);
+    http_.abandon(job.exchange);
     const auto lock = lock_jobs();
     job.waits_for_client = true;
-    if (job.has_left) resume_sending(exchange, job);
+    if (job.has_left) resume_sending(job);
     return;
   }
   std::vector<HttpOutput> outputs;
-  outputs.push_back(whole_output(exchange, whole_response(*job.answer), job.headers));
-  end_sending(exchange, job, kOutOfMemory, std::move(outputs));
+  outputs.push_back(whole_output(job.exchange, whole_response(*job.answer), job.headers));
+  end_sending(job, kOutOfMemory, std::move(outputs));
 }
 
-/// Writes and sends the next piece of a large answer. Ends the job with the last one, or if its client has left.
-void Service::send_piece(ExchangeId exchange, Job& job) {
+/// Writes and sends the next piece of a large answer. Ends the job with the last one, or if its client has left. If it
+/// throws, nothing of the piece was sent.
+void Service::send_piece(Job& job) {
   std::vector<HttpOutput> outputs;
+  outputs.reserve(3);
   Answer::Piece next = job.answer->next_piece();
   if (!job.has_sent_head) {
     HttpResponse response;
     response.headers = job.headers;
     response.headers.emplace_back("Content-Type", "application/json");
     response.headers.emplace_back("X-Request-Id", job.answer->header().id);
-    outputs.push_back({exchange, HttpOutput::Kind::head, std::move(response), {}});
+    outputs.push_back({job.exchange, HttpOutput::Kind::head, std::move(response), {}});
   }
-  outputs.push_back(piece_output(exchange, std::move(next.bytes)));
+  outputs.push_back(piece_output(job.exchange, std::move(next.bytes)));
   job.has_sent_head = true;
   if (next.is_last) {
-    outputs.push_back(end_output(exchange));
-    end_sending(exchange, job, 200, std::move(outputs));
+    outputs.push_back(end_output(job.exchange));
+    end_sending(job, 200, std::move(outputs));
     return;
   }
   outputs.back().asks_for_more = true;
@@ -86,9 +92,9 @@ void Service::send_piece(ExchangeId exchange, Job& job) {
     has_left = job.has_left;
     job.waits_for_client = !has_left;
   }
-  if (has_left) return end_sending(exchange, job, kClientClosedRequest, {});
+  if (has_left) return end_sending(job, kClientClosedRequest, {});
   // The client takes it, and the job is resumed.
-  http_.deliver(std::move(outputs));
+  deliver(std::move(outputs));
 }
 
 void Service::run_sender(ThreadWatch::Place& place) {
@@ -99,25 +105,24 @@ void Service::run_sender(ThreadWatch::Place& place) {
     reserve.restore();
     sendable_changed_.wait(lock, [this] { return is_stopping_ || !sendable_.empty(); });
     if (is_stopping_) return;
-    const ExchangeId exchange = sendable_.front();
-    Job& job = jobs_.at(exchange);
+    Job& job = sendable_.front();
     const Budget& unsent = http_.budgets().unsent;
     if (!job.has_left && unsent.used() + kMaxPieceBytes > unsent.limit() / 2) {
       // Other clients' answers take the room of answers that wait to be sent. They go, or their clients are given up.
       sendable_changed_.wait_for(lock, kRoomPoll, [this] { return is_stopping_; });
       continue;
     }
-    sendable_.pop_front();
+    jobs_.splice(jobs_.end(), sendable_, sendable_.begin());
     const bool has_left = job.has_left;
     lock.unlock();
     place.begin();
     if (has_left) {
-      end_sending(exchange, job, kClientClosedRequest, {});
+      end_sending(job, kClientClosedRequest, {});
     } else {
       try {
-        send_piece(exchange, job);
+        send_piece(job);
       } catch (const std::bad_alloc&) {
-        give_up_sending(exchange, job);
+        insist(kLostEnd, [&] { give_up_sending(job); });
       }
     }
     place.end();

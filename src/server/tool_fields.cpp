@@ -173,7 +173,7 @@ Result<void> parse_choice(const Value& given, ToolFields& fields) {
     return {};
   }
   if (!fields.tools) return bad("tool_choice", "'tool_choice' demands a tool, and there are no 'tools'");
-  if (const Value* type = find_given(given, "type"); type != nullptr && *type == "allowed_tools")
+  if (const Value* type = find_given(given, "type"); type != nullptr && json::is_text(*type, "allowed_tools"))
     return parse_allowed(given, fields);
   BATON_TRY(const Value* const function, function_of(given, "tool_choice"));
   BATON_TRY(fields.choice.name, name_of(*function, "tool_choice"));
@@ -198,7 +198,7 @@ Result<void> refuse_tool_fields(const Value& body) {
   if (tools != nullptr && !(tools->is_array() && tools->empty()))
     return bad("tools", "'tools' needs a conversation: use /v1/chat/completions");
   const Value* choice = find_given(body, "tool_choice");
-  if (choice != nullptr && *choice != "none" && *choice != "auto")
+  if (choice != nullptr && !json::is_text(*choice, "none") && !json::is_text(*choice, "auto"))
     return bad("tool_choice", "'tool_choice' needs a conversation with 'tools': use /v1/chat/completions");
   return {};
 }

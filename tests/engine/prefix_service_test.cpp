@@ -143,7 +143,7 @@ TEST(PrefixService, keeps_a_prefix_until_it_is_removed) {
   EXPECT_FALSE(prefixes.begin("shop", prefill)) << "the name is taken";
   EXPECT_EQ(prefixes.list().size(), 1u);
   EXPECT_TRUE(prefixes.remove("shop"));
-  EXPECT_EQ(prefixes.take_changes().unpins.at(0).n_blocks, 3);
+  EXPECT_EQ(prefixes.take_changes().unpins.front().n_blocks, 3);
   EXPECT_FALSE(prefixes.remove("shop"));
 }
 
