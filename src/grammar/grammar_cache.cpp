@@ -25,10 +25,9 @@ class GrammarCache::Compiling {
   const Key& key_;
 };
 
-/// The key is there twice.
 GrammarCache::Kept::Kept(const Key& key, const Entry& entry, const std::shared_ptr<SharedBytes>& bytes)
     : key(key), entry(entry), key_bytes(bytes) {
-  key_bytes.set(2 * (sizeof(Key) + key.source.text.size() + key.salt.size()));
+  key_bytes.set(bytes_of(key));
 }
 
 GrammarCache::GrammarCache(std::shared_ptr<const TokenTrie> vocabulary, const Options& options)
@@ -83,7 +82,7 @@ Result<GrammarCache::Entry> GrammarCache::get(const GrammarSource& source, const
       return fail(ErrorCode::unsupported, fmt::format("the vocabulary has no special token '{}'", text.substr(0, 100)));
   entry.ignored = std::make_shared<const std::vector<std::string>>(std::move(compiled.ignored));
   const std::scoped_lock lock(mutex_);
-  BATON_TRY_VOID(make_room(compiled.program->n_bytes() + 2 * source.text.size()));
+  BATON_TRY_VOID(make_room(compiled.program->n_bytes() + sizeof(Matcher) + Kept::bytes_of(key)));
   entry.matcher = std::make_shared<Matcher>(std::move(compiled.program), vocabulary_, options_.matcher, bytes_);
   Order added;
   added.emplace_front(key, entry, bytes_);

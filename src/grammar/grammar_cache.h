@@ -70,6 +70,8 @@ class GrammarCache {
   };
   struct Kept {
     Kept(const Key& key, const Entry& entry, const std::shared_ptr<SharedBytes>& bytes);
+    /// What keeping `key` takes: it is there twice.
+    static std::size_t bytes_of(const Key& key) { return 2 * (sizeof(Key) + key.source.text.size() + key.salt.size()); }
 
     Key key;
     Entry entry;
