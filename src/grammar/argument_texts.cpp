@@ -44,7 +44,8 @@ Result<DeclaredArguments> declared_arguments(const json::Value& schema, WorkMete
     if (json::find(schema, keyword) != nullptr)
       return arguments_error(ErrorCode::unsupported, keyword, "is not supported in this format of calls");
   const json::Value* type = json::find(schema, "type");
-  if (type != nullptr && *type != "object") return arguments_error(ErrorCode::unsupported, "type", "must be 'object'");
+  if (type != nullptr && !json::is_text(*type, "object"))
+    return arguments_error(ErrorCode::unsupported, "type", "must be 'object'");
   if (const json::Value* other = json::find(schema, "additionalProperties"); other != nullptr) {
     const bool is_any = other->is_object() && other->empty();
     if (!other->is_boolean() && !is_any)
@@ -187,7 +188,8 @@ Result<ExprId> ArgumentTexts::xml(const json::Value& schema) {
 
 Result<ExprId> ArgumentTexts::python_value(SchemaCompiler& compiler, const json::Value& schema) {
   const json::Value* type = json::find(schema, "type");
-  if (type != nullptr && *type == "boolean" && json::find(schema, "enum") == nullptr && json::find(schema, "const") == nullptr)
+  if (type != nullptr && json::is_text(*type, "boolean") && json::find(schema, "enum") == nullptr &&
+      json::find(schema, "const") == nullptr)
     return expressions_.choice({expressions_.bytes("True"), expressions_.bytes("False")});
   return compiler.rule_of({&schema});
 }

@@ -473,7 +473,7 @@ Result<ExprId> StructuralTagCompiler::structural_tag(const json::Value& value, c
 
 Result<ExprId> StructuralTagCompiler::compile(const json::Value& tag) {
   if (!tag.is_object()) return tag_error(ErrorCode::invalid_request, "#", "must be an object");
-  if (const json::Value* type = json::find(tag, "type"); type != nullptr && *type != "structural_tag")
+  if (const json::Value* type = json::find(tag, "type"); type != nullptr && !json::is_text(*type, "structural_tag"))
     return tag_error(ErrorCode::invalid_request, "#/type", "must be 'structural_tag'");
   return structural_tag(tag, "#", {});
 }
