@@ -31,12 +31,12 @@ std::int64_t count_lines(std::string_view bytes) { return std::ranges::count(byt
 }  // namespace
 
 void LineQueue::add_dropped(std::int64_t n_lines) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   n_dropped_ += n_lines;
 }
 
 std::int64_t LineQueue::n_dropped() const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return n_dropped_;
 }
 
@@ -50,7 +50,7 @@ bool LineQueue::write_some(std::string_view& bytes) {
 }
 
 void LineQueue::write(std::string_view lines) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (has_thread_) {
     if (queued_.size() + lines.size() > kMaxQueuedBytes) {
       n_dropped_ += count_lines(lines);
@@ -70,7 +70,7 @@ void LineQueue::write(std::string_view lines) {
 
 void LineQueue::begin(void (*on_dropped)(std::int64_t n_lines)) {
   check(!thread_.joinable(), "LineQueue: it has a thread already");
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   has_thread_ = true;
   is_ended_ = false;
   deadline_ = Clock::time_point::max();
@@ -88,12 +88,12 @@ void LineQueue::run(void (*on_dropped)(std::int64_t n_lines), std::int64_t n_tol
   sigaddset(&pipe_signal, SIGPIPE);
   pthread_sigmask(SIG_BLOCK, &pipe_signal, nullptr);
 
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   std::string batch;
   while (true) {
     is_writing_ = false;
     changed_.notify_all();
-    changed_.wait(lock, [this] { return !queued_.empty() || deadline_ != Clock::time_point::max(); });
+    while (queued_.empty() && deadline_ == Clock::time_point::max()) changed_.wait(mutex_);
     if (queued_.empty()) break;
     is_writing_ = true;
     batch.clear();
@@ -123,18 +123,21 @@ void LineQueue::run(void (*on_dropped)(std::int64_t n_lines), std::int64_t n_tol
 }
 
 void LineQueue::flush(std::chrono::milliseconds patience) {
-  std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, patience, [this] { return queued_.empty() && !is_writing_; });
+  const Clock::time_point end = Clock::now() + patience;
+  const MutexLock lock(mutex_);
+  while ((!queued_.empty() || is_writing_) && changed_.wait_until(mutex_, end)) {
+  }
 }
 
 void LineQueue::end(std::chrono::milliseconds patience) {
   {
-    std::unique_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     deadline_ = Clock::now() + patience;
     changed_.notify_all();
     // The thread keeps to the deadline unless another writer filled the pipe between poll and write.
-    const bool has_ended = changed_.wait_until(lock, deadline_ + 4 * kPoll, [this] { return is_ended_; });
-    if (!has_ended) {
+    while (!is_ended_ && changed_.wait_until(mutex_, deadline_ + 4 * kPoll)) {
+    }
+    if (!is_ended_) {
       has_thread_ = false;
       has_stalled_reader_ = true;
       thread_.detach();

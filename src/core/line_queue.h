@@ -2,14 +2,14 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
+
+#include "core/mutex.h"
 
 namespace baton::log {
 
@@ -46,18 +46,17 @@ class LineQueue : public std::enable_shared_from_this<LineQueue> {
   void add_dropped(std::int64_t n_lines);
 
   const int file_;
-  std::thread thread_;
+  std::thread thread_;  // of the caller of begin and end
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_.
-  std::string queued_;
-  std::int64_t n_dropped_ = 0;
-  bool has_thread_ = false;
-  bool is_writing_ = false;                                // the thread has taken lines out of the queue
-  bool is_ended_ = false;                                  // the thread has left its loop
-  bool has_stalled_reader_ = false;                        // the last thread could not write everything
-  Clock::time_point deadline_ = Clock::time_point::max();  // when the thread must have ended
+  mutable Mutex mutex_;
+  Condition changed_;
+  std::string queued_ BATON_GUARDED_BY(mutex_);
+  std::int64_t n_dropped_ BATON_GUARDED_BY(mutex_) = 0;
+  bool has_thread_ BATON_GUARDED_BY(mutex_) = false;
+  bool is_writing_ BATON_GUARDED_BY(mutex_) = false;          // the thread has taken lines out of the queue
+  bool is_ended_ BATON_GUARDED_BY(mutex_) = false;            // the thread has left its loop
+  bool has_stalled_reader_ BATON_GUARDED_BY(mutex_) = false;  // the last thread could not write everything
+  Clock::time_point deadline_ BATON_GUARDED_BY(mutex_) = Clock::time_point::max();  // when the thread must have ended
 };
 
 }  // namespace baton::log

@@ -5,7 +5,6 @@
 
 #include <cstdlib>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <string>
 #include <utility>
@@ -15,6 +14,7 @@
 #include <spdlog/spdlog.h>
 
 #include "core/line_queue.h"
+#include "core/mutex.h"
 #include "core/one_line.h"
 
 namespace baton::log {
@@ -47,7 +47,7 @@ class QueueSink final : public spdlog::sinks::sink {
   void log(const spdlog::details::log_msg& message) override {
     spdlog::memory_buf_t text;
     {
-      const std::scoped_lock lock(mutex_);
+      const MutexLock lock(mutex_);
       formatter_->format(message, text);
     }
     const std::string_view line(text.data(), text.size());
@@ -61,15 +61,15 @@ class QueueSink final : public spdlog::sinks::sink {
   void flush() override {}
   void set_pattern(const std::string& pattern) override { set_formatter(std::make_unique<spdlog::pattern_formatter>(pattern)); }
   void set_formatter(std::unique_ptr<spdlog::formatter> formatter) override {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     formatter_ = std::move(formatter);
   }
 
  private:
   const std::shared_ptr<LineQueue> queue_ = std::make_shared<LineQueue>(STDERR_FILENO);  // also its thread's
   const bool has_colors_ = ::isatty(STDERR_FILENO) == 1;
-  std::mutex mutex_;
-  std::unique_ptr<spdlog::formatter> formatter_ = std::make_unique<spdlog::pattern_formatter>();  // guarded by mutex_
+  Mutex mutex_;
+  std::unique_ptr<spdlog::formatter> formatter_ BATON_GUARDED_BY(mutex_) = std::make_unique<spdlog::pattern_formatter>();
 };
 
 LineQueue& queue();

@@ -33,7 +33,7 @@ std::int64_t WorkBudget::take(std::int64_t n) {
 
 /// Asks for memory up to the `n_written` bytes that are to be there.
 bool WorkBudget::take_bytes(std::int64_t n_written) {
-  const std::scoped_lock lock(granting_);
+  const MutexLock lock(granting_);
   const std::int64_t granted = granted_.load(std::memory_order_relaxed);
   if (n_written <= granted) return true;
   const std::int64_t n_takes = (n_written - granted + kBytesPerTake - 1) / kBytesPerTake;

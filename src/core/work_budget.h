@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
-#include <mutex>
 #include <string>
 #include <utility>
 
+#include "core/mutex.h"
 #include "core/result.h"
 
 namespace baton {
@@ -57,14 +57,14 @@ class WorkBudget {
 
   /// Takes up to kStepsBetweenChecks beyond the `n` that are owed. Returns how many are left for the meter; negative: over.
   std::int64_t take(std::int64_t n);
-  bool take_bytes(std::int64_t n_written);
+  bool take_bytes(std::int64_t n_written) BATON_EXCLUDES(granting_);
   void end(State state);
 
   const WorkLimits limits_;
   const std::function<bool()> is_cancelled_;
   const TakeBytes take_bytes_;
-  std::mutex granting_;                // held by the thread that asks for memory
-  std::atomic<std::int64_t> granted_;  // bytes
+  Mutex granting_;                     // held by the thread that asks for memory; guards the asking, no member
+  std::atomic<std::int64_t> granted_;  // bytes; grows while granting_ is held
   std::atomic<std::int64_t> steps_ = 0;
   std::atomic<std::int64_t> bytes_ = 0;
   std::atomic<std::int64_t> most_bytes_ = 0;
