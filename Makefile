@@ -20,7 +20,7 @@ help:  ## list the targets
 	@awk -F ':.*## ' -v soak='$(SOAK)' -v hostile='$(HOSTILE)' '/^[a-z0-9-]+:.*## / && ($$1 != "soak" || soak) && ($$1 != "hostile" || hostile) { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "Variables: PRESET=$(PRESET) PREFIX=$(PREFIX) FUZZ_SECONDS=$(FUZZ_SECONDS) NO_INSTALL=1 (never install packages)"
 
-build:  ## the program: build/PRESET/bin/baton (asks before it installs missing packages)
+build:  ## the programs: build/PRESET/bin/baton, baton-bench (asks before it installs missing packages)
 	@packaging/install-packages build
 	@packaging/compile $(PRESET)
 
@@ -110,7 +110,7 @@ format:  ## rewrite the sources as .clang-format says
 lint: build/venv/.ready  ## formatting, layers, mirrors, documents, lengths, Python
 	@tools/lint
 
-install: build  ## the program, its modules and the demo model under PREFIX
+install: build  ## the programs, their modules and the demo model under PREFIX
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 
 clean:  ## remove build/

@@ -16,7 +16,7 @@ endfunction()
 function(baton_layer name)
   cmake_parse_arguments(arg "SEPARATE" "" "LINK" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cpp)
-  list(FILTER sources EXCLUDE REGEX "/src/apps/main\\.cpp$")
+  list(FILTER sources EXCLUDE REGEX "/src/(apps|bench)/main\\.cpp$")
   if(NOT sources)
     add_library(baton_${name} INTERFACE)
     target_include_directories(baton_${name} INTERFACE ${CMAKE_SOURCE_DIR}/src)
@@ -48,7 +48,7 @@ endif()
 list(JOIN BATON_TEST_ENVIRONMENT "\n" environment_lines)
 file(WRITE ${CMAKE_BINARY_DIR}/test_environment "${environment_lines}\n")
 
-# baton_tests(FOLDER LINK target... [COMPUTES]): the program FOLDER_tests of all tests/FOLDER/*_test.cpp, part of the target
+# baton_tests(FOLDER LINK target... [COMPUTES]): the program FOLDER_tests of all *_test.cpp below tests/FOLDER, part of the target
 # test_programs; the default target leaves tests out. Each file is one test of ctest, FOLDER_STEM, and one process: after the
 # program is linked, a link of that name leads to it, under which it runs that file (tests/support/main.cpp). The target FOLDER_STEM
 # links a program of one file in its place, for who works on that. A file that replaces operator new is always such a program. Files
@@ -61,7 +61,7 @@ function(baton_tests folder)
   else()
     set(level -O0)
   endif()
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*_test.cpp)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*_test.cpp)
   string(REPLACE "/" "_" prefix ${folder})
   set(program ${prefix}_tests)
   set(linked "")
@@ -100,8 +100,8 @@ function(baton_tests folder)
   add_dependencies(test_programs ${program})
 endfunction()
 
-# baton_bench(FOLDER LINK target...): one Google Benchmark program for each bench/FOLDER/*_bench.cpp.
-function(baton_bench folder)
+# baton_micro_bench(FOLDER LINK target...): one Google Benchmark program for each bench/FOLDER/*_bench.cpp.
+function(baton_micro_bench folder)
   cmake_parse_arguments(arg "" "" "LINK" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*_bench.cpp)
   string(REPLACE "/" "_" prefix ${folder})

@@ -10,8 +10,8 @@ import re
 import sys
 from pathlib import Path
 
-# What a folder's files may include besides their own folder. Along apps -> server -> engine -> model -> kernels -> core
-# and apps -> load -> engine a folder sees everything below it; the other arrows are as listed.
+# What a folder's files may include besides their own folder. Along apps -> cli -> server -> engine -> model -> kernels -> core
+# and cli -> load -> engine a folder sees everything below it; the other arrows are as listed.
 ARROWS = {
     "core": [],
     "io": ["core"],
@@ -28,7 +28,23 @@ ARROWS = {
     "engine": ["model", "plan", "grammar", "kernels", "ranks", "core"],
     "load": ["engine", "model", "plan", "parsers", "grammar", "kernels", "ranks", "core", "text", "jinja", "io"],
     "server": ["engine", "model", "plan", "parsers", "grammar", "kernels", "ranks", "core", "text", "jinja", "io", "web"],
+    "cli": [
+        "server",
+        "load",
+        "engine",
+        "model",
+        "plan",
+        "parsers",
+        "grammar",
+        "kernels",
+        "ranks",
+        "core",
+        "text",
+        "jinja",
+        "io",
+    ],
     "apps": [
+        "cli",
         "server",
         "load",
         "engine",
@@ -43,6 +59,22 @@ ARROWS = {
         "jinja",
         "io",
         "web",
+    ],
+    "bench": [
+        "cli",
+        "server",
+        "load",
+        "engine",
+        "model",
+        "plan",
+        "parsers",
+        "grammar",
+        "kernels",
+        "ranks",
+        "core",
+        "text",
+        "jinja",
+        "io",
     ],
     "web": [],
 }
@@ -64,8 +96,8 @@ SEAMS = [
     (r"#\s*include\s*<openssl/", r"server/.*|io/checksum\.cpp", "OpenSSL belongs to server and io/checksum"),
     (r"#\s*include\s*<zmq", r"server/kv_event_publisher\.cpp", "ZeroMQ belongs to server/kv_event_publisher"),
     (r"#\s*include\s*<histedit", r"apps/line_reader\.cpp", "libedit belongs to apps/line_reader"),
-    (r"#\s*include\s*<CLI/", r"apps/.*", "CLI11 belongs to apps"),
-    (r"#\s*include\s*<yaml-cpp/", r"apps/.*", "yaml-cpp belongs to apps"),
+    (r"#\s*include\s*<CLI/", r"(apps|bench|cli)/.*", "CLI11 belongs to apps, bench and cli"),
+    (r"#\s*include\s*<yaml-cpp/", r"cli/.*", "yaml-cpp belongs to cli"),
     (r"#\s*include\s*<spdlog/", r"core/log\.(h|cpp)", "spdlog belongs to core/log"),
 ]
 

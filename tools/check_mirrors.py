@@ -82,29 +82,30 @@ TESTED_THROUGH = {
     "src/grammar/argument_texts.cpp": "tests/grammar/structural_tag_test.cpp",
     "src/parsers/*.cpp": "tests/parsers/message_parser_test.cpp",
     "src/server/prefix_definition.cpp": "tests/server/prefix_api_test.cpp",
-    "src/apps/bench/attention_*.cpp": "tests/apps/attention_bench_test.cpp",
-    "src/apps/bench/engine_flags.cpp": "tests/apps/options_test.cpp",
-    "src/apps/bench/read_rate.cpp": "tests/apps/attention_bench_test.cpp",
-    "src/apps/bench/decode_bench.cpp": "tests/e2e/test_programs.py",
-    "src/apps/bench/http_exchange.cpp": "tests/apps/serve_bench_test.cpp",
-    "src/apps/bench/serve_flags.cpp": "tests/apps/serve_bench_test.cpp",
-    "src/apps/bench/serve_report.cpp": "tests/apps/serve_bench_test.cpp",
-    "src/apps/bench/serve_target.cpp": "tests/apps/serve_bench_test.cpp",
-    "src/apps/bench/startup_report.cpp": "tests/apps/startup_bench_test.cpp",
-    "src/apps/bench/stream_bench.cpp": "tests/e2e/test_streams.py",
-    "src/apps/bench/stream_load.cpp": "tests/e2e/test_streams.py",
+    "src/bench/attention/attention_*.cpp": "tests/bench/attention/attention_bench_test.cpp",
+    "src/bench/attention/read_rate.cpp": "tests/bench/attention/attention_bench_test.cpp",
+    "src/bench/demo/demo.cpp": "tests/e2e/test_programs.py",
+    "src/bench/demo/demo_flags.cpp": "tests/e2e/test_programs.py",
+    "src/bench/engine/decode_bench.cpp": "tests/e2e/test_programs.py",
+    "src/bench/http/http_exchange.cpp": "tests/bench/serve/serve_bench_test.cpp",
+    "src/bench/serve/serve_flags.cpp": "tests/bench/serve/serve_bench_test.cpp",
+    "src/bench/serve/serve_report.cpp": "tests/bench/serve/serve_bench_test.cpp",
+    "src/bench/serve/serve_target.cpp": "tests/bench/serve/serve_bench_test.cpp",
+    "src/bench/startup/startup_report.cpp": "tests/bench/startup/startup_bench_test.cpp",
+    "src/bench/stream/stream_bench.cpp": "tests/e2e/test_streams.py",
+    "src/bench/stream/stream_load.cpp": "tests/e2e/test_streams.py",
     "src/apps/chat.cpp": "tests/e2e/test_programs.py",
     "src/apps/conversation.cpp": "tests/e2e/test_programs.py",
     "src/apps/line_reader.cpp": "tests/e2e/test_chat_terminal.py",
-    "src/apps/demo.cpp": "tests/e2e/test_programs.py",
-    "src/apps/flags.cpp": "tests/apps/options_test.cpp",
+    "src/apps/flags.cpp": "tests/e2e/test_programs.py",
     "src/apps/generate.cpp": "tests/e2e/test_generate.py",
-    "src/apps/progress.cpp": "tests/e2e/test_programs.py",
-    "src/apps/rank_flags.cpp": "tests/e2e/test_ranks.py",
-    "src/apps/rank_session.cpp": "tests/e2e/test_ranks.py",
-    "src/apps/serving.cpp": "tests/e2e/test_generate.py",
     "src/apps/serve.cpp": "tests/e2e/test_openai_client.py",
-    "src/apps/version.cpp": "tests/e2e/test_programs.py",
+    "src/cli/model_flags.cpp": "tests/cli/options_test.cpp",
+    "src/cli/serving.cpp": "tests/e2e/test_generate.py",
+    "src/cli/progress.cpp": "tests/e2e/test_programs.py",
+    "src/cli/rank_flags.cpp": "tests/e2e/test_ranks.py",
+    "src/cli/rank_session.cpp": "tests/e2e/test_ranks.py",
+    "src/cli/version.cpp": "tests/e2e/test_programs.py",
     "src/model/families/*.cpp": "tests/model/families_test.cpp",
     "src/kernels/cpu/attention_*.cpp": "tests/kernels/attention_test.cpp",
     "src/kernels/cpu/backend.cpp": "tests/kernels/small_ops_test.cpp",
@@ -132,12 +133,13 @@ TESTED_THROUGH = {
     "src/kernels/cuda/elements.cu": "tests/kernels/matmul_test.cpp",
     "src/kernels/cuda/skinny_gemm.cu": "tests/kernels/matmul_test.cpp",
     "src/kernels/cuda/embedding.cu": "tests/kernels/small_ops_test.cpp",
-    "src/kernels/cuda/read_bandwidth.cu": "tests/apps/attention_bench_test.cpp",
+    "src/kernels/cuda/read_bandwidth.cu": "tests/bench/attention/attention_bench_test.cpp",
 }
 
 # Sources without a test, and why none is owed.
 UNTESTED = {
     "src/apps/main.cpp": "hands its arguments to the programs; the end-to-end tests start it",
+    "src/bench/main.cpp": "hands its arguments to the benchmarks; the end-to-end tests start it",
 }
 
 OPERATION = re.compile(r"^void (\w+)\(Backend& backend\b", re.MULTILINE)
@@ -222,13 +224,13 @@ def check_tests(root):
             yield f"tools/check_mirrors.py: {name} on the list UNTESTED does not exist"
     folders = set(REGISTERED.findall(text_of(root / "tests/CMakeLists.txt")))
     for test in paths:
-        folder = test.parent.relative_to(root / "tests").as_posix()
+        folder = test.relative_to(root / "tests").parts[0]
         if folder not in folders:
             yield f"tests/CMakeLists.txt: has no baton_tests({folder} ...), so {test.name} is never built"
         if not TEST_CASE.search(text_of(test)):
             yield f"{test.relative_to(root).as_posix()}: holds no test case"
-    for folder in sorted(folders):
-        for stray in sorted((root / "tests" / folder).glob("*.cpp")):
+    for folder in sorted({test.parent for test in paths} | {root / "tests" / name for name in folders}):
+        for stray in sorted(folder.glob("*.cpp")):
             if not stray.stem.endswith("_test"):
                 yield f"{stray.relative_to(root).as_posix()}: is not named *_test.cpp, so it is never built"
 

@@ -1,6 +1,6 @@
 """The requests of `baton bench throughput` as token ids, for other engines: the same tokens in the same order.
 
-src/apps/bench/dataset_tokens.cpp and dataset_drawn.cpp make them there. All numbers are drawn by SplitMix64 (Steele,
+src/bench/dataset/dataset_tokens.cpp and dataset_drawn.cpp make them there. All numbers are drawn by SplitMix64 (Steele,
 Lea, Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014); the key of a run of tokens depends on the
 seed, what is drawn, and a number.
 """

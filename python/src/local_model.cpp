@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "apps/version.h"
+#include "cli/version.h"
 #include "core/log.h"
 #include "core/one_line.h"
 #include "grammar/structured_outputs.h"

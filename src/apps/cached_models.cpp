@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "apps/output.h"
-#include "apps/progress.h"
+#include "cli/output.h"
+#include "cli/progress.h"
 #include "io/hub.h"
 #include "io/json.h"
 #include "model/config.h"

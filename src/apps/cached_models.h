@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "apps/options.h"
+#include "cli/options.h"
 
 namespace baton {
 

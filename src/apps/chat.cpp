@@ -11,12 +11,12 @@
 #include <fmt/ranges.h>
 
 #include "apps/conversation.h"
-#include "apps/help_text.h"
-#include "apps/interrupt.h"
 #include "apps/line_reader.h"
-#include "apps/output.h"
-#include "apps/progress.h"
-#include "apps/serving.h"
+#include "cli/help_text.h"
+#include "cli/interrupt.h"
+#include "cli/output.h"
+#include "cli/progress.h"
+#include "cli/serving.h"
 #include "core/result.h"
 #include "io/json.h"
 #include "load/load_engine.h"

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "apps/chat_answer.h"
-#include "apps/interrupt.h"
-#include "apps/output.h"
+#include "cli/interrupt.h"
+#include "cli/output.h"
 #include "server/answer_choice.h"
 #include "server/openai_request.h"
 #include "server/prompts.h"

@@ -1,219 +1,27 @@
-/// The flags of programs as rows: names, help, limits; and their names in the environment. CLI11 takes seconds to
-/// compile, so only main.cpp and the files of flags include it.
-#include <algorithm>
-#include <cctype>
-#include <cmath>
-#include <cstdlib>
-#include <limits>
+/// The flags of the subcommands as rows: names, help, limits. CLI11 takes seconds to compile, so only the files of flags
+/// include it.
+#include <cstdint>
 #include <map>
-#include <span>
 #include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
-#include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
 #include "apps/cached_models.h"
 #include "apps/chat.h"
-#include "apps/demo.h"
 #include "apps/generate.h"
-#include "apps/help_text.h"
 #include "apps/info.h"
-#include "apps/options.h"
 #include "apps/render.h"
 #include "apps/serve.h"
 #include "apps/simulate.h"
 #include "apps/tokenize.h"
-#include "io/json.h"
+#include "cli/flag_rows.h"
+#include "cli/options.h"
+#include "kernels/backend.h"
 #include "server/kv_events_config.h"
-#include "server/speculative_config.h"
 #include "server/structured_outputs_config.h"
 
 namespace baton {
-
-namespace {
-
-std::string nearest_flag(const CLI::App& app, std::string_view flag) {
-  std::vector<std::string> names;
-  for (const CLI::Option* option : app.get_options())
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-  return std::string(nearest_name(flag, names));
-}
-
-/// Adds an option to a group of the help text; if it is given several times, the last one counts.
-template <class Value>
-CLI::Option* row(CLI::App& app, const char* group, const char* flags, Value& value, const char* help) {
-  return app.add_option(flags, value, help)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
-      ->capture_default_str()
-      ->group(group);
-}
-
-/// Adds an option whose text `parse` turns into the value; a text that it refuses is a usage error.
-template <class Value, class Parse>
-void parsed_row(CLI::App& app, const char* group, const char* flags, Value& value, const char* help, Parse parse) {
-  app.add_option_function<std::string>(
-         flags,
-         [&value, parse](const std::string& text) {
-           Result<Value> parsed = parse(text);
-           if (!parsed) throw CLI::ValidationError(parsed.error().message);
-           value = std::move(*parsed);
-         },
-         help)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
-      ->group(group);
-}
-
-/// "auto", "none" and the names of parsers.
-std::vector<std::string> parser_names(const std::vector<std::string_view>& names) {
-  std::vector<std::string> all = {"auto", "none"};
-  all.insert(all.end(), names.begin(), names.end());
-  return all;
-}
-
-/// Adds an option whose text is a JSON object that `parse` reads.
-template <class Config>
-void json_row(CLI::App& app, const char* group, const char* flag, Config& config, const char* help,
-              Result<Config> (*parse)(const json::Value&, std::string_view)) {
-  parsed_row(app, group, flag, config, help, [flag, parse](const std::string& text) {
-    return json::parse(text, flag).and_then([&](const json::Value& object) { return parse(object, flag); });
-  });
-}
-
-void add_scheduler_options(CLI::App& app, ModelFlags& options) {
-  app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", options.enable_prefix_caching,
-               "Keep the blocks of prompts for later requests that begin alike (on)")
-      ->group("Cache and scheduler");
-  row(app, "Cache and scheduler", "--block-size", options.block_size, "Tokens in a block of the cache")
-      ->check(CLI::IsMember({16, 32, 64, 128, 256}));
-  row(app, "Cache and scheduler", "--kv-cache-dtype", options.kv_cache_dtype,
-      "auto (the weights'), bfloat16, float16, float32; on CUDA fp8 (float8_e4m3, with weights in bfloat16)")
-      ->check(CLI::IsMember(choices(kKvDtypeNames)));
-  parsed_row(app, "Cache and scheduler", "--kv-cache-memory-bytes", options.kv_cache_memory_bytes,
-             "Size of the cache, with K, M or G; default: as much as the requests can use, at most a share of free memory",
-             [](const std::string& text) { return parse_bytes(text, "--kv-cache-memory-bytes"); });
-  row(app, "Cache and scheduler", "--kv-offloading-size", options.kv_offloading_size,
-      "GiB of host memory for blocks that the cache evicts: a prompt that needs them copies them back; 0: none")
-      ->check(CLI::Range(0.0, 0x1p20));
-  row(app, "Cache and scheduler", "--kv-offloading-backend", options.kv_offloading_backend, "What keeps those blocks: native")
-      ->check(CLI::IsMember(choices(kOffloadingBackends)));
-  row(app, "Cache and scheduler", "--gpu-memory-utilization", options.gpu_memory_utilization,
-      "Share of free memory that the cache may use")
-      ->check(CLI::Range(0.01, 1.0));
-  row(app, "Cache and scheduler", "--max-num-seqs", options.max_num_seqs, "Sequences that run at the same time")
-      ->check(CLI::Range(1, 4096));
-  row(app, "Cache and scheduler", "--max-num-batched-tokens", options.max_num_batched_tokens, "Most tokens in a step")
-      ->check(CLI::Range(1, 65536));
-  row(app, "Cache and scheduler", "--max-prefill-tokens", options.max_prefill_tokens,
-      "Most prompt tokens in a step in which other requests decode; 0: 128 on a CPU, otherwise no separate limit")
-      ->check(CLI::NonNegativeNumber);
-  row(app, "Cache and scheduler", "--step-timeout", options.step_timeout_s,
-      "Seconds after which an unfinished step, or a thread that hangs, is logged and /health answers 503; 0: never")
-      ->check(CLI::Range(0.0, 86400.0));
-  row(app, "Cache and scheduler", "--scheduling-policy", options.scheduling_policy,
-      "fair: short requests not behind long ones; fcfs: in the order of arrival; priority: a lower 'priority' first")
-      ->check(CLI::IsMember(choices(kSchedulingPolicies)));
-  row(app, "Cache and scheduler", "--max-num-queued-reqs", options.max_num_queued_reqs,
-      "Sequences (a request's n) that may wait for their first step; further requests get 503; 0: no limit")
-      ->check(CLI::NonNegativeNumber);
-}
-
-}  // namespace
-
-std::vector<std::string> choices(std::span<const std::string_view> names) { return {names.begin(), names.end()}; }
-
-void add_model_options(CLI::App& app, ModelFlags& options) {
-  row(app, "Options", "MODEL,--model", options.model,
-      "Folder or Hugging Face id of the model; 'demo' or nothing: the demo model")
-      ->default_str("");
-  row(app, "Model", "--revision", options.revision, "Branch, tag or commit of the model");
-  row(app, "Model", "--download-dir", options.download_dir, "Folder for downloaded models (default: the Hugging Face cache)");
-  row(app, "Model", "--load-format", options.load_format, "auto, safetensors, or dummy: random weights from config.json alone")
-      ->check(CLI::IsMember(choices(kLoadFormats)));
-  row(app, "Model", "--dtype", options.dtype, "Data type of the weights: auto (the checkpoint's), bfloat16, float16, float32")
-      ->check(CLI::IsMember(choices(kDtypeNames)));
-  row(app, "Model", "--max-model-len", options.max_model_len, "Longest prompt plus answer in tokens; 0: the model's limit")
-      ->check(CLI::NonNegativeNumber);
-  row(app, "Model", "--chat-template", options.chat_template, "File with a chat template that replaces the model's")
-      ->check(CLI::ExistingFile);
-  row(app, "Model", "--tool-call-parser", options.tool_call_parser,
-      "Format of tool calls: auto (as the chat template shows), none, or a name: see docs/tools.md")
-      ->check(CLI::IsMember(parser_names(parsers::MessageFormat::tool_parsers())));
-  row(app, "Model", "--reasoning-parser", options.reasoning_parser,
-      "Format of reasoning: auto (as the chat template shows), none, or a name: see docs/tools.md")
-      ->check(CLI::IsMember(parser_names(parsers::MessageFormat::reasoning_parsers())));
-  row(app, "Model", "--generation-config", options.generation_config,
-      "auto: the model's generation_config.json sets sampling defaults; a folder: that folder's does; vllm: none does")
-      ->check(CLI::IsMember(choices(kGenerationConfigs)) | CLI::ExistingDirectory);
-  row(app, "Model", "--seed", options.seed, "Seed for requests without one");
-
-  row(app, "Device", "--device", options.device, "cpu or cuda")->check(CLI::IsMember(choices(kBackendNames)));
-  row(app, "Device", "--threads", options.threads, "Threads of the CPU backend; 0: as many as CPU affinity and quota allow")
-      ->check(CLI::NonNegativeNumber);
-  app.add_flag("--enforce-eager", options.enforce_eager,
-               "Launch the operations of a decode step one by one instead of as a CUDA graph; no effect on a CPU")
-      ->group("Device");
-
-  row(app, "Attention", "--attention", options.attention,
-      "relay: shared prompts are read once per step for all requests; paged: each request reads them")
-      ->check(CLI::IsMember(choices(kAttentionNames)));
-  app.add_flag("--batch-invariant", options.batch_invariant,
-               "Bit-identical answers alone or in a batch, with a cold or warm cache, relay or paged; slower")
-      ->group("Attention");
-
-  add_scheduler_options(app, options);
-
-  json_row(app, "Speculation", "--speculative-config", options.speculation,
-           "JSON, as {\"method\": \"ngram\", \"num_speculative_tokens\": 4}: draft the tokens that followed "
-           "the same prompt_lookup_min (2) to prompt_lookup_max (4) tokens earlier; same answers, sooner",
-           parse_speculative_config);
-  app.add_option("--prefix", options.prefixes,
-                 "NAME=FILE: a shared prompt (a text file is a system message, a .json file a list of "
-                 "messages), computed and pinned before the first request")
-      ->take_all()
-      ->allow_extra_args(false)
-      ->group("Prefixes");
-  row(app, "Prefixes", "--max-pinned-blocks", options.max_pinned_blocks,
-      "Cache blocks that registered prompts may keep; 0: all except those of one longest sequence")
-      ->check(CLI::NonNegativeNumber);
-
-  row(app, "Log", "--log-level", options.log_level, "debug, info, warning or error")
-      ->check(CLI::IsMember({"debug", "info", "warning", "error"}));
-  app.add_option("--config", "YAML file with flags (`max-num-seqs: 64`); the command line wins")
-      ->check(CLI::ExistingFile)
-      ->group("Log");
-}
-
-void name_environment_variables(CLI::App& app) {
-  for (CLI::Option* option : app.get_options()) {
-    if (option->get_lnames().empty() || option->get_lnames()[0] == "help" || option->get_lnames()[0] == "config") continue;
-    std::string name = "BATON_" + option->get_lnames()[0];
-    std::transform(name.begin(), name.end(), name.begin(),
-                   [](char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c))); });
-    option->envname(name);
-  }
-}
-
-void refuse_not_a_number(CLI::App& app) {
-  for (CLI::Option* option : app.get_options()) {
-    if (!option->get_type_name().starts_with("FLOAT")) continue;
-    option->check([](const std::string& text) {
-      return std::isnan(std::strtod(text.c_str(), nullptr)) ? "'" + text + "' is not a number" : std::string();
-    });
-  }
-}
-
-Result<void> refuse_unknown_flags(const CLI::App& app, const std::vector<std::string>& extras) {
-  if (extras.empty()) return {};
-  // An unknown flag is named rather than an unknown word, because the word is probably its value.
-  const auto flag = std::find_if(extras.begin(), extras.end(), [](const std::string& word) { return word.starts_with("-"); });
-  if (flag == extras.end()) return fail(ErrorCode::invalid_request, fmt::format("unexpected argument '{}'", extras[0]));
-  const std::string name = flag->substr(0, flag->find('='));
-  return fail(ErrorCode::invalid_request,
-              fmt::format("unknown flag {}; the nearest there is: {}", name, nearest_flag(app, name)));
-}
 
 void add_serve_options(CLI::App& app, ServeCommandOptions& options) {
   add_model_options(app, options.model);
@@ -405,20 +213,6 @@ void add_chat_options(CLI::App& app, ChatOptions& options) {
   app.add_option("--max-tokens", options.max_tokens, "Of an answer (default: what the context has left)")
       ->check(CLI::PositiveNumber)
       ->group("Conversation");
-}
-
-void add_demo_options(CLI::App& app, DemoOptions& options) {
-  app.add_option("--device", options.device, "cpu or cuda")
-      ->check(CLI::IsMember(choices(kBackendNames)))
-      ->capture_default_str();
-  app.add_option("--threads", options.threads, "Threads of the CPU backend; 0: as many as affinity and quota allow")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  app.add_option("--questions", options.n_questions, "Questions asked at once, at most 256")
-      ->check(CLI::Range(1, 256))
-      ->capture_default_str();
-  app.add_flag("--skip-large", options.skip_large, "Without the two lines of the 110 M shape");
-  app.add_option("--json", options.json_file, "File for the numbers");
 }
 
 void add_simulate_options(CLI::App& app, SimulateOptions& options) {

@@ -15,10 +15,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "apps/interrupt.h"
-#include "apps/output.h"
-#include "apps/progress.h"
-#include "apps/serving.h"
+#include "cli/interrupt.h"
+#include "cli/output.h"
+#include "cli/progress.h"
+#include "cli/serving.h"
 #include "core/log.h"
 #include "core/one_line.h"
 #include "io/file.h"

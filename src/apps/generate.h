@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "apps/options.h"
+#include "cli/options.h"
 
 namespace baton {
 

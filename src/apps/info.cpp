@@ -11,8 +11,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "apps/output.h"
-#include "apps/progress.h"
+#include "cli/output.h"
+#include "cli/progress.h"
 #include "core/one_line.h"
 #include "engine/cache_size.h"
 #include "io/json.h"

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "apps/options.h"
+#include "cli/options.h"
 #include "load/model_info.h"
 
 namespace baton {

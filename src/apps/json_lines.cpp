@@ -13,8 +13,8 @@
 
 #include <fmt/format.h>
 
-#include "apps/output.h"
-#include "apps/progress.h"
+#include "cli/output.h"
+#include "cli/progress.h"
 #include "core/parallel.h"
 
 namespace baton {

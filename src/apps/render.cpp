@@ -9,9 +9,9 @@
 #include <fmt/format.h>
 
 #include "apps/json_lines.h"
-#include "apps/output.h"
-#include "apps/progress.h"
 #include "apps/render_line.h"
+#include "cli/output.h"
+#include "cli/progress.h"
 #include "io/file.h"
 #include "load/load_text.h"
 

@@ -1,7 +1,7 @@
 /// `baton render`: conversations to the text or the token ids that a model gets, as JSON lines.
 #pragma once
 
-#include "apps/options.h"
+#include "cli/options.h"
 
 namespace baton {
 

@@ -13,10 +13,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "apps/output.h"
-#include "apps/progress.h"
-#include "apps/serving.h"
-#include "apps/version.h"
+#include "cli/output.h"
+#include "cli/progress.h"
+#include "cli/serving.h"
+#include "cli/version.h"
 #include "core/log.h"
 #include "core/memory_limit.h"
 #include "load/load_engine.h"

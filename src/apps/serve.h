@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/options.h"
+#include "cli/options.h"
 #include "server/kv_events_config.h"
 #include "server/prefixes.h"
 #include "server/structured_outputs_config.h"

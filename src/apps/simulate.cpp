@@ -10,11 +10,11 @@
 
 #include <fmt/format.h>
 
-#include "apps/output.h"
-#include "apps/trace.h"
-#include "apps/version.h"
+#include "cli/output.h"
+#include "cli/version.h"
 #include "io/file.h"
 #include "io/json.h"
+#include "load/trace.h"
 
 namespace baton {
 namespace {

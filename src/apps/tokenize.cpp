@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 
 #include "apps/json_lines.h"
-#include "apps/output.h"
-#include "apps/progress.h"
+#include "cli/output.h"
+#include "cli/progress.h"
 #include "load/load_text.h"
 
 namespace baton {

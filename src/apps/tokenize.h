@@ -1,7 +1,7 @@
 /// `baton tokenize`: texts to token ids and back, as JSON lines.
 #pragma once
 
-#include "apps/options.h"
+#include "cli/options.h"
 
 namespace baton {
 

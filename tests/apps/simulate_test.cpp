@@ -13,9 +13,9 @@
 #include <gtest/gtest.h>
 #include <CLI/CLI.hpp>
 
-#include "apps/trace.h"
 #include "io/file.h"
 #include "io/json.h"
+#include "load/trace.h"
 
 namespace baton {
 namespace {

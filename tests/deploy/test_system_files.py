@@ -94,7 +94,7 @@ def test_the_container_has_every_library_that_the_program_links() -> None:
     if 'VERSION_ID="12"' not in release:
         pytest.skip("the container file names the packages of Debian 12")
     linked: set[str] = set()
-    for file in (BINARY, *(BINARY.parents[1] / "lib").glob("libbaton_*.so")):
+    for file in (BINARY, BINARY.with_name("baton-bench"), *(BINARY.parents[1] / "lib").glob("libbaton_*.so")):
         needed = subprocess.run(["objdump", "-p", file], capture_output=True, text=True, check=True).stdout
         names = re.findall(r"NEEDED\s+(\S+)", needed)
         paths = subprocess.run(["ldd", file], capture_output=True, text=True, check=True).stdout
@@ -115,6 +115,7 @@ def test_the_container_copies_what_the_build_needs() -> None:
     for needed in ("src", "cmake", "models/demo", "bench/shapes", "packaging/install-packages", "CMakePresets.json"):
         assert (ROOT / needed).exists()
         assert not any(needed.startswith(name) for name in left_out)
+    assert "--target baton baton-bench " in text, "the image has both programs"
     presets = (ROOT / "CMakePresets.json").read_text()
     for preset in re.findall(r"PRESET=([\w-]+)", text):
         assert f'"{preset}"' in presets

@@ -7,6 +7,9 @@ import http.server
 import json
 import os
 import pathlib
+import shutil
+import signal
+import socket
 import subprocess
 import threading
 import urllib.request
@@ -44,6 +47,7 @@ PROGRAMS = [
     "bench ablation",
     "bench attention",
     "bench decode",
+    "bench grammar",
     "bench latency",
     "bench mmlu",
     "bench serve",
@@ -87,6 +91,45 @@ def test_a_mistyped_subcommand_is_answered_with_the_near_one(arguments, near):
     done = run(*arguments)
     assert done.returncode == 2
     assert f"did you mean '{near}'?" in done.stderr
+
+
+def test_bench_is_a_program_beside_this_one(tmp_path: pathlib.Path):
+    """Links to the program are followed; what has no baton-bench beside it says where it looked."""
+    link = tmp_path / "linked"
+    link.symlink_to(BINARY)
+    for words in ([link, "bench", "--help"], [link, "--help", "bench"], [BINARY.with_name("baton-bench"), "--help"]):
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "Usage: baton bench " in done.stdout
+    asked = [BINARY.with_name("baton-bench"), "--version"]
+    version = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=True)
+    assert version.stdout == run("--version").stdout
+
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "lib").symlink_to(BINARY.parents[1] / "lib")
+    alone = shutil.copy(BINARY, tmp_path / "bin/baton")
+    for words in (["bench", "decode"], ["demo"]):
+        done = subprocess.run([alone, *words], capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 1
+        assert f"there is no {tmp_path / 'bin/baton-bench'}" in done.stderr
+
+
+def test_bench_keeps_the_process():
+    """The process that ran `baton` runs the benchmark; a signal to it ends the benchmark."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        words = [BINARY, "bench", "serve", "--base-url", url]
+        started = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            server.settimeout(60)
+            connection, _ = server.accept()
+            with connection:
+                assert pathlib.Path(f"/proc/{started.pid}/exe").resolve() == BINARY.with_name("baton-bench").resolve()
+                started.terminate()
+                assert started.wait(60) == -signal.SIGTERM
+        finally:
+            started.kill()
+            started.wait()
 
 
 TO_FULL_DISK = [["--version"], ["serve", "--help"], ["chat", "--temperature", "0"], ["generate", "--prompts", "-"]]

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <string>
 
-#include "apps/bench/dataset.h"
+#include "bench/dataset/dataset.h"
 #include "core/check.h"
 #include "support/fuzz_parts.h"
 

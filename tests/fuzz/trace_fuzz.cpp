@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "apps/trace.h"
 #include "core/check.h"
 #include "engine/replay.h"
+#include "load/trace.h"
 #include "support/fuzz_parts.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

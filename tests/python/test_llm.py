@@ -225,3 +225,10 @@ def test_the_command_runs() -> None:
     """`python -m baton` is the program of the wheel."""
     done = subprocess.run([sys.executable, "-m", "baton", "--version"], capture_output=True, text=True, timeout=60, check=True)
     assert "aton" in done.stdout
+
+
+def test_the_command_starts_the_benchmarks() -> None:
+    """`baton bench` finds baton-bench in the wheel."""
+    words = [sys.executable, "-m", "baton", "bench", "--help"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    assert "throughput" in done.stdout

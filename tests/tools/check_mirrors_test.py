@@ -11,6 +11,7 @@ CHECK = Path(__file__).resolve().parents[2] / "tools/check_mirrors.py"
 CASE = "TEST(Norm, divides_by_the_root_mean_square) { norm(backend, {}); }\n"
 GOOD = {
     "src/apps/main.cpp": "",
+    "src/bench/main.cpp": "",
     "src/kernels/ops.h": "void norm(Backend& backend, const NormArgs& args);\n",
     "src/kernels/ops.cpp": "void norm(Backend& backend, const NormArgs& args) {}\n",
     "src/kernels/backend.h": "  virtual void norm(const NormArgs& args) = 0;\n",
@@ -50,6 +51,8 @@ SEEDED = [
     (MORE_SOURCES, {"src/io/filemap.cpp": ""}, "src/io/filemap.cpp: has no filemap_test.cpp"),
     (GOOD, {"tests/io/file_test.cpp": "int nothing;\n"}, "tests/io/file_test.cpp: holds no test case"),
     (GOOD, {"tests/text/bpe_test.cpp": CASE}, "has no baton_tests(text ...)"),
+    (GOOD, {"tests/text/deep/bpe_test.cpp": CASE}, "has no baton_tests(text ...)"),
+    (GOOD, {"tests/io/deep/bpe_test.cpp": CASE, "tests/io/deep/files.cpp": ""}, "tests/io/deep/files.cpp: is not named *_test.cpp"),
     (GOOD, {"tests/io/files.cpp": ""}, "tests/io/files.cpp: is not named *_test.cpp"),
     (GOOD, {"src/apps/main.cpp": None}, "src/apps/main.cpp on the list UNTESTED does not exist"),
     (GOOD, {"src/text/jinja_lexer.cpp": ""}, "src/text/jinja_lexer.cpp: has no jinja_lexer_test.cpp"),

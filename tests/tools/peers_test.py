@@ -71,7 +71,7 @@ def container(*entries):
 
 class PeersTest(unittest.TestCase):
     def test_drawn_tokens_are_those_of_the_program(self):
-        # The numbers of tests/apps/dataset_test.cpp.
+        # The numbers of tests/bench/dataset/dataset_test.cpp.
         self.assertEqual(drawn_requests.random_requests(1000, 1, 4, 7), [([451, 248, 767, 850], 7)])
 
     def test_requests_share_what_they_should(self):

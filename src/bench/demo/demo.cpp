@@ -1,0 +1,317 @@
+/// `baton demo`: a server in this process, 64 streamed questions over loopback, and a table of what sharing saved.
+#include "bench/demo/demo.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "bench/demo/demo_answer.h"
+#include "bench/engine/decode_bench.h"
+#include "cli/output.h"
+#include "cli/progress.h"
+#include "cli/serving.h"
+#include "cli/version.h"
+#include "core/log.h"
+#include "io/file.h"
+#include "io/http_streams.h"
+#include "io/json.h"
+#include "kernels/backend.h"
+#include "load/load_engine.h"
+#include "ranks/rank_group.h"
+#include "server/server.h"
+
+namespace baton {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kTimeoutSeconds = 300;
+constexpr const char* kPrefixName = "shop";
+/// Share of the questions that must be answered exactly right.
+constexpr double kNeededShare = 62.0 / 64.0;
+
+struct Question {
+  json::Value messages;
+  std::string text;
+  std::string answer;
+};
+
+/// The results of one arm.
+struct ArmResult {
+  std::string attention;
+  std::vector<DemoAnswer> answers;
+  std::int64_t n_right = 0;
+  std::int64_t n_tokens = 0;
+  double seconds = 0;
+  double median_first_token_s = 0;
+  std::int64_t kv_bytes_requested = 0;
+  std::int64_t kv_bytes_saved = 0;
+  std::int32_t prefix_tokens = 0;
+};
+
+Result<std::vector<Question>> read_questions(const std::filesystem::path& file, std::int32_t count) {
+  BATON_TRY(const std::string text, read_file(file));
+  std::vector<Question> all;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    if (end > begin) {
+      BATON_TRY(const json::Value line, json::parse(std::string_view(text).substr(begin, end - begin), file.string()));
+      BATON_TRY(const std::string answer, json::get<std::string>(line, "answer"));
+      BATON_TRY(const auto messages, json::get<std::vector<json::Value>>(line, "messages"));
+      if (messages.empty()) return fail(ErrorCode::invalid_data, fmt::format("{}: a question without messages", file.string()));
+      BATON_TRY(const std::string question, json::get<std::string>(messages.front(), "content"));
+      all.push_back({messages, question, answer});
+    }
+    begin = end + 1;
+  }
+  if (all.size() < static_cast<std::size_t>(count))
+    return fail(ErrorCode::invalid_request, fmt::format("--questions {}: {} holds {}", count, file.string(), all.size()),
+                "questions");
+  all.resize(static_cast<std::size_t>(count));
+  return all;
+}
+
+/// Sends all questions at once and reads the streams.
+Result<void> ask(const std::string& url, const std::vector<Question>& questions, ArmResult& result) {
+  std::vector<HttpPost> posts;
+  for (const Question& question : questions)
+    posts.push_back({url + "/v1/chat/completions", json::dump({{"model", "demo"},
+                                                               {"prefix", kPrefixName},
+                                                               {"messages", question.messages},
+                                                               {"temperature", 0},
+                                                               {"max_tokens", 96},
+                                                               {"stream", true},
+                                                               {"return_token_ids", true}})});
+  result.answers.resize(questions.size());
+  std::vector<ServerSentEvents> streams(questions.size());
+  Progress progress(fmt::format("{:5}", result.attention), "answers", static_cast<std::int64_t>(questions.size()));
+  std::int64_t n_complete = 0;
+  const auto begin = Clock::now();
+  std::vector<std::string> faults(questions.size());
+  const auto outcomes = http_post_streams(posts, kTimeoutSeconds, [&](std::size_t index, std::string_view bytes) {
+    DemoAnswer& answer = result.answers[index];
+    const bool was_complete = answer.is_complete;
+    streams[index].push(bytes, [&](std::string_view data) {
+      const auto taken = answer.take(data, std::chrono::duration<double>(Clock::now() - begin).count());
+      if (!taken && faults[index].empty()) faults[index] = taken.error().message;
+    });
+    if (answer.is_complete && !was_complete) progress.update(++n_complete);
+  });
+  result.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    if (outcomes[i].status != 200 || !result.answers[i].is_complete || !faults[i].empty())
+      return fail(ErrorCode::internal, fmt::format("question {} got status {} and no whole answer {}{}", i + 1,
+                                                   outcomes[i].status, outcomes[i].error, faults[i]));
+  }
+  return {};
+}
+
+void summarize(const std::vector<Question>& questions, ArmResult& result) {
+  std::vector<double> first_tokens;
+  for (std::size_t i = 0; i < questions.size(); ++i) {
+    result.n_right += result.answers[i].text == questions[i].answer ? 1 : 0;
+    result.n_tokens += static_cast<std::int64_t>(result.answers[i].token_ids.size());
+    first_tokens.push_back(result.answers[i].first_token_s);
+  }
+  std::sort(first_tokens.begin(), first_tokens.end());
+  result.median_first_token_s = first_tokens[first_tokens.size() / 2];
+}
+
+/// The capabilities of the device with these ranks. It is opened for this call only, before an engine opens it.
+Result<BackendCapabilities> capabilities_of(const DemoOptions& options) {
+  BATON_TRY(const std::unique_ptr<Backend> backend, make_backend(options.device, {.n_threads = options.threads}));
+  BackendCapabilities can = backend->capabilities();
+  const bool is_one_rank = options.ranks == nullptr || options.ranks->world_size() == 1;
+  can.has_batch_invariant = can.has_batch_invariant && (is_one_rank || can.shares_host_memory);
+  return can;
+}
+
+/// Without a batch-invariant mode relay and paged attention may round a token to another.
+Result<ArmResult> run_arm(const std::string& attention, const DemoOptions& options, const BackendCapabilities& can,
+                          const std::vector<Question>& questions) {
+  ModelOptions model_options;
+  model_options.attention = attention;
+  model_options.batch_invariant = can.has_batch_invariant;
+  model_options.device = options.device;
+  model_options.threads = options.threads;
+  model_options.max_num_seqs = options.n_questions;
+  model_options.ranks = options.ranks;
+  BATON_TRY(const ModelFiles files, find_model_files(model_options, download_bar()));
+  BATON_TRY(const std::unique_ptr<Engine> engine, load_engine(files, model_options));
+  BATON_TRY(ServedModel served, load_served_model(files, model_options, *engine));
+  BATON_TRY(PrefixDefinition catalogue, read_prefix(kPrefixName, files.folder / "catalogue.txt"));
+  ServerOptions server_options;
+  server_options.address.host = "127.0.0.1";
+  server_options.address.port = 0;
+  server_options.routes.version = version_number();
+  BATON_TRY(const std::unique_ptr<Server> server, Server::bind(std::move(server_options)));
+  engine->start();
+  std::vector<PrefixDefinition> prefixes;
+  prefixes.push_back(std::move(catalogue));
+  BATON_TRY_VOID(server->start(std::move(served), *engine, std::move(prefixes)));
+
+  ArmResult result;
+  result.attention = attention;
+  result.prefix_tokens = server->prefixes().find(kPrefixName)->info.n_tokens;
+  Result<void> asked;
+  if (can.is_asynchronous) {  // a GPU loads kernels at their first use
+    ArmResult rehearsal = result;
+    asked = ask(server->address(), questions, rehearsal);
+  }
+  const std::int64_t requested = engine->metrics().kv_bytes_requested.value();
+  const std::int64_t saved = engine->metrics().kv_bytes_saved.value();
+  if (asked) asked = ask(server->address(), questions, result);
+  server->begin_shutdown();
+  server->wait();
+  engine->stop();
+  if (!asked) return fail(asked.error().code, asked.error().message);
+  result.kv_bytes_requested = engine->metrics().kv_bytes_requested.value() - requested;
+  result.kv_bytes_saved = engine->metrics().kv_bytes_saved.value() - saved;
+  summarize(questions, result);
+  return result;
+}
+
+void print_answers(const std::vector<Question>& questions, const ArmResult& relay) {
+  print_output("\nSome of the questions and answers:\n\n");
+  for (std::size_t i = 0; i < std::min<std::size_t>(7, questions.size()); ++i)
+    print_output("  {}\n    {}{}\n", questions[i].text, relay.answers[i].text,
+                 relay.answers[i].text == questions[i].answer ? "" : fmt::format("   (expected: {})", questions[i].answer));
+}
+
+void print_table(const ArmResult& relay, const ArmResult& paged, std::size_t n_questions) {
+  const auto row = [](const char* name, const std::string& a, const std::string& b) {
+    print_output("  {:<34}{:>14}{:>14}\n", name, a, b);
+  };
+  const auto megabytes = [](std::int64_t bytes) { return fmt::format("{:.0f} MB", static_cast<double>(bytes) / 1e6); };
+  print_output("\n{} questions at once behind one catalogue of {} tokens:\n\n", n_questions, relay.prefix_tokens);
+  row("", "relay", "paged");
+  row("exactly right", fmt::format("{} of {}", relay.n_right, n_questions),
+      fmt::format("{} of {}", paged.n_right, n_questions));
+  row("time to first token, median", fmt::format("{:.0f} ms", 1e3 * relay.median_first_token_s),
+      fmt::format("{:.0f} ms", 1e3 * paged.median_first_token_s));
+  row("tokens a second", fmt::format("{:.0f}", static_cast<double>(relay.n_tokens) / relay.seconds),
+      fmt::format("{:.0f}", static_cast<double>(paged.n_tokens) / paged.seconds));
+  row("KV bytes requested", megabytes(relay.kv_bytes_requested), megabytes(paged.kv_bytes_requested));
+  row("KV bytes saved by sharing", megabytes(relay.kv_bytes_saved), megabytes(paged.kv_bytes_saved));
+}
+
+/// Questions whose token ids differ between the arms.
+std::int64_t count_differences(const ArmResult& relay, const ArmResult& paged) {
+  std::int64_t n = 0;
+  for (std::size_t i = 0; i < relay.answers.size(); ++i) n += relay.answers[i].token_ids != paged.answers[i].token_ids ? 1 : 0;
+  return n;
+}
+
+/// Measures a model that memory bandwidth limits: 110 M random weights, 32 requests behind 2048 shared tokens.
+Result<std::vector<DecodeRun>> run_large(const DemoOptions& options) {
+  DecodeBenchOptions bench;
+  bench.shape = "110m";
+  bench.model.device = options.device;
+  bench.model.threads = options.threads;
+  bench.requests = {32};
+  bench.n_runs = 2;
+  BATON_TRY(DecodeBenchReport report, run_decode_bench(bench));
+  return std::move(report.runs);
+}
+
+void print_large(const std::vector<DecodeRun>& runs, const BackendCapabilities& can, const ArmResult& relay,
+                 const ArmResult& paged) {
+  print_output("\n110 M parameters with random weights, 32 requests behind 2048 shared tokens, decode only:\n\n");
+  for (const DecodeRun& run : runs)
+    print_output("  {:<6}{:>8.0f} tokens a second   KV bytes requested {:>6.1f} GB, saved {:>6.1f} GB\n", run.arm, run.median(),
+                 static_cast<double>(run.kv_bytes_requested) / 1e9, static_cast<double>(run.kv_bytes_saved) / 1e9);
+  if (!can.shares_host_memory) {
+    print_output("\nThere relay is {:.2f} x paged.\n", runs[0].median() / runs[1].median());
+    return;
+  }
+  const double small_ratio =
+      (static_cast<double>(relay.n_tokens) / relay.seconds) / (static_cast<double>(paged.n_tokens) / paged.seconds);
+  print_output(
+      "\nRelay is {:.2f} x paged on the demo model, whose whole catalogue fits the processor's cache (and whose time goes "
+      "mostly to the small\n"
+      "model's other work), and {:.2f} x on the 110 M shape, where each step reads far more keys and values. On a GPU with "
+      "longer prompts and\n"
+      "more requests the same plan saves memory traffic, which is what sets the pace there.\n",
+      small_ratio, runs[0].median() / runs[1].median());
+}
+
+json::Value to_json(const ArmResult& result) {
+  return {{"attention", result.attention},
+          {"right", result.n_right},
+          {"questions", result.answers.size()},
+          {"tokens", result.n_tokens},
+          {"seconds", result.seconds},
+          {"tokens_per_s", static_cast<double>(result.n_tokens) / result.seconds},
+          {"median_ttft_ms", 1e3 * result.median_first_token_s},
+          {"kv_bytes_requested", result.kv_bytes_requested},
+          {"kv_bytes_saved", result.kv_bytes_saved},
+          {"prefix_tokens", result.prefix_tokens}};
+}
+
+/// True if all conditions of the demo hold.
+Result<bool> run(const DemoOptions& options) {
+  BATON_TRY(const ModelFiles files, find_model_files(ModelOptions{}, download_bar()));
+  BATON_TRY(const BackendCapabilities can, capabilities_of(options));
+  BATON_TRY(const std::vector<Question> questions, read_questions(files.folder / "questions.jsonl", options.n_questions));
+  print_output(
+      "Serving the demo model with the catalogue registered as '{}', and asking {} questions at once over HTTP, with relayed\n"
+      "attention (the shared catalogue is read once a step for all) and with paged attention (each request reads it).\n\n",
+      kPrefixName, questions.size());
+  flush_output();
+  BATON_TRY(const ArmResult relay, run_arm("relay", options, can, questions));
+  BATON_TRY(const ArmResult paged, run_arm("paged", options, can, questions));
+  print_answers(questions, relay);
+  print_table(relay, paged, questions.size());
+  const std::int64_t n_different = count_differences(relay, paged);
+  const auto* how = can.has_batch_invariant ? " (--batch-invariant)" : "";
+  if (n_different == 0)
+    print_output("\n  The two gave the same tokens, every one{}\n", how);
+  else
+    print_output("\n  The two differ in {} answers{}\n", n_different, how);
+  flush_output();
+
+  json::Value report{{"relay", to_json(relay)}, {"paged", to_json(paged)}, {"differing_answers", n_different}};
+  if (!options.skip_large) {
+    BATON_TRY(const std::vector<DecodeRun> runs, run_large(options));
+    print_large(runs, can, relay, paged);
+    report["large"] = json::Value::array();
+    for (const DecodeRun& decode : runs)
+      report["large"].push_back({{"arm", decode.arm},
+                                 {"tokens_per_s", decode.tokens_per_s},
+                                 {"kv_bytes_requested", decode.kv_bytes_requested},
+                                 {"kv_bytes_saved", decode.kv_bytes_saved}});
+  }
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "baton";
+  print_output(
+      "\nServe it yourself:\n\n  {} serve{} --prefix {}={}\n\n  curl -s localhost:8000/v1/chat/completions -H 'Content-Type: "
+      "application/json' -d \\\n"
+      "    '{{\"model\": \"demo\", \"prefix\": \"{}\", \"messages\": [{{\"role\": \"user\", \"content\": \"{}\"}}], "
+      "\"temperature\": 0}}'\n",
+      program, options.device == DemoOptions{}.device ? "" : " --device " + options.device, kPrefixName,
+      (files.folder / "catalogue.txt").string(), kPrefixName, questions[0].text);
+  if (!options.json_file.empty()) BATON_TRY_VOID(write_file(options.json_file, json::dump_pretty(report)));
+
+  const double needed = kNeededShare * static_cast<double>(questions.size());
+  const bool enough = static_cast<double>(std::min(relay.n_right, paged.n_right)) >= needed;
+  if (!enough) print_note("baton demo: fewer than {:.0f} of {} answers are exactly right\n", needed, questions.size());
+  const bool same = n_different == 0 || !can.has_batch_invariant;
+  if (!same) print_note("baton demo: relay and paged differ in {} answers\n", n_different);
+  return enough && same;
+}
+
+}  // namespace
+
+int demo_main(const DemoOptions& options) {
+  log::set_level(log::Level::warning);
+  const auto good = run(options);
+  if (!good) {
+    print_error("baton demo", good.error());
+    return 1;
+  }
+  return *good ? 0 : 1;
+}
+
+}  // namespace baton

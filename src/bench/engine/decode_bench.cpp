@@ -1,0 +1,257 @@
+/// `baton bench decode`: one engine, stepped on this thread, and the arms in turn.
+#include "bench/engine/decode_bench.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <span>
+
+#include <fmt/format.h>
+
+#include "bench/engine/arms.h"
+#include "bench/engine/bench_model.h"
+#include "bench/engine/decode_report.h"
+#include "bench/engine/engine_steps.h"
+#include "bench/report/machine_report.h"
+#include "bench/report/statistics.h"
+#include "cli/output.h"
+#include "load/load_engine.h"
+
+namespace baton {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+double seconds_since(Clock::time_point begin) { return seconds_between(begin, Clock::now()); }
+
+/// The prompt of stream `stream`. Any token ids will do, but the first must differ between streams.
+std::vector<TokenId> made_up_tokens(std::int32_t count, std::int32_t stream, std::int32_t n_vocab) {
+  std::vector<TokenId> tokens;
+  std::uint32_t state = 12345u + 7919u * static_cast<std::uint32_t>(stream);
+  for (std::int32_t i = 0; i < count; ++i) {
+    tokens.push_back(static_cast<TokenId>(i == 0 ? stream % n_vocab : (state >> 8) % static_cast<std::uint32_t>(n_vocab)));
+    state = state * 1664525u + 1013904223u;
+  }
+  return tokens;
+}
+
+/// The engine under test, and the runs of the arms.
+class Runner {
+ public:
+  Runner(std::unique_ptr<Engine> engine, std::int32_t n_vocab, const DecodeBenchOptions& options)
+      : engine_(std::move(engine)), n_vocab_(n_vocab), options_(options), shared_(made_up_tokens(options.shared, 0, n_vocab)) {}
+
+  /// Generates a few tokens, so that no timed run is the first. Then computes the shared prompt once and pins it.
+  /// Returns its tokens per second.
+  Result<double> prefill() {
+    Request request = make_request(0, 16);
+    request.prompt = made_up_tokens(16, 1, n_vocab_);
+    BATON_TRY_VOID(engine_->submit(std::move(request)));
+    BATON_TRY_VOID(step_to_end(*engine_));
+    if (options_.shared == 0) return 0;
+    print_note("prefilling {} shared tokens\n", options_.shared);
+    const auto begin = Clock::now();
+    BATON_TRY(const PrefixInfo prefix, engine_->register_prefix("shared", shared_));
+    return prefix.n_tokens / seconds_since(begin);
+  }
+
+  /// Computes what an arm must find in the cache besides the shared prompt. Returns tokens per second; 0 if there is
+  /// nothing else.
+  Result<double> fill(const std::string& arm, std::int32_t n_requests) {
+    const std::int32_t block_len = engine_->info().block_len;
+    if (has_shared_prompts(arm) && n_cacheable() == options_.shared / block_len * block_len) return 0;
+    const auto begin = Clock::now();
+    std::int64_t n_tokens = 0;
+    for (std::int32_t i = 0; i < n_requests; ++i) {
+      Request request = request_of(arm, i, 1);
+      n_tokens += static_cast<std::int64_t>(request.prompt.size());
+      BATON_TRY_VOID(engine_->submit(std::move(request)));
+      BATON_TRY_VOID(step_to_end(*engine_));
+      if (!has_shared_prompts(arm)) print_note("unshared: prefilled {} of {} prompts\n", i + 1, n_requests);
+    }
+    return static_cast<double>(n_tokens) / seconds_since(begin);
+  }
+
+  /// Runs as many requests as `result` says once.
+  Result<void> run(DecodeRun& result) {
+    engine_->set_relay(has_relay(result.arm));
+    Watched watched;
+    for (std::int32_t i = 0; i < result.n_requests; ++i) {
+      BATON_TRY(const RequestId id, engine_->submit(request_of(result.arm, i, options_.n_new)));
+      watched.n_tokens[id] = 0;
+    }
+    BATON_TRY_VOID(watch(watched));
+    if (watched.n_cached < result.n_requests * n_cacheable() || watched.n_timed == 0)
+      return fail(ErrorCode::out_of_memory,
+                  fmt::format("the KV cache of {} tokens does not hold what {} requests need in the {} arm: give it more "
+                              "(--kv-cache-memory-bytes) or take fewer requests",
+                              static_cast<std::int64_t>(engine_->info().n_blocks) * engine_->info().block_len,
+                              result.n_requests, result.arm));
+    const double seconds = seconds_between(watched.begin, watched.end);
+    result.tokens_per_s.push_back(static_cast<double>(watched.n_timed) / seconds);
+    result.step_ms = 1e3 * seconds / static_cast<double>(watched.n_steps);
+    result.host_ms = std::max(0.0, result.step_ms - 1e3 * mean_run_seconds(watched.n_steps));
+    result.kv_bytes_requested = watched.kv_bytes_requested;
+    result.kv_bytes_saved = watched.kv_bytes_saved;
+    return {};
+  }
+
+  const Engine& engine() const { return *engine_; }
+
+ private:
+  /// Counters of a run, from the step on in which the last request gets its first token.
+  struct Watched {
+    std::map<RequestId, std::int32_t> n_tokens;
+    Clock::time_point begin;
+    Clock::time_point end;
+    std::int64_t n_timed = 0;  ///< tokens
+    std::int64_t n_steps = 0;
+    std::int64_t n_cached = 0;  ///< prompt tokens found in the cache
+    std::int64_t kv_bytes_requested = 0;
+    std::int64_t kv_bytes_saved = 0;
+  };
+
+  Request make_request(std::int32_t index, std::int32_t n_new) const {
+    Request request;
+    request.sampling.temperature = 0;
+    request.sampling.ignore_eos = true;
+    request.sampling.max_tokens = n_new;
+    // The last tokens differ: equal sequences would be one prefix. No prompt may be empty.
+    std::vector<TokenId> prompt = shared_;
+    const auto own = made_up_tokens(std::max(options_.own, 1), 1 + index, n_vocab_);
+    prompt.insert(prompt.end(), own.begin(), own.end());
+    request.prompt = std::move(prompt);
+    return request;
+  }
+
+  /// Requests of the unshared arm must not share blocks.
+  Request request_of(const std::string& arm, std::int32_t index, std::int32_t n_new) const {
+    Request request = make_request(index, n_new);
+    if (!has_shared_prompts(arm)) request.scope.salt = fmt::format("request {}", index);
+    return request;
+  }
+
+  /// Prompt tokens of a request that are cached after its prefill: full blocks, without the last token, which is
+  /// always computed.
+  std::int64_t n_cacheable() const {
+    const std::int32_t block_len = engine_->info().block_len;
+    return (options_.shared + std::max(options_.own, 1) - 1) / block_len * block_len;
+  }
+
+  /// Steps until nothing is left to do. Adds the steps' counts to `watched`.
+  Result<void> watch(Watched& watched) {
+    std::size_t n_without_token = watched.n_tokens.size();
+    const auto after_step = [&](std::span<const Event> events) -> Result<void> {
+      const bool is_timing = n_without_token == 0;
+      for (const Event& event : events) {
+        std::int32_t& count = watched.n_tokens[event.request];
+        if (count == 0 && !event.tokens.empty()) --n_without_token;
+        count += static_cast<std::int32_t>(event.tokens.size());
+        if (is_timing) watched.n_timed += static_cast<std::int64_t>(event.tokens.size());
+        if (event.finished) watched.n_cached += event.stats.cached_tokens;
+      }
+      if (n_without_token > 0) return {};
+      const EngineMetrics& metrics = engine_->metrics();
+      if (!is_timing) {
+        watched.begin = watched.end = Clock::now();
+        watched.kv_bytes_requested = -metrics.kv_bytes_requested.value();
+        watched.kv_bytes_saved = -metrics.kv_bytes_saved.value();
+      } else if (watched.n_timed == static_cast<std::int64_t>(watched.n_tokens.size()) * (watched.n_steps + 1)) {
+        // A step that gave each request a token; the last call of step() gives none.
+        watched.end = Clock::now();
+        ++watched.n_steps;
+      }
+      return {};
+    };
+    BATON_TRY_VOID(step_to_end(*engine_, after_step));
+    if (n_without_token == 0) {
+      watched.kv_bytes_requested += engine_->metrics().kv_bytes_requested.value();
+      watched.kv_bytes_saved += engine_->metrics().kv_bytes_saved.value();
+    }
+    return {};
+  }
+
+  /// Mean time in which the model ran, over the last `n_steps` steps or those that are recorded.
+  double mean_run_seconds(std::int64_t n_steps) const {
+    std::map<std::int64_t, Clock::time_point> begun;
+    std::vector<double> seconds;
+    for (const StepRecord& record : engine_->recent_steps()) {
+      if (record.what == StepRecord::What::run_begin) begun[record.step] = record.at;
+      if (record.what == StepRecord::What::run_end && begun.contains(record.step))
+        seconds.push_back(seconds_between(begun[record.step], record.at));
+    }
+    const std::size_t n = std::min(seconds.size(), static_cast<std::size_t>(n_steps));
+    double sum = 0;
+    for (std::size_t i = seconds.size() - n; i < seconds.size(); ++i) sum += seconds[i];
+    return n == 0 ? 0 : sum / static_cast<double>(n);
+  }
+
+  std::unique_ptr<Engine> engine_;
+  std::int32_t n_vocab_;
+  const DecodeBenchOptions& options_;
+  std::vector<TokenId> shared_;
+};
+
+/// The engine's options: room for the longest run, and all first tokens in one step.
+ModelOptions model_options_of(const DecodeBenchOptions& options, ModelOptions model) {
+  model.max_num_seqs = *std::ranges::max_element(options.requests);
+  model.max_num_batched_tokens = std::max(model.max_num_batched_tokens, model.max_num_seqs * model.block_size);
+  if (model.max_model_len == 0) model.max_model_len = options.shared + std::max(options.own, 1) + options.n_new;
+  return model;
+}
+
+Result<void> check_options(const DecodeBenchOptions& options) {
+  if (options.requests.empty() || options.arms.empty())
+    return fail(ErrorCode::invalid_request, "at least one number of requests and one arm are needed");
+  return {};
+}
+
+}  // namespace
+
+double DecodeRun::median() const { return median_of(tokens_per_s); }
+
+double DecodeRun::spread() const { return spread_of(tokens_per_s); }
+
+Result<DecodeBenchReport> run_decode_bench(const DecodeBenchOptions& options) {
+  BATON_TRY_VOID(check_options(options));
+  BATON_TRY(const BenchModel model, find_bench_model(options.model, options.shape));
+  BATON_TRY(std::unique_ptr<Engine> engine, load_engine(model.files, model_options_of(options, model.options)));
+  Runner runner(std::move(engine), model.spec.n_vocab, options);
+  DecodeBenchReport report;
+  report.model = model.files.name;
+  report.engine = runner.engine().info();
+  BATON_TRY(report.prefill_tokens_per_s, runner.prefill());
+  const std::int32_t most = *std::ranges::max_element(options.requests);
+  for (const std::string& arm : options.arms) {
+    BATON_TRY(const double filled, runner.fill(arm, most));
+    if (!has_shared_prompts(arm)) report.unshared_tokens_per_s = filled;
+  }
+  for (const std::int32_t n_requests : options.requests) {
+    const std::size_t first = report.runs.size();
+    for (const std::string& arm : options.arms)
+      report.runs.push_back({.arm = arm, .n_requests = n_requests, .tokens_per_s = {}});
+    for (std::int32_t round = 0; round < options.n_runs; ++round) {
+      for (std::size_t i = first; i < report.runs.size(); ++i) {
+        DecodeRun& run = report.runs[i];
+        BATON_TRY_VOID(runner.run(run));
+        print_note("{} request{}, {}, run {} of {}: {:.1f} tokens/s\n", n_requests, n_requests == 1 ? "" : "s", run.arm,
+                   round + 1, options.n_runs, run.tokens_per_s.back());
+      }
+    }
+  }
+  return report;
+}
+
+int decode_bench_main(const DecodeBenchOptions& options, const std::string& command) {
+  use_log_level(options.model);
+  const auto report = run_decode_bench(options);
+  if (!report) return report_failure("baton bench decode", report.error());
+  return write_report("baton bench decode", decode_text(*report, options, command), decode_json(*report, options, command),
+                      options.json_file);
+}
+
+}  // namespace baton

@@ -1,0 +1,64 @@
+/// `baton bench decode`: tokens per second of many requests with one shared prompt, relay and paged side by side.
+///
+/// All arms use one engine, so they have the same weights, cache and prompts. Their runs are interleaved. Prompts are
+/// prefilled before a run. Its clock starts when the last request has its first token; all requests get it in the same
+/// step.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cli/options.h"
+#include "core/result.h"
+#include "engine/engine.h"
+
+namespace baton {
+
+struct DecodeBenchOptions {
+  ModelFlags model;            ///< a folder, or bench/shapes/NAME with random weights
+  std::string shape;           ///< NAME of bench/shapes, or a folder with a config.json; replaces the model
+  std::int32_t shared = 2048;  ///< tokens of the shared prompt
+  std::int32_t own = 0;        ///< prompt tokens of each request after it; at least one is sent
+  std::int32_t n_new = 32;     ///< tokens that each request generates
+  std::vector<std::int32_t> requests{1, 8, 32};
+  std::int32_t n_runs = 3;
+  /// relay: the shared prompt is read once in each step; paged: each request reads it; unshared: each request has its
+  /// own copy.
+  std::vector<std::string> arms{"relay", "paged"};
+  std::string json_file;
+};
+
+/// The results of one arm with one number of requests.
+struct DecodeRun {
+  std::string arm;
+  std::int32_t n_requests = 0;
+  std::vector<double> tokens_per_s;     ///< in the steps after the first token, one value for each run
+  double step_ms = 0;                   ///< mean over the steps of the last run
+  double host_ms = 0;                   ///< host time in it; a device works meanwhile, a CPU does not
+  std::int64_t kv_bytes_requested = 0;  ///< in the last run's decode steps
+  std::int64_t kv_bytes_saved = 0;
+
+  double median() const;
+  double spread() const;  ///< (largest - smallest) / median
+};
+
+struct DecodeBenchReport {
+  std::string model;
+  EngineInfo engine;
+  double prefill_tokens_per_s = 0;   ///< of the shared prompt, which is computed once; 0 without one
+  double unshared_tokens_per_s = 0;  ///< of the copies in the unshared arm; 0 without it
+  std::vector<DecodeRun> runs;       ///< all arms for each number of requests
+};
+
+/// Loads the model and runs every arm with every number of requests; prints one line on standard error for each run.
+/// Errors: those of loading; out_of_memory if the cache cannot hold the prompts of an arm.
+Result<DecodeBenchReport> run_decode_bench(const DecodeBenchOptions& options);
+
+/// Adds the flags only.
+void add_decode_bench_options(CLI::App& app, DecodeBenchOptions& options);
+
+/// Runs the benchmark and prints the command, the machine and a table on standard output. Returns the exit code.
+int decode_bench_main(const DecodeBenchOptions& options, const std::string& command);
+
+}  // namespace baton

@@ -1,0 +1,74 @@
+/// Markdown and JSON of the decode benchmark.
+#include "bench/engine/decode_report.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "bench/report/machine_report.h"
+#include "bench/report/markdown_table.h"
+
+namespace baton {
+namespace {
+
+/// The other arm's run beside `run`; null if there is none.
+const DecodeRun* beside(const DecodeBenchReport& report, const DecodeRun& run, const std::string& arm) {
+  const auto at = std::ranges::find_if(
+      report.runs, [&](const DecodeRun& other) { return other.n_requests == run.n_requests && other.arm == arm; });
+  return at == report.runs.end() ? nullptr : &*at;
+}
+
+std::string over_paged(const DecodeBenchReport& report, const DecodeRun& run) {
+  const DecodeRun* paged = beside(report, run, "paged");
+  return paged == nullptr || run.arm == "paged" ? "-" : fmt::format("{:.2f}", run.median() / paged->median());
+}
+
+std::string gigabytes(std::int64_t bytes) { return fmt::format("{:.2f} GB", static_cast<double>(bytes) / 1e9); }
+
+}  // namespace
+
+std::string decode_text(const DecodeBenchReport& report, const DecodeBenchOptions& options, const std::string& command) {
+  MarkdownTable table(
+      {"requests", "arm", "tokens/s", "spread", "over paged", "step, ms", "of it host, ms", "KV read", "KV saved"});
+  for (const DecodeRun& run : report.runs)
+    table.add({std::to_string(run.n_requests), run.arm, fmt::format("{:.1f}", run.median()),
+               fmt::format("{:.0f}%", 100 * run.spread()), over_paged(report, run), fmt::format("{:.2f}", run.step_ms),
+               fmt::format("{:.2f}", run.host_ms), gigabytes(run.kv_bytes_requested), gigabytes(run.kv_bytes_saved)});
+  std::string text = fmt::format("{}\n{}\n\n{}\n", command, machine_line(report.engine), table.text());
+  text += fmt::format("{}, {} weights, {} KV; {} shared tokens, {} own, {} new.\n", report.model,
+                      to_string(report.engine.weight_dtype), to_string(report.engine.kv_dtype), options.shared,
+                      std::max(options.own, 1), options.n_new);
+  if (report.prefill_tokens_per_s > 0)
+    text += fmt::format("Prefill of the shared prompt: {:.0f} tokens/s.\n", report.prefill_tokens_per_s);
+  if (report.unshared_tokens_per_s > 0)
+    text += fmt::format("Prefill of the unshared arm's copies: {:.0f} tokens/s.\n", report.unshared_tokens_per_s);
+  return text + fmt::format(
+                    "Tokens/s are medians of {} interleaved runs, the spread is (largest - smallest) / median. All "
+                    "prompts are in the cache and every request has its\nfirst token before the clock starts: {} steps "
+                    "are timed. Step times and KV bytes are of the last run.\n",
+                    options.n_runs, options.n_new - 1);
+}
+
+json::Value decode_json(const DecodeBenchReport& report, const DecodeBenchOptions& options, const std::string& command) {
+  json::Value runs = json::Value::array();
+  for (const DecodeRun& run : report.runs)
+    runs.push_back({{"arm", run.arm},
+                    {"requests", run.n_requests},
+                    {"tokens_per_s", run.tokens_per_s},
+                    {"median_tokens_per_s", run.median()},
+                    {"spread", run.spread()},
+                    {"step_ms", run.step_ms},
+                    {"host_ms", run.host_ms},
+                    {"kv_bytes_requested", run.kv_bytes_requested},
+                    {"kv_bytes_saved", run.kv_bytes_saved}});
+  json::Value value = report_head(command, report.model, report.engine);
+  value.update({{"shared", options.shared},
+                {"own", std::max(options.own, 1)},
+                {"new", options.n_new},
+                {"prefill_tokens_per_s", report.prefill_tokens_per_s},
+                {"unshared_prefill_tokens_per_s", report.unshared_tokens_per_s},
+                {"runs", runs}});
+  return value;
+}
+
+}  // namespace baton

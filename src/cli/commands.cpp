@@ -1,0 +1,149 @@
+/// Parses the words of a program and runs what they name.
+#include "cli/commands.h"
+
+#include <algorithm>
+#include <iostream>
+#include <sstream>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <CLI/CLI.hpp>
+
+#include "cli/help_text.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/rank_session.h"
+#include "cli/version.h"
+
+namespace baton {
+namespace {
+
+constexpr const char* kProgram = "baton";
+
+/// A word with more errors is not taken for a mistyped subcommand.
+constexpr int kMostTypingErrors = 2;
+
+/// The words after the program's name. A subcommand's configuration file is inserted after the subcommand.
+Result<std::vector<std::string>> words_of(int argc, char** argv) {
+  std::vector<std::string> words(argv + 1, argv + argc);
+  const std::ptrdiff_t n_commands = words.empty() || words[0].starts_with("-") ? 0 : 1;
+  BATON_TRY(const std::vector<std::string> flags, with_config_file({words.begin() + n_commands, words.end()}));
+  words.resize(static_cast<std::size_t>(n_commands));
+  words.insert(words.end(), flags.begin(), flags.end());
+  return without_neutral_flags(words);
+}
+
+/// Refuses an unknown word in place of a subcommand. The parser would only say that there is no subcommand, or show
+/// the general help.
+Result<void> refuse_unknown_command(const CLI::App& app, const std::vector<std::string>& words) {
+  if (words.empty() || words[0].starts_with("-")) return {};
+  const std::vector<const CLI::App*> known = app.get_subcommands([](const CLI::App*) { return true; });
+  if (std::ranges::find(known, words[0], &CLI::App::get_name) != known.end()) return {};
+  std::vector<std::string> names;
+  for (const CLI::App* each : known)
+    if (!each->get_group().empty()) names.push_back(each->get_name());
+  const std::string_view nearest = nearest_name(words[0], names);
+  const bool is_near = edit_distance(words[0], nearest) <= kMostTypingErrors;
+  const std::string called = fmt::format("{} {}", app.get_name(), words[0]).substr(std::string_view(kProgram).size() + 1);
+  return fail(ErrorCode::invalid_request,
+              fmt::format("unknown subcommand '{}'; {}there are: {}", called,
+                          is_near ? fmt::format("did you mean '{}'? ", nearest) : "", fmt::join(names, ", ")));
+}
+
+}  // namespace
+
+Commands::Commands(const std::string& name, const std::string& introduction)
+    : name_(name), app_(std::make_unique<CLI::App>(introduction, name)) {
+  app_->require_subcommand(1);
+  app_->set_version_flag("--version", [] { return version_text(); });
+  use_help_text(*app_);
+  // Rank 0 starts its own program again for each other rank.
+  add_ranked(
+      "rank", "A rank > 0 of tensor parallelism, which follows rank 0; rank 0 starts it by itself",
+      [](CLI::App& sub) { sub.group(""); },
+      [] {
+        print_note("baton rank: --rank must be from 1 to --tensor-parallel-size - 1; rank 0 is the command itself\n");
+        return 2;
+      },
+      of_rank_);
+}
+
+Commands::~Commands() = default;
+
+void Commands::add(const std::string& name, const std::string& help, const AddOptions& add_options, std::function<int()> run) {
+  CLI::App* made = app_->add_subcommand(name, help);
+  made->allow_extras();
+  add_options(*made);
+  name_environment_variables(*made);
+  refuse_not_a_number(*made);
+  commands_.push_back({made, std::move(run)});
+}
+
+void Commands::add_ranked(const std::string& name, const std::string& help, const AddOptions& add_options,
+                          std::function<int()> run, std::shared_ptr<RankGroup>& ranks) {
+  add(
+      name, help,
+      [&](CLI::App& sub) {
+        add_options(sub);
+        add_rank_options(sub, rank_flags_);
+      },
+      std::move(run));
+  commands_.back().ranks = &ranks;
+}
+
+int Commands::run_command(const Command& command) {
+  if (command.ranks == nullptr) return command.run();
+  const auto session = RankSession::start(rank_flags_);
+  const std::string name = name_ + " " + command.app->get_name();
+  if (!session) {
+    print_error(name, session.error());
+    return session.error().code == ErrorCode::invalid_request ? 2 : 1;
+  }
+  if (!(*session)->is_rank_0()) return rank_main(**session);
+  *command.ranks = (*session)->group();
+  const int code = command.run();
+  command.ranks->reset();
+  const auto sentence = (*session)->group() == nullptr ? std::nullopt : (*session)->group()->fault();
+  if (code != 0 || !sentence) return code;
+  print_error(name, {ErrorCode::unavailable, *sentence});
+  return 1;
+}
+
+int Commands::run_words(int argc, char** argv) {
+  auto words = words_of(argc, argv);
+  if (!words) {
+    print_error(kProgram, words.error());
+    return 2;
+  }
+  if (auto known = refuse_unknown_command(*app_, *words); !known) {
+    print_error(kProgram, known.error());
+    return 2;
+  }
+  command_line_ = fmt::format("{} {}", name_, fmt::join(*words, " "));
+  try {
+    std::vector<std::string> reversed(words->rbegin(), words->rend());
+    app_->parse(reversed);
+  } catch (const CLI::ParseError& error) {
+    std::ostringstream out;
+    const int code = app_->exit(error, out, std::cerr);
+    write_output(out.str());
+    return code == 0 ? 0 : 2;
+  }
+  for (const Command& command : commands_) {
+    if (!command.app->parsed()) continue;
+    if (auto known = refuse_unknown_flags(*command.app, command.app->remaining()); !known) {
+      print_note("{} {}: {}\n", name_, command.app->get_name(), known.error().message);
+      return 2;
+    }
+    return run_command(command);
+  }
+  return 2;
+}
+
+int Commands::run(int argc, char** argv) {
+  const int code = run_words(argc, argv);
+  return flush_output() ? code : 1;
+}
+
+}  // namespace baton

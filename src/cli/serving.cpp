@@ -1,0 +1,43 @@
+/// A loaded model and registered prefixes for the server's code.
+#include "cli/serving.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "load/load_text.h"
+
+namespace baton {
+
+Result<ServedModel> load_served_model(const ModelFiles& files, const ModelOptions& options, const Engine& engine) {
+  BATON_TRY(TextSide text, load_text(files, options));
+  ServedModel model{.names = {files.name},
+                    .root = files.folder.string(),
+                    .tokenizer = std::move(text.tokenizer),
+                    .chat_template = std::move(text.chat_template),
+                    .defaults = text.defaults,
+                    .n_vocab = text.n_vocab,
+                    .max_model_len = engine.info().max_model_len,
+                    .tool_template = std::move(text.tool_template),
+                    .format = std::move(text.format)};
+  model.look_at_templates();
+  return model;
+}
+
+Result<PrefixDefinition> read_prefix_flag(const std::string& definition) {
+  const std::size_t equals = definition.find('=');
+  if (equals == std::string::npos || equals == 0)
+    return fail(ErrorCode::invalid_request, fmt::format("--prefix {}: write NAME=FILE", definition), "prefix");
+  return read_prefix(definition.substr(0, equals), definition.substr(equals + 1));
+}
+
+Result<Prefixes> load_prefixes(const std::vector<std::string>& definitions, const ServedModel& model, Engine& engine) {
+  Prefixes prefixes;
+  for (const std::string& definition : definitions) {
+    BATON_TRY(PrefixDefinition read, read_prefix_flag(definition));
+    BATON_TRY_VOID(prefixes.add(model, engine, std::move(read)));
+  }
+  return prefixes;
+}
+
+}  // namespace baton

@@ -1,0 +1,87 @@
+#include "cli/commands.h"
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <CLI/CLI.hpp>
+
+namespace baton {
+namespace {
+
+/// A program with two subcommands, and what running it did.
+struct Program {
+  explicit Program(const std::string& name) : commands(name, "Measures.") {
+    commands.add(
+        "decode", "Decodes", [&](CLI::App& sub) { sub.add_option("--runs", runs); }, [&] { return 7; });
+    commands.add(
+        "demo", "Shows", [](CLI::App&) {}, [] { return 0; });
+  }
+
+  /// Returns the exit code; `output` and `errors` are what it wrote.
+  int run(std::vector<std::string> words) {
+    words.insert(words.begin(), "program");
+    std::vector<char*> pointers;
+    for (std::string& word : words) pointers.push_back(word.data());
+    testing::internal::CaptureStdout();
+    testing::internal::CaptureStderr();
+    const int code = commands.run(static_cast<int>(pointers.size()), pointers.data());
+    output = testing::internal::GetCapturedStdout();
+    errors = testing::internal::GetCapturedStderr();
+    return code;
+  }
+
+  int runs = 0;
+  Commands commands;
+  std::string output;
+  std::string errors;
+};
+
+TEST(Commands, run_with_their_flags_and_know_the_line) {
+  Program program("baton bench");
+  EXPECT_EQ(program.run({"decode", "--runs", "3"}), 7);
+  EXPECT_EQ(program.runs, 3);
+  EXPECT_EQ(program.commands.command_line(), "baton bench decode --runs 3");
+}
+
+TEST(Commands, a_file_of_flags_is_part_of_the_line) {
+  const std::string file = testing::TempDir() + "commands.yaml";
+  std::ofstream(file) << "runs: 4\n";
+  Program program("baton");
+  EXPECT_EQ(program.run({"decode", "--runs", "5"}), 7);
+  EXPECT_EQ(program.runs, 5);
+  Program other("baton");
+  EXPECT_EQ(other.run({"decode", "--config", file}), 2) << "decode has no --config";
+  EXPECT_EQ(other.commands.command_line(), "baton decode --runs 4 --config " + file);
+}
+
+TEST(Commands, the_program_is_called_what_it_is_started_by) {
+  Program program("baton bench");
+  EXPECT_EQ(program.run({"decode", "--help"}), 0);
+  EXPECT_NE(program.output.find("Usage: baton bench decode [OPTIONS]"), std::string::npos) << program.output;
+  EXPECT_EQ(program.run({"--help"}), 0);
+  EXPECT_NE(program.output.find("Usage: baton bench [OPTIONS] SUBCOMMAND"), std::string::npos) << program.output;
+  EXPECT_EQ(program.output.find("rank"), std::string::npos) << "a hidden subcommand is listed: " << program.output;
+}
+
+TEST(Commands, wrong_words_are_named_with_the_nearest) {
+  Program program("baton bench");
+  EXPECT_EQ(program.run({"decod"}), 2);
+  EXPECT_EQ(program.errors, "baton: unknown subcommand 'bench decod'; did you mean 'decode'? there are: decode, demo\n");
+  EXPECT_EQ(program.run({"decode", "--rums", "1"}), 2);
+  EXPECT_EQ(program.errors, "baton bench decode: unknown flag --rums; the nearest there is: --runs\n");
+  Program plain("baton");
+  EXPECT_EQ(plain.run({"fly"}), 2);
+  EXPECT_EQ(plain.errors, "baton: unknown subcommand 'fly'; there are: decode, demo\n");
+  EXPECT_EQ(plain.run({}), 2);
+}
+
+TEST(Commands, a_rank_is_not_started_by_hand_as_rank_0) {
+  Program program("baton bench");
+  EXPECT_EQ(program.run({"rank"}), 2);
+  EXPECT_NE(program.errors.find("--rank must be from 1"), std::string::npos) << program.errors;
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,23 @@
+#include "cli/interrupt.h"
+
+#include <csignal>
+
+#include <gtest/gtest.h>
+
+namespace baton {
+namespace {
+
+TEST(Interrupt, IsNotedUntilItIsCleared) {
+  watch_interrupts();
+  clear_interrupt();
+  EXPECT_FALSE(was_interrupted());
+  ASSERT_EQ(std::raise(SIGINT), 0);
+  EXPECT_TRUE(was_interrupted());
+  clear_interrupt();
+  EXPECT_FALSE(was_interrupted());
+  ASSERT_EQ(std::raise(SIGINT), 0) << "a second signal must not end the program";
+  EXPECT_TRUE(was_interrupted());
+}
+
+}  // namespace
+}  // namespace baton
