@@ -125,7 +125,7 @@ Result<ExprId> ArgumentTexts::raw_strings(SchemaValues& values, const SchemaShap
         return arguments_error(ErrorCode::unsupported, "enum", "has a text that this format of calls cannot write");
       all.push_back(expressions_.bytes(text));
     }
-    return expressions_.sequence({expressions_.choice(std::move(all)), end});
+    return expressions_.sequence({expressions_.choice(all), end});
   }
   if (language.is_any()) return free_string();
   if (!language.content) {
@@ -155,7 +155,7 @@ Result<ExprId> ArgumentTexts::xml_value(SchemaCompiler& compiler, const json::Va
     BATON_TRY(const ExprId json, compiler.rule_of({&schema, &no_string()}));
     all.push_back(expressions_.sequence({json, expressions_.bytes(kEndOfValue)}));
   }
-  return expressions_.choice(std::move(all));
+  return expressions_.choice(all);
 }
 
 Result<ExprId> ArgumentTexts::xml(const json::Value& schema) {
@@ -183,7 +183,7 @@ Result<ExprId> ArgumentTexts::xml(const json::Value& schema) {
   }
   all.push_back(line_end);
   BATON_TRY_VOID(compiler.finish());
-  return expressions_.sequence(std::move(all));
+  return expressions_.sequence(all);
 }
 
 Result<ExprId> ArgumentTexts::python_value(SchemaCompiler& compiler, const json::Value& schema) {

@@ -265,7 +265,7 @@ Result<ExprId> EbnfParser::sequence() {
     BATON_TRY(part, postfix(part));
     parts.push_back(part);
   }
-  return parts.empty() ? expressions_.empty() : expressions_.sequence(std::move(parts));
+  return parts.empty() ? expressions_.empty() : expressions_.sequence(parts);
 }
 
 Result<ExprId> EbnfParser::alternatives() {
@@ -276,7 +276,7 @@ Result<ExprId> EbnfParser::alternatives() {
     BATON_TRY(const ExprId one, sequence());
     all.push_back(one);
   } while (source_.take("|"));
-  return expressions_.choice(std::move(all));
+  return expressions_.choice(all);
 }
 
 Result<RuleId> EbnfParser::parse() {

@@ -15,14 +15,18 @@ bool Expressions::may_add(std::size_t n_bytes) {
 }
 
 ExprId Expressions::add(Expr expr) {
-  // A text of up to 15 bytes has no memory of its own; what has some takes 16 bytes more.
-  const std::size_t n_own = (expr.text.size() < 16 ? 0 : 16 + expr.text.size()) +
-                            (expr.children.empty() ? 0 : 16 + expr.children.capacity() * sizeof(ExprId));
-  if (may_add(sizeof(Expr) + n_own)) exprs_.push_back(std::move(expr));
+  // A sixteenth of a block may stay free.
+  const std::size_t n_own = expr.text.size() + expr.children.size_bytes();
+  if (may_add(sizeof(Expr) + n_own + n_own / 16)) {
+    const std::span<const char> text = texts_.copy(expr.text);
+    expr.text = {text.data(), text.size()};
+    expr.children = children_.copy(expr.children);
+    exprs_.push_back(expr);
+  }
   return static_cast<ExprId>(exprs_.size() - 1);
 }
 
-ExprId Expressions::bytes(std::string_view text) { return add({.kind = Expr::Kind::bytes, .text = std::string(text)}); }
+ExprId Expressions::bytes(std::string_view text) { return add({.kind = Expr::Kind::bytes, .text = text}); }
 
 ExprId Expressions::byte_set(const ByteSet& set) {
   if (may_add(sizeof(ByteSet)) || sets_.empty()) sets_.push_back(set);
@@ -39,18 +43,18 @@ ExprId Expressions::token(std::string_view text) {
   return add({.kind = Expr::Kind::token, .index = known->second});
 }
 
-ExprId Expressions::sequence(std::vector<ExprId> parts) {
+ExprId Expressions::sequence(const std::vector<ExprId>& parts) {
   if (parts.size() == 1) return parts[0];
-  return add({.kind = Expr::Kind::sequence, .children = std::move(parts)});
+  return add({.kind = Expr::Kind::sequence, .children = parts});
 }
 
-ExprId Expressions::choice(std::vector<ExprId> alternatives) {
+ExprId Expressions::choice(const std::vector<ExprId>& alternatives) {
   if (alternatives.size() == 1) return alternatives[0];
-  return add({.kind = Expr::Kind::choice, .children = std::move(alternatives)});
+  return add({.kind = Expr::Kind::choice, .children = alternatives});
 }
 
 ExprId Expressions::repeat(ExprId part, int min, int max) {
-  return add({.kind = Expr::Kind::repeat, .min = min, .max = max, .children = {part}});
+  return add({.kind = Expr::Kind::repeat, .min = min, .max = max, .children = {&part, 1}});
 }
 
 ExprId Expressions::rule(RuleId rule) { return add({.kind = Expr::Kind::rule, .index = rule}); }

@@ -5,11 +5,13 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "core/block_list.h"
 #include "core/result.h"
 #include "core/work_budget.h"
 #include "grammar/dfa.h"
@@ -27,13 +29,14 @@ inline constexpr int kUnlimited = -1;
 /// The largest bound of a repetition.
 inline constexpr int kMaxRepeat = 100'000;
 
+/// Its text and children are kept by its Expressions.
 struct Expr {
   enum class Kind : std::uint8_t { bytes, byte_set, token, sequence, choice, repeat, rule, automaton } kind;
-  int min = 0;                        // repeat
-  int max = 0;                        // repeat
-  std::int32_t index = 0;             // byte_set, token, rule, automaton
-  std::string text = {};              // bytes
-  std::vector<ExprId> children = {};  // sequence, choice (none: no text at all), repeat (one)
+  int min = 0;                            // repeat
+  int max = 0;                            // repeat
+  std::int32_t index = 0;                 // byte_set, token, rule, automaton
+  std::string_view text = {};             // bytes
+  std::span<const ExprId> children = {};  // sequence, choice (none: no text at all), repeat (one)
 };
 
 /// The expressions and rules of one grammar. An expression may be used in several places; its parts are made before it.
@@ -51,8 +54,8 @@ class Expressions {
   ExprId byte_set(const ByteSet& set);
   /// The special token that a vocabulary writes so. No bytes spell it, and it spells no bytes.
   ExprId token(std::string_view text);
-  ExprId sequence(std::vector<ExprId> parts);
-  ExprId choice(std::vector<ExprId> alternatives);
+  ExprId sequence(const std::vector<ExprId>& parts);
+  ExprId choice(const std::vector<ExprId>& alternatives);
   ExprId optional(ExprId part) { return repeat(part, 0, 1); }
   ExprId repeat(ExprId part, int min, int max);
   ExprId rule(RuleId rule);
@@ -84,8 +87,10 @@ class Expressions {
   ExprId add(Expr expr);
 
   WorkMeter& meter_;
-  std::deque<Expr> exprs_;
-  std::deque<ByteSet> sets_;
+  BlockList<Expr> exprs_;
+  ListArena<char> texts_;
+  ListArena<ExprId> children_;
+  BlockList<ByteSet> sets_;
   std::vector<std::string> token_texts_;
   std::map<std::string, std::int32_t, std::less<>> index_of_token_;
   std::deque<CompactDfa> automata_;

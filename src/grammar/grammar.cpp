@@ -36,7 +36,7 @@ Result<ExprId> choice_of(Expressions& expressions, std::string_view text, WorkMe
     if (!meter.spend(4)) return over_budget(meter);
     if (seen.insert(choice).second) all.push_back(expressions.bytes(choice));
   }
-  return expressions.choice(std::move(all));
+  return expressions.choice(all);
 }
 
 /// The rule of whole texts; appends to `ignored`.

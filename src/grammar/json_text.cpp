@@ -165,7 +165,7 @@ Result<ExprId> JsonText::literal(const json::Value& value) {
   }
   parts.push_back(spaces());
   parts.push_back(expressions_.bytes(value.is_object() ? "}" : "]"));
-  return expressions_.sequence(std::move(parts));
+  return expressions_.sequence(parts);
 }
 
 std::string plain_decimal(const json::Value& number) {

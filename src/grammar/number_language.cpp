@@ -70,7 +70,7 @@ ExprId Digits::greater_whole(std::string_view bound) {
     if (bound[i] < '9')
       all.push_back(e_.sequence({e_.bytes(bound.substr(0, i)), between(static_cast<char>(bound[i] + 1), '9'),
                                  digits(n - static_cast<int>(i) - 1, n - static_cast<int>(i) - 1)}));
-  return e_.choice(std::move(all));
+  return e_.choice(all);
 }
 
 ExprId Digits::smaller_whole(std::string_view bound) {
@@ -83,7 +83,7 @@ ExprId Digits::smaller_whole(std::string_view bound) {
       all.push_back(e_.sequence({e_.bytes(bound.substr(0, i)), between(least, static_cast<char>(bound[i] - 1)),
                                  digits(n - static_cast<int>(i) - 1, n - static_cast<int>(i) - 1)}));
   }
-  return e_.choice(std::move(all));
+  return e_.choice(all);
 }
 
 ExprId Digits::fraction_at_least(std::string_view fraction, bool is_exclusive) {
@@ -94,7 +94,7 @@ ExprId Digits::fraction_at_least(std::string_view fraction, bool is_exclusive) {
     if (fraction[i] < '9')
       all.push_back(e_.sequence(
           {e_.bytes(fraction.substr(0, i)), between(static_cast<char>(fraction[i] + 1), '9'), digits(0, kUnlimited)}));
-  return e_.sequence({e_.bytes("."), e_.choice(std::move(all))});
+  return e_.sequence({e_.bytes("."), e_.choice(all)});
 }
 
 ExprId Digits::fraction_at_most(std::string_view fraction, bool is_exclusive) {
@@ -111,7 +111,7 @@ ExprId Digits::fraction_at_most(std::string_view fraction, bool is_exclusive) {
       all.push_back(e_.sequence(
           {e_.bytes(fraction.substr(0, i)), between('0', static_cast<char>(fraction[i] - 1)), digits(0, kUnlimited)}));
   }
-  return e_.optional(e_.sequence({e_.bytes("."), e_.choice(std::move(all))}));
+  return e_.optional(e_.sequence({e_.bytes("."), e_.choice(all)}));
 }
 
 ExprId Digits::at_least(const NumberBound& bound) {

@@ -84,7 +84,7 @@ Result<Anchored> RegexParser::alternatives() {
   Anchored all;
   for (const int begin : {0, 1})
     for (const int end : {0, 1})
-      if (!parts[begin][end].empty()) all.at[begin][end] = expressions_.choice(std::move(parts[begin][end]));
+      if (!parts[begin][end].empty()) all.at[begin][end] = expressions_.choice(parts[begin][end]);
   return all;
 }
 
@@ -132,7 +132,7 @@ Result<Anchored> RegexParser::join(const Anchored& a, const Anchored& b) {
   Anchored all;
   for (const int begin : {0, 1})
     for (const int end : {0, 1})
-      if (!parts[begin][end].empty()) all.at[begin][end] = expressions_.choice(std::move(parts[begin][end]));
+      if (!parts[begin][end].empty()) all.at[begin][end] = expressions_.choice(parts[begin][end]);
   return all;
 }
 
@@ -344,9 +344,9 @@ Result<ExprId> parse_regex(Expressions& expressions, std::string_view regex, Reg
       std::vector<ExprId> parts{*all.at[begin][end]};
       if (use == RegexUse::search && begin == 0) parts.insert(parts.begin(), any_text);
       if (use == RegexUse::search && end == 0) parts.push_back(any_text);
-      alternatives.push_back(expressions.sequence(std::move(parts)));
+      alternatives.push_back(expressions.sequence(parts));
     }
-  return expressions.choice(std::move(alternatives));
+  return expressions.choice(alternatives);
 }
 
 }  // namespace baton::grammar

@@ -32,7 +32,7 @@ Result<ExprId> SchemaCompiler::body_of(const SchemaSet& schemas) {
     BATON_TRY(const ExprId one, shape_body(shape));
     alternatives.push_back(one);
   }
-  return expressions_.choice(std::move(alternatives));
+  return expressions_.choice(alternatives);
 }
 
 Result<ExprId> SchemaCompiler::shape_body(const SchemaShape& shape) {
@@ -58,7 +58,7 @@ Result<ExprId> SchemaCompiler::shape_body(const SchemaShape& shape) {
     return object_of_shape(document_, shape, values_, text_, meter_,
                            [&](SchemaSet schemas) { return rule_of(std::move(schemas)); });
   }));
-  return expressions_.choice(std::move(all));
+  return expressions_.choice(all);
 }
 
 /// Listed lists and objects are not looked into, so keywords about them beside an enum are refused.
@@ -99,7 +99,7 @@ Result<ExprId> SchemaCompiler::listed(const SchemaShape& shape, unsigned kinds, 
     BATON_TRY(const ExprId one, text_.literal(*value));
     all.push_back(one);
   }
-  return expressions_.choice(std::move(all));
+  return expressions_.choice(all);
 }
 
 Result<ExprId> SchemaCompiler::strings(const SchemaShape& shape) {

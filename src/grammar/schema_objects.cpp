@@ -160,7 +160,7 @@ Result<Dfa> ObjectCompiler::undeclared_names() {
   if (names_.empty()) return *any;
   std::vector<ExprId> all;
   for (const std::string& name : names_) all.push_back(expressions_.bytes(name));
-  BATON_TRY(const Dfa declared, determinize(expressions_, expressions_.choice(std::move(all)), meter_));
+  BATON_TRY(const Dfa declared, determinize(expressions_, expressions_.choice(all), meter_));
   return combine(*any, declared, DfaProduct::difference, meter_);
 }
 
@@ -213,7 +213,7 @@ Result<std::optional<ExprId>> ObjectCompiler::others() {
   }
   if (all.empty()) return std::optional<ExprId>();
   const RuleId rule = expressions_.add_rule("other properties");
-  expressions_.define(rule, expressions_.choice(std::move(all)));
+  expressions_.define(rule, expressions_.choice(all));
   return std::optional<ExprId>(expressions_.rule(rule));
 }
 
@@ -244,7 +244,7 @@ Result<std::vector<ExprId>> ObjectCompiler::places_before(const Member& member, 
                                    : expressions_.sequence({text_.comma(), member.text, next}));
     }
     if (!member.is_required) choices.push_back(behind[static_cast<std::size_t>(count)]);
-    before.push_back(expressions_.choice(std::move(choices)));
+    before.push_back(expressions_.choice(choices));
   }
   return before;
 }

@@ -176,7 +176,7 @@ const std::vector<StructuralTagCompiler::Kind>& StructuralTagCompiler::kinds() {
 ExprId StructuralTagCompiler::one_of(const Ends& ends) {
   std::vector<ExprId> all;
   for (const std::string_view end : ends) all.push_back(literal(end));
-  return all.empty() ? expressions_.empty() : expressions_.choice(std::move(all));
+  return all.empty() ? expressions_.empty() : expressions_.choice(all);
 }
 
 std::string_view StructuralTagCompiler::token_at(std::string_view text) const {
@@ -202,7 +202,7 @@ ExprId StructuralTagCompiler::literal(std::string_view text) {
     begin = at += token.size();
   }
   if (begin < text.size() || parts.empty()) parts.push_back(expressions_.bytes(text.substr(begin)));
-  return expressions_.sequence(std::move(parts));
+  return expressions_.sequence(parts);
 }
 
 Result<ExprId> StructuralTagCompiler::format(const json::Value& value, const std::string& path, const Ends& ends) {
@@ -292,7 +292,7 @@ Result<ExprId> StructuralTagCompiler::text_to_ends(const TextStops& texts, const
     BATON_TRY(const Dfa dfa, text_without(all, meter_));
     alternatives.push_back(expressions_.sequence({expressions_.automaton(dfa), one_of(token_ends)}));
   }
-  return expressions_.choice(std::move(alternatives));
+  return expressions_.choice(alternatives);
 }
 
 Result<ExprId> StructuralTagCompiler::any_text(const json::Value& value, const std::string& path, const Ends& ends) {
@@ -308,7 +308,7 @@ Result<ExprId> StructuralTagCompiler::sequence(const json::Value& value, const s
     BATON_TRY(const ExprId one, format((*elements)[i], fmt::format("{}/elements/{}", path, i), is_last ? ends : Ends{}));
     all.push_back(one);
   }
-  return expressions_.sequence(std::move(all));
+  return expressions_.sequence(all);
 }
 
 Result<ExprId> StructuralTagCompiler::any_of(const json::Value& value, const std::string& path, const Ends& ends) {
@@ -318,7 +318,7 @@ Result<ExprId> StructuralTagCompiler::any_of(const json::Value& value, const std
     BATON_TRY(const ExprId one, format((*elements)[i], fmt::format("{}/elements/{}", path, i), ends));
     all.push_back(one);
   }
-  return expressions_.choice(std::move(all));
+  return expressions_.choice(all);
 }
 
 Result<ExprId> StructuralTagCompiler::repetition(const json::Value& value, const std::string& path, const Ends& /*ends*/) {
@@ -390,10 +390,10 @@ Result<ExprId> StructuralTagCompiler::one_triggered_tag(const json::Value& tags,
       BATON_TRY(const Dfa text, text_up_to(texts, i, meter_));
       parts = {expressions_.automaton(text)};
     }
-    parts.push_back(expressions_.choice(std::move(tags_of_it[i])));
-    all.push_back(expressions_.sequence(std::move(parts)));
+    parts.push_back(expressions_.choice(tags_of_it[i]));
+    all.push_back(expressions_.sequence(parts));
   }
-  return expressions_.choice(std::move(all));
+  return expressions_.choice(all);
 }
 
 Result<ExprId> StructuralTagCompiler::triggered_tags(const json::Value& value, const std::string& path, const Ends& ends) {
@@ -428,7 +428,7 @@ Result<ExprId> StructuralTagCompiler::separated_tags(const json::Value& value, c
     all.push_back(one);
   }
   const RuleId rule = expressions_.add_rule("a tag");
-  expressions_.define(rule, expressions_.choice(std::move(all)));
+  expressions_.define(rule, expressions_.choice(all));
   const ExprId one = expressions_.rule(rule);
   const ExprId more = expressions_.repeat(expressions_.sequence({literal(separator), one}), 0, kUnlimited);
   const ExprId some = stop_after_first ? one : expressions_.sequence({one, more});

@@ -22,6 +22,7 @@ namespace {
 thread_local std::int64_t n_live_bytes = 0;
 thread_local std::int64_t most_live_bytes = 0;
 thread_local std::int64_t n_allocations = 0;
+thread_local std::int64_t n_frees = 0;
 
 void* counted(std::size_t size) {
   void* memory = std::malloc(size == 0 ? 1 : size);
@@ -35,6 +36,7 @@ void* counted(std::size_t size) {
 void uncounted(void* memory) {
   if (memory == nullptr) return;
   n_live_bytes -= static_cast<std::int64_t>(malloc_usable_size(memory)) + 8;
+  ++n_frees;
   std::free(memory);
 }
 
@@ -98,7 +100,16 @@ std::vector<Case> schemas() {
     return tag_of(fmt::format(R"({{"type":"json_schema","style":"{}","json_schema":{{{},{}}}}})", style, defs_of_250_kb,
                               properties(1000, R"({"type":"integer"})")));
   };
+  const auto tagged = [](int i) {
+    return fmt::format(
+        R"({{"type":"object","properties":{{"k":{{"const":"t{}"}},"a":{{"type":"string"}},"b":{{}}}},"required":["k"]}})", i);
+  };
   return {
+      {"oneOf of 300 tagged objects", json_schema, "{\"oneOf\":[" + listed(300, tagged) + "]}", "needs more than"},
+      {"1,000 properties times 500 required ones", json_schema,
+       "{" + properties(1000, R"({"type":"integer"})") + ",\"anyOf\":[" +
+           listed(500, [](int i) { return fmt::format(R"({{"required":["p{}"]}})", i); }) + "]}",
+       "needs more than"},
       {"oneOf of 10,000 empty schemas", json_schema, "{\"oneOf\":[" + same(10'000, "{}") + "]}", "needs more than"},
       {"8,000 properties, all required", json_schema, "{" + properties(8000, "{}") + ",\"minProperties\":8000}", "needs more"},
       {"properties times alternatives", json_schema,
@@ -174,7 +185,11 @@ std::vector<Case> texts() {
     for (int i = 0; i < n; ++i) all += fmt::format(fmt::runtime(rule), i, i + 1);
     return all;
   };
+  std::string classes;  // of which no two are equal
+  for (int i = 0; i < 20'000; ++i)
+    classes += fmt::format(R"([\u{:04x}-\u{:04x}a\u{:04x}-\u{:04x}])", 0x100 + i, 0x120 + i, 0x8100 + i % 0x3000, 0x8400 + i);
   return {
+      {"20,000 classes", regex, classes, "needs more than"},
       {"a Unicode class 20,000 times", regex, repeated("\\p{L}", 20'000), "needs more than"},
       {"a Unicode class 150,000 times in a class", regex, "[" + repeated("\\p{L}", 150'000) + "]", "needs more than"},
       {"400,000 optional characters", regex, repeated("a?", 400'000), "needs more than"},
@@ -243,6 +258,7 @@ struct Outcome {
   std::int64_t most_bytes = 0;
   std::int64_t n_left_bytes = 0;
   std::int64_t most_between_questions = 0;  ///< allocations
+  std::int64_t n_frees_at_end = 0;          ///< after the last question
 };
 
 Outcome outcome_of(const Case& one) {
@@ -251,7 +267,9 @@ Outcome outcome_of(const Case& one) {
   const std::int64_t at_first = n_live_bytes;
   most_live_bytes = n_live_bytes;
   std::int64_t last = n_allocations;
+  std::int64_t n_frees_before = n_frees;
   const auto ask = [&] {
+    n_frees_before = n_frees;
     outcome.most_between_questions =
         std::max(outcome.most_between_questions, n_allocations - std::exchange(last, n_allocations));
     return false;
@@ -259,12 +277,15 @@ Outcome outcome_of(const Case& one) {
   {
     const auto compiled = compile_grammar(source, kLimits, ask);
     if (!compiled) outcome.message = compiled.error().message;
+    outcome.n_frees_at_end = n_frees - n_frees_before;
   }
   ask();
   outcome.most_bytes = most_live_bytes - at_first;
   outcome.n_left_bytes = n_live_bytes - at_first - static_cast<std::int64_t>(outcome.message.size());
   return outcome;
 }
+
+constexpr std::int64_t kMostFreesAtEnd = 800'000;
 
 void expect_within_limits(const std::vector<Case>& cases) {
   for (const Case& one : cases) {
@@ -279,6 +300,8 @@ void expect_within_limits(const std::vector<Case>& cases) {
     EXPECT_LE(outcome.n_left_bytes, 1 << 20) << one.name;
     // Reading 1 MB of JSON is not interrupted: that is up to half a million values.
     EXPECT_LE(outcome.most_between_questions, 1'300'000) << one.name;
+    // Freeing is not interrupted either.
+    EXPECT_LE(outcome.n_frees_at_end, kMostFreesAtEnd) << one.name;
   }
 }
 
