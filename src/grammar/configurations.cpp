@@ -27,7 +27,9 @@ void Configurations::begin_closure() {
   found_.clear();
   pending_.clear();
   visited_.clear();
+  n_visited_ = 0;
   n_callers_ = 0;
+  n_lookups_ = 0;
   root_ended_ = false;
 }
 
@@ -89,7 +91,7 @@ Configurations::Id Configurations::make_step(Id id, int symbol) {
   if (!kernel_.empty()) {
     begin_closure();
     target = close();
-    n_allowed_ -= static_cast<std::int64_t>(visited_.size());
+    n_allowed_ -= static_cast<std::int64_t>(n_visited_);
   }
   configurations_[static_cast<std::size_t>(id)].next[static_cast<std::size_t>(symbol)] = target;
   return target;
@@ -110,20 +112,33 @@ void Configurations::add_call(const CallEdge& call, StackId stack) {
   }
 }
 
+/// Whether this closure finds `state` with that stack for the first time.
+bool Configurations::enter(StateId state, StackId stack) {
+  const std::uint64_t key =
+      static_cast<std::uint64_t>(static_cast<std::uint32_t>(state)) << 32 | static_cast<std::uint32_t>(stack);
+  return visited_.insert(key).second;
+}
+
 void Configurations::visit(Item item, bool may_return) {
   std::vector<Item> work{item};
   while (!work.empty() && !is_too_much()) {
     const Item from = work.back();
     work.pop_back();
-    n_steps_ += static_cast<std::int64_t>(program_.closure(from.state).size());
-    for (const StateId state : program_.closure(from.state)) {
-      const std::uint64_t key =
-          static_cast<std::uint64_t>(static_cast<std::uint32_t>(state)) << 32 | static_cast<std::uint32_t>(from.stack);
-      if (!visited_.emplace(key, true).second) continue;
+    if (!program_.has_short_closure(from.state) && !enter(~from.state, from.stack)) continue;
+    const std::span<const StateId> closure = program_.closure(from.state);
+    n_steps_ += static_cast<std::int64_t>(closure.size());
+    n_lookups_ += static_cast<std::int64_t>(closure.size());
+    for (const StateId state : closure) {
+      if (state < 0) {
+        work.push_back({~state, from.stack});
+        continue;
+      }
+      if (!enter(state, from.stack)) continue;
+      ++n_visited_;
       if (is_too_much()) return;  // close() refuses it
       if (!program_.bytes(state).empty() || !program_.tokens(state).empty()) found_.push_back({state, from.stack});
       for (const CallEdge& call : program_.calls(state)) add_call(call, from.stack);
-      if (!program_.is_final(state) || !may_return) continue;
+      if (!program_.is_final(state) || !may_return || !enter(kReturned, from.stack)) continue;
       for (const Item& caller : stacks_[static_cast<std::size_t>(from.stack)].callers) {
         if (caller.state == kRootEnds)
           root_ended_ = true;

@@ -7,6 +7,7 @@
 #include <limits>
 #include <span>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -26,7 +27,10 @@ class Configurations {
   static constexpr int kMaxDepth = 1'000;
   static constexpr std::size_t kMaxItems = 8'192;
   /// Of one text, calls with the places that they return to.
-  static constexpr std::size_t kMaxCallers = std::size_t{1} << 20;
+  static constexpr std::size_t kMaxCallers = std::size_t{1} << 18;
+  /// Entries of closures that finding the derivations behind one byte may look at: some 10 ns each. Only texts that leave
+  /// about as many derivations open as kMaxItems, each in many ways, need as many.
+  static constexpr std::int64_t kMaxLookups = std::int64_t{1} << 20;
 
   /// A stack of calls. Stack 0 is the root's.
   using StackId = std::int32_t;
@@ -96,6 +100,8 @@ class Configurations {
  private:
   static constexpr Id kUnknown = -2;
   static constexpr StateId kRootEnds = -1;
+  /// In visited_: the callers of the stack are.
+  static constexpr StateId kReturned = std::numeric_limits<StateId>::min();
 
   struct Configuration {
     std::vector<Item> items;
@@ -120,8 +126,9 @@ class Configurations {
   const Configuration& at(Id id) const { return configurations_[static_cast<std::size_t>(id)]; }
   Id make_step(Id id, int symbol);
   void begin_closure();
-  bool is_too_much() const { return visited_.size() > kMaxItems || n_callers_ > kMaxCallers; }
+  bool is_too_much() const { return n_visited_ > kMaxItems || n_callers_ > kMaxCallers || n_lookups_ > kMaxLookups; }
   Id close();
+  bool enter(StateId state, StackId stack);
   void visit(Item item, bool may_return);
   void add_call(const CallEdge& call, StackId stack);
   StackId intern_stack(std::vector<Item> callers);
@@ -144,8 +151,10 @@ class Configurations {
   std::vector<Item> kernel_;
   std::vector<Item> found_;
   std::vector<Call> pending_;
-  std::unordered_map<std::uint64_t, bool> visited_;
+  std::unordered_set<std::uint64_t> visited_;  // states and, as ~state, long closures, each with a stack
+  std::size_t n_visited_ = 0;                  // states in it
   std::size_t n_callers_ = 0;
+  std::int64_t n_lookups_ = 0;
   bool root_ended_ = false;
 };
 

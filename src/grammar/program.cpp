@@ -154,29 +154,54 @@ Result<void> Program::flatten(const NfaStates& states, WorkMeter& meter) {
   return {};
 }
 
-Result<void> Program::close(const NfaStates& states, WorkMeter& meter) {
-  std::vector<std::int32_t> seen_by(states.size(), -1);
-  std::vector<StateId> work;
-  for (std::size_t i = 0; i < states.size(); ++i) {
-    const auto begin = static_cast<std::ptrdiff_t>(closures_.size());
-    work.assign(1, static_cast<StateId>(i));
-    while (!work.empty()) {
-      const auto id = static_cast<std::size_t>(work.back());
-      work.pop_back();
-      if (seen_by[id] == static_cast<std::int32_t>(i)) continue;
-      seen_by[id] = static_cast<std::int32_t>(i);
-      const NfaState& state = states[id];
-      if (!meter.spend(1 + static_cast<std::int64_t>(state.empties.size() / 4))) return over_budget(meter);
-      const bool is_solid = !state.bytes.empty() || !state.tokens.empty() || !state.calls.empty() || state.is_final;
-      if (is_solid) closures_.push_back(static_cast<StateId>(id));
-      work.insert(work.end(), state.empties.begin(), state.empties.end());
+namespace {
+
+bool is_solid(const NfaState& state) {
+  return !state.bytes.empty() || !state.tokens.empty() || !state.calls.empty() || state.is_final;
+}
+
+}  // namespace
+
+/// Appends to closures_. `seen_by`: the state for which each was walked over last.
+Result<void> Program::add_closure(const NfaStates& states, StateId state, std::vector<StateId>& seen_by, WorkMeter& meter) {
+  constexpr std::size_t kMostWalked = 256;
+  const std::size_t begin = closures_.size();
+  std::size_t n_walked = 0;
+  std::vector<StateId> work{state};
+  while (!work.empty()) {
+    const StateId id = work.back();
+    work.pop_back();
+    if (std::exchange(seen_by[static_cast<std::size_t>(id)], state) == state) continue;
+    const NfaState& one = states[static_cast<std::size_t>(id)];
+    if (is_solid(one)) closures_.push_back(id);
+    n_walked += 1 + one.empties.size();
+    if (!meter.spend(1)) return over_budget(meter);
+    if (n_walked > kMostWalked || closures_.size() - begin > kMostInShortClosure) break;
+    work.insert(work.end(), one.empties.begin(), one.empties.end());
+  }
+  if (!work.empty() || n_walked > kMostWalked || closures_.size() - begin > kMostInShortClosure) {
+    const NfaState& one = states[static_cast<std::size_t>(state)];
+    if (!meter.spend(static_cast<std::int64_t>(one.empties.size() / 4))) return over_budget(meter);
+    closures_.resize(begin);
+    if (is_solid(one)) closures_.push_back(state);
+    for (const StateId next : one.empties) {
+      if (next == state) continue;
+      closures_.push_back(states[static_cast<std::size_t>(next)].empties.empty() ? next : ~next);
     }
-    // Three times: when the list grows, the old one and the new one of twice its size are there.
-    if (!meter.write(3 * (closures_.size() - static_cast<std::size_t>(begin)) * sizeof(StateId))) return over_budget(meter);
-    std::sort(closures_.begin() + begin, closures_.end());
+  }
+  // Three times: when the list grows, the old one and the new one of twice its size are there.
+  if (!meter.write(3 * (closures_.size() - begin) * sizeof(StateId))) return over_budget(meter);
+  std::sort(closures_.begin() + static_cast<std::ptrdiff_t>(begin), closures_.end());
+  return {};
+}
+
+Result<void> Program::close(const NfaStates& states, WorkMeter& meter) {
+  std::vector<StateId> seen_by(states.size(), -1);
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    BATON_TRY_VOID(add_closure(states, static_cast<StateId>(i), seen_by, meter));
     closure_at_.push_back(static_cast<std::int32_t>(closures_.size()));
     const std::span<const StateId> all = closure(static_cast<StateId>(i));
-    is_tail_.push_back(all.size() == 1 && is_final(all[0]) && bytes(all[0]).empty() && tokens(all[0]).empty() &&
+    is_tail_.push_back(all.size() == 1 && all[0] >= 0 && is_final(all[0]) && bytes(all[0]).empty() && tokens(all[0]).empty() &&
                        calls(all[0]).empty());
   }
   closures_.shrink_to_fit();
@@ -209,15 +234,29 @@ Result<void> Program::rank_rules(const Expressions& expressions, WorkMeter& mete
   std::vector<RuleId> order;  // callees before their callers
   std::vector<Visit> path;
   HeldBytes held(meter);  // of the path, and of what was on it
+  std::vector<bool> is_walked(n_states(), false);
   const auto enter = [&](RuleId rule) {
     marks[static_cast<std::size_t>(rule)] = Mark::open;
     std::vector<RuleId> callees;
-    for (const StateId id : closure(start(rule)))
-      for (const CallEdge& call : calls(id)) callees.push_back(call.rule);
+    std::int64_t n_entries = 0;
+    std::vector<StateId> work{start(rule)};
+    while (!work.empty()) {
+      const StateId from = work.back();
+      work.pop_back();
+      if (is_walked[static_cast<std::size_t>(from)]) continue;  // rules share no states
+      is_walked[static_cast<std::size_t>(from)] = true;
+      for (const StateId id : closure(from)) {
+        ++n_entries;
+        if (id < 0)
+          work.push_back(~id);
+        else
+          for (const CallEdge& call : calls(id)) callees.push_back(call.rule);
+      }
+    }
     std::sort(callees.begin(), callees.end());
     callees.erase(std::unique(callees.begin(), callees.end()), callees.end());
     callees.shrink_to_fit();
-    const bool is_within = meter.spend(static_cast<std::int64_t>(4 * callees.size() + closure(start(rule)).size())) &&
+    const bool is_within = meter.spend(4 * static_cast<std::int64_t>(callees.size()) + n_entries) &&
                            held.add(sizeof(Visit) + callees.size() * sizeof(RuleId));
     path.push_back({rule, std::move(callees)});
     return is_within;

@@ -23,8 +23,16 @@ class Program {
   /// name; the budget's.
   static Result<Program> build(const Expressions& expressions, RuleId root, std::size_t max_states, WorkMeter& meter);
 
-  /// The states that `state` reaches by empty edges, itself included; calls of rules that match the empty text count.
+  /// The states with edges or an end that `state` reaches by empty edges, itself included; calls of rules that match the
+  /// empty text count. Where they are many, some of them, and for each other way on an entry ~s (below 0): what is in the
+  /// closure of s belongs to it too. So closures stay short where each of many states reaches all that follow it.
   std::span<const StateId> closure(StateId state) const { return list(closures_, closure_at_, state); }
+  /// Closures that name others are long, and some that do not.
+  static constexpr std::size_t kMostInShortClosure = 64;
+  bool has_short_closure(StateId state) const {
+    const std::span<const StateId> all = closure(state);
+    return all.size() <= kMostInShortClosure && (all.empty() || all[0] >= 0);
+  }
   std::span<const ByteEdge> bytes(StateId state) const { return list(bytes_, bytes_at_, state); }
   std::span<const TokenEdge> tokens(StateId state) const { return list(tokens_, tokens_at_, state); }
   std::span<const CallEdge> calls(StateId state) const { return list(calls_, calls_at_, state); }
@@ -64,6 +72,7 @@ class Program {
   }
   Result<void> flatten(const NfaStates& states, WorkMeter& meter);
   Result<void> close(const NfaStates& states, WorkMeter& meter);
+  Result<void> add_closure(const NfaStates& states, StateId state, std::vector<StateId>& seen_by, WorkMeter& meter);
   void class_bytes(const NfaStates& states);
   Result<void> rank_rules(const Expressions& expressions, WorkMeter& meter);
 
