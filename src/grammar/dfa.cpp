@@ -33,42 +33,72 @@ bool Dfa::accepts(std::string_view text) const {
 
 namespace {
 
-/// The states that a text leads from the start to, and from which a text leads to a final state.
-std::vector<bool> useful_states(const Dfa& dfa) {
-  const std::size_t n = dfa.n_states();
-  std::vector<bool> is_reached(n, false);
-  std::vector<std::vector<std::int32_t>> sources(n);
+std::size_t n_ranges(const Dfa& dfa) {
+  std::size_t n = 0;
+  for (const Dfa::Row& row : dfa.next)
+    for (std::size_t byte = 0; byte < 256; ++byte) n += row[byte] != Dfa::kDead && (byte == 0 || row[byte] != row[byte - 1]);
+  return n;
+}
+
+/// The states that texts lead from the start to.
+struct ReachedStates {
+  std::vector<bool> is_reached;
+  std::vector<std::pair<std::int32_t, std::int32_t>> edges;  // target and source, of those reached
+};
+
+Result<ReachedStates> reached_states(const Dfa& dfa, WorkMeter& meter) {
+  ReachedStates found;
+  found.is_reached.assign(dfa.n_states(), false);
+  found.edges.reserve(n_ranges(dfa));
   std::vector<std::int32_t> work;
-  if (n > 0) {
-    is_reached[0] = true;
-    work.push_back(0);
-  }
+  const auto reach = [&](std::int32_t state) {
+    if (found.is_reached[static_cast<std::size_t>(state)]) return;
+    found.is_reached[static_cast<std::size_t>(state)] = true;
+    work.push_back(state);
+  };
+  if (dfa.n_states() > 0) reach(0);
   while (!work.empty()) {
+    if (!meter.spend(6)) return over_budget(meter);
     const std::int32_t state = work.back();
     work.pop_back();
     std::int32_t last = Dfa::kDead;
     for (const std::int32_t target : dfa.next[static_cast<std::size_t>(state)]) {
       if (target == Dfa::kDead || target == last) continue;
       last = target;
-      sources[static_cast<std::size_t>(target)].push_back(state);
-      if (is_reached[static_cast<std::size_t>(target)]) continue;
-      is_reached[static_cast<std::size_t>(target)] = true;
-      work.push_back(target);
+      found.edges.emplace_back(target, state);
+      reach(target);
     }
   }
+  return found;
+}
+
+/// The states that a text leads from the start to, and from which a text leads to a final state.
+Result<std::vector<bool>> useful_states(const Dfa& dfa, WorkMeter& meter) {
+  const std::size_t n = dfa.n_states();
+  BATON_TRY(const ReachedStates reached, reached_states(dfa, meter));
+  // The sources of all states in a row, those of state 0 first.
+  std::vector<std::size_t> begin_of(n + 1, 0);
+  for (const auto& [target, source] : reached.edges) ++begin_of[static_cast<std::size_t>(target) + 1];
+  for (std::size_t i = 0; i < n; ++i) begin_of[i + 1] += begin_of[i];
+  std::vector<std::int32_t> sources(reached.edges.size());
+  std::vector<std::size_t> place(begin_of);
+  for (const auto& [target, source] : reached.edges) sources[place[static_cast<std::size_t>(target)]++] = source;
   std::vector<bool> is_useful(n, false);
+  std::vector<std::int32_t> work;
   for (std::size_t i = 0; i < n; ++i)
-    if (is_reached[i] && dfa.is_final[i]) {
+    if (reached.is_reached[i] && dfa.is_final[i]) {
       is_useful[i] = true;
       work.push_back(static_cast<std::int32_t>(i));
     }
   while (!work.empty()) {
     const auto state = static_cast<std::size_t>(work.back());
     work.pop_back();
-    for (const std::int32_t source : sources[state]) {
-      if (is_useful[static_cast<std::size_t>(source)]) continue;
-      is_useful[static_cast<std::size_t>(source)] = true;
-      work.push_back(source);
+    if (!meter.spend(1 + static_cast<std::int64_t>((begin_of[state + 1] - begin_of[state]) / 64))) return over_budget(meter);
+    for (std::size_t i = begin_of[state]; i < begin_of[state + 1]; ++i) {
+      const auto source = static_cast<std::size_t>(sources[i]);
+      if (is_useful[source]) continue;
+      is_useful[source] = true;
+      work.push_back(sources[i]);
     }
   }
   return is_useful;
@@ -76,7 +106,7 @@ std::vector<bool> useful_states(const Dfa& dfa) {
 
 /// `dfa` with states joined by `group` (of state, -1: dropped), of which there are `n_groups`; the start's group
 /// becomes 0.
-Dfa quotient(const Dfa& dfa, std::vector<std::int32_t> group, std::int32_t n_groups, WorkMeter& meter) {
+Result<Dfa> quotient(const Dfa& dfa, std::vector<std::int32_t> group, std::int32_t n_groups, WorkMeter& meter) {
   Dfa result(meter);
   if (group.empty() || group[0] < 0) {
     result.add_state(false);
@@ -90,9 +120,13 @@ Dfa quotient(const Dfa& dfa, std::vector<std::int32_t> group, std::int32_t n_gro
       g = first;
   }
   std::vector<bool> is_done(static_cast<std::size_t>(n_groups), false);
-  for (std::int32_t g = 0; g < n_groups; ++g) result.add_state(false);
+  for (std::int32_t g = 0; g < n_groups; ++g) {
+    if (!meter.spend(1)) return over_budget(meter);
+    result.add_state(false);
+  }
   for (std::size_t state = 0; state < group.size(); ++state) {
     if (group[state] < 0 || is_done[static_cast<std::size_t>(group[state])]) continue;
+    if (!meter.spend(4)) return over_budget(meter);
     const auto g = static_cast<std::size_t>(group[state]);
     is_done[g] = true;
     result.is_final[g] = dfa.is_final[state];
@@ -116,13 +150,6 @@ std::vector<std::size_t> distinct_columns(const Dfa& dfa) {
   std::vector<std::size_t> columns;
   for (const auto& [column, byte] : seen) columns.push_back(byte);
   return columns;
-}
-
-std::size_t n_ranges(const Dfa& dfa) {
-  std::size_t n = 0;
-  for (const Dfa::Row& row : dfa.next)
-    for (std::size_t byte = 0; byte < 256; ++byte) n += row[byte] != Dfa::kDead && (byte == 0 || row[byte] != row[byte - 1]);
-  return n;
 }
 
 struct HashRow {
@@ -155,16 +182,28 @@ std::size_t CompactDfa::n_bytes(const Dfa& dfa) {
 }
 
 bool Dfa::is_empty() const {
-  const std::vector<bool> is_useful = useful_states(*this);
-  return is_useful.empty() || !is_useful[0];
+  std::vector<bool> is_reached(n_states(), false);
+  std::vector<std::int32_t> work;
+  const auto reach = [&](std::int32_t state) {
+    if (state == kDead || is_reached[static_cast<std::size_t>(state)]) return;
+    is_reached[static_cast<std::size_t>(state)] = true;
+    work.push_back(state);
+  };
+  if (!next.empty()) reach(0);
+  while (!work.empty()) {
+    const auto state = static_cast<std::size_t>(work.back());
+    work.pop_back();
+    if (is_final[state]) return false;
+    for (const std::int32_t target : next[state]) reach(target);
+  }
+  return true;
 }
 
 Result<Dfa> minimize(const Dfa& dfa, WorkMeter& meter) {
   constexpr std::size_t kMostRefined = 4'000;
-  if (!meter.spend(16 * static_cast<std::int64_t>(dfa.n_states()))) return over_budget(meter);
-  HeldBytes held(meter);  // the edges backwards
-  if (!held.add(2 * n_ranges(dfa) * sizeof(std::int32_t))) return over_budget(meter);
-  const std::vector<bool> is_useful = useful_states(dfa);
+  HeldBytes held(meter);  // the edges, and the same backwards
+  if (!held.add(3 * n_ranges(dfa) * sizeof(std::int32_t) + 2 * dfa.n_states() * sizeof(std::size_t))) return over_budget(meter);
+  BATON_TRY(const std::vector<bool> is_useful, useful_states(dfa, meter));
   std::vector<std::int32_t> group(dfa.n_states(), -1);
   if (dfa.n_states() > kMostRefined) {
     std::int32_t n = 0;
