@@ -1,11 +1,15 @@
 /// What shares take from a budget, and who is refused (server/budget.h).
 #include "server/budget.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "grammar/grammar.h"
 
 namespace baton {
 namespace {
@@ -89,6 +93,23 @@ TEST(Budget, limits_follow_the_memory) {
                 limits.compile_bytes,
             1 << 30);
   EXPECT_EQ(budget_limits(64 << 20).scores_per_answer, (9 << 20) / 128);
+}
+
+/// The table of docs/protection.md.
+TEST(Budget, one_compilation_may_take_what_the_documents_say) {
+  struct Row {
+    std::int64_t memory, client, compiles, one;  // MiB
+  };
+  const std::int64_t most = grammar::GrammarLimits().work.bytes >> 20;
+  EXPECT_EQ(most, 224);
+  for (const Row& row : {Row{512, 64, 12, 9}, Row{1024, 128, 24, 18}, Row{3072, 384, 72, 54}, Row{8192, 1024, 192, 144},
+                         Row{16384, 2048, 384, 224}, Row{24576, 3072, 576, 224}, Row{65536, 4096, 768, 224}}) {
+    const std::int64_t client = default_client_memory(row.memory << 20);
+    EXPECT_EQ(client >> 20, row.client) << row.memory;
+    const Budgets budgets(budget_limits(client));
+    EXPECT_EQ(budgets.compiles.limit() >> 20, row.compiles) << row.memory;
+    EXPECT_EQ(std::min(budgets.compiles.most_of_one() >> 20, most), row.one) << row.memory;
+  }
 }
 
 }  // namespace
