@@ -36,22 +36,21 @@ const Value* find_not_null(const Value& object, std::string_view key) {
   return value == nullptr || value->is_null() ? nullptr : value;
 }
 
-/// Not made in one expression: where the copy of `field` finds no memory, GCC 12 destroys the source twice.
-FieldGrammar field_grammar(GrammarKind kind, std::string text, JsonSpaces spaces, const std::string& field) {
-  FieldGrammar made;
-  made.source.kind = kind;
-  made.source.text = std::move(text);
-  made.source.spaces = spaces;
-  made.field = field;
-  return made;
-}
-
 Result<FoundGrammar> read_text(GrammarKind kind, const Value& value, const std::string& field, JsonSpaces spaces) {
   if (!value.is_string()) return json::wrong_type(field, "a string", value);
   return field_grammar(kind, value.get_ref<const std::string&>(), spaces, field);
 }
 
 }  // namespace
+
+FieldGrammar field_grammar(GrammarKind kind, std::string text, JsonSpaces spaces, std::string field) {
+  FieldGrammar made;
+  made.source.kind = kind;
+  made.source.text = std::move(text);
+  made.source.spaces = spaces;
+  made.field = std::move(field);
+  return made;
+}
 
 Result<FoundGrammar> read_schema(const Value& schema, const std::string& field, JsonSpaces spaces) {
   if (schema.is_object() || schema.is_boolean())

@@ -17,6 +17,9 @@ struct FieldGrammar {
   GrammarSource source;
   std::string field;  ///< "structured_outputs.json"
 };
+/// A grammar of a field. Made member by member: of nested lists of initialisers GCC 12 destroys the source twice where there
+/// is no memory for the field.
+FieldGrammar field_grammar(GrammarKind kind, std::string text, JsonSpaces spaces, std::string field);
 
 /// Reads the value of a field. Nothing: the value asks for no grammar. `spaces`: of JSON. Errors (invalid_request) name
 /// the field.

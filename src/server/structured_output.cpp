@@ -13,6 +13,7 @@
 namespace baton {
 namespace {
 
+using grammar::field_grammar;
 using grammar::FieldGrammar;
 using grammar::GrammarKind;
 using grammar::JsonSpaces;
@@ -23,16 +24,6 @@ using openai::find_given;
 using Output = std::optional<StructuredOutput>;
 
 constexpr std::size_t kMaxShownBytes = 64;
-
-/// Not made in one expression: where the copy of the field finds no memory, GCC 12 destroys the source twice.
-StructuredOutput output_of(GrammarKind kind, std::string text, JsonSpaces spaces, std::string field) {
-  StructuredOutput made;
-  made.source.kind = kind;
-  made.source.text = std::move(text);
-  made.source.spaces = spaces;
-  made.field = std::move(field);
-  return made;
-}
 
 /// Fields of a request with one grammar each: older vLLM, llama.cpp.
 constexpr grammar::GrammarKey kFields[] = {{"guided_json", grammar::read_schema},
@@ -84,7 +75,7 @@ Result<Output> parse_response_format(const Value& format, JsonSpaces spaces) {
     const Value* text = find_given(format, "grammar");
     if (text == nullptr) return bad(field + ".grammar", "'response_format.grammar' is missing");
     if (!text->is_string()) return json::wrong_type(field + ".grammar", "a string", *text);
-    return output_of(GrammarKind::ebnf, text->get_ref<const std::string&>(), spaces, field + ".grammar");
+    return output_of(field_grammar(GrammarKind::ebnf, text->get_ref<const std::string&>(), spaces, field + ".grammar"));
   }
   if (name == "structural_tag") return output_of(grammar::read_structural_tag(format, field, spaces));
   if (name != "json_object" && name != "json_schema")
@@ -102,7 +93,7 @@ Result<Output> parse_response_format(const Value& format, JsonSpaces spaces) {
   BATON_TRY_VOID(only({"type", "schema"}));
   if (schema != nullptr) return schema_output(*schema, field + ".schema", spaces);
   if (name == "json_schema") return bad(field + ".json_schema", "'response_format.json_schema' is missing");
-  return output_of(GrammarKind::json_object, {}, spaces, field);
+  return output_of(field_grammar(GrammarKind::json_object, {}, spaces, field));
 }
 
 }  // namespace
