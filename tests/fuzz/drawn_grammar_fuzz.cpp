@@ -18,6 +18,7 @@
 #include "core/check.h"
 #include "grammar/grammar.h"
 #include "grammar/matcher.h"
+#include "support/drawn.h"
 #include "support/drawn_grammars.h"
 
 namespace {
@@ -45,7 +46,7 @@ std::shared_ptr<const grammar::TokenTrie> small_vocabulary() {
   return std::make_shared<grammar::TokenTrie>(std::move(bytes), std::vector<TokenId>{0});
 }
 
-grammar::GrammarSource drawn_source(test::Draws& draws) {
+grammar::GrammarSource drawn_source(test::Drawn& draws) {
   using enum grammar::GrammarKind;
   const std::size_t kind = draws.below(8);
   test::DrawnGrammar drawn(draws, kMaxDocumentBytes);
@@ -80,7 +81,7 @@ class Cost {
   std::size_t most_bytes_ = at_first_;
 };
 
-void walk(grammar::Matcher& matcher, test::Draws& draws) {
+void walk(grammar::Matcher& matcher, test::Drawn& draws) {
   grammar::MatcherState state = matcher.start();
   std::vector<std::uint32_t> mask(matcher.vocabulary().n_words());
   for (int step = 0; step < 4; ++step) {
@@ -97,7 +98,7 @@ void walk(grammar::Matcher& matcher, test::Draws& draws) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const auto vocabulary = small_vocabulary();
-  test::Draws draws(data, size);
+  test::Drawn draws(data, size, test::BehindBytes::zeros);
   const grammar::GrammarSource source = drawn_source(draws);
   if (std::getenv("BATON_PRINT_DOCUMENT") != nullptr) std::puts(source.text.c_str());
   Cost cost;

@@ -229,7 +229,7 @@ std::shared_ptr<const parsers::ToolIndex> read_tools(const std::string& body, co
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const test::CaseLimits limits;
-  Drawn drawn(data, size);
+  Drawn drawn(data, size, test::BehindBytes::pseudo_random);
   const auto formats = parsers::tool_formats();
   const auto reasonings = parsers::reasoning_formats();
   const parsers::ToolFormat& row = formats[drawn.below(formats.size())];

@@ -11,16 +11,21 @@
 
 namespace baton::test {
 
-/// Bytes as a source of choices. When they have run out, the choices are pseudo-random ones that all the bytes determine, so that
-/// short inputs draw large cases too.
+/// What is drawn when the bytes have run out: zeros, so that the case ends soon, or pseudo-random bytes that all the bytes
+/// determine, so that short inputs draw large cases too.
+enum class BehindBytes { zeros, pseudo_random };
+
+/// Bytes as a source of choices.
 class Drawn {
  public:
-  Drawn(const std::uint8_t* data, std::size_t size) : bytes_(data, size) {
+  Drawn(const std::uint8_t* data, std::size_t size, BehindBytes behind) : bytes_(data, size), behind_(behind) {
     for (const std::uint8_t one : bytes_) state_ = (state_ ^ one) * 1099511628211u;
   }
 
+  bool is_at_end() const { return bytes_.empty(); }
   std::size_t byte() {
     if (bytes_.empty()) {
+      if (behind_ == BehindBytes::zeros) return 0;
       state_ = state_ * 6364136223846793005u + 1442695040888963407u;
       return static_cast<std::size_t>(state_ >> 56);
     }
@@ -31,6 +36,8 @@ class Drawn {
   /// 0 to n - 1; n is at least 1.
   std::size_t below(std::size_t n) { return n > 256 ? (byte() * 256 + byte()) % n : byte() % n; }
   bool is() { return byte() % 2 == 1; }
+  /// Never when the bytes have run out.
+  bool one_in(std::size_t n) { return !is_at_end() && below(n) == 0; }
   /// Mostly a few, 0 to 3, and twice in a case, at most, up to `most`.
   std::size_t count(std::size_t most) {
     const std::size_t first = byte();
@@ -55,6 +62,7 @@ class Drawn {
 
  private:
   std::span<const std::uint8_t> bytes_;
+  const BehindBytes behind_;
   std::uint64_t state_ = 14695981039346656037u;
   int n_large_ = 0;
 };

@@ -10,37 +10,14 @@
 #include <fmt/format.h>
 
 #include "io/json.h"
+#include "support/drawn.h"
 
 namespace baton::test {
-
-/// Numbers from bytes; zeros behind their end.
-class Draws {
- public:
-  Draws(const std::uint8_t* data, std::size_t size) : data_(data), size_(size) {}
-
-  std::size_t below(std::size_t n) {
-    if (at_ >= size_ || n == 0) return 0;
-    std::size_t value = data_[at_++];
-    if (n > 256 && at_ < size_) value = value << 8 | data_[at_++];
-    return value % n;
-  }
-  bool one_in(std::size_t n) { return at_ < size_ && below(n) == 0; }
-  bool is_at_end() const { return at_ >= size_; }
-  template <std::size_t n>
-  std::string_view of(const std::array<std::string_view, n>& all) {
-    return all[below(n)];
-  }
-
- private:
-  const std::uint8_t* data_;
-  std::size_t size_;
-  std::size_t at_ = 0;
-};
 
 class DrawnGrammar {
  public:
   /// A document ends to grow at about `max_bytes`.
-  DrawnGrammar(Draws& draws, std::size_t max_bytes) : draws_(draws), max_bytes_(max_bytes) {}
+  DrawnGrammar(Drawn& draws, std::size_t max_bytes) : draws_(draws), max_bytes_(max_bytes) {}
 
   std::string schema() {
     std::string body = schema_fields(0);
@@ -319,7 +296,7 @@ class DrawnGrammar {
     }
   }
 
-  Draws& draws_;
+  Drawn& draws_;
   const std::size_t max_bytes_;
   std::size_t n_drawn_ = 0;  // by lists and repetitions, all together
 };
