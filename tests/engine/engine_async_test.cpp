@@ -10,8 +10,7 @@
 
 #include <gtest/gtest.h>
 
-#include "support/engine_device.h"
-#include "support/wait_until.h"
+#include "support/held_engine.h"
 
 namespace baton {
 namespace {
@@ -21,6 +20,7 @@ using testing::AsyncBackend;
 using testing::collect;
 using testing::Generated;
 using testing::greedy;
+using testing::HeldEngine;
 using testing::joined;
 using testing::make_async_engine;
 using testing::make_tiny_engine;
@@ -32,34 +32,6 @@ using testing::SequenceKey;
 using testing::wait_until;
 
 constexpr std::int32_t kBlocks = 130;
-
-/// An engine on its own thread, and its device, which is held.
-struct HeldEngine {
-  explicit HeldEngine(const EngineOptions& options = {}, std::int32_t n_blocks = kBlocks) {
-    engine = make_async_engine(options, n_blocks, Pace::late, testing::tiny_spec(), &device);
-    device->hold();
-    engine->start();
-  }
-  ~HeldEngine() { device->release(); }  // the engine's destructor waits for its device
-  /// Waits until the engine waits for the device.
-  void wait() const {
-    wait_until([this] { return device->is_waited_for(); });
-  }
-  /// Lets the device run until nothing is left.
-  std::map<SequenceKey, Generated> finish() {
-    device->release();
-    std::map<SequenceKey, Generated> generated;
-    wait_until([&] {
-      collect(engine->wait_events(milliseconds(1)), generated);
-      return engine->is_idle();
-    });
-    collect(engine->wait_events(milliseconds(0)), generated);
-    return generated;
-  }
-
-  std::unique_ptr<Engine> engine;
-  AsyncBackend* device = nullptr;
-};
 
 /// A mixture of requests that share, are preempted in a small cache, stop early, and sample with penalties.
 std::vector<Request> mixture() {
@@ -189,35 +161,6 @@ TEST(EngineAsync, can_be_destroyed_with_steps_that_never_ran) {
     const auto engine = make_async_engine({}, kBlocks, Pace::late);
     ASSERT_TRUE(engine->submit(greedy(random_prompt(1, 40), 50)));
     for (int i = 0; i < n_steps; ++i) ASSERT_TRUE(engine->step());
-  }
-}
-
-TEST(EngineAsync, gives_up_a_prefix_whose_prefill_the_device_has_not_ended) {
-  for (const std::string by : {"removal", "drain", "stop"}) {
-    SCOPED_TRACE(by);
-    HeldEngine held({.max_num_batched_tokens = 16});
-    Result<PrefixInfo> result;
-    std::thread waits([&] { result = held.engine->register_prefix("shop", random_prompt(1, 200)); });
-    held.wait();
-    std::thread stopper;
-    if (by == "removal") {
-      EXPECT_TRUE(held.engine->remove_prefix("shop"));
-    }
-    if (by == "drain") held.engine->begin_drain();
-    if (by == "stop") {
-      stopper = std::thread([&] { held.engine->stop(); });
-      wait_until([&] { return held.engine->is_draining(); });
-    }
-    held.device->release();
-    waits.join();
-    if (stopper.joinable()) stopper.join();
-    ASSERT_FALSE(result);
-    EXPECT_EQ(result.error().code, ErrorCode::unavailable);
-    EXPECT_TRUE(held.engine->prefixes().empty());
-    held.engine->stop();
-    EXPECT_EQ(held.engine->metrics().kv_blocks_used.value(), 0);
-    EXPECT_EQ(held.engine->metrics().kv_blocks_pinned.value(), 0);
-    held.engine->check_invariants();
   }
 }
 

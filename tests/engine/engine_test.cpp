@@ -421,10 +421,11 @@ TEST_P(EngineTest, serves_many_threads_from_its_own) {
 
 TEST_P(EngineTest, aborts_what_still_runs_when_it_is_stopped) {
   const auto engine = make_tiny_engine({.max_num_seqs = 2}, kBlocks);
-  engine->start();
   for (std::uint32_t i = 0; i < 4; ++i) ASSERT_TRUE(engine->submit(greedy(random_prompt(i, 20), 1500)));
   std::map<SequenceKey, Generated> generated;
-  collect(engine->wait_events(std::chrono::milliseconds(5000)), generated);
+  for (int i = 0; i < 5; ++i) engine->step();
+  collect(engine->wait_events(std::chrono::milliseconds(0)), generated);
+  EXPECT_EQ(generated.size(), 2u);
   engine->stop();
   engine->stop();
   collect(engine->wait_events(std::chrono::milliseconds(0)), generated);

@@ -6,8 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "support/engine_device.h"
-#include "support/wait_until.h"
+#include "support/held_engine.h"
 
 namespace baton {
 namespace {
@@ -16,86 +15,73 @@ using testing::greedy;
 using testing::joined;
 using testing::random_prompt;
 
-// 750 steps of 16 tokens: a cancellation comes long before the end of the prefill.
-constexpr std::size_t kPrefixLen = 12'000;
-
-/// An engine that computes the prefix "shop" on its own thread, and a thread that waits for it.
-class PrefixPrefills : public testing::EngineOnDevice {
+/// An engine that computes the prefix "shop" in 13 steps, of which the device runs none before the test says so, and a thread
+/// that waits for it.
+class PrefixPrefills : public ::testing::Test {
  protected:
-  void SetUp() override {
-    EngineOnDevice::SetUp();
-    if (IsSkipped() || HasFatalFailure()) return;
-    ModelSpec spec = testing::tiny_spec();
-    spec.max_position = 16'384;
-    engine_ = make_tiny_engine({.max_num_batched_tokens = 16, .max_model_len = 13'000}, 2000, spec);
+  PrefixPrefills() {
+    registrar_ = std::thread([this] { result_ = engine_.register_prefix("shop", random_prompt(1, 200)); });
+    held_.wait();
   }
-  void TearDown() override { wait(); }
+  ~PrefixPrefills() override { wait(); }
 
-  void begin() {
-    engine_->start();
-    registrar_ = std::thread([this] { result_ = engine_->register_prefix("shop", random_prompt(1, kPrefixLen)); });
-    testing::wait_until([&] { return engine_->metrics().kv_blocks_used.value() > 0; });
-  }
   const Result<PrefixInfo>& wait() {
+    held_.device->release();
     if (registrar_.joinable()) registrar_.join();
     return result_;
   }
   void expect_given_up() {
     ASSERT_FALSE(wait()) << "the prefill went on to its end";
     EXPECT_EQ(wait().error().code, ErrorCode::unavailable);
-    EXPECT_TRUE(engine_->prefixes().empty());
-    engine_->stop();
-    EXPECT_EQ(engine_->metrics().kv_blocks_used.value(), 0);
-    EXPECT_EQ(engine_->metrics().kv_blocks_pinned.value(), 0);
-    EXPECT_TRUE(engine_->is_idle());
-    engine_->check_invariants();
+    EXPECT_TRUE(engine_.prefixes().empty());
+    engine_.stop();
+    EXPECT_EQ(engine_.metrics().kv_blocks_used.value(), 0);
+    EXPECT_EQ(engine_.metrics().kv_blocks_pinned.value(), 0);
+    EXPECT_TRUE(engine_.is_idle());
+    engine_.check_invariants();
   }
 
-  std::unique_ptr<Engine> engine_;
+  testing::HeldEngine held_{{.max_num_batched_tokens = 16}, /*n_blocks=*/150};
+  Engine& engine_ = *held_.engine;
   std::thread registrar_;
   Result<PrefixInfo> result_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Devices, PrefixPrefills, testing::engine_devices(), testing::name_of_device);
-
-TEST_P(PrefixPrefills, end_when_their_prefix_is_removed) {
-  begin();
-  ASSERT_TRUE(engine_->remove_prefix("shop"));
+TEST_F(PrefixPrefills, end_when_their_prefix_is_removed) {
+  ASSERT_TRUE(engine_.remove_prefix("shop"));
   expect_given_up();
 }
 
-TEST_P(PrefixPrefills, end_when_the_engine_drains) {
-  begin();
-  engine_->begin_drain();
+TEST_F(PrefixPrefills, end_when_the_engine_drains) {
+  engine_.begin_drain();
   expect_given_up();
 }
 
-TEST_P(PrefixPrefills, end_when_the_engine_stops) {
-  begin();
-  engine_->stop();
+TEST_F(PrefixPrefills, end_when_the_engine_stops) {
+  std::thread stopper([this] { engine_.stop(); });
+  testing::wait_until([this] { return engine_.is_draining(); });
+  wait();
+  stopper.join();
   expect_given_up();
 }
 
-TEST_P(PrefixPrefills, leave_their_name_to_the_next) {
-  begin();
-  ASSERT_TRUE(engine_->remove_prefix("shop"));
+TEST_F(PrefixPrefills, leave_their_name_to_the_next) {
+  ASSERT_TRUE(engine_.remove_prefix("shop"));
   ASSERT_FALSE(wait());
-  const auto again = engine_->register_prefix("shop", random_prompt(1, 100));
+  const auto again = engine_.register_prefix("shop", random_prompt(1, 100));
   ASSERT_TRUE(again) << again.error().message;
   EXPECT_EQ(again->n_pinned_tokens, 96);
-  EXPECT_EQ(engine_->prefixes().size(), 1u);
+  EXPECT_EQ(engine_.prefixes().size(), 1u);
 }
 
-TEST_P(PrefixPrefills, are_taken_over_by_a_request_that_waits_for_them) {
-  begin();
-  const auto id = engine_->submit(greedy(joined(random_prompt(1, 3000), random_prompt(2, 5)), 3));
+TEST_F(PrefixPrefills, are_taken_over_by_a_request_that_waits_for_them) {
+  const auto id = engine_.submit(greedy(joined(random_prompt(1, 150), random_prompt(2, 5)), 3));
   ASSERT_TRUE(id) << id.error().message;
-  ASSERT_TRUE(engine_->remove_prefix("shop"));
+  ASSERT_TRUE(engine_.remove_prefix("shop"));
   ASSERT_FALSE(wait());
-  std::map<testing::SequenceKey, testing::Generated> generated;
-  while (!generated[{id->value, 0}].finished) testing::collect(engine_->wait_events(std::chrono::milliseconds(100)), generated);
-  EXPECT_EQ((generated[{id->value, 0}].finished), FinishReason::length);
-  EXPECT_EQ((generated[{id->value, 0}].tokens.size()), 3u);
+  const auto generated = held_.finish();
+  EXPECT_EQ((generated.at({id->value, 0}).finished), FinishReason::length);
+  EXPECT_EQ((generated.at({id->value, 0}).tokens.size()), 3u);
 }
 
 TEST(PrefixService, gives_up_the_pin_of_a_prefix_that_was_removed_while_it_was_computed) {
