@@ -13,6 +13,7 @@
 namespace baton {
 namespace {
 
+using testing::expect_same_bits;
 using testing::Generated;
 using testing::greedy;
 using testing::joined;
@@ -75,13 +76,11 @@ class BlockTransferOnDevice : public testing::EngineOnDevice {
 };
 INSTANTIATE_TEST_SUITE_P(Devices, BlockTransferOnDevice, testing::engine_devices(), testing::name_of_device);
 
-void expect_same_bits(const std::vector<Generated>& got, const std::vector<Generated>& expected) {
-  ASSERT_EQ(got.size(), expected.size());
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    EXPECT_EQ(got[i].tokens, expected[i].tokens) << "request " << i;
-    EXPECT_EQ(got[i].logprobs, expected[i].logprobs) << "request " << i;
+/// They also found as much in the cache.
+void expect_same_answers(const std::vector<Generated>& got, const std::vector<Generated>& expected) {
+  expect_same_bits(got, expected);
+  for (std::size_t i = 0; i < std::min(got.size(), expected.size()); ++i)
     EXPECT_EQ(got[i].stats.cached_tokens, expected[i].stats.cached_tokens) << "request " << i;
-  }
 }
 
 std::vector<Request> questions(const std::vector<TokenId>& prefix, const CacheScope& scope = {}) {
@@ -131,7 +130,7 @@ void expect_equal_after_loading(Engine& first, Engine& second, std::size_t n_tok
   const auto requests = questions(tokens, scope);
   const auto expected = run_requests(first, requests);
   EXPECT_EQ(expected[1].stats.cached_tokens, static_cast<std::int32_t>(n_tokens / 16 * 16));
-  expect_same_bits(run_requests(second, requests), expected);
+  expect_same_answers(run_requests(second, requests), expected);
   ASSERT_TRUE(first.remove_prefix("p"));
   ASSERT_TRUE(second.remove_prefix("p"));
   while (second.step()) {
@@ -208,7 +207,7 @@ TEST_P(BlockTransferOnDevice, a_reader_that_fails_leaves_nothing_at_any_piece) {
     EXPECT_EQ(n_free(*engine), free);
     PiecesReader whole{pieces};
     ASSERT_TRUE(engine->load_prefix("p", tokens, {}, whole.reader()));
-    expect_same_bits(run_requests(*engine, questions(tokens)), run_requests(*first, questions(tokens)));
+    expect_same_answers(run_requests(*engine, questions(tokens)), run_requests(*first, questions(tokens)));
   }
 }
 
@@ -257,10 +256,10 @@ TEST_P(BlockTransferOnDevice, what_the_cache_has_is_not_read_again_or_only_in_pa
     engine->check_invariants();
     return run_requests(*engine, questions(tokens));
   };
-  expect_same_bits(answers(tokens.size(), &wrong), answers(tokens.size(), nullptr));
+  expect_same_answers(answers(tokens.size(), &wrong), answers(tokens.size(), nullptr));
   // The cache has the first piece and a part of the second, from a request; the rest is loaded.
   const std::size_t n_cached = n_tokens_of(*first, 1) + 160;
-  expect_same_bits(answers(n_cached, &mixed), answers(n_cached, &pieces));
+  expect_same_answers(answers(n_cached, &mixed), answers(n_cached, &pieces));
 }
 
 TEST_P(BlockTransferOnDevice, refuses_what_could_not_be_pinned) {

@@ -17,6 +17,7 @@ namespace {
 using grammar::GrammarKind;
 using testing::accepts;
 using testing::constraint_of;
+using testing::expect_same_bits;
 using testing::Generated;
 using testing::greedy;
 using testing::joined;
@@ -41,17 +42,6 @@ Request held_to(Constraint constraint, std::uint64_t seed, std::int32_t max_toke
   request.sampling.ignore_eos = false;
   request.constraint = std::move(constraint);
   return request;
-}
-
-void expect_same(const std::vector<Generated>& got, const std::vector<Generated>& expected) {
-  ASSERT_EQ(got.size(), expected.size());
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    SCOPED_TRACE(i);
-    EXPECT_EQ(got[i].tokens, expected[i].tokens);
-    EXPECT_EQ(got[i].logprobs, expected[i].logprobs) << "bit for bit";
-    EXPECT_EQ(got[i].finished, expected[i].finished);
-    EXPECT_EQ(got[i].stop_id, expected[i].stop_id);
-  }
 }
 
 TEST_P(EngineGrammar, answers_are_texts_of_their_grammars) {
@@ -105,7 +95,7 @@ TEST_P(EngineGrammar, answers_are_the_same_alone_and_beside_others) {
   EXPECT_GT(crowded->metrics().num_preemptions.value(), 0) << "the load was too light to show anything";
   std::vector<Generated> alone;
   for (const Request& request : requests) alone.push_back(run_requests(*make_tiny_engine(options, 100), {request})[0]);
-  expect_same(together, alone);
+  expect_same_bits(together, alone);
 }
 
 /// The host reads a step's tokens while the next forward is there already, and no sequence skips a step.
@@ -325,7 +315,7 @@ TEST_P(EngineGrammar, drafts_of_demanded_text_change_no_token_and_save_steps) {
   const std::vector<Generated> expected = run_requests(*plain, structured(false));
   EXPECT_EQ(plain->metrics().spec_decode_num_drafts.value(), 0);
   const auto drafting = make_tiny_engine(options, 300);
-  expect_same(run_requests(*drafting, structured(true)), expected);
+  expect_same_bits(run_requests(*drafting, structured(true)), expected);
   EXPECT_GT(drafting->metrics().spec_decode_num_accepted_tokens.value(), 20);
   EXPECT_EQ(drafting->metrics().kv_blocks_used.value(), 0);
   // Beside speculation, in a crowd that is preempted.
@@ -335,7 +325,7 @@ TEST_P(EngineGrammar, drafts_of_demanded_text_change_no_token_and_save_steps) {
                             .max_model_len = 200,
                             .speculation = {.n_tokens = 4, .lookup_max = 3, .lookup_min = 1}};
   const auto crowded = make_tiny_engine(tight, 13);
-  expect_same(run_requests(*crowded, structured(true)), expected);
+  expect_same_bits(run_requests(*crowded, structured(true)), expected);
   EXPECT_GT(crowded->metrics().num_preemptions.value(), 0);
 }
 

@@ -15,6 +15,7 @@ namespace {
 
 using grammar::GrammarKind;
 using testing::constraint_of;
+using testing::expect_same_bits;
 using testing::Generated;
 using testing::greedy;
 using testing::random_prompt;
@@ -64,20 +65,6 @@ std::vector<Request> mixed_requests() {
   return requests;
 }
 
-void expect_same(const std::vector<Generated>& got, const std::vector<Generated>& expected) {
-  ASSERT_EQ(got.size(), expected.size());
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    SCOPED_TRACE(i);
-    EXPECT_EQ(got[i].tokens, expected[i].tokens);
-    EXPECT_EQ(got[i].logprobs, expected[i].logprobs) << "bit for bit";
-    EXPECT_EQ(got[i].finished, expected[i].finished);
-    EXPECT_EQ(got[i].stop_id, expected[i].stop_id);
-    ASSERT_EQ(got[i].prompt_scores.size(), expected[i].prompt_scores.size());
-    for (std::size_t n = 0; n < got[i].prompt_scores.size(); ++n)
-      EXPECT_EQ(got[i].prompt_scores[n].logprob, expected[i].prompt_scores[n].logprob);
-  }
-}
-
 EngineOptions small(const MaskBudget& budget) {
   return {.batch_invariant = true,
           .max_num_seqs = 12,
@@ -94,7 +81,7 @@ TEST_P(EngineMaskBudget, answers_are_the_same_whenever_their_masks_are_ready) {
   for (const std::int64_t n : {16, 150, 1500}) {
     SCOPED_TRACE(n);
     const auto late = make_tiny_engine(small(steps(n)), 60);
-    expect_same(run_requests(*late, mixed_requests()), expected);
+    expect_same_bits(run_requests(*late, mixed_requests()), expected);
     EXPECT_GT(late->metrics().mask_deferrals.value(), 5);
     EXPECT_EQ(late->metrics().kv_blocks_used.value(), 0);
   }
@@ -140,7 +127,7 @@ TEST(EngineMaskBudgetRanks, all_ranks_drop_the_same_samples) {
   const auto plain = testing::make_tiny_engine(small({}), 60, testing::tiny_spec(), 2);
   const std::vector<Generated> expected = run_requests(*plain, mixed_requests());
   const auto late = testing::make_tiny_engine(small(steps(150)), 60, testing::tiny_spec(), 2);
-  expect_same(run_requests(*late, mixed_requests()), expected);
+  expect_same_bits(run_requests(*late, mixed_requests()), expected);
   EXPECT_GT(late->metrics().mask_deferrals.value(), 50);
   EXPECT_FALSE(late->fault());
 }

@@ -9,6 +9,7 @@
 namespace baton {
 namespace {
 
+using testing::expect_same_bits;
 using testing::Generated;
 using testing::greedy;
 using testing::joined;
@@ -88,14 +89,6 @@ TEST_P(EngineSharing, saves_nothing_and_answers_the_same_with_paged_attention) {
   EXPECT_EQ(paged->metrics().kv_bytes_saved.value(), 0);
   EXPECT_EQ(paged->metrics().relay_groups.value(), 0);
   EXPECT_EQ(paged->info().attention, "paged");
-}
-
-void expect_same_bits(const std::vector<Generated>& got, const std::vector<Generated>& expected, const char* what) {
-  ASSERT_EQ(got.size(), expected.size());
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    EXPECT_EQ(got[i].tokens, expected[i].tokens) << what << ", request " << i;
-    EXPECT_EQ(got[i].logprobs, expected[i].logprobs) << what << ", request " << i;
-  }
 }
 
 TEST_P(EngineSharing, batch_invariant_gives_the_same_bits_however_the_work_is_shared) {

@@ -16,6 +16,7 @@
 namespace baton {
 namespace {
 
+using testing::expect_same_bits;
 using testing::Generated;
 using testing::greedy;
 using testing::joined;
@@ -42,15 +43,6 @@ class EngineTier : public testing::EngineOnDevice {
     EngineOptions made{.batch_invariant = true, .max_num_seqs = 4, .max_num_batched_tokens = 64, .max_model_len = 320};
     made.host_tier_bytes = entries(n_entries);
     return made;
-  }
-  void expect_same_bits(const std::vector<Generated>& got, const std::vector<Generated>& expected) const {
-    ASSERT_EQ(got.size(), expected.size());
-    for (std::size_t i = 0; i < got.size(); ++i) {
-      SCOPED_TRACE(i);
-      EXPECT_EQ(got[i].tokens, expected[i].tokens);
-      EXPECT_EQ(got[i].logprobs, expected[i].logprobs);
-      EXPECT_EQ(got[i].finished, expected[i].finished);
-    }
   }
 };
 INSTANTIATE_TEST_SUITE_P(Devices, EngineTier, testing::engine_devices_at_each_pace(), testing::name_of_device);

@@ -204,67 +204,71 @@ TEST(CudaCollectives, are_captured_in_graphs) {
   });
 }
 
-class CudaSums : public ::testing::TestWithParam<int> {};
+/// Ranks with a CUDA device each; skipped where there are fewer GPUs.
+class CudaSums : public ::testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    if (n_gpus() < n_ranks_) GTEST_SKIP() << "fewer than " << n_ranks_ << " GPUs";
+  }
+  /// Calls `work(backend, rank, dtype)` in each rank for each float dtype.
+  template <class Work>
+  void run_each_dtype(const Work& work) const {
+    run_ranks(n_ranks_, [&](const Group& group) {
+      const auto backend = backend_of(group, "cuda");
+      ASSERT_NE(backend, nullptr);
+      for (const DType dtype : kFloats) work(*backend, group->rank(), dtype);
+    });
+  }
+  const int n_ranks_ = GetParam();
+};
 
 TEST_P(CudaSums, are_in_rank_order_to_the_bit_at_every_call) {
-  const int n_ranks = GetParam();
-  if (n_gpus() < n_ranks) GTEST_SKIP() << "fewer than " << n_ranks << " GPUs";
-  run_ranks(n_ranks, [&](const Group& group) {
-    const auto backend = backend_of(group, "cuda");
-    ASSERT_NE(backend, nullptr);
-    for (const DType dtype : kFloats) {
-      // Sizes change from call to call, so that other places of the inboxes are used, by other blocks. NCCL takes the odd
-      // sizes; it keeps no order.
-      std::vector<std::int64_t> sizes;
-      const std::vector<std::int64_t> of_two{8, 16, 8192, 131072, 4096, 1 << 20, 24, 2 << 20, 8240, 4 << 20};
-      const std::vector<std::int64_t> of_more{16, 8192, 131072, 4096, 524288, 8240, 1 << 20};
-      for (const std::int64_t n_bytes : n_ranks == 2 ? of_two : of_more)
-        sizes.push_back(n_bytes / static_cast<std::int64_t>(size_bytes(dtype)));
-      std::vector<HostTensor> inputs;
-      std::vector<std::unique_ptr<OnDevice>> tensors;
-      for (const std::int64_t n : sizes)
-        tensors.push_back(std::make_unique<OnDevice>(*backend, inputs.emplace_back(data_of(group->rank(), dtype, {n}))));
-      auto graph = backend->capture([&] {
-        for (const auto& x : tensors) all_reduce(*backend, x->view());
-      });
-      ASSERT_TRUE(graph) << graph.error().message;
-      for (int replay = 0; replay < 200; ++replay) {
-        for (std::size_t i = 0; i < sizes.size(); ++i) backend->copy_from_host(tensors[i]->view(), inputs[i].view());
-        (*graph)->replay();
-        if (replay % 50 != 49) continue;
-        for (std::size_t i = 0; i < sizes.size(); ++i)
-          EXPECT_EQ(tensors[i]->to_host().bytes, sum_in_rank_order(n_ranks, dtype, {sizes[i]}).bytes)
-              << sizes[i] << " elements, replay " << replay << ", rank " << group->rank();
-      }
+  run_each_dtype([&](Backend& backend, int rank, DType dtype) {
+    // Sizes change from call to call, so that other places of the inboxes are used, by other blocks. NCCL takes the odd
+    // sizes; it keeps no order.
+    std::vector<std::int64_t> sizes;
+    const std::vector<std::int64_t> of_two{8, 16, 8192, 131072, 4096, 1 << 20, 24, 2 << 20, 8240, 4 << 20};
+    const std::vector<std::int64_t> of_more{16, 8192, 131072, 4096, 524288, 8240, 1 << 20};
+    for (const std::int64_t n_bytes : n_ranks_ == 2 ? of_two : of_more)
+      sizes.push_back(n_bytes / static_cast<std::int64_t>(size_bytes(dtype)));
+    std::vector<HostTensor> inputs;
+    std::vector<std::unique_ptr<OnDevice>> tensors;
+    for (const std::int64_t n : sizes)
+      tensors.push_back(std::make_unique<OnDevice>(backend, inputs.emplace_back(data_of(rank, dtype, {n}))));
+    auto graph = backend.capture([&] {
+      for (const auto& x : tensors) all_reduce(backend, x->view());
+    });
+    ASSERT_TRUE(graph) << graph.error().message;
+    for (int replay = 0; replay < 200; ++replay) {
+      for (std::size_t i = 0; i < sizes.size(); ++i) backend.copy_from_host(tensors[i]->view(), inputs[i].view());
+      (*graph)->replay();
+      if (replay % 50 != 49) continue;
+      for (std::size_t i = 0; i < sizes.size(); ++i)
+        EXPECT_EQ(tensors[i]->to_host().bytes, sum_in_rank_order(n_ranks_, dtype, {sizes[i]}).bytes)
+            << sizes[i] << " elements, replay " << replay << ", rank " << rank;
     }
   });
 }
 
 // An empty place of an inbox holds this pattern.
 TEST_P(CudaSums, of_what_has_all_bits_set_are_not_a_number) {
-  const int n_ranks = GetParam();
-  if (n_gpus() < n_ranks) GTEST_SKIP() << "fewer than " << n_ranks << " GPUs";
-  run_ranks(n_ranks, [&](const Group& group) {
-    const auto backend = backend_of(group, "cuda");
-    ASSERT_NE(backend, nullptr);
-    for (const DType dtype : kFloats) {
-      constexpr std::int64_t kElements = 4096;
-      const HostTensor sum = sum_in_rank_order(n_ranks, dtype, {kElements});
-      HostTensor x = data_of(group->rank(), dtype, {kElements});
-      const auto is_set = [&](std::int64_t i) { return i % 64 / 8 == group->rank() || i >= kElements - 256; };
-      const auto is_set_anywhere = [&](std::int64_t i) { return i % 64 / 8 < n_ranks || i >= kElements - 256; };
-      for (std::int64_t i = 0; i < kElements; ++i)
-        if (is_set(i)) std::memset(x.bytes.data() + static_cast<std::size_t>(i) * size_bytes(dtype), 0xff, size_bytes(dtype));
-      for (int call = 0; call < 4; ++call) {  // both inboxes, and again
-        const OnDevice on_device(*backend, x);
-        all_reduce(*backend, on_device.view());
-        const HostTensor got = on_device.to_host();
-        for (std::int64_t i = 0; i < kElements; ++i) {
-          if (is_set_anywhere(i))
-            ASSERT_TRUE(std::isnan(static_cast<float>(got.at(i)))) << i << ", call " << call;
-          else
-            ASSERT_EQ(got.at(i), sum.at(i)) << i << ", call " << call;
-        }
+  run_each_dtype([&](Backend& backend, int rank, DType dtype) {
+    constexpr std::int64_t kElements = 4096;
+    const HostTensor sum = sum_in_rank_order(n_ranks_, dtype, {kElements});
+    HostTensor x = data_of(rank, dtype, {kElements});
+    const auto is_set = [&](std::int64_t i) { return i % 64 / 8 == rank || i >= kElements - 256; };
+    const auto is_set_anywhere = [&](std::int64_t i) { return i % 64 / 8 < n_ranks_ || i >= kElements - 256; };
+    for (std::int64_t i = 0; i < kElements; ++i)
+      if (is_set(i)) std::memset(x.bytes.data() + static_cast<std::size_t>(i) * size_bytes(dtype), 0xff, size_bytes(dtype));
+    for (int call = 0; call < 4; ++call) {  // both inboxes, and again
+      const OnDevice on_device(backend, x);
+      all_reduce(backend, on_device.view());
+      const HostTensor got = on_device.to_host();
+      for (std::int64_t i = 0; i < kElements; ++i) {
+        if (is_set_anywhere(i))
+          ASSERT_TRUE(std::isnan(static_cast<float>(got.at(i)))) << i << ", call " << call;
+        else
+          ASSERT_EQ(got.at(i), sum.at(i)) << i << ", call " << call;
       }
     }
   });

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -116,6 +117,23 @@ inline std::vector<Generated> run_requests(Engine& engine, const std::vector<Req
   std::vector<Generated> in_order;
   for (const SequenceKey& key : keys) in_order.push_back(generated[key]);
   return in_order;
+}
+
+/// Expects the same results to the bit: tokens, log-probabilities, scores of the prompt, and how each sequence ended. `what` names the
+/// run that gave them.
+inline void expect_same_bits(const std::vector<Generated>& got, const std::vector<Generated>& expected,
+                             const std::string& what = {}) {
+  ASSERT_EQ(got.size(), expected.size()) << what;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    SCOPED_TRACE(what + " sequence " + std::to_string(i));
+    EXPECT_EQ(got[i].tokens, expected[i].tokens);
+    EXPECT_EQ(got[i].logprobs, expected[i].logprobs);
+    EXPECT_EQ(got[i].finished, expected[i].finished);
+    EXPECT_EQ(got[i].stop_id, expected[i].stop_id);
+    ASSERT_EQ(got[i].prompt_scores.size(), expected[i].prompt_scores.size());
+    for (std::size_t n = 0; n < got[i].prompt_scores.size(); ++n)
+      EXPECT_EQ(got[i].prompt_scores[n].logprob, expected[i].prompt_scores[n].logprob);
+  }
 }
 
 /// Tokens that depend on `seed` only; none is special.
