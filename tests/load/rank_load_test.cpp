@@ -15,6 +15,7 @@
 
 #include "engine/rank_steps.h"
 #include "load/load_engine.h"
+#include "support/wait_until.h"
 
 namespace baton {
 namespace {
@@ -138,7 +139,7 @@ TEST(RankLoadEngine, a_rank_with_other_files_ends_the_load_with_its_sentence) {
   const std::string key = "\"digest\":\"";
   what[what.find(key) + key.size()] = 'x';
   RankSteps(groups[0]).load(what);
-  const std::string fault = groups[0]->wait_fault(std::chrono::milliseconds(20'000)).value_or("none");
+  const std::string fault = groups[0]->wait_fault(testing::kUntilKilled).value_or("none");
   EXPECT_TRUE(fault.starts_with("rank 1: its checksum of config.json and weights ")) << fault;
   other.join();
 }
