@@ -31,7 +31,7 @@ std::optional<ConnectionId> ConnectionTable::older(const Queue& left, const Queu
 std::optional<ConnectionId> ConnectionTable::reclaimable(Clock::time_point now) const {
   if (!waiting_.finished.empty()) return waiting_.finished.front();
   static const Queue kNone;
-  const Queue& fresh = has_waited(waiting_.fresh, kFreshGrace, now) ? waiting_.fresh : kNone;
+  const Queue& fresh = has_waited(waiting_.fresh, limits_.fresh_grace, now) ? waiting_.fresh : kNone;
   if (const auto longest = older(fresh, waiting_.idle)) return longest;
   const bool are_many = waiting_.arriving.size() > limits_.max_connections / 2;
   return are_many && has_waited(waiting_.arriving, kGrace, now) ? std::optional(waiting_.arriving.front()) : std::nullopt;

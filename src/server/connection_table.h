@@ -31,8 +31,9 @@ enum class Shortage { none, connections, address, files };
 
 struct ConnectionLimits {
   std::size_t max_connections = 8192;
-  std::size_t max_per_address = 0;  ///< 0: no limit
-  std::size_t max_reserved = 64;    ///< connections beyond the limits, which may ask for little
+  std::size_t max_per_address = 0;             ///< 0: no limit
+  std::size_t max_reserved = 64;               ///< connections beyond the limits, which may ask for little
+  std::chrono::milliseconds fresh_grace{250};  ///< between connecting and sending, handshakes of TLS included
 };
 
 /// For metrics. Written by the I/O thread, read by any.
@@ -52,8 +53,7 @@ struct ConnectionCounts {
 class ConnectionTable {
  public:
   using Clock = std::chrono::steady_clock;
-  static constexpr std::chrono::milliseconds kGrace{1000};      // of requests that arrive
-  static constexpr std::chrono::milliseconds kFreshGrace{250};  // between connecting and sending, handshakes of TLS included
+  static constexpr std::chrono::milliseconds kGrace{1000};  // of requests that arrive
 
   explicit ConnectionTable(const ConnectionLimits& limits) : limits_(limits) {}
 

@@ -60,6 +60,7 @@ struct HttpLimits {
       4 * 1024 * 1024;  ///< of a stream whose client does not read; with more the connection is closed
   std::size_t max_connections = 8192;
   std::size_t max_connections_per_address = 0;  ///< 0: no limit
+  std::int64_t fresh_grace_ms = 250;            ///< in which a new connection is not closed for another one
   BudgetLimits budgets = {};                    ///< of all connections together
   std::int64_t header_timeout_ms =
       20'000;  ///< from a request's first byte to its header's end; the first: from its connection's

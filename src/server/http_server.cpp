@@ -25,6 +25,7 @@
 #include "core/open_files.h"
 #include "core/thread_name.h"
 #include "server/api_error.h"
+#include "server/connection_room.h"
 #include "server/http_listener.h"
 #include "server/http_session.h"
 
@@ -39,20 +40,9 @@ constexpr std::size_t kReadBytes = 16 * 1024;
 constexpr std::size_t kReserved = 64;   // connections beyond the limits, for health checks
 constexpr std::size_t kSpareFiles = 8;  // descriptors kept for connections when there are no others
 constexpr int kAcceptsPerEvent = 128;
-constexpr int kJudgedPerAccept = 64;     // connections that may give way
 constexpr std::size_t kOtherFiles = 64;  // files that the process opens besides connections
 constexpr std::size_t kFilesBeside = kReserved + kSpareFiles + kOtherFiles;
-constexpr std::chrono::milliseconds kReportInterval{1000};
 constexpr std::size_t kReserveBytes = std::size_t{2} << 20;  // memory for the I/O thread, when there is no other
-
-/// The answer to whom the server has no room for.
-HttpRefusal refusal_for(Shortage shortage, const ConnectionLimits& limits) {
-  if (shortage == Shortage::address)
-    return {429, fmt::format("{} connections from your address are open, which is this server's limit for one address",
-                             limits.max_per_address)};
-  if (shortage == Shortage::files) return {503, "this server may open no more files for connections"};
-  return {503, fmt::format("{} connections are open, which is this server's limit", limits.max_connections)};
-}
 
 Result<std::optional<asio::ssl::context>> make_tls(const HttpAddress& address) {
   std::optional<asio::ssl::context> context;
@@ -79,9 +69,18 @@ class HttpServer::Impl {
       : server_(server),
         limits_(within_open_files(limits)),
         budgets_(limits_.budgets),
-        table_({limits_.max_connections, limits_.max_connections_per_address, kReserved}) {
-    counts_.limit.set(static_cast<std::int64_t>(limits_.max_connections));
-  }
+        room_({limits_.max_connections, limits_.max_connections_per_address, kReserved,
+               std::chrono::milliseconds(limits_.fresh_grace_ms)},
+              kSpareFiles,
+              {.has_unread_request =
+                   [this](ConnectionId id) {
+                     HttpSession* const session = session_at(id);
+                     return session != nullptr && session->has_unread_request();
+                   },
+               .close =
+                   [this](ConnectionId id) {
+                     if (HttpSession* const session = session_at(id)) session->close();
+                   }}) {}
   ~Impl() { stop(0); }
 
   Result<void> bind(const HttpAddress& address) {
@@ -163,22 +162,6 @@ class HttpServer::Impl {
 
   bool is_vital(const HttpRequest& head) const { return callbacks_.is_vital && callbacks_.is_vital(head); }
 
-  void set_phase(ConnectionId connection, ConnectionPhase phase) { table_.set_phase(connection, phase, Clock::now()); }
-
-  void refused(Shortage shortage) {
-    Count& count = shortage == Shortage::address ? counts_.refused_address
-                   : shortage == Shortage::files ? counts_.refused_files
-                                                 : counts_.refused_connections;
-    count.add(1);
-  }
-
-  /// A connection's descriptor is free again.
-  void closed(ConnectionId connection) {
-    table_.remove(connection);
-    counts_.open.set(static_cast<std::int64_t>(table_.n_open()));
-    spare_files_.refill();
-  }
-
   void abandon(ExchangeId exchange) {
     asio::post(io_, [this, exchange] {
       if (HttpSession* const session = session_of(exchange)) session->close();
@@ -190,7 +173,7 @@ class HttpServer::Impl {
   bool is_io_thread() { return io_.get_executor().running_in_this_thread(); }
   const HttpListener& listener() const { return listener_; }
   Budgets& budgets() { return budgets_; }
-  const ConnectionCounts& counts() const { return counts_; }
+  ConnectionRoom& room() { return room_; }
   std::span<char> read_buffer() { return read_buffer_; }
 
  private:
@@ -223,6 +206,11 @@ class HttpServer::Impl {
   HttpSession* session_of(ExchangeId exchange) const {
     const auto found = exchanges_.find(exchange);
     return found == exchanges_.end() ? nullptr : found->second;
+  }
+
+  HttpSession* session_at(ConnectionId connection) const {
+    const auto found = sessions_.find(connection);
+    return found == sessions_.end() ? nullptr : found->second.get();
   }
 
   /// Tells that a client has left. False if there was no memory for that.
@@ -291,7 +279,7 @@ class HttpServer::Impl {
       // Several at a time: when thousands arrive, one for each round of events would let the backlog overflow. Only the
       // first is known to be there, so an error of a later one means nothing.
       for (int i = 0; i < kAcceptsPerEvent && !error; ++i) {
-        if (i > 0 && !table_.has_reserve()) break;  // those in the reserve get their answers first
+        if (i > 0 && !room_.has_reserve()) break;  // those in the reserve get their answers first
         HttpSocket socket(io_);
         listener_.acceptor().accept(socket, error);
         if (error && i > 0) return accept();
@@ -312,8 +300,7 @@ class HttpServer::Impl {
   bool makes_room_after(error_code error) {
     if (error == asio::error::connection_aborted || error == asio::error::would_block) return true;
     if (error != asio::error::no_descriptors && error != boost::system::errc::too_many_files_open_in_system) return false;
-    const auto now = Clock::now();
-    return reclaim(now) || spare_files_.give() || reclaim_reserved(now);
+    return room_.free_file(Clock::now());
   }
 
   /// Connections wait in the backlog meanwhile.
@@ -327,71 +314,31 @@ class HttpServer::Impl {
     is_accepting_ = true;
   }
 
-  /// Closes for another connection the one that `candidate` names. One whose bytes have arrived and wait to be read is not
-  /// silent, whatever its phase says: it gets another turn. False if none is closed.
-  template <class Candidate>
-  bool reclaim_first(Clock::time_point now, Candidate candidate) {
-    for (int i = 0; i < kJudgedPerAccept; ++i) {
-      const std::optional<ConnectionId> connection = candidate();
-      const auto found = connection ? sessions_.find(*connection) : sessions_.end();
-      if (found == sessions_.end()) return false;
-      if (found->second->has_unread_request()) {
-        table_.renew(*connection, now);
-        continue;
-      }
-      counts_.reclaimed.add(1);
-      found->second->close();
-      return true;
-    }
-    return false;
-  }
-  bool reclaim(Clock::time_point now) {
-    return reclaim_first(now, [&] { return table_.reclaimable(now); });
-  }
-  bool reclaim_reserved(Clock::time_point now) {
-    return reclaim_first(now, [&] { return table_.reclaimable_reserved(); });
-  }
-
   /// Starts a session. Without room it is a reserved one, which gets answers to vital requests only.
   void admit(HttpSocket socket) {
     const auto now = Clock::now();
     const std::string address = limits_.max_connections_per_address > 0 ? client_address(socket) : std::string();
-    spare_files_.refill();
-    Shortage shortage = spare_files_.n_missing() > 0 ? Shortage::files : table_.shortage(address);
-    if (shortage == Shortage::connections && reclaim(now)) shortage = Shortage::none;
-    const bool is_reserved = shortage != Shortage::none;
-    if (is_reserved && !table_.has_reserve() && !reclaim_reserved(now)) return refused(shortage);
+    const std::optional<Shortage> shortage = room_.make_room(address, now);
+    if (!shortage) return;
+    const bool is_reserved = *shortage != Shortage::none;
     error_code ignored;
     if (!listener_.is_unix()) socket.set_option(asio::ip::tcp::no_delay(true), ignored);
-    const ConnectionId id = table_.add(address, is_reserved, now);
+    const ConnectionId id = room_.add(address, is_reserved, now);
     HttpSession* started = nullptr;
     try {
       auto session = std::make_unique<HttpSession>(server_, id, std::move(socket), tls_ ? &*tls_ : nullptr, limits_);
       started = session.get();
       sessions_.emplace(id, std::move(session));
     } catch (const std::bad_alloc&) {
-      table_.remove(id);
+      room_.remove(id);
       throw;
     }
-    counts_.open.set(static_cast<std::int64_t>(table_.n_open()));
     try {
-      if (is_reserved) started->restrict(shortage, refusal_for(shortage, table_.limits()));
+      if (is_reserved) started->restrict(*shortage, room_.refusal_for(*shortage));
       started->start();
     } catch (const std::bad_alloc&) {
       started->close();
     }
-  }
-
-  /// Says at most once a second that connections were refused or closed for others.
-  void report_shortage(Clock::time_point now) {
-    const std::int64_t n_refused =
-        counts_.refused_connections.value() + counts_.refused_address.value() + counts_.refused_files.value();
-    const std::int64_t n_reclaimed = counts_.reclaimed.value();
-    if (n_refused + n_reclaimed == n_reported_ || now < next_report_) return;
-    n_reported_ = n_refused + n_reclaimed;
-    next_report_ = now + kReportInterval;
-    log::warning("event=connections_short open={} limit={} reclaimed_total={} refused_total={}", table_.n_open(),
-                 limits_.max_connections, n_reclaimed, n_refused);
   }
 
   void tick() {
@@ -402,8 +349,7 @@ class HttpServer::Impl {
       tick();
       const auto now = Clock::now();
       tell_untold();
-      report_shortage(now);
-      spare_files_.refill();
+      room_.tick(now);
       reserve_.restore();
       const bool is_over = is_closing_ && now >= close_by_;
       for (HttpSession* session : all_sessions()) {
@@ -428,7 +374,6 @@ class HttpServer::Impl {
   HttpLimits limits_;
   Budgets budgets_;
   MemoryReserve reserve_{kReserveBytes};  // of the I/O thread, in whose arena the small allocations of sessions are
-  ConnectionCounts counts_;
   asio::io_context io_{1};
   std::optional<asio::ssl::context> tls_;
   HttpListener listener_{io_};
@@ -439,11 +384,8 @@ class HttpServer::Impl {
   std::thread thread_;
 
   // The I/O thread's.
-  ConnectionTable table_;
+  ConnectionRoom room_;
   std::unordered_map<ConnectionId, std::unique_ptr<HttpSession>> sessions_;
-  SpareFiles spare_files_{kSpareFiles};
-  std::int64_t n_reported_ = 0;
-  Clock::time_point next_report_;
   std::unordered_map<ExchangeId, HttpSession*> exchanges_;  // null: its client has left, which is not told yet
   std::size_t n_untold_ = 0;
   std::vector<char> read_buffer_ = std::vector<char>(kReadBytes);
@@ -483,7 +425,7 @@ std::string HttpServer::address() const { return impl_->listener().name(); }
 std::uint16_t HttpServer::port() const { return impl_->listener().port(); }
 
 Budgets& HttpServer::budgets() { return impl_->budgets(); }
-const ConnectionCounts& HttpServer::connection_counts() const { return impl_->counts(); }
+const ConnectionCounts& HttpServer::connection_counts() const { return impl_->room().counts(); }
 bool HttpServer::is_io_thread() const { return impl_->is_io_thread(); }
 
 void HttpServer::deliver(std::vector<HttpOutput>&& outputs) { impl_->deliver(std::move(outputs)); }
@@ -507,9 +449,9 @@ std::span<char> HttpServer::read_buffer() { return impl_->read_buffer(); }
 void HttpServer::tell_writable(ExchangeId exchange) { impl_->tell_writable(exchange); }
 bool HttpServer::is_closing() const { return impl_->is_closing(); }
 bool HttpServer::is_vital(const HttpRequest& head) const { return impl_->is_vital(head); }
-void HttpServer::set_phase(ConnectionId connection, ConnectionPhase phase) { impl_->set_phase(connection, phase); }
-void HttpServer::refused(Shortage shortage) { impl_->refused(shortage); }
-void HttpServer::closed(ConnectionId connection) { impl_->closed(connection); }
+void HttpServer::set_phase(ConnectionId connection, ConnectionPhase phase) { impl_->room().set_phase(connection, phase); }
+void HttpServer::refused(Shortage shortage) { impl_->room().refused(shortage); }
+void HttpServer::closed(ConnectionId connection) { impl_->room().remove(connection); }
 void HttpServer::remove(HttpSession& session) { impl_->remove(session); }
 
 }  // namespace baton

@@ -8,6 +8,7 @@ namespace {
 
 using Clock = ConnectionTable::Clock;
 constexpr Clock::time_point kStart{};
+constexpr std::chrono::milliseconds kFreshGrace = ConnectionLimits{}.fresh_grace;
 
 TEST(ConnectionTable, counts_connections_in_all_and_of_each_address) {
   ConnectionTable table({.max_connections = 3, .max_per_address = 2, .max_reserved = 1});
@@ -28,7 +29,7 @@ TEST(ConnectionTable, counts_connections_in_all_and_of_each_address) {
 TEST(ConnectionTable, the_one_idle_longest_gives_way_and_busy_ones_never) {
   ConnectionTable table({.max_connections = 3});
   const ConnectionId first = table.add("", false, kStart), second = table.add("", false, kStart);
-  const Clock::time_point later = kStart + ConnectionTable::kFreshGrace;
+  const Clock::time_point later = kStart + kFreshGrace;
   EXPECT_EQ(table.reclaimable(later), first);
   table.set_phase(first, ConnectionPhase::busy, kStart);
   EXPECT_EQ(table.reclaimable(later), second);
@@ -43,7 +44,7 @@ TEST(ConnectionTable, the_one_idle_longest_gives_way_and_busy_ones_never) {
 TEST(ConnectionTable, a_fresh_connection_has_a_moment_to_begin_its_request) {
   ConnectionTable table({.max_connections = 3});
   const ConnectionId first = table.add("", false, kStart);
-  const Clock::time_point soon = kStart + ConnectionTable::kFreshGrace / 2, later = kStart + ConnectionTable::kFreshGrace;
+  const Clock::time_point soon = kStart + kFreshGrace / 2, later = kStart + kFreshGrace;
   EXPECT_EQ(table.reclaimable(soon), std::nullopt);
   EXPECT_EQ(table.reclaimable(later), first);
   const ConnectionId second = table.add("", false, soon);
@@ -52,14 +53,14 @@ TEST(ConnectionTable, a_fresh_connection_has_a_moment_to_begin_its_request) {
   EXPECT_EQ(table.reclaimable(later), first) << "it has waited longer";
   table.renew(first, later);
   EXPECT_EQ(table.reclaimable(later), second);
-  EXPECT_EQ(table.reclaimable(later + ConnectionTable::kFreshGrace), second);
+  EXPECT_EQ(table.reclaimable(later + kFreshGrace), second);
   table.remove(second);
   EXPECT_EQ(table.reclaimable(later), std::nullopt);
 }
 
 TEST(ConnectionTable, one_that_is_finished_gives_way_before_all_others) {
   ConnectionTable table({.max_connections = 3, .max_reserved = 2});
-  const Clock::time_point later = kStart + ConnectionTable::kFreshGrace;
+  const Clock::time_point later = kStart + kFreshGrace;
   table.add("", false, kStart);
   const ConnectionId second = table.add("", false, later);
   table.set_phase(second, ConnectionPhase::finished, later);

@@ -119,7 +119,9 @@ TEST(HttpServer, closes_no_connection_whose_request_has_arrived_for_another) {
 }
 
 TEST(HttpServer, a_client_that_connects_has_a_moment_to_send_its_request) {
-  HttpFixture fixture(room_for(2));
+  HttpLimits limits = room_for(2);
+  limits.fresh_grace_ms = std::chrono::milliseconds(testing::kUntilKilled).count();
+  HttpFixture fixture(limits);
   const auto busy = busy_client(fixture);
   RawClient early(fixture.server->port());
   EXPECT_EQ(RawClient(fixture.server->port()).get("/vital").status, 200);
@@ -135,7 +137,7 @@ TEST(HttpServer, a_refused_client_may_send_the_rest_of_its_request_while_others_
   EXPECT_EQ(RawClient(fixture.server->port()).get("/vital").status, 200);
   for (int i = 0; i < 5; ++i) {
     EXPECT_TRUE(refused.send("12")) << "the connection was reset";
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_EQ(RawClient(fixture.server->port()).get("/vital").status, 200) << "the I/O thread has seen those bytes";
   }
   // All of it is here: the connection has the place that the next client takes.
   testing::wait_until([&] { return RawClient(fixture.server->port()).get("/echo").status == 200; });
