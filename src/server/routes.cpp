@@ -266,11 +266,7 @@ void Routes::handle(ExchangeId exchange, HttpRequest request) {
       if (Response response = (this->*call->handler)(*call)) context_.service.respond(exchange, std::move(*response));
       return;
     }
-    case Where::metrics:
-      return boost::asio::post(metrics_thread_, [this, call] {
-        const ThreadWatch::Work work(metrics_place_);
-        answer(*call);
-      });
+    case Where::metrics: return queue_metrics(call);
     case Where::texts: is_queued = queue(call, call->request.body.size()); break;
     case Where::pages: is_queued = queue(call, 0, TextQueue::Kind::page); break;
   }
@@ -424,13 +420,6 @@ Routes::Response Routes::health(const Call&) {
 Routes::Response Routes::livez(const Call&) {
   if (const auto reason = fault()) return error_response(503, *reason, {});
   return HttpResponse{200, {}, {}};
-}
-
-Routes::Response Routes::metrics(const Call&) {
-  return HttpResponse{200,
-                      {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
-                      context_.metrics.render({context_.prefixes.counts(), context_.keys.counts(),
-                                               context_.model.grammars->counts(), context_.budgets, context_.connections})};
 }
 
 Routes::Response Routes::version(const Call&) {

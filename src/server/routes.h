@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -71,7 +72,7 @@ struct RoutesContext {
 
 /// Answers requests. Parsing, templates, tokenising, and what lists or shows something run on a TextQueue, fairly among keys.
 /// Prefixes are registered and expire one after another on a thread of their own, because computing one takes as long as its
-/// prompt. What must wait for no client's work has threads too: /metrics one, and the key file and cancellations another.
+/// prompt. What must wait for no client's work has threads too: /metrics one (of those that wait eight get the same page), and the key file and cancellations another.
 /// Only answers of a few bytes are made at once.
 class Routes {
  public:
@@ -125,6 +126,9 @@ class Routes {
   Response refuse(const HttpRequest& request, std::span<const Route* const> found) const;
   Response take_caller(const Route& route, Call& call, KeyUse& use) const;
   bool queue(std::shared_ptr<const Call> call, std::size_t n_bytes, TextQueue::Kind kind = TextQueue::Kind::text);
+  void queue_metrics(std::shared_ptr<const Call> call);
+  void answer_metrics();
+  void refuse_metrics();
   Result<bool> goes_on_as_long_work(const Call& call, std::size_t n_bytes);
   template <class Act>
   void post_control(Act act);
@@ -206,6 +210,7 @@ class Routes {
   CachePins cache_pins_;                    // used by prefix_thread_ alone
   boost::asio::steady_timer next_unpin_;    // used by prefix_thread_ alone
   std::mutex mutex_;
+  std::deque<std::shared_ptr<const Call>> waiting_for_metrics_;
   std::set<std::string> logged_fields_;
   std::set<std::string> logged_keywords_;
   std::size_t n_waiting_pins_ = 0;

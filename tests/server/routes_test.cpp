@@ -1,10 +1,14 @@
 /// Endpoints over HTTP: request and response texts, with an engine with a small random model (server/routes.h).
 #include "server/routes.h"
 
+#include <deque>
 #include <regex>
+#include <set>
+#include <string>
 
 #include <gtest/gtest.h>
 
+#include "server/prefixes_held.h"
 #include "server/server_fixture.h"
 
 namespace baton {
@@ -388,6 +392,23 @@ TEST(RoutesWithBudgets, keep_log_probabilities_within_one) {
            std::string::npos;
   });
   EXPECT_EQ(fixture.post("/v1/completions", tokens + "1500}").status, 200);
+}
+
+TEST(RoutesMetrics, eight_requests_that_wait_for_metrics_get_the_same_page) {
+  const ServerFixture fixture;
+  std::deque<RawClient> clients;
+  {
+    const PrefixesHeld held(fixture.server->prefixes());  // the page counts them
+    for (int i = 0; i < 100; ++i) clients.emplace_back(fixture.server->port()).send("GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n");
+    ServerFixture::wait_until([&] { return fixture.server->n_open() == clients.size(); });
+  }
+  std::set<std::string> pages;
+  for (RawClient& client : clients) {
+    const RawResponse response = client.read_response();
+    EXPECT_EQ(response.status, 200);
+    pages.insert(response.body);
+  }
+  EXPECT_LE(pages.size(), 1u + 13u) << "the first page, and one for eight requests each that came while it was made";
 }
 
 TEST(RoutesWithKeys, guard_all_but_health_and_metrics) {
