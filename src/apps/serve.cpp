@@ -166,7 +166,7 @@ Result<void> run(const ServeCommandOptions& options) {
   flush_output();
   const EndAtFault watcher(options.model.ranks, *server);
   server->wait();
-  engine->stop();
+  stop_engine(*engine);
   return {};
 }
 

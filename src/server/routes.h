@@ -72,7 +72,8 @@ struct RoutesContext {
 
 /// Answers requests. Parsing, templates, tokenising, and what lists or shows something run on a TextQueue, fairly among keys.
 /// Prefixes are registered and expire one after another on a thread of their own, because computing one takes as long as its
-/// prompt. What must wait for no client's work has threads too: /metrics one (of those that wait eight get the same page), and the key file and cancellations another.
+/// prompt. What must wait for no client's work has threads too: /metrics one (eight requests that wait get the same page), and
+/// the key file and cancellations another.
 /// Only answers of a few bytes are made at once.
 class Routes {
  public:

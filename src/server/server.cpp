@@ -20,6 +20,14 @@ constexpr std::chrono::milliseconds kEndOfThreads{3'000};
 
 }  // namespace
 
+void stop_engine(Engine& engine) {
+  ThreadWatch watch(std::chrono::milliseconds(0));
+  const ThreadWatch::Work work(watch.add("engine"));
+  watch.start();
+  watch.end_program_after(kEndOfThreads);
+  engine.stop();
+}
+
 Result<std::unique_ptr<Server>> Server::bind(ServerOptions options) {
   std::unique_ptr<Server> server(new Server(std::move(options)));
   BATON_TRY(server->keys_, ApiKeys::create(server->options_.keys));

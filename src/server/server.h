@@ -43,6 +43,10 @@ struct ServerOptions {
   bool handles_signals = false;
 };
 
+/// Ends the engine that a server has served, after `wait`. If a step hangs, the program ends without it after three
+/// seconds, with a log line and exit code 1. Thread: the engine's owner.
+void stop_engine(Engine& engine);
+
 /// Serves one model. Thread: the owner's, except `begin_shutdown`, which any may call.
 class Server {
  public:

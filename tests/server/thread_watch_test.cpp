@@ -13,6 +13,7 @@
 
 #include "server/prefixes_held.h"
 #include "server/server_fixture.h"
+#include "support/held_engine.h"
 
 namespace baton {
 namespace {
@@ -176,6 +177,25 @@ TEST(ThreadWatchDeathTest, a_thread_that_hangs_does_not_keep_the_program_from_en
         fixture.server->wait();
       },
       ::testing::ExitedWithCode(1), "event=shutdown_hangs .* threads=text-");
+}
+
+TEST(ThreadWatchDeathTest, an_engine_that_hangs_does_not_keep_the_program_from_ending) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        const testing::HeldEngine held;
+        EXPECT_TRUE(held.engine->submit(testing::greedy(testing::random_prompt(1, 20), 500)));
+        held.wait();
+        stop_engine(*held.engine);
+      },
+      ::testing::ExitedWithCode(1), "event=shutdown_hangs .* threads=engine:");
+}
+
+TEST(StopEngine, ends_an_engine_that_does_not_hang) {
+  const auto engine = testing::make_tiny_engine({}, /*n_blocks=*/256);
+  engine->start();
+  stop_engine(*engine);
+  EXPECT_FALSE(engine->submit(testing::greedy(testing::random_prompt(1, 20), 1)));
 }
 
 }  // namespace
