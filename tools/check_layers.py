@@ -87,7 +87,11 @@ SEAMS = [
     (r"#\s*include\s*<\w*intrin\.h>", r"kernels/cpu/.*", "intrinsics belong to kernels/cpu"),
     (r"#\s*include\s*<(cuda|cublas|cub/|nccl)", r"kernels/cuda/.*", "CUDA belongs to kernels/cuda"),
     (r"#\s*include\s*<nlohmann/", r"io/json\.(h|cpp)", "nlohmann-json belongs to io/json, where its exceptions are caught"),
-    (r"#\s*include\s*<curl/", r"io/http_(client|streams)\.cpp", "libcurl belongs to io/http_client and io/http_streams"),
+    (
+        r"#\s*include\s*<curl/",
+        r"io/http_client\.cpp|bench/http/http_streams\.cpp",
+        "libcurl belongs to io/http_client and bench/http/http_streams",
+    ),
     (r"#\s*include\s*<pcre2", r"text/.*", "PCRE2 belongs to text"),
     (r"#\s*include\s*<sentencepiece", r"text/.*", "SentencePiece belongs to text"),
     (r"#\s*include\s*<boost/beast", r"server/http\w*\.(h|cpp)", "Boost.Beast belongs to server/http*"),

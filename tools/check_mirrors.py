@@ -94,6 +94,7 @@ TESTED_THROUGH = {
     "src/bench/startup/startup_report.cpp": "tests/bench/startup/startup_bench_test.cpp",
     "src/bench/stream/stream_bench.cpp": "tests/e2e/test_streams.py",
     "src/bench/stream/stream_load.cpp": "tests/e2e/test_streams.py",
+    "src/bench/http/load.cpp": "tests/bench/serve/serve_load_test.cpp",
     "src/apps/chat.cpp": "tests/e2e/test_programs.py",
     "src/apps/conversation.cpp": "tests/e2e/test_programs.py",
     "src/apps/line_reader.cpp": "tests/e2e/test_chat_terminal.py",

@@ -10,13 +10,13 @@
 
 #include "bench/demo/demo_answer.h"
 #include "bench/engine/decode_bench.h"
+#include "bench/http/http_streams.h"
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/serving.h"
 #include "cli/version.h"
 #include "core/log.h"
 #include "io/file.h"
-#include "io/http_streams.h"
 #include "io/json.h"
 #include "kernels/backend.h"
 #include "load/load_engine.h"
@@ -28,7 +28,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kTimeoutSeconds = 300;
+constexpr std::chrono::seconds kTimeout{300};
 constexpr const char* kPrefixName = "shop";
 /// Share of the questions that must be answered exactly right.
 constexpr double kNeededShare = 62.0 / 64.0;
@@ -76,35 +76,41 @@ Result<std::vector<Question>> read_questions(const std::filesystem::path& file, 
 
 /// Sends all questions at once and reads the streams.
 Result<void> ask(const std::string& url, const std::vector<Question>& questions, ArmResult& result) {
-  std::vector<HttpPost> posts;
-  for (const Question& question : questions)
-    posts.push_back({url + "/v1/chat/completions", json::dump({{"model", "demo"},
-                                                               {"prefix", kPrefixName},
-                                                               {"messages", question.messages},
-                                                               {"temperature", 0},
-                                                               {"max_tokens", 96},
-                                                               {"stream", true},
-                                                               {"return_token_ids", true}})});
+  BATON_TRY(HttpStreams streams, HttpStreams::create(questions.size(), {}));
+  for (std::size_t i = 0; i < questions.size(); ++i)
+    streams.send(i, url + "/v1/chat/completions",
+                 json::dump({{"model", "demo"},
+                             {"prefix", kPrefixName},
+                             {"messages", questions[i].messages},
+                             {"temperature", 0},
+                             {"max_tokens", 96},
+                             {"stream", true},
+                             {"return_token_ids", true}}));
   result.answers.resize(questions.size());
-  std::vector<ServerSentEvents> streams(questions.size());
+  std::vector<ServerSentEvents> events(questions.size());
+  std::vector<std::string> faults(questions.size());
   Progress progress(fmt::format("{:5}", result.attention), "answers", static_cast<std::int64_t>(questions.size()));
   std::int64_t n_complete = 0;
   const auto begin = Clock::now();
-  std::vector<std::string> faults(questions.size());
-  const auto outcomes = http_post_streams(posts, kTimeoutSeconds, [&](std::size_t index, std::string_view bytes) {
-    DemoAnswer& answer = result.answers[index];
+  const auto take = [&](const HttpStreams::News& news) {
+    DemoAnswer& answer = result.answers[news.slot];
+    std::string& fault = faults[news.slot];
     const bool was_complete = answer.is_complete;
-    streams[index].push(bytes, [&](std::string_view data) {
+    events[news.slot].push(news.bytes, [&](std::string_view data) {
       const auto taken = answer.take(data, std::chrono::duration<double>(Clock::now() - begin).count());
-      if (!taken && faults[index].empty()) faults[index] = taken.error().message;
+      if (!taken && fault.empty()) fault = taken.error().message;
     });
     if (answer.is_complete && !was_complete) progress.update(++n_complete);
-  });
+    if (news.is_end && (news.head.status != 200 || !answer.is_complete))
+      fault = fmt::format("status {} and no whole answer {}{}", news.head.status, news.error, fault);
+    return news.is_end;
+  };
+  for (std::size_t n_open = questions.size(); n_open > 0 && Clock::now() < begin + kTimeout;)
+    streams.wait(begin + kTimeout, [&](const HttpStreams::News& news) { n_open -= take(news) ? 1 : 0; });
   result.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-  for (std::size_t i = 0; i < outcomes.size(); ++i) {
-    if (outcomes[i].status != 200 || !result.answers[i].is_complete || !faults[i].empty())
-      return fail(ErrorCode::internal, fmt::format("question {} got status {} and no whole answer {}{}", i + 1,
-                                                   outcomes[i].status, outcomes[i].error, faults[i]));
+  for (std::size_t i = 0; i < questions.size(); ++i) {
+    if (faults[i].empty() && !result.answers[i].is_complete) faults[i] = "no whole answer in time";
+    if (!faults[i].empty()) return fail(ErrorCode::internal, fmt::format("question {} got {}", i + 1, faults[i]));
   }
   return {};
 }

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "bench/http/http_streams.h"
 #include "core/ids.h"
-#include "io/http_streams.h"
 #include "io/json.h"
 
 namespace baton {

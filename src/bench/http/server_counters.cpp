@@ -96,7 +96,7 @@ double ServerCounters::io_wait_within_s(double share) const {
 }
 
 Result<ServerCounters> read_server_counters(const ServerAddress& address, std::span<const std::string> headers) {
-  BATON_TRY(const HttpExchange page, exchange_http(address, http_request(address, "GET", "/metrics", headers, ""), kTimeoutS));
+  BATON_TRY(const HttpExchange page, get_http(address, "/metrics", headers, kTimeoutS));
   return ServerCounters::of_page(page.status == 200 ? page.body : "");
 }
 

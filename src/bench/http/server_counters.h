@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "bench/http/connections.h"
+#include "bench/http/server_address.h"
 #include "core/result.h"
 
 namespace baton {
@@ -38,7 +38,7 @@ struct ServerCounters {
   double io_wait_within_s(double share) const;
 };
 
-/// Reads the counters of a server; `headers` are sent with the request. Errors: those of exchange_http.
+/// Reads the counters of a server; `headers` are sent with the request. Errors: those of get_http.
 Result<ServerCounters> read_server_counters(const ServerAddress& address, std::span<const std::string> headers);
 
 }  // namespace baton

@@ -1,4 +1,4 @@
-/// Sends the requests of a workload to a server when they are due, and reads the streamed answers, on one thread.
+/// Sends the requests of a workload to a server when they are due, and reads the streamed answers, by the shared load.
 #pragma once
 
 #include <cstdint>
@@ -40,9 +40,9 @@ struct ServeLoadResult {
   bool was_interrupted = false;
 };
 
-/// Runs the load. Connections are kept for later requests as far as the server lets them. `on_second` is called about
+/// Runs the load. `on_second` is called about
 /// once a second with the number of requests that have ended. SIGINT (watch_interrupts) ends the load: requests under
-/// way fail. Errors: not_found (no such host), invalid_request (more connections than open files are allowed).
+/// way fail. Errors: invalid_request (more connections than open files are allowed).
 Result<ServeLoadResult> run_serve_load(const ServeLoad& load, const std::function<void(std::int64_t n_ended)>& on_second);
 
 }  // namespace baton

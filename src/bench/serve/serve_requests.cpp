@@ -6,8 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "bench/http/http_exchange.h"
-
 namespace baton {
 namespace {
 
@@ -29,13 +27,11 @@ RequestWriter::RequestWriter(RequestFormat format) : format_(std::move(format)) 
   if (format_.wants_ids) body["return_token_ids"] = true;
   body.update(format_.extra);
   common_ = json::dump(body).substr(1);
-  format_.headers.emplace_back("Content-Type: application/json");
 }
 
 std::string RequestWriter::write_body(const std::string& prompt_field, std::int32_t output_len) const {
   const std::string length = format_.extra.contains("max_tokens") ? "" : fmt::format("\"max_tokens\":{},", output_len);
-  return http_request(format_.address, "POST", format_.endpoint, format_.headers,
-                      fmt::format("{{{},{}{}", prompt_field, length, common_));
+  return fmt::format("{{{},{}{}", prompt_field, length, common_);
 }
 
 std::string RequestWriter::write(std::span<const TokenId> prompt, std::int32_t output_len) const {

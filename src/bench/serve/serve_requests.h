@@ -1,4 +1,4 @@
-/// The HTTP requests of a serving benchmark: a prompt of token ids for /v1/completions, messages for chat.
+/// The bodies of a serving benchmark's requests: a prompt of token ids for /v1/completions, messages for chat.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/http/connections.h"
+#include "bench/http/server_address.h"
 #include "core/ids.h"
 #include "core/result.h"
 #include "io/json.h"
@@ -20,7 +20,7 @@ struct RequestFormat {
   std::string endpoint = "/v1/completions";
   bool is_chat = false;
   std::string model = {};
-  std::vector<std::string> headers = {};  ///< lines; Content-Type is added
+  std::vector<std::string> headers = {};  ///< lines
   bool ignore_eos = true;
   double temperature = 0;
   json::Value extra = json::Value::object();  ///< fields that are added, or replace ours
@@ -35,14 +35,14 @@ struct PromptHistory {
   std::int64_t n_tokens = 0;
 };
 
-/// Writes requests of one format. Thread: one at a time.
+/// Writes bodies of one format. Thread: one at a time.
 class RequestWriter {
  public:
   explicit RequestWriter(RequestFormat format);
 
   const RequestFormat& format() const { return format_; }
 
-  /// The whole request, head and body, for a prompt without turns before it.
+  /// The body for a prompt without turns before it.
   std::string write(std::span<const TokenId> prompt, std::int32_t output_len) const;
   std::string write(const PromptHistory& history, std::int32_t output_len) const;
 

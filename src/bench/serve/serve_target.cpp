@@ -53,12 +53,11 @@ Result<std::vector<std::string>> header_lines(const std::vector<std::string>& te
 
 /// The body of GET /v1/models once the server is ready; null if it has no such page.
 Result<json::Value> read_models(const ServeTarget& target, double timeout_s) {
-  const std::string request = http_request(target.address, "GET", "/v1/models", target.headers, "");
   const auto begin = std::chrono::steady_clock::now();
   std::optional<Progress> progress;  // only if the server is not there at once
   while (true) {
     const double passed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    auto page = exchange_http(target.address, request, kAnswerTimeoutS);
+    auto page = get_http(target.address, "/v1/models", target.headers, kAnswerTimeoutS);
     if (page && page->status == 200) return json::parse(page->body, "/v1/models");
     if (page && page->status != 503) {
       if (page->status == 401 || page->status == 403)

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/http/connections.h"
+#include "bench/http/server_address.h"
 #include "core/result.h"
 #include "text/tokenizer.h"
 

@@ -12,7 +12,6 @@
 
 #include <fmt/format.h>
 
-#include "bench/http/http_exchange.h"
 #include "bench/http/server_counters.h"
 #include "bench/report/markdown_table.h"
 #include "bench/report/statistics.h"
@@ -72,9 +71,9 @@ Result<std::vector<json::Value>> read_bodies(const StreamBenchOptions& options) 
   return bodies;
 }
 
-Result<std::vector<std::string>> make_requests(const StreamBenchOptions& options, const ServerAddress& address) {
+Result<std::vector<std::string>> make_bodies(const StreamBenchOptions& options) {
   BATON_TRY(std::vector<json::Value> bodies, read_bodies(options));
-  std::vector<std::string> requests;
+  std::vector<std::string> texts;
   for (json::Value& body : bodies) {
     body["stream"] = true;
     body["stream_options"]["include_usage"] = true;
@@ -82,10 +81,9 @@ Result<std::vector<std::string>> make_requests(const StreamBenchOptions& options
     body["max_tokens"] = options.max_tokens;
     body["min_tokens"] = options.max_tokens;  // all answers have the same length
     if (!options.text_only) body["return_token_ids"] = true;
-    requests.push_back(http_request(address, "POST", options.is_chat ? "/v1/chat/completions" : "/v1/completions",
-                                    {"Content-Type: application/json"}, json::dump(body)));
+    texts.push_back(json::dump(body));
   }
-  return requests;
+  return texts;
 }
 
 double own_processor_seconds() {
@@ -114,13 +112,14 @@ struct Report {
 
 Result<Report> measure(const StreamBenchOptions& options) {
   StreamLoad load;
-  BATON_TRY(load.address, parse_server_address(options.url));
+  BATON_TRY(const ServerAddress address, parse_server_address(options.url));
+  load.url = address.url() + (options.is_chat ? "/v1/chat/completions" : "/v1/completions");
   load.n_clients = options.n_clients;
   load.seconds = options.seconds;
   load.n_requests = options.n_requests;
   load.expected = {options.is_chat, !options.text_only};
-  BATON_TRY(load.requests, make_requests(options, load.address));
-  BATON_TRY(const ServerCounters before, read_server_counters(load.address, {}));
+  BATON_TRY(load.bodies, make_bodies(options));
+  BATON_TRY(const ServerCounters before, read_server_counters(address, {}));
   std::map<std::string, ThreadTime> threads_before;
   if (options.server_pid != 0) {
     BATON_TRY(threads_before, thread_times(options.server_pid));
@@ -135,7 +134,7 @@ Result<Report> measure(const StreamBenchOptions& options) {
     BATON_TRY(const auto threads_after, thread_times(options.server_pid));
     report.threads = time_between(threads_before, threads_after);
   }
-  BATON_TRY(const ServerCounters after, read_server_counters(load.address, {}));
+  BATON_TRY(const ServerCounters after, read_server_counters(address, {}));
   report.counters = after.since(before);
   return report;
 }

@@ -24,32 +24,26 @@ void StreamCheck::blame(std::string fault) {
   if (fault_.empty()) fault_ = std::move(fault);
 }
 
-std::int64_t StreamCheck::push(std::string_view bytes) {
+std::int64_t StreamCheck::push(const HttpHead& head, std::string_view bytes) {
   const std::int64_t before = n_frames_;
-  response_.push(bytes, [this](std::string_view piece) { take_body(piece); });
-  if (!response_.fault().empty()) blame(response_.fault());
-  if (!response_.is_done() || !fault_.empty()) return n_frames_ - before;
-  if (response_.status() != 200)
-    blame(fmt::format("{}: {}", response_.status_line(), refusal_));
-  else if (!is_stream_of_chunks() || phase_ != Phase::over || !events_.empty())
-    blame("the stream ended before [DONE]");
-  else if (response_.has_more())
-    blame("bytes follow the end of the answer");
-  is_done_ = true;
+  if (head.status != 200)
+    refusal_.append(bytes.substr(0, kShown - std::min(kShown, refusal_.size())));
+  else if (fault_.empty() && is_stream_of_chunks(head))
+    take_events(bytes);
   return n_frames_ - before;
 }
 
-bool StreamCheck::is_stream_of_chunks() {
-  if (!response_.is_chunked()) blame("the answer is not sent in chunks");
-  if (!response_.header("content-type").starts_with("text/event-stream")) blame("the answer is no event stream");
-  return fault_.empty();
+void StreamCheck::finish(const HttpHead& head) {
+  if (head.status != 200)
+    blame(fmt::format("{}: {}", head.status_line, refusal_));
+  else if (!is_stream_of_chunks(head) || phase_ != Phase::over || !events_.empty())
+    blame("the stream ended before [DONE]");
 }
 
-void StreamCheck::take_body(std::string_view piece) {
-  if (response_.status() != 200)
-    refusal_.append(piece.substr(0, kShown - std::min(kShown, refusal_.size())));
-  else if (fault_.empty() && is_stream_of_chunks())
-    take_events(piece);
+bool StreamCheck::is_stream_of_chunks(const HttpHead& head) {
+  if (!head.is_chunked) blame("the answer is not sent in chunks");
+  if (!head.content_type.starts_with("text/event-stream")) blame("the answer is no event stream");
+  return fault_.empty();
 }
 
 void StreamCheck::take_events(std::string_view bytes) {

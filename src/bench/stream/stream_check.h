@@ -1,4 +1,4 @@
-/// Checks one streamed answer as its bytes arrive: an HTTP response in chunks, server-sent events, frames in order.
+/// Checks one streamed answer as its bytes arrive: server-sent events in chunks, frames in order.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "bench/http/response_reader.h"
+#include "bench/http/http_streams.h"
 #include "io/json.h"
 
 namespace baton {
@@ -17,17 +17,17 @@ struct StreamExpectation {
 };
 
 /// Expects the answer to a request with one choice and `include_usage`: for chat the role, then text, the finish
-/// reason, the usage and [DONE], each once and with the same id and model. The connection must stay open for the next
-/// answer. With ids, as many tokens must have come as the usage says; without, at most this many frames with text,
+/// reason, the usage and [DONE], each once and with the same id and model. With ids, as many tokens must have come as the usage says; without, at most this many frames with text,
 /// because a token may be half a character. Thread: one at a time.
 class StreamCheck {
  public:
   explicit StreamCheck(StreamExpectation expected) : expected_(expected) {}
 
-  /// Takes bytes, however they are cut. Returns how many frames with text or tokens they completed.
-  std::int64_t push(std::string_view bytes);
+  /// Takes bytes of the body, however they are cut. Returns how many frames with text or tokens they completed.
+  std::int64_t push(const HttpHead& head, std::string_view bytes);
+  /// The answer has ended in order.
+  void finish(const HttpHead& head);
 
-  bool is_done() const { return is_done_; }
   /// The first fault, after which nothing more is read; empty if there was none.
   const std::string& fault() const { return fault_; }
   std::int64_t n_frames() const { return n_frames_; }  ///< with text or tokens
@@ -38,8 +38,7 @@ class StreamCheck {
  private:
   enum class Phase { role, text, usage, mark, over };
 
-  void take_body(std::string_view piece);
-  bool is_stream_of_chunks();
+  bool is_stream_of_chunks(const HttpHead& head);
   void take_events(std::string_view bytes);
   void take_data(std::string_view data);
   void take_frame(const json::Value& frame);
@@ -48,10 +47,8 @@ class StreamCheck {
   void blame(std::string fault);
 
   StreamExpectation expected_;
-  ResponseReader response_;
   std::string refusal_;  // the beginning of the body of a status that is not 200
-  bool is_done_ = false;
-  std::string events_;  // an incomplete event
+  std::string events_;   // an incomplete event
   Phase phase_ = Phase::role;
   std::string id_;
   std::string model_;

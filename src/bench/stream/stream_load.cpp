@@ -1,128 +1,93 @@
-/// The clients and the loop over their connections.
+/// Clients that send one request after another, and check the answers.
 #include "bench/stream/stream_load.h"
 
-#include <algorithm>
-#include <chrono>
 #include <cstdlib>
-#include <optional>
+#include <functional>
+#include <queue>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "bench/http/connections.h"
+#include "bench/http/load.h"
 
 namespace baton {
 namespace {
 
-using Clock = Connections::Clock;
-
 constexpr std::size_t kShownFaults = 10;
+/// From a fault to the client's next request: the cause may persist.
+constexpr double kAfterFaultS = 1;
 
-float ms_between(Clock::time_point from, Clock::time_point to) {
-  return std::chrono::duration<float, std::milli>(to - from).count();
-}
-
-struct Client {
-  std::optional<StreamCheck> check;  // of its answer; absent: no request is in flight
-  Clock::time_point last_frame;      // or the start of the request
-};
-
-class Load {
+class StreamSource final : public LoadSource {
  public:
-  Load(const StreamLoad& load, Connections connections)
-      : load_(load), connections_(std::move(connections)), clients_(connections_.size()) {}
-
-  StreamLoadResult run(const std::function<void(double)>& on_second) {
-    begun_ = Clock::now();
-    for (Client& client : clients_) begin(client);
-    auto next_second = begun_ + std::chrono::seconds(1);
-    while (n_open_ > 0 || !failed_.empty() || (clients_.empty() && !is_over(Clock::now()))) {
-      connections_.wait(std::min(next_second, Clock::now() + std::chrono::milliseconds(200)),
-                        [this](const Connections::News& news) { take(news); });
-      const auto now = Clock::now();
-      if (now < next_second) continue;
-      next_second += std::chrono::seconds(1);
-      on_second(std::chrono::duration<double>(now - begun_).count());
-      each_second(now);
+  explicit StreamSource(const StreamLoad& load) : load_(load) {
+    for (std::int32_t i = 0; i < load.n_clients; ++i) {
+      clients_.push_back({StreamCheck(load.expected), 0});
+      due_.push(0);
     }
-    result_.seconds = std::chrono::duration<double>(Clock::now() - begun_).count();
-    return std::move(result_);
   }
+
+  bool is_over(double now_s) const override {
+    return now_s >= load_.seconds || (load_.n_requests > 0 && result_.n_requests >= load_.n_requests);
+  }
+  double next_due_s() const override { return due_.empty() ? std::numeric_limits<double>::infinity() : due_.top(); }
+
+  std::string begin(std::size_t slot, double now_s) override {
+    due_.pop();
+    clients_[slot] = {StreamCheck(load_.expected), now_s};
+    return load_.bodies[static_cast<std::size_t>(result_.n_requests++) % load_.bodies.size()];
+  }
+
+  std::string take(std::size_t slot, const HttpHead& head, std::string_view bytes, double at_s) override {
+    Client& client = clients_[slot];
+    const bool is_first = client.check.n_frames() == 0;
+    if (client.check.push(head, bytes) > 0) {
+      (is_first ? result_.first_token_ms : result_.gap_ms).push_back(static_cast<float>(1e3 * (at_s - client.last_frame_s)));
+      client.last_frame_s = at_s;
+    }
+    return client.check.fault();
+  }
+
+  void end(std::size_t slot, const HttpHead& head, std::string error, double now_s) override {
+    StreamCheck& check = clients_[slot].check;
+    if (error.empty()) {
+      check.finish(head);
+      error = check.fault();
+    }
+    due_.push(error.empty() ? now_s : now_s + kAfterFaultS);
+    result_.n_frames += check.n_frames();
+    result_.n_tokens += check.n_tokens();
+    const std::int64_t n_lost = check.n_lost();
+    (n_lost > 0 ? result_.n_lost : result_.n_extra) += std::abs(n_lost);
+    ++(error.empty() ? result_.n_whole : result_.n_faults);
+    if (!error.empty() && result_.faults.size() < kShownFaults)
+      result_.faults.push_back(fmt::format("client {} after {:.1f} s: {}", slot, now_s, error));
+  }
+
+  StreamLoadResult& result() { return result_; }
 
  private:
-  bool is_over(Clock::time_point now) const {
-    return now - begun_ >= std::chrono::duration<double>(load_.seconds) ||
-           (load_.n_requests > 0 && result_.n_requests >= load_.n_requests);
-  }
-
-  /// Sends the next request. Closes the connection instead if the load is over.
-  void begin(Client& client) {
-    const auto now = Clock::now();
-    const auto index = static_cast<std::size_t>(&client - clients_.data());
-    if (is_over(now)) return connections_.close(index);
-    ++n_open_;
-    client.check.emplace(load_.expected);
-    client.last_frame = now;
-    connections_.send(index, load_.requests[static_cast<std::size_t>(result_.n_requests++) % load_.requests.size()]);
-  }
-
-  void take(const Connections::News& news) {
-    Client& client = clients_[news.connection];
-    if (!client.check) return;
-    if (!news.end.empty()) return blame(client, news.end);
-    const bool is_first = client.check->n_frames() == 0;
-    if (client.check->push(news.bytes) > 0) {
-      (is_first ? result_.first_token_ms : result_.gap_ms).push_back(ms_between(client.last_frame, news.at));
-      client.last_frame = news.at;
-    }
-    if (!client.check->fault().empty()) return blame(client, client.check->fault());
-    if (!client.check->is_done()) return;
-    ++result_.n_whole;
-    count(client);
-    begin(client);
-  }
-
-  /// The current request has ended, with or without a fault.
-  void count(Client& client) {
-    --n_open_;
-    result_.n_frames += client.check->n_frames();
-    result_.n_tokens += client.check->n_tokens();
-    const std::int64_t n_lost = client.check->n_lost();
-    (n_lost > 0 ? result_.n_lost : result_.n_extra) += std::abs(n_lost);
-    client.check.reset();
-  }
-
-  void blame(Client& client, const std::string& fault) {
-    ++result_.n_faults;
-    if (result_.faults.size() < kShownFaults)
-      result_.faults.push_back(fmt::format("client {} after {:.1f} s: {}", &client - clients_.data(),
-                                           ms_between(begun_, Clock::now()) / 1e3F, fault));
-    count(client);
-    connections_.close(static_cast<std::size_t>(&client - clients_.data()));
-    failed_.push_back(&client);
-  }
-
-  void each_second(Clock::time_point now) {
-    for (Client& client : clients_)
-      if (client.check && now - client.last_frame >= std::chrono::duration<double>(load_.silence_s))
-        blame(client, fmt::format("nothing came for {:.0f} s", load_.silence_s));
-    for (Client* client : std::exchange(failed_, {})) begin(*client);
-  }
+  struct Client {
+    StreamCheck check;        // of its answer
+    double last_frame_s = 0;  // or the start of the request
+  };
 
   const StreamLoad& load_;
-  Connections connections_;
   std::vector<Client> clients_;
+  std::priority_queue<double, std::vector<double>, std::greater<>> due_;  // of clients without a request
   StreamLoadResult result_;
-  Clock::time_point begun_;
-  std::int64_t n_open_ = 0;      // running requests
-  std::vector<Client*> failed_;  // connect again within a second, not at once: the cause may persist
 };
 
 }  // namespace
 
 Result<StreamLoadResult> run_stream_load(const StreamLoad& load, const std::function<void(double)>& on_second) {
-  BATON_TRY(Connections connections, Connections::create(load.address, static_cast<std::size_t>(load.n_clients)));
-  return Load(load, std::move(connections)).run(on_second);
+  StreamSource source(load);
+  BATON_TRY(
+      const double seconds,
+      run_load(
+          {.url = load.url, .headers = {}, .n_slots = static_cast<std::size_t>(load.n_clients), .silence_s = load.silence_s},
+          source, on_second));
+  source.result().seconds = seconds;
+  return std::move(source.result());
 }
 
 }  // namespace baton

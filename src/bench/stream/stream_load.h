@@ -1,4 +1,4 @@
-/// Many clients that read streamed answers at the same time on one thread, at little cost.
+/// Many clients that read streamed answers at the same time.
 #pragma once
 
 #include <cstdint>
@@ -6,18 +6,17 @@
 #include <string>
 #include <vector>
 
-#include "bench/http/connections.h"
 #include "bench/stream/stream_check.h"
 #include "core/result.h"
 
 namespace baton {
 
 struct StreamLoad {
-  ServerAddress address;
+  std::string url;
   std::int32_t n_clients = 0;
-  double seconds = 0;                 ///< no request begins after this time; running ones end
-  std::int64_t n_requests = 0;        ///< number of requests; 0: no limit
-  std::vector<std::string> requests;  ///< head and body; clients take them in turn
+  double seconds = 0;               ///< no request begins after this time; running ones end
+  std::int64_t n_requests = 0;      ///< number of requests; 0: no limit
+  std::vector<std::string> bodies;  ///< of requests; clients take them in turn
   StreamExpectation expected;
   double silence_s = 120;  ///< a stream has failed if nothing arrives for this long
 };
@@ -36,10 +35,9 @@ struct StreamLoadResult {
   double seconds = 0;
 };
 
-/// Connects `n_clients`. Each of them sends a request, reads its answer to the end and sends the next request on the
-/// same connection; after a faulty answer it connects again. `on_second` is called about once a second with the
-/// seconds so far. Without clients this function only waits. Errors: not_found (no such host), invalid_request (more
-/// clients than open files are allowed).
+/// Each of `n_clients` sends a request, reads its answer to the end and sends the next one; after a faulty answer a second
+/// later. `on_second` is called about once a second with the seconds so far. Without clients this function only waits.
+/// Errors: invalid_request (more clients than open files are allowed).
 Result<StreamLoadResult> run_stream_load(const StreamLoad& load, const std::function<void(double seconds)>& on_second);
 
 }  // namespace baton

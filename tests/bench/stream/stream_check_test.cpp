@@ -11,10 +11,7 @@
 namespace baton {
 namespace {
 
-constexpr std::string_view kHead =
-    "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n";
-
-std::string chunk(std::string_view bytes) { return fmt::format("{:x}\r\n{}\r\n", bytes.size(), bytes); }
+const HttpHead kHead{"HTTP/1.1 200 OK", 200, "text/event-stream; charset=utf-8", true};
 
 std::string frame(std::string_view rest) {
   return fmt::format("data: {{\"id\":\"c-1\",\"object\":\"chat.completion.chunk\",\"model\":\"demo\",{}}}\n\n", rest);
@@ -31,26 +28,28 @@ const std::string kStop = frame(R"("choices":[{"index":0,"delta":{},"finish_reas
 std::string usage(int n_tokens) { return frame(fmt::format(R"("choices":[],"usage":{{"completion_tokens":{}}})", n_tokens)); }
 constexpr std::string_view kDone = "data: [DONE]\n\n";
 
-/// An answer of these events, each in its own chunk.
-std::string answer(const std::vector<std::string>& events) {
-  std::string bytes(kHead);
-  for (const std::string& event : events) bytes += chunk(event);
-  return bytes + "0\r\n\r\n";
+std::string joined(const std::vector<std::string>& events) {
+  std::string bytes;
+  for (const std::string& event : events) bytes += event;
+  return bytes;
 }
 
-StreamCheck checked(std::string_view bytes, StreamExpectation expected = {.is_chat = true, .has_ids = true}) {
+StreamCheck checked(const std::vector<std::string>& events, StreamExpectation expected = {.is_chat = true, .has_ids = true},
+                    const HttpHead& head = kHead) {
   StreamCheck check(expected);
-  check.push(bytes);
+  for (const std::string& event : events) check.push(head, event);
+  check.finish(head);
   return check;
 }
 
 TEST(StreamCheck, accepts_a_whole_stream_however_its_bytes_are_cut) {
-  const std::string bytes = answer({kRole, says("Hel", 7), says("lo", 8), kLength, usage(2), std::string(kDone)});
+  const std::string bytes = joined({kRole, says("Hel", 7), says("lo", 8), kLength, usage(2), std::string(kDone)});
   for (const std::size_t size : {std::size_t{1}, std::size_t{7}, bytes.size()}) {
     StreamCheck check({.is_chat = true, .has_ids = true});
     std::int64_t n_frames = 0;
-    for (std::size_t at = 0; at < bytes.size(); at += size) n_frames += check.push(std::string_view(bytes).substr(at, size));
-    EXPECT_TRUE(check.is_done());
+    for (std::size_t at = 0; at < bytes.size(); at += size)
+      n_frames += check.push(kHead, std::string_view(bytes).substr(at, size));
+    check.finish(kHead);
     EXPECT_EQ(check.fault(), "");
     EXPECT_EQ(n_frames, 2);
     EXPECT_EQ(check.n_tokens(), 2);
@@ -58,29 +57,21 @@ TEST(StreamCheck, accepts_a_whole_stream_however_its_bytes_are_cut) {
   }
 }
 
-TEST(StreamCheck, joins_an_event_that_is_cut_by_http_chunks) {
-  const std::string events = kRole + says("a", 1) + says("", 2) + kStop + usage(2) + std::string(kDone);
-  const StreamCheck check =
-      checked(std::string(kHead) + chunk(events.substr(0, 200)) + chunk(events.substr(200)) + "0\r\n\r\n");
-  EXPECT_TRUE(check.is_done());
-  EXPECT_EQ(check.fault(), "");
-}
-
 TEST(StreamCheck, counts_tokens_that_were_lost_or_came_twice) {
-  const StreamCheck lost = checked(answer({kRole, says("a", 1), kLength, usage(3), std::string(kDone)}));
+  const StreamCheck lost = checked({kRole, says("a", 1), kLength, usage(3), std::string(kDone)});
   EXPECT_EQ(lost.n_lost(), 2);
   EXPECT_TRUE(lost.fault().starts_with("1 tokens came, and the usage says 3")) << lost.fault();
-  const StreamCheck twice = checked(answer({kRole, says("a", 1), says("a", 1), kLength, usage(1), std::string(kDone)}));
+  const StreamCheck twice = checked({kRole, says("a", 1), says("a", 1), kLength, usage(1), std::string(kDone)});
   EXPECT_EQ(twice.n_lost(), -1);
   EXPECT_FALSE(twice.fault().empty());
 }
 
 TEST(StreamCheck, takes_the_usage_for_the_count_where_there_are_no_ids) {
   const std::string text = choice(R"("content":"ab")");
-  const StreamCheck good = checked(answer({kRole, text, kLength, usage(2), std::string(kDone)}), {.is_chat = true});
+  const StreamCheck good = checked({kRole, text, kLength, usage(2), std::string(kDone)}, {.is_chat = true});
   EXPECT_EQ(good.fault(), "");
   EXPECT_EQ(good.n_tokens(), 2);
-  const StreamCheck bad = checked(answer({kRole, text, text, text, kLength, usage(1), std::string(kDone)}), {.is_chat = true});
+  const StreamCheck bad = checked({kRole, text, text, text, kLength, usage(1), std::string(kDone)}, {.is_chat = true});
   EXPECT_TRUE(bad.fault().starts_with("3 frames with text for 1 tokens")) << bad.fault();
 }
 
@@ -102,24 +93,28 @@ TEST(StreamCheck, says_what_is_wrong_with_the_order_of_frames) {
        "a frame of another id or model"},
   };
   for (const auto& [events, fault] : cases) {
-    const StreamCheck check = checked(answer(events));
+    const StreamCheck check = checked(events);
     EXPECT_TRUE(check.fault().starts_with(fault)) << check.fault();
   }
 }
 
 TEST(StreamCheck, repeats_what_a_server_refuses_with) {
+  const HttpHead refusal{"HTTP/1.1 503 Service Unavailable", 503, "application/json", false};
   StreamCheck check({.is_chat = true});
-  check.push("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 4\r\n\r\nfu");
+  check.push(refusal, "fu");
   EXPECT_EQ(check.fault(), "");
-  check.push("ll");
+  check.push(refusal, "ll");
+  check.finish(refusal);
   EXPECT_EQ(check.fault(), "HTTP/1.1 503 Service Unavailable: full");
 }
 
-TEST(StreamCheck, sees_chunks_that_are_longer_than_they_say) {
-  EXPECT_EQ(checked(std::string(kHead) + "2\r\nabcd\r\n").fault(), "a chunk is longer than its size");
-  EXPECT_EQ(checked(std::string(kHead) + "zz\r\n").fault(), "a chunk has no size");
-  EXPECT_EQ(checked(answer({kRole, kLength, usage(0), std::string(kDone)}) + "x").fault(),
-            "bytes follow the end of the answer");
+TEST(StreamCheck, wants_a_stream_of_events_in_chunks) {
+  HttpHead head = kHead;
+  head.is_chunked = false;
+  EXPECT_EQ(checked({kRole}, {.is_chat = true}, head).fault(), "the answer is not sent in chunks");
+  head = kHead;
+  head.content_type = "application/json";
+  EXPECT_EQ(checked({kRole}, {.is_chat = true}, head).fault(), "the answer is no event stream");
 }
 
 }  // namespace
