@@ -247,11 +247,7 @@ Result<DecodeBenchReport> run_decode_bench(const DecodeBenchOptions& options) {
 }
 
 int decode_bench_main(const DecodeBenchOptions& options, const std::string& command) {
-  use_log_level(options.model);
-  const auto report = run_decode_bench(options);
-  if (!report) return report_failure("baton bench decode", report.error());
-  return write_report("baton bench decode", decode_text(*report, options, command), decode_json(*report, options, command),
-                      options.json_file);
+  return run_benchmark("baton bench decode", options, command, run_decode_bench, decode_text, decode_json);
 }
 
 }  // namespace baton

@@ -276,11 +276,7 @@ Result<GrammarBenchReport> run_grammar_bench(const GrammarBenchOptions& options)
 }
 
 int grammar_bench_main(const GrammarBenchOptions& options, const std::string& command) {
-  use_log_level(options.model);
-  const auto report = run_grammar_bench(options);
-  if (!report) return report_failure("baton bench grammar", report.error());
-  return write_report("baton bench grammar", grammar_text(*report, options, command), grammar_json(*report, options, command),
-                      options.json_file);
+  return run_benchmark("baton bench grammar", options, command, run_grammar_bench, grammar_text, grammar_json);
 }
 
 }  // namespace baton

@@ -115,74 +115,29 @@ struct AblationReport {
   std::vector<ArmRuns> arms;
 };
 
-/// The engine and the habits that it can be given.
-class AblationRunner {
- public:
-  static Result<std::unique_ptr<AblationRunner>> make(const AblationBenchOptions& options, const BenchModel& model,
-                                                      const Workload& workload, const Tokenizer* tokenizer) {
-    std::unique_ptr<AblationRunner> made(new AblationRunner(options, workload, tokenizer));
-    const ModelOptions chosen = offline_model_options(model, longest_context(workload));
-    BATON_TRY(std::unique_ptr<Backend> device, open_device(chosen));
-    auto backend = std::make_unique<AblationBackend>(std::move(device), made->ablation_);
-    BATON_TRY(made->engine_, load_engine(model.files, chosen, std::move(backend)));
-    return made;
-  }
-
-  Result<std::vector<ArmRuns>> run() {
-    const Workload some = warm_up_of(workload_, static_cast<std::size_t>(engine_->info().max_num_seqs));
-    for (const std::string& arm : options_.arms) BATON_TRY_VOID(run_once(some, arm, "warm-up, " + arm + ":"));
-    BATON_TRY(std::vector<ArmRuns> arms,
-              run_interleaved(options_.arms, options_.n_runs,
-                              [&](const auto& arm, const auto& title) { return run_once(workload_, arm, title); }));
-    if (engine_->info().backend.name != "cpu") set_hidden_busy_time(arms);
-    return arms;
-  }
-  EngineInfo info() const { return engine_->info(); }
-
- private:
-  AblationRunner(const AblationBenchOptions& options, const Workload& workload, const Tokenizer* tokenizer)
-      : options_(options), workload_(workload), tokenizer_(tokenizer) {}
-
-  Result<OfflineResult> run_once(const Workload& workload, const std::string& arm, const std::string& title) {
-    ablation_ = ablation_of(arm);
-    engine_->drop_cached_blocks();
-    std::optional<Detokenizer> text;
-    if (tokenizer_ != nullptr) text.emplace(*tokenizer_, workload.requests.size(), !makes_text_on_step(arm));
-    OfflineRunOptions run;
-    run.arm = "relay";
-    run.time_limit_s = options_.time_limit_s;
-    run.title = title;
-    if (text) run.on_token = [&](std::size_t request, TokenId token) { text->take(request, token); };
-    return run_offline(*engine_, workload, run);
-  }
-
-  const AblationBenchOptions& options_;
-  const Workload& workload_;
-  const Tokenizer* tokenizer_;
-  Ablation ablation_;
-  std::unique_ptr<Engine> engine_;
-};
-
 Result<AblationReport> run_ablation_bench(const AblationBenchOptions& options) {
-  BATON_TRY(const BenchModel model, find_bench_model(options.model, options.shape));
-  BATON_TRY(const std::optional<Tokenizer> tokenizer, bench_tokenizer(options));
-  const bool needs_text = std::ranges::any_of(options.arms, makes_text_on_step);
-  if (needs_text && !tokenizer)
+  Ablation ablation;  // of the arm that runs
+  BATON_TRY(OfflineBench bench, OfflineBench::prepare(options, {&options.dataset, 1}));
+  const Tokenizer* const tokenizer = bench.tokenizer();
+  if (std::ranges::any_of(options.arms, makes_text_on_step) && tokenizer == nullptr)
     return fail(
         ErrorCode::invalid_request,
         fmt::format("the arms {} and all turn tokens into text: name a tokenizer (--tokenizer), or other --arms", kOnStep),
         "tokenizer");
-  AblationReport report;
-  report.model = model.files.name;
-  report.makes_text = tokenizer.has_value();
-  const std::int32_t max_len = options.model.max_model_len > 0 ? options.model.max_model_len : model.spec.max_position;
-  BATON_TRY(report.workload, make_workload(options.dataset, {.n_vocab = model.spec.n_vocab,
-                                                             .tokenizer = tokenizer ? &*tokenizer : nullptr,
-                                                             .max_model_len = max_len}));
-  BATON_TRY(const std::unique_ptr<AblationRunner> runner,
-            AblationRunner::make(options, model, report.workload, tokenizer ? &*tokenizer : nullptr));
-  report.engine = runner->info();
-  BATON_TRY(report.arms, runner->run());
+  BATON_TRY(const std::optional<MemoryShortage> shortage, bench.load([&](std::unique_ptr<Backend> device) {
+    return std::make_unique<AblationBackend>(std::move(device), ablation);
+  }));
+  if (shortage) return fail(ErrorCode::out_of_memory, shortage->error);
+  AblationReport report{bench.model_name(), bench.workloads().front(), bench.info(), tokenizer != nullptr, {}};
+  BATON_TRY(report.arms, bench.run(report.workload, [&](Engine& engine, const Workload& workload, OfflineRunOptions run) {
+    const std::string arm = std::exchange(run.arm, "relay");
+    ablation = ablation_of(arm);
+    std::optional<Detokenizer> text;
+    if (tokenizer != nullptr) text.emplace(*tokenizer, workload.requests.size(), !makes_text_on_step(arm));
+    if (text) run.on_token = [&](std::size_t request, TokenId token) { text->take(request, token); };
+    return run_offline(engine, workload, run);
+  }));
+  if (report.engine.backend.name != "cpu") set_hidden_busy_time(report.arms);
   return report;
 }
 
@@ -226,11 +181,7 @@ json::Value ablation_json(const AblationReport& report, const AblationBenchOptio
 AblationBenchOptions::AblationBenchOptions() { arms.assign(kAblationArms.begin(), kAblationArms.end()); }
 
 int ablation_bench_main(const AblationBenchOptions& options, const std::string& command) {
-  use_log_level(options.model);
-  const auto report = run_ablation_bench(options);
-  if (!report) return report_failure("baton bench ablation", report.error());
-  return write_report("baton bench ablation", ablation_text(*report, options, command),
-                      ablation_json(*report, options, command), options.json_file);
+  return run_benchmark("baton bench ablation", options, command, run_ablation_bench, ablation_text, ablation_json);
 }
 
 }  // namespace baton

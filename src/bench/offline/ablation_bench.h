@@ -6,7 +6,6 @@
 #include <string>
 #include <string_view>
 
-#include "bench/dataset/dataset.h"
 #include "bench/offline/offline_bench.h"
 
 namespace CLI {
@@ -22,8 +21,6 @@ inline constexpr auto kAblationArms =
     std::to_array<std::string_view>({"baton", "sample-each", "copy-each", "detokenize-on-step", "all"});
 
 struct AblationBenchOptions : OfflineBenchOptions {
-  DatasetOptions dataset;
-
   AblationBenchOptions();
 };
 

@@ -120,11 +120,7 @@ json::Value latency_json(const LatencyReport& report, const LatencyBenchOptions&
 }
 
 int latency_bench_main(const LatencyBenchOptions& options, const std::string& command) {
-  use_log_level(options.model);
-  const auto report = run_latency_bench(options);
-  if (!report) return report_failure("baton bench latency", report.error());
-  return write_report("baton bench latency", latency_text(*report, options, command), latency_json(*report, options, command),
-                      options.json_file);
+  return run_benchmark("baton bench latency", options, command, run_latency_bench, latency_text, latency_json);
 }
 
 }  // namespace baton

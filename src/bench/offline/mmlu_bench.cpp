@@ -15,22 +15,6 @@
 namespace baton {
 namespace {
 
-/// The questions for each number of shots.
-Result<std::vector<Workload>> make_questions(const MmluBenchOptions& options, const BenchModel& model) {
-  BATON_TRY(const std::optional<Tokenizer> tokenizer, bench_tokenizer(options));
-  DatasetContext context{.n_vocab = model.spec.n_vocab, .max_model_len = options.model.max_model_len};
-  if (context.max_model_len == 0) context.max_model_len = model.spec.max_position;
-  if (tokenizer) context.tokenizer = &*tokenizer;
-  std::vector<Workload> workloads;
-  for (const std::int32_t n_shots : options.shots) {
-    DatasetOptions dataset = options.dataset;
-    dataset.num_shots = n_shots;
-    BATON_TRY(Workload workload, make_workload(dataset, context));
-    workloads.push_back(std::move(workload));
-  }
-  return workloads;
-}
-
 std::string mmlu_table(const MmluReport& report) {
   MarkdownTable table({"shots", "arm", "seconds", "over paged", "spread", "questions", "questions/s", "prompt tokens",
                        "prefix hits", "right", "unequal answers"});
@@ -100,19 +84,18 @@ std::map<std::string, Accuracy> accuracy_of(const Workload& workload, const Offl
 }
 
 Result<MmluReport> run_mmlu_bench(const MmluBenchOptions& options) {
-  BATON_TRY(const BenchModel model, find_bench_model(options.model, options.shape));
-  BATON_TRY(const std::vector<Workload> workloads, make_questions(options, model));
-  MmluReport report;
-  report.model = model.files.name;
-  std::int64_t longest = 0;
-  for (const Workload& workload : workloads) longest = std::max(longest, longest_context(workload));
-  auto engine = load_bench_engine(model, longest);
-  if (!engine) {
-    BATON_TRY(report.shortage, shortage_behind(engine.error(), model, longest));
-    return report;
+  std::vector<DatasetOptions> datasets;
+  for (const std::int32_t n_shots : options.shots) {
+    datasets.push_back(options.dataset);
+    datasets.back().num_shots = n_shots;
   }
-  report.engine = (*engine)->info();
-  OfflineBench bench(options, std::move(*engine));
+  BATON_TRY(OfflineBench bench, OfflineBench::prepare(options, datasets));
+  MmluReport report;
+  report.model = bench.model_name();
+  BATON_TRY(report.shortage, bench.load());
+  if (report.shortage) return report;
+  report.engine = bench.info();
+  const std::vector<Workload>& workloads = bench.workloads();
   for (std::size_t i = 0; i < workloads.size(); ++i) {
     print_note("{}-shot: {}\n", options.shots[i], workloads[i].name);
     BATON_TRY(std::vector<ArmRuns> arms, bench.run(workloads[i]));
@@ -171,11 +154,7 @@ json::Value mmlu_json(const MmluReport& report, const MmluBenchOptions& options,
 }
 
 int mmlu_bench_main(const MmluBenchOptions& options, const std::string& command) {
-  use_log_level(options.model);
-  const auto report = run_mmlu_bench(options);
-  if (!report) return report_failure("baton bench mmlu", report.error());
-  return write_report("baton bench mmlu", mmlu_text(*report, options, command), mmlu_json(*report, options, command),
-                      options.json_file);
+  return run_benchmark("baton bench mmlu", options, command, run_mmlu_bench, mmlu_text, mmlu_json);
 }
 
 }  // namespace baton

@@ -7,8 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "bench/dataset/dataset.h"
-#include "bench/engine/bench_model.h"
 #include "bench/offline/offline_bench.h"
 #include "core/result.h"
 #include "engine/engine.h"
@@ -21,7 +19,6 @@ class App;
 namespace baton {
 
 struct MmluBenchOptions : OfflineBenchOptions {
-  DatasetOptions dataset;
   std::vector<std::int32_t> shots{5};  ///< solved questions in front of each question; one table row for each number
 
   MmluBenchOptions();

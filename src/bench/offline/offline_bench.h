@@ -1,4 +1,4 @@
-/// What `baton bench throughput` and `baton bench mmlu` have in common: one engine, a workload, and the arms in turn.
+/// The runner of `baton bench throughput`, `mmlu` and `ablation`: a model, its workloads, one engine, and the arms in turn.
 ///
 /// All arms use one engine, so they have the same weights, cache size and requests. Runs are interleaved: each round runs
 /// every arm once. The prefix cache is emptied before each run.
@@ -8,11 +8,13 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "bench/dataset/workload.h"
+#include "bench/dataset/dataset.h"
+#include "bench/engine/bench_model.h"
 #include "bench/offline/offline_run.h"
 #include "cli/options.h"
 #include "core/result.h"
@@ -25,6 +27,7 @@ struct OfflineBenchOptions {
   ModelFlags model;       ///< limits of a step are those of offline use
   std::string shape;      ///< see find_bench_model
   std::string tokenizer;  ///< folder or file, for datasets of text; empty: the model's
+  DatasetOptions dataset;
   std::vector<std::string> arms{"relay", "paged", "unshared"};
   std::int32_t n_runs = 3;
   /// Requests that run before the first timed run; absent: a quarter of them all, at most max_num_seqs.
@@ -52,34 +55,41 @@ struct ArmRuns {
 /// Answers of the first runs, compared over all arms.
 EqualAnswers compare_arms(const std::vector<ArmRuns>& arms);
 
-/// Runs every arm `n_runs` times, interleaved: each round runs every arm once.
-Result<std::vector<ArmRuns>> run_interleaved(
-    const std::vector<std::string>& arms, std::int32_t n_runs,
-    const std::function<Result<OfflineResult>(const std::string& arm, const std::string& title)>& run);
-
 /// The arm of that name; null if there is none.
 const ArmRuns* find_arm(const std::vector<ArmRuns>& arms, const std::string& arm);
 
-/// The tokenizer for a dataset: --tokenizer's, otherwise that of the model; absent if the model has none.
-Result<std::optional<Tokenizer>> bench_tokenizer(const OfflineBenchOptions& options);
-
-/// The engine of a benchmark and its runs. `options` must outlive it.
+/// The model of a benchmark, its workloads and its runs. `options` must outlive it.
 class OfflineBench {
  public:
-  OfflineBench(const OfflineBenchOptions& options, std::unique_ptr<Engine> engine)
-      : options_(options), engine_(std::move(engine)) {}
+  /// Puts another backend around the device.
+  using AroundDevice = std::function<std::unique_ptr<Backend>(std::unique_ptr<Backend>)>;
+  /// One run in an arm that is more than a kind of attention.
+  using RunArm = std::function<Result<OfflineResult>(Engine&, const Workload&, const OfflineRunOptions&)>;
 
-  /// Before the first workload, warms up with relayed and with paged attention, as far as the arms use them. Runs every
-  /// arm n_runs times. Errors: those of run_offline.
-  Result<std::vector<ArmRuns>> run(const Workload& workload);
+  /// Finds the model and its tokenizer, and makes a workload of each dataset. Errors: those of model and datasets.
+  static Result<OfflineBench> prepare(const OfflineBenchOptions& options, std::span<const DatasetOptions> datasets);
+  /// Makes the engine, with room for the longest context. A model that does not fit is a result. Errors: those of
+  /// load_engine.
+  Result<std::optional<MemoryShortage>> load(const AroundDevice& around_device = {});
+  /// Runs every arm n_runs times, interleaved, after a warm-up before the first workload: with relayed and with paged
+  /// attention, as far as the arms use them, or with every arm where `run_arm` runs them. Errors: those of run_offline.
+  Result<std::vector<ArmRuns>> run(const Workload& workload, const RunArm& run_arm = {});
 
+  const std::string& model_name() const { return model_.files.name; }
+  const std::vector<Workload>& workloads() const { return workloads_; }
+  const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }  ///< null: the model has none
   EngineInfo info() const { return engine_->info(); }
 
  private:
-  Result<OfflineResult> run_once(const Workload& workload, const std::string& arm, const std::string& title);
-  Result<void> warm_up(const Workload& workload);
+  OfflineBench(const OfflineBenchOptions& options, BenchModel model) : options_(options), model_(std::move(model)) {}
+  Result<OfflineResult> run_once(const Workload& workload, const std::string& arm, const std::string& title,
+                                 const RunArm& run_arm);
+  Result<void> warm_up(const Workload& workload, const RunArm& run_arm);
 
   const OfflineBenchOptions& options_;
+  BenchModel model_;
+  std::optional<Tokenizer> tokenizer_;
+  std::vector<Workload> workloads_;
   std::unique_ptr<Engine> engine_;
   bool is_warm_ = false;
 };

@@ -6,9 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/dataset/dataset.h"
 #include "bench/dataset/workload_summary.h"
-#include "bench/engine/bench_model.h"
 #include "bench/offline/offline_bench.h"
 #include "core/result.h"
 #include "engine/engine.h"
@@ -19,9 +17,7 @@ class App;
 
 namespace baton {
 
-struct ThroughputBenchOptions : OfflineBenchOptions {
-  DatasetOptions dataset;
-};
+using ThroughputBenchOptions = OfflineBenchOptions;
 
 struct ThroughputReport {
   std::string model;

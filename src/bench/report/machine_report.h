@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "cli/options.h"
 #include "core/result.h"
 #include "engine/engine.h"
 #include "io/json.h"
@@ -23,5 +24,16 @@ int write_report(const std::string& program, const std::string& text, const json
 
 /// Says on standard error why `program` has no report. Returns the exit code.
 int report_failure(const std::string& program, const Error& error);
+
+/// The main function of a benchmark that loads a model: runs it and writes its report, as text and as JSON. Returns the
+/// exit code.
+template <class Options, class Run, class Text, class Numbers>
+int run_benchmark(const std::string& program, const Options& options, const std::string& command, const Run& run,
+                  const Text& text, const Numbers& numbers) {
+  use_log_level(options.model);
+  const auto report = run(options);
+  if (!report) return report_failure(program, report.error());
+  return write_report(program, text(*report, options, command), numbers(*report, options, command), options.json_file);
+}
 
 }  // namespace baton

@@ -119,8 +119,8 @@ Result<StartupReport> run_startup_bench(const StartupBenchOptions& options, cons
 
 int startup_bench_main(const StartupBenchOptions& options, const std::string& command) {
   constexpr const char* kProgram = "baton bench startup";
-  use_log_level(options.model);
   if (options.started_at_ns > 0) {
+    use_log_level(options.model);
     const auto measured = measure_start(options);
     if (!measured) return report_failure(kProgram, measured.error());
     print_output("{}\n", json::dump(*measured));
@@ -128,10 +128,9 @@ int startup_bench_main(const StartupBenchOptions& options, const std::string& co
   }
   const auto program = own_command();
   if (!program) return report_failure(kProgram, program.error());
-  const auto report = run_startup_bench(options, *program);
-  if (!report) return report_failure(kProgram, report.error());
-  return write_report(kProgram, startup_text(*report, options, command), startup_json(*report, options, command),
-                      options.json_file);
+  return run_benchmark(
+      kProgram, options, command, [&](const StartupBenchOptions& asked) { return run_startup_bench(asked, *program); },
+      startup_text, startup_json);
 }
 
 }  // namespace baton
