@@ -9,11 +9,30 @@
 
 namespace baton {
 
-bool BlockTransfers::has_work() const {
+bool TransferQueue::has_work() const {
   return !added_.empty() || std::ranges::any_of(known_, [](const BlockTransfer* transfer) {
     const bool is_import = transfer->direction == BlockTransfer::Direction::into_cache;
     return transfer->is_abandoned || transfer->has_piece == is_import;
   });
+}
+
+std::vector<BlockTransfer*> TransferQueue::take_added() {
+  std::vector<BlockTransfer*> added = std::exchange(added_, {});
+  known_.insert(known_.end(), added.begin(), added.end());
+  return added;
+}
+
+void TransferQueue::end(BlockTransfer& transfer, Result<KvCache::Pin> result) {
+  std::erase(known_, &transfer);
+  transfer.ended = std::move(result);
+  changed_.notify_all();
+}
+
+void TransferQueue::end_all() {
+  take_added();
+  for (BlockTransfer* transfer : std::exchange(known_, {}))
+    transfer->ended = fail(ErrorCode::unavailable, "the engine stopped while keys and values were being copied");
+  changed_.notify_all();
 }
 
 std::vector<const BlockTable*> BlockTransfers::tables() const {
@@ -120,16 +139,16 @@ void BlockTransfers::give_back(Running& running, std::int64_t step) {
 }
 
 /// Returns the transfer's result if it has ended.
-std::optional<Result<KvCache::Pin>> BlockTransfers::advance(Running& running, std::mutex& mutex, std::int64_t step) {
+std::optional<Result<KvCache::Pin>> BlockTransfers::advance(Running& running, std::int64_t step) {
   BlockTransfer& transfer = *running.transfer;
   {
-    const std::scoped_lock lock(mutex);
+    const MutexLock lock(mutex_);
     if (transfer.is_abandoned) return fail(ErrorCode::unavailable, "the caller gave up the copy");
     if (transfer.has_piece != running.is_import()) return std::nullopt;
     if (running.is_import()) {
       std::swap(running.piece, transfer.piece);
       transfer.has_piece = false;
-      changed_.notify_all();
+      queue_.tell_callers();
     }
   }
   if (running.is_import()) {
@@ -142,54 +161,48 @@ std::optional<Result<KvCache::Pin>> BlockTransfers::advance(Running& running, st
   }
   copy_out(running);
   {
-    const std::scoped_lock lock(mutex);
+    const MutexLock lock(mutex_);
     std::swap(running.piece, transfer.piece);
     transfer.has_piece = true;
-    changed_.notify_all();
+    queue_.tell_callers();
   }
   if (running.n_done < running.blocks.size()) return std::nullopt;
   cache_.unpin(std::exchange(running.pin, {}));
   return KvCache::Pin{};
 }
 
-void BlockTransfers::advance(std::mutex& mutex, std::int64_t step) {
+void BlockTransfers::end(Running& running, Result<KvCache::Pin> result, std::int64_t step) {
+  give_back(running, step);
+  const MutexLock lock(mutex_);
+  queue_.end(*running.transfer, std::move(result));
+}
+
+void BlockTransfers::advance(std::int64_t step) {
   std::vector<BlockTransfer*> added;
   {
-    const std::scoped_lock lock(mutex);
-    added = std::exchange(added_, {});
-    known_.insert(known_.end(), added.begin(), added.end());
+    const MutexLock lock(mutex_);
+    added = queue_.take_added();
   }
-  const auto end = [&](Running& running, Result<KvCache::Pin> result) {
-    give_back(running, step);
-    const std::scoped_lock lock(mutex);
-    std::erase(known_, running.transfer);
-    running.transfer->ended = std::move(result);  // the transfer may be gone as soon as the mutex is free
-    changed_.notify_all();
-  };
   for (BlockTransfer* transfer : added) {
     Running& running = running_.emplace_back(Running{.transfer = transfer});
     auto begun = begin(running, step);
     const bool is_there = running.is_import() && running.table.n_found_blocks == n_entries(running);
     if (begun && !is_there) continue;
-    end(running, begun ? Result<KvCache::Pin>(publish(running, step)) : tl::unexpected<Error>(std::move(begun.error())));
+    end(running, begun ? Result<KvCache::Pin>(publish(running, step)) : tl::unexpected<Error>(std::move(begun.error())), step);
     running_.pop_back();
   }
   for (auto at = running_.begin(); at != running_.end();) {
-    auto ended = advance(*at, mutex, step);
-    if (ended) end(*at, std::move(*ended));
+    auto ended = advance(*at, step);
+    if (ended) end(*at, std::move(*ended), step);
     at = ended ? running_.erase(at) : std::next(at);
   }
 }
 
-void BlockTransfers::end_all(std::mutex& mutex, std::int64_t step) {
+void BlockTransfers::end_all(std::int64_t step) {
   for (Running& running : running_) give_back(running, step);
   running_.clear();
-  const std::scoped_lock lock(mutex);
-  known_.insert(known_.end(), added_.begin(), added_.end());
-  added_.clear();
-  for (BlockTransfer* transfer : std::exchange(known_, {}))
-    transfer->ended = fail(ErrorCode::unavailable, "the engine stopped while keys and values were being copied");
-  changed_.notify_all();
+  const MutexLock lock(mutex_);
+  queue_.end_all();
 }
 
 }  // namespace baton

@@ -1,17 +1,15 @@
 /// Copies the keys and values of prefixes out of the cache and into it, in pieces between steps.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <list>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "core/ids.h"
+#include "core/mutex.h"
 #include "core/result.h"
 #include "engine/executor.h"
 #include "engine/kv_cache.h"
@@ -20,7 +18,8 @@
 namespace baton {
 
 /// A copy that a caller waits for, on whose stack it lives. Caller and engine hand over one piece at a time, so that the caller
-/// reads or writes a file while the engine copies the piece before. The engine's mutex guards all members but the first three.
+/// reads or writes a file while the engine copies the piece before. The engine's mutex guards all members but the first three:
+/// caller and BlockTransfers use them only while they hold it.
 struct BlockTransfer {
   enum class Direction { out_of_cache, into_cache };
 
@@ -40,6 +39,30 @@ struct PinLimits {
   std::int32_t max_pinned_blocks = 0;
 };
 
+/// The transfers as callers see them. Thread: the holder of the engine's mutex.
+class TransferQueue {
+ public:
+  /// Adds a transfer, which must live until it has ended.
+  void add(BlockTransfer& transfer) { added_.push_back(&transfer); }
+  /// Whether BlockTransfers::advance would do something.
+  bool has_work() const;
+  /// Waits for what the engine does with any transfer. May return without it.
+  void wait(Mutex& mutex) BATON_REQUIRES(mutex) { changed_.wait(mutex); }
+
+  /// For the engine: those added since the last call.
+  std::vector<BlockTransfer*> take_added();
+  void tell_callers() { changed_.notify_all(); }
+  /// Sets the result of a transfer, which may be gone as soon as the mutex is free.
+  void end(BlockTransfer& transfer, Result<KvCache::Pin> result);
+  /// Ends all with an error.
+  void end_all();
+
+ private:
+  std::vector<BlockTransfer*> added_;  ///< since the last take_added
+  std::vector<BlockTransfer*> known_;  ///< taken, and not ended
+  Condition changed_;
+};
+
 /// The transfers of an engine.
 ///
 /// Out of the cache: a pin keeps the blocks while they are copied. Into the cache: a block table holds private blocks, as a
@@ -47,27 +70,20 @@ struct PinLimits {
 /// nothing. Blocks that the cache has already are not written. No more is copied in than could be pinned, so a sequence that
 /// runs alone still has room.
 ///
-/// Thread: the engine's; functions marked "with the mutex" are called by any thread that holds the engine's mutex.
+/// Thread: the engine's, which does not hold the mutex.
 class BlockTransfers {
  public:
-  /// All but `layout` must outlive it.
-  BlockTransfers(KvCache& cache, PrefixLayout layout, Executor& executor, PinLimits limits)
-      : cache_(cache), layout_(std::move(layout)), executor_(executor), limits_(limits) {}
+  /// All but `layout` and `limits` must outlive it. `mutex` is the engine's, which guards `queue`.
+  BlockTransfers(KvCache& cache, PrefixLayout layout, Executor& executor, PinLimits limits, Mutex& mutex, TransferQueue& queue)
+      : cache_(cache), layout_(std::move(layout)), executor_(executor), limits_(limits), mutex_(mutex), queue_(queue) {}
 
   const PrefixLayout& layout() const { return layout_; }
 
-  /// Adds a transfer, which must live until it has ended. With the mutex.
-  void add(BlockTransfer& transfer) { added_.push_back(&transfer); }
-  /// Whether `advance` would do something. With the mutex.
-  bool has_work() const;
-  /// For callers, with the mutex: waits until the engine has handed over or taken a piece, or has ended a transfer.
-  void wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& is_reached) { changed_.wait(lock, is_reached); }
-
   /// Copies at most one piece of each transfer. No step may be in flight, because it could still write to blocks that
-  /// have become free. Steps from `step` on may read what is published. Without the mutex, which is `mutex`.
-  void advance(std::mutex& mutex, std::int64_t step);
-  /// Ends all transfers with an error: the engine stops. Without the mutex.
-  void end_all(std::mutex& mutex, std::int64_t step);
+  /// have become free. Steps from `step` on may read what is published.
+  void advance(std::int64_t step) BATON_EXCLUDES(mutex_);
+  /// Ends all transfers with an error: the engine stops.
+  void end_all(std::int64_t step) BATON_EXCLUDES(mutex_);
 
   /// The tables that hold blocks.
   std::vector<const BlockTable*> tables() const;
@@ -95,18 +111,16 @@ class BlockTransfers {
   Result<void> copy_in(Running& running);
   KvCache::Pin publish(Running& running, std::int64_t step);
   void give_back(Running& running, std::int64_t step);
-  std::optional<Result<KvCache::Pin>> advance(Running& running, std::mutex& mutex, std::int64_t step);
+  std::optional<Result<KvCache::Pin>> advance(Running& running, std::int64_t step) BATON_EXCLUDES(mutex_);
+  void end(Running& running, Result<KvCache::Pin> result, std::int64_t step) BATON_EXCLUDES(mutex_);
 
   KvCache& cache_;
   PrefixLayout layout_;
   Executor& executor_;
   PinLimits limits_;
   std::list<Running> running_;
-
-  // Guarded by the engine's mutex.
-  std::vector<BlockTransfer*> added_;  ///< since the last advance
-  std::vector<BlockTransfer*> known_;  ///< of running_
-  std::condition_variable changed_;
+  Mutex& mutex_;
+  TransferQueue& queue_ BATON_GUARDED_BY(mutex_);
 };
 
 }  // namespace baton

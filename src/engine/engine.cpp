@@ -2,7 +2,6 @@
 #include "engine/engine.h"
 
 #include <chrono>
-#include <mutex>
 #include <new>
 #include <utility>
 
@@ -10,6 +9,7 @@
 
 #include "core/check.h"
 #include "core/log.h"
+#include "core/mutex.h"
 #include "core/thread_name.h"
 #include "engine/engine_impl.h"
 
@@ -54,7 +54,8 @@ Engine::Impl::Impl(const EngineOptions& options, EngineParts parts)
                  cache_),
       builder_(std::move(parts.builder)),
       executor_(std::move(parts.executor)),
-      transfers_(cache_, layout_of(*executor_, info_), *executor_, {info_.max_model_len, options.max_pinned_blocks}),
+      transfers_(cache_, layout_of(*executor_, info_), *executor_, {info_.max_model_len, options.max_pinned_blocks}, mutex_,
+                 transfer_queue_),
       masks_(options.mask_budget),
       queue_(options.max_num_queued_reqs),
       prefixes_(info_.block_len),
@@ -67,7 +68,7 @@ Result<RequestId> Engine::Impl::submit(Request request) {
   BATON_TRY_VOID(check_request(request, limits()));
   if (const auto sentence = fault()) return fail(ErrorCode::unavailable, *sentence);
   const auto arrived = request.arrived.value_or(Sequence::Clock::now());
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (reserve_ && !reserve_->is_held()) {
     metrics_recorder_.rejected_no_memory();
     return fail(ErrorCode::unavailable, "this server has no memory left for new requests: try again later");
@@ -102,7 +103,7 @@ Result<RequestId> Engine::Impl::submit(Request request) {
 }
 
 void Engine::Impl::post(FinishCommand command) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (is_stopping_) return;  // all sequences have ended or are about to
   inbox_.finishes.push_back(command);
   inbox_filled_.notify_one();
@@ -125,7 +126,7 @@ Result<PrefixInfo> Engine::Impl::register_prefix(std::string name, std::vector<T
   PrefixPrefill prefill{std::move(tokens), std::move(scope), false, {}};
   bool has_thread = false;
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     if (is_draining_ || is_stopping_)
       return fail(ErrorCode::unavailable, "the server is shutting down and takes no new prefixes");
     BATON_TRY_VOID(prefixes_.begin(name, prefill));
@@ -137,99 +138,104 @@ Result<PrefixInfo> Engine::Impl::register_prefix(std::string name, std::vector<T
     while (step()) {
     }
   }
-  std::unique_lock lock(mutex_);
-  auto info = prefixes_.wait(lock, {std::move(name), n_tokens}, prefill, begin);
+  const MutexLock lock(mutex_);
+  auto info = prefixes_.wait(mutex_, {std::move(name), n_tokens}, prefill, begin);
   inbox_filled_.notify_one();
   return info;
 }
 
 Result<void> Engine::Impl::remove_prefix(const std::string& name) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   BATON_TRY_VOID(prefixes_.remove(name));
   inbox_filled_.notify_one();
   return {};
 }
 
 std::vector<PrefixInfo> Engine::Impl::prefixes() const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return prefixes_.list();
 }
 
 std::shared_ptr<const TreeView> Engine::Impl::tree() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   inbox_.wants_tree = !is_stopping_;
   inbox_filled_.notify_one();
   return tree_;
 }
 
 void Engine::Impl::begin_drain() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   is_draining_ = true;
   prefixes_.cancel_prefills();
   inbox_filled_.notify_one();
 }
 
 bool Engine::Impl::is_draining() const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return is_draining_;
 }
 bool Engine::Impl::is_idle() const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return n_unfinished_ == 0;
 }
 
 void Engine::Impl::start() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   check(!has_thread_ && !is_stopping_, "Engine::start: it was started or stopped before");
   has_thread_ = true;
   reserve_.emplace(kReserveBytes);
   watchdog_.start();
-  thread_ = std::thread([this] {
+  thread_ = std::thread([this, &reserve = *reserve_] {
     name_this_thread("engine");
-    run();
+    run(reserve);
   });
 }
 
 /// A step that finds no memory, the reserve included, cannot be taken back: the scheduler's state would be half changed.
-void Engine::Impl::run() {
-  const MemoryReserve::User user(*reserve_);
+void Engine::Impl::run(MemoryReserve& reserve) {
+  const MemoryReserve::User user(reserve);
   try {
-    run_steps();
+    run_steps(reserve);
   } catch (const std::bad_alloc&) {
     log::fatal("event=engine_out_of_memory effect=\"the program ends: a step of the engine found no memory\"");
   }
 }
 
-void Engine::Impl::run_steps() {
+/// Whether callers have asked for something.
+bool Engine::Impl::has_work() const {
+  return is_stopping_ || !inbox_.is_empty() || prefixes_.has_changes() || transfer_queue_.has_work();
+}
+
+void Engine::Impl::run_steps(MemoryReserve& reserve) {
   bool was_short = false;
   while (true) {
     {
-      const std::scoped_lock lock(mutex_);
+      const MutexLock lock(mutex_);
       if (is_stopping_) return;
     }
     const bool has_run = step();
-    if (!reserve_->is_held()) {
+    if (!reserve.is_held()) {
       if (!std::exchange(was_short, true))
         log::warning("event=memory_reserve_used effect=\"new requests are refused until there is memory\"");
-      reserve_->restore();
+      reserve.restore();
     } else if (std::exchange(was_short, false)) {
       log::info("event=memory_reserve_restored");
     }
     if (has_run) continue;
-    std::unique_lock lock(mutex_);
-    const auto has_work = [this] {
-      return is_stopping_ || !inbox_.is_empty() || prefixes_.has_changes() || transfers_.has_work();
-    };
-    if (was_short)
-      inbox_filled_.wait_for(lock, kRetry, has_work);  // nothing is submitted before the reserve is there
-    else
-      inbox_filled_.wait(lock, has_work);
+    const auto end = Sequence::Clock::now() + kRetry;
+    const MutexLock lock(mutex_);
+    while (!has_work()) {
+      if (!was_short)
+        inbox_filled_.wait(mutex_);
+      else if (!inbox_filled_.wait_until(mutex_, end))
+        break;  // nothing is submitted before the reserve is there
+    }
   }
 }
 
 void Engine::Impl::stop() {
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     is_draining_ = is_stopping_ = true;
     inbox_filled_.notify_one();
   }
@@ -237,7 +243,7 @@ void Engine::Impl::stop() {
   watchdog_.stop();
   drain();
   for (const SequenceId id : scheduler_.unfinished()) end(id, FinishReason::abort);
-  transfers_.end_all(mutex_, scheduler_.next_step());
+  transfers_.end_all(scheduler_.next_step());
   retire();
   publish();
 }

@@ -1,13 +1,11 @@
 /// The engine's queues, its steps in flight and its threads: what engine.cpp and engine_step.cpp implement.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <span>
@@ -18,6 +16,7 @@
 #include <vector>
 
 #include "core/memory_reserve.h"
+#include "core/mutex.h"
 #include "engine/batch_builder.h"
 #include "engine/block_transfer.h"
 #include "engine/engine.h"
@@ -76,10 +75,11 @@ class Engine::Impl {
   Result<void> check_new_prefix(std::string_view name, std::span<const TokenId> tokens) const;
   Result<void> check_transfer() const;
   BlockTransfer transfer_of(BlockTransfer::Direction direction, std::span<const TokenId> tokens, const CacheScope& scope) const;
-  void wait_transfer(std::unique_lock<std::mutex>& lock, const std::function<bool()>& is_reached);
+  void wait_transfer(const std::function<bool()>& is_reached) BATON_REQUIRES(mutex_);
   Result<KvCache::Pin> import_blocks(BlockTransfer& transfer, const PieceReader& read);
-  void run();
-  void run_steps();
+  void run(MemoryReserve& reserve);
+  void run_steps(MemoryReserve& reserve);
+  bool has_work() const BATON_REQUIRES(mutex_);
   bool drain();
   bool move_blocks();
   void take(SubmitCommand& command);
@@ -124,7 +124,8 @@ class Engine::Impl {
   Scheduler scheduler_;
   BatchBuilder builder_;
   std::unique_ptr<Executor> executor_;
-  BlockTransfers transfers_;  ///< its callers' side is guarded by mutex_
+  BlockTransfers transfers_;
+  RunningPrefills prefills_;
   StepMasks masks_;
   MetricsRecorder metrics_recorder_;
   std::deque<StepInFlight> in_flight_;
@@ -140,25 +141,27 @@ class Engine::Impl {
   std::int64_t n_retired_ = 0;              ///< sequences that ended
   std::vector<QueueLimit::Line> unqueued_;  ///< the lines of sequences that no longer wait for their first step
 
-  mutable std::mutex mutex_;
-  std::condition_variable inbox_filled_;
-  // Guarded by mutex_.
-  Inbox inbox_;
-  std::int64_t next_request_ = 0;
-  SequenceId next_sequence_{0};
-  QueueLimit queue_;               ///< of sequences that wait for their first step
-  std::int64_t n_unfinished_ = 0;  ///< sequences and prefix prefills, from submit to their last event
-  bool is_draining_ = false;
-  bool is_stopping_ = false;
-  bool has_thread_ = false;
-  PrefixService prefixes_;
-  std::shared_ptr<const TreeView> tree_ = std::make_shared<TreeView>();  ///< as of the last request for one
-  std::optional<MemoryReserve> reserve_;  ///< for steps, from start on; without it, new requests are refused
+  mutable Mutex mutex_;
+  Condition inbox_filled_;
+  Inbox inbox_ BATON_GUARDED_BY(mutex_);
+  std::int64_t next_request_ BATON_GUARDED_BY(mutex_) = 0;
+  SequenceId next_sequence_ BATON_GUARDED_BY(mutex_){0};
+  QueueLimit queue_ BATON_GUARDED_BY(mutex_);               ///< of sequences that wait for their first step
+  std::int64_t n_unfinished_ BATON_GUARDED_BY(mutex_) = 0;  ///< sequences and prefix prefills, from submit to their last event
+  bool is_draining_ BATON_GUARDED_BY(mutex_) = false;
+  bool is_stopping_ BATON_GUARDED_BY(mutex_) = false;
+  bool has_thread_ BATON_GUARDED_BY(mutex_) = false;
+  PrefixService prefixes_ BATON_GUARDED_BY(mutex_);
+  TransferQueue transfer_queue_ BATON_GUARDED_BY(mutex_);
+  /// As of the last request for one.
+  std::shared_ptr<const TreeView> tree_ BATON_GUARDED_BY(mutex_) = std::make_shared<TreeView>();
+  /// For steps, from start on. Without it, new requests are refused.
+  std::optional<MemoryReserve> reserve_ BATON_GUARDED_BY(mutex_);
 
   EventQueue<Event> events_;
   EventQueue<KvEvent> kv_events_;  ///< empty without EngineOptions::kv_events
   Watchdog watchdog_;
-  std::thread thread_;
+  std::thread thread_;  ///< the owner's
 };
 
 }  // namespace baton

@@ -44,11 +44,11 @@ bool Engine::Impl::step() {
 /// Copies blocks out of the cache and into it, as callers asked. The steps in flight come first, see BlockTransfers.
 bool Engine::Impl::move_blocks() {
   {
-    const std::scoped_lock lock(mutex_);
-    if (!transfers_.has_work()) return false;
+    const MutexLock lock(mutex_);
+    if (!transfer_queue_.has_work()) return false;
   }
   while (!in_flight_.empty()) commit_oldest();
-  transfers_.advance(mutex_, scheduler_.next_step());
+  transfers_.advance(scheduler_.next_step());
   return true;
 }
 
@@ -91,7 +91,7 @@ bool Engine::Impl::drain() {
   PrefixService::Changes prefixes;
   SequenceId next;
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     std::swap(inbox, inbox_);
     prefixes = prefixes_.take_changes();
     next = next_sequence_;
@@ -102,8 +102,8 @@ bool Engine::Impl::drain() {
   for (const FinishCommand& command : inbox.finishes) take(command);
   for (const KvCache::Pin& pin : prefixes.unpins) cache_.unpin(pin);
   if (prefixes.has_cancelled) {
-    const std::scoped_lock lock(mutex_);
-    for (const SequenceId id : prefixes_.cancelled()) scheduler_.finish(id, FinishReason::abort);
+    const MutexLock lock(mutex_);
+    for (const SequenceId id : prefills_.cancelled()) scheduler_.finish(id, FinishReason::abort);
   }
   if (inbox.wants_tree) draw_tree();
   return !inbox.is_empty() || !prefixes.is_empty();
@@ -120,11 +120,11 @@ void Engine::Impl::draw_tree() {
   }
   std::vector<KvCache::Pin> pins;
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     pins = prefixes_.pins();
   }
   auto drawn = std::make_shared<const TreeView>(view_tree(tables, pins, cache_));
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   tree_ = std::move(drawn);
 }
 
@@ -157,7 +157,7 @@ void Engine::Impl::take(const FinishCommand& command) {
 void Engine::Impl::take(PrefixPrefill& prefill, SequenceId id) {
   auto sequence = make_prefix_prefill(prefill, info_.block_len, id);
   if (sequence->task->prompt_len == 0) return end_prefix_prefill(prefill, KvCache::Pin{});
-  prefixes_.started(add(std::move(sequence)), prefill);
+  prefills_.started(add(std::move(sequence)), prefill);
 }
 
 /// Plans, builds and submits the next step; false if there is nothing to run. The next plan may then have something, see
@@ -271,7 +271,7 @@ void Engine::Impl::retire() {
   for (const auto& sequence : scheduler_.take_finished()) {
     metrics_recorder_.finished(*sequence, now);
     if (sequence->task->deadline) deadlines_.erase({*sequence->task->deadline, sequence->task->id});
-    if (PrefixPrefill* prefill = prefixes_.take_ended(sequence->task->id)) {
+    if (PrefixPrefill* prefill = prefills_.take_ended(sequence->task->id)) {
       end_prefix_prefill(
           *prefill, sequence->schedule->finished == FinishReason::length
                         ? pin_beside(cache_, prefill->scope, prefill->tokens, info_.max_model_len, options_.max_pinned_blocks)
@@ -294,7 +294,7 @@ void Engine::Impl::publish() {
   metrics_recorder_.update_gauges(scheduler_, cache_);
   events_.push(std::exchange(news_, {}));
   kv_events_.push(cache_.take_events());
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   n_unfinished_ -= std::exchange(n_retired_, 0);
   for (const QueueLimit::Line& line : unqueued_) queue_.remove(line, 1);
   unqueued_.clear();
@@ -303,7 +303,7 @@ void Engine::Impl::publish() {
 /// Updates the gauges first, so that the caller who waits for the prefix finds its blocks counted.
 void Engine::Impl::end_prefix_prefill(PrefixPrefill& prefill, Result<KvCache::Pin> pin) {
   metrics_recorder_.update_gauges(scheduler_, cache_);
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   --n_unfinished_;
   prefixes_.end(prefill, std::move(pin));
 }

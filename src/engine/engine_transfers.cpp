@@ -1,8 +1,8 @@
 /// Copies of a prefix's keys and values as the engine's callers see them.
 #include <chrono>
-#include <mutex>
 #include <utility>
 
+#include "core/mutex.h"
 #include "engine/engine_impl.h"
 
 namespace baton {
@@ -21,13 +21,15 @@ Result<void> Engine::Impl::check_transfer() const {
 }
 
 /// Waits for the engine's thread, or runs its steps where it has none.
-void Engine::Impl::wait_transfer(std::unique_lock<std::mutex>& lock, const std::function<bool()>& is_reached) {
+void Engine::Impl::wait_transfer(const std::function<bool()>& is_reached) {
   inbox_filled_.notify_one();
-  if (has_thread_) return transfers_.wait(lock, is_reached);
   while (!is_reached()) {
-    lock.unlock();
-    step();
-    lock.lock();
+    if (has_thread_) {
+      transfer_queue_.wait(mutex_);
+    } else {
+      const MutexUnlock meanwhile(mutex_);
+      step();
+    }
   }
 }
 
@@ -35,13 +37,13 @@ Result<void> Engine::Impl::export_prefix(std::span<const TokenId> tokens, const 
   BATON_TRY_VOID(check_transfer());
   BlockTransfer transfer = transfer_of(BlockTransfer::Direction::out_of_cache, tokens, scope);
   if (transfer.tokens.empty()) return {};
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   if (is_stopping_) return fail(ErrorCode::unavailable, "the engine has stopped");
-  transfers_.add(transfer);
+  transfer_queue_.add(transfer);
   std::vector<std::byte> piece;
   Result<void> written;
   while (true) {
-    wait_transfer(lock, [&transfer] { return transfer.has_piece || transfer.ended; });
+    wait_transfer([&transfer] { return transfer.has_piece || transfer.ended; });
     if (!transfer.has_piece) break;
     std::swap(piece, transfer.piece);
     transfer.has_piece = false;
@@ -51,7 +53,7 @@ Result<void> Engine::Impl::export_prefix(std::span<const TokenId> tokens, const 
     lock.lock();
     if (written) continue;
     transfer.is_abandoned = true;
-    wait_transfer(lock, [&transfer] { return transfer.ended.has_value(); });
+    wait_transfer([&transfer] { return transfer.ended.has_value(); });
     return written;
   }
   if (!*transfer.ended) return tl::unexpected<Error>(std::move(transfer.ended->error()));
@@ -62,9 +64,9 @@ Result<void> Engine::Impl::export_prefix(std::span<const TokenId> tokens, const 
 Result<KvCache::Pin> Engine::Impl::import_blocks(BlockTransfer& transfer, const PieceReader& read) {
   const std::vector<std::uint32_t> sizes =
       prefix_layout().piece_bytes(static_cast<std::int32_t>(transfer.tokens.size()) / info_.block_len);
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   if (is_stopping_) return fail(ErrorCode::unavailable, "the engine has stopped");
-  transfers_.add(transfer);
+  transfer_queue_.add(transfer);
   inbox_filled_.notify_one();
   std::vector<std::byte> piece;
   for (auto size = sizes.begin(); size != sizes.end() && !transfer.ended; ++size) {
@@ -74,18 +76,18 @@ Result<KvCache::Pin> Engine::Impl::import_blocks(BlockTransfer& transfer, const 
     lock.lock();
     if (!filled) {
       transfer.is_abandoned = true;
-      wait_transfer(lock, [&transfer] { return transfer.ended.has_value(); });
+      wait_transfer([&transfer] { return transfer.ended.has_value(); });
       if (*transfer.ended) prefixes_.give_up(**transfer.ended);
       inbox_filled_.notify_one();
       return tl::unexpected<Error>(std::move(filled.error()));
     }
-    wait_transfer(lock, [&transfer] { return !transfer.has_piece || transfer.ended; });
+    wait_transfer([&transfer] { return !transfer.has_piece || transfer.ended; });
     if (transfer.ended) break;
     std::swap(piece, transfer.piece);
     transfer.has_piece = true;
     inbox_filled_.notify_one();
   }
-  wait_transfer(lock, [&transfer] { return transfer.ended.has_value(); });
+  wait_transfer([&transfer] { return transfer.ended.has_value(); });
   return std::move(*transfer.ended);
 }
 
@@ -100,7 +102,7 @@ Result<PrefixInfo> Engine::Impl::load_prefix(std::string name, std::vector<Token
   // Its prefill finds all blocks, which the pin keeps until then.
   auto info = register_prefix(std::move(name), std::move(tokens), std::move(scope));
   if (info) info->prefill_ms = std::chrono::duration<double, std::milli>(Sequence::Clock::now() - begun).count();
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   prefixes_.give_up(pin);
   inbox_filled_.notify_one();
   return info;

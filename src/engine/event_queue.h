@@ -2,10 +2,10 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <utility>
 #include <vector>
+
+#include "core/mutex.h"
 
 namespace baton {
 
@@ -16,7 +16,7 @@ class EventQueue {
   void push(std::vector<Event> events) {
     if (events.empty()) return;
     {
-      const std::scoped_lock lock(mutex_);
+      const MutexLock lock(mutex_);
       if (events_.empty()) {
         events_ = std::move(events);
       } else {
@@ -27,15 +27,17 @@ class EventQueue {
   }
   /// Returns all queued events; waits at most `timeout` for the first one.
   std::vector<Event> wait(std::chrono::milliseconds timeout) {
-    std::unique_lock lock(mutex_);
-    arrived_.wait_for(lock, timeout, [this] { return !events_.empty(); });
+    const auto end = std::chrono::steady_clock::now() + timeout;
+    const MutexLock lock(mutex_);
+    while (events_.empty() && arrived_.wait_until(mutex_, end)) {
+    }
     return std::exchange(events_, {});
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable arrived_;
-  std::vector<Event> events_;  ///< guarded by mutex_
+  Mutex mutex_;
+  Condition arrived_;
+  std::vector<Event> events_ BATON_GUARDED_BY(mutex_);
 };
 
 }  // namespace baton

@@ -67,7 +67,7 @@ MaskJob* MaskJobs::next(std::span<MaskJob> jobs) {
 
 /// One thread's part of a run.
 void MaskJobs::serve(std::span<MaskJob> jobs) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (MaskJob* const job = next(jobs)) {
     has_turned_ = true;
     busy_.push_back(job->matcher);
@@ -87,18 +87,24 @@ void MaskJobs::serve(std::span<MaskJob> jobs) {
   }
 }
 
-void MaskJobs::run(std::span<MaskJob> jobs, Part part) {
-  if (jobs.empty()) return;
+void MaskJobs::begin_run(std::span<const MaskJob> jobs, Part part, std::int64_t n_saved) {
+  const MutexLock lock(mutex_);
   open_accounts(jobs);
-  const std::int64_t n_saved = part == Part::half ? n_steps_kept_ / 2 : 0;
   deadline_ = begin_ + (part == Part::half ? budget_.time / 2 : budget_.time);
   n_steps_left_ = n_steps_kept_ - n_saved;
   has_turned_ = false;
+}
+
+void MaskJobs::run(std::span<MaskJob> jobs, Part part) {
+  if (jobs.empty()) return;
+  const std::int64_t n_saved = part == Part::half ? n_steps_kept_ / 2 : 0;
+  begin_run(jobs, part, n_saved);
   const bool has_several = std::ranges::any_of(jobs, [&](const MaskJob& job) { return job.matcher != jobs.front().matcher; });
   if (has_several)
     threads_.for_parts(threads_.n_threads(), [&](std::int64_t, int) { serve(jobs); });
   else
     serve(jobs);
+  const MutexLock lock(mutex_);
   n_steps_kept_ = n_saved + n_steps_left_;
 }
 

@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <span>
 #include <vector>
 
 #include "core/ids.h"
+#include "core/mutex.h"
 #include "core/parallel.h"
 #include "engine/mask_budget.h"
 #include "engine/request.h"
@@ -48,22 +48,24 @@ class MaskJobs {
     std::map<std::int64_t, std::int64_t> of_request;  ///< steps
   };
 
-  void open_accounts(std::span<const MaskJob> jobs);
-  MaskJob* next(std::span<MaskJob> jobs);
-  bool is_before(const MaskJob& job, const MaskJob& other) const;
+  void begin_run(std::span<const MaskJob> jobs, Part part, std::int64_t n_saved);
+  void open_accounts(std::span<const MaskJob> jobs) BATON_REQUIRES(mutex_);
+  MaskJob* next(std::span<MaskJob> jobs) BATON_REQUIRES(mutex_);
+  bool is_before(const MaskJob& job, const MaskJob& other) const BATON_REQUIRES(mutex_);
   void serve(std::span<MaskJob> jobs);
 
   const MaskBudget budget_;
   const Parallel threads_;
-  std::mutex mutex_;
-  // Of the step; while run() goes on, guarded by mutex_.
-  std::map<std::int32_t, Account> accounts_;  ///< by tenant
-  std::vector<const void*> busy_;             ///< matchers
-  std::int64_t n_steps_left_ = 0;
+  Mutex mutex_;
+  // Of the step. While run() goes on, its threads use them.
+  std::map<std::int32_t, Account> accounts_ BATON_GUARDED_BY(mutex_);  ///< by tenant
+  std::vector<const void*> busy_ BATON_GUARDED_BY(mutex_);             ///< matchers
+  std::int64_t n_steps_left_ BATON_GUARDED_BY(mutex_) = 0;
+  Clock::time_point deadline_ BATON_GUARDED_BY(mutex_);
+  bool has_turned_ BATON_GUARDED_BY(mutex_) = false;  ///< a job had its turn in this run
+  // Of the step, between its runs: the engine's thread alone.
   std::int64_t n_steps_kept_ = 0;  ///< for later runs of the step
   Clock::time_point begin_;
-  Clock::time_point deadline_;
-  bool has_turned_ = false;  ///< a job had its turn in this run
 };
 
 }  // namespace baton

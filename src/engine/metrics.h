@@ -4,11 +4,11 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <span>
 #include <vector>
 
 #include "core/check.h"
+#include "core/mutex.h"
 #include "engine/speculation.h"
 
 namespace baton {
@@ -39,20 +39,20 @@ class Histogram {
   void observe(double value) { observe(value, 1); }
   /// Observes the same value `n` times.
   void observe(double value, std::int64_t n) {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     std::size_t bucket = 0;
     while (bucket < snapshot_.bounds.size() && value > snapshot_.bounds[bucket]) ++bucket;
     snapshot_.counts[bucket] += n;
     snapshot_.sum += value * static_cast<double>(n);
   }
   Snapshot snapshot() const {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     return snapshot_;
   }
 
  private:
-  mutable std::mutex mutex_;
-  Snapshot snapshot_;
+  mutable Mutex mutex_;
+  Snapshot snapshot_ BATON_GUARDED_BY(mutex_);
 };
 
 /// Upper bounds of several histograms; vLLM uses the same, so its dashboards work.

@@ -28,9 +28,9 @@ Result<void> PrefixService::begin(const std::string& name, PrefixPrefill& prefil
   return {};
 }
 
-Result<PrefixInfo> PrefixService::wait(std::unique_lock<std::mutex>& lock, PrefixInfo info, PrefixPrefill& prefill,
+Result<PrefixInfo> PrefixService::wait(Mutex& mutex, PrefixInfo info, PrefixPrefill& prefill,
                                        Sequence::Clock::time_point begun) {
-  ended_.wait(lock, [&prefill] { return prefill.pin.has_value(); });
+  while (!prefill.pin) ended_.wait(mutex);
   waited_for_.erase(info.name);
   const auto unpin = [&] {
     if (!*prefill.pin || (*prefill.pin)->node == nullptr) return;
@@ -84,21 +84,6 @@ std::vector<KvCache::Pin> PrefixService::pins() const {
   return pins;
 }
 
-PrefixPrefill* PrefixService::take_ended(SequenceId sequence) {
-  const auto at = prefills_.find(sequence);
-  if (at == prefills_.end()) return nullptr;
-  PrefixPrefill* prefill = at->second;
-  prefills_.erase(at);
-  return prefill;
-}
-
-std::vector<SequenceId> PrefixService::cancelled() const {
-  std::vector<SequenceId> sequences;
-  for (const auto& [sequence, prefill] : prefills_)
-    if (prefill->is_cancelled) sequences.push_back(sequence);
-  return sequences;
-}
-
 void PrefixService::end(PrefixPrefill& prefill, Result<KvCache::Pin> pin) {
   prefill.pin = std::move(pin);
   ended_.notify_all();
@@ -106,6 +91,21 @@ void PrefixService::end(PrefixPrefill& prefill, Result<KvCache::Pin> pin) {
 
 void PrefixService::give_up(const KvCache::Pin& pin) {
   if (pin.node != nullptr) changes_.unpins.push_back(pin);
+}
+
+PrefixPrefill* RunningPrefills::take_ended(SequenceId sequence) {
+  const auto at = by_sequence_.find(sequence);
+  if (at == by_sequence_.end()) return nullptr;
+  PrefixPrefill* prefill = at->second;
+  by_sequence_.erase(at);
+  return prefill;
+}
+
+std::vector<SequenceId> RunningPrefills::cancelled() const {
+  std::vector<SequenceId> sequences;
+  for (const auto& [sequence, prefill] : by_sequence_)
+    if (prefill->is_cancelled) sequences.push_back(sequence);
+  return sequences;
 }
 
 }  // namespace baton

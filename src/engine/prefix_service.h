@@ -1,12 +1,10 @@
 /// The registered prefixes of an engine: their names, their prefills and their pins.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <list>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,6 +13,7 @@
 #include <vector>
 
 #include "core/ids.h"
+#include "core/mutex.h"
 #include "core/result.h"
 #include "engine/engine.h"
 #include "engine/kv_cache.h"
@@ -23,7 +22,7 @@
 namespace baton {
 
 /// The registration of a prefix in progress. It lives on the stack of the caller that waits for it. The engine's mutex
-/// guards all members but `tokens` and `scope`.
+/// guards all members but `tokens` and `scope`: PrefixService alone uses them until `wait` has returned.
 struct PrefixPrefill {
   std::vector<TokenId> tokens;
   CacheScope scope = {};                    ///< of the requests that are to find them
@@ -38,8 +37,7 @@ std::unique_ptr<Sequence> make_prefix_prefill(const PrefixPrefill& prefill, std:
 /// A name is taken as soon as its prefill is requested. The pin is kept as soon as the prefill has ended.
 ///
 /// Callers register and remove prefixes. The engine's thread takes their requests (take_changes), adds a sequence for
-/// each prefill, and reports its end. Thread: the holder of the engine's mutex, except for functions marked "engine
-/// thread".
+/// each prefill, and reports its end. Thread: the holder of the engine's mutex.
 class PrefixService {
  public:
   explicit PrefixService(std::int32_t block_len) : block_len_(block_len) {}
@@ -50,8 +48,8 @@ class PrefixService {
   /// Waits until the prefill, which was requested at `begun`, has ended, and keeps its pin under info.name. Sets
   /// info's pinned tokens and time. Errors, and then the name is free again: the prefill's own; unavailable if it was
   /// cancelled.
-  Result<PrefixInfo> wait(std::unique_lock<std::mutex>& lock, PrefixInfo info, PrefixPrefill& prefill,
-                          Sequence::Clock::time_point begun);
+  Result<PrefixInfo> wait(Mutex& mutex, PrefixInfo info, PrefixPrefill& prefill, Sequence::Clock::time_point begun)
+      BATON_REQUIRES(mutex);
   /// Cancels the prefill of this name, or removes the prefix and gives up its pin. Errors: not_found.
   Result<void> remove(const std::string& name);
   /// Gives up a pin from the next step on. It may be one without a node.
@@ -66,20 +64,13 @@ class PrefixService {
   struct Changes {
     std::vector<PrefixPrefill*> begun;
     std::list<KvCache::Pin> unpins;  ///< all have a node
-    bool has_cancelled = false;      ///< the caller must end the sequences in cancelled()
+    bool has_cancelled = false;      ///< the caller must end the sequences of cancelled prefills
 
     bool is_empty() const { return begun.empty() && unpins.empty() && !has_cancelled; }
   };
   Changes take_changes() { return std::exchange(changes_, {}); }
   bool has_changes() const { return !changes_.is_empty(); }
 
-  /// Records that this sequence computes the prefill. Engine thread, without the mutex.
-  void started(SequenceId sequence, PrefixPrefill& prefill) { prefills_[sequence] = &prefill; }
-  /// Returns and forgets the prefill of a sequence that has ended; null if it had none. Engine thread, without the
-  /// mutex.
-  PrefixPrefill* take_ended(SequenceId sequence);
-  /// Sequences of cancelled prefills. Engine thread, with the mutex.
-  std::vector<SequenceId> cancelled() const;
   /// Tells the waiting caller that its prefill has ended.
   void end(PrefixPrefill& prefill, Result<KvCache::Pin> pin);
 
@@ -93,8 +84,20 @@ class PrefixService {
   std::map<std::string, PrefixPrefill*> waited_for_;  ///< by name
   std::map<std::string, Registered> registered_;
   Changes changes_;
-  std::condition_variable ended_;
-  std::unordered_map<SequenceId, PrefixPrefill*> prefills_;  ///< by the sequence that computes it; engine thread only
+  Condition ended_;
+};
+
+/// Which sequence computes which prefill. Thread: engine only.
+class RunningPrefills {
+ public:
+  void started(SequenceId sequence, PrefixPrefill& prefill) { by_sequence_[sequence] = &prefill; }
+  /// Returns and forgets the prefill of a sequence that has ended; null if it had none.
+  PrefixPrefill* take_ended(SequenceId sequence);
+  /// Sequences of cancelled prefills. The caller holds the engine's mutex.
+  std::vector<SequenceId> cancelled() const;
+
+ private:
+  std::unordered_map<SequenceId, PrefixPrefill*> by_sequence_;
 };
 
 }  // namespace baton

@@ -46,7 +46,7 @@ void Watchdog::start() {
 
 void Watchdog::stop() {
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     is_stopping_ = true;
   }
   stopped_.notify_all();
@@ -54,41 +54,41 @@ void Watchdog::stop() {
 }
 
 void Watchdog::begin_step() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   step_begun_ = Clock::now();
 }
 
 void Watchdog::end_step() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (std::exchange(is_stuck_, false)) late_ = LateStep{state_.step, Clock::now() - *step_begun_};
   step_begun_.reset();
 }
 
 void Watchdog::record(StepRecord::What what, std::int64_t step) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (records_.size() == kMaxRecords) records_.pop_front();
   records_.push_back({what, step, Clock::now()});
 }
 
 EngineState Watchdog::planned(EngineState state) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   std::swap(state_, state);
   std::swap(previous_, state);
   return state;
 }
 
 bool Watchdog::is_stuck() const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return is_stuck_;
 }
 
 std::vector<StepRecord> Watchdog::recent_steps() const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return {records_.begin(), records_.end()};
 }
 
 std::vector<std::string> Watchdog::describe() const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return describe_locked();
 }
 
@@ -117,10 +117,18 @@ std::vector<std::string> Watchdog::describe_locked() const {
   return lines;
 }
 
+/// Waits for `stop`, at most so long. Whether it was called.
+bool Watchdog::wait_stop(std::chrono::milliseconds time) {
+  const Clock::time_point end = Clock::now() + time;
+  while (!is_stopping_ && stopped_.wait_until(mutex_, end)) {
+  }
+  return is_stopping_;
+}
+
 void Watchdog::run() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   const auto interval = std::clamp(timeout_ / 4, std::chrono::milliseconds(1), std::chrono::milliseconds(1000));
-  while (!stopped_.wait_for(lock, interval, [this] { return is_stopping_; })) {
+  while (!wait_stop(interval)) {
     if (const auto late = std::exchange(late_, std::nullopt)) {
       lock.unlock();
       log::warning("event=engine_goes_on step={} step_seconds={:.1f}", late->step, late->took.count());

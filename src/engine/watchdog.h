@@ -2,16 +2,15 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "core/ids.h"
+#include "core/mutex.h"
 
 namespace baton {
 
@@ -72,21 +71,21 @@ class Watchdog {
     std::chrono::duration<double> took = {};
   };
   void run();
-  std::vector<std::string> describe_locked() const;
+  bool wait_stop(std::chrono::milliseconds time) BATON_REQUIRES(mutex_);
+  std::vector<std::string> describe_locked() const BATON_REQUIRES(mutex_);
 
   const std::chrono::milliseconds timeout_;
-  std::thread thread_;
+  std::thread thread_;  ///< the owner's
 
-  mutable std::mutex mutex_;
-  std::condition_variable stopped_;
-  // Guarded by mutex_.
-  bool is_stopping_ = false;
-  bool is_stuck_ = false;
-  std::optional<Clock::time_point> step_begun_;
-  std::optional<LateStep> late_;  ///< the last one that the log was not told of
-  EngineState state_;             ///< of the step planned last
-  EngineState previous_;          ///< of the step before it, which runs while that one is planned
-  std::deque<StepRecord> records_;
+  mutable Mutex mutex_;
+  Condition stopped_;
+  bool is_stopping_ BATON_GUARDED_BY(mutex_) = false;
+  bool is_stuck_ BATON_GUARDED_BY(mutex_) = false;
+  std::optional<Clock::time_point> step_begun_ BATON_GUARDED_BY(mutex_);
+  std::optional<LateStep> late_ BATON_GUARDED_BY(mutex_);  ///< the last one that the log was not told of
+  EngineState state_ BATON_GUARDED_BY(mutex_);             ///< of the step planned last
+  EngineState previous_ BATON_GUARDED_BY(mutex_);          ///< of the step before it, which runs while that one is planned
+  std::deque<StepRecord> records_ BATON_GUARDED_BY(mutex_);
 };
 
 }  // namespace baton

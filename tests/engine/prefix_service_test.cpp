@@ -1,11 +1,11 @@
 /// Registered prefixes: prefills that are cancelled before they are done, and pins.
 #include "engine/prefix_service.h"
 
-#include <mutex>
 #include <thread>
 
 #include <gtest/gtest.h>
 
+#include "core/mutex.h"
 #include "support/held_engine.h"
 
 namespace baton {
@@ -86,25 +86,26 @@ TEST_F(PrefixPrefills, are_taken_over_by_a_request_that_waits_for_them) {
 
 TEST(PrefixService, gives_up_the_pin_of_a_prefix_that_was_removed_while_it_was_computed) {
   PrefixTree::Node* const node = reinterpret_cast<PrefixTree::Node*>(0x10);  // never dereferenced
-  std::mutex mutex;
-  std::unique_lock lock(mutex);
+  Mutex mutex;
+  const MutexLock lock(mutex);
   PrefixService prefixes(16);
   PrefixPrefill prefill;
   ASSERT_TRUE(prefixes.begin("shop", prefill));
   EXPECT_FALSE(prefixes.begin("shop", prefill)) << "the name is taken";
   EXPECT_EQ(prefixes.take_changes().begun, std::vector{&prefill});
   EXPECT_FALSE(prefixes.has_changes());
-  prefixes.started(SequenceId{7}, prefill);
-  EXPECT_TRUE(prefixes.cancelled().empty());
+  RunningPrefills prefills;
+  prefills.started(SequenceId{7}, prefill);
+  EXPECT_TRUE(prefills.cancelled().empty());
   EXPECT_EQ(prefixes.remove("bank").error().code, ErrorCode::not_found);
   EXPECT_TRUE(prefixes.remove("shop"));
   EXPECT_TRUE(prefixes.take_changes().has_cancelled);
-  EXPECT_EQ(prefixes.cancelled(), std::vector{SequenceId{7}});
+  EXPECT_EQ(prefills.cancelled(), std::vector{SequenceId{7}});
   // It was ready before the engine saw the removal.
-  EXPECT_EQ(prefixes.take_ended(SequenceId{7}), &prefill);
-  EXPECT_EQ(prefixes.take_ended(SequenceId{7}), nullptr);
+  EXPECT_EQ(prefills.take_ended(SequenceId{7}), &prefill);
+  EXPECT_EQ(prefills.take_ended(SequenceId{7}), nullptr);
   prefixes.end(prefill, KvCache::Pin{node, 3});
-  const auto cancelled = prefixes.wait(lock, {"shop", 50}, prefill, {});
+  const auto cancelled = prefixes.wait(mutex, {"shop", 50}, prefill, {});
   ASSERT_FALSE(cancelled);
   EXPECT_EQ(cancelled.error().code, ErrorCode::unavailable);
   EXPECT_EQ(prefixes.take_changes().unpins.size(), 1u);
@@ -113,13 +114,13 @@ TEST(PrefixService, gives_up_the_pin_of_a_prefix_that_was_removed_while_it_was_c
 
 TEST(PrefixService, keeps_a_prefix_until_it_is_removed) {
   PrefixTree::Node* const node = reinterpret_cast<PrefixTree::Node*>(0x10);  // never dereferenced
-  std::mutex mutex;
-  std::unique_lock lock(mutex);
+  Mutex mutex;
+  const MutexLock lock(mutex);
   PrefixService prefixes(16);
   PrefixPrefill prefill;
   ASSERT_TRUE(prefixes.begin("shop", prefill));
   prefixes.end(prefill, KvCache::Pin{node, 3});
-  const auto kept = prefixes.wait(lock, {"shop", 50}, prefill, Sequence::Clock::now());
+  const auto kept = prefixes.wait(mutex, {"shop", 50}, prefill, Sequence::Clock::now());
   ASSERT_TRUE(kept);
   EXPECT_EQ(kept->n_pinned_tokens, 48);
   EXPECT_GE(kept->prefill_ms, 0);
