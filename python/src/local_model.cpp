@@ -61,7 +61,7 @@ LocalModel::LocalModel(const ModelFiles& files, const ModelOptions& options, con
 }
 
 grammar::GrammarCache& LocalModel::grammars() {
-  const std::scoped_lock lock(grammars_mutex_);
+  const MutexLock lock(grammars_mutex_);
   if (grammars_ == nullptr)
     grammars_ = std::make_unique<grammar::GrammarCache>(
         std::make_shared<const grammar::TokenTrie>(bytes_of_tokens(text_.tokenizer, text_.n_vocab),
@@ -108,7 +108,7 @@ std::int64_t LocalModel::submit(std::vector<TokenId> prompt, const Question& que
                                  .detokenize = question.detokenize};
   for (std::size_t i = 0; i < live.n_unfinished; ++i) live.sequences.emplace_back(text_.tokenizer, text, request.prompt);
   // Its events may come before this call has returned.
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   const RequestId id = value_or_throw(engine_->submit(std::move(request)));
   live_.emplace(id, std::move(live));
   return id.value;
@@ -141,7 +141,7 @@ News LocalModel::news_of(const Event& event, Live& live) {
 std::vector<News> LocalModel::wait(std::chrono::milliseconds timeout) {
   const std::vector<Event> events = engine_->wait_events(timeout);
   std::vector<News> news;
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const Event& event : events) {
     const auto at = live_.find(event.request);
     if (at == live_.end() || at->second.sequences[static_cast<std::size_t>(event.index)].has_ended()) continue;

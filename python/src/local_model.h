@@ -5,13 +5,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/mutex.h"
 #include "core/result.h"
 #include "engine/constraint.h"
 #include "engine/engine.h"
@@ -119,11 +119,11 @@ class LocalModel {
   std::unique_ptr<LocalRanks> ranks_;  // null: this process is alone
   std::unique_ptr<Engine> engine_;     // after text_, whose tokenizer the decoders use, and after its ranks
 
-  std::mutex grammars_mutex_;
-  std::unique_ptr<grammar::GrammarCache> grammars_;  // guarded by grammars_mutex_; made for the first grammar
+  Mutex grammars_mutex_;
+  std::unique_ptr<grammar::GrammarCache> grammars_ BATON_GUARDED_BY(grammars_mutex_);  // made for the first grammar
 
-  std::mutex mutex_;
-  std::map<RequestId, Live> live_;  // guarded by mutex_
+  Mutex mutex_;  // locked before the engine's
+  std::map<RequestId, Live> live_ BATON_GUARDED_BY(mutex_);
 };
 
 }  // namespace baton::python

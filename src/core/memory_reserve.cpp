@@ -3,7 +3,6 @@
 
 #include <cstdlib>
 #include <exception>
-#include <mutex>
 #include <new>
 
 namespace baton {
@@ -23,8 +22,8 @@ void find_memory() {
 }  // namespace
 
 MemoryReserve::MemoryReserve(std::size_t n_bytes) : n_blocks_((n_bytes + kBlockBytes - 1) / kBlockBytes) {
-  static std::once_flag is_installed;
-  std::call_once(is_installed, [] { std::set_new_handler(find_memory); });
+  static const std::new_handler before = std::set_new_handler(find_memory);
+  (void)before;
   blocks_.reserve(n_blocks_);
 }
 

@@ -15,7 +15,7 @@ class GrammarCache::Compiling {
   Compiling(const Compiling&) = delete;
   Compiling& operator=(const Compiling&) = delete;
   ~Compiling() {
-    const std::scoped_lock lock(cache_.mutex_);
+    const MutexLock lock(cache_.mutex_);
     cache_.compiling_.erase(key_);
     cache_.is_compiled_.notify_all();
   }
@@ -36,10 +36,10 @@ GrammarCache::GrammarCache(std::shared_ptr<const TokenTrie> vocabulary, const Op
 /// The entry of a key that is there; without a matcher if the caller is to compile it.
 Result<GrammarCache::Entry> GrammarCache::find(const Key& key, const std::function<bool()>& is_cancelled) {
   constexpr std::chrono::milliseconds kBetweenQuestions{5};
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   while (compiling_.contains(key)) {
     if (is_cancelled && is_cancelled()) return fail(ErrorCode::unavailable, "the grammar's request was cancelled");
-    is_compiled_.wait_for(lock, kBetweenQuestions);
+    is_compiled_.wait_for(mutex_, kBetweenQuestions);
   }
   if (const auto place = places_.find(key); place != places_.end()) {
     ++hits_;
@@ -51,7 +51,7 @@ Result<GrammarCache::Entry> GrammarCache::find(const Key& key, const std::functi
   return Entry{};
 }
 
-/// Drops matchers that nobody uses, the oldest first, until `n_bytes` more fit. The mutex is held.
+/// Drops matchers that nobody uses, the oldest first, until `n_bytes` more fit.
 Result<void> GrammarCache::make_room(std::size_t n_bytes) {
   const auto fits = [&] { return bytes_->used() + n_bytes <= options_.max_bytes; };
   for (auto place = order_.end(); !fits() && place != order_.begin();) {
@@ -81,7 +81,7 @@ Result<GrammarCache::Entry> GrammarCache::get(const GrammarSource& source, const
     if (!vocabulary_->special_token(text))
       return fail(ErrorCode::unsupported, fmt::format("the vocabulary has no special token '{}'", text.substr(0, 100)));
   entry.ignored = std::make_shared<const std::vector<std::string>>(std::move(compiled.ignored));
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   BATON_TRY_VOID(make_room(compiled.program->n_bytes() + sizeof(Matcher) + Kept::bytes_of(key)));
   entry.matcher = std::make_shared<Matcher>(std::move(compiled.program), vocabulary_, options_.matcher, bytes_);
   Order added;
@@ -93,7 +93,7 @@ Result<GrammarCache::Entry> GrammarCache::get(const GrammarSource& source, const
 }
 
 GrammarCache::Counts GrammarCache::counts() const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return {.hits = hits_, .misses = misses_, .n_entries = order_.size(), .n_bytes = bytes_->used()};
 }
 

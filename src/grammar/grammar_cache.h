@@ -1,18 +1,17 @@
 /// Grammars that were compiled before, so that a schema is compiled once for all requests that bring it.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <list>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "core/mutex.h"
 #include "core/result.h"
 #include "core/shared_bytes.h"
 #include "grammar/grammar.h"
@@ -82,18 +81,18 @@ class GrammarCache {
   class Compiling;
 
   Result<Entry> find(const Key& key, const std::function<bool()>& is_cancelled);
-  Result<void> make_room(std::size_t n_bytes);
+  Result<void> make_room(std::size_t n_bytes) BATON_REQUIRES(mutex_);
 
   const std::shared_ptr<const TokenTrie> vocabulary_;
   const Options options_;
   const std::shared_ptr<SharedBytes> bytes_;
-  mutable std::mutex mutex_;  // guards all below
-  std::condition_variable is_compiled_;
-  Order order_;
-  std::map<Key, Order::iterator> places_;
-  std::set<Key> compiling_;
-  std::uint64_t hits_ = 0;
-  std::uint64_t misses_ = 0;
+  mutable Mutex mutex_;
+  Condition is_compiled_;
+  Order order_ BATON_GUARDED_BY(mutex_);
+  std::map<Key, Order::iterator> places_ BATON_GUARDED_BY(mutex_);
+  std::set<Key> compiling_ BATON_GUARDED_BY(mutex_);
+  std::uint64_t hits_ BATON_GUARDED_BY(mutex_) = 0;
+  std::uint64_t misses_ BATON_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace baton::grammar

@@ -48,12 +48,12 @@ Matcher::Matcher(std::shared_ptr<const Program> program, std::shared_ptr<const T
 }
 
 void Matcher::retain(Id id) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   configurations_.retain(id);
 }
 
 void Matcher::release(Id id) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   configurations_.release(id);
 }
 
@@ -74,7 +74,8 @@ void Matcher::forget_what_is_too_much() {
   }
   if (are_masks_too_large) masks_.clear();
   if (is_table_too_large) {
-    std::erase_if(masks_, [&](const auto& entry) { return !configurations_.is_retained(entry.first); });
+    for (auto at = masks_.begin(); at != masks_.end();)
+      at = configurations_.is_retained(at->first) ? std::next(at) : masks_.erase(at);
     configurations_.collect();
   }
   n_left_bytes_ = n_learned_bytes();
@@ -82,7 +83,7 @@ void Matcher::forget_what_is_too_much() {
 }
 
 MatcherState Matcher::start() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Id id = configurations_.start();
   check(id != Configurations::kDead, "a program without any text");
   configurations_.retain(id);
@@ -134,7 +135,7 @@ Accepted Matcher::accept(MatcherState& state, TokenId token, AcceptProgress& pro
   };
   bool is_refused = false;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     begin_work(work);
     Id at = progress.at.id_;
     for (bool is_first = true; !is_refused && progress.n_bytes < bytes.size() && (is_first || !is_out_of_steps());) {
@@ -158,18 +159,18 @@ Accepted Matcher::accept(MatcherState& state, TokenId token, AcceptProgress& pro
 }
 
 bool Matcher::accept(MatcherState& state, std::string_view bytes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   forget_what_is_too_much();
   return step_through(state.id_, bytes);
 }
 
 bool Matcher::is_complete(const MatcherState& state) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return configurations_.is_complete(state.id_);
 }
 
 bool Matcher::must_end(const MatcherState& state) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return configurations_.is_complete(state.id_) && configurations_.items(state.id_).empty();
 }
 
@@ -182,7 +183,7 @@ bool Matcher::copy_known(Id id, std::span<std::uint32_t> mask) const {
 }
 
 bool Matcher::copy_known_mask(const MatcherState& state, std::span<std::uint32_t> mask) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return copy_known(state.id_, mask);
 }
 
@@ -194,7 +195,7 @@ Result<void> Matcher::mask(const MatcherState& state, std::span<std::uint32_t> m
 }
 
 Result<bool> Matcher::mask(const MatcherState& state, std::span<std::uint32_t> mask, MatcherWork& work) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (copy_known(state.id_, mask)) return true;
   if (work.is_used_up()) return false;
   begin_work(work);
@@ -261,7 +262,7 @@ std::int32_t Matcher::forced_token(Id id) const {
 }
 
 std::string Matcher::forced_bytes(const MatcherState& state, std::size_t max_bytes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   MatcherWork work;
   begin_work(work);
   Id id = state.id_;
@@ -277,7 +278,7 @@ std::vector<TokenId> Matcher::forced_tokens(const MatcherState& state, std::size
     bool is_cut = false;  // other bytes may follow
     std::int32_t special = -1;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       begin_work(work);
       Id id = at.id_;
       bytes = forced_from(id, 16 * max_tokens);
@@ -308,7 +309,7 @@ std::vector<TokenId> Matcher::forced_tokens(const MatcherState& state, std::size
 }
 
 std::size_t Matcher::n_bytes() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return program_->n_bytes() + n_learned_bytes();
 }
 

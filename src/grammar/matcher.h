@@ -6,7 +6,6 @@
 #include <functional>
 #include <limits>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "core/ids.h"
+#include "core/mutex.h"
 #include "core/result.h"
 #include "core/shared_bytes.h"
 #include "grammar/configurations.h"
@@ -175,51 +175,55 @@ class Matcher {
 
   void retain(Id id);
   void release(Id id);
-  bool copy_known(Id id, std::span<std::uint32_t> mask) const;
-  void forget_what_is_too_much();
-  std::size_t n_mask_bytes() const { return masks_.size() * vocabulary_->n_words() * sizeof(std::uint32_t); }
-  std::size_t n_work_bytes() const;
-  std::size_t n_learned_bytes() const { return configurations_.n_bytes() + local_bytes_ + n_mask_bytes() + n_work_bytes(); }
-  bool is_out_of_steps() const { return configurations_.n_steps() >= stop_at_; }
-  void begin_work(MatcherWork& work);
-  void end_work(MatcherWork& work);
+  bool copy_known(Id id, std::span<std::uint32_t> mask) const BATON_REQUIRES(mutex_);
+  void forget_what_is_too_much() BATON_REQUIRES(mutex_);
+  std::size_t n_mask_bytes() const BATON_REQUIRES(mutex_) {
+    return masks_.size() * vocabulary_->n_words() * sizeof(std::uint32_t);
+  }
+  std::size_t n_work_bytes() const BATON_REQUIRES(mutex_);
+  std::size_t n_learned_bytes() const BATON_REQUIRES(mutex_) {
+    return configurations_.n_bytes() + local_bytes_ + n_mask_bytes() + n_work_bytes();
+  }
+  bool is_out_of_steps() const BATON_REQUIRES(mutex_) { return configurations_.n_steps() >= stop_at_; }
+  void begin_work(MatcherWork& work) BATON_REQUIRES(mutex_);
+  void end_work(MatcherWork& work) BATON_REQUIRES(mutex_);
   // In matcher_masks.cpp. What returns a bool or a pointer returns false or null where it has stopped.
   void begin_walk(Walk& walk, std::uint32_t node, Id id) const;
-  void hold(Walk& walk);
-  void release(Walk& walk);
+  void hold(Walk& walk) BATON_REQUIRES(mutex_);
+  void release(Walk& walk) BATON_REQUIRES(mutex_);
   template <class Visit>
-  bool go_on(Walk& walk, const Visit& visit);
-  bool find_all(LocalWork& work);
-  bool find_differences(LocalWork& work);
-  LocalTokensPointer local_tokens(StateId state);
-  LocalTokensPointer keep(StateId state, LocalTokens found);
-  MaskWork& mask_work(Id id);
-  void drop(std::unordered_map<Id, MaskWork>::iterator work);
-  void drop_unwanted_works();
-  void drop_local_works();
-  bool add_exits(MaskWork& work, Configurations::StackId stack);
-  bool add_items(MaskWork& work);
-  std::optional<std::vector<std::uint32_t>> go_on_with_mask(Id id);
-  bool step_through(Id& id, std::string_view bytes);
-  std::string forced_from(Id& id, std::size_t max_bytes);
-  Id next_of(Id id, TokenId special);
-  std::int32_t forced_token(Id id) const;
+  bool go_on(Walk& walk, const Visit& visit) BATON_REQUIRES(mutex_);
+  bool find_all(LocalWork& work) BATON_REQUIRES(mutex_);
+  bool find_differences(LocalWork& work) BATON_REQUIRES(mutex_);
+  LocalTokensPointer local_tokens(StateId state) BATON_REQUIRES(mutex_);
+  LocalTokensPointer keep(StateId state, LocalTokens found) BATON_REQUIRES(mutex_);
+  MaskWork& mask_work(Id id) BATON_REQUIRES(mutex_);
+  void drop(std::unordered_map<Id, MaskWork>::iterator work) BATON_REQUIRES(mutex_);
+  void drop_unwanted_works() BATON_REQUIRES(mutex_);
+  void drop_local_works() BATON_REQUIRES(mutex_);
+  bool add_exits(MaskWork& work, Configurations::StackId stack) BATON_REQUIRES(mutex_);
+  bool add_items(MaskWork& work) BATON_REQUIRES(mutex_);
+  std::optional<std::vector<std::uint32_t>> go_on_with_mask(Id id) BATON_REQUIRES(mutex_);
+  bool step_through(Id& id, std::string_view bytes) BATON_REQUIRES(mutex_);
+  std::string forced_from(Id& id, std::size_t max_bytes) BATON_REQUIRES(mutex_);
+  Id next_of(Id id, TokenId special) BATON_REQUIRES(mutex_);
+  std::int32_t forced_token(Id id) const BATON_REQUIRES(mutex_);
 
   const std::shared_ptr<const Program> program_;
   const std::shared_ptr<const TokenTrie> vocabulary_;
   const MatcherLimits limits_;
   const std::vector<TokenId> special_tokens_;  // by the index in the program's edges
-  std::mutex mutex_;
-  Configurations configurations_;  // what follows is guarded by mutex_ too
-  std::unordered_map<StateId, LocalTokensPointer> local_tokens_;
-  std::size_t local_bytes_ = 0;
-  std::unordered_map<Id, std::vector<std::uint32_t>> masks_;
-  std::unordered_map<StateId, LocalWork> local_works_;
-  std::unordered_map<Id, MaskWork> mask_works_;
-  std::size_t n_left_bytes_ = 0;  // of what was learned, when something was forgotten last
-  std::int64_t stop_at_ = 0;      // steps of the configurations at which the call stops
+  Mutex mutex_;
+  Configurations configurations_ BATON_GUARDED_BY(mutex_);
+  std::unordered_map<StateId, LocalTokensPointer> local_tokens_ BATON_GUARDED_BY(mutex_);
+  std::size_t local_bytes_ BATON_GUARDED_BY(mutex_) = 0;
+  std::unordered_map<Id, std::vector<std::uint32_t>> masks_ BATON_GUARDED_BY(mutex_);
+  std::unordered_map<StateId, LocalWork> local_works_ BATON_GUARDED_BY(mutex_);
+  std::unordered_map<Id, MaskWork> mask_works_ BATON_GUARDED_BY(mutex_);
+  std::size_t n_left_bytes_ BATON_GUARDED_BY(mutex_) = 0;  // of what was learned, when something was forgotten last
+  std::int64_t stop_at_ BATON_GUARDED_BY(mutex_) = 0;      // steps of the configurations at which the call stops
   BytesShare fixed_bytes_;
-  BytesShare learned_bytes_;
+  BytesShare learned_bytes_ BATON_GUARDED_BY(mutex_);
 };
 
 }  // namespace baton::grammar

@@ -17,6 +17,10 @@ void set_bit(std::span<std::uint32_t> mask, TokenId token) {
   mask[static_cast<std::size_t>(token) / 32] |= std::uint32_t{1} << (static_cast<std::uint32_t>(token) % 32);
 }
 
+Configurations::Id step_unless_dead(Configurations& configurations, Configurations::Id id, unsigned char byte) {
+  return id == Configurations::kDead ? id : configurations.step(id, byte);
+}
+
 void clear_bit(std::span<std::uint32_t> mask, TokenId token) {
   mask[static_cast<std::size_t>(token) / 32] &= ~(std::uint32_t{1} << (static_cast<std::uint32_t>(token) % 32));
 }
@@ -71,7 +75,7 @@ bool Matcher::go_on(Walk& walk, const Visit& visit) {
 }
 
 bool Matcher::find_all(LocalWork& work) {
-  return go_on(work.walk, [&](std::uint32_t at, const TokenTrie::Node& node, Id id) {
+  return go_on(work.walk, [&](std::uint32_t at, const TokenTrie::Node& node, Id id) BATON_REQUIRES(mutex_) {
     for (const TokenId token : vocabulary_->tokens_of(node)) set_bit(work.found.words, token);
     if (configurations_.is_complete(id) && node.end > at + 1) work.found.exits.push_back(at);
   });
@@ -84,14 +88,11 @@ bool Matcher::find_differences(LocalWork& work) {
   LocalTokens& local = work.found;
   const std::vector<std::uint32_t>& exits = work.base->exits;
   const std::span<const TokenTrie::Node> nodes = vocabulary_->nodes();
-  const auto step = [&](Id id, unsigned char byte) {
-    return id == Configurations::kDead ? id : configurations_.step(id, byte);
-  };
   for (std::uint32_t& at = work.walk.at; at < work.walk.end;) {
     const TokenTrie::Node& node = nodes[at];
     configurations_.count(1);
-    const Id own = step(work.walk.path[node.depth - std::size_t{1}], node.byte);
-    const Id other = step(work.walk.twin_path[node.depth - std::size_t{1}], node.byte);
+    const Id own = step_unless_dead(configurations_, work.walk.path[node.depth - std::size_t{1}], node.byte);
+    const Id other = step_unless_dead(configurations_, work.walk.twin_path[node.depth - std::size_t{1}], node.byte);
     const bool is_same = own == other || node.deepest <= work.twin.n_bytes;
     for (; work.n_kept < exits.size() && exits[work.n_kept] < (is_same ? node.end : at); ++work.n_kept)
       local.exits.push_back(exits[work.n_kept]);

@@ -1,13 +1,13 @@
 /// A rank's membership: what it shares, and what it hears of the others.
 #include "ranks/rank_group.h"
 
-#include <mutex>
 #include <thread>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "core/check.h"
+#include "core/thread_name.h"
 #include "ranks/rank_handshake.h"
 #include "ranks/rank_memory.h"
 #include "ranks/rank_monitor.h"
@@ -77,6 +77,7 @@ Result<std::vector<std::shared_ptr<RankGroup>>> RankGroup::make_threads(RankOpti
   std::vector<std::thread> joining;
   for (int rank = 1; rank < options.world_size; ++rank)
     joining.emplace_back([&made, rank, options]() mutable {
+      name_this_thread("rank-join");
       options.rank = options.local_rank = rank;
       made[static_cast<std::size_t>(rank)] = join(options);
     });

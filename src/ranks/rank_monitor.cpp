@@ -203,8 +203,8 @@ RankMonitor::~RankMonitor() {
 void RankMonitor::send(RankFrame frame, std::span<const std::byte> bytes) { connections_->post_frame(frame, bytes); }
 
 bool RankMonitor::read_stream(std::span<std::byte> bytes) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return fault_ || has_ended_ || stream_.size() - n_stream_read_ >= bytes.size(); });
+  const MutexLock lock(mutex_);
+  while (!fault_ && !has_ended_ && stream_.size() - n_stream_read_ < bytes.size()) changed_.wait(mutex_);
   if (fault_ || stream_.size() - n_stream_read_ < bytes.size()) return false;
   if (!bytes.empty()) std::memcpy(bytes.data(), stream_.data() + n_stream_read_, bytes.size());
   n_stream_read_ += bytes.size();
@@ -216,9 +216,9 @@ bool RankMonitor::read_stream(std::span<std::byte> bytes) {
 }
 
 std::optional<std::vector<std::byte>> RankMonitor::read_reply(int from) {
+  const MutexLock lock(mutex_);
   auto& replies = replies_.at(static_cast<std::size_t>(from));
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return fault_ || !replies.empty(); });
+  while (!fault_ && replies.empty()) changed_.wait(mutex_);
   if (replies.empty()) return std::nullopt;  // a reply that came counts, even if its rank is gone now
   std::vector<std::byte> reply = std::move(replies.front());
   replies.pop_front();
@@ -227,7 +227,7 @@ std::optional<std::vector<std::byte>> RankMonitor::read_reply(int from) {
 
 void RankMonitor::break_group(const std::string& sentence) {
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     if (fault_ || has_ended_) return;
     fault_ = sentence;
     is_over_ = true;
@@ -239,18 +239,20 @@ void RankMonitor::break_group(const std::string& sentence) {
 }
 
 bool RankMonitor::has_ended() const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return has_ended_;
 }
 
 std::optional<std::string> RankMonitor::fault() const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return fault_;
 }
 
 std::optional<std::string> RankMonitor::wait_fault(milliseconds timeout) const {
-  std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, timeout, [this] { return fault_ || has_ended_; });
+  const auto end = std::chrono::steady_clock::now() + timeout;
+  const MutexLock lock(mutex_);
+  while (!fault_ && !has_ended_ && changed_.wait_until(mutex_, end)) {
+  }
   return fault_;
 }
 
@@ -258,13 +260,13 @@ void RankMonitor::take(int from, RankFrame frame, std::span<const std::byte> byt
   switch (frame) {
     case RankFrame::beat: return;
     case RankFrame::stream: {
-      const std::scoped_lock lock(mutex_);
+      const MutexLock lock(mutex_);
       stream_.insert(stream_.end(), bytes.begin(), bytes.end());
       changed_.notify_all();
       return;
     }
     case RankFrame::reply: {
-      const std::scoped_lock lock(mutex_);
+      const MutexLock lock(mutex_);
       replies_.at(static_cast<std::size_t>(from)).emplace_back(bytes.begin(), bytes.end());
       changed_.notify_all();
       return;
@@ -275,7 +277,7 @@ void RankMonitor::take(int from, RankFrame frame, std::span<const std::byte> byt
     }
     case RankFrame::end: {
       {
-        const std::scoped_lock lock(mutex_);
+        const MutexLock lock(mutex_);
         if (fault_) return;
         has_ended_ = true;
         is_over_ = true;

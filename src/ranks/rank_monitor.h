@@ -3,19 +3,18 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "core/mutex.h"
 #include "ranks/rank_handshake.h"
 
 namespace baton {
@@ -66,16 +65,15 @@ class RankMonitor {
   const std::function<void()> on_fault_;
   std::atomic<bool> is_over_{false};  ///< broken or ended
 
-  mutable std::mutex mutex_;
-  mutable std::condition_variable changed_;
-  // Guarded by mutex_.
-  std::optional<std::string> fault_;
-  bool has_ended_ = false;
-  std::vector<std::byte> stream_;
-  std::size_t n_stream_read_ = 0;                            ///< of stream_
-  std::vector<std::deque<std::vector<std::byte>>> replies_;  ///< by rank
+  mutable Mutex mutex_;
+  mutable Condition changed_;
+  std::optional<std::string> fault_ BATON_GUARDED_BY(mutex_);
+  bool has_ended_ BATON_GUARDED_BY(mutex_) = false;
+  std::vector<std::byte> stream_ BATON_GUARDED_BY(mutex_);
+  std::size_t n_stream_read_ BATON_GUARDED_BY(mutex_) = 0;                            ///< of stream_
+  std::vector<std::deque<std::vector<std::byte>>> replies_ BATON_GUARDED_BY(mutex_);  ///< by rank
 
-  std::unique_ptr<Connections> connections_;
+  std::unique_ptr<Connections> connections_;  ///< constant
   std::thread thread_;
 };
 

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "core/mutex.h"
 #include "text/bpe.h"
 #include "text/unigram.h"
 #include "text/word_cache.h"
@@ -24,20 +24,20 @@ class ScratchPool {
  public:
   /// One that was used before, or a new one.
   std::unique_ptr<EncodeScratch> take() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (free_.empty()) return std::make_unique<EncodeScratch>();
     std::unique_ptr<EncodeScratch> scratch = std::move(free_.back());
     free_.pop_back();
     return scratch;
   }
   void give_back(std::unique_ptr<EncodeScratch> scratch) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     free_.push_back(std::move(scratch));
   }
 
  private:
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<EncodeScratch>> free_;
+  Mutex mutex_;
+  std::vector<std::unique_ptr<EncodeScratch>> free_ BATON_GUARDED_BY(mutex_);
 };
 
 }  // namespace baton

@@ -282,9 +282,9 @@ void Tokenizer::encode_normalized(std::string_view text, bool begins_input, Enco
     if (out.meter.spend(1 + 4 * static_cast<std::int64_t>(text.size()))) model->encode(text, begins_input, out.ids);
     return;
   }
-  if (team_ != nullptr && text.size() >= team_->least_bytes) {
-    const std::unique_lock lock(team_->is_busy, std::try_to_lock);
-    if (lock.owns_lock()) return encode_long(text, begins_input, out);
+  if (team_ != nullptr && text.size() >= team_->least_bytes && team_->is_busy.try_lock()) {
+    const MutexLock lock(team_->is_busy, std::adopt_lock);
+    return encode_long(text, begins_input, team_->parallel, out);
   }
   encode_words(pre_tokenizer_.split({std::string(text), {{{0, text.size()}, begins_input}}}, out.meter), out);
 }
@@ -309,10 +309,9 @@ PieceList cut_long_words(const Bpe& bpe, PieceList words, std::size_t n_bytes) {
 
 }  // namespace
 
-/// By the threads of team_, which the caller has locked.
-void Tokenizer::encode_long(std::string_view text, bool begins_input, Encoding& out) const {
+/// By the threads of `parallel`, which nobody else uses meanwhile.
+void Tokenizer::encode_long(std::string_view text, bool begins_input, const Parallel& parallel, Encoding& out) const {
   constexpr std::size_t kGroupsForThread = 4;
-  const Parallel& parallel = team_->parallel;
   const auto n_threads = static_cast<std::size_t>(parallel.n_threads());
   const std::size_t n_groups = kGroupsForThread * n_threads;
   PieceList words{std::string(text), {{{0, text.size()}, begins_input}}};
@@ -343,7 +342,7 @@ void Tokenizer::encode_long(std::string_view text, bool begins_input, Encoding& 
 
 void Tokenizer::use_threads(int n_threads, std::size_t least_bytes) {
   if (n_threads == 0) n_threads = n_available_threads();
-  team_.reset(n_threads <= 1 ? nullptr : new Team{.parallel = Parallel(n_threads), .least_bytes = least_bytes, .is_busy = {}});
+  team_.reset(n_threads <= 1 ? nullptr : new Team{.is_busy = {}, .parallel = Parallel(n_threads), .least_bytes = least_bytes});
 }
 
 /// Appends the ids of `text`, which is valid UTF-8, from the byte `from` on.

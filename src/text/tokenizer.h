@@ -6,7 +6,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "core/ids.h"
+#include "core/mutex.h"
 #include "core/parallel.h"
 #include "core/result.h"
 #include "core/work_budget.h"
@@ -146,16 +146,16 @@ class Tokenizer {
   };
   void encode_parts(std::string_view text, bool with_special, std::size_t from, Encoding& out) const;
   void encode_normalized(std::string_view text, bool begins_input, Encoding& out) const;
-  void encode_long(std::string_view text, bool begins_input, Encoding& out) const;
+  void encode_long(std::string_view text, bool begins_input, const Parallel& parallel, Encoding& out) const;
   void encode_words(const PieceList& words, Encoding& out) const;
   void encode_word(std::string_view word, Encoding& out) const;
   void encode_part(std::string_view word, Encoding& out) const;
 
   /// The threads for one long text.
   struct Team {
-    Parallel parallel;
+    Mutex is_busy;
+    Parallel parallel BATON_GUARDED_BY(is_busy);  ///< one text's at a time
     std::size_t least_bytes = 0;
-    std::mutex is_busy;
   };
 
   Model model_;
