@@ -34,7 +34,7 @@ KeyEntry entry_of_flag(std::string name, std::string_view key, KeyRole role) {
 }  // namespace
 
 void KeyAccount::set_quotas(const KeyQuotas& quotas, Clock::time_point now) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   quotas_ = quotas;
   requests_.set(quotas.requests_per_minute, now);
   tokens_.set(quotas.tokens_per_minute, now);
@@ -53,12 +53,12 @@ std::optional<HttpResponse> KeyAccount::refuse_locked(Clock::time_point now) {
 }
 
 std::optional<HttpResponse> KeyAccount::refuse(Clock::time_point now) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return refuse_locked(now);
 }
 
 std::optional<HttpResponse> KeyAccount::begin(Clock::time_point now) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   auto refused = refuse_locked(now);
   if (refused) return refused;
   requests_.take(1, now);
@@ -68,19 +68,19 @@ std::optional<HttpResponse> KeyAccount::begin(Clock::time_point now) {
 }
 
 void KeyAccount::end() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   --counts_.n_running;
 }
 
 void KeyAccount::charge(std::int64_t n_prompt_tokens, std::int64_t n_generated_tokens, Clock::time_point now) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   counts_.n_prompt_tokens += n_prompt_tokens;
   counts_.n_generated_tokens += n_generated_tokens;
   tokens_.take(n_prompt_tokens + n_generated_tokens, now);
 }
 
 KeyCounts KeyAccount::counts() const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   KeyCounts counts = counts_;
   counts.name = name_;
   return counts;
@@ -134,7 +134,7 @@ Result<std::vector<KeyEntry>> ApiKeys::entries() const {
 Result<std::size_t> ApiKeys::load() {
   BATON_TRY(std::vector<KeyEntry> read, entries());
   const auto now = Clock::now();
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<Key> keys;
   for (KeyEntry& entry : read) {
     auto account = std::ranges::find(accounts_, entry.name, [](const KeyAccount& one) { return one.name(); });
@@ -169,7 +169,7 @@ bool ApiKeys::needs_key() const { return !options_.api_keys.empty() || has_file(
 std::optional<Caller> ApiKeys::identify(std::string_view authorization) const {
   const auto given = bearer_key(authorization);
   const KeyDigest digest = digest_of(given.value_or(std::string_view()));
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   const Key* found = nullptr;
   for (const Key& key : keys_)
     if (is_same_key(key.entry.digest, digest)) found = &key;
@@ -186,7 +186,7 @@ std::optional<Caller> ApiKeys::identify(std::string_view authorization) const {
 }
 
 std::vector<KeyCounts> ApiKeys::counts() const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<KeyCounts> counts;
   for (const KeyAccount& account : accounts_) {
     KeyCounts one = account.counts();

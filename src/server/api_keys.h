@@ -8,12 +8,12 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/mutex.h"
 #include "core/result.h"
 #include "engine/request.h"
 #include "server/http_message.h"
@@ -57,16 +57,15 @@ class KeyAccount {
   KeyCounts counts() const;
 
  private:
-  std::optional<HttpResponse> refuse_locked(RateLimit::Clock::time_point now);
+  std::optional<HttpResponse> refuse_locked(RateLimit::Clock::time_point now) BATON_REQUIRES(mutex_);
 
   const std::string name_;
   const std::int32_t tenant_;
-  mutable std::mutex mutex_;
-  // Guarded by mutex_.
-  KeyQuotas quotas_;
-  RateLimit requests_;
-  RateLimit tokens_;
-  KeyCounts counts_;
+  mutable Mutex mutex_;
+  KeyQuotas quotas_ BATON_GUARDED_BY(mutex_);
+  RateLimit requests_ BATON_GUARDED_BY(mutex_);
+  RateLimit tokens_ BATON_GUARDED_BY(mutex_);
+  KeyCounts counts_ BATON_GUARDED_BY(mutex_);
 };
 
 /// A request that counts against the quotas of its key until this ends. Move-only.
@@ -128,10 +127,10 @@ class ApiKeys {
   Result<std::vector<KeyEntry>> entries() const;
 
   const ApiKeyOptions options_;
-  mutable std::mutex mutex_;
-  // Guarded by mutex_.
-  std::vector<Key> keys_;
-  std::deque<KeyAccount> accounts_;  ///< tenant i + 1 is accounts_[i]; one for each name that there ever was
+  mutable Mutex mutex_;  // locked before those of the accounts
+  std::vector<Key> keys_ BATON_GUARDED_BY(mutex_);
+  /// Tenant i + 1 is accounts_[i]; one for each name that there ever was.
+  std::deque<KeyAccount> accounts_ BATON_GUARDED_BY(mutex_);
 };
 
 }  // namespace baton

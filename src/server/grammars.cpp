@@ -32,19 +32,21 @@ Grammars::Grammars(std::int32_t n_vocab, std::vector<TokenId> ends, const gramma
     : n_vocab_(n_vocab), ends_(std::move(ends)), options_(within_budget(options, compiling)), compiling_(compiling) {}
 
 bool Grammars::has_vocabulary() const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return cache_ != nullptr;
 }
 
 grammar::GrammarCache& Grammars::cache(const Tokenizer& tokenizer) {
-  const std::scoped_lock building(building_);
-  if (!has_vocabulary()) {
-    auto vocabulary = std::make_shared<const grammar::TokenTrie>(bytes_of_tokens(tokenizer, n_vocab_), ends_,
-                                                                 special_tokens_of(tokenizer, n_vocab_));
-    auto made = std::make_unique<grammar::GrammarCache>(std::move(vocabulary), options_);
-    const std::scoped_lock lock(mutex_);
-    cache_ = std::move(made);
+  const MutexLock building(building_);
+  {
+    const MutexLock lock(mutex_);
+    if (cache_ != nullptr) return *cache_;
   }
+  auto vocabulary = std::make_shared<const grammar::TokenTrie>(bytes_of_tokens(tokenizer, n_vocab_), ends_,
+                                                               special_tokens_of(tokenizer, n_vocab_));
+  auto made = std::make_unique<grammar::GrammarCache>(std::move(vocabulary), options_);
+  const MutexLock lock(mutex_);
+  cache_ = std::move(made);
   return *cache_;
 }
 
@@ -91,7 +93,7 @@ GrammarCounts Grammars::counts() const {
   counts.compile_seconds = compile_seconds_.snapshot();
   grammar::GrammarCache* cache = nullptr;
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     cache = cache_.get();
   }
   if (cache != nullptr) counts.cache = cache->counts();

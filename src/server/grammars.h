@@ -5,12 +5,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/ids.h"
+#include "core/mutex.h"
 #include "core/result.h"
 #include "engine/constraint.h"
 #include "engine/metrics.h"
@@ -56,7 +56,7 @@ class Grammars {
   GrammarCounts counts() const;
 
  private:
-  grammar::GrammarCache& cache(const Tokenizer& tokenizer);
+  grammar::GrammarCache& cache(const Tokenizer& tokenizer) BATON_EXCLUDES(building_);
   Result<grammar::GrammarCache::Entry> compile(const grammar::GrammarSource& source, const Tokenizer& tokenizer,
                                                std::string_view salt, const std::function<bool()>& is_cancelled);
 
@@ -67,9 +67,9 @@ class Grammars {
   std::array<Count, grammar::kGrammarKinds.size()> requests_;
   Count refused_;
   Histogram compile_seconds_{{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5}};
-  std::mutex building_;  // held while the vocabulary's tree is built
-  mutable std::mutex mutex_;
-  std::unique_ptr<grammar::GrammarCache> cache_;  // guarded by mutex_; set once
+  Mutex building_ BATON_ACQUIRED_BEFORE(mutex_);  // held while the vocabulary's tree is built
+  mutable Mutex mutex_;
+  std::unique_ptr<grammar::GrammarCache> cache_ BATON_GUARDED_BY(mutex_);  // set once
 };
 
 }  // namespace baton

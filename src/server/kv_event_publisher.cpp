@@ -99,7 +99,10 @@ void KvEventPublisher::start(Engine& engine) {
   const EngineInfo info = engine.info();
   format_ = KvEventFormat{config_.encoding, config_.block_names, info.block_len, info.cache_groups,
                           info.backend.name == "cpu" ? "CPU" : "GPU"};
-  mirror_.emplace(info.block_len);
+  {
+    const MutexLock lock(mutex_);
+    mirror_.emplace(info.block_len);
+  }
   publishes_ = std::jthread([this, &engine](const std::stop_token& stop) {
     name_this_thread("kv-events");
     run(engine, stop);
@@ -137,7 +140,7 @@ void KvEventPublisher::run(Engine& engine, const std::stop_token& stop) {
 
 void KvEventPublisher::publish(std::span<const KvEvent> events) {
   Message message{0, encode_kv_events(events, seconds_since_epoch(), *format_)};
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   message.number = n_published_++;
   const auto number = big_endian(message.number);
   zmq::socket_t& to = sockets_->publishing;
@@ -153,7 +156,7 @@ void KvEventPublisher::publish(std::span<const KvEvent> events) {
 
 /// The kept messages from `number` on, or all that the cache holds if some of them are not kept.
 std::vector<KvEventPublisher::Message> KvEventPublisher::messages_from(std::int64_t number) const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (number > n_published_ || kept_.empty() || number < kept_.front().number)
     return {{n_published_ - 1, encode_kv_events(mirror_->snapshot(), seconds_since_epoch(), *format_)}};
   const auto n_skipped = static_cast<std::ptrdiff_t>(number - kept_.front().number);

@@ -5,13 +5,13 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <stop_token>
 #include <thread>
 #include <vector>
 
+#include "core/mutex.h"
 #include "core/result.h"
 #include "engine/engine.h"
 #include "server/kv_event_batch.h"
@@ -59,11 +59,10 @@ class KvEventPublisher {
   std::unique_ptr<Sockets> sockets_;
   std::optional<KvEventFormat> format_;  ///< from start on
 
-  mutable std::mutex mutex_;
-  // Guarded by mutex_ from start on.
-  std::optional<KvEventMirror> mirror_;
-  std::deque<Message> kept_;
-  std::int64_t n_published_ = 0;
+  mutable Mutex mutex_;
+  std::optional<KvEventMirror> mirror_ BATON_GUARDED_BY(mutex_);
+  std::deque<Message> kept_ BATON_GUARDED_BY(mutex_);
+  std::int64_t n_published_ BATON_GUARDED_BY(mutex_) = 0;
 
   std::jthread publishes_;
   std::jthread replays_;

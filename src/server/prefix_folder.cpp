@@ -13,6 +13,7 @@
 
 #include "core/log.h"
 #include "core/one_line.h"
+#include "core/thread_name.h"
 
 namespace baton {
 namespace {
@@ -202,7 +203,7 @@ void PrefixFolder::forget(Files::iterator gone, Clock::time_point now) {
 void PrefixFolder::wish(const std::string& name, std::optional<PrefixDefinition> definition) {
   PrefixDefinition newer{name, nullptr};
   newer.source = PrefixSource::folder;
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   wishes_.insert_or_assign(name, Wish{std::move(definition)});
   without_room_.erase(name);
   unfilled_.erase(name);
@@ -212,7 +213,7 @@ void PrefixFolder::wish(const std::string& name, std::optional<PrefixDefinition>
 
 void PrefixFolder::retry_where_room_was_made() {
   const std::int64_t n_removed = prefixes_.n_removed();
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   for (auto at = without_room_.begin(); at != without_room_.end();) {
     const auto current = at++;
     if (current->second.n_removed == n_removed) continue;
@@ -224,7 +225,7 @@ void PrefixFolder::retry_where_room_was_made() {
 
 void PrefixFolder::count_refusals() {
   const auto n = std::ranges::count_if(files_, [](const auto& entry) { return !entry.second.refusal.empty(); });
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   n_refused_files_ = n;
   prefixes_.set_n_refused_files(n_refused_files_ + static_cast<std::int64_t>(unfilled_.size()));
 }
@@ -233,7 +234,7 @@ bool PrefixFolder::apply_next() {
   std::string name;
   Wish wish;
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     if (wishes_.empty()) return false;
     auto first = wishes_.extract(wishes_.begin());
     name = std::move(first.key());
@@ -252,7 +253,7 @@ void PrefixFolder::apply(const std::string& name, Wish wish) {
   wish.n_removed = prefixes_.n_removed();
   const auto added = prefixes_.add(model_, engine_, *wish.definition);
   if (added && on_registered_) on_registered_();
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (added) {
     unfilled_.erase(name);
     return prefixes_.set_n_refused_files(n_refused_files_ + static_cast<std::int64_t>(unfilled_.size()));
@@ -269,15 +270,21 @@ void PrefixFolder::apply(const std::string& name, Wish wish) {
 }
 
 void PrefixFolder::start() {
-  looks_ = std::thread([this] { run_looks(); });
-  computes_ = std::thread([this] { run_fills(); });
+  looks_ = std::thread([this] {
+    name_this_thread("prefix-look");
+    run_looks();
+  });
+  computes_ = std::thread([this] {
+    name_this_thread("prefix-compute");
+    run_fills();
+  });
 }
 
 void PrefixFolder::run_looks() {
   while (true) {
     const bool is_unsettled = look(Clock::now());
     {
-      const std::scoped_lock lock(mutex_);
+      const MutexLock lock(mutex_);
       if (is_stopping_) return;
     }
     watch_.wait(is_unsettled ? kLookAgain : kLookTime);
@@ -287,8 +294,8 @@ void PrefixFolder::run_looks() {
 void PrefixFolder::run_fills() {
   while (true) {
     {
-      std::unique_lock lock(mutex_);
-      wished_.wait(lock, [this] { return is_stopping_ || !wishes_.empty(); });
+      const MutexLock lock(mutex_);
+      while (!is_stopping_ && wishes_.empty()) wished_.wait(mutex_);
       if (is_stopping_) return;
     }
     apply_next();
@@ -298,7 +305,7 @@ void PrefixFolder::run_fills() {
 void PrefixFolder::stop() {
   if (!looks_.joinable()) return;
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     is_stopping_ = true;
   }
   watch_.wake();

@@ -2,17 +2,16 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
 
+#include "core/mutex.h"
 #include "core/result.h"
 #include "engine/engine.h"
 #include "io/folder_watch.h"
@@ -101,14 +100,14 @@ class PrefixFolder {
   std::string folder_refusal_;                 // why the folder cannot be read
   bool has_looked_ = false;
 
-  std::mutex mutex_;
-  std::condition_variable wished_;
-  // Guarded by mutex_.
-  std::map<std::string, Wish> wishes_;
-  std::map<std::string, Wish> without_room_;
-  std::map<std::string, std::string> unfilled_;  // by name: why the contents of its file are not registered
-  std::int64_t n_refused_files_ = 0;
-  bool is_stopping_ = false;
+  Mutex mutex_;  // locked before those of the prefixes, of their store and of the engine
+  Condition wished_;
+  std::map<std::string, Wish> wishes_ BATON_GUARDED_BY(mutex_);
+  std::map<std::string, Wish> without_room_ BATON_GUARDED_BY(mutex_);
+  // By name: why the contents of its file are not registered.
+  std::map<std::string, std::string> unfilled_ BATON_GUARDED_BY(mutex_);
+  std::int64_t n_refused_files_ BATON_GUARDED_BY(mutex_) = 0;
+  bool is_stopping_ BATON_GUARDED_BY(mutex_) = false;
 
   std::thread looks_;
   std::thread computes_;

@@ -4,12 +4,12 @@
 #include <cstddef>
 #include <functional>
 #include <list>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/mutex.h"
 #include "core/result.h"
 #include "server/http_message.h"
 #include "server/prefix_definition.h"
@@ -57,12 +57,13 @@ class PrefixQueue {
     std::string_view cancel_reason = {};
   };
 
+  void erase(std::list<Registration>::iterator one) noexcept BATON_REQUIRES(mutex_);
+
   const std::size_t max_bytes_;
-  mutable std::mutex mutex_;
-  // Guarded by mutex_.
-  std::list<Registration> waiting_;
-  std::size_t n_bytes_ = 0;  ///< of waiting_
-  std::optional<Running> running_;
+  mutable Mutex mutex_;
+  std::list<Registration> waiting_ BATON_GUARDED_BY(mutex_);
+  std::size_t n_bytes_ BATON_GUARDED_BY(mutex_) = 0;  ///< of waiting_
+  std::optional<Running> running_ BATON_GUARDED_BY(mutex_);
 };
 
 }  // namespace baton

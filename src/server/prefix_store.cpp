@@ -62,7 +62,7 @@ Result<std::unique_ptr<PrefixStore>> PrefixStore::open(PrefixStoreOptions option
   if (failed)
     return fail(ErrorCode::invalid_request,
                 fmt::format("--prefix-store: cannot use the folder {}: {}", folder.string(), failed.message()), "prefix_store");
-  const std::scoped_lock lock(store->mutex_);
+  const MutexLock lock(store->mutex_);
   if (const auto locked = store->lock_folder(); !locked)
     log::warning(
         "event=prefix_store_not_written folder={} reason={} effect=\"stored prefixes are loaded, new ones are not "
@@ -75,7 +75,7 @@ std::filesystem::path PrefixStore::path_of(std::string_view name) const {
   return options_.folder / (std::string(name) + std::string(kStoredEnding));
 }
 
-/// Becomes the one server that writes, if it is not yet. With the mutex.
+/// Becomes the one server that writes, if it is not yet.
 Result<void> PrefixStore::lock_folder() {
   if (lock_) return {};
   BATON_TRY(lock_, FileLock::try_acquire(options_.folder / ".lock"));
@@ -120,7 +120,7 @@ void PrefixStore::scan(PrefixIdentity identity) {
       refuse(name, file.error().message);
       continue;
     }
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     files_.insert_or_assign(name, std::move(*file));
   }
   const PrefixStoreCounts counts = this->counts();
@@ -131,14 +131,14 @@ void PrefixStore::scan(PrefixIdentity identity) {
 /// A file is not used. It stays, but is forgotten.
 void PrefixStore::refuse(const std::string& name, std::string_view reason) {
   log::warning("event=prefix_store_refused file={} reason={}", log_value(path_of(name).string()), log_value(reason));
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   ++counts_.n_refused;
   files_.erase(name);
 }
 
 std::vector<PrefixDefinition> PrefixStore::definitions(std::int64_t now) {
   std::vector<PrefixDefinition> found;
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   for (auto at = files_.begin(); at != files_.end();) {
     const auto& [name, file] = *at++;
     if (file.source != PrefixSource::api) continue;
@@ -155,7 +155,7 @@ std::vector<PrefixDefinition> PrefixStore::definitions(std::int64_t now) {
 }
 
 std::uint64_t PrefixStore::bytes_of(std::string_view name) const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto at = files_.find(name);
   return at == files_.end() ? 0 : at->second.n_bytes;
 }
@@ -181,7 +181,7 @@ std::optional<PrefixInfo> PrefixStore::load(Engine& engine, const std::string& n
                                             const std::vector<TokenId>& tokens) {
   const auto begin = std::chrono::steady_clock::now();
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto at = files_.find(name);
     if (at == files_.end()) return std::nullopt;
     at->second.is_claimed = true;
@@ -193,7 +193,7 @@ std::optional<PrefixInfo> PrefixStore::load(Engine& engine, const std::string& n
     if (is_about_file(loaded.error())) refuse(name, loaded.error().message);
     return std::nullopt;
   }
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   ++counts_.n_loaded;
   if (const auto at = files_.find(name); at != files_.end())
     counts_.n_loaded_bytes += static_cast<std::int64_t>(at->second.n_bytes);
@@ -202,23 +202,22 @@ std::optional<PrefixInfo> PrefixStore::load(Engine& engine, const std::string& n
 }
 
 bool PrefixStore::is_stored(const std::string& name, std::string_view metadata) const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto at = files_.find(name);
   return at != files_.end() && at->second.metadata == metadata;
 }
 
 void PrefixStore::expect(const std::string& name) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   expected_ = Expected{name};
 }
 
-/// With the mutex.
 Result<void> PrefixStore::check_expected() const {
   if (!expected_->is_removed) return {};
   return fail(ErrorCode::unavailable, "the prefix was removed while it was being stored");
 }
 
-/// Whether so many bytes may be written for a prefix. With the mutex.
+/// Whether so many bytes may be written for a prefix.
 Result<void> PrefixStore::check_bytes(const std::string& name, std::uint64_t n_bytes) const {
   if (options_.max_bytes == 0) return {};
   std::uint64_t n_others = 0;
@@ -237,20 +236,20 @@ Result<void> PrefixStore::check_bytes(const std::string& name, std::uint64_t n_b
 Result<void> PrefixStore::write(Engine& engine, const PrefixFileHeader& header) {
   const std::string& name = header.name;
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     BATON_TRY_VOID(lock_folder());
     BATON_TRY_VOID(check_bytes(name, prefix_file_bytes(header)));
   }
   BATON_TRY(PrefixFileWriter writer, PrefixFileWriter::create(path_of(name), header));
   BATON_TRY_VOID(engine.export_prefix(header.tokens, {}, [&](std::span<const std::byte> piece) -> Result<void> {
     {
-      const std::scoped_lock lock(mutex_);
+      const MutexLock lock(mutex_);
       BATON_TRY_VOID(check_expected());
     }
     return writer.append(piece);
   }));
   BATON_TRY_VOID(writer.sync());
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   BATON_TRY_VOID(check_expected());
   BATON_TRY_VOID(writer.publish());
   BATON_TRY(const PrefixDefinition definition, definition_of(name, header.metadata));
@@ -269,7 +268,7 @@ Result<void> PrefixStore::store(Engine& engine, const std::string& name, std::st
                                 .hashes = hashes_of(tokens, layout.block_len),
                                 .chunk_bytes = layout.piece_bytes(static_cast<std::int32_t>(tokens.size()) / layout.block_len)};
   auto written = write(engine, header).and_then([this] { return sync_folder(options_.folder); });
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   const bool is_removed = std::exchange(expected_, std::nullopt)->is_removed;
   if (written) {
     const std::uint64_t n_bytes = prefix_file_bytes(header);
@@ -288,7 +287,6 @@ Result<void> PrefixStore::store(Engine& engine, const std::string& name, std::st
   return written;
 }
 
-/// With the mutex.
 void PrefixStore::unlink(const std::string& name) {
   const auto at = files_.find(name);
   if (at == files_.end()) return;
@@ -302,13 +300,13 @@ void PrefixStore::unlink(const std::string& name) {
 }
 
 void PrefixStore::remove(const std::string& name) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (expected_ && expected_->name == name) expected_->is_removed = true;
   unlink(name);
 }
 
 void PrefixStore::remove_unclaimed() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<std::string> unclaimed;
   for (const auto& [name, file] : files_)
     if (!file.is_claimed && file.source != PrefixSource::api) unclaimed.push_back(name);
@@ -325,7 +323,7 @@ void PrefixStore::sync() const {
 }
 
 PrefixStoreCounts PrefixStore::counts() const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   PrefixStoreCounts counts = counts_;
   counts.n_files = static_cast<std::int64_t>(files_.size());
   for (const auto& [name, file] : files_) counts.n_bytes += static_cast<std::int64_t>(file.n_bytes);

@@ -6,7 +6,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "core/ids.h"
+#include "core/mutex.h"
 #include "core/result.h"
 #include "engine/engine.h"
 #include "io/file_lock.h"
@@ -102,25 +102,24 @@ class PrefixStore {
 
   explicit PrefixStore(PrefixStoreOptions options) : options_(std::move(options)) {}
   std::filesystem::path path_of(std::string_view name) const;
-  Result<void> lock_folder();
+  Result<void> lock_folder() BATON_REQUIRES(mutex_);
   void remove_leftovers();
   Result<File> examine(const std::string& name) const;
   Result<PrefixFileReader> open_for(const std::string& name, const std::vector<TokenId>& tokens, const Engine& engine) const;
   Result<void> check_bytes(const std::string& name, std::uint64_t n_bytes) const;
   Result<void> write(Engine& engine, const PrefixFileHeader& header);
-  Result<void> check_expected() const;
+  Result<void> check_expected() const BATON_REQUIRES(mutex_);
   void refuse(const std::string& name, std::string_view reason);
-  void unlink(const std::string& name);
+  void unlink(const std::string& name) BATON_REQUIRES(mutex_);
 
   const PrefixStoreOptions options_;
-  PrefixIdentity identity_;
+  PrefixIdentity identity_;  ///< from scan on
 
-  mutable std::mutex mutex_;
-  // Guarded by mutex_.
-  std::optional<FileLock> lock_;
-  std::map<std::string, File, std::less<>> files_;  ///< those that may be loaded
-  std::optional<Expected> expected_;
-  PrefixStoreCounts counts_;
+  mutable Mutex mutex_;
+  std::optional<FileLock> lock_ BATON_GUARDED_BY(mutex_);
+  std::map<std::string, File, std::less<>> files_ BATON_GUARDED_BY(mutex_);  ///< those that may be loaded
+  std::optional<Expected> expected_ BATON_GUARDED_BY(mutex_);
+  PrefixStoreCounts counts_ BATON_GUARDED_BY(mutex_);
 };
 
 }  // namespace baton

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <iterator>
 #include <list>
-#include <mutex>
 #include <utility>
 
 #include <fmt/format.h>
@@ -12,6 +11,7 @@
 #include "core/check.h"
 #include "core/insist.h"
 #include "core/log.h"
+#include "core/mutex.h"
 #include "core/one_line.h"
 #include "server/answer_stamp.h"
 #include "server/api_error.h"
@@ -123,14 +123,14 @@ struct Prefixes::State {
     std::string_view cancel_reason = {};  // empty: not cancelled
   };
 
-  std::list<Entry>::iterator at(std::string_view name) {
+  std::list<Entry>::iterator at(std::string_view name) BATON_REQUIRES(mutex) {
     return std::ranges::find(entries, name, [](const Entry& entry) { return std::string_view(entry.definition.name); });
   }
   /// Checks whether `definition` may take its name, and returns its name in the engine.
-  Result<std::string> engine_name_for(const PrefixDefinition& definition);
+  Result<std::string> engine_name_for(const PrefixDefinition& definition) BATON_REQUIRES(mutex);
   Result<void> check_limits(const PrefixLimits& limits, const Entry& added);
   Result<void> check_quota(const PrefixDefinition& definition, std::size_t n_blocks, std::int32_t block_len);
-  bool cancel(Engine& engine, std::string_view name, PrefixSource by, std::string_view reason);
+  bool cancel(Engine& engine, std::string_view name, PrefixSource by, std::string_view reason) BATON_REQUIRES(mutex);
   /// A prefix that was added, and what its file will say.
   struct Added {
     PrefixInfo info;
@@ -140,24 +140,23 @@ struct Prefixes::State {
     bool is_loaded = false;
   };
   Result<Added> add(const PrefixLimits& limits, const ServedModel& model, Engine& engine, PrefixDefinition definition,
-                    const PrefixSteps& steps);
+                    const PrefixSteps& steps) BATON_REQUIRES(prefill_mutex);
   class Computing;
   Result<PrefixInfo> fill(Engine& engine, Entry& entry, std::vector<TokenId> tokens);
-  void keep(Engine& engine, Added added);
+  void keep(Engine& engine, Added added) BATON_REQUIRES(prefill_mutex);
   Result<void> remove(Engine& engine, std::string_view name, PrefixSource by);
-  void retire(Engine& engine, std::list<Entry>::iterator entry);
-  Error not_found(std::string_view name, std::string_view param) const;
+  void retire(Engine& engine, std::list<Entry>::iterator entry) BATON_REQUIRES(mutex);
+  Error not_found(std::string_view name, std::string_view param) const BATON_REQUIRES(mutex);
 
-  PrefixStore* store = nullptr;  // null: prefixes are not stored
+  PrefixStore* store = nullptr;  // null: prefixes are not stored; set before threads share it
 
-  std::mutex prefill_mutex;  // held while a prefix is computed; locked before `mutex`
-  std::mutex mutex;
-  // Guarded by mutex.
-  std::list<Entry> entries;
-  std::list<Entry> retired;  // entries that requests still use
-  std::optional<Prefill> prefill;
-  std::int64_t n_removed = 0;
-  std::int64_t n_refused_files = 0;
+  Mutex prefill_mutex BATON_ACQUIRED_BEFORE(mutex);  // held while a prefix is computed and stored
+  Mutex mutex;                                       // locked before those of the store and of the engine
+  std::list<Entry> entries BATON_GUARDED_BY(mutex);
+  std::list<Entry> retired BATON_GUARDED_BY(mutex);  // entries that requests still use
+  std::optional<Prefill> prefill BATON_GUARDED_BY(mutex);
+  std::int64_t n_removed BATON_GUARDED_BY(mutex) = 0;
+  std::int64_t n_refused_files BATON_GUARDED_BY(mutex) = 0;
 };
 
 Result<std::string> Prefixes::State::engine_name_for(const PrefixDefinition& definition) {
@@ -184,7 +183,7 @@ Result<std::string> Prefixes::State::engine_name_for(const PrefixDefinition& def
 /// Whether a new prefix of the API stays within the limits of all such prefixes.
 Result<void> Prefixes::State::check_limits(const PrefixLimits& limits, const Entry& added) {
   if (added.definition.source != PrefixSource::api) return {};
-  const std::scoped_lock lock(mutex);
+  const MutexLock lock(mutex);
   std::size_t number = 0;
   std::size_t n_bytes = 0;
   for (const Entry& entry : entries) {
@@ -205,7 +204,7 @@ Result<void> Prefixes::State::check_limits(const PrefixLimits& limits, const Ent
 /// Whether the owner of a new prefix may pin `n_blocks` blocks besides those of its other prefixes.
 Result<void> Prefixes::State::check_quota(const PrefixDefinition& definition, std::size_t n_blocks, std::int32_t block_len) {
   if (!definition.max_pinned_blocks) return {};
-  const std::scoped_lock lock(mutex);
+  const MutexLock lock(mutex);
   std::int64_t n_pinned = 0;
   for (const Entry& entry : entries)
     if (entry.definition.owner == definition.owner && entry.definition.name != definition.name)
@@ -255,7 +254,7 @@ Prefixes::Use& Prefixes::Use::operator=(Use&& other) noexcept {
 Prefixes::Use::~Use() {
   if (entry_ == nullptr) return;
   std::list<Entry> gone;  // freed outside the lock
-  const std::scoped_lock lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   if (--entry_->n_uses > 0) return;
   const auto at = std::ranges::find(state_->retired, entry_, [](const Entry& entry) { return &entry; });
   if (at != state_->retired.end()) gone.splice(gone.end(), state_->retired, at);
@@ -285,7 +284,7 @@ class Prefixes::State::Computing {
  public:
   Computing(State& state, Engine& engine, const Entry& entry) : state_(state), engine_(engine), entry_(entry) {}
   ~Computing() {
-    const std::scoped_lock lock(state_.mutex);
+    const MutexLock lock(state_.mutex);
     state_.prefill.reset();
     if (is_in_engine_) insist(kNoRemoval, [&] { (void)engine_.remove_prefix(entry_.engine_name); });
   }
@@ -308,11 +307,11 @@ Result<Prefixes::State::Added> Prefixes::State::add(const PrefixLimits& limits, 
   entry.definition = std::move(definition);
   const std::string name = entry.definition.name;
   const auto is_cancelled = [&] {
-    const std::scoped_lock lock(mutex);
+    const MutexLock lock(mutex);
     return !prefill->cancel_reason.empty();
   };
   {
-    const std::scoped_lock lock(mutex);
+    const MutexLock lock(mutex);
     BATON_TRY(entry.engine_name, engine_name_for(entry.definition));
     PrefixDefinition head{name, nullptr, entry.definition.version};
     head.source = entry.definition.source;
@@ -334,7 +333,7 @@ Result<Prefixes::State::Added> Prefixes::State::add(const PrefixLimits& limits, 
   });
   computing.set_in_engine(info.has_value());
   const Clock::time_point now = Clock::now();
-  const std::scoped_lock lock(mutex);
+  const MutexLock lock(mutex);
   if (!prefill->cancel_reason.empty()) return tl::unexpected<Error>(cancelled(name, prefill->cancel_reason));
   if (!info) return tl::unexpected<Error>(about(name, std::move(info.error())));
   info->name = name;
@@ -368,7 +367,7 @@ void Prefixes::State::keep(Engine& engine, Added added) {
   Result<void> stored;
   if (!added.is_loaded || !store->is_stored(name, added.metadata))
     stored = store->store(engine, name, std::move(added.metadata), added.tokens);
-  const std::scoped_lock lock(mutex);
+  const MutexLock lock(mutex);
   const auto entry = std::ranges::find(entries, added.engine_name, &Entry::engine_name);
   if (entry == entries.end()) return;
   entry->is_stored = stored.has_value();
@@ -379,7 +378,7 @@ void Prefixes::use_store(PrefixStore& store) { state_->store = &store; }
 
 Result<PrefixInfo> Prefixes::add_within(const PrefixLimits& limits, const ServedModel& model, Engine& engine,
                                         PrefixDefinition definition, const PrefixSteps& steps) {
-  const std::scoped_lock one_at_a_time(state_->prefill_mutex);
+  const MutexLock one_at_a_time(state_->prefill_mutex);
   BATON_TRY(State::Added added, state_->add(limits, model, engine, std::move(definition), steps));
   PrefixInfo info = added.info;
   if (state_->store != nullptr) state_->keep(engine, std::move(added));
@@ -393,7 +392,7 @@ Result<void> Prefixes::remove(Engine& engine, std::string_view name, PrefixSourc
 }
 
 Result<void> Prefixes::State::remove(Engine& engine, std::string_view name, PrefixSource by) {
-  const std::scoped_lock lock(mutex);
+  const MutexLock lock(mutex);
   const bool was_cancelled = cancel(engine, name, by, "it was removed");
   const auto found = at(name);
   if (found == entries.end()) {
@@ -408,23 +407,23 @@ Result<void> Prefixes::State::remove(Engine& engine, std::string_view name, Pref
 }
 
 void Prefixes::make_way(Engine& engine, const PrefixDefinition& newer) {
-  const std::scoped_lock lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   if (!state_->prefill || (!is_folders(newer.source) && state_->prefill->definition.version == newer.version)) return;
   state_->cancel(engine, newer.name, newer.source, "another version replaces it");
 }
 
 void Prefixes::cancel(Engine& engine, std::string_view name, std::string_view reason) {
-  const std::scoped_lock lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   state_->cancel(engine, name, PrefixSource::api, reason);
 }
 
 void Prefixes::cancel_prefill(Engine& engine, PrefixSource source) {
-  const std::scoped_lock lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   if (state_->prefill) state_->cancel(engine, state_->prefill->definition.name, source, "the server is shutting down");
 }
 
 std::optional<Prefixes::Clock::time_point> Prefixes::remove_expired(Engine& engine, Clock::time_point now) {
-  const std::scoped_lock lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   std::optional<Clock::time_point> next;
   for (auto at = state_->entries.begin(); at != state_->entries.end();) {
     const auto entry = at++;
@@ -441,7 +440,7 @@ std::optional<Prefixes::Clock::time_point> Prefixes::remove_expired(Engine& engi
 }
 
 std::int32_t Prefixes::n_public(std::span<const TokenId> prompt) const {
-  const std::scoped_lock lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   std::ptrdiff_t longest = 0;
   for (const Entry& entry : state_->entries)
     longest = std::max(longest, std::ranges::mismatch(entry.pinned, prompt).in1 - entry.pinned.begin());
@@ -449,12 +448,12 @@ std::int32_t Prefixes::n_public(std::span<const TokenId> prompt) const {
 }
 
 void Prefixes::count_hit(std::string_view name) {
-  const std::scoped_lock lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   if (const auto found = state_->at(name); found != state_->entries.end()) ++found->n_hits;
 }
 
 Prefixes::Use Prefixes::find(std::string_view name) const {
-  const std::scoped_lock lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   const auto found = state_->at(name);
   if (found == state_->entries.end()) return {};
   ++found->n_uses;
@@ -462,27 +461,27 @@ Prefixes::Use Prefixes::find(std::string_view name) const {
 }
 
 void Prefixes::for_each(const std::function<void(const Entry&)>& visit) const {
-  const std::scoped_lock lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   for (const Entry& entry : state_->entries) visit(entry);
 }
 
 Error Prefixes::not_found(std::string_view name, std::string_view param) const {
-  const std::scoped_lock lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   return state_->not_found(name, param);
 }
 
 std::int64_t Prefixes::n_removed() const {
-  const std::scoped_lock lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   return state_->n_removed;
 }
 
 void Prefixes::set_n_refused_files(std::int64_t n) {
-  const std::scoped_lock lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   state_->n_refused_files = n;
 }
 
 PrefixCounts Prefixes::counts() const {
-  const std::scoped_lock lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   PrefixCounts counts;
   for (const Entry& entry : state_->entries) ++counts.by_source[static_cast<std::size_t>(entry.definition.source)];
   counts.n_refused_files = state_->n_refused_files;

@@ -53,9 +53,9 @@ void ResponseStore::put(std::string_view owner, std::string_view id, StoredRespo
   entry.expires = now + limits_.lifetime;
   if (entry.n_bytes > std::min(limits_.owner_bytes, limits_.bytes)) return;
   Entries dropped;
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (const auto same = by_id_.find(entry.id); same != by_id_.end()) drop(same->second, dropped);
-  const auto is_over = [&](const std::string& name) {
+  const auto is_over = [&](const std::string& name) BATON_REQUIRES(mutex_) {
     const auto share = shares_.find(name);
     return share != shares_.end() &&
            (share->second.n_entries + 1 > limits_.owner_entries || share->second.n_bytes + entry.n_bytes > limits_.owner_bytes);
@@ -73,7 +73,7 @@ void ResponseStore::put(std::string_view owner, std::string_view id, StoredRespo
 }
 
 std::shared_ptr<const StoredResponse> ResponseStore::find(std::string_view owner, std::string_view id, Clock::time_point now) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = at(owner, id, now);
   if (found == entries_.end()) return nullptr;
   entries_.splice(entries_.begin(), entries_, found);
@@ -82,7 +82,7 @@ std::shared_ptr<const StoredResponse> ResponseStore::find(std::string_view owner
 
 bool ResponseStore::remove(std::string_view owner, std::string_view id, Clock::time_point now) {
   Entries dropped;
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = at(owner, id, now);
   if (found == entries_.end()) return false;
   drop(found, dropped);
@@ -90,12 +90,12 @@ bool ResponseStore::remove(std::string_view owner, std::string_view id, Clock::t
 }
 
 std::size_t ResponseStore::n_bytes() const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return n_bytes_;
 }
 
 std::size_t ResponseStore::size() const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return entries_.size();
 }
 

@@ -6,10 +6,11 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+
+#include "core/mutex.h"
 
 namespace baton {
 
@@ -64,17 +65,16 @@ class ResponseStore {
     std::size_t n_bytes = 0;
   };
 
-  Entries::iterator at(std::string_view owner, std::string_view id, Clock::time_point now);
-  void drop(Entries::iterator entry, Entries& dropped);
-  void drop_oldest_of(const std::string& owner, Entries& dropped);
+  Entries::iterator at(std::string_view owner, std::string_view id, Clock::time_point now) BATON_REQUIRES(mutex_);
+  void drop(Entries::iterator entry, Entries& dropped) BATON_REQUIRES(mutex_);
+  void drop_oldest_of(const std::string& owner, Entries& dropped) BATON_REQUIRES(mutex_);
 
   const ResponseStoreLimits limits_;
-  mutable std::mutex mutex_;
-  // Guarded by the mutex. The entry that was used last is the first.
-  Entries entries_;
-  std::unordered_map<std::string, Entries::iterator> by_id_;
-  std::unordered_map<std::string, Share> shares_;
-  std::size_t n_bytes_ = 0;
+  mutable Mutex mutex_;
+  Entries entries_ BATON_GUARDED_BY(mutex_);  // the one that was used last is the first
+  std::unordered_map<std::string, Entries::iterator> by_id_ BATON_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, Share> shares_ BATON_GUARDED_BY(mutex_);
+  std::size_t n_bytes_ BATON_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace baton

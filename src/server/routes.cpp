@@ -334,7 +334,7 @@ void Routes::refuse_for_memory(ExchangeId exchange) {
 }
 
 void Routes::log_unknown_fields(const std::vector<std::string>& fields) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const std::string& field : fields) {
     if (logged_fields_.size() >= kMaxLoggedFields || !logged_fields_.insert(field).second) continue;
     log::info("event=unknown_field_ignored field={}", json::dump(Value(field)));

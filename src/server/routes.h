@@ -5,7 +5,6 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <span>
@@ -20,6 +19,7 @@
 #include <boost/asio/thread_pool.hpp>
 
 #include "core/memory_reserve.h"
+#include "core/mutex.h"
 #include "engine/engine.h"
 #include "io/json.h"
 #include "server/answer_writer.h"
@@ -210,11 +210,11 @@ class Routes {
   boost::asio::steady_timer next_expiry_;   // used by prefix_thread_ alone
   CachePins cache_pins_;                    // used by prefix_thread_ alone
   boost::asio::steady_timer next_unpin_;    // used by prefix_thread_ alone
-  std::mutex mutex_;
-  std::deque<std::shared_ptr<const Call>> waiting_for_metrics_;
-  std::set<std::string> logged_fields_;
-  std::set<std::string> logged_keywords_;
-  std::size_t n_waiting_pins_ = 0;
+  Mutex mutex_;
+  std::deque<std::shared_ptr<const Call>> waiting_for_metrics_ BATON_GUARDED_BY(mutex_);
+  std::set<std::string> logged_fields_ BATON_GUARDED_BY(mutex_);
+  std::set<std::string> logged_keywords_ BATON_GUARDED_BY(mutex_);
+  std::size_t n_waiting_pins_ BATON_GUARDED_BY(mutex_) = 0;
 };
 
 /// Runs `act` on the thread that reads the key file and cancels prefixes, with its reserve.

@@ -26,7 +26,7 @@ void Routes::log_ignored(const std::string& field, const std::vector<std::string
   const std::span<const std::string> shown(keywords.data(), std::min(keywords.size(), kMaxIgnoredShown));
   std::string list = fmt::format("{}", fmt::join(shown, ", "));
   if (shown.size() < keywords.size()) list += fmt::format(" and {} more", keywords.size() - shown.size());
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (logged_keywords_.size() >= kMaxLoggedGrammars || !logged_keywords_.insert(list).second) return;
   log::info("event=schema_keywords_ignored field={} keywords={}", log_value(field), log_value(list));
 }

@@ -2,7 +2,6 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <string>
 #include <string_view>
@@ -11,6 +10,7 @@
 
 #include "core/insist.h"
 #include "core/log.h"
+#include "core/mutex.h"
 #include "io/json_dismantle.h"
 #include "server/cache_marks.h"
 #include "server/json_body.h"
@@ -64,12 +64,12 @@ Result<void> Routes::begin_message(const Call& call) {
 void Routes::keep_marked(const std::vector<CachePinRequest>& asked) {
   if (!context_.engine.info().enable_prefix_caching) return;
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     if (n_waiting_pins_ + asked.size() > kMaxWaitingPins) return;
     n_waiting_pins_ += asked.size();
   }
   const auto end_wait = [this](std::size_t n) {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     n_waiting_pins_ -= n;
   };
   try {

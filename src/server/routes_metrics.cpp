@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <new>
 
 #include <boost/asio/post.hpp>
@@ -28,7 +27,7 @@ Routes::Response Routes::metrics(const Call&) {
 
 /// Several requests that wait get the same page, so that a flood of them is over soon. The I/O thread calls it.
 void Routes::queue_metrics(std::shared_ptr<const Call> call) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   waiting_for_metrics_.push_back(std::move(call));
   if (waiting_for_metrics_.size() > 1) return;
   try {
@@ -45,7 +44,7 @@ void Routes::answer_metrics() {
   std::size_t n_taken = 0;
   bool has_more = false;
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     while (n_taken < taken.size() && !waiting_for_metrics_.empty()) {
       taken[n_taken++] = std::move(waiting_for_metrics_.front());
       waiting_for_metrics_.pop_front();
@@ -67,7 +66,7 @@ void Routes::answer_metrics() {
 void Routes::refuse_metrics() {
   std::deque<std::shared_ptr<const Call>> waiting;
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     waiting.swap(waiting_for_metrics_);
   }
   for (const auto& call : waiting) refuse_for_memory(call->exchange);

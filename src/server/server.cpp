@@ -42,7 +42,7 @@ Result<std::unique_ptr<Server>> Server::bind(ServerOptions options) {
 }
 
 Server::~Server() {
-  if (engine_ == nullptr) return;
+  if (!is_serving_) return;
   begin_shutdown();
   begin_shutdown();
   wait();
@@ -69,14 +69,14 @@ Result<void> Server::register_prefixes(Engine& engine, std::vector<PrefixDefinit
 }
 
 Result<void> Server::start(ServedModel model, Engine& engine, std::vector<PrefixDefinition> prefixes) {
-  check(engine_ == nullptr, "a Server is started once");
+  check(!is_serving_, "a Server is started once");
   check(!model.names.empty(), "a served model has a name");
   model.set_context(engine.info().max_model_len);
   model.grammars =
       std::make_unique<Grammars>(model.n_vocab, engine.info().eos_token_ids, options_.grammars, &http_->budgets().compiles);
   model_.emplace(std::move(model));
   BATON_TRY_VOID(register_prefixes(engine, std::move(prefixes)));
-  engine_ = &engine;
+  set_engine(&engine);
   metrics_ = std::make_unique<MetricsPage>(engine, model_->names[0]);
   service_ = std::make_unique<Service>(engine, *http_, *metrics_);
   routes_ = std::make_unique<Routes>(options_.routes, RoutesContext{*keys_, *model_, prefixes_, engine, *service_, *metrics_,
@@ -101,7 +101,7 @@ Result<void> Server::start(ServedModel model, Engine& engine, std::vector<Prefix
   if (auto opened = http_->start(std::move(callbacks)); !opened) {
     service_->stop();
     watch_.stop();
-    engine_ = nullptr;
+    set_engine(nullptr);
     return opened;
   }
   if (folder_) folder_->start();
@@ -110,8 +110,15 @@ Result<void> Server::start(ServedModel model, Engine& engine, std::vector<Prefix
   return {};
 }
 
+/// The engine that begin_shutdown drains; null: the server does not serve.
+void Server::set_engine(Engine* engine) {
+  is_serving_ = engine != nullptr;
+  const MutexLock lock(mutex_);
+  engine_ = engine;
+}
+
 void Server::begin_shutdown() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (++n_shutdown_calls_ == 1 && engine_ != nullptr) engine_->begin_drain();
   changed_.notify_all();
 }
@@ -120,17 +127,17 @@ void Server::begin_shutdown() {
 bool Server::drain() {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(options_.shutdown_timeout_ms);
   while (!service_->wait_until_empty(kDrainPoll)) {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     if (n_shutdown_calls_ > 1 || std::chrono::steady_clock::now() >= deadline) return false;
   }
   return true;
 }
 
 void Server::wait() {
-  if (engine_ == nullptr) return;
+  if (!is_serving_) return;
   {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return n_shutdown_calls_ > 0; });
+    const MutexLock lock(mutex_);
+    while (n_shutdown_calls_ == 0) changed_.wait(mutex_);
   }
   log::info("event=shutdown_begun open_requests={}", service_->n_open());
   if (!drain()) {
@@ -149,10 +156,7 @@ void Server::wait() {
   if (kv_events_) kv_events_->stop();
   watch_.shutdown_goes_on();
   watch_.stop();
-  {
-    const std::scoped_lock lock(mutex_);
-    engine_ = nullptr;
-  }
+  set_engine(nullptr);
   log::info("event=shutdown_done");
 }
 

@@ -2,15 +2,14 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "core/mutex.h"
 #include "core/result.h"
 #include "engine/engine.h"
 #include "server/api_keys.h"
@@ -77,6 +76,7 @@ class Server {
   explicit Server(ServerOptions options)
       : options_(std::move(options)), watch_(std::chrono::milliseconds(options_.step_timeout_ms)) {}
   Result<void> register_prefixes(Engine& engine, std::vector<PrefixDefinition> prefixes);
+  void set_engine(Engine* engine);
   bool drain();
 
   ServerOptions options_;
@@ -85,7 +85,7 @@ class Server {
   std::optional<ServedModel> model_;
   std::unique_ptr<PrefixStore> store_;  // null: prefixes are not stored
   Prefixes prefixes_;
-  Engine* engine_ = nullptr;  // from start to the end of wait; the owner's
+  bool is_serving_ = false;  // from start to the end of wait; the owner's
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<MetricsPage> metrics_;
   std::unique_ptr<Service> service_;
@@ -93,9 +93,10 @@ class Server {
   std::unique_ptr<PrefixFolder> folder_;
   std::unique_ptr<KvEventPublisher> kv_events_;  // null: none are published
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int n_shutdown_calls_ = 0;
+  Mutex mutex_;  // locked before the engine's
+  Condition changed_;
+  Engine* engine_ BATON_GUARDED_BY(mutex_) = nullptr;  // while the server serves
+  int n_shutdown_calls_ BATON_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace baton

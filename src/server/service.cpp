@@ -44,7 +44,7 @@ void Service::start(ThreadWatch& watch) {
 void Service::stop() {
   if (!thread_.joinable()) return;
   {
-    const auto lock = lock_jobs();
+    const JobsLock lock(*this);
     is_stopping_ = true;
   }
   sendable_changed_.notify_all();
@@ -53,15 +53,17 @@ void Service::stop() {
   forget_those_that_left();
 }
 
-/// Locks the table of jobs. How long the I/O thread had to wait is counted: it must not be noticeable.
-std::unique_lock<std::mutex> Service::lock_jobs() const {
-  std::unique_lock lock(mutex_, std::try_to_lock);
-  const bool has_waited = !lock.owns_lock();
-  const auto begin = has_waited ? Clock::now() : Clock::time_point();
-  if (has_waited) lock.lock();
-  if (http_.is_io_thread())
-    metrics_.observe_io_wait(has_waited ? std::chrono::duration<double>(Clock::now() - begin).count() : 0);
-  return lock;
+Service::JobsLock::JobsLock(const Service& service)
+    : waited_seconds_(acquire(service.mutex_)), lock_(service.mutex_, std::adopt_lock) {
+  if (service.http_.is_io_thread()) service.metrics_.observe_io_wait(waited_seconds_);
+}
+
+/// Returns the seconds that it had to wait.
+double Service::JobsLock::acquire(Mutex& mutex) {
+  if (mutex.try_lock()) return 0;
+  const auto begin = Clock::now();
+  mutex.lock();
+  return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
 /// A job that the calling thread alone works on: until this ends the job stays, also when its client leaves. An exception
@@ -70,7 +72,7 @@ class Service::BusyJob {
  public:
   /// Null if the job is gone.
   BusyJob(Service& service, ExchangeId exchange) : service_(service) {
-    const auto lock = service_.lock_jobs();
+    const JobsLock lock(service_);
     job_ = service_.find(exchange);
     if (job_ == nullptr) return;
     check(!job_->is_busy, "a job is busy twice");
@@ -79,7 +81,7 @@ class Service::BusyJob {
   /// The job is busy no longer. If its client left meanwhile, it goes.
   ~BusyJob() {
     if (job_ == nullptr) return;
-    const auto lock = service_.lock_jobs();
+    const JobsLock lock(service_);
     job_->is_busy = false;
     if (job_->has_left) service_.leave(*job_);
   }
@@ -94,7 +96,7 @@ class Service::BusyJob {
   void end() { service_.remove(*std::exchange(job_, nullptr)); }
   /// The thread for large answers has it from now on.
   void hand_to_sender() {
-    const auto lock = service_.lock_jobs();
+    const JobsLock lock(service_);
     service_.begin_sending(*std::exchange(job_, nullptr));
   }
 
@@ -103,17 +105,18 @@ class Service::BusyJob {
   Job* job_ = nullptr;
 };
 
-/// The engine's requests for one job, with their places: all of them or, unless `finish` is called, none. Under the lock of
-/// places.
+/// The engine's requests for one job, with their places: all of them or, unless `finish` is called, none. Whoever has one
+/// holds the lock of `places` while it lives.
 class Service::Submission {
  public:
-  Submission(Service& service, const Job& job, std::size_t n_requests) : service_(service), job_(job) {
+  Submission(Engine& engine, std::unordered_map<RequestId, Place>& places, const Job& job, std::size_t n_requests)
+      : engine_(engine), places_(places), job_(job) {
     submitted_.reserve(n_requests);
   }
   ~Submission() {
     for (const RequestId request : submitted_) {
-      service_.places_.erase(request);
-      insist(kLostCancellation, [&] { service_.engine_.cancel(request); });
+      places_.erase(request);
+      insist(kLostCancellation, [&] { engine_.cancel(request); });
     }
   }
   Submission(const Submission&) = delete;
@@ -121,16 +124,17 @@ class Service::Submission {
 
   Result<void> add(Request request) {
     request.arrived = job_.arrived;
-    BATON_TRY(const RequestId id, service_.engine_.submit(std::move(request)));
+    BATON_TRY(const RequestId id, engine_.submit(std::move(request)));
     const std::size_t prompt = submitted_.size();
     submitted_.push_back(id);  // it has room
-    service_.places_.emplace(id, Place{job_.exchange, prompt});
+    places_.emplace(id, Place{job_.exchange, prompt});
     return {};
   }
   std::vector<RequestId> finish() { return std::exchange(submitted_, {}); }
 
  private:
-  Service& service_;
+  Engine& engine_;
+  std::unordered_map<RequestId, Place>& places_;
   const Job& job_;
   std::vector<RequestId> submitted_;
 };
@@ -144,24 +148,24 @@ void Service::open(ExchangeId exchange, std::string handler, std::string method,
   job.headers = std::move(headers);
   job.arrived = Clock::now();
   job.use = std::move(use);
-  const auto lock = lock_jobs();
+  const JobsLock lock(*this);
   open_.emplace(exchange, opened.begin());
   jobs_.splice(jobs_.end(), opened);
 }
 
 bool Service::is_open(ExchangeId exchange) const {
-  const auto lock = lock_jobs();
+  const JobsLock lock(*this);
   const auto found = open_.find(exchange);
   return found != open_.end() && !found->second->has_left;
 }
 
-/// Null if the job is gone. Under the lock.
+/// Null if the job is gone.
 Service::Job* Service::find(ExchangeId exchange) {
   const auto found = open_.find(exchange);
   return found == open_.end() ? nullptr : &*found->second;
 }
 
-/// Takes a job out of `jobs_`. Under the lock.
+/// Takes a job out of `jobs_`.
 Service::Jobs Service::take_out(Job& job) noexcept {
   Jobs taken;
   const auto found = open_.find(job.exchange);
@@ -171,7 +175,7 @@ Service::Jobs Service::take_out(Job& job) noexcept {
   return taken;
 }
 
-/// The client of a job that is not busy has left: the job goes to those that the service's thread forgets. Under the lock.
+/// The client of a job that is not busy has left: the job goes to those that the service's thread forgets.
 void Service::leave(Job& job) noexcept {
   try {
     cancel(job);
@@ -184,7 +188,7 @@ void Service::leave(Job& job) noexcept {
 
 void Service::remove(Job& job) noexcept {
   Jobs removed;  // goes after the lock
-  const auto lock = lock_jobs();
+  const JobsLock lock(*this);
   removed = take_out(job);
 }
 
@@ -215,14 +219,14 @@ void Service::cancel(Job& job) {
 
 /// From now on events of the job's requests are dropped.
 void Service::forget_places(const Job& job) noexcept {
-  const std::scoped_lock places(places_mutex_);
+  const MutexLock places(places_mutex_);
   for (const RequestId request : job.requests) places_.erase(request);
 }
 
 void Service::forget_those_that_left() {
   Jobs left;
   {
-    const auto lock = lock_jobs();
+    const JobsLock lock(*this);
     left.swap(left_);
   }
   for (Job& job : left) {
@@ -263,11 +267,11 @@ void Service::send_finished(ExchangeId exchange, std::unique_ptr<Answer> answer,
 Result<void> Service::begin(ExchangeId exchange, std::unique_ptr<Answer> answer, std::vector<Request> requests) {
   std::int64_t n_prompt_tokens = 0;
   for (const Request& request : requests) n_prompt_tokens += static_cast<std::int64_t>(request.prompt.size());
-  const std::scoped_lock places(
-      places_mutex_);  // until the job is not busy: the next thread that works on it is that of events
+  // Until the job is not busy: the next thread that works on it is that of events.
+  const MutexLock places(places_mutex_);
   BusyJob job(*this, exchange);
   if (!job) return {};  // the client has left meanwhile
-  Submission submission(*this, *job, requests.size());
+  Submission submission(engine_, places_, *job, requests.size());
   for (Request& request : requests) BATON_TRY_VOID(submission.add(std::move(request)));
   if (answer->is_stream()) http_.deliver(head_output(exchange, job->headers, answer->header()));
   // Nothing fails any more: the client may have the head.
@@ -278,7 +282,7 @@ Result<void> Service::begin(ExchangeId exchange, std::unique_ptr<Answer> answer,
 }
 
 void Service::client_left(ExchangeId exchange) noexcept {
-  const auto lock = lock_jobs();
+  const JobsLock lock(*this);
   Job* const job = find(exchange);
   if (job == nullptr) return;
   job->has_left = true;
@@ -290,8 +294,8 @@ void Service::client_left(ExchangeId exchange) noexcept {
 std::vector<Service::Work> Service::take_jobs(const std::vector<Event>& events) {
   std::vector<Work> work;
   work.reserve(events.size());
-  const std::scoped_lock places(places_mutex_);
-  const auto lock = lock_jobs();
+  const MutexLock places(places_mutex_);
+  const JobsLock lock(*this);
   for (const Event& event : events) {
     const auto place = places_.find(event.request);
     if (place == places_.end()) continue;
@@ -346,7 +350,7 @@ void Service::give_up(const Work& work, std::vector<HttpOutput>& outputs) {
 void Service::release_jobs(const std::vector<Work>& work) {
   Jobs done;
   {
-    const auto lock = lock_jobs();
+    const JobsLock lock(*this);
     for (const Work& one : work) {
       Job& job = *one.job;
       if (!job.is_busy || job.is_large) continue;  // another event's too
@@ -374,7 +378,7 @@ void Service::run(ThreadWatch::Place& place) {
     const ThreadWatch::Work of_thread(place);
     forget_those_that_left();
     {
-      const auto lock = lock_jobs();
+      const JobsLock lock(*this);
       if (is_stopping_) return;
     }
     if (!events.empty()) answer_events(events);
@@ -406,17 +410,20 @@ void Service::deliver(std::vector<HttpOutput> outputs) {
 }
 
 std::size_t Service::n_open() const {
-  const auto lock = lock_jobs();
+  const JobsLock lock(*this);
   return open_.size();
 }
 
 bool Service::wait_until_empty(std::chrono::milliseconds timeout) {
-  auto lock = lock_jobs();
-  return emptied_.wait_for(lock, timeout, [this] { return open_.empty(); });
+  const Clock::time_point end = Clock::now() + timeout;
+  const JobsLock lock(*this);
+  while (!open_.empty() && emptied_.wait_until(mutex_, end)) {
+  }
+  return open_.empty();
 }
 
 void Service::cancel_all() {
-  const std::scoped_lock places(places_mutex_);
+  const MutexLock places(places_mutex_);
   for (const auto& [request, place] : places_) engine_.cancel(request);
 }
 

@@ -3,17 +3,16 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include "core/memory_reserve.h"
+#include "core/mutex.h"
 #include "core/result.h"
 #include "engine/engine.h"
 #include "server/api_keys.h"
@@ -90,6 +89,20 @@ class Service {
   };
   /// A job is in one list at a time, and changes to another one without an allocation.
   using Jobs = std::list<Job>;
+  /// Holds mutex_. How long the I/O thread had to wait for it is counted: it must not be noticeable.
+  class BATON_SCOPED_LOCK JobsLock {
+   public:
+    explicit JobsLock(const Service& service) BATON_ACQUIRE(service.mutex_);
+    ~JobsLock() BATON_RELEASE() {}
+    JobsLock(const JobsLock&) = delete;
+    JobsLock& operator=(const JobsLock&) = delete;
+
+   private:
+    static double acquire(Mutex& mutex) BATON_ACQUIRE(mutex);
+
+    const double waited_seconds_;
+    const MutexLock lock_;
+  };
   class BusyJob;
   class Submission;
   struct Place {
@@ -103,10 +116,9 @@ class Service {
     Job* job = nullptr;
   };
 
-  std::unique_lock<std::mutex> lock_jobs() const;
-  Job* find(ExchangeId exchange);
-  Jobs take_out(Job& job) noexcept;
-  void leave(Job& job) noexcept;
+  Job* find(ExchangeId exchange) BATON_REQUIRES(mutex_);
+  Jobs take_out(Job& job) noexcept BATON_REQUIRES(mutex_);
+  void leave(Job& job) noexcept BATON_REQUIRES(mutex_);
   void remove(Job& job) noexcept;
   void tell(Job& job, int status) noexcept;
   void forget_places(const Job& job) noexcept;
@@ -117,8 +129,8 @@ class Service {
   void answer(const Work& work, std::vector<HttpOutput>& outputs);
   void give_up(const Work& work, std::vector<HttpOutput>& outputs);
   void release_jobs(const std::vector<Work>& work);
-  void begin_sending(Job& job) noexcept;
-  void resume_sending(Job& job) noexcept;
+  void begin_sending(Job& job) noexcept BATON_REQUIRES(mutex_);
+  void resume_sending(Job& job) noexcept BATON_REQUIRES(mutex_);
   void send_piece(Job& job);
   void deliver(std::vector<HttpOutput> outputs);
   void give_up_sending(Job& job);
@@ -134,19 +146,19 @@ class Service {
   std::thread sender_;
 
   /// Where the events of a request belong. The I/O thread does not take this lock, which is held while requests are
-  /// submitted, so that no event of them comes too early. Taken before the other one.
-  mutable std::mutex places_mutex_;
-  std::unordered_map<RequestId, Place> places_;
+  /// submitted, so that no event of them comes too early. Taken before the other one and the engine's.
+  mutable Mutex places_mutex_ BATON_ACQUIRED_BEFORE(mutex_);
+  std::unordered_map<RequestId, Place> places_ BATON_GUARDED_BY(places_mutex_);
 
   /// Held for a moment only: nothing is computed or serialised under it.
-  mutable std::mutex mutex_;
-  std::condition_variable emptied_;
-  bool is_stopping_ = false;
-  Jobs jobs_;                                            // those in no other list
-  Jobs left_;                                            // whose clients have left; the service's thread forgets them
-  Jobs sendable_;                                        // large answers of which a piece may be sent, in turn
-  std::unordered_map<ExchangeId, Jobs::iterator> open_;  // those of `jobs_` and `sendable_`
-  std::condition_variable sendable_changed_;
+  mutable Mutex mutex_;
+  Condition emptied_;
+  bool is_stopping_ BATON_GUARDED_BY(mutex_) = false;
+  Jobs jobs_ BATON_GUARDED_BY(mutex_);      // those in no other list
+  Jobs left_ BATON_GUARDED_BY(mutex_);      // whose clients have left; the service's thread forgets them
+  Jobs sendable_ BATON_GUARDED_BY(mutex_);  // large answers of which a piece may be sent, in turn
+  std::unordered_map<ExchangeId, Jobs::iterator> open_ BATON_GUARDED_BY(mutex_);  // those of `jobs_` and `sendable_`
+  Condition sendable_changed_;
 };
 
 }  // namespace baton

@@ -20,14 +20,13 @@ constexpr std::string_view kLostEnd =
 
 }  // namespace
 
-/// Hands a busy job with a large answer to the thread that sends these. Under the lock.
+/// Hands a busy job with a large answer to the thread that sends these.
 void Service::begin_sending(Job& job) noexcept {
   job.is_large = true;
   job.waits_for_client = true;
   resume_sending(job);
 }
 
-/// Under the lock.
 void Service::resume_sending(Job& job) noexcept {
   if (!job.waits_for_client) return;
   sendable_.splice(sendable_.end(), jobs_, open_.find(job.exchange)->second);
@@ -36,7 +35,7 @@ void Service::resume_sending(Job& job) noexcept {
 }
 
 void Service::client_reads(ExchangeId exchange) noexcept {
-  const auto lock = lock_jobs();
+  const JobsLock lock(*this);
   if (Job* const job = find(exchange)) resume_sending(*job);
 }
 
@@ -55,7 +54,7 @@ void Service::give_up_sending(Job& job) {
   job.answer->give_up();
   if (job.has_sent_head) {
     http_.abandon(job.exchange);
-    const auto lock = lock_jobs();
+    const JobsLock lock(*this);
     job.waits_for_client = true;
     if (job.has_left) resume_sending(job);
     return;
@@ -88,7 +87,7 @@ void Service::send_piece(Job& job) {
   outputs.back().asks_for_more = true;
   bool has_left = false;
   {
-    const auto lock = lock_jobs();
+    const JobsLock lock(*this);
     has_left = job.has_left;
     job.waits_for_client = !has_left;
   }
@@ -100,21 +99,23 @@ void Service::send_piece(Job& job) {
 void Service::run_sender(ThreadWatch::Place& place) {
   MemoryReserve reserve(kAnswersReserveBytes);
   const MemoryReserve::User user(reserve);
-  auto lock = lock_jobs();
+  const JobsLock lock(*this);
   while (true) {
     reserve.restore();
-    sendable_changed_.wait(lock, [this] { return is_stopping_ || !sendable_.empty(); });
+    while (!is_stopping_ && sendable_.empty()) sendable_changed_.wait(mutex_);
     if (is_stopping_) return;
     Job& job = sendable_.front();
     const Budget& unsent = http_.budgets().unsent;
     if (!job.has_left && unsent.used() + kMaxPieceBytes > unsent.limit() / 2) {
       // Other clients' answers take the room of answers that wait to be sent. They go, or their clients are given up.
-      sendable_changed_.wait_for(lock, kRoomPoll, [this] { return is_stopping_; });
+      const auto end = std::chrono::steady_clock::now() + kRoomPoll;
+      while (!is_stopping_ && sendable_changed_.wait_until(mutex_, end)) {
+      }
       continue;
     }
     jobs_.splice(jobs_.end(), sendable_, sendable_.begin());
     const bool has_left = job.has_left;
-    lock.unlock();
+    const MutexUnlock meanwhile(mutex_);
     place.begin();
     if (has_left) {
       end_sending(job, kClientClosedRequest, {});
@@ -126,7 +127,6 @@ void Service::run_sender(ThreadWatch::Place& place) {
       }
     }
     place.end();
-    lock.lock();
   }
 }
 

@@ -62,7 +62,7 @@ bool TextQueue::push(Work work) {
   Job job{work.tenant, cost_of(work.n_bytes), std::move(work.run), std::move(work.dropped), places_.share()};
   if (!job.place.grow(is_long ? kLongPlaces : 1)) return false;
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!is_stopping_) {
       const std::int64_t n_places = job.place.size();
       if (!has_place_for(work.tenant, n_places)) {
@@ -81,7 +81,7 @@ bool TextQueue::push(Work work) {
   return true;
 }
 
-/// Wakes a thread for what was added to a line. Under the mutex.
+/// Wakes a thread for what was added to a line.
 void TextQueue::wake_one(const TenantLines& line) {
   if (&line == &pages_) return page_came_.notify_one();
   if (&line == &long_) return long_came_.notify_one();
@@ -92,12 +92,12 @@ void TextQueue::wake_one(const TenantLines& line) {
 void TextQueue::stop() {
   std::list<Job> dropped;
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     is_stopping_ = true;
     for (TenantLines* line : {&short_, &long_, &pages_}) dropped.splice(dropped.end(), line->take_all());
     places_of_.clear();
   }
-  for (std::condition_variable* came : {&short_came_, &long_came_, &page_came_}) came->notify_all();
+  for (Condition* came : {&short_came_, &long_came_, &page_came_}) came->notify_all();
   for (Job& job : dropped)
     if (job.dropped) job.dropped();
   dropped.clear();
@@ -105,14 +105,14 @@ void TextQueue::stop() {
     if (thread.joinable()) thread.join();
 }
 
-/// The line from which a thread takes its next job; null: none waits. Under the mutex.
+/// The line from which a thread takes its next job; null: none waits.
 TenantLines* TextQueue::next_line(Role role) {
   if (role == Role::pages) return pages_.is_empty() ? nullptr : &pages_;
   if (role == Role::lengthy && !long_.is_empty()) return &long_;
   return short_.is_empty() ? nullptr : &short_;
 }
 
-/// A job waits no longer. Under the mutex.
+/// A job waits no longer.
 void TextQueue::begin(Job& job) {
   const auto found = places_of_.find(job.tenant.id);
   found->second -= job.place.size();
@@ -123,12 +123,12 @@ void TextQueue::begin(Job& job) {
 void TextQueue::run(Role role, ThreadWatch::Place& place) {
   MemoryReserve reserve(kTextReserveBytes);
   const MemoryReserve::User user(reserve);
-  std::condition_variable& came = role == Role::brief ? short_came_ : role == Role::lengthy ? long_came_ : page_came_;
+  Condition& came = role == Role::brief ? short_came_ : role == Role::lengthy ? long_came_ : page_came_;
   const int n_of_pool = role == Role::brief ? 1 : 0;
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
     n_idle_ += n_of_pool;
-    came.wait(lock, [&] { return is_stopping_ || next_line(role) != nullptr; });
+    while (!is_stopping_ && next_line(role) == nullptr) came.wait(mutex_);
     n_idle_ -= n_of_pool;
     if (is_stopping_) return;
     TenantLines& line = *next_line(role);

@@ -2,15 +2,14 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <thread>
 #include <vector>
 
+#include "core/mutex.h"
 #include "engine/request.h"
 #include "server/budget.h"
 #include "server/tenant_lines.h"
@@ -61,22 +60,21 @@ class TextQueue {
   using Job = TenantLines::Job;
   enum class Role { brief, lengthy, pages };
   void start_thread(Role role, const char* name);
-  bool has_place_for(const Tenant& tenant, std::int64_t n_places) const;
-  void wake_one(const TenantLines& line);
+  bool has_place_for(const Tenant& tenant, std::int64_t n_places) const BATON_REQUIRES(mutex_);
+  void wake_one(const TenantLines& line) BATON_REQUIRES(mutex_);
   void run(Role role, ThreadWatch::Place& place);
-  TenantLines* next_line(Role role);
-  void begin(Job& job);
+  TenantLines* next_line(Role role) BATON_REQUIRES(mutex_);
+  void begin(Job& job) BATON_REQUIRES(mutex_);
 
   Budget& places_;
   ThreadWatch& watch_;
   std::atomic<bool> is_stopping_ = false;  // changes under the mutex
-  std::mutex mutex_;
-  std::condition_variable short_came_, long_came_, page_came_;
-  // Guarded by the mutex.
-  TenantLines short_, long_, pages_;
-  int n_idle_ = 0;                                  // threads of the pool that wait
-  std::map<std::int32_t, std::int64_t> places_of_;  // what waits, by tenant
-  std::vector<std::thread> threads_;                // the owner's
+  Mutex mutex_;
+  Condition short_came_, long_came_, page_came_;
+  TenantLines short_ BATON_GUARDED_BY(mutex_), long_ BATON_GUARDED_BY(mutex_), pages_ BATON_GUARDED_BY(mutex_);
+  int n_idle_ BATON_GUARDED_BY(mutex_) = 0;                                  // threads of the pool that wait
+  std::map<std::int32_t, std::int64_t> places_of_ BATON_GUARDED_BY(mutex_);  // what waits, by tenant
+  std::vector<std::thread> threads_;                                         // the owner's
 };
 
 }  // namespace baton

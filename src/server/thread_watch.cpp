@@ -38,7 +38,7 @@ void ThreadWatch::start() {
 
 void ThreadWatch::stop() {
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     is_stopping_ = true;
   }
   changed_.notify_all();
@@ -46,7 +46,7 @@ void ThreadWatch::stop() {
 }
 
 ThreadWatch::Place& ThreadWatch::add(std::string name) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return places_.emplace_back(std::move(name));
 }
 
@@ -57,7 +57,7 @@ bool ThreadWatch::hangs(Clock::rep begun, Clock::time_point now) const {
 std::vector<std::string> ThreadWatch::hanging() const {
   const auto now = Clock::now();
   std::vector<std::string> names;
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const Place& place : places_)
     if (hangs(place.begun_.load(std::memory_order_relaxed), now)) names.push_back(place.name_);
   return names;
@@ -72,21 +72,21 @@ std::optional<std::string> ThreadWatch::complaint() const {
 
 void ThreadWatch::end_program_after(std::chrono::milliseconds time) {
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     end_ = Clock::now() + time;
   }
   changed_.notify_all();
 }
 
 void ThreadWatch::shutdown_goes_on() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   end_.reset();
 }
 
 /// Threads that hang since the last call, and those that hung and go on.
 std::vector<ThreadWatch::Line> ThreadWatch::changes(Clock::time_point now) {
   std::vector<Line> lines;
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   for (Place& place : places_) {
     const Clock::rep begun = place.begun_.load(std::memory_order_relaxed);
     if (place.reported_ && *place.reported_ != begun) {
@@ -119,7 +119,7 @@ void ThreadWatch::end_program() const {
   const auto now = Clock::now();
   std::string busy;
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const Place& place : places_) {
       const Clock::rep begun = place.begun_.load(std::memory_order_relaxed);
       if (begun != Place::kIdle)
@@ -133,11 +133,11 @@ void ThreadWatch::end_program() const {
 void ThreadWatch::run() {
   constexpr std::chrono::milliseconds kLongest{1000};
   const auto interval = timeout_.count() == 0 ? kLongest : std::clamp(timeout_ / 4, std::chrono::milliseconds(1), kLongest);
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (!is_stopping_) {
     auto until = Clock::now() + interval;
     if (end_) until = std::min(until, *end_);
-    changed_.wait_until(lock, until);
+    changed_.wait_until(mutex_, until);
     const bool is_over = !is_stopping_ && end_ && Clock::now() >= *end_;
     lock.unlock();
     if (is_over) end_program();

@@ -3,15 +3,15 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "core/mutex.h"
 
 namespace baton {
 
@@ -37,7 +37,7 @@ class ThreadWatch {
     static constexpr Clock::rep kIdle = -1;
     const std::string name_;
     std::atomic<Clock::rep> begun_ = kIdle;
-    std::optional<Clock::rep> reported_;  // the beginning of the work that the log calls hanging; guarded by mutex_
+    std::optional<Clock::rep> reported_;  // the beginning of the work that the log calls hanging; places_ alone leads to it
   };
   /// A piece of work of the calling thread, to the end of the scope.
   class Work {
@@ -84,12 +84,11 @@ class ThreadWatch {
   const std::chrono::milliseconds timeout_;
   std::thread thread_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_.
-  bool is_stopping_ = false;
-  std::optional<Clock::time_point> end_;  // of the program
-  std::deque<Place> places_;
+  mutable Mutex mutex_;
+  Condition changed_;
+  bool is_stopping_ BATON_GUARDED_BY(mutex_) = false;
+  std::optional<Clock::time_point> end_ BATON_GUARDED_BY(mutex_);  // of the program
+  std::deque<Place> places_ BATON_GUARDED_BY(mutex_);
 };
 
 }  // namespace baton
