@@ -19,6 +19,7 @@
 #include "cli/version.h"
 #include "core/log.h"
 #include "core/memory_limit.h"
+#include "core/thread_name.h"
 #include "load/load_engine.h"
 #include "load/model_checksum.h"
 #include "ranks/rank_group.h"
@@ -122,6 +123,7 @@ class EndAtFault {
   EndAtFault(std::shared_ptr<RankGroup> ranks, Server& server) {
     if (ranks == nullptr) return;
     watcher_ = std::jthread([ranks = std::move(ranks), &server](const std::stop_token& stop) {
+      name_this_thread("rank-fault");
       while (!stop.stop_requested()) {
         if (!ranks->wait_fault(kFaultPeriod)) continue;
         std::this_thread::sleep_for(kFaultShown);

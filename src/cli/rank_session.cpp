@@ -14,6 +14,7 @@
 #include "cli/output.h"
 #include "cli/version.h"
 #include "core/log.h"
+#include "core/thread_name.h"
 #include "load/rank_load.h"
 
 namespace baton {
@@ -65,6 +66,7 @@ Result<void> RankSession::join(const RankFlags& flags) {
 
 void RankSession::watch() {
   watcher_ = std::jthread([this](const std::stop_token& stop) {
+    name_this_thread("rank-watch");
     std::optional<std::string> sentence;
     while (!(sentence = group_->wait_fault(kWatchPeriod)))
       if (stop.stop_requested() || group_->has_ended()) return;

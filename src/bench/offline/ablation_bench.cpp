@@ -3,11 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <condition_variable>
 #include <cstdint>
 #include <limits>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -19,6 +17,8 @@
 #include "bench/offline/offline_report.h"
 #include "bench/report/machine_report.h"
 #include "bench/report/markdown_table.h"
+#include "core/mutex.h"
+#include "core/thread_name.h"
 #include "load/load_engine.h"
 #include "text/stream_decoder.h"
 
@@ -54,7 +54,11 @@ class Detokenizer {
   Detokenizer(const Tokenizer& tokenizer, std::size_t n_requests, bool has_thread) {
     for (std::size_t i = 0; i < n_requests; ++i)
       decoders_.emplace_back(tokenizer, std::vector<std::string>{}, /*include_stop=*/false, /*skip_special_tokens=*/true);
-    if (has_thread) thread_ = std::thread([this] { work(); });
+    if (has_thread)
+      thread_ = std::thread([this] {
+        name_this_thread("detokenizer");
+        work();
+      });
   }
   ~Detokenizer() { finish(); }
   Detokenizer(const Detokenizer&) = delete;
@@ -62,7 +66,7 @@ class Detokenizer {
 
   void take(std::size_t request, TokenId token) {
     if (!thread_.joinable()) return decode(request, token);
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     waiting_.push_back({request, token});
     if (waiting_.size() == 1) has_more_.notify_one();
   }
@@ -70,7 +74,7 @@ class Detokenizer {
   std::size_t finish() {
     if (thread_.joinable()) {
       {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         is_over_ = true;
       }
       has_more_.notify_one();
@@ -91,8 +95,8 @@ class Detokenizer {
     for (bool is_over = false; !is_over || !taken.empty();) {
       for (const Token& token : taken) decode(token.request, token.id);
       taken.clear();
-      std::unique_lock lock(mutex_);
-      has_more_.wait(lock, [&] { return is_over_ || !waiting_.empty(); });
+      const MutexLock lock(mutex_);
+      while (!is_over_ && waiting_.empty()) has_more_.wait(mutex_);
       taken.swap(waiting_);
       is_over = is_over_;
     }
@@ -101,10 +105,10 @@ class Detokenizer {
   std::vector<StreamDecoder> decoders_;
   std::size_t n_bytes_ = 0;  // written by the thread that decodes
   std::thread thread_;
-  std::mutex mutex_;
-  std::condition_variable has_more_;
-  std::vector<Token> waiting_;  // guarded by mutex_, as is_over_
-  bool is_over_ = false;
+  Mutex mutex_;
+  Condition has_more_;
+  std::vector<Token> waiting_ BATON_GUARDED_BY(mutex_);
+  bool is_over_ BATON_GUARDED_BY(mutex_) = false;
 };
 
 struct AblationReport {
