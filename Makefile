@@ -107,7 +107,7 @@ format:  ## rewrite the sources as .clang-format says
 	@packaging/install-packages lint
 	@tools/lint --fix
 
-lint: build/venv/.ready  ## formatting, layers, mirrors, documents, lengths, Python
+lint: build/venv/.ready  ## formatting, layers, mirrors, locks, documents, lengths, Python
 	@tools/lint
 
 install: build  ## the programs, their modules and the demo model under PREFIX
