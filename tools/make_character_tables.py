@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes src/text/character_tables.cpp: the sets of characters that the `tokenizers` library goes by.
+"""Writes src/text/tables/character_tables.cpp: the sets of characters that the `tokenizers` library goes by.
 
     make_character_tables.py            needs the package tokenizers, and Debian's unicode-data in /usr/share/unicode
 
@@ -26,7 +26,7 @@ LINE = 120
 
 HEAD = """\
 /// Sets of characters, as the `tokenizers` library has them. Made by tools/make_character_tables.py.
-#include "text/character_tables.h"
+#include "text/tables/character_tables.h"
 
 #include <algorithm>
 #include <array>
@@ -242,7 +242,7 @@ def main() -> None:
                 [f"{{0x{first:X}, 0x{last:X}, {number}}}" for first, last, number in rows],
             )
         )
-    (ROOT / "src/text/character_tables.cpp").write_text(HEAD + "\n".join(tables) + TAIL)
+    (ROOT / "src/text/tables/character_tables.cpp").write_text(HEAD + "\n".join(tables) + TAIL)
 
 
 if __name__ == "__main__":

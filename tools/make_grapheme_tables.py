@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes src/text/grapheme_tables.cpp: the properties by which the `tokenizers` library cuts texts into grapheme clusters.
+"""Writes src/text/tables/grapheme_tables.cpp: the properties by which the `tokenizers` library cuts texts into grapheme clusters.
 
     make_grapheme_tables.py             needs the package tokenizers
 
@@ -21,7 +21,7 @@ MARK, JOINER, SUN, COPYRIGHT, KA, VIRAMA = "\u0308", "\u200d", "\u2600", "\u00a9
 
 HEAD = """\
 /// Properties of characters for grapheme clusters, as the `tokenizers` library has them. Made by tools/make_grapheme_tables.py.
-#include "text/grapheme_tables.h"
+#include "text/tables/grapheme_tables.h"
 
 #include <algorithm>
 #include <array>
@@ -92,7 +92,7 @@ def main() -> None:
             rows.append([code, code, properties])
     items = [f"{{0x{first:X}, 0x{last:X}, {number}}}" for first, last, number in rows]
     table = _table(lambda n: f"constexpr std::array<ClusterRange, {n}> kClusterRanges = ", items)
-    (ROOT / "src/text/grapheme_tables.cpp").write_text(HEAD + table + TAIL)
+    (ROOT / "src/text/tables/grapheme_tables.cpp").write_text(HEAD + table + TAIL)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 /// accumulators, clusters, multicast, and operations fused to the end (streaming_kernel.cuh). A label such as
 /// "N8 T2C1U1x4 q2 f1 s12" says: 8 rows of x, padded; 2 row tiles of 64 weight rows in a stage; 1 warpgroup a tile; 1
 /// block of 64 k; 4 accumulators; clusters of 2 that share k; flags 1; 12 stages in the ring. "h2": pairs of blocks
-/// share x. "res": adds to a float32 residual; "silu": SiLU(gate) x up. src/kernels/cuda/stream_gemm.cu came from here.
+/// share x. "res": adds to a float32 residual; "silu": SiLU(gate) x up. src/kernels/cuda/gemm/stream_gemm.cu came from here.
 ///
 ///     nvcc -O3 -std=c++20 -gencode arch=compute_90a,code=sm_90a -lineinfo --expt-relaxed-constexpr -cudart static
 ///         -o 03_streaming workshop/03_streaming.cu -lcublasLt

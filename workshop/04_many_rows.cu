@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/kv_layout.h"
+#include "kernels/cuda/kv/kv_layout.h"
 #include "many_rows_kernel.cuh"
 #include "measure.cuh"
 

@@ -14,7 +14,7 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
-#include "kernels/cuda/wgmma_shared.cuh"
+#include "kernels/cuda/device/wgmma_shared.cuh"
 
 namespace {
 

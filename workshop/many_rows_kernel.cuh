@@ -6,7 +6,7 @@
 
 #include <cuda_bf16.h>
 
-#include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/device/mma.cuh"
 
 namespace workshop {
 

@@ -31,7 +31,7 @@
 #include <benchmark/benchmark.h>
 
 #include "core/split_mix.h"
-#include "engine/scheduler.h"
+#include "engine/schedule/scheduler.h"
 
 namespace baton {
 namespace {

@@ -15,8 +15,8 @@
 
 #include "core/check.h"
 #include "grammar/grammar.h"
-#include "grammar/matcher.h"
-#include "text/tokenizer.h"
+#include "grammar/match/matcher.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace baton {
 namespace {

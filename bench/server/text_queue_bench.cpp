@@ -23,10 +23,10 @@
 #include "core/check.h"
 #include "io/file.h"
 #include "io/json.h"
-#include "server/json_body.h"
-#include "server/prompts.h"
-#include "server/text_queue.h"
-#include "server/thread_watch.h"
+#include "server/http/json_body.h"
+#include "server/limits/text_queue.h"
+#include "server/limits/thread_watch.h"
+#include "server/prompt/prompts.h"
 
 namespace baton {
 namespace {

@@ -15,7 +15,7 @@
 
 #include "core/check.h"
 #include "io/file.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace baton {
 namespace {

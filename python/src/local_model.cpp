@@ -13,8 +13,8 @@
 #include "io/json.h"
 #include "load/load_engine.h"
 #include "load/model_files.h"
-#include "text/vocabulary_bytes.h"
-#include "text/word_spellings.h"
+#include "text/tokenizer/vocabulary_bytes.h"
+#include "text/tokenizer/word_spellings.h"
 
 namespace baton::python {
 namespace {

@@ -13,8 +13,8 @@
 
 #include "core/mutex.h"
 #include "core/result.h"
-#include "engine/constraint.h"
 #include "engine/engine.h"
+#include "engine/request/constraint.h"
 #include "grammar/grammar_cache.h"
 #include "load/load_text.h"
 #include "load/model_files.h"

@@ -7,10 +7,10 @@
 #include "apps/chat_answer.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
-#include "server/answer_choice.h"
-#include "server/openai_request.h"
-#include "server/prompts.h"
-#include "server/tool_grammar.h"
+#include "server/answer/choice.h"
+#include "server/prompt/prompts.h"
+#include "server/request/generation.h"
+#include "server/served/tool_grammar.h"
 
 namespace baton {
 

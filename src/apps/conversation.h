@@ -8,8 +8,8 @@
 #include "core/result.h"
 #include "engine/engine.h"
 #include "io/json.h"
-#include "server/prefixes.h"
-#include "server/served_model.h"
+#include "server/prefixes/prefixes.h"
+#include "server/served/served_model.h"
 
 namespace baton {
 

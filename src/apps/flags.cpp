@@ -18,8 +18,8 @@
 #include "cli/flag_rows.h"
 #include "cli/options.h"
 #include "kernels/backend.h"
-#include "server/kv_events_config.h"
-#include "server/structured_outputs_config.h"
+#include "server/observe/kv_events_config.h"
+#include "server/served/structured_outputs_config.h"
 
 namespace baton {
 

@@ -25,8 +25,8 @@
 #include "io/json.h"
 #include "load/load_engine.h"
 #include "load/sequence_text.h"
-#include "server/openai_request.h"
-#include "server/prompts.h"
+#include "server/prompt/prompts.h"
+#include "server/request/generation.h"
 
 namespace baton {
 namespace {

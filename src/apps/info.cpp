@@ -14,7 +14,7 @@
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "core/one_line.h"
-#include "engine/cache_size.h"
+#include "engine/cache/cache_size.h"
 #include "io/json.h"
 #include "kernels/backend.h"
 #include "load/model_files.h"

@@ -8,8 +8,8 @@
 
 #include "core/result.h"
 #include "io/json.h"
-#include "text/chat_template.h"
-#include "text/chat_templates.h"
+#include "text/template/chat_template.h"
+#include "text/template/chat_templates.h"
 
 namespace baton {
 

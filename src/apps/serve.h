@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "cli/options.h"
-#include "server/kv_events_config.h"
-#include "server/prefixes.h"
-#include "server/structured_outputs_config.h"
+#include "server/observe/kv_events_config.h"
+#include "server/prefixes/prefixes.h"
+#include "server/served/structured_outputs_config.h"
 
 namespace baton {
 

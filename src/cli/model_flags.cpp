@@ -16,7 +16,7 @@
 #include "cli/options.h"
 #include "kernels/backend.h"
 #include "parsers/message_format.h"
-#include "server/speculative_config.h"
+#include "server/request/speculative_config.h"
 
 namespace baton {
 namespace {

@@ -8,8 +8,8 @@
 #include "engine/engine.h"
 #include "load/model_files.h"
 #include "load/model_options.h"
-#include "server/prefixes.h"
-#include "server/served_model.h"
+#include "server/prefixes/prefixes.h"
+#include "server/served/served_model.h"
 
 namespace baton {
 

@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "core/result.h"
-#include "engine/cache_group.h"
-#include "engine/kv_events.h"
-#include "engine/mask_budget.h"
-#include "engine/metrics.h"
-#include "engine/prefix_layout.h"
-#include "engine/request.h"
+#include "engine/cache/cache_group.h"
+#include "engine/cache/kv_events.h"
+#include "engine/cache/prefix_layout.h"
+#include "engine/request/metrics.h"
+#include "engine/request/request.h"
+#include "engine/schedule/mask_budget.h"
 #include "engine/watchdog.h"
 #include "kernels/backend.h"
 

@@ -10,9 +10,9 @@
 
 #include <fmt/format.h>
 
+#include "core/limits/memory_limit.h"
 #include "core/log.h"
-#include "core/memory_limit.h"
-#include "engine/cache_size.h"
+#include "engine/cache/cache_size.h"
 
 namespace baton {
 namespace {

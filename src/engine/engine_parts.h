@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "core/result.h"
-#include "engine/batch_builder.h"
 #include "engine/engine.h"
-#include "engine/executor.h"
+#include "engine/step/batch_builder.h"
+#include "engine/step/executor.h"
 #include "model/decoder.h"
 
 namespace baton {

@@ -6,7 +6,7 @@
 
 #include "core/check.h"
 #include "core/log.h"
-#include "engine/cache_size.h"
+#include "engine/cache/cache_size.h"
 #include "engine/engine_impl.h"
 
 namespace baton {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/ids.h"
-#include "engine/request.h"
-#include "engine/sequence.h"
+#include "engine/request/request.h"
+#include "engine/schedule/sequence.h"
 
 namespace baton {
 

@@ -1,11 +1,11 @@
 /// Updates the engine's metrics and the statistics of each sequence.
 #pragma once
 
-#include "engine/batch_builder.h"
-#include "engine/kv_cache.h"
-#include "engine/metrics.h"
-#include "engine/scheduler.h"
-#include "engine/sequence.h"
+#include "engine/cache/kv_cache.h"
+#include "engine/request/metrics.h"
+#include "engine/schedule/scheduler.h"
+#include "engine/schedule/sequence.h"
+#include "engine/step/batch_builder.h"
 #include "engine/watchdog.h"
 
 namespace baton {

@@ -15,9 +15,9 @@
 #include "core/ids.h"
 #include "core/mutex.h"
 #include "core/result.h"
+#include "engine/cache/kv_cache.h"
 #include "engine/engine.h"
-#include "engine/kv_cache.h"
-#include "engine/sequence.h"
+#include "engine/schedule/sequence.h"
 
 namespace baton {
 

@@ -11,12 +11,12 @@
 
 #include <fmt/format.h>
 
-#include "grammar/configurations.h"
-#include "grammar/ebnf.h"
-#include "grammar/expression.h"
-#include "grammar/json_schema.h"
-#include "grammar/regex.h"
-#include "grammar/structural_tag.h"
+#include "grammar/automaton/configurations.h"
+#include "grammar/automaton/expression.h"
+#include "grammar/automaton/regex.h"
+#include "grammar/front/ebnf.h"
+#include "grammar/front/structural_tag.h"
+#include "grammar/schema/json_schema.h"
 #include "io/json_parse.h"
 
 namespace baton::grammar {

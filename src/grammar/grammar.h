@@ -9,10 +9,10 @@
 #include <string_view>
 #include <vector>
 
+#include "core/limits/work_budget.h"
 #include "core/result.h"
-#include "core/work_budget.h"
-#include "grammar/json_text.h"
-#include "grammar/program.h"
+#include "grammar/automaton/json_text.h"
+#include "grammar/automaton/program.h"
 
 namespace baton::grammar {
 

@@ -15,8 +15,8 @@
 #include "core/result.h"
 #include "core/shared_bytes.h"
 #include "grammar/grammar.h"
-#include "grammar/matcher.h"
-#include "grammar/token_trie.h"
+#include "grammar/match/matcher.h"
+#include "grammar/match/token_trie.h"
 
 namespace baton::grammar {
 

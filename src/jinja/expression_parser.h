@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/limits/stack_space.h"
 #include "core/result.h"
-#include "core/stack_space.h"
 #include "jinja/ast.h"
 #include "jinja/lexer.h"
 

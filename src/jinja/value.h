@@ -17,9 +17,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/limits/stack_space.h"
+#include "core/limits/work_budget.h"
 #include "core/result.h"
-#include "core/stack_space.h"
-#include "core/work_budget.h"
 
 namespace baton::jinja {
 

@@ -8,7 +8,7 @@
 
 #include "core/log.h"
 #include "core/one_line.h"
-#include "engine/rank_steps.h"
+#include "engine/step/rank_steps.h"
 #include "io/safetensors.h"
 #include "load/generation_config.h"
 #include "load/rank_load.h"

@@ -5,12 +5,12 @@
 #include <optional>
 
 #include "core/result.h"
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "load/model_files.h"
 #include "load/model_options.h"
 #include "parsers/message_format.h"
-#include "text/chat_template.h"
-#include "text/tokenizer.h"
+#include "text/template/chat_template.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace baton {
 

@@ -11,7 +11,7 @@
 #include "io/safetensors.h"
 #include "model/source/safetensors.h"
 #include "model/weights.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace baton {
 namespace {

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "core/result.h"
-#include "engine/speculation.h"
+#include "engine/request/speculation.h"
 
 namespace baton {
 

@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 
 #include "core/log.h"
-#include "engine/rank_steps.h"
+#include "engine/step/rank_steps.h"
 #include "io/checksum.h"
 #include "io/file.h"
 #include "io/json.h"

@@ -9,9 +9,9 @@
 
 #include "core/ids.h"
 #include "core/shared_list.h"
-#include "engine/request.h"
-#include "text/stream_decoder.h"
-#include "text/tokenizer.h"
+#include "engine/request/request.h"
+#include "text/tokenizer/stream_decoder.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace baton {
 

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "core/result.h"
-#include "engine/replay.h"
+#include "engine/step/replay.h"
 
 namespace baton {
 

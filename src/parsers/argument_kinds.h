@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/work_budget.h"
+#include "core/limits/work_budget.h"
 #include "io/json.h"
 
 namespace baton::parsers {

@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/limits/work_budget.h"
 #include "core/result.h"
-#include "core/work_budget.h"
 #include "parsers/argument_kinds.h"
 
 namespace baton::parsers {

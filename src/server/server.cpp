@@ -7,7 +7,7 @@
 #include "core/check.h"
 #include "core/log.h"
 #include "core/one_line.h"
-#include "server/restored_prefixes.h"
+#include "server/prefixes/restored_prefixes.h"
 
 namespace baton {
 namespace {

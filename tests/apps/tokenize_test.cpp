@@ -12,7 +12,7 @@
 #include "io/file.h"
 #include "support/program_run.h"
 #include "support/source_folder.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace baton {
 namespace {

@@ -4,9 +4,9 @@
 #include <string_view>
 
 #include "core/check.h"
-#include "server/messages_request.h"
-#include "server/openai_request.h"
-#include "server/responses_request.h"
+#include "server/dialects/messages/request.h"
+#include "server/dialects/responses/request.h"
+#include "server/request/generation.h"
 
 namespace {
 

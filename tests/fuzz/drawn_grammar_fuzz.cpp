@@ -17,7 +17,7 @@
 
 #include "core/check.h"
 #include "grammar/grammar.h"
-#include "grammar/matcher.h"
+#include "grammar/match/matcher.h"
 #include "support/drawn.h"
 #include "support/drawn_grammars.h"
 

@@ -8,7 +8,7 @@
 
 #include "core/check.h"
 #include "grammar/grammar.h"
-#include "grammar/matcher.h"
+#include "grammar/match/matcher.h"
 
 namespace {
 

@@ -8,9 +8,9 @@
 #include <string_view>
 
 #include "core/check.h"
-#include "server/cors.h"
-#include "server/http_parser.h"
-#include "server/openai_request.h"
+#include "server/http/cors.h"
+#include "server/http/parser.h"
+#include "server/request/generation.h"
 
 namespace {
 

@@ -7,9 +7,9 @@
 #include <variant>
 
 #include "core/check.h"
-#include "engine/request_check.h"
-#include "server/chat_history.h"
-#include "server/openai_request.h"
+#include "engine/schedule/request_check.h"
+#include "server/request/chat_history.h"
+#include "server/request/generation.h"
 
 namespace {
 

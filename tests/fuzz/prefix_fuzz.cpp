@@ -8,7 +8,7 @@
 
 #include "core/check.h"
 #include "core/log.h"
-#include "server/prefix_definition.h"
+#include "server/prefixes/prefix_definition.h"
 
 namespace {
 

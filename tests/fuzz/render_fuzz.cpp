@@ -9,7 +9,7 @@
 #include "core/check.h"
 #include "io/json.h"
 #include "support/fuzz_parts.h"
-#include "text/unicode.h"
+#include "text/split/unicode.h"
 
 namespace {
 

@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "core/check.h"
-#include "engine/scheduler.h"
+#include "engine/schedule/scheduler.h"
 #include "support/scheduler_driver.h"
 #include "support/sequence_editor.h"
 #include "support/simulated_device.h"

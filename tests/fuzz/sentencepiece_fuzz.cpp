@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/check.h"
-#include "text/sentencepiece_model.h"
-#include "text/unicode.h"
+#include "text/split/unicode.h"
+#include "text/tokenizer/sentencepiece_model.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;

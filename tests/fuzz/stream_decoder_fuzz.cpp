@@ -12,9 +12,9 @@
 
 #include "core/check.h"
 #include "support/tokenizer_files.h"
-#include "text/stream_decoder.h"
-#include "text/tokenizer.h"
-#include "text/unicode.h"
+#include "text/split/unicode.h"
+#include "text/tokenizer/stream_decoder.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace {
 

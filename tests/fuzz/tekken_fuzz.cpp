@@ -10,9 +10,9 @@
 #include "core/check.h"
 #include "io/json.h"
 #include "support/fuzz_parts.h"
-#include "text/tekken.h"
-#include "text/tokenizer.h"
-#include "text/unicode.h"
+#include "text/split/unicode.h"
+#include "text/tokenizer/tekken.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace {
 

@@ -13,7 +13,7 @@
 #include "io/json.h"
 #include "support/fuzz_parts.h"
 #include "support/tokenizer_files.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace {
 

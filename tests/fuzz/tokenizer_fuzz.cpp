@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "core/check.h"
-#include "text/stream_decoder.h"
-#include "text/tokenizer.h"
-#include "text/unicode.h"
+#include "text/split/unicode.h"
+#include "text/tokenizer/stream_decoder.h"
+#include "text/tokenizer/tokenizer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view input(reinterpret_cast<const char*>(data), size);

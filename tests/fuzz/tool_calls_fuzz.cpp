@@ -14,11 +14,11 @@
 #include <fmt/format.h>
 
 #include "core/check.h"
-#include "core/work_budget.h"
+#include "core/limits/work_budget.h"
 #include "io/json.h"
 #include "parsers/message_format.h"
 #include "parsers/tool_formats.h"
-#include "server/tool_fields.h"
+#include "server/request/tool_fields.h"
 #include "support/case_limits.h"
 #include "support/drawn.h"
 #include "support/message_cuts.h"

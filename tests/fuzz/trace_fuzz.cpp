@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "core/check.h"
-#include "engine/replay.h"
+#include "engine/step/replay.h"
 #include "load/trace.h"
 #include "support/fuzz_parts.h"
 

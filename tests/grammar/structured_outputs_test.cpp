@@ -1,4 +1,4 @@
-/// vLLM's `structured_outputs` (grammar/structured_outputs.h). tests/server/structured_output_test.cpp has the mistakes.
+/// vLLM's `structured_outputs` (grammar/structured_outputs.h). tests/server/request/structured_output_test.cpp has the mistakes.
 #include "grammar/structured_outputs.h"
 
 #include <gtest/gtest.h>

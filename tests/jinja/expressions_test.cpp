@@ -6,7 +6,7 @@
 
 #include "io/json.h"
 #include "support/source_folder.h"
-#include "text/chat_template.h"
+#include "text/template/chat_template.h"
 
 namespace baton {
 namespace {

@@ -8,11 +8,11 @@
 
 #include <gtest/gtest.h>
 
-#include "core/stack_space.h"
+#include "core/limits/stack_space.h"
 #include "jinja/interpreter.h"
 #include "jinja/native.h"
 #include "jinja/parser.h"
-#include "text/template_values.h"
+#include "text/template/template_values.h"
 
 namespace baton::jinja {
 namespace {

@@ -1,5 +1,5 @@
-/// The planner's rates of CUDA devices (kernels/cuda/device_rates.h).
-#include "kernels/cuda/device_rates.h"
+/// The planner's rates of CUDA devices (kernels/cuda/device/device_rates.h).
+#include "kernels/cuda/device/device_rates.h"
 
 #include <gtest/gtest.h>
 

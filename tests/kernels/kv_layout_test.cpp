@@ -1,6 +1,6 @@
 /// The layout of keys and values on a CUDA device: each byte has one place, panels, and the swizzle that avoids bank
 /// conflicts. This is pure arithmetic and needs no device.
-#include "kernels/cuda/kv_layout.h"
+#include "kernels/cuda/kv/kv_layout.h"
 
 #include <set>
 #include <vector>

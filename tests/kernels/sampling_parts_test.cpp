@@ -1,6 +1,6 @@
 /// How sampling on CUDA cuts rows into parts and what its lists contain. This is pure arithmetic and needs no device: the
 /// lists are made here as the kernel makes them.
-#include "kernels/cuda/sampling_parts.h"
+#include "kernels/cuda/sampling/parts.h"
 
 #include <algorithm>
 #include <bit>

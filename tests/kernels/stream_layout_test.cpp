@@ -1,5 +1,5 @@
 /// Which stages each block of the streaming GEMM multiplies: pure arithmetic, which needs no device.
-#include "kernels/cuda/stream_layout.h"
+#include "kernels/cuda/gemm/stream_layout.h"
 
 #include <set>
 #include <utility>

@@ -13,7 +13,7 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/rank_steps.h"
+#include "engine/step/rank_steps.h"
 #include "load/load_engine.h"
 #include "support/wait_until.h"
 

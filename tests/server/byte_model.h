@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "server/served_model.h"
+#include "server/served/served_model.h"
 #include "support/tokenizer_files.h"
 
 namespace baton {

@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "parsers/message_format.h"
-#include "server/answer_writer.h"
+#include "server/answer/writer.h"
 #include "server/byte_model.h"
 #include "support/tool_index.h"
 

@@ -13,7 +13,7 @@
 
 #include <gtest/gtest.h>
 
-#include "server/http_server.h"
+#include "server/http/server.h"
 #include "server/raw_client.h"
 
 namespace baton {

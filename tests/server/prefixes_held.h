@@ -5,7 +5,7 @@
 #include <thread>
 #include <utility>
 
-#include "server/prefixes.h"
+#include "server/prefixes/prefixes.h"
 
 namespace baton {
 

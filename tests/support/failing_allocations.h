@@ -74,7 +74,7 @@ class JsonLibrary {
 
 /// Which allocations fail: on the threads whose names begin with `thread` together, `n_failing` after `n_passing` others. They
 /// throw std::bad_alloc as if three quarters of the thread's reserve were used: the last one is for destructors that run
-/// while an exception is thrown (core/memory_reserve.h), and for the JSON library.
+/// while an exception is thrown (core/limits/memory_reserve.h), and for the JSON library.
 class FailingAllocations {
  public:
   static FailingAllocations& instance() {

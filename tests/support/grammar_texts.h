@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "core/check.h"
-#include "grammar/configurations.h"
+#include "grammar/automaton/configurations.h"
 #include "grammar/grammar.h"
 
 namespace baton::testing {

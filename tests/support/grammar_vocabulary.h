@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "engine/constraint.h"
-#include "engine/request.h"
-#include "grammar/matcher.h"
+#include "engine/request/constraint.h"
+#include "engine/request/request.h"
+#include "grammar/match/matcher.h"
 #include "support/grammar_texts.h"
 #include "support/tiny_engine.h"
 

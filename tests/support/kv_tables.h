@@ -5,7 +5,7 @@
 #include <initializer_list>
 #include <vector>
 
-#include "engine/kv_cache.h"
+#include "engine/cache/kv_cache.h"
 
 namespace baton::testing {
 

@@ -1,7 +1,7 @@
 /// Gives tests write access to the parts of a sequence, to set up a state by hand.
 #pragma once
 
-#include "engine/sequence.h"
+#include "engine/schedule/sequence.h"
 
 namespace baton {
 

@@ -12,7 +12,7 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/scheduler.h"
+#include "engine/schedule/scheduler.h"
 
 namespace baton::testing {
 

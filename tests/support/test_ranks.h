@@ -19,7 +19,7 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/rank_steps.h"
+#include "engine/step/rank_steps.h"
 #include "kernels/backend.h"
 #include "model/decoder.h"
 #include "model/source/safetensors.h"

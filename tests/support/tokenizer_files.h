@@ -13,7 +13,7 @@
 
 #include "core/check.h"
 #include "io/json.h"
-#include "text/unicode.h"
+#include "text/split/unicode.h"
 
 namespace baton::test {
 

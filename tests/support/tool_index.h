@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/work_budget.h"
+#include "core/limits/work_budget.h"
 #include "parsers/message_format.h"
 #include "parsers/tool_index.h"
 

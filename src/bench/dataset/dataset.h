@@ -13,7 +13,7 @@
 
 #include "bench/dataset/workload.h"
 #include "core/result.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace CLI {
 class App;

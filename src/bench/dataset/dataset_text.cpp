@@ -12,8 +12,8 @@
 
 #include "bench/dataset/dataset_kinds.h"
 #include "io/json.h"
-#include "text/chat_template.h"
-#include "text/chat_templates.h"
+#include "text/template/chat_template.h"
+#include "text/template/chat_templates.h"
 
 namespace baton {
 namespace {

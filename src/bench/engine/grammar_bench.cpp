@@ -18,11 +18,11 @@
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "grammar/grammar.h"
-#include "grammar/matcher.h"
+#include "grammar/match/matcher.h"
 #include "io/json.h"
 #include "load/load_engine.h"
 #include "load/load_text.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace baton {
 namespace {

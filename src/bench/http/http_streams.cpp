@@ -17,7 +17,7 @@
 #include <fmt/format.h>
 
 #include "core/check.h"
-#include "core/open_files.h"
+#include "core/limits/open_files.h"
 #include "io/file_descriptor.h"
 
 namespace baton {

@@ -20,7 +20,7 @@
 #include "core/mutex.h"
 #include "core/thread_name.h"
 #include "load/load_engine.h"
-#include "text/stream_decoder.h"
+#include "text/tokenizer/stream_decoder.h"
 
 namespace baton {
 namespace {

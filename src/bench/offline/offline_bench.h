@@ -19,7 +19,7 @@
 #include "cli/options.h"
 #include "core/result.h"
 #include "engine/engine.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace baton {
 

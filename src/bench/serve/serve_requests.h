@@ -10,7 +10,7 @@
 #include "core/ids.h"
 #include "core/result.h"
 #include "io/json.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace baton {
 

@@ -8,7 +8,7 @@
 
 #include "bench/http/server_address.h"
 #include "core/result.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace baton {
 

@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-#include "core/memory_limit.h"
+#include "core/limits/memory_limit.h"
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/attention_merge.h"

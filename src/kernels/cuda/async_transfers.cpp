@@ -4,7 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "kernels/cuda/device_memory.h"
+#include "kernels/cuda/device/device_memory.h"
 
 namespace baton::cuda {
 namespace {

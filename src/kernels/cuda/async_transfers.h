@@ -6,8 +6,8 @@
 
 #include "core/result.h"
 #include "kernels/backend.h"
-#include "kernels/cuda/collectives.h"
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device/device.h"
+#include "kernels/cuda/ranks/collectives.h"
 
 namespace baton::cuda {
 

@@ -9,12 +9,12 @@
 
 #include <fmt/format.h>
 
-#include "kernels/cuda/attention_invariant.h"
-#include "kernels/cuda/attention_launch.h"
-#include "kernels/cuda/attention_merge.h"
-#include "kernels/cuda/attention_wide.h"
-#include "kernels/cuda/kv_layout.h"
-#include "kernels/cuda/kv_storage.h"
+#include "kernels/cuda/attention/invariant/invariant.h"
+#include "kernels/cuda/attention/launch.h"
+#include "kernels/cuda/attention/merge/merge.h"
+#include "kernels/cuda/attention/wide/wide.h"
+#include "kernels/cuda/kv/kv_layout.h"
+#include "kernels/cuda/kv/kv_storage.h"
 
 namespace baton::cuda {
 namespace {

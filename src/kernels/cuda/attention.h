@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device/device.h"
 #include "kernels/ops.h"
 
 namespace baton::cuda {

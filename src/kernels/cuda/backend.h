@@ -9,10 +9,10 @@
 
 #include "kernels/backend.h"
 #include "kernels/cuda/attention.h"
-#include "kernels/cuda/collectives.h"
-#include "kernels/cuda/device.h"
-#include "kernels/cuda/matmul.h"
-#include "kernels/cuda/sampling.h"
+#include "kernels/cuda/device/device.h"
+#include "kernels/cuda/gemm/matmul.h"
+#include "kernels/cuda/ranks/collectives.h"
+#include "kernels/cuda/sampling/sampling.h"
 
 namespace baton::cuda {
 

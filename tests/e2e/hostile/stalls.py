@@ -9,7 +9,7 @@ import time
 
 from hostile import wire
 
-# What the server allows (src/server/http_message.h), and what its clock and a busy machine add.
+# What the server allows (src/server/http/message.h), and what its clock and a busy machine add.
 HEADER_SECONDS = 20.0
 BODY_SECONDS = 120.0
 LATE_SECONDS = 8.0

@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "grammar/grammar.h"
-#include "grammar/matcher.h"
+#include "grammar/match/matcher.h"
 #include "io/json.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace {
 

@@ -1,0 +1,52 @@
+/// Chooses the number of KV blocks of each layer group and limits how many of them may be pinned.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/result.h"
+#include "engine/cache/kv_cache.h"
+
+namespace baton {
+
+struct CacheSizeOptions {
+  struct Group {
+    std::int64_t block_bytes = 0;  ///< Backend::kv_block_bytes of the group
+    std::int32_t window = 0;       ///< see CacheGroup
+  };
+  std::vector<Group> groups = {};
+  std::int32_t block_len = 16;     ///< tokens
+  std::int32_t max_model_len = 0;  ///< tokens
+  std::int32_t max_num_seqs = 0;
+  std::int32_t max_rows_in_flight = 0;  ///< see KvCacheOptions
+  std::int64_t kv_cache_bytes = 0;      ///< requested size; 0: chosen here
+  std::int64_t free_memory_bytes = 0;   ///< measured with weights and workspace allocated
+  double memory_utilization = 0.9;      ///< share of free memory to take when the size is chosen here
+  bool is_host_memory = false;          ///< the cache shares its memory with everything else on the machine
+};
+
+/// The largest share of a host's free memory that is taken unless a size is requested.
+inline constexpr double kHostMemoryShare = 0.25;
+
+/// A cache whose size is chosen here has room for this many contexts of max_model_len beside the running ones: pinned
+/// prompts, and contexts of earlier requests that later ones may reuse.
+inline constexpr std::int32_t kKeptContexts = 8;
+
+/// Divides a memory size among the layer groups: the requested size or, if none is requested, memory_utilization of
+/// the free memory (on a host at most kHostMemoryShare of it), but no more than max_num_seqs + kKeptContexts sequences
+/// of max_model_len could fill.
+///
+/// A group with a window gets the blocks that this many sequences of equal length fill, for the largest length at
+/// which they fit in all groups: at most their windows and rows in flight, and at least what one sequence of
+/// max_model_len needs. Groups without a window get equal numbers of blocks from the rest. Errors: out_of_memory if
+/// one sequence of max_model_len does not fit (the message has both numbers), invalid_request.
+Result<std::vector<CacheGroup>> choose_cache_groups(const CacheSizeOptions& options);
+
+/// Pins the cached full blocks of a prefix under a scope. Error out_of_memory, and then nothing is pinned: more than
+/// `max_pinned_blocks` of some group would be pinned (0: no such limit), or the remaining blocks could not hold a
+/// sequence of max_model_len.
+Result<KvCache::Pin> pin_beside(KvCache& cache, const CacheScope& scope, std::span<const TokenId> tokens,
+                                std::int32_t max_model_len, std::int32_t max_pinned_blocks);
+
+}  // namespace baton

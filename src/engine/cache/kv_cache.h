@@ -1,0 +1,211 @@
+/// The bookkeeping of the KV cache: block numbers of sequences, shared through the prefix tree. It touches no storage.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/check.h"
+#include "core/ids.h"
+#include "engine/cache/block_hash.h"
+#include "engine/cache/block_pool.h"
+#include "engine/cache/cache_group.h"
+#include "engine/cache/host_tier.h"
+#include "engine/cache/prefix_tree.h"
+#include "engine/request/request.h"
+
+namespace baton {
+
+/// The blocks of one sequence in one layer group: blocks[i] holds positions [i * block_len, (i + 1) * block_len). The
+/// first `first_block` of them are behind the group's window and no longer belong to the sequence; their numbers are
+/// meaningless.
+struct GroupTable {
+  std::vector<BlockId> blocks;
+  std::int32_t first_block = 0;
+  std::vector<BlockId> spare;  ///< of a table with a reserve: blocks for later positions
+};
+
+/// The blocks of one sequence. The first n_cached_blocks entries of each group belong to the prefix tree; `node` ends
+/// with the last of them, and the sequence holds a reference on it. The other entries are private. There are two
+/// exceptions in a group with a window: an entry that belongs to the tree may hold a private block (in a table with a
+/// reserve), and a private entry may hold a block that the tree holds too (it replaced a dropped one). A waiting
+/// sequence has no blocks but may keep its hashes.
+struct BlockTable {
+  std::vector<GroupTable> groups;  ///< empty before begin and after release
+  std::int32_t n_entries = 0;      ///< of the group that has fewest
+  std::int32_t n_cached_blocks = 0;
+  std::int32_t n_found_blocks = 0;    ///< how many of these `begin` found
+  std::int32_t n_offered_blocks = 0;  ///< entries whose blocks were offered to the tree in place of dropped ones
+  bool has_reserve = false;
+  PrefixTree::Node* node = nullptr;  ///< null before begin and after release
+  std::vector<BlockHash> hashes;     ///< of the first full blocks of the sequence's tokens
+  CacheScope scope;
+
+  bool is_empty() const { return groups.empty(); }
+  std::span<const BlockId> blocks_of(int group) const {
+    return is_empty() ? std::span<const BlockId>() : groups[static_cast<std::size_t>(group)].blocks;
+  }
+};
+
+struct KvCacheOptions {
+  std::int32_t block_len = 16;  ///< tokens, in every group
+  std::vector<CacheGroup> groups = {};
+  /// Positions that a sequence may have in steps that are enqueued and not committed. Used for groups with a window
+  /// only.
+  std::int32_t max_rows_in_flight = 0;
+  bool enable_prefix_caching = true;
+  double life_of_reuse = PrefixTree::kLifeOfReuse;  ///< see PrefixTree; 0 evicts the least recently used block
+  bool records_events = false;                      ///< see take_events
+  /// Entries that were evicted and stay in host memory; 0: none. It takes prefix caching, and groups without a window.
+  std::int32_t n_tier_slots = 0;
+};
+
+/// A BlockPool for each layer group, and one PrefixTree for all of them. The holders of a block are the tree (once)
+/// and every table that contains it.
+///
+/// A sequence's table has one entry for every block_len positions, in every group. In a group without a window it
+/// holds the blocks of all entries. In a group with a window it gives back, as its steps are committed, the blocks
+/// that no later row sees (free_behind_window), so it holds at most n_held_at_once of them, however long it is. The
+/// tree may keep such a block, and drops it before others (WindowBlocks).
+///
+/// Invariants (check_invariants): the pools' counts equal the number of these holders; the tree counts every table's
+/// reference; no other block is in use. Without prefix caching there is no tree: nothing is matched, published or
+/// pinned. Thread: engine only.
+class KvCache {
+ public:
+  explicit KvCache(const KvCacheOptions& options);
+  /// One group without a window.
+  KvCache(std::int32_t n_blocks, std::int32_t block_len, bool enable_prefix_caching,
+          double life_of_reuse = PrefixTree::kLifeOfReuse);
+
+  std::int32_t block_len() const { return block_len_; }
+  int n_groups() const { return static_cast<int>(groups_.size()); }
+  bool has_prefix_caching() const { return tree_.has_value(); }
+
+  // For one group.
+  std::int32_t n_blocks(int group) const { return groups_[at(group)].n_blocks; }
+  /// Blocks that could be allocated now: free ones, and cached ones that no sequence uses and no pin covers.
+  std::int32_t n_available(int group) const { return pools_[at(group)].n_free() + (tree_ ? tree_->n_evictable(group) : 0); }
+  /// Blocks that neither a sequence nor the tree holds.
+  std::span<const BlockId> free_blocks(int group) const { return pools_[at(group)].free_blocks(); }
+  std::int32_t n_pinned(int group) const { return tree_ ? tree_->n_pinned(group) : 0; }
+  std::int32_t n_cached(int group) const { return tree_ ? tree_->n_blocks(group) : 0; }
+
+  // For all groups together.
+  std::int32_t n_blocks() const;
+  std::int32_t n_available() const;
+  /// Blocks held by sequences or pinned.
+  std::int32_t n_used() const { return n_blocks() - n_available(); }
+  std::int32_t n_pinned() const;
+  std::int32_t n_cached() const;
+
+  /// Entries of a table that covers `n_positions`.
+  std::int32_t n_blocks_for(std::int32_t n_positions) const { return CacheGroup::n_blocks_for(n_positions, block_len_); }
+  /// See CacheGroup::n_needed_alone.
+  std::int32_t n_needed_alone(int group, std::int32_t n_positions) const {
+    return groups_[at(group)].n_needed_alone(n_positions, max_rows_in_flight_, block_len_);
+  }
+  /// A table with `n_entries` entries holds `n_held` of their blocks. Returns how many more blocks it needs at once at
+  /// most until it covers `n_positions`.
+  std::int32_t n_lacking(int group, std::int32_t n_entries, std::int32_t n_held, std::int32_t n_positions) const;
+  std::int32_t n_lacking(const BlockTable& table, int group, std::int32_t n_positions) const;
+  bool covers(const BlockTable& table, std::int32_t n_positions) const { return table.n_entries >= n_blocks_for(n_positions); }
+
+  /// Stores the hashes of the full blocks of the first `n_tokens` tokens in `table`; none without prefix caching.
+  void hash(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_tokens) const {
+    if (tree_) key_of(table, tokens, n_tokens);
+  }
+  /// Looks up what `begin` would find for the first `n_match` tokens, and the blocks after it that are being computed.
+  /// Stores hashes in `table` and changes nothing else.
+  PrefixTree::Found find(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_match, std::int64_t step) const;
+  /// Gives an empty table the cached blocks of the longest prefix of the first `n_match` tokens that step `step` can
+  /// use; in a group with a window only those that the next row sees. Counts one more reuse of them, which eviction
+  /// takes into account.
+  void begin(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_match, std::int64_t step);
+  /// Adds private blocks until the table covers `n_positions`, and evicts cached blocks for them. Returns false, and
+  /// changes nothing, if there are not enough.
+  bool extend(BlockTable& table, std::int32_t n_positions) {
+    check(!table.is_empty(), "KvCache: extend before begin");
+    return covers(table, n_positions) || add_blocks(table, n_positions);
+  }
+  /// Takes all blocks that a newly begun table can need at once until it covers `n_positions`, so that extend does not
+  /// fail up to there. In a group with a window the table keeps them until release and publishes none of them earlier.
+  /// Returns false, and changes nothing, if there are not enough.
+  bool reserve(BlockTable& table, std::int32_t n_positions);
+  /// Gives back private blocks that the first `n_positions` positions do not need.
+  void shorten(BlockTable& table, std::int32_t n_positions);
+  /// Gives back the blocks that no row from `position` on sees. No enqueued step may have a row before `position`. The
+  /// tree keeps longer what the row after the first `prompt_len` tokens sees, because the prompt may be asked for
+  /// again.
+  void free_behind_window(BlockTable& table, std::int32_t position, std::int32_t prompt_len) {
+    if (has_windows_) free_unseen(table, position, prompt_len);
+  }
+  /// Inserts the table's private entries that `n_filled` tokens fill into the tree, for steps from `usable_from` on.
+  /// Stops at an entry that the tree already has: this entry and those after it stay private until release. If the
+  /// tree's entry lacks the block of a group with a window, the tree takes the table's block.
+  void publish(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_filled, std::int64_t usable_from) {
+    if (tree_ && n_filled >= (table.n_cached_blocks + 1) * block_len_) publish_full(table, tokens, n_filled, usable_from);
+  }
+  /// Ends the table's use of its blocks. Full entries of the first `n_filled` tokens that the tree lacks are inserted;
+  /// the other blocks are freed.
+  void release(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_filled, std::int64_t usable_from);
+
+  /// The host tier; null: there is none.
+  const HostTier* tier() const { return tier_ ? &*tier_ : nullptr; }
+  /// How many entries from `first` on, at most `n_most`, the host tier has of the first `n_match` tokens.
+  std::int32_t n_in_tier(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_match, std::int32_t first,
+                         std::int32_t n_most) {
+    return tier_ ? tier_->find(key_of(table, tokens, n_match), first, n_most) : 0;
+  }
+  /// Loads entries from `first` on, at most `n_most`, from the host tier into the table's private blocks, which must
+  /// cover them, and publishes them for steps from `usable_from` on. Returns how many there were.
+  std::int32_t load(BlockTable& table, std::span<const TokenId> tokens, std::int32_t first, std::int32_t n_most,
+                    std::int64_t usable_from);
+  /// The copies of the host tier since the last call. They must be carried out in this order, after the steps planned
+  /// before and before the next one.
+  std::vector<TierCopy> take_copies() { return tier_ ? tier_->take_copies() : std::vector<TierCopy>(); }
+
+  /// What was stored in the prefix cache and removed from it since the last call, if KvCacheOptions::records_events.
+  std::vector<KvEvent> take_events() { return tree_ ? tree_->take_events() : std::vector<KvEvent>(); }
+
+  /// Frees all cached blocks that no sequence uses and no pin covers, and forgets what was evicted before; the host tier
+  /// forgets all it has.
+  void drop_cached();
+
+  /// Protects the cached full blocks of `tokens` from eviction until unpin; in a group with a window only those that
+  /// the row after them sees.
+  struct Pin {
+    PrefixTree::Node* node = nullptr;
+    std::int32_t n_blocks = 0;  ///< entries
+  };
+  Pin pin(const CacheScope& scope, std::span<const TokenId> tokens);
+  void unpin(const Pin& pin);
+
+  /// Aborts if an invariant does not hold. `tables` must contain all tables that hold blocks.
+  void check_invariants(std::span<const BlockTable* const> tables) const;
+
+ private:
+  static std::size_t at(int group) { return static_cast<std::size_t>(group); }
+  PrefixKey key_of(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_tokens) const;
+  std::int32_t n_held_at_once(int group) const { return groups_[at(group)].n_held_at_once(max_rows_in_flight_, block_len_); }
+  bool add_blocks(BlockTable& table, std::int32_t n_positions);
+  void free_unseen(BlockTable& table, std::int32_t position, std::int32_t prompt_len);
+  void publish_full(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_filled, std::int64_t usable_from);
+  void make_free(int group, std::int32_t n_blocks);
+  BlockId take(int group);
+  void give_back(int group, BlockId block, bool is_behind_window);
+  std::vector<BlockId> blocks_to_publish(const BlockTable& table, std::int32_t first, std::int32_t end) const;
+  void offer(BlockTable& table, const PrefixKey& key, std::int32_t first, std::int64_t usable_from);
+  void check_table(const BlockTable& table) const;
+
+  std::int32_t block_len_;
+  std::int32_t max_rows_in_flight_;
+  std::vector<CacheGroup> groups_;
+  bool has_windows_ = false;
+  std::vector<BlockPool> pools_;  ///< of each group
+  std::optional<PrefixTree> tree_;
+  std::optional<HostTier> tier_;
+};
+
+}  // namespace baton

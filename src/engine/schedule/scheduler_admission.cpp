@@ -1,0 +1,174 @@
+/// Admission: which waiting sequences there is room for, and what they find in the cache and in the host tier.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "core/check.h"
+#include "engine/schedule/plan_sketch.h"
+#include "engine/schedule/scheduler.h"
+#include "engine/schedule/sharing_order.h"
+
+namespace baton {
+
+/// Blocks of a layer group that a running sequence still needs for its tokens and one more block.
+std::int32_t Scheduler::n_claimed_by(const Sequence& sequence, int group) const {
+  const std::int32_t n_soon = std::min(sequence.n_tokens_bound() + cache_.block_len(), sequence.max_positions());
+  return cache_.n_lacking(sequence.schedule->table, group, n_soon);
+}
+
+std::int32_t Scheduler::n_claimed(int group) const {
+  std::int32_t n = 0;
+  for (const auto& [rank, sequence] : running_) n += n_claimed_by(*sequence, group);
+  return n;
+}
+
+/// Whether a step can hold the sequence's lists and blocks beside those of the running sequences, however long all of
+/// them become.
+bool Scheduler::fits_step(const Sequence& sequence) const {
+  return n_list_entries_ + sequence.n_list_entries() <= options_.max_list_entries &&
+         n_block_entries_ + cache_.n_blocks_for(sequence.max_positions()) <= options_.max_block_entries;
+}
+
+/// Whether there are blocks for the sequence's tokens and one more, or, for a settled sequence, for all it can ever need,
+/// beside what the running sequences claim. Shared blocks count once.
+bool Scheduler::has_blocks_for(PlanSketch& sketch, Sequence& sequence) const {
+  SequenceSchedule& schedule = sequence.schedule.write();
+  const PrefixTree::Found found = cache_.find(schedule.table, schedule.tokens, sequence.n_matchable(), sketch.plan.step);
+  const std::int32_t n_soon = is_settled(sequence)
+                                  ? sequence.max_positions()
+                                  : std::min(sequence.n_tokens() + cache_.block_len(), sequence.max_positions());
+  if (sketch.n_claimed.empty())
+    for (int g = 0; g < cache_.n_groups(); ++g) sketch.n_claimed.push_back(n_claimed(g));
+  for (int g = 0; g < cache_.n_groups(); ++g) {
+    const auto at = static_cast<std::size_t>(g);
+    const std::int32_t n_wanted = cache_.n_lacking(g, found.n_ready, 0, n_soon);
+    if (n_wanted + sketch.n_claimed[at] > cache_.n_available(g) - found.n_unheld[at]) return false;
+  }
+  return true;
+}
+
+/// Loads blocks that follow the sequence's planned positions from the host tier: as many as the plan may still load. If
+/// there are more, it goes on loading in the next plan and has no rows until then.
+void Scheduler::load_blocks(PlanSketch& sketch, Sequence& sequence) {
+  SequenceSchedule& schedule = sequence.schedule.write();
+  n_loading_ -= std::exchange(schedule.is_loading, false) ? 1 : 0;
+  const std::int32_t first = schedule.n_planned / cache_.block_len();
+  const std::int32_t n_there =
+      cache_.n_in_tier(schedule.table, schedule.tokens, sequence.n_matchable(), first, sketch.n_loads + 1);
+  const std::int32_t n_wanted = std::min(n_there, sketch.n_loads);
+  std::int32_t n_loaded = 0;
+  // Room may be short for a sequence that was admitted earlier. It then computes the rest, for which room is made. Making
+  // room evicts other blocks, which may take the place of those that it wants.
+  if (n_wanted > 0 && cache_.extend(schedule.table, (first + n_wanted) * cache_.block_len()))
+    n_loaded = cache_.load(schedule.table, schedule.tokens, first, n_wanted, sketch.plan.step);
+  sketch.n_loads -= n_loaded;
+  const std::int32_t n_tokens = n_loaded * cache_.block_len();
+  sketch.plan.n_loaded_tokens += n_tokens;
+  schedule.n_loaded += n_tokens;
+  schedule.n_planned += n_tokens;
+  schedule.n_committed = schedule.n_planned;
+  if (n_loaded < n_wanted || n_there == n_wanted) return;
+  schedule.is_loading = true;
+  ++n_loading_;
+}
+
+/// What the sequence found is known: it computes the rest.
+void Scheduler::begin_rows(PlanSketch& sketch, Sequence& sequence) {
+  SequenceSchedule& schedule = sequence.schedule.write();
+  if (schedule.n_admissions++ == 0) {
+    schedule.n_cached = schedule.n_planned;
+  } else {
+    sketch.plan.n_recomputed_tokens += std::max(0, schedule.n_lost - schedule.n_planned);
+  }
+  sketch.plan.admitted.push_back(sequence.task->id);
+}
+
+/// Goes on loading for the sequences that earlier plans admitted. Each that is not done has a row reserved, so that no
+/// more sequences run than a step has rows.
+void Scheduler::plan_loads(PlanSketch& sketch) {
+  for (Sequence* const sequence : running_order_) {
+    if (sequence->schedule->state != SequenceState::running || !sequence->schedule->is_loading) continue;
+    load_blocks(sketch, *sequence);
+    if (sequence->schedule->is_loading) {
+      sketch.budget = std::max(0, sketch.budget - 1);
+      continue;
+    }
+    begin_rows(sketch, *sequence);
+    if (sequence->n_rows_left() == 0) end(*sequence, FinishReason::length);  // a registered prefix, all of it loaded
+  }
+}
+
+/// Begins a cohort for each tenant whose first waiting sequence is in none. If it is large enough, its sequences take each
+/// other's tags, so that those with common prompts follow one another. In a small one most would run together in any order.
+void Scheduler::begin_cohorts() {
+  for (const std::int32_t tenant : waiting_.tenants()) {
+    FairQueue::Places places = waiting_.take_cohort(tenant, kCohortTurns * of_slot_.size());
+    std::vector<Sequence*> order;
+    for (const auto& place : places) order.push_back(place.mapped());
+    if (order.size() >= kLeastCohortTurns * running_.size()) {
+      // Not earlier: the hashes of every prompt that waits could take more memory than the engine keeps for its steps.
+      for (Sequence* const sequence : order) {
+        SequenceSchedule& schedule = sequence->schedule.write();
+        cache_.hash(schedule.table, schedule.tokens, std::min(sequence->n_matchable(), kMostSharedBlocks * cache_.block_len()));
+      }
+      gather_sharers(order, running_blocks_);
+    }
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      order[i]->schedule.write().tag = places[i].key().tag;
+      places[i].key().id = order[i]->task->id;
+      places[i].mapped() = order[i];
+    }
+    waiting_.put_back(tenant, std::move(places));
+  }
+}
+
+/// Admits a waiting sequence if the step and the cache have room for it.
+bool Scheduler::admit(PlanSketch& sketch, Sequence& sequence) {
+  if (sketch.max_scores == 0 && sequence.n_scores(0, sequence.task->prompt_len) > 0) return false;
+  if (!fits_step(sequence) || !has_blocks_for(sketch, sequence)) return false;
+  SequenceSchedule& schedule = sequence.schedule.write();
+  cache_.begin(schedule.table, schedule.tokens, sequence.n_matchable(), sketch.plan.step);
+  const bool has_reserve = !is_settled(sequence) || cache_.reserve(schedule.table, sequence.max_positions());
+  schedule.n_planned = schedule.n_committed = schedule.table.n_cached_blocks * cache_.block_len();
+  schedule.n_loaded = 0;
+  load_blocks(sketch, sequence);
+  const std::int32_t n_left = sequence.n_rows_left();
+  const std::int32_t n_kept = sketch.n_kept_from(sequence, n_left, waiting_.size() > 1 && !is_alone(sequence));
+  sketch.budget -= n_kept;
+  const std::int32_t n_rows = sketch.n_rows_of(sequence, schedule.n_planned, n_left);
+  sketch.budget += n_kept;
+  const bool has_room = has_reserve && cache_.extend(schedule.table, schedule.n_planned + n_rows);
+  check(has_room, "Scheduler: blocks that were available are not");
+
+  schedule.slot = free_slots_.back();
+  free_slots_.pop_back();
+  of_slot_[static_cast<std::size_t>(schedule.slot.value)] = &sequence;
+  waiting_.started(sequence);
+  running_.emplace(rank_of(sequence), &sequence);
+  is_order_stale_ = true;
+  running_blocks_.update(schedule.slot, schedule.table.hashes);
+  n_speculating_ += may_draft(sequence) ? 1 : 0;
+  n_list_entries_ += sequence.n_list_entries();
+  n_block_entries_ += cache_.n_blocks_for(sequence.max_positions());
+  schedule.state = SequenceState::running;
+  schedule.n_before_slot = sequence.n_generated();
+  if (schedule.is_loading) {
+    schedule.is_slot_behind = true;  // the slot is reset with the first row
+    --sketch.budget;                 // as in plan_loads
+  } else {
+    begin_rows(sketch, sequence);
+    if (n_rows == 0) {  // a registered prefix that is already cached
+      end(sequence, FinishReason::length);
+      return true;
+    }
+    sketch.plan.reset_slots.push_back(schedule.slot);
+    sketch.add(sequence, n_rows);
+    apply(sequence, sketch.plan.sequences.back());
+  }
+  for (int g = 0; g < cache_.n_groups(); ++g) sketch.n_claimed[static_cast<std::size_t>(g)] += n_claimed_by(sequence, g);
+  return true;
+}
+
+}  // namespace baton

@@ -1,0 +1,98 @@
+/// Builds the token masks of a step, while the device computes its logits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "core/result.h"
+#include "engine/schedule/answer_grammar.h"
+#include "engine/schedule/scheduler.h"
+#include "engine/schedule/sequence.h"
+#include "engine/step/batch_builder.h"
+#include "engine/step/executor.h"
+#include "engine/step/mask_jobs.h"
+
+namespace baton {
+
+/// Keeps the grammars of sequences up to date and makes masks from them. A step's masks need the tokens of all steps
+/// before it: `take` them first. Places that are equal share a row of bits.
+///
+/// A mask that nobody needed before may be seconds of work. A step works on its masks for the time of a MaskBudget. A sample whose mask is not ready then is
+/// drawn without a mask, like those of drafts that are not accepted, and dropped, and so are those behind it: nobody
+/// reads its result. The sequence has the same row again in the next step, whose mask goes on where this one's work stopped.
+/// Every rank samples the same, so nothing else need tell the ranks. Thread: engine only.
+class StepMasks {
+ public:
+  /// A sequence whose grammar cannot go on. It must be ended.
+  struct Failure {
+    SequenceId id;
+    Error error;
+  };
+  /// What `build` did.
+  struct Built {
+    std::int32_t n_rows = 0;
+    double seconds = 0;
+    std::vector<std::size_t> late = {};  ///< places in the plan of the sequences of which samples are dropped
+  };
+
+  explicit StepMasks(const MaskBudget& budget = {}) : jobs_(budget) {}
+
+  /// Takes the tokens of a step's outcomes, which may be committed later. `sequences` are those of the step's plan, in
+  /// its order; null: it is gone. An answer that ended behind its drafts because no mask could be made there ends with the
+  /// error instead.
+  void take(std::span<Sequence* const> sequences, std::span<StepOutcome> outcomes);
+  /// Writes the masks of a step's samples. `sequences` are those of its plan, in its order. Samples that are dropped are
+  /// taken out of step.samples_of; the scheduler must drop them too. Masks of different grammars are made by several
+  /// threads.
+  Built build(BuiltStep& step, std::span<Sequence* const> sequences, const MaskMemory& memory);
+  /// The sequences that failed since the last call.
+  std::vector<Failure> take_failures() { return std::exchange(failures_, {}); }
+
+ private:
+  /// What decides on a row of bits.
+  struct Key {
+    const grammar::Matcher* matcher = nullptr;
+    std::int64_t state = 0;
+    std::span<const TokenId> forbidden_ends;
+    bool operator<(const Key& other) const;
+  };
+  /// A row of bits to be made.
+  struct Row {
+    const AnswerGrammar* grammar = nullptr;
+    const SequenceTask* task = nullptr;  // of the first sequence that needs it
+    std::size_t n_drafts = 0;            // before the first sample that needs it
+    AnswerGrammar::Place place;
+    std::span<std::uint32_t> bits;
+    bool is_ready = false;
+    Result<void> made = {};
+  };
+
+  void fail(Sequence& sequence, Error error);
+  void catch_up(const BuiltStep& step, std::span<Sequence* const> sequences);
+  void find_rows(const BuiltStep& step, std::span<Sequence* const> sequences, const MaskMemory& memory);
+  std::int32_t row_for(const Sequence& sequence, const AnswerGrammar::Place& place, std::size_t n_drafts,
+                       const MaskMemory& memory);
+  void make_rows();
+  void report_failures(const BuiltStep& step, std::span<Sequence* const> sequences, const MaskMemory& memory);
+  std::vector<std::size_t> drop_late(BuiltStep& step, std::span<Sequence* const> sequences, const MaskMemory& memory) const;
+
+  /// The first sample behind drafts of a sequence that has no mask, and why. It counts if the drafts are accepted.
+  struct DraftFailure {
+    std::int32_t n_drafts = 0;
+    Error error;
+  };
+
+  MaskJobs jobs_;
+  std::vector<Failure> failures_;
+  std::map<std::int64_t, DraftFailure> draft_failures_;  // of the step built last, by the sequence's id
+  // Of the step being built; their memory is kept.
+  std::vector<Row> rows_;
+  std::map<Key, std::int32_t> row_of_key_;
+  std::vector<bool> is_late_;  // of each sample with a mask: its place is not known yet
+};
+
+}  // namespace baton

@@ -1,0 +1,21 @@
+/// Regular expressions as expressions over bytes.
+#pragma once
+
+#include <string_view>
+
+#include "core/limits/work_budget.h"
+#include "core/result.h"
+#include "grammar/automaton/expression.h"
+
+namespace baton::grammar {
+
+/// Whether an expression describes a whole text, or what stands somewhere in it (JSON Schema's `pattern`).
+enum class RegexUse { whole, search };
+
+/// The texts that match. The syntax is ECMAScript's with the flag u, and what Python and Rust share with it: classes,
+/// groups (also named), alternatives, greedy and lazy repetitions, \d \w \s (ASCII but for \s), \p{category}, \xHH,
+/// \uHHHH, \u{H...}. Anchors stand at the begin or end of what is matched. Errors: invalid_request names the place;
+/// unsupported names what is not a regular language or not known here: look-around, back references, \b, flags.
+Result<ExprId> parse_regex(Expressions& expressions, std::string_view regex, RegexUse use, WorkMeter& meter);
+
+}  // namespace baton::grammar

@@ -1,0 +1,236 @@
+/// Properties one by one, each with the values of its schema.
+#include "grammar/front/argument_texts.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "core/one_line.h"
+#include "grammar/automaton/char_ranges.h"
+#include "grammar/automaton/free_text.h"
+#include "grammar/automaton/regex.h"
+#include "grammar/automaton/source_cursor.h"
+
+namespace baton::grammar {
+
+namespace {
+
+struct DeclaredArgument {
+  std::string_view name;
+  const json::Value* schema;
+  bool is_required = false;
+};
+
+struct DeclaredArguments {
+  std::vector<DeclaredArgument> all;
+  bool allows_others = true;
+};
+
+tl::unexpected<Error> arguments_error(ErrorCode code, std::string_view keyword, std::string_view text) {
+  return fail(code, fmt::format("the JSON schema of the arguments: {} {}", keyword, text));
+}
+
+Result<DeclaredArguments> declared_arguments(const json::Value& schema, WorkMeter& meter) {
+  DeclaredArguments declared;
+  if (schema.is_boolean() && schema.get<bool>()) return declared;
+  if (!schema.is_object()) return arguments_error(ErrorCode::invalid_request, "it", "must be an object");
+  for (const std::string_view keyword :
+       {"$ref", "allOf", "anyOf", "oneOf", "not", "if", "enum", "const", "patternProperties", "propertyNames", "minProperties",
+        "maxProperties", "dependentRequired", "dependentSchemas", "dependencies", "unevaluatedProperties"})
+    if (json::find(schema, keyword) != nullptr)
+      return arguments_error(ErrorCode::unsupported, keyword, "is not supported in this format of calls");
+  const json::Value* type = json::find(schema, "type");
+  if (type != nullptr && !json::is_text(*type, "object"))
+    return arguments_error(ErrorCode::unsupported, "type", "must be 'object'");
+  if (const json::Value* other = json::find(schema, "additionalProperties"); other != nullptr) {
+    const bool is_any = other->is_object() && other->empty();
+    if (!other->is_boolean() && !is_any)
+      return arguments_error(ErrorCode::unsupported, "additionalProperties", "must be true or false in this format of calls");
+    declared.allows_others = is_any || other->get<bool>();
+  }
+  if (const json::Value* properties = json::find(schema, "properties"); properties != nullptr) {
+    if (!properties->is_object()) return arguments_error(ErrorCode::invalid_request, "properties", "must be an object");
+    if (!meter.spend(static_cast<std::int64_t>(4 * properties->size())) ||
+        !meter.write(3 * properties->size() * sizeof(DeclaredArgument)))
+      return over_budget(meter);
+    for (auto field = properties->begin(); field != properties->end(); ++field)
+      declared.all.push_back({.name = field.key(), .schema = &field.value()});
+  }
+  if (const json::Value* required = json::find(schema, "required"); required != nullptr) {
+    BATON_TRY(const std::vector<std::string> names, json::convert<std::vector<std::string>>(*required, "required"));
+    std::map<std::string_view, DeclaredArgument*> by_name;
+    for (DeclaredArgument& one : declared.all) by_name.emplace(one.name, &one);
+    for (const std::string& name : names) {
+      if (!meter.spend(8)) return over_budget(meter);
+      const auto known = by_name.find(name);
+      if (known == by_name.end())
+        return arguments_error(ErrorCode::unsupported, "required",
+                               fmt::format("names '{}', which is no property", one_line(name, kMaxQuotedBytes)));
+      known->second->is_required = true;
+    }
+  }
+  return declared;
+}
+
+// What stands in no string of XML: see parsers/xml_calls.cpp.
+constexpr std::array<std::string_view, 3> kNeverInValue{"</parameter>", "\n<parameter=", "\n</function>"};
+constexpr std::string_view kEndOfValue = "\n</parameter>";
+
+/// A schema that a value fulfils if it is no string.
+const json::Value& no_string() {
+  static const json::Value schema = {{"type", {"null", "boolean", "number", "array", "object"}}};
+  return schema;
+}
+
+}  // namespace
+
+/// The texts that a value may have.
+Result<const Dfa*> ArgumentTexts::text_of_value() {
+  if (!text_of_value_) {
+    BATON_TRY(text_of_value_, text_without({.stops = {}, .never = {kNeverInValue.begin(), kNeverInValue.end()}}, meter_));
+  }
+  return &*text_of_value_;
+}
+
+/// A string up to the end of its element.
+Result<ExprId> ArgumentTexts::free_string() {
+  if (!free_string_) {
+    BATON_TRY(const Dfa dfa, text_up_to({.stops = {kEndOfValue}, .never = {kNeverInValue.begin(), kNeverInValue.end()}},
+                                        std::nullopt, meter_));
+    free_string_ = expressions_.add_rule("a string up to " + std::string(kEndOfValue.substr(1)));
+    expressions_.define(*free_string_, expressions_.automaton(dfa));
+  }
+  return expressions_.rule(*free_string_);
+}
+
+/// The strings of a schema as they are, and the end of their element.
+Result<ExprId> ArgumentTexts::raw_strings(SchemaValues& values, const SchemaShape& shape) {
+  const ExprId end = expressions_.bytes(kEndOfValue);
+  BATON_TRY(StringLanguage language, values.strings(shape));
+  BATON_TRY(const Dfa* plain, text_of_value());
+  BATON_TRY(const auto listed, values.values(shape));
+  if (listed) {
+    std::vector<ExprId> all;
+    for (const json::Value* value : *listed) {
+      if (!value->is_string()) continue;
+      const std::string& text = value->get_ref<const std::string&>();
+      if (!meter_.pass(4 * text.size())) return over_budget(meter_);
+      if (!language.is_any())
+        return arguments_error(ErrorCode::unsupported, "enum", "beside other keywords about strings is not supported");
+      if (!plain->accepts(text))
+        return arguments_error(ErrorCode::unsupported, "enum", "has a text that this format of calls cannot write");
+      all.push_back(expressions_.bytes(text));
+    }
+    return expressions_.sequence({expressions_.choice(all), end});
+  }
+  if (language.is_any()) return free_string();
+  if (!language.content) {
+    BATON_TRY(const ExprId any, expressions_.characters({{0, kLastCodePoint}}, meter_));
+    BATON_TRY(language.content,
+              determinize(expressions_, expressions_.repeat(any, language.min_length, language.max_length), meter_));
+  }
+  BATON_TRY(Dfa dfa, combine(*language.content, *plain, DfaProduct::intersection, meter_));
+  BATON_TRY(dfa, minimize(dfa, meter_));
+  return expressions_.sequence({expressions_.automaton(dfa), end});
+}
+
+/// A value and the end of its element.
+Result<ExprId> ArgumentTexts::xml_value(SchemaCompiler& compiler, const json::Value& schema) {
+  BATON_TRY(const std::vector<SchemaShape> shapes, compiler.shapes(schema));
+  std::vector<ExprId> all;
+  bool has_others = false;
+  for (const SchemaShape& shape : shapes) {
+    BATON_TRY(const unsigned kinds, compiler.values().kinds(shape));
+    if ((kinds & kString) != 0) {
+      BATON_TRY(const ExprId strings, raw_strings(compiler.values(), shape));
+      all.push_back(strings);
+    }
+    has_others = has_others || (kinds & ~unsigned{kString}) != 0;
+  }
+  if (has_others) {
+    BATON_TRY(const ExprId json, compiler.rule_of({&schema, &no_string()}));
+    all.push_back(expressions_.sequence({json, expressions_.bytes(kEndOfValue)}));
+  }
+  return expressions_.choice(all);
+}
+
+Result<ExprId> ArgumentTexts::xml(const json::Value& schema) {
+  BATON_TRY(const DeclaredArguments declared, declared_arguments(schema, meter_));
+  BATON_TRY(const SchemaDocument document, SchemaDocument::of(schema, meter_));
+  SchemaCompiler compiler(document, text_, ignored_, meter_);
+  const ExprId line_end = expressions_.optional(expressions_.bytes("\n"));
+  std::vector<ExprId> all;
+  for (const DeclaredArgument& one : declared.all) {
+    if (one.name.empty() || one.name.find_first_of("\n<>") != std::string::npos)
+      return arguments_error(
+          ErrorCode::unsupported, "properties",
+          fmt::format("has '{}', which this format of calls cannot write", one_line(one.name, kMaxQuotedBytes)));
+    BATON_TRY(const ExprId value, xml_value(compiler, *one.schema));
+    const ExprId element =
+        expressions_.sequence({line_end, expressions_.bytes(fmt::format("<parameter={}>\n", one.name)), value});
+    all.push_back(one.is_required ? element : expressions_.optional(element));
+  }
+  if (declared.allows_others) {
+    BATON_TRY(const ExprId name, parse_regex(expressions_, "[^\\s<>]{1,256}", RegexUse::whole, meter_));
+    BATON_TRY(const ExprId value, free_string());
+    const ExprId element =
+        expressions_.sequence({line_end, expressions_.bytes("<parameter="), name, expressions_.bytes(">\n"), value});
+    all.push_back(expressions_.repeat(element, 0, kUnlimited));
+  }
+  all.push_back(line_end);
+  BATON_TRY_VOID(compiler.finish());
+  return expressions_.sequence(all);
+}
+
+Result<ExprId> ArgumentTexts::python_value(SchemaCompiler& compiler, const json::Value& schema) {
+  const json::Value* type = json::find(schema, "type");
+  if (type != nullptr && json::is_text(*type, "boolean") && json::find(schema, "enum") == nullptr &&
+      json::find(schema, "const") == nullptr)
+    return expressions_.choice({expressions_.bytes("True"), expressions_.bytes("False")});
+  return compiler.rule_of({&schema});
+}
+
+Result<ExprId> ArgumentTexts::python(const json::Value& schema) {
+  BATON_TRY(const DeclaredArguments declared, declared_arguments(schema, meter_));
+  BATON_TRY(const SchemaDocument document, SchemaDocument::of(schema, meter_));
+  SchemaCompiler compiler(document, text_, ignored_, meter_);
+  const ExprId comma = expressions_.bytes(", ");
+  std::optional<ExprId> other;
+  ExprId more = expressions_.empty();
+  if (declared.allows_others) {
+    BATON_TRY(const ExprId name, parse_regex(expressions_, "[A-Za-z_][A-Za-z0-9_]{0,255}=", RegexUse::whole, meter_));
+    BATON_TRY(const ExprId value, text_.value());
+    other = expressions_.sequence({name, value});
+    more = expressions_.repeat(expressions_.sequence({comma, *other}), 0, kUnlimited);
+  }
+  // From the last to the first: what is behind a place, with an argument in front of it and without.
+  ExprId behind = more;
+  ExprId first = other ? expressions_.optional(expressions_.sequence({*other, more})) : expressions_.empty();
+  for (auto one = declared.all.rbegin(); one != declared.all.rend(); ++one) {
+    const bool is_word = !one->name.empty() && (one->name[0] < '0' || one->name[0] > '9') &&
+                         std::all_of(one->name.begin(), one->name.end(), [](char c) {
+                           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+                         });
+    if (!is_word)
+      return arguments_error(
+          ErrorCode::unsupported, "properties",
+          fmt::format("has '{}', which this format of calls cannot write", one_line(one->name, kMaxQuotedBytes)));
+    if (!meter_.pass(one->name.size())) return over_budget(meter_);
+    BATON_TRY(const ExprId value, python_value(compiler, *one->schema));
+    const ExprId argument = expressions_.sequence({expressions_.bytes(fmt::format("{}=", one->name)), value});
+    const RuleId rest = expressions_.add_rule(fmt::format("the arguments behind {}", one_line(one->name, kMaxQuotedBytes)));
+    expressions_.define(rest, behind);
+    const ExprId with_it = expressions_.sequence({argument, expressions_.rule(rest)});
+    first = one->is_required ? with_it : expressions_.choice({with_it, first});
+    const ExprId next = expressions_.sequence({comma, argument});
+    behind = expressions_.sequence({one->is_required ? next : expressions_.optional(next), expressions_.rule(rest)});
+  }
+  BATON_TRY_VOID(compiler.finish());
+  return first;
+}
+
+}  // namespace baton::grammar

@@ -1,0 +1,322 @@
+/// A parser of grammars in GBNF and Lark.
+#include "grammar/front/ebnf.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/limits/stack_space.h"
+#include "core/one_line.h"
+#include "grammar/automaton/char_ranges.h"
+#include "grammar/automaton/regex.h"
+#include "grammar/automaton/source_cursor.h"
+
+namespace baton::grammar {
+
+namespace {
+
+bool is_name_character(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+}
+
+class EbnfParser {
+ public:
+  EbnfParser(Expressions& expressions, std::string_view text, WorkMeter& meter)
+      : expressions_(expressions), source_(text, message), meter_(meter) {}
+
+  Result<RuleId> parse();
+
+ private:
+  static std::string message(std::string_view read, std::string_view what) {
+    return fmt::format("line {} of the grammar {}", 1 + std::count(read.begin(), read.end(), '\n'), what);
+  }
+  /// Passes over spaces, line ends and comments.
+  void skip();
+  std::string_view take_name();
+  /// Whether a definition begins here; its name and sign are taken if so.
+  std::optional<std::string_view> take_definition();
+  bool begins_definition();
+  RuleId rule_of(std::string_view name);
+
+  Result<ExprId> alternatives();
+  Result<ExprId> sequence();
+  Result<ExprId> item();
+  Result<ExprId> postfix(ExprId part);
+  Result<std::string> literal(char quote);
+  Result<char32_t> escape();
+  Result<CharRanges> char_class();
+  Result<ExprId> regex();
+
+  Expressions& expressions_;
+  SourceCursor source_;
+  WorkMeter& meter_;
+  bool is_lark_ = false;
+  std::map<std::string, RuleId, std::less<>> rules_;
+  StackSpace stack_;
+};
+
+void EbnfParser::skip() {
+  while (!source_.rest.empty()) {
+    const char c = source_.rest[0];
+    if (c == ' ' || c == '\t' || c == '\n' || c == '\r') {
+      source_.rest.remove_prefix(1);
+    } else if (c == '#' || (is_lark_ && source_.rest.starts_with("//"))) {
+      source_.rest.remove_prefix(std::min(source_.rest.find('\n'), source_.rest.size()));
+    } else {
+      return;
+    }
+  }
+}
+
+std::string_view EbnfParser::take_name() {
+  const auto end = std::find_if_not(source_.rest.begin(), source_.rest.end(), is_name_character);
+  const std::string_view name = source_.rest.substr(0, static_cast<std::size_t>(end - source_.rest.begin()));
+  source_.rest.remove_prefix(name.size());
+  return name;
+}
+
+std::optional<std::string_view> EbnfParser::take_definition() {
+  const std::string_view before = source_.rest;
+  if (source_.rest.starts_with("?") || source_.rest.starts_with("!"))
+    source_.rest.remove_prefix(1);  // how Lark shapes its tree
+  const std::string_view name = take_name();
+  while (source_.rest.starts_with(" ") || source_.rest.starts_with("\t")) source_.rest.remove_prefix(1);
+  if (!name.empty() && (source_.take("::=") || source_.take(":"))) return name;
+  source_.rest = before;
+  return std::nullopt;
+}
+
+bool EbnfParser::begins_definition() {
+  const std::string_view before = source_.rest;
+  const bool is_one = take_definition().has_value();
+  source_.rest = before;
+  return is_one;
+}
+
+RuleId EbnfParser::rule_of(std::string_view name) {
+  const auto known = rules_.find(name);
+  if (known != rules_.end()) return known->second;
+  meter_.write(name.size() + 96);
+  return rules_.emplace(std::string(name), expressions_.add_rule(one_line(name, kMaxQuotedBytes))).first->second;
+}
+
+Result<char32_t> EbnfParser::escape() {
+  if (source_.rest.empty()) return source_.invalid("ends with a backslash");
+  const char c = source_.rest[0];
+  source_.rest.remove_prefix(1);
+  switch (c) {
+    case 'n': return U'\n';
+    case 'r': return U'\r';
+    case 't': return U'\t';
+    case 'f': return U'\f';
+    case 'b': return U'\b';
+    case 'x': return source_.take_hex(2);
+    case 'u': return source_.take_hex(4);
+    case 'U': return source_.take_hex(8);
+    default: break;
+  }
+  if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'))
+    return source_.unsupported(fmt::format("the escape '\\{}'", c));
+  return static_cast<char32_t>(static_cast<unsigned char>(c));
+}
+
+/// The texts of a literal as code points, so that \xE9 is the character U+00E9.
+Result<std::string> EbnfParser::literal(char quote) {
+  std::string bytes;
+  while (!source_.rest.empty() && source_.rest[0] != quote) {
+    if (!meter_.spend(1)) return over_budget(meter_);
+    if (source_.rest[0] == '\n') return source_.invalid("ends inside a literal");
+    if (!source_.take("\\")) {
+      bytes.push_back(source_.rest[0]);
+      source_.rest.remove_prefix(1);
+      continue;
+    }
+    BATON_TRY(const char32_t c, escape());
+    append_utf8(bytes, c);
+  }
+  if (!source_.take(std::string_view(&quote, 1))) return source_.invalid("has a literal without its end");
+  if (is_lark_ && source_.rest.starts_with("i")) return source_.unsupported("a literal with flags");
+  return bytes;
+}
+
+Result<CharRanges> EbnfParser::char_class() {
+  const bool is_negated = source_.take("^");
+  CharRanges all;
+  const auto one = [&]() -> Result<char32_t> {
+    if (source_.take("\\")) return escape();
+    const std::optional<char32_t> c = take_character(source_.rest);
+    if (!c) return source_.invalid("is not valid UTF-8");
+    return *c;
+  };
+  while (!source_.take("]")) {
+    if (source_.rest.empty() || source_.rest[0] == '\n') return source_.invalid("has a '[' without ']'");
+    if (!meter_.spend(3)) return over_budget(meter_);
+    BATON_TRY(const char32_t first, one());
+    char32_t last = first;
+    if (source_.rest.size() >= 2 && source_.rest[0] == '-' && source_.rest[1] != ']') {
+      source_.rest.remove_prefix(1);
+      BATON_TRY(last, one());
+      if (last < first) return source_.invalid("has a range whose end is before its begin");
+    }
+    all.emplace_back(first, last);
+  }
+  return is_negated ? complement(std::move(all)) : normalized(std::move(all));
+}
+
+Result<ExprId> EbnfParser::regex() {
+  std::string source;
+  while (!source_.rest.empty() && source_.rest[0] != '/') {
+    if (source_.rest[0] == '\n') return source_.invalid("ends inside a regular expression");
+    if (source_.rest.starts_with("\\/"))
+      source_.rest.remove_prefix(1);
+    else if (source_.rest.starts_with("\\") && source_.rest.size() > 1) {
+      source.push_back(source_.rest[0]);
+      source_.rest.remove_prefix(1);
+    }
+    source.push_back(source_.rest[0]);
+    source_.rest.remove_prefix(1);
+  }
+  if (!source_.take("/")) return source_.invalid("has a regular expression without its end");
+  if (!source_.rest.empty() && is_name_character(source_.rest[0]))
+    return source_.unsupported("a regular expression with flags");
+  auto parsed = parse_regex(expressions_, source, RegexUse::whole, meter_);
+  if (!parsed)
+    return source_.error(parsed.error().code, fmt::format("has an expression that is refused: {}", parsed.error().message));
+  return *parsed;
+}
+
+Result<ExprId> EbnfParser::item() {
+  const auto closed = [&](std::string_view end) -> Result<ExprId> {
+    BATON_TRY(const ExprId inside, alternatives());
+    if (!source_.take(end)) return source_.invalid(fmt::format("has a group without '{}'", end));
+    return inside;
+  };
+  if (source_.take("\"")) {
+    BATON_TRY(const std::string text, literal('"'));
+    return expressions_.bytes(text);
+  }
+  if (is_lark_ && source_.take("'")) {
+    BATON_TRY(const std::string text, literal('\''));
+    return expressions_.bytes(text);
+  }
+  if (is_lark_ && source_.take("/")) return regex();
+  if (source_.take("(")) return closed(")");
+  if (source_.take("[")) {
+    if (is_lark_) {
+      BATON_TRY(const ExprId inside, closed("]"));
+      return expressions_.optional(inside);
+    }
+    BATON_TRY(CharRanges ranges, char_class());
+    return expressions_.characters(ranges, meter_);
+  }
+  if (!is_lark_ && source_.take(".")) return expressions_.characters({{0, kLastCodePoint}}, meter_);
+  const std::string_view name = take_name();
+  if (name.empty())
+    return source_.invalid(source_.rest.empty() ? "ends too early"
+                                                : fmt::format("has '{}' where it is not expected", source_.rest[0]));
+  if (is_lark_ && (source_.rest.starts_with("{") || source_.rest.starts_with(".")))
+    return source_.unsupported("a template or a priority");
+  return expressions_.rule(rule_of(name));
+}
+
+Result<ExprId> EbnfParser::postfix(ExprId part) {
+  while (true) {
+    if (!meter_.spend(2)) return over_budget(meter_);
+    if (source_.take("*"))
+      part = expressions_.repeat(part, 0, kUnlimited);
+    else if (source_.take("+"))
+      part = expressions_.repeat(part, 1, kUnlimited);
+    else if (source_.take("?"))
+      part = expressions_.optional(part);
+    else if (!is_lark_ && source_.take("{")) {
+      const std::optional<int> min = source_.take_count();
+      std::optional<int> max = min;
+      if (source_.take(",")) max = source_.take_count();
+      if (!source_.take("}") || (!min && !max)) return source_.invalid("has a '{' that begins no repetition");
+      if (min.value_or(0) > kMaxRepeat || max.value_or(0) > kMaxRepeat)
+        return source_.invalid(fmt::format("repeats more than {} times", kMaxRepeat));
+      if (max && *max < min.value_or(0)) return source_.invalid("has a repetition whose bounds are in the wrong order");
+      part = expressions_.repeat(part, min.value_or(0), max.value_or(kUnlimited));
+    } else if (is_lark_ && (source_.rest.starts_with("~") || source_.rest.starts_with(".."))) {
+      return source_.unsupported("a counted repetition or a range");
+    } else {
+      return part;
+    }
+  }
+}
+
+Result<ExprId> EbnfParser::sequence() {
+  std::vector<ExprId> parts;
+  for (skip(); !source_.rest.empty(); skip()) {
+    if (!meter_.spend(4)) return over_budget(meter_);
+    if (std::string_view("|)%").find(source_.rest[0]) != std::string_view::npos || (is_lark_ && source_.rest[0] == ']')) break;
+    if (begins_definition()) break;
+    if (is_lark_ && source_.take("->")) {
+      skip();
+      take_name();
+      continue;
+    }
+    BATON_TRY(ExprId part, item());
+    BATON_TRY(part, postfix(part));
+    parts.push_back(part);
+  }
+  return parts.empty() ? expressions_.empty() : expressions_.sequence(parts);
+}
+
+Result<ExprId> EbnfParser::alternatives() {
+  if (!stack_.has_room(8192)) return source_.invalid("is nested too deep");
+  std::vector<ExprId> all;
+  do {
+    if (!meter_.spend(4)) return over_budget(meter_);
+    BATON_TRY(const ExprId one, sequence());
+    all.push_back(one);
+  } while (source_.take("|"));
+  return expressions_.choice(all);
+}
+
+Result<RuleId> EbnfParser::parse() {
+  {  // which notation it is: what stands behind the first name
+    skip();
+    const std::string_view before = source_.rest;
+    if (source_.rest.starts_with("//") || source_.rest.starts_with("%") || source_.rest.starts_with("?") ||
+        source_.rest.starts_with("!")) {
+      is_lark_ = true;
+    } else {
+      take_name();
+      while (source_.rest.starts_with(" ") || source_.rest.starts_with("\t")) source_.rest.remove_prefix(1);
+      is_lark_ = source_.rest.starts_with(":") && !source_.rest.starts_with("::=");
+    }
+    source_.rest = before;
+  }
+  for (skip(); !source_.rest.empty(); skip()) {
+    if (source_.take("%"))
+      return source_.unsupported(fmt::format("the directive '%{}'", one_line(take_name(), kMaxQuotedBytes)));
+    const std::optional<std::string_view> name = take_definition();
+    if (!name) return source_.invalid("begins no rule; a rule is 'name ::= ...'");
+    const RuleId rule = rule_of(*name);
+    if (expressions_.body(rule) != Expressions::kUndefined)
+      return source_.invalid(fmt::format("defines the rule '{}' again", one_line(*name, kMaxQuotedBytes)));
+    BATON_TRY(const ExprId body, alternatives());
+    if (source_.rest.starts_with(")") || source_.rest.starts_with("]"))
+      return source_.invalid(fmt::format("has a '{}' too many", source_.rest[0]));
+    expressions_.define(rule, body);
+  }
+  const std::string_view first = is_lark_ ? "start" : "root";
+  const auto root = rules_.find(first);
+  if (root == rules_.end())
+    return fail(ErrorCode::invalid_request, fmt::format("the grammar has no rule '{}', where texts begin", first));
+  return root->second;
+}
+
+}  // namespace
+
+Result<RuleId> parse_ebnf(Expressions& expressions, std::string_view text, WorkMeter& meter) {
+  return EbnfParser(expressions, text, meter).parse();
+}
+
+}  // namespace baton::grammar

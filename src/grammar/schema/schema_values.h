@@ -1,0 +1,76 @@
+/// The parts of a JSON schema's alternative that say what strings and numbers may be.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/limits/work_budget.h"
+#include "core/result.h"
+#include "grammar/automaton/expression.h"
+#include "grammar/automaton/number_language.h"
+#include "grammar/schema/schema_shape.h"
+
+namespace baton::grammar {
+
+/// The kinds of values, as bits. A number that is no integer is a kind of its own.
+enum : unsigned {
+  kNull = 1,
+  kBoolean = 2,
+  kInteger = 4,
+  kFraction = 8,
+  kString = 16,
+  kArray = 32,
+  kObject = 64,
+  kAllKinds = 127
+};
+
+/// The non-negative integer at `keyword`, at most `most`; nullopt where the schema has none. Errors: invalid_request.
+Result<std::optional<int>> count_keyword(const SchemaDocument& document, const json::Value& schema, std::string_view keyword);
+
+/// What a string's text must be. `content` is empty where only the length is limited.
+struct StringLanguage {
+  int min_length = 0;
+  int max_length = kUnlimited;
+  std::optional<Dfa> content;
+  bool is_any() const { return min_length == 0 && max_length == kUnlimited && !content; }
+};
+
+/// The values of enum and const, parts of the document, each once.
+using ListedValues = std::vector<const json::Value*>;
+
+/// Reads the keywords of types, strings and numbers. Thread: one at a time.
+class SchemaValues {
+ public:
+  /// All must outlive it.
+  SchemaValues(const SchemaDocument& document, Expressions& expressions, std::vector<std::string>& ignored, WorkMeter& meter)
+      : document_(document), expressions_(expressions), ignored_(ignored), meter_(meter) {}
+
+  /// The kinds that all parts allow by `type`.
+  Result<unsigned> kinds(const SchemaShape& shape);
+  Result<StringLanguage> strings(const SchemaShape& shape);
+  /// What the keywords for strings say, as text: equal for shapes with equal strings.
+  Result<std::string> string_key(const SchemaShape& shape);
+  Result<NumberLanguage> numbers(const SchemaShape& shape);
+  /// The values of `enum` and `const` that all parts have; nullopt where none has any.
+  Result<std::optional<ListedValues>> values(const SchemaShape& shape);
+  /// The texts in which `pattern`, the value of a keyword or a name, matches somewhere.
+  Result<const Dfa*> pattern(const json::Value& schema, std::string_view keyword, const std::string& pattern);
+  /// All texts of characters.
+  Result<const Dfa*> any_text();
+
+ private:
+  Result<const Dfa*> regex(const json::Value& schema, std::string_view keyword, const std::string& regex, bool is_whole);
+
+  const SchemaDocument& document_;
+  Expressions& expressions_;
+  std::vector<std::string>& ignored_;
+  WorkMeter& meter_;
+  std::map<std::pair<std::string, bool>, Dfa> automata_;  // by expression, and whether it is of the whole text
+};
+
+/// The kind of a value; a number without fraction is an integer.
+unsigned kind_of(const json::Value& value);
+
+}  // namespace baton::grammar

@@ -1,7 +1,0 @@
-/// Attention over bf16 keys and values, heads of 80 and 96.
-#include "kernels/cuda/attention_kernel.cuh"
-
-namespace baton::cuda {
-template void launch_attention<__nv_bfloat16, 96, false>(const AttentionParams&, const Device&, int n_blocks);
-template int attention_stages<__nv_bfloat16, 96, false>(const Device&);
-}  // namespace baton::cuda

@@ -1,6 +1,0 @@
-/// Wide attention of batch-invariant mode over f16 keys and values, heads of 128.
-#include "kernels/cuda/attention_wide_invariant_kernel.cuh"
-
-namespace baton::cuda {
-template void launch_wide_invariant_attention<__half, 128>(const AttentionParams&, const Device&, int n_blocks);
-}  // namespace baton::cuda

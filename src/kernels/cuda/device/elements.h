@@ -1,0 +1,15 @@
+/// Conversion of float elements in device memory, called by the host.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/dtype.h"
+#include "kernels/cuda/device/device.h"
+
+namespace baton::cuda {
+
+/// Converts `n` elements of device memory from one float dtype to another, rounded to nearest even. No overlap.
+void convert(const Device& device, const std::byte* from, DType from_dtype, std::byte* to, DType to_dtype, std::int64_t n);
+
+}  // namespace baton::cuda

@@ -1,0 +1,233 @@
+/// Blocks, usage and the reasons of the end.
+#include "server/dialects/messages/answer.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "server/dialects/messages/error.h"
+#include "server/http/json_writer.h"
+
+namespace baton {
+namespace {
+
+using json::Value;
+using parsers::MessagePiece;
+
+constexpr std::string_view kShutdown = "shutdown";
+
+/// A frame of a stream: its name is the type of its data.
+std::string messages_event(const Value& data) {
+  return "event: " + data["type"].get_ref<const std::string&>() + "\ndata: " + json::dump(data) + "\n\n";
+}
+
+/// An event about a block.
+Value block_event(std::string_view type, std::int32_t index) {
+  Value data;
+  data["type"] = std::string(type);
+  data["index"] = index;
+  return data;
+}
+
+/// A text block of either kind.
+bool is_text_kind(MessagePiece::Kind kind) {
+  return kind == MessagePiece::Kind::content || kind == MessagePiece::Kind::reasoning;
+}
+
+std::string_view stop_text(const AnswerChoice& choice) {
+  const auto* text = std::get_if<std::string>(&choice.stop_reason());
+  return text == nullptr ? std::string_view() : std::string_view(*text);
+}
+
+/// Sets `stop_reason` and `stop_sequence` of a choice that has ended.
+void add_stop(const AnswerChoice& choice, Value& message) {
+  const std::string_view text = stop_text(choice);
+  message["stop_reason"] = nullptr;
+  message["stop_sequence"] = nullptr;
+  switch (*choice.finish()) {
+    case FinishReason::length: message["stop_reason"] = "max_tokens"; return;
+    // The client may send the message back to let the model go on.
+    case FinishReason::deadline:
+    case FinishReason::abort:
+    case FinishReason::error: message["stop_reason"] = "pause_turn"; return;
+    case FinishReason::stop: break;
+  }
+  if (choice.n_calls() > 0) {
+    message["stop_reason"] = "tool_use";
+  } else if (!text.empty()) {
+    message["stop_reason"] = "stop_sequence";
+    message["stop_sequence"] = std::string(text);
+  } else {
+    message["stop_reason"] = "end_turn";
+  }
+}
+
+/// The arguments of a call. Those that the end of the answer has cut are no object.
+Value call_input(std::string_view arguments) {
+  auto input = json::parse(arguments, "the arguments");
+  return input && input->is_object() ? std::move(*input) : Value::object();
+}
+
+}  // namespace
+
+Value MessagesWriter::usage() const {
+  const AnswerChoice& choice = content_.choices[0];
+  const auto n_prompt = static_cast<std::int32_t>(content_.prompts[0].tokens.size());
+  const std::int32_t n_read = choice.stats().cached_tokens;
+  const std::int32_t n_created = std::max(0, n_marked_ - n_read);
+  Value usage;
+  usage["input_tokens"] = n_prompt - n_read - n_created;
+  usage["cache_creation_input_tokens"] = n_created;
+  usage["cache_read_input_tokens"] = n_read;
+  usage["output_tokens"] = choice.n_tokens();
+  return usage;
+}
+
+/// The message without content.
+Value MessagesWriter::start_message() const {
+  Value message;
+  message["id"] = content_.header.id;
+  message["type"] = "message";
+  message["role"] = "assistant";
+  message["model"] = content_.header.model;
+  message["content"] = Value::array();
+  message["stop_reason"] = nullptr;
+  message["stop_sequence"] = nullptr;
+  message["usage"] = usage();
+  return message;
+}
+
+std::string MessagesWriter::begin_block(const MessagePiece& piece) {
+  is_open_ = true;
+  kind_ = piece.kind;
+  Value data = block_event("content_block_start", n_blocks_);
+  Value& block = data["content_block"];
+  if (piece.kind == MessagePiece::Kind::call) {
+    block["type"] = "tool_use";
+    block["id"] = piece.id;
+    block["name"] = piece.text;
+    block["input"] = Value::object();
+  } else if (piece.kind == MessagePiece::Kind::reasoning) {
+    block["type"] = "thinking";
+    block["thinking"] = "";
+    block["signature"] = "";
+  } else {
+    block["type"] = "text";
+    block["text"] = "";
+  }
+  std::string frames = messages_event(data);
+  if (!std::exchange(has_pinged_, true)) frames += messages_event({{"type", "ping"}});
+  return frames;
+}
+
+std::string MessagesWriter::end_block() {
+  if (!std::exchange(is_open_, false)) return {};
+  return messages_event(block_event("content_block_stop", n_blocks_++));
+}
+
+std::string MessagesWriter::piece_frames(const MessagePiece& piece) {
+  std::string frames;
+  const bool is_call = piece.kind == MessagePiece::Kind::call;
+  if (is_text_kind(piece.kind) && piece.text.empty()) return frames;
+  const bool goes_on =
+      is_open_ && !is_call && (is_text_kind(piece.kind) ? kind_ == piece.kind : kind_ == MessagePiece::Kind::call);
+  if (!goes_on) {
+    frames += end_block();
+    frames += begin_block(piece);
+  }
+  if (is_call) return frames;
+  Value data = block_event("content_block_delta", n_blocks_);
+  Value& delta = data["delta"];
+  if (piece.kind == MessagePiece::Kind::content) {
+    delta["type"] = "text_delta";
+    delta["text"] = piece.text;
+  } else if (piece.kind == MessagePiece::Kind::reasoning) {
+    delta["type"] = "thinking_delta";
+    delta["thinking"] = piece.text;
+  } else {
+    delta["type"] = "input_json_delta";
+    delta["partial_json"] = piece.text;
+  }
+  return frames + messages_event(data);
+}
+
+std::string MessagesWriter::choice_frames(std::size_t index, bool) {
+  const AnswerChoice& choice = content_.choices[index];
+  std::string frames;
+  if (!std::exchange(has_begun_, true)) {
+    Value data;
+    data["type"] = "message_start";
+    data["message"] = start_message();
+    frames += messages_event(data);
+  }
+  for (const MessagePiece& piece : choice.pieces()) frames += piece_frames(piece);
+  if (!choice.has_ended()) return frames;
+  if (choice.finish() == FinishReason::abort && stop_text(choice) == kShutdown)
+    return frames + error_frames(503, "the server is shutting down");
+  if (keep_) keep_();
+  frames += end_block();
+  Value data;
+  data["type"] = "message_delta";
+  add_stop(choice, data["delta"]);
+  data["usage"] = usage();
+  return frames + messages_event(data);
+}
+
+std::string MessagesWriter::last_frames() { return has_failed_ ? std::string() : messages_event({{"type", "message_stop"}}); }
+
+std::string MessagesWriter::error_frames(int status, std::string_view message) {
+  has_failed_ = true;
+  return messages_event(messages_error_body(status, message));
+}
+
+HttpResponse MessagesWriter::error(int status, std::string_view message) { return messages_error_response(status, message); }
+
+std::size_t MessagesWriter::response_bytes() const {
+  std::size_t n_bytes = 0;
+  for (const MessagePiece& piece : content_.choices[0].pieces()) n_bytes += piece.text.size();
+  return n_bytes;
+}
+
+Resumable MessagesWriter::write_response(std::string& out) {
+  const AnswerChoice& choice = content_.choices[0];
+  if (keep_) keep_();
+  JsonObjectWriter body(out);
+  body.add("id", content_.header.id);
+  body.add("type", "message");
+  body.add("role", "assistant");
+  body.add("model", content_.header.model);
+  body.key("content");
+  out += '[';
+  bool is_first = true;
+  const auto pieces = choice.pieces();
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const MessagePiece& piece = pieces[i];
+    if (is_text_kind(piece.kind) ? piece.text.empty() : piece.kind != MessagePiece::Kind::call) continue;
+    if (!std::exchange(is_first, false)) out += ',';
+    JsonObjectWriter block(out);
+    if (piece.kind == MessagePiece::Kind::call) {
+      const bool has_arguments = i + 1 < pieces.size() && pieces[i + 1].kind == MessagePiece::Kind::arguments;
+      block.add("type", "tool_use");
+      block.add("id", piece.id);
+      block.add("name", piece.text);
+      block.add("input", call_input(has_arguments ? std::string_view(pieces[i + 1].text) : std::string_view()));
+    } else {
+      const bool is_content = piece.kind == MessagePiece::Kind::content;
+      block.add("type", is_content ? "text" : "thinking");
+      block.key(is_content ? "text" : "thinking");
+      for (Resumable text = write_json_string(piece.text, out); text.resume();) co_await Resumable::pause();
+      if (!is_content) block.add("signature", "");
+    }
+    block.end();
+    co_await Resumable::pause();
+  }
+  out += ']';
+  Value end;
+  add_stop(choice, end);
+  body.add("stop_reason", end["stop_reason"]);
+  body.add("stop_sequence", end["stop_sequence"]);
+  body.add("usage", usage());
+  body.end();
+}
+
+}  // namespace baton

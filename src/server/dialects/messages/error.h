@@ -1,0 +1,25 @@
+/// Errors as clients of the Anthropic dialect expect them.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "io/json.h"
+#include "server/http/message.h"
+
+namespace baton {
+
+/// Whether the endpoint at `path` speaks this dialect.
+bool is_messages_path(std::string_view path);
+
+/// {"type": "error", "error": {"type", "message"}}
+json::Value messages_error_body(int status, std::string_view message);
+HttpResponse messages_error_response(int status, std::string_view message);
+
+/// An error response of the OpenAI dialect in the form of this one: its status, its headers, and its message.
+HttpResponse as_messages_error(HttpResponse response);
+
+/// The header that every answer of this dialect has.
+HttpHeaders messages_headers();
+
+}  // namespace baton

@@ -1,0 +1,109 @@
+/// Which connections are open, from where, and which of them gives way when there is no room for another.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include "core/ids.h"
+#include "engine/request/metrics.h"
+
+namespace baton {
+
+/// The id of one connection; never reused.
+using ConnectionId = Id<struct ConnectionKind, std::int64_t>;
+
+/// What a connection does, as far as its right to stay is concerned.
+enum class ConnectionPhase {
+  fresh,     ///< its first request has not begun
+  idle,      ///< its last answer has been sent, and the next request has not begun
+  arriving,  ///< a part of a request is there; the request may have been refused already
+  busy,      ///< a request is being answered
+  finished,  ///< its last answer has been sent, all of the request has been read, and it waits for the client to close
+};
+
+/// What there is too little of for a new connection.
+enum class Shortage { none, connections, address, files };
+
+struct ConnectionLimits {
+  std::size_t max_connections = 8192;
+  std::size_t max_per_address = 0;             ///< 0: no limit
+  std::size_t max_reserved = 64;               ///< connections beyond the limits, which may ask for little
+  std::chrono::milliseconds fresh_grace{250};  ///< between connecting and sending, handshakes of TLS included
+};
+
+/// For metrics. Written by the I/O thread, read by any.
+struct ConnectionCounts {
+  Count open;
+  Count limit;
+  Count reclaimed;                                            ///< closed to make room for others
+  Count refused_connections, refused_address, refused_files;  ///< by what there was too little of
+};
+
+/// The connections of a server.
+///
+/// Who gives way to a new connection, in this order: one that is finished; the one that has been fresh or idle longest, a
+/// fresh one not in its first moments; a request that does not arrive completely, if such requests have more than half of
+/// the connections, the oldest first, and not in its first second. A connection beyond the limits is a reserved one: the
+/// server answers health checks on it. All operations take constant time. Thread: the I/O thread.
+class ConnectionTable {
+ public:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::milliseconds kGrace{1000};  // of requests that arrive
+
+  explicit ConnectionTable(const ConnectionLimits& limits) : limits_(limits) {}
+
+  /// What a connection from `address` would lack.
+  Shortage shortage(const std::string& address) const;
+  bool has_reserve() const { return n_reserved_ < limits_.max_reserved; }
+  /// The connection that is to be closed for a new one.
+  std::optional<ConnectionId> reclaimable(Clock::time_point now) const;
+  /// The reserved connection that is to be closed for a new one: one that is finished, or the oldest that is not busy.
+  std::optional<ConnectionId> reclaimable_reserved() const;
+
+  /// Adds a fresh connection.
+  ConnectionId add(const std::string& address, bool is_reserved, Clock::time_point now);
+  void set_phase(ConnectionId connection, ConnectionPhase phase, Clock::time_point now);
+  /// The connection begins its phase again: it goes behind the others that may give way.
+  void renew(ConnectionId connection, Clock::time_point now);
+  /// Idempotent.
+  void remove(ConnectionId connection);
+
+  /// Without reserved ones.
+  std::size_t n_open() const { return connections_.size() - n_reserved_; }
+  const ConnectionLimits& limits() const { return limits_; }
+
+ private:
+  using Queue = std::list<ConnectionId>;
+  struct Connection {
+    std::string address;
+    bool is_reserved = false;
+    ConnectionPhase phase = ConnectionPhase::fresh;
+    Clock::time_point since;  // of the phase
+    Queue place;              // its own entry while it is busy, empty while it is in a queue
+    Queue::iterator at;
+  };
+  /// Connections that wait for their clients, by the time they began to.
+  struct Waiting {
+    Queue fresh, idle, arriving, finished;
+  };
+  Queue* queue_of(const Connection& connection);
+  void enqueue(Connection& connection);
+  void dequeue(Connection& connection);
+  std::optional<ConnectionId> older(const Queue& left, const Queue& right) const;
+  bool has_waited(const Queue& queue, std::chrono::milliseconds time, Clock::time_point now) const;
+
+  ConnectionLimits limits_;
+  std::unordered_map<ConnectionId, Connection> connections_;
+  std::unordered_map<std::string, std::size_t> n_of_address_;  // without reserved ones
+  std::size_t n_reserved_ = 0;
+  std::int64_t next_ = 0;
+  Waiting waiting_;  // without reserved ones
+  Waiting reserved_;
+};
+
+}  // namespace baton

@@ -1,0 +1,499 @@
+/// The states of a connection: read a request, answer it, flush, and again; or linger and close.
+#include "server/http/session.h"
+
+#include <algorithm>
+#include <array>
+#include <ctime>
+#include <new>
+#include <span>
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <boost/asio/post.hpp>
+
+#include "core/log.h"
+#include "server/dialects/messages/error.h"
+#include "server/http/error_body.h"
+#include "server/http/server.h"
+
+namespace baton {
+namespace {
+
+constexpr std::size_t kTlsReadBytes = 16 * 1024;
+constexpr std::size_t kBuffersPerWrite = 16;
+constexpr std::size_t kFewBytes = 64 * 1024;  // with fewer unsent bytes the next piece of a large answer is made
+constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+
+std::variant<HttpSocket, boost::asio::ssl::stream<HttpSocket>> make_stream(HttpSocket socket, boost::asio::ssl::context* tls) {
+  if (tls != nullptr) return boost::asio::ssl::stream<HttpSocket>(std::move(socket), *tls);
+  return socket;
+}
+
+std::string http_date() { return fmt::format("{:%a, %d %b %Y %H:%M:%S} GMT", fmt::gmtime(std::time(nullptr))); }
+
+}  // namespace
+
+HttpSession::HttpSession(HttpServer& server, ConnectionId id, HttpSocket socket, boost::asio::ssl::context* tls,
+                         const HttpLimits& limits)
+    : server_(server),
+      id_(id),
+      limits_(limits),
+      budgets_(server.budgets()),
+      stream_(make_stream(std::move(socket), tls)),
+      input_share_(budgets_.headers.share()),
+      unsent_share_(budgets_.unsent.share()) {}
+
+HttpSocket& HttpSession::socket() {
+  if (auto* tls = std::get_if<TlsStream>(&stream_)) return tls->next_layer();
+  return std::get<HttpSocket>(stream_);
+}
+
+void HttpSession::set_deadline(std::int64_t timeout_ms) {
+  deadline_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+}
+
+/// Starts an asynchronous operation, whose handler calls end_operation.
+template <class Initiate>
+void HttpSession::begin_operation(Initiate initiate) {
+  ++n_operations_;
+  try {
+    initiate();
+  } catch (...) {
+    --n_operations_;
+    throw;
+  }
+}
+
+/// Does what the end of an operation leads to. Without memory for it the request or the connection ends. The session may be
+/// gone afterwards.
+template <class Act>
+void HttpSession::end_operation(Act act) {
+  try {
+    act();
+  } catch (const std::bad_alloc&) {
+    give_up();
+  }
+  --n_operations_;
+  remove_if_done();
+}
+
+void HttpSession::remove_if_done() {
+  if (state_ == State::closed && n_operations_ == 0) server_.remove(*this);
+}
+
+void HttpSession::close() noexcept {
+  if (state_ == State::closed) return;
+  state_ = State::closed;
+  boost::system::error_code ignored;
+  socket().close(ignored);
+  server_.closed(id_);
+  if (exchange_.is_valid()) server_.end_exchange(std::exchange(exchange_, ExchangeId{}), /*is_client_gone=*/true);
+  // The caller may still use the session, so it is removed later; without memory for that, by the next check_deadline.
+  try {
+    begin_operation([this] { boost::asio::post(socket().get_executor(), [this] { end_operation([] {}); }); });
+  } catch (const std::bad_alloc&) {
+  }
+}
+
+bool HttpSession::has_unread_request() {
+  if (state_ != State::handshaking && (state_ != State::reading || has_request_begun_)) return false;
+  boost::system::error_code error;
+  return socket().available(error) > 0 && !error;
+}
+
+void HttpSession::close_if_idle() {
+  if (state_ == State::handshaking || (state_ == State::reading && !has_request_begun_)) close();
+}
+
+void HttpSession::check_deadline(std::chrono::steady_clock::time_point now) {
+  if (state_ == State::closed) return remove_if_done();
+  if (is_writing_ && now >= write_deadline_) return close();
+  if (state_ == State::answering || state_ == State::flushing || now < deadline_) return;
+  if (state_ != State::reading || !has_request_begun_) return close();
+  try {
+    refuse({408, "the request did not arrive in time"});
+  } catch (const std::bad_alloc&) {
+    close();
+  }
+}
+
+/// Reads more, or, if the client sends no more, ends what waits for it.
+void HttpSession::read() {
+  if (is_reading_ || state_ == State::closed) return;
+  if (has_input_ended_) return state_ == State::answering ? watch_for_reset() : close();
+  begin_operation([&] {
+    if (auto* tls = std::get_if<TlsStream>(&stream_)) {
+      tls->async_read_some(boost::asio::buffer(tls_buffer_), [this](boost::system::error_code error, std::size_t n) {
+        is_reading_ = false;
+        end_operation([&] { on_read(error, {tls_buffer_.data(), n}); });
+      });
+    } else {
+      socket().async_wait(HttpSocket::wait_read, [this](boost::system::error_code error) {
+        is_reading_ = false;
+        end_operation([&] { receive(error); });
+      });
+    }
+    is_reading_ = true;
+  });
+}
+
+/// Reads what has arrived on a plain connection. Waiting needs no buffer: all connections share the one that they read into.
+void HttpSession::receive(boost::system::error_code error) {
+  const std::span<char> buffer = server_.read_buffer();
+  std::size_t n = 0;
+  if (!error) n = socket().read_some(boost::asio::buffer(buffer.data(), buffer.size()), error);
+  on_read(error, {buffer.data(), n});
+}
+
+void HttpSession::on_read(boost::system::error_code error, std::string_view bytes) {
+  if (state_ == State::closed) return;
+  if (error == boost::asio::error::would_block) return read();
+  if (error == boost::asio::error::eof) return on_end_of_input();
+  if (error) {
+    keep_alive_ = false;
+    if (state_ != State::flushing) close();
+    return;
+  }
+  if (state_ == State::lingering || (state_ == State::flushing && !keep_alive_)) return drop_input(bytes.size());
+  if (!input_share_.grow(static_cast<std::int64_t>(bytes.size()))) {
+    if (state_ != State::reading) return close();
+    return refuse({503, fmt::format("the headers of the requests in hand have {} bytes; this server keeps {}",
+                                    budgets_.headers.used(), budgets_.headers.limit())});
+  }
+  input_ += bytes;
+  if (state_ != State::reading) return read_ahead();
+  parse();
+  give_back_input();
+}
+
+/// Bytes of a request that will not be parsed arrived behind its answer.
+void HttpSession::drop_input(std::size_t n_bytes) {
+  n_dropped_ += n_bytes;
+  if (n_to_drop_) n_to_drop_ = *n_to_drop_ - std::min<std::uint64_t>(*n_to_drop_, n_bytes);
+  const bool is_too_much = n_dropped_ > limits_.max_linger_bytes;
+  if (state_ == State::flushing) return is_too_much ? watch_for_reset() : read();
+  if (is_too_much) return close();
+  if (n_to_drop_ == 0) return wait_for_end();
+  if (!server_.is_closing()) {
+    set_deadline(limits_.linger_timeout_ms);
+    deadline_ = std::min(deadline_, lingers_until_);
+  }
+  read();
+}
+
+/// Gives back what parsed input took.
+void HttpSession::give_back_input() {
+  if (input_.empty()) input_ = {};
+  const auto size = static_cast<std::int64_t>(input_.size());
+  if (input_share_.size() > size) input_share_.shrink(input_share_.size() - size);
+}
+
+/// The client sends no more. It may still read its answer, or it may be gone: what is sent to one that is gone is answered
+/// with a reset. So something that changes nothing is sent: before the answer an interim response (RFC 9110, 15.2), between
+/// two chunks a leading zero of the next one's size (RFC 9112, 7.1).
+void HttpSession::on_end_of_input() {
+  has_input_ended_ = true;
+  const bool may_read =
+      state_ == State::flushing || (state_ == State::answering && !std::holds_alternative<TlsStream>(stream_));
+  if (!may_read) return close();
+  watch_for_reset();
+  if (state_ == State::flushing || is_http_1_0_) return;
+  if (!has_sent_head_) queue(std::string(kContinue));
+  if (has_sent_head_ && is_chunked_ && !is_head_) queue("0");
+  write();
+}
+
+/// Reads while an answer is made, up to a limit, so that a client that leaves is noticed.
+void HttpSession::read_ahead() {
+  if (input_.size() < limits_.max_pipelined_bytes) return read();
+  watch_for_reset();
+}
+
+/// Closes when the connection is reset, without reading.
+void HttpSession::watch_for_reset() {
+  if (is_watching_) return;
+  begin_operation([this] {
+    socket().async_wait(HttpSocket::wait_error, [this](boost::system::error_code error) {
+      is_watching_ = false;
+      end_operation([&] {
+        if (!error) close();
+      });
+    });
+    is_watching_ = true;
+  });
+}
+
+void HttpSession::queue(std::string bytes) {
+  if (bytes.empty() || state_ == State::closed) return;
+  if (!unsent_share_.grow(static_cast<std::int64_t>(bytes.size()))) {
+    log::warning("event=answer_dropped reason=\"{} bytes of answers wait for their clients\"", budgets_.unsent.used());
+    return close();
+  }
+  unsent_bytes_ += bytes.size();
+  unsent_.push_back(std::move(bytes));
+}
+
+void HttpSession::write() {
+  if (is_writing_ || unsent_.empty() || state_ == State::closed) return;
+  write_deadline_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(limits_.write_timeout_ms);
+  std::vector<boost::asio::const_buffer> buffers;
+  for (const std::string& bytes : unsent_) {
+    buffers.emplace_back(bytes.data(), bytes.size());
+    if (buffers.size() == kBuffersPerWrite) break;
+  }
+  buffers.front() += sent_bytes_;
+  const auto write_to = [&](auto& stream) {
+    stream.async_write_some(buffers, [this](boost::system::error_code error, std::size_t n) {
+      is_writing_ = false;
+      end_operation([&] { on_write(error, n); });
+    });
+  };
+  begin_operation([&] {
+    std::visit(write_to, stream_);
+    is_writing_ = true;
+  });
+}
+
+void HttpSession::on_write(boost::system::error_code error, std::size_t n_bytes) {
+  if (state_ == State::closed) return;
+  if (error) return close();
+  unsent_bytes_ -= n_bytes;
+  unsent_share_.shrink(static_cast<std::int64_t>(n_bytes));
+  sent_bytes_ += n_bytes;
+  while (!unsent_.empty() && sent_bytes_ >= unsent_.front().size()) {
+    sent_bytes_ -= unsent_.front().size();
+    unsent_.pop_front();
+  }
+  if (asks_for_more_ && unsent_bytes_ <= kFewBytes) {
+    asks_for_more_ = false;
+    server_.tell_writable(exchange_);
+  }
+  if (!unsent_.empty()) return write();
+  if (state_ == State::flushing) on_flushed();
+}
+
+void HttpSession::on_flushed() {
+  if (keep_alive_ && !server_.is_closing()) return begin_request(limits_.idle_timeout_ms);
+  linger();
+}
+
+/// Behind the last answer. The rest of the request is still read for a while: closing a connection with unread bytes would
+/// reset it, and the client would never see the answer.
+void HttpSession::linger() {
+  state_ = State::lingering;
+  set_deadline(limits_.linger_timeout_ms);
+  lingers_until_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(limits_.max_linger_ms);
+  // TLS has no end of one side only, so it ends when the request is here.
+  boost::system::error_code ignored;
+  if (!std::holds_alternative<TlsStream>(stream_)) socket().shutdown(HttpSocket::shutdown_send, ignored);
+  if (n_to_drop_ == 0) return wait_for_end();
+  server_.set_phase(id_, ConnectionPhase::arriving);
+  read();
+}
+
+/// Waits for the client to close. All of the last request is here, so that closing the connection costs the client nothing.
+void HttpSession::wait_for_end() {
+  server_.set_phase(id_, ConnectionPhase::finished);
+  auto* tls = std::get_if<TlsStream>(&stream_);
+  if (tls == nullptr) return read();
+  begin_operation([&] { tls->async_shutdown([this](boost::system::error_code) { end_operation([&] { close(); }); }); });
+}
+
+void HttpSession::send_head(const HttpResponse& response, bool is_stream) {
+  has_sent_head_ = true;
+  HttpHeaders framing = {{"Date", http_date()}};
+  is_chunked_ = is_stream && !is_http_1_0_;
+  if (is_stream && is_http_1_0_) keep_alive_ = false;
+  if (server_.is_closing()) keep_alive_ = false;
+  if (is_chunked_) framing.emplace_back("Transfer-Encoding", "chunked");
+  if (!is_stream && response.status != 204) framing.emplace_back("Content-Length", std::to_string(response.body.size()));
+  if (!keep_alive_) framing.emplace_back("Connection", "close");
+  if (keep_alive_ && is_http_1_0_) framing.emplace_back("Connection", "keep-alive");
+  queue(serialize_head(response, framing));
+}
+
+void HttpSession::finish_answer() {
+  if (exchange_.is_valid()) server_.end_exchange(std::exchange(exchange_, ExchangeId{}), /*is_client_gone=*/false);
+  if (state_ == State::closed) return;
+  state_ = State::flushing;
+  if (unsent_.empty()) on_flushed();
+}
+
+void HttpSession::send(HttpOutput output) {
+  if (state_ != State::answering || output.exchange != exchange_) return;
+  switch (output.kind) {
+    case HttpOutput::Kind::whole:
+      send_head(output.response, /*is_stream=*/false);
+      if (!is_head_) queue(std::move(output.response.body));
+      return finish_answer();
+    case HttpOutput::Kind::head: return send_head(output.response, /*is_stream=*/true);
+    case HttpOutput::Kind::piece:
+      if (is_head_ || output.bytes.empty()) return;
+      asks_for_more_ = output.asks_for_more;
+      queue(is_chunked_ ? fmt::format("{:x}\r\n{}\r\n", output.bytes.size(), output.bytes) : std::move(output.bytes));
+      if (unsent_bytes_ > limits_.max_unsent_bytes) close();
+      return;
+    case HttpOutput::Kind::end:
+      if (is_chunked_ && !is_head_) queue("0\r\n\r\n");
+      return finish_answer();
+  }
+}
+
+/// Bytes of the request in hand that have not arrived; nullopt if nothing says how many.
+std::optional<std::uint64_t> HttpSession::rest_of_request() const {
+  if (!parser_ || !parser_->is_header_done()) return std::nullopt;
+  const auto n_remaining = parser_->n_remaining();
+  if (!n_remaining) return std::nullopt;
+  return *n_remaining - std::min<std::uint64_t>(*n_remaining, input_.size());
+}
+
+void HttpSession::refuse(const HttpRefusal& refusal) {
+  keep_alive_ = false;
+  if (parser_) n_to_drop_ = rest_of_request();
+  input_ = {};
+  const bool is_messages = parser_ && is_messages_path(parser_->path());
+  HttpResponse response = error_response(refusal.status, refusal.message, {});
+  if (is_messages) response = as_messages_error(std::move(response));
+  if (is_messages) std::ranges::move(messages_headers(), std::back_inserter(response.headers));
+  answer_at_once(std::move(response));
+}
+
+/// Answers a request that is not handed on, and frees what was read of it.
+void HttpSession::answer_at_once(HttpResponse response) {
+  parser_.reset();
+  give_back_input();
+  server_.set_phase(id_, ConnectionPhase::busy);
+  send_head(response, /*is_stream=*/false);
+  if (!is_head_) queue(std::move(response.body));
+  finish_answer();
+  write();
+}
+
+/// Memory ran out. This request ends, and what it took is free again.
+void HttpSession::give_up() noexcept {
+  try {
+    if (state_ != State::reading || has_sent_head_) return close();
+    n_to_drop_ = rest_of_request();
+    parser_.reset();  // gives memory back before the answer takes some
+    input_ = {};
+    log::warning("event=out_of_memory effect=\"a request is given up while it is read\"");
+    refuse({503, "this server has no memory left for the request"});
+  } catch (const std::bad_alloc&) {
+    close();
+  }
+}
+
+/// Lets the server judge the header. If it refuses, that is answered, and the body is not read. The connection stays
+/// only if the body is here already.
+bool HttpSession::is_welcome() {
+  const HttpRequest& head = parser_->head();
+  std::optional<HttpResponse> refused = server_.judge(head);
+  if (!refused) return true;
+  const auto n_remaining = parser_->n_remaining();
+  n_to_drop_ = rest_of_request();
+  const bool is_body_here = n_to_drop_ == 0;
+  is_head_ = head.method == "HEAD";
+  is_http_1_0_ = head.is_http_1_0;
+  keep_alive_ = head.keep_alive && is_body_here;
+  input_.erase(0, is_body_here ? static_cast<std::size_t>(*n_remaining) : input_.size());
+  answer_at_once(std::move(*refused));
+  return false;
+}
+
+void HttpSession::restrict(Shortage shortage, HttpRefusal refusal) {
+  shortage_ = shortage;
+  no_room_ = std::move(refusal);
+  limits_.header_timeout_ms = limits_.reserved_timeout_ms;
+}
+
+/// Whether a request may be answered although there is no room for its connection. If not, it is refused.
+bool HttpSession::has_room() {
+  if (shortage_ == Shortage::none || server_.is_vital(parser_->head())) return true;
+  server_.refused(shortage_);
+  is_head_ = parser_->head().method == "HEAD";
+  refuse(no_room_);
+  return false;
+}
+
+void HttpSession::dispatch() {
+  state_ = State::answering;
+  server_.set_phase(id_, ConnectionPhase::busy);
+  HttpRequest request = parser_->take();
+  parser_.reset();
+  is_head_ = request.method == "HEAD";
+  is_http_1_0_ = request.is_http_1_0;
+  keep_alive_ = request.keep_alive && shortage_ == Shortage::none;
+  exchange_ = server_.begin_exchange(*this, std::move(request));
+  read_ahead();
+}
+
+void HttpSession::parse() {
+  if (!has_request_begun_) {
+    // Some old clients send an empty line after a body.
+    input_.erase(0, std::min(input_.find_first_not_of("\r\n"), input_.size()));
+    if (input_.empty()) return read();
+    has_request_begun_ = true;
+    server_.set_phase(id_, ConnectionPhase::arriving);
+    // The first request's time runs from the connection's start.
+    if (!std::exchange(is_first_request_, false)) set_deadline(limits_.header_timeout_ms);
+  }
+  if (!parser_->is_header_done()) {
+    input_.erase(0, parser_->put_header(input_));
+    if (parser_->is_header_done() && !parser_->refusal() && (!has_room() || !is_welcome())) return;
+  }
+  input_.erase(0, parser_->put(input_));
+  if (parser_->refusal()) return refuse(*parser_->refusal());
+  if (parser_->is_done()) return dispatch();
+  if (parser_->take_expects_continue()) {
+    queue(std::string(kContinue));
+    write();
+  }
+  if (parser_->is_header_done() && !is_body_deadline_set_) {
+    is_body_deadline_set_ = true;
+    set_deadline(limits_.body_timeout_ms);
+  }
+  read();
+}
+
+/// From now on a request is read.
+void HttpSession::begin_reading(std::int64_t timeout_ms) {
+  state_ = State::reading;
+  if (!is_first_request_) server_.set_phase(id_, ConnectionPhase::idle);
+  parser_.emplace(limits_, &budgets_.bodies, &budgets_.headers);
+  has_request_begun_ = false;
+  is_body_deadline_set_ = false;
+  is_head_ = false;
+  is_http_1_0_ = false;
+  has_sent_head_ = false;
+  asks_for_more_ = false;
+  set_deadline(timeout_ms);
+}
+
+void HttpSession::begin_request(std::int64_t timeout_ms) {
+  begin_reading(timeout_ms);
+  parse();
+  give_back_input();
+}
+
+void HttpSession::start() {
+  auto* tls = std::get_if<TlsStream>(&stream_);
+  if (tls == nullptr) {
+    boost::system::error_code ignored;
+    socket().non_blocking(true, ignored);
+    // When many come at once, the request has usually arrived before its connection is accepted.
+    begin_reading(limits_.header_timeout_ms);
+    return receive({});
+  }
+  tls_buffer_.resize(kTlsReadBytes);
+  set_deadline(limits_.header_timeout_ms);
+  begin_operation([&] {
+    tls->async_handshake(boost::asio::ssl::stream_base::server, [this](boost::system::error_code error) {
+      end_operation([&] {
+        if (error) return close();
+        if (state_ != State::closed) begin_request(limits_.header_timeout_ms);
+      });
+    });
+  });
+}
+
+}  // namespace baton

@@ -1,0 +1,131 @@
+/// One connection: reads requests and writes answers, in order and within limits.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <boost/asio/generic/stream_protocol.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/stream.hpp>
+
+#include "server/http/connection_table.h"
+#include "server/http/parser.h"
+
+namespace baton {
+
+using HttpSocket = boost::asio::generic::stream_protocol::socket;
+
+class HttpServer;
+
+/// A connection over TCP or a Unix socket, with TLS or without.
+///
+/// It handles requests one after another: it parses the next one when the previous answer was handed to the socket.
+/// While an answer is being sent the session keeps reading, so that it notices when the client leaves. A client that has
+/// shut down its side of a plain connection still gets the answer. The server owns
+/// it; a closed session asks for its removal when no operation is pending. Thread: the I/O thread.
+class HttpSession {
+ public:
+  /// `tls`: nullptr for a plain connection.
+  HttpSession(HttpServer& server, ConnectionId id, HttpSocket socket, boost::asio::ssl::context* tls, const HttpLimits& limits);
+
+  ConnectionId id() const { return id_; }
+  /// Before start: there is no room for this connection. One vital request is answered, any other refused.
+  void restrict(Shortage shortage, HttpRefusal refusal);
+  void start();
+  /// Adds a part of the answer to the current exchange. `write` writes it together with the parts around it.
+  void send(HttpOutput output);
+  /// Starts writing the added parts. A write that is already running continues with them.
+  void write();
+  /// Closes if the deadline of the current wait has passed. Asks for its removal if that is due still.
+  void check_deadline(std::chrono::steady_clock::time_point now);
+  /// Whether no request has begun and bytes have arrived that were not read yet.
+  bool has_unread_request();
+  /// Closes if no request has begun.
+  void close_if_idle();
+  void close() noexcept;
+
+ private:
+  enum class State { handshaking, reading, answering, flushing, lingering, closed };
+  using TlsStream = boost::asio::ssl::stream<HttpSocket>;
+
+  HttpSocket& socket();
+  void set_deadline(std::int64_t timeout_ms);
+  void begin_reading(std::int64_t timeout_ms);
+  void begin_request(std::int64_t timeout_ms);
+  void parse();
+  bool is_welcome();
+  bool has_room();
+  void dispatch();
+  void refuse(const HttpRefusal& refusal);
+  void answer_at_once(HttpResponse response);
+  void give_up() noexcept;
+  void read();
+  void receive(boost::system::error_code error);
+  void on_read(boost::system::error_code error, std::string_view bytes);
+  void give_back_input();
+  void on_end_of_input();
+  void read_ahead();
+  void drop_input(std::size_t n_bytes);
+  std::optional<std::uint64_t> rest_of_request() const;
+  void watch_for_reset();
+  void queue(std::string bytes);
+  void on_write(boost::system::error_code error, std::size_t n_bytes);
+  void on_flushed();
+  void finish_answer();
+  void linger();
+  void wait_for_end();
+  void send_head(const HttpResponse& response, bool is_stream);
+  template <class Initiate>
+  void begin_operation(Initiate initiate);
+  template <class Act>
+  void end_operation(Act act);
+  void remove_if_done();
+
+  HttpServer& server_;
+  const ConnectionId id_;
+  HttpLimits limits_;
+  Budgets& budgets_;
+  std::variant<HttpSocket, TlsStream> stream_;
+  State state_ = State::handshaking;
+  std::chrono::steady_clock::time_point deadline_;
+  std::chrono::steady_clock::time_point write_deadline_;
+
+  Shortage shortage_ = Shortage::none;
+  HttpRefusal no_room_;  // with a shortage
+
+  std::optional<HttpParser> parser_;
+  bool is_first_request_ = true;
+  bool has_request_begun_ = false;
+  bool is_body_deadline_set_ = false;
+  std::string input_;             // received, not parsed
+  BudgetShare input_share_;       // of input_, from the budget of headers
+  std::vector<char> tls_buffer_;  // of a connection with TLS; the others read into the server's
+  std::deque<std::string> unsent_;
+  std::size_t unsent_bytes_ = 0;  // not counting sent_bytes_ of the first part
+  BudgetShare unsent_share_;      // of unsent_bytes_
+  std::size_t sent_bytes_ = 0;
+  int n_operations_ = 0;  // asynchronous operations that hold `this`
+  bool is_reading_ = false;
+  bool is_writing_ = false;
+  bool is_watching_ = false;
+  bool has_input_ended_ = false;                // the client sends no more
+  std::optional<std::uint64_t> n_to_drop_ = 0;  // of the last request, which was refused; nullopt: unknown
+  std::size_t n_dropped_ = 0;
+  std::chrono::steady_clock::time_point lingers_until_;
+
+  ExchangeId exchange_;   // the current one
+  bool is_head_ = false;  // of the current request: an answer without body
+  bool is_http_1_0_ = false;
+  bool keep_alive_ = true;
+  bool is_chunked_ = false;
+  bool has_sent_head_ = false;
+  bool asks_for_more_ = false;  // the sender of the answer waits until most of it is written
+};
+
+}  // namespace baton

@@ -1,0 +1,80 @@
+/// Runs text work (parsing, templates, tokenizers, stored answers) on threads of its own, fairly among tenants.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <thread>
+#include <vector>
+
+#include "core/mutex.h"
+#include "engine/request/request.h"
+#include "server/limits/budget.h"
+#include "server/limits/tenant_lines.h"
+#include "server/limits/thread_watch.h"
+
+namespace baton {
+
+/// Three kinds of work, of which none waits for another one: short work has a pool of threads, as many as the processor's
+/// cores allow; long work has one thread, which does short work when there is no long one and all of the pool is busy; pages
+/// (what is listed or shown) have one thread.
+///
+/// Work of each kind waits in a line for each tenant. Tenants are served by weight (see TenantLines); a piece of work costs
+/// the time that it takes a thread. What waits is bounded by a budget, of which long work takes more; a tenant of a key may
+/// have at most three times what is left for the others, so that no key fills it alone.
+///
+/// A connection's requests come one after another, each after the answer to the last. So they keep their order, whichever
+/// threads work on them.
+///
+/// Thread: any for `push`; `stop` and destruction belong to the owner. Lock order: `mutex_` is taken last; no work runs under it.
+class TextQueue {
+ public:
+  /// Work on more text than this is long.
+  static constexpr std::size_t kLongBytes = 64 << 10;
+  /// Threads for short work on a machine with so many cores. The rest is for the engine, connections and answers.
+  static int n_short_threads_for(int n_cores);
+
+  enum class Kind { text, page };
+  struct Work {
+    Kind kind = Kind::text;
+    Tenant tenant = {};
+    std::size_t n_bytes = 0;  ///< about so much text is worked on
+    std::function<void()> run;
+    std::function<void()> dropped = {};  ///< runs in its place if the queue stops first
+  };
+
+  /// Both must outlive it.
+  TextQueue(Budget& places, ThreadWatch& watch, int n_short_threads);
+  ~TextQueue() { stop(); }
+
+  /// Queues work. False if there is no place; it does not run then.
+  bool push(Work work);
+  /// Drops what has not begun, and waits for what has. Idempotent.
+  void stop();
+  /// Whether `stop` was called: work that is running ends early then. Takes no lock.
+  bool is_stopping() const { return is_stopping_.load(std::memory_order_relaxed); }
+
+ private:
+  using Job = TenantLines::Job;
+  enum class Role { brief, lengthy, pages };
+  void start_thread(Role role, const char* name);
+  bool has_place_for(const Tenant& tenant, std::int64_t n_places) const BATON_REQUIRES(mutex_);
+  void wake_one(const TenantLines& line) BATON_REQUIRES(mutex_);
+  void run(Role role, ThreadWatch::Place& place);
+  TenantLines* next_line(Role role) BATON_REQUIRES(mutex_);
+  void begin(Job& job) BATON_REQUIRES(mutex_);
+
+  Budget& places_;
+  ThreadWatch& watch_;
+  std::atomic<bool> is_stopping_ = false;  // changes under the mutex
+  Mutex mutex_;
+  Condition short_came_, long_came_, page_came_;
+  TenantLines short_ BATON_GUARDED_BY(mutex_), long_ BATON_GUARDED_BY(mutex_), pages_ BATON_GUARDED_BY(mutex_);
+  int n_idle_ BATON_GUARDED_BY(mutex_) = 0;                                  // threads of the pool that wait
+  std::map<std::int32_t, std::int64_t> places_of_ BATON_GUARDED_BY(mutex_);  // what waits, by tenant
+  std::vector<std::thread> threads_;                                         // the owner's
+};
+
+}  // namespace baton

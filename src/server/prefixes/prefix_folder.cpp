@@ -1,0 +1,318 @@
+/// Finds the prefixes to register, and registers them.
+#include "server/prefixes/prefix_folder.h"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <openssl/sha.h>
+
+#include "core/log.h"
+#include "core/one_line.h"
+#include "core/thread_name.h"
+
+namespace baton {
+namespace {
+
+constexpr std::chrono::milliseconds kLookAgain{50};         // while a file is changing
+constexpr std::chrono::milliseconds kLongestStart{15'000};  // changing files delay the start at most this long
+
+/// Whether a file is a prefix file, by its name.
+bool is_candidate(std::string_view name) {
+  constexpr std::string_view kPassedOver[] = {".swp", ".swo", ".swx", ".tmp", ".bak", ".part"};
+  if (name.starts_with('.') || name.starts_with('#') || name.ends_with('~') || name.find('.') == std::string_view::npos)
+    return false;
+  return std::ranges::none_of(kPassedOver, [&](std::string_view ending) { return name.ends_with(ending); });
+}
+
+/// The output of `sha256sum FILE | cut -c 1-12`.
+std::string version_of(std::string_view bytes) {
+  constexpr std::ptrdiff_t kShownBytes = 6;
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
+  ::SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), digest.data());
+  return fmt::format("{:02x}", fmt::join(digest.begin(), digest.begin() + kShownBytes, ""));
+}
+
+std::string stem_of(const std::string& file_name) { return std::filesystem::path(file_name).stem().string(); }
+
+}  // namespace
+
+PrefixFolder::PrefixFolder(std::filesystem::path folder, OutwardLinks links, const ServedModel& model, Engine& engine,
+                           Prefixes& prefixes, std::function<void()> on_registered)
+    : folder_(std::move(folder)),
+      links_(links),
+      model_(model),
+      engine_(engine),
+      prefixes_(prefixes),
+      on_registered_(std::move(on_registered)),
+      watch_(folder_) {}
+
+PrefixFolder::~PrefixFolder() { stop(); }
+
+Result<void> PrefixFolder::register_all() {
+  const auto deadline = Clock::now() + kLongestStart;
+  bool is_unsettled = look(Clock::now());
+  if (!folder_refusal_.empty()) return fail(ErrorCode::invalid_request, "--prefix-folder: " + folder_refusal_);
+  log::info("event=prefix_folder_opened folder={} files={} changes={}", log_value(folder_.string()), files_.size(),
+            watch_.is_told() ? "told" : "looked_for");
+  std::size_t n_applied = 0;
+  while (true) {
+    while (apply_next()) log::info("event=prefix_folder_progress done={} of={}", ++n_applied, files_.size());
+    if (!is_unsettled || Clock::now() >= deadline) break;
+    watch_.wait(kLookAgain);
+    is_unsettled = look(Clock::now());
+  }
+  const PrefixCounts counts = prefixes_.counts();
+  log::info("event=prefix_folder_ready prefixes={} refused={}",
+            counts.by_source[static_cast<std::size_t>(PrefixSource::folder)], counts.n_refused_files);
+  return {};
+}
+
+bool PrefixFolder::look(Clock::time_point now) {
+  retry_where_room_was_made();
+  const auto listed = list_files(folder_);
+  if (!listed) {
+    // The registered prefixes keep serving: a volume may be mounted again, which does not mean that all prefixes shall
+    // go.
+    if (folder_refusal_ != listed.error().message)
+      log::warning("event=prefix_folder_refused folder={} reason={}", log_value(folder_.string()),
+                   log_value(listed.error().message));
+    folder_refusal_ = listed.error().message;
+    return false;
+  }
+  folder_refusal_.clear();
+  for (auto& [name, file] : files_)
+    if (!file.gone_since) file.gone_since = now;
+  for (const FolderFile& found : *listed)
+    if (is_candidate(found.name)) see(found, now, !has_looked_);
+  has_looked_ = true;
+  bool is_unsettled = false;
+  for (auto at = files_.begin(); at != files_.end();) {
+    const auto current = at++;
+    auto& [name, file] = *current;
+    if (file.gone_since) {
+      if (now - *file.gone_since >= kGoneTime)
+        forget(current, now);
+      else
+        is_unsettled = true;
+    } else if (!file.is_settled) {
+      const auto still = now - file.changed_at;
+      if (still < kSettleTime || (watch_.is_being_written(name) && still < kLongestWrite))
+        is_unsettled = true;
+      else
+        read(name, file);
+    }
+  }
+  count_refusals();
+  return is_unsettled;
+}
+
+/// A file is there.
+void PrefixFolder::see(const FolderFile& found, Clock::time_point now, bool is_first_look) {
+  const auto [at, is_new] = files_.try_emplace(found.name);
+  File& file = at->second;
+  file.gone_since.reset();
+  if (!is_new && file.stamp == found.stamp) return;
+  file.stamp = found.stamp;
+  file.changed_at = now;
+  file.is_settled = false;
+  if (!is_first_look) return;
+  // Files that did not change before the server started need no waiting time.
+  const std::chrono::nanoseconds age =
+      std::chrono::system_clock::now().time_since_epoch() -
+      std::chrono::nanoseconds(std::max(found.stamp.modified_ns, found.stamp.status_changed_ns));
+  if (age > 5 * kSettleTime) file.changed_at = now - kSettleTime;
+}
+
+void PrefixFolder::read(const std::string& file_name, File& file) {
+  file.is_settled = true;
+  const std::filesystem::path path = folder_ / file_name;
+  const std::string name = stem_of(file_name);
+  const auto owner = owners_.find(name);
+  if (owner != owners_.end() && owner->second != file_name)
+    return refuse(file_name, file, fmt::format("the prefix {} is the file {}", name, owner->second));
+  if (path.extension() != ".txt" && path.extension() != ".json")
+    return refuse(file_name, file, "it ends neither in .txt nor in .json");
+  if (static_cast<std::size_t>(file.stamp.size_bytes) > kMaxPrefixFileBytes)
+    return refuse(file_name, file,
+                  fmt::format("it has {} bytes; a prefix's file may have {}", file.stamp.size_bytes, kMaxPrefixFileBytes));
+  const auto target = target_of(path);
+  if (!target) return refuse(file_name, file, target.error().message);
+  auto bytes = read_prefix_bytes(*target);
+  if (!bytes) return refuse(file_name, file, std::move(bytes.error().message));
+  std::string version = version_of(*bytes);
+  if (version == file.version) {  // the same contents with another date, or written again
+    file.refusal.clear();
+    return;
+  }
+  auto definition = parse_prefix_file(name, path, std::move(*bytes));
+  if (!definition) return refuse(file_name, file, std::move(definition.error().message));
+  file.refusal.clear();
+  file.version = version;
+  owners_[name] = file_name;
+  definition->source = PrefixSource::folder;
+  if (definition->version.empty()) definition->version = std::move(version);
+  wish(name, std::move(*definition));
+}
+
+/// The file to read: links are resolved first and what they lead to is read, so that one that changes meanwhile is not
+/// followed. Errors: it lies outside of the folder, or cannot be reached.
+Result<std::filesystem::path> PrefixFolder::target_of(const std::filesystem::path& path) const {
+  if (links_ == OutwardLinks::followed) return path;
+  std::error_code failed;
+  const std::filesystem::path folder = std::filesystem::canonical(folder_, failed);
+  const std::filesystem::path target = failed ? path : std::filesystem::canonical(path, failed);
+  if (failed) return fail(ErrorCode::io, fmt::format("cannot read {}: {}", path.string(), failed.message()));
+  if (std::ranges::mismatch(folder, target).in1 == folder.end()) return target;
+  return fail(ErrorCode::invalid_request,
+              "it is a link that leads out of the folder; --allow-prefix-links has such links followed");
+}
+
+std::string PrefixFolder::served_version(const std::string& name) const {
+  const Prefixes::Use served = prefixes_.find(name);
+  return served && served->definition.source == PrefixSource::folder ? served->definition.version : "nothing";
+}
+
+void PrefixFolder::refuse(const std::string& file_name, File& file, std::string reason) {
+  if (file.refusal == reason) return;
+  log::warning("event=prefix_file_refused file={} reason={} serving={}", log_value((folder_ / file_name).string()),
+               log_value(reason), served_version(stem_of(file_name)));
+  file.refusal = std::move(reason);
+}
+
+void PrefixFolder::forget(Files::iterator gone, Clock::time_point now) {
+  const std::string file_name = gone->first;
+  const std::string name = stem_of(file_name);
+  files_.erase(gone);
+  const auto owner = owners_.find(name);
+  if (owner == owners_.end() || owner->second != file_name) return;
+  owners_.erase(owner);
+  wish(name, std::nullopt);
+  // Another file with this prefix name may be registered now.
+  for (auto& [other, file] : files_) {
+    if (stem_of(other) != name) continue;
+    file.is_settled = false;
+    file.changed_at = now;
+  }
+}
+
+void PrefixFolder::wish(const std::string& name, std::optional<PrefixDefinition> definition) {
+  PrefixDefinition newer{name, nullptr};
+  newer.source = PrefixSource::folder;
+  const MutexLock lock(mutex_);
+  wishes_.insert_or_assign(name, Wish{std::move(definition)});
+  without_room_.erase(name);
+  unfilled_.erase(name);
+  prefixes_.make_way(engine_, newer);  // inside the lock: must not cancel the new definition
+  wished_.notify_one();
+}
+
+void PrefixFolder::retry_where_room_was_made() {
+  const std::int64_t n_removed = prefixes_.n_removed();
+  const MutexLock lock(mutex_);
+  for (auto at = without_room_.begin(); at != without_room_.end();) {
+    const auto current = at++;
+    if (current->second.n_removed == n_removed) continue;
+    wishes_.insert(std::move(*current));
+    without_room_.erase(current);
+  }
+  if (!wishes_.empty()) wished_.notify_one();
+}
+
+void PrefixFolder::count_refusals() {
+  const auto n = std::ranges::count_if(files_, [](const auto& entry) { return !entry.second.refusal.empty(); });
+  const MutexLock lock(mutex_);
+  n_refused_files_ = n;
+  prefixes_.set_n_refused_files(n_refused_files_ + static_cast<std::int64_t>(unfilled_.size()));
+}
+
+bool PrefixFolder::apply_next() {
+  std::string name;
+  Wish wish;
+  {
+    const MutexLock lock(mutex_);
+    if (wishes_.empty()) return false;
+    auto first = wishes_.extract(wishes_.begin());
+    name = std::move(first.key());
+    wish = std::move(first.mapped());
+  }
+  apply(name, std::move(wish));
+  return true;
+}
+
+void PrefixFolder::apply(const std::string& name, Wish wish) {
+  if (!wish.definition) {
+    // Not found: it has expired, or was never registered.
+    (void)prefixes_.remove(engine_, name, PrefixSource::folder);
+    return;
+  }
+  wish.n_removed = prefixes_.n_removed();
+  const auto added = prefixes_.add(model_, engine_, *wish.definition);
+  if (added && on_registered_) on_registered_();
+  const MutexLock lock(mutex_);
+  if (added) {
+    unfilled_.erase(name);
+    return prefixes_.set_n_refused_files(n_refused_files_ + static_cast<std::int64_t>(unfilled_.size()));
+  }
+  const Error& error = added.error();
+  if (wishes_.contains(name) || is_stopping_ || engine_.is_draining()) return;
+  if (const auto known = unfilled_.find(name); known == unfilled_.end() || known->second != error.message)
+    log::warning("event=prefix_file_refused file={} reason={} serving={}", log_value(wish.definition->file),
+                 log_value(error.message), served_version(name));
+  unfilled_.insert_or_assign(name, error.message);
+  const bool may_find_room = error.code == ErrorCode::out_of_memory || error.param == "id";
+  if (may_find_room) without_room_.insert_or_assign(name, std::move(wish));
+  prefixes_.set_n_refused_files(n_refused_files_ + static_cast<std::int64_t>(unfilled_.size()));
+}
+
+void PrefixFolder::start() {
+  looks_ = std::thread([this] {
+    name_this_thread("prefix-look");
+    run_looks();
+  });
+  computes_ = std::thread([this] {
+    name_this_thread("prefix-compute");
+    run_fills();
+  });
+}
+
+void PrefixFolder::run_looks() {
+  while (true) {
+    const bool is_unsettled = look(Clock::now());
+    {
+      const MutexLock lock(mutex_);
+      if (is_stopping_) return;
+    }
+    watch_.wait(is_unsettled ? kLookAgain : kLookTime);
+  }
+}
+
+void PrefixFolder::run_fills() {
+  while (true) {
+    {
+      const MutexLock lock(mutex_);
+      while (!is_stopping_ && wishes_.empty()) wished_.wait(mutex_);
+      if (is_stopping_) return;
+    }
+    apply_next();
+  }
+}
+
+void PrefixFolder::stop() {
+  if (!looks_.joinable()) return;
+  {
+    const MutexLock lock(mutex_);
+    is_stopping_ = true;
+  }
+  watch_.wake();
+  wished_.notify_all();
+  looks_.join();
+  prefixes_.cancel_prefill(engine_, PrefixSource::folder);
+  computes_.join();
+}
+
+}  // namespace baton

@@ -1,0 +1,125 @@
+/// The folder of `--prefix-store`: the keys and values of registered prefixes, kept over restarts.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/ids.h"
+#include "core/mutex.h"
+#include "core/result.h"
+#include "engine/engine.h"
+#include "io/file_lock.h"
+#include "io/prefix_file.h"
+#include "server/prefixes/prefix_definition.h"
+
+namespace baton {
+
+struct PrefixStoreOptions {
+  std::filesystem::path folder = {};  ///< empty: prefixes are not stored
+  std::uint64_t max_bytes = 0;        ///< of all its files; 0: what the disk holds
+};
+
+/// For /metrics.
+struct PrefixStoreCounts {
+  std::int64_t n_files = 0;  ///< prefixes that a restart would find
+  std::int64_t n_bytes = 0;  ///< of these files
+  std::int64_t n_loaded = 0;
+  std::int64_t n_loaded_bytes = 0;
+  double load_seconds = 0;
+  std::int64_t n_written = 0;
+  std::int64_t n_written_bytes = 0;
+  double write_seconds = 0;
+  std::int64_t n_failed = 0;   ///< prefixes that could not be stored
+  std::int64_t n_refused = 0;  ///< files that were not used: damaged, foreign, of another text
+};
+
+/// What keys and values depend on, besides tokens: the model, how it computes, and the layout of the cache. `model_digest` is a
+/// checksum of its configuration and weights.
+PrefixIdentity prefix_identity(const std::string& model_digest, const EngineInfo& engine, const PrefixLayout& layout);
+
+/// One file NAME.kvprefix for each prefix (io/prefix_file.h). A file is used only if its header and each part that is read are
+/// undamaged, its identity is this server's, and its tokens are those that the prefix has now. What is refused gets one log
+/// line, stays where it is, and is replaced when a prefix of its name is stored.
+///
+/// One server at a time writes to a folder (the lock in it); others only read, until the lock is free. Thread: any; one at a
+/// time stores.
+class PrefixStore {
+ public:
+  /// Makes the folder if it does not exist, and removes what a server that was killed has left half-written. Errors: the
+  /// folder cannot be made or listed. If it cannot be written, the log says so, and prefixes are loaded but not stored.
+  static Result<std::unique_ptr<PrefixStore>> open(PrefixStoreOptions options);
+
+  /// Reads the headers of all files, with one log line for each that is refused. Call it once, before the functions below.
+  void scan(PrefixIdentity identity);
+
+  /// The definitions of stored prefixes of the API, whose lifetime has not ended by `now` (Unix time in seconds). Files of the
+  /// others are removed.
+  std::vector<PrefixDefinition> definitions(std::int64_t now);
+  std::uint64_t bytes_of(std::string_view name) const;
+
+  /// Registers a prefix with its stored keys and values, under `engine_name`. nullopt if no file fits, or the engine refuses;
+  /// the caller then registers it without.
+  std::optional<PrefixInfo> load(Engine& engine, const std::string& name, const std::string& engine_name,
+                                 const std::vector<TokenId>& tokens);
+  /// Whether the file of a prefix says this of it.
+  bool is_stored(const std::string& name, std::string_view metadata) const;
+
+  /// Announces that `store` will be called for this prefix; from now on `remove` prevents it.
+  void expect(const std::string& name);
+  /// Writes the file of a registered prefix that was announced, in place of an older one. Waits until it is on the disk.
+  /// Errors, after one log line, and then no file of this name is left: io (the disk is full, the folder cannot be written),
+  /// too_large (max_bytes), unavailable (it was removed meanwhile, another server writes to the folder); those of
+  /// Engine::export_prefix.
+  Result<void> store(Engine& engine, const std::string& name, std::string metadata, std::span<const TokenId> tokens);
+  /// Removes the file of a prefix. It is gone for good after sync.
+  void remove(const std::string& name);
+  /// Removes the files of prefixes of flags and folders that nobody has asked for since the start: they are not given any more.
+  void remove_unclaimed();
+  void sync() const;
+
+  PrefixStoreCounts counts() const;
+
+ private:
+  struct File {
+    std::string metadata;
+    PrefixSource source = PrefixSource::api;
+    std::uint64_t n_bytes = 0;
+    bool is_claimed = false;  ///< a prefix of this name was to be loaded or stored
+  };
+  struct Expected {
+    std::string name;
+    bool is_removed = false;
+  };
+
+  explicit PrefixStore(PrefixStoreOptions options) : options_(std::move(options)) {}
+  std::filesystem::path path_of(std::string_view name) const;
+  Result<void> lock_folder() BATON_REQUIRES(mutex_);
+  void remove_leftovers();
+  Result<File> examine(const std::string& name) const;
+  Result<PrefixFileReader> open_for(const std::string& name, const std::vector<TokenId>& tokens, const Engine& engine) const;
+  Result<void> check_bytes(const std::string& name, std::uint64_t n_bytes) const;
+  Result<void> write(Engine& engine, const PrefixFileHeader& header);
+  Result<void> check_expected() const BATON_REQUIRES(mutex_);
+  void refuse(const std::string& name, std::string_view reason);
+  void unlink(const std::string& name) BATON_REQUIRES(mutex_);
+
+  const PrefixStoreOptions options_;
+  PrefixIdentity identity_;  ///< from scan on
+
+  mutable Mutex mutex_;
+  std::optional<FileLock> lock_ BATON_GUARDED_BY(mutex_);
+  std::map<std::string, File, std::less<>> files_ BATON_GUARDED_BY(mutex_);  ///< those that may be loaded
+  std::optional<Expected> expected_ BATON_GUARDED_BY(mutex_);
+  PrefixStoreCounts counts_ BATON_GUARDED_BY(mutex_);
+};
+
+}  // namespace baton

@@ -1,0 +1,247 @@
+/// Names, templates, token ids and the limit of the context.
+#include "server/prompt/prompts.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "io/json_dismantle.h"
+#include "server/http/error_body.h"
+#include "server/request/chat_history.h"
+#include "text/tokenizer/word_spellings.h"
+
+namespace baton {
+namespace {
+
+Error not_served(std::string_view what, std::string_view name, std::string_view param, const ServedModel& model,
+                 const Prefixes& prefixes) {
+  constexpr std::size_t kShown = 100;
+  return {ErrorCode::not_found,
+          fmt::format("the {} '{}' does not exist; there are: {}", what, name.substr(0, kShown),
+                      short_list(served_names(model, prefixes))),
+          std::string(param)};
+}
+
+/// How many of the prefix's public tokens a prompt begins with. A template need not put the prefix first.
+std::int32_t n_public_tokens(const Prefixes::Entry& prefix, std::span<const TokenId> tokens) {
+  return static_cast<std::int32_t>(std::ranges::mismatch(prefix.pinned, tokens).in1 - prefix.pinned.begin());
+}
+
+/// The token that ends the model's reasoning; none if it takes several, or there are several texts that end it.
+std::vector<TokenId> end_of_reasoning(const ServedModel& model) {
+  if (model.format.reasoning_ends().size() != 1) return {};
+  std::vector<TokenId> ids = model.tokenizer.encode(model.format.reasoning_ends().front(), /*add_special_tokens=*/false);
+  if (ids.size() != 1) ids.clear();
+  return ids;
+}
+
+}  // namespace
+
+std::vector<std::string> served_names(const ServedModel& model, const Prefixes& prefixes) {
+  std::vector<std::string> names = model.names;
+  prefixes.for_each([&](const Prefixes::Entry& entry) { names.push_back(model.names[0] + ":" + entry.definition.name); });
+  return names;
+}
+
+Result<Target> resolve_target(const ServedModel& model, const Prefixes& prefixes, const GenerationRequest& request) {
+  Target target{request.model.empty() ? model.names[0] : request.model, {}};
+  std::string_view prefix_name = request.prefix ? std::string_view(*request.prefix) : std::string_view();
+  std::string_view prefix_field = "prefix";
+  if (std::ranges::find(model.names, target.model) == model.names.end()) {
+    const auto colon = target.model.rfind(':');
+    if (colon == std::string::npos || std::ranges::find(model.names, target.model.substr(0, colon)) == model.names.end())
+      return tl::unexpected<Error>(not_served("model", target.model, "model", model, prefixes));
+    const std::string_view named = std::string_view(target.model).substr(colon + 1);
+    if (request.prefix && *request.prefix != named)
+      return fail(ErrorCode::invalid_request,
+                  fmt::format("'model' names the prefix '{}' and 'prefix' names '{}'", named.substr(0, 100),
+                              request.prefix->substr(0, 100)),
+                  "prefix");
+    prefix_name = named;
+    prefix_field = "model";
+  }
+  if (request.prefix || prefix_field == "model") {
+    target.prefix = prefixes.find(prefix_name);
+    const std::string_view asked = prefix_field == "model" ? std::string_view(target.model) : prefix_name;
+    if (!target.prefix) return tl::unexpected<Error>(not_served(prefix_field, asked, prefix_field, model, prefixes));
+  }
+  return target;
+}
+
+/// Refuses tools that the model would not see, and calls that nobody would read.
+Result<void> check_tools(const ServedModel& model, const ToolFields& tools) {
+  if (!model.tool_traits.shows_tools)
+    return fail(ErrorCode::invalid_request,
+                fmt::format("'tools' is not supported with the chat template of {}, which does not show tools to the model; "
+                            "start the server with the --chat-template of a model that calls tools",
+                            model.names[0]),
+                "tools");
+  if (tools.choice.kind == parsers::ToolChoice::Kind::automatic && model.format.tool_parser().empty())
+    return fail(ErrorCode::invalid_request,
+                fmt::format("'tools' need a parser of calls, and the chat template of {} is of no known format; start the "
+                            "server with --tool-call-parser (one of {})",
+                            model.names[0], fmt::join(parsers::MessageFormat::tool_parsers(), ", ")),
+                "tools");
+  return {};
+}
+
+Result<std::string> render_chat(const ServedModel& model, const Prefixes::Use& prefix, const ChatRequest& request,
+                                const IsCancelled& is_cancelled) {
+  if (!model.chat_template)
+    return fail(ErrorCode::invalid_request,
+                fmt::format("the model {} has no chat template; use /v1/completions, or start the server with --chat-template",
+                            model.names[0]),
+                "messages");
+  if (prefix && !prefix->definition.tokens.empty())
+    return fail(
+        ErrorCode::invalid_request,
+        fmt::format("the prefix {} is a list of tokens, which /v1/completions can begin with; conversations need one that "
+                    "was registered with 'text' or 'messages'",
+                    prefix->definition.name),
+        "prefix");
+  const bool is_excluded = model.excludes_unchosen_tools && request.tools.choice.kind == parsers::ToolChoice::Kind::none;
+  const bool has_tools = request.tools.tools != nullptr && !is_excluded;
+  const TemplateTraits& traits = model.traits_for(has_tools);
+  if (has_tools) BATON_TRY_VOID(check_tools(model, request.tools));
+  // The copies may be large, and memory may be short when they end.
+  ChatTemplate::Context context;
+  const json::Dismantling end_of_messages(context.messages), end_of_tools(context.tools), end_of_variables(context.extra);
+  json::Value messages = !prefix ? json::Value(json::Value::array()) : prefix->definition.messages;
+  const json::Dismantling end_of_copies(messages);
+  const std::size_t n_before = messages.size();
+  for (const json::Value& message : request.messages) messages.push_back(message);
+  BATON_TRY(context.messages, shape_messages(std::move(messages), n_before, traits));
+  if (has_tools) context.tools = request.tools.definitions;
+  context.add_generation_prompt = request.add_generation_prompt;
+  if (request.continue_final_message) context.continued_field = "content";
+  context.role_tokens = model.tokenizer.role_tokens();
+  context.extra = request.template_variables;
+  context.max_output_bytes = model.max_rendered_bytes();
+  context.is_cancelled = is_cancelled;
+  auto text = model.template_for(has_tools).render(context);
+  if (!text && text.error().code != ErrorCode::unavailable) {
+    text.error().code = ErrorCode::invalid_request;
+    if (text.error().param.empty()) text.error().param = "messages";
+  }
+  return text;
+}
+
+Result<TokenizedPrompt> tokenize_rendered(const ServedModel& model, const Prefixes::Use& prefix, const ChatRequest& request,
+                                          std::string_view text, const IsCancelled& is_cancelled) {
+  BATON_TRY_VOID(model.check_prompt_bytes(text.size(), "messages"));
+  WorkBudget budget(Tokenizer::limits_for(text.size()), is_cancelled);
+  TokenizedPrompt prompt;
+  prompt.begins_in_reasoning = model.format.begins_in_reasoning(text);
+  prompt.may_reason = model.format.may_reason(text);
+  BATON_TRY(prompt.tokens, model.tokenizer.encode_behind(prefix ? prefix->chat_head : EncodedHead(), text,
+                                                         request.add_special_tokens, budget));
+  if (prefix) prompt.n_public = n_public_tokens(*prefix, prompt.tokens);
+  return prompt;
+}
+
+Result<TokenizedPrompt> tokenize_chat(const ServedModel& model, const Prefixes::Use& prefix, const ChatRequest& request,
+                                      const IsCancelled& is_cancelled) {
+  BATON_TRY(const std::string text, render_chat(model, prefix, request, is_cancelled));
+  return tokenize_rendered(model, prefix, request, text, is_cancelled);
+}
+
+Result<void> set_reading(const ServedModel& model, const TokenizedPrompt& prompt, ChatRequest& request,
+                         const IsCancelled& is_cancelled) {
+  const bool has_calls = request.tools.tools && request.tools.choice.kind != parsers::ToolChoice::Kind::none;
+  if (!has_calls && model.format.reasoning_parser().empty()) return {};
+  MessageReading& reading = request.generation.reading;
+  reading.format = &model.format;
+  if (has_calls) {
+    WorkBudget budget(kToolLimits, is_cancelled);
+    auto index = model.format.index(*request.tools.tools, budget);
+    if (!index) {
+      index.error().param = "tools";
+      return tl::unexpected<Error>(std::move(index.error()));
+    }
+    reading.tools = std::move(*index);
+  }
+  reading.markers = model.markers;
+  reading.begins_in_reasoning = prompt.begins_in_reasoning;
+  reading.shows_reasoning = request.includes_reasoning;
+  reading.is_parallel = request.tools.is_parallel;
+  reading.has_calls_first = request.generation.grammar && request.generation.grammar->content != nullptr;
+  reading.is_named = request.tools.choice.kind == parsers::ToolChoice::Kind::named;
+  reading.has_short_ids = model.tool_traits.has_short_ids;
+  return {};
+}
+
+Result<TokenizedPrompt> tokenize_completion(const ServedModel& model, const Prefixes::Use& prefix,
+                                            const CompletionRequest& request, const Prompt& prompt,
+                                            const IsCancelled& is_cancelled) {
+  const Tokenizer& tokenizer = model.tokenizer;
+  const auto* text = std::get_if<std::string>(&prompt);
+  if (text != nullptr) BATON_TRY_VOID(model.check_prompt_bytes(text->size(), "prompt"));
+  const bool is_of_tokens = prefix && !prefix->definition.tokens.empty();
+  std::vector<TokenId> tokens;
+  if (prefix) tokens = is_of_tokens ? prefix->definition.tokens : prefix->text_ids[request.add_special_tokens];
+  if (text == nullptr) {
+    const auto& ids = std::get<std::vector<TokenId>>(prompt);
+    tokens.insert(tokens.end(), ids.begin(), ids.end());
+    return TokenizedPrompt{std::move(tokens),
+                           request.echo ? tokenizer.decode(ids, /*skip_special_tokens=*/false) : std::string(), 0};
+  }
+  const std::size_t n_bytes = text->size() + (prefix ? prefix->text.size() : 0);
+  WorkBudget budget(Tokenizer::limits_for(n_bytes), is_cancelled);
+  if (is_of_tokens) {
+    BATON_TRY(const std::vector<TokenId> ids, tokenizer.encode(*text, /*add_special_tokens=*/false, budget));
+    tokens.insert(tokens.end(), ids.begin(), ids.end());
+  } else if (prefix) {
+    BATON_TRY(tokens, tokenizer.encode_behind(prefix->text_head, prefix->text + *text, request.add_special_tokens, budget));
+  } else {
+    BATON_TRY(tokens, tokenizer.encode(*text, request.add_special_tokens, budget));
+  }
+  return TokenizedPrompt{std::move(tokens), request.echo ? *text : std::string(), 0};
+}
+
+Result<Grammars::Constrained> constraint_of(const ServedModel& model, const GenerationRequest& request, std::string_view salt,
+                                            const IsCancelled& is_cancelled) {
+  if (!request.grammar) return Grammars::Constrained{};
+  const std::string& field = request.grammar->field;
+  if (!model.grammars)
+    return fail(ErrorCode::invalid_request, fmt::format("'{}' is not supported by this program", field), field);
+  BATON_TRY(Grammars::Constrained made, model.grammars->constraint(*request.grammar, model.tokenizer, salt, is_cancelled));
+  return made;
+}
+
+Result<void> allow_reasoning(const ServedModel& model, bool may_reason, bool begins_in_reasoning, GenerationRequest& request) {
+  if (!request.grammar || !may_reason) return {};
+  if (begins_in_reasoning && !end_of_reasoning(model).empty()) return {};
+  StructuredOutput& asked = *request.grammar;
+  auto behind = model.format.behind_reasoning(asked.source, begins_in_reasoning, model.marker_texts);
+  if (!behind)
+    return fail(ErrorCode::invalid_request, fmt::format("'{}': {}", asked.field, behind.error().message), asked.field);
+  asked.source = std::move(*behind);
+  return {};
+}
+
+std::vector<Request> engine_requests(const ServedModel& model, const GenerationRequest& request, const Constraint& constraint,
+                                     std::span<const TokenizedPrompt> prompts) {
+  Request common;
+  common.constraint = constraint;
+  common.sampling = request.sampling;
+  common.sampling.bad_words = spell_words(model.tokenizer, request.bad_words);
+  common.n_sequences = request.n;
+  common.priority = request.priority;
+  if (request.deadline_ms) common.deadline = std::chrono::milliseconds(*request.deadline_ms);
+  common.speculation = request.speculation;
+  common.scope.salt = request.cache_salt;
+  std::vector<Request> requests;
+  for (const TokenizedPrompt& prompt : prompts) {
+    Request& asked = requests.emplace_back(common);
+    asked.prompt = prompt.tokens;
+    if (constraint.matcher && prompt.may_reason && prompt.begins_in_reasoning)
+      asked.constraint.begins_behind = end_of_reasoning(model);
+    // A registered prefix is public; the salt separates only what follows it.
+    if (!request.cache_salt.empty()) asked.scope.salt_from = prompt.n_public;
+  }
+  return requests;
+}
+
+}  // namespace baton

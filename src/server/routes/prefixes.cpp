@@ -1,0 +1,155 @@
+/// The endpoints under /v1/prefixes: handlers of Routes.
+#include <chrono>
+#include <new>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/limits/insist.h"
+#include "io/json_dismantle.h"
+#include "server/http/error_body.h"
+#include "server/http/json_body.h"
+#include "server/prefixes/prefix_api.h"
+#include "server/routes/routes.h"
+
+namespace baton {
+namespace {
+
+using json::Value;
+
+constexpr std::string_view kPrefixPath = "/v1/prefixes/";
+constexpr std::string_view kNoPrefix =
+    "event=prefixes_out_of_memory effect=\"the program ends: there is no memory to register or end prefixes\"";
+constexpr std::string_view kNoMorePrefixes = "the server is shutting down and takes no new prefixes";
+
+}  // namespace
+
+Routes::Response Routes::prefixes(const Call&) {
+  const std::int32_t block_len = context_.engine.info().block_len;
+  Value list = Value::array();
+  context_.prefixes.for_each(
+      [&](const Prefixes::Entry& entry) { list.push_back(prefix_json(entry, context_.model.names[0], block_len)); });
+  Value body;
+  body["object"] = "list";
+  body["data"] = std::move(list);
+  return json_response(body);
+}
+
+Routes::Response Routes::prefix(const Call& call) {
+  const std::string name = percent_decoded(std::string_view(call.request.path).substr(kPrefixPath.size()));
+  if (const auto shown = show_prefix(name)) return json_response(*shown);
+  return error_response(context_.prefixes.not_found(name, "id"));
+}
+
+std::optional<Value> Routes::show_prefix(std::string_view name) const {
+  std::optional<Value> shown;
+  context_.prefixes.for_each([&](const Prefixes::Entry& entry) {
+    if (entry.definition.name == name) shown = prefix_json(entry, context_.model.names[0], context_.engine.info().block_len);
+  });
+  return shown;
+}
+
+Routes::Response Routes::register_prefix(const Call& call) {
+  auto body = body_of(call);
+  if (!body) return error_response(body.error());
+  const json::Dismantling end_of_body(*body);
+  auto asked = parse_prefix_request(*body);
+  if (!asked) return error_response(asked.error());
+  log_unknown_fields(asked->unknown_fields);
+  asked->definition.source = PrefixSource::api;
+  if (call.caller.account != nullptr) asked->definition.owner = call.caller.account->name();
+  asked->definition.max_pinned_blocks = call.caller.max_pinned_blocks;
+  const PrefixDefinition newer{asked->definition.name, nullptr, asked->definition.version};
+  if (auto queued = prefix_queue_.push({call.exchange, std::move(*asked)}); !queued)
+    return logged_error_response(queued.error());
+  try {
+    // A client that left before its registration was there has not been found in the queue.
+    if (!context_.service.is_open(call.exchange)) client_left(call.exchange);
+    context_.prefixes.make_way(context_.engine, newer);
+    post_prefix([this] { add_next_prefix(); });
+  } catch (const std::bad_alloc&) {
+    if (prefix_queue_.take_back(call.exchange)) throw;  // otherwise it was begun for a removed one, and is answered
+  }
+  return std::nullopt;
+}
+
+/// Computes the prefix that waits longest. There is one call for each registration, also for those that were removed.
+void Routes::add_next_prefix() {
+  std::optional<PrefixQueue::Registration> next;
+  insist(kNoPrefix, [&] { next = prefix_queue_.begin(); });
+  if (!next) return;
+  try {
+    HttpResponse response =
+        context_.engine.is_draining() ? error_response(503, kNoMorePrefixes, {}) : add_prefix(std::move(next->request));
+    prefix_queue_.end();
+    context_.service.respond(next->exchange, std::move(response));
+  } catch (const std::bad_alloc&) {
+    prefix_place_.end();
+    prefix_queue_.end();
+    refuse_for_memory(next->exchange);
+  }
+}
+
+void Routes::client_left(ExchangeId exchange) {
+  const std::optional<std::string> running = prefix_queue_.leave(exchange);
+  if (!running) return;
+  post_control([this, exchange, name = *running] {
+    insist(kNoPrefix, [&] {
+      prefix_queue_.while_running(exchange, [&] { context_.prefixes.cancel(context_.engine, name, "its client has left"); });
+    });
+  });
+}
+
+HttpResponse Routes::add_prefix(PrefixRequest asked) {
+  const std::string name = asked.definition.name;
+  PrefixSteps steps;
+  steps.begin = [this] {
+    prefix_place_.begin();
+    return prefix_queue_.cancel_reason();
+  };
+  steps.end_of_texts = [this] { prefix_place_.end(); };
+  auto added =
+      context_.prefixes.add_within(options_.prefix_limits, context_.model, context_.engine, std::move(asked.definition), steps);
+  prefix_place_.end();
+  if (!added) return logged_error_response(prefix_error(std::move(added.error()), asked));
+  insist(kNoPrefix, [this] { expire_prefixes(); });
+  if (const auto shown = show_prefix(name)) return json_response(*shown);
+  return error_response(context_.prefixes.not_found(name, "id"));
+}
+
+void Routes::watch_lifetimes() {
+  post_prefix([this] { insist(kNoPrefix, [this] { expire_prefixes(); }); });
+}
+
+Routes::Response Routes::remove_prefix(const Call& call) {
+  const std::string name = percent_decoded(std::string_view(call.request.path).substr(kPrefixPath.size()));
+  const std::vector<ExchangeId> waiting = prefix_queue_.remove(name);
+  for (const ExchangeId exchange : waiting)
+    context_.service.respond(exchange,
+                             error_response(400, fmt::format("prefix {} was removed before it was computed", name), "id"));
+  const auto removed = context_.prefixes.remove(context_.engine, name, PrefixSource::api);
+  if (!removed && (waiting.empty() || removed.error().code != ErrorCode::not_found)) return error_response(removed.error());
+  Value body;
+  body["id"] = name;
+  body["object"] = "prefix";
+  body["deleted"] = true;
+  return json_response(body);
+}
+
+/// Removes expired prefixes, and runs again when the next one expires.
+void Routes::expire_prefixes() {
+  const ThreadWatch::Work work(prefix_place_);
+  const auto now = Prefixes::Clock::now();
+  const auto next = context_.prefixes.remove_expired(context_.engine, now);
+  if (!next) return;
+  next_expiry_.expires_after(std::chrono::ceil<std::chrono::milliseconds>(*next - now));
+  next_expiry_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) insist(kNoPrefix, [this] { expire_prefixes(); });
+  });
+}
+
+}  // namespace baton

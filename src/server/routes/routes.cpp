@@ -1,0 +1,438 @@
+/// The table of endpoints and their handlers.
+#include "server/routes/routes.h"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <iterator>
+#include <memory>
+#include <new>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/check.h"
+#include "core/limits/insist.h"
+#include "core/log.h"
+#include "core/parallel.h"
+#include "core/thread_name.h"
+#include "io/json_dismantle.h"
+#include "server/dialects/messages/error.h"
+#include "server/http/error_body.h"
+#include "server/http/json_body.h"
+#include "server/keys/auth.h"
+#include "server/prompt/prompts.h"
+#include "server/prompt/tokenize.h"
+#include "server/request/stamp.h"
+
+namespace baton {
+namespace {
+
+using json::Value;
+
+constexpr std::size_t kMaxLoggedFields = 100;
+/// For what must not fail when memory is short: destructors of JSON values, refusals.
+constexpr std::size_t kReserveBytes = std::size_t{512} << 10;
+/// Marked prompts take at most one block of so many.
+constexpr std::int32_t kPinnedPart = 4;
+constexpr std::string_view kShuttingDown = "the server is shutting down";
+constexpr std::string_view kNoRefusal =
+    "event=answers_out_of_memory effect=\"the program ends: there is no memory to refuse a request\"";
+constexpr std::string_view kTooManyTexts = "too many requests wait for this server's templates and tokenizer; please try again";
+
+/// The method as a metrics label: one of few, whatever clients send.
+std::string method_label(std::string_view method) {
+  for (const std::string_view known : {"GET", "HEAD", "POST", "DELETE", "OPTIONS"})
+    if (method == known) return std::string(known);
+  return "OTHER";
+}
+
+Value model_entry(const ServedModel& model, const std::string& id, const Value& parent, std::int64_t created) {
+  Value entry;
+  entry["id"] = id;
+  entry["object"] = "model";
+  entry["created"] = created;
+  entry["owned_by"] = "baton";
+  entry["root"] = model.root;
+  entry["parent"] = parent;
+  entry["max_model_len"] = model.max_model_len;
+  entry["permission"] = Value::array();
+  return entry;
+}
+
+HttpResponse unauthorized() {
+  return {401, {{"Content-Type", "application/json"}, {"WWW-Authenticate", "Bearer"}}, R"({"error":"Unauthorized"})"};
+}
+
+}  // namespace
+
+std::span<const Routes::Route> Routes::table() {
+  static constexpr Route routes[] = {
+      {"/v1/chat/completions", "POST", Right::key, Where::texts, &Routes::chat_completions},
+      {"/v1/completions", "POST", Right::key, Where::texts, &Routes::completions},
+      {"/v1/responses", "POST", Right::key, Where::texts, &Routes::responses},
+      {"/v1/responses/", "GET", Right::key, Where::pages, &Routes::stored_response},
+      {"/v1/responses/", "DELETE", Right::key, Where::pages, &Routes::remove_response},
+      {"/v1/responses/", "POST", Right::key, Where::texts, &Routes::count_response_tokens},
+      {"/v1/messages", "POST", Right::key, Where::texts, &Routes::messages},
+      {"/v1/messages/count_tokens", "POST", Right::key, Where::texts, &Routes::count_message_tokens},
+      {"/v1/chat/completions/render", "POST", Right::key, Where::texts, &Routes::render_chat_prompt},
+      {"/v1/completions/render", "POST", Right::key, Where::texts, &Routes::render_completion_prompts},
+      {"/v1/models", "GET", Right::key, Where::pages, &Routes::models},
+      {"/v1/models/", "GET", Right::key, Where::pages, &Routes::model},
+      {"/v1/prefixes", "GET", Right::admin, Where::pages, &Routes::prefixes},
+      {"/v1/prefixes", "POST", Right::admin, Where::texts, &Routes::register_prefix},
+      {"/v1/prefixes/", "GET", Right::admin, Where::pages, &Routes::prefix},
+      {"/v1/prefixes/", "DELETE", Right::admin, Where::pages, &Routes::remove_prefix},
+      {"/tokenize", "POST", Right::key, Where::texts, &Routes::tokenize},
+      {"/detokenize", "POST", Right::key, Where::texts, &Routes::detokenize},
+      {"/tokenizer_info", "GET", Right::key, Where::pages, &Routes::tokenizer_info},
+      {"/", "GET", Right::none, Where::io, &Routes::page},
+      {"/page.css", "GET", Right::none, Where::io, &Routes::page},
+      {"/page.js", "GET", Right::none, Where::io, &Routes::page},
+      {"/live", "GET", Right::admin, Where::pages, &Routes::live},
+      {"/health", "GET", Right::none, Where::io, &Routes::health},
+      {"/livez", "GET", Right::none, Where::io, &Routes::livez},
+      {"/ping", "GET", Right::none, Where::io, &Routes::health},
+      {"/ping", "POST", Right::none, Where::io, &Routes::health},
+      {"/metrics", "GET", Right::none, Where::metrics, &Routes::metrics},
+      {"/version", "GET", Right::none, Where::io, &Routes::version},
+      {"/load", "GET", Right::none, Where::io, &Routes::load},
+      {"/v1/embeddings", "POST", Right::key, Where::io, &Routes::not_offered},
+      {"/v1/moderations", "POST", Right::key, Where::io, &Routes::not_offered},
+      {"/v1/audio/", "POST", Right::key, Where::io, &Routes::not_offered},
+      {"/v1/images/", "POST", Right::key, Where::io, &Routes::not_offered},
+  };
+  return routes;
+}
+
+Routes::Routes(RoutesOptions options, const RoutesContext& context)
+    : options_(std::move(options)),
+      context_(context),
+      responses_(options_.response_limits),
+      started_(unix_seconds()),
+      texts_(context.budgets.text_work, context.watch, TextQueue::n_short_threads_for(n_available_threads())),
+      metrics_place_(context.watch.add("metrics")),
+      prefix_place_(context.watch.add("prefixes")),
+      control_reserve_(kReserveBytes),
+      prefix_reserve_(kReserveBytes),
+      metrics_thread_(1),
+      control_thread_(1),
+      prefix_thread_(1),
+      prefix_queue_(options_.prefix_limits.max_bytes),
+      reload_signals_(control_thread_),
+      next_expiry_(prefix_thread_),
+      cache_pins_(context.engine.info().n_blocks / kPinnedPart),
+      next_unpin_(prefix_thread_) {
+  boost::asio::post(metrics_thread_, [] { name_this_thread("metrics"); });
+  boost::asio::post(control_thread_, [] { name_this_thread("control"); });
+  boost::asio::post(prefix_thread_, [] { name_this_thread("prefixes"); });
+}
+
+Routes::~Routes() { stop(); }
+
+void Routes::stop() {
+  for (boost::asio::thread_pool* thread : {&metrics_thread_, &control_thread_, &prefix_thread_}) thread->stop();
+  context_.prefixes.cancel_prefill(context_.engine, PrefixSource::api);
+  texts_.stop();
+  for (boost::asio::thread_pool* thread : {&metrics_thread_, &control_thread_, &prefix_thread_}) thread->join();
+}
+
+void Routes::take_signal(int signal) {
+  if (signal == SIGUSR1) {
+    log::info(
+        "event=signal_without_effect signal=SIGUSR1 reason=\"the log goes to standard error, there is no file to open "
+        "again\"");
+  } else if (!context_.keys.has_file()) {
+    log::info("event=signal_without_effect signal=SIGHUP reason=\"there is no --api-key-file to read again\"");
+  } else {
+    try {
+      context_.keys.reload();
+    } catch (const std::bad_alloc&) {
+      log::error("event=out_of_memory effect=\"the keys stay as they were before SIGHUP\"");
+    }
+  }
+}
+
+void Routes::watch_signals() {
+  boost::system::error_code failed;
+  // Both would end the program. SIGUSR1 asks other servers for new log files.
+  for (const int signal : {SIGHUP, SIGUSR1}) reload_signals_.add(signal, failed);
+  reload_signals_.async_wait([this](const boost::system::error_code& cancelled, int signal) {
+    if (cancelled) return;
+    const MemoryReserve::User user(control_reserve_);
+    take_signal(signal);
+    insist(kNoRefusal, [this] { watch_signals(); });
+  });
+}
+
+/// The answer to a sender who may not use the route: without a key, without the right, or over a quota.
+Routes::Response Routes::refuse_sender(const HttpRequest& request, const Route& route) const {
+  if (route.right == Right::none) return std::nullopt;
+  const std::optional<Caller> caller = context_.keys.identify(authorization_of(request));
+  const bool is_refused = caller && route.right == Right::admin && caller->role != KeyRole::admin;
+  if (!caller || (is_refused && caller->account == nullptr)) return unauthorized();
+  if (is_refused)
+    return error_response(
+        403,
+        fmt::format("the key '{}' may not use {}: that takes a key of an administrator", caller->account->name(), route.path),
+        {});
+  if (caller->account == nullptr || !is_counted(route)) return std::nullopt;
+  return caller->account->refuse(RateLimit::Clock::now());
+}
+
+/// The answer to a request without a handler: unknown path, wrong method, a sender who is refused, another body than JSON.
+Routes::Response Routes::refuse(const HttpRequest& request, std::span<const Route* const> found) const {
+  if (is_preflight(request)) return HttpResponse{200, {}, {}};
+  if (found.empty()) {
+    std::vector<std::string_view> paths;
+    for (const Route& route : table())
+      if (!route.path.ends_with('/') && route.handler != &Routes::not_offered && (paths.empty() || paths.back() != route.path))
+        paths.push_back(route.path);
+    return error_response(
+        404, fmt::format("there is no {} here; there are: {}", request.path.substr(0, 100), fmt::join(paths, ", ")), {});
+  }
+  std::string allowed = "OPTIONS";
+  for (const Route* route : found) {
+    const bool answers = route->method == request.method || (route->method == "GET" && request.method == "HEAD");
+    if (answers)
+      if (Response refused = refuse_sender(request, *route)) return refused;
+    // A page of another origin can send other types without asking first (CORS).
+    if (answers && route->where == Where::texts && !is_media_type(request.header("content-type"), "application/json"))
+      return error_response(415,
+                            fmt::format("the body must be JSON, with 'Content-Type: application/json'; the type is '{}'",
+                                        request.header("content-type").substr(0, 100)),
+                            {});
+    if (answers) return std::nullopt;
+    allowed = fmt::format("{}{}, {}", route->method, route->method == "GET" ? ", HEAD" : "", allowed);
+  }
+  if (request.method == "OPTIONS") return HttpResponse{204, {{"Allow", allowed}}, {}};
+  HttpResponse response = error_response(
+      405,
+      fmt::format("{} is not allowed on {}; allowed: {}", request.method.substr(0, 20), request.path.substr(0, 100), allowed),
+      {});
+  response.headers.emplace_back("Allow", allowed);
+  return response;
+}
+
+/// The routes of a path, one for each method.
+std::vector<const Routes::Route*> Routes::routes_of(std::string_view path) {
+  std::vector<const Route*> found;
+  for (const Route& route : table())
+    if (route.path.size() > 1 && route.path.ends_with('/') ? path.starts_with(route.path) && path.size() > route.path.size()
+                                                           : route.path == path)
+      found.push_back(&route);
+  return found;
+}
+
+std::optional<HttpResponse> Routes::judge(const HttpRequest& head) const {
+  const std::vector<const Route*> found = routes_of(head.path);
+  Response refused = refuse(head, found);
+  if (!refused) return std::nullopt;
+  if (is_messages_path(head.path) && refused->status >= 400) refused = as_messages_error(std::move(*refused));
+  const HttpHeaders common = common_headers(head);
+  refused->headers.insert(refused->headers.end(), common.begin(), common.end());
+  const std::string handler = found.empty() ? "none" : std::string(found[0]->path);
+  context_.metrics.observe_request(handler, method_label(head.method), refused->status, /*seconds=*/0);
+  log::debug("event=answered handler={} method={} status={} seconds=0", handler, method_label(head.method), refused->status);
+  return refused;
+}
+
+bool Routes::is_vital(const HttpRequest& head) {
+  return std::ranges::any_of(routes_of(head.path),
+                             [](const Route* route) { return route->right == Right::none && route->handler != &Routes::page; });
+}
+
+void Routes::handle(ExchangeId exchange, HttpRequest request) {
+  const std::vector<const Route*> found = routes_of(request.path);
+  const auto chosen = std::ranges::find_if(found, [&](const Route* route) {
+    return route->method == request.method || (route->method == "GET" && request.method == "HEAD");
+  });
+  check(chosen != found.end(), "a request without a route was not refused");
+  const Route& route = **chosen;
+  const auto call = std::make_shared<Call>();
+  call->exchange = exchange;
+  call->request = std::move(request);
+  call->handler = route.handler;
+  KeyUse use;
+  Response refused = route.right == Right::none ? std::nullopt : take_caller(route, *call, use);
+  context_.service.open(exchange, std::string(found[0]->path), method_label(call->request.method),
+                        common_headers(call->request), std::move(use));
+  if (refused) return context_.service.respond(exchange, std::move(*refused));
+  bool is_queued = true;
+  switch (route.where) {
+    case Where::io: {
+      // This thread does not wait for memory: without it the connection ends.
+      if (Response response = (this->*call->handler)(*call)) context_.service.respond(exchange, std::move(*response));
+      return;
+    }
+    case Where::metrics: return queue_metrics(call);
+    case Where::texts: is_queued = queue(call, call->request.body.size()); break;
+    case Where::pages: is_queued = queue(call, 0, TextQueue::Kind::page); break;
+  }
+  if (!is_queued) context_.service.respond(exchange, error_response(503, kTooManyTexts, {}));
+}
+
+/// Queues work on so many bytes of text. False if there is no place for it.
+bool Routes::queue(std::shared_ptr<const Call> call, std::size_t n_bytes, TextQueue::Kind kind) {
+  call->is_long = n_bytes > TextQueue::kLongBytes;
+  const ExchangeId exchange = call->exchange;
+  TextQueue::Work work;
+  work.kind = kind;
+  work.tenant = call->caller.tenant;
+  work.n_bytes = n_bytes;
+  work.dropped = [this, exchange] { context_.service.respond(exchange, error_response(503, kShuttingDown, {})); };
+  work.run = [this, call = std::move(call)] { answer(*call); };
+  return texts_.push(std::move(work));
+}
+
+/// For a handler that finds out that it works on `n_bytes` of text. If that is long work and it was queued as short, it is
+/// queued again (true), and the handler begins again there: the caller returns without an answer and leaves the call alone.
+/// Error: unavailable, if there is no place for it.
+Result<bool> Routes::goes_on_as_long_work(const Call& call, std::size_t n_bytes) {
+  if (call.is_long || n_bytes <= TextQueue::kLongBytes) return false;
+  if (!queue(call.shared_from_this(), n_bytes)) return fail(ErrorCode::unavailable, std::string(kTooManyTexts));
+  return true;
+}
+
+/// The headers of every answer to a request, also of errors.
+HttpHeaders Routes::common_headers(const HttpRequest& request) const {
+  HttpHeaders headers = cors_headers(options_.cors, request);
+  if (is_messages_path(request.path)) std::ranges::move(messages_headers(), std::back_inserter(headers));
+  return headers;
+}
+
+/// Notes who sends a request, and counts it against the sender's quotas. The keys may have changed since the request's
+/// header was judged, and other requests of the key may have begun.
+Routes::Response Routes::take_caller(const Route& route, Call& call, KeyUse& use) const {
+  if (Response refused = refuse_sender(call.request, route)) return refused;
+  std::optional<Caller> caller = context_.keys.identify(authorization_of(call.request));
+  if (!caller) return unauthorized();
+  call.caller = std::move(*caller);
+  if (call.caller.account == nullptr || !is_counted(route)) return std::nullopt;
+  if (Response refused = call.caller.account->begin(RateLimit::Clock::now())) return refused;
+  use = KeyUse(*call.caller.account);
+  return std::nullopt;
+}
+
+/// Runs a request's handler, unless the client has left. If memory runs out, its exchange ends, not the program.
+void Routes::answer(const Call& call) {
+  if (!context_.service.is_open(call.exchange)) return;
+  try {
+    if (Response response = (this->*call.handler)(call)) context_.service.respond(call.exchange, std::move(*response));
+  } catch (const std::bad_alloc&) {
+    log::warning("event=out_of_memory effect=\"a request is refused\"");
+    refuse_for_memory(call.exchange);
+  }
+}
+
+/// Answers 503. That needs memory too: it is tried until others have given some back. Not on the I/O thread.
+void Routes::refuse_for_memory(ExchangeId exchange) {
+  insist(kNoRefusal, [&] {
+    context_.service.respond(exchange, error_response(503, "this server has no memory left for the request", {}));
+  });
+}
+
+void Routes::log_unknown_fields(const std::vector<std::string>& fields) {
+  const MutexLock lock(mutex_);
+  for (const std::string& field : fields) {
+    if (logged_fields_.size() >= kMaxLoggedFields || !logged_fields_.insert(field).second) continue;
+    log::info("event=unknown_field_ignored field={}", json::dump(Value(field)));
+  }
+}
+
+/// Whether nobody waits for an answer: its client has left, or the server ends.
+IsCancelled Routes::is_unwanted(ExchangeId exchange) const {
+  return [this, exchange] { return texts_.is_stopping() || !context_.service.is_open(exchange); };
+}
+
+/// The object in the body of a request.
+Result<Value> Routes::body_of(const Call& call) const {
+  return parse_body(call.request, context_.budgets.values_per_body, is_unwanted(call.exchange));
+}
+
+RequestBounds Routes::limits() const { return {context_.model.n_vocab, options_.max_logprobs, options_.json_spaces}; }
+
+Routes::Response Routes::models(const Call&) {
+  Value list = Value::array();
+  for (const std::string& name : context_.model.names) list.push_back(model_entry(context_.model, name, nullptr, started_));
+  const std::string& base = context_.model.names[0];
+  context_.prefixes.for_each([&](const Prefixes::Entry& entry) {
+    list.push_back(model_entry(context_.model, base + ":" + entry.definition.name, base, entry.created));
+  });
+  Value body;
+  body["object"] = "list";
+  body["data"] = std::move(list);
+  return json_response(body);
+}
+
+Routes::Response Routes::model(const Call& call) {
+  constexpr std::string_view kPath = "/v1/models/";
+  GenerationRequest named;
+  named.model = percent_decoded(std::string_view(call.request.path).substr(kPath.size()));
+  const auto target = resolve_target(context_.model, context_.prefixes, named);
+  if (!target) return error_response(target.error());
+  const bool is_prefix = static_cast<bool>(target->prefix);
+  return json_response(model_entry(context_.model, named.model, is_prefix ? Value(context_.model.names[0]) : Value(),
+                                   is_prefix ? target->prefix->created : started_));
+}
+
+Routes::Response Routes::tokenize(const Call& call) {
+  auto body = body_of(call);
+  if (!body) return error_response(body.error());
+  const json::Dismantling end_of_body(*body);
+  const auto answer = tokenize_request(context_.model, context_.prefixes, *body, is_unwanted(call.exchange));
+  return answer ? json_response(*answer) : error_response(answer.error());
+}
+
+Routes::Response Routes::detokenize(const Call& call) {
+  auto body = body_of(call);
+  if (!body) return error_response(body.error());
+  const json::Dismantling end_of_body(*body);
+  const auto answer = detokenize_request(context_.model, context_.prefixes, *body);
+  return answer ? json_response(*answer) : error_response(answer.error());
+}
+
+Routes::Response Routes::tokenizer_info(const Call&) { return json_response(baton::tokenizer_info(context_.model)); }
+
+/// Endpoints of other servers that clients try: a model that writes text has no answer to them.
+Routes::Response Routes::not_offered(const Call& call) {
+  return error_response(501,
+                        fmt::format("this server has no {}: its model reads and writes text; embeddings, moderation, audio "
+                                    "and images need another server",
+                                    call.request.path.substr(0, 100)),
+                        {});
+}
+
+/// Why the server must be restarted: its engine or a thread that works for clients hangs, or a rank is lost.
+std::optional<std::string> Routes::fault() const {
+  if (auto fault = context_.engine.fault()) return fault;
+  if (context_.engine.is_stuck()) return "a step of the engine lasts longer than --step-timeout";
+  return context_.watch.complaint();
+}
+
+Routes::Response Routes::health(const Call&) {
+  if (const auto reason = fault()) return error_response(503, *reason, {});
+  return HttpResponse{context_.engine.is_draining() ? 503 : 200, {}, {}};
+}
+
+/// A draining server is alive.
+Routes::Response Routes::livez(const Call&) {
+  if (const auto reason = fault()) return error_response(503, *reason, {});
+  return HttpResponse{200, {}, {}};
+}
+
+Routes::Response Routes::version(const Call&) {
+  Value body;
+  body["version"] = options_.version;
+  return json_response(body);
+}
+
+Routes::Response Routes::load(const Call&) {
+  Value body;
+  body["server_load"] =
+      context_.engine.metrics().num_requests_running.value() + context_.engine.metrics().num_requests_waiting.value();
+  return json_response(body);
+}
+
+}  // namespace baton

@@ -1,0 +1,238 @@
+/// The endpoints: which handler answers which path.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
+
+#include "core/limits/memory_reserve.h"
+#include "core/mutex.h"
+#include "engine/engine.h"
+#include "io/json.h"
+#include "server/answer/dispatcher.h"
+#include "server/answer/writer.h"
+#include "server/dialects/responses/store.h"
+#include "server/http/cors.h"
+#include "server/http/server.h"
+#include "server/keys/api_keys.h"
+#include "server/limits/budget.h"
+#include "server/limits/text_queue.h"
+#include "server/limits/thread_watch.h"
+#include "server/observe/metrics_page.h"
+#include "server/prefixes/cache_pins.h"
+#include "server/prefixes/prefix_queue.h"
+#include "server/prefixes/prefixes.h"
+#include "server/prompt/prompts.h"
+#include "server/served/served_model.h"
+#include "web/pages.h"
+
+namespace baton {
+
+/// How the ids of answers begin.
+inline constexpr std::string_view kChatIds = "chatcmpl-";
+inline constexpr std::string_view kCompletionIds = "cmpl-";
+inline constexpr std::string_view kMessageIds = "msg_";
+inline constexpr std::string_view kResponseIds = "resp_";
+
+struct RoutesOptions {
+  CorsOptions cors;
+  std::string version;
+  PrefixLimits prefix_limits;
+  ResponseStoreLimits response_limits = {};
+  std::int32_t max_logprobs = 20;
+  grammar::JsonSpaces json_spaces = grammar::JsonSpaces::readable;  ///< see RequestBounds
+  std::span<const WebFile> pages;                                   ///< constants; empty: this server has no page
+};
+
+/// The objects that handlers use; all outlive the handlers.
+struct RoutesContext {
+  ApiKeys& keys;
+  const ServedModel& model;
+  Prefixes& prefixes;
+  Engine& engine;
+  Service& service;
+  MetricsPage& metrics;
+  Budgets& budgets;
+  const ConnectionCounts& connections;
+  ThreadWatch& watch;
+};
+
+/// Answers requests. Parsing, templates, tokenising, and what lists or shows something run on a TextQueue, fairly among keys.
+/// Prefixes are registered and expire one after another on a thread of their own, because computing one takes as long as its
+/// prompt. What must wait for no client's work has threads too: /metrics one (eight requests that wait get the same page), and
+/// the key file and cancellations another.
+/// Only answers of a few bytes are made at once.
+class Routes {
+ public:
+  Routes(RoutesOptions options, const RoutesContext& context);
+  ~Routes();
+
+  /// Refuses a request by its header: unknown path, wrong method, missing key, another body than JSON. Thread: I/O; does not wait.
+  std::optional<HttpResponse> judge(const HttpRequest& head) const;
+  /// Whether a request is for whom runs the server (health, metrics) rather than for the model. Thread: I/O; does not wait.
+  static bool is_vital(const HttpRequest& head);
+  /// Takes a request that was not refused. Thread: I/O; does not wait.
+  void handle(ExchangeId exchange, HttpRequest request);
+  /// Tells that prefixes were added, so that those with a limited lifetime are removed in time. Thread: any.
+  void watch_lifetimes();
+  /// Reads the key file again at each SIGHUP. Without one, and at SIGUSR1, a line of the log says that nothing happens.
+  void watch_signals();
+  /// The client left before its answer. Thread: I/O; does not wait.
+  void client_left(ExchangeId exchange);
+  /// Ends the threads; requests that were not begun are dropped.
+  void stop();
+
+ private:
+  struct Call;
+  /// nullopt: the answer comes later, mostly from the engine.
+  using Response = std::optional<HttpResponse>;
+  using Handler = Response (Routes::*)(const Call&);
+  /// A request, its sender, and who answers it.
+  struct Call : std::enable_shared_from_this<Call> {
+    ExchangeId exchange;
+    HttpRequest request;
+    Caller caller;
+    Handler handler = nullptr;
+    mutable bool is_long = false;  ///< it runs as long work, see TextQueue; set before it is queued
+  };
+  enum class Where { io, texts, pages, metrics };
+  enum class Right { none, key, admin };
+  struct Route {
+    std::string_view path;    // one that ends in "/" stands for all that begin with it
+    std::string_view method;  // GET answers HEAD too
+    Right right;              // what the sender needs, see KeyRole
+    Where where;
+    Handler handler;
+  };
+  static std::span<const Route> table();
+  static std::vector<const Route*> routes_of(std::string_view path);
+
+  /// Whether requests to the route count against quotas: those that cost more than a page.
+  static bool is_counted(const Route& route) { return route.where == Where::texts; }
+
+  Response refuse_sender(const HttpRequest& request, const Route& route) const;
+  Response refuse(const HttpRequest& request, std::span<const Route* const> found) const;
+  Response take_caller(const Route& route, Call& call, KeyUse& use) const;
+  bool queue(std::shared_ptr<const Call> call, std::size_t n_bytes, TextQueue::Kind kind = TextQueue::Kind::text);
+  void queue_metrics(std::shared_ptr<const Call> call);
+  void answer_metrics();
+  void refuse_metrics();
+  Result<bool> goes_on_as_long_work(const Call& call, std::size_t n_bytes);
+  template <class Act>
+  void post_control(Act act);
+  template <class Act>
+  void post_prefix(Act act);
+  void answer(const Call& call);
+  void refuse_for_memory(ExchangeId exchange);
+  void take_signal(int signal);
+  void sign(const Caller& caller, std::span<Request> requests) const;
+  void log_unknown_fields(const std::vector<std::string>& fields);
+  IsCancelled is_unwanted(ExchangeId exchange) const;
+  Result<json::Value> body_of(const Call& call) const;
+  RequestBounds limits() const;
+  HttpHeaders common_headers(const HttpRequest& request) const;
+  AnswerHeader answer_header(const HttpRequest& request, const GenerationRequest& generation, std::string_view kind,
+                             std::string model) const;
+  /// Says who writes the answer to a conversation, whose prompt and scope the engine's request has.
+  using WriterOf = std::function<MakeAnswerWriter(const Target& target, const Request& request)>;
+  Result<void> begin_conversation(const Call& call, ChatRequest chat, std::string_view ids, const WriterOf& writer_of);
+  Response begin(const Call& call, Result<void> (Routes::*begin_answer)(const Call&));
+  Result<std::optional<Constraint>> constrain(const Call& call, const GenerationRequest& generation);
+  void log_ignored(const std::string& field, const std::vector<std::string>& keywords);
+  Result<void> begin_chat(const Call& call);
+  Result<void> begin_completion(const Call& call);
+  Result<void> begin_message(const Call& call);
+  void keep_marked(const std::vector<CachePinRequest>& asked);
+  void expire_pins();
+  Result<std::optional<json::Value>> earlier_items(const Call& call, const json::Value& body);
+  Result<void> begin_response(const Call& call);
+
+  Response chat_completions(const Call& call);
+  Response completions(const Call& call);
+  Response render_chat_prompt(const Call& call);
+  Response render_completion_prompts(const Call& call);
+  Response messages(const Call& call);
+  Response count_message_tokens(const Call& call);
+  Response responses(const Call& call);
+  Response stored_response(const Call& call);
+  Response remove_response(const Call& call);
+  Response count_response_tokens(const Call& call);
+  Response not_offered(const Call& call);
+  Response models(const Call& call);
+  Response model(const Call& call);
+  Response prefixes(const Call& call);
+  Response prefix(const Call& call);
+  Response register_prefix(const Call& call);
+  void add_next_prefix();
+  HttpResponse add_prefix(PrefixRequest asked);
+  Response remove_prefix(const Call& call);
+  std::optional<json::Value> show_prefix(std::string_view name) const;
+  void expire_prefixes();
+  Response tokenize(const Call& call);
+  Response detokenize(const Call& call);
+  Response tokenizer_info(const Call& call);
+  Response page(const Call& call);
+  std::optional<std::string> fault() const;
+  Response live(const Call& call);
+  Response livez(const Call& call);
+  Response health(const Call& call);
+  Response metrics(const Call& call);
+  Response version(const Call& call);
+  Response load(const Call& call);
+
+  RoutesOptions options_;
+  RoutesContext context_;
+  ResponseStore responses_;
+  std::int64_t started_ = 0;  // Unix time in seconds
+  TextQueue texts_;
+  ThreadWatch::Place& metrics_place_;
+  ThreadWatch::Place& prefix_place_;
+  MemoryReserve control_reserve_;  // of control_thread_
+  MemoryReserve prefix_reserve_;   // of prefix_thread_
+  boost::asio::thread_pool metrics_thread_;
+  boost::asio::thread_pool control_thread_;  // reads the key file, cancels prefixes
+  boost::asio::thread_pool prefix_thread_;
+  PrefixQueue prefix_queue_;
+  boost::asio::signal_set reload_signals_;  // used by control_thread_ alone, as soon as it waits
+  boost::asio::steady_timer next_expiry_;   // used by prefix_thread_ alone
+  CachePins cache_pins_;                    // used by prefix_thread_ alone
+  boost::asio::steady_timer next_unpin_;    // used by prefix_thread_ alone
+  Mutex mutex_;
+  std::deque<std::shared_ptr<const Call>> waiting_for_metrics_ BATON_GUARDED_BY(mutex_);
+  std::set<std::string> logged_fields_ BATON_GUARDED_BY(mutex_);
+  std::set<std::string> logged_keywords_ BATON_GUARDED_BY(mutex_);
+  std::size_t n_waiting_pins_ BATON_GUARDED_BY(mutex_) = 0;
+};
+
+/// Runs `act` on the thread that reads the key file and cancels prefixes, with its reserve.
+template <class Act>
+void Routes::post_control(Act act) {
+  boost::asio::post(control_thread_, [this, act = std::move(act)] {
+    const MemoryReserve::User user(control_reserve_);
+    act();
+  });
+}
+
+/// Runs `act` on the thread of prefixes, with its reserve.
+template <class Act>
+void Routes::post_prefix(Act act) {
+  boost::asio::post(prefix_thread_, [this, act = std::move(act)] {
+    const MemoryReserve::User user(prefix_reserve_);
+    act();
+  });
+}
+
+}  // namespace baton

@@ -1,0 +1,20 @@
+/// A tokenizer's vocabulary as grammars need it: what each id of a model writes, and which ids are special.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/ids.h"
+#include "text/tokenizer/tokenizer.h"
+
+namespace baton {
+
+/// The bytes that each of `n_vocab` ids writes behind other text; none for special tokens and ids without a token.
+std::vector<std::string> bytes_of_tokens(const Tokenizer& tokenizer, std::int32_t n_vocab);
+
+/// The special tokens among `n_vocab` ids, by their text.
+std::map<std::string, TokenId, std::less<>> special_tokens_of(const Tokenizer& tokenizer, std::int32_t n_vocab);
+
+}  // namespace baton

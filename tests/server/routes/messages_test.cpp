@@ -1,0 +1,140 @@
+/// /v1/messages over HTTP (server/routes/messages.cpp).
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "server/dialect_content.h"
+#include "server/server_fixture.h"
+
+namespace baton {
+namespace {
+
+class RoutesMessages : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { fixture_ = std::make_unique<ServerFixture>().release(); }
+  static void TearDownTestSuite() { delete fixture_; }
+
+  static ServerFixture* fixture_;
+};
+ServerFixture* RoutesMessages::fixture_ = nullptr;
+
+/// A request for four tokens with more fields.
+std::string asks(std::string_view more) {
+  return R"({"model": "demo", "max_tokens": 4, "temperature": 0, "ignore_eos": true, )" + std::string(more) + "}";
+}
+constexpr std::string_view kHi = R"("messages": [{"role": "user", "content": "hi"}])";
+
+TEST_F(RoutesMessages, answer_with_the_text_of_an_equal_chat_completion) {
+  const RawResponse response =
+      fixture_->post("/v1/messages", asks(kHi), "anthropic-version: 2023-06-01\r\nanthropic-beta: tools\r\n");
+  ASSERT_EQ(response.status, 200) << response.body;
+  EXPECT_TRUE(response.has("request-id: req_"));
+  EXPECT_TRUE(response.has("Content-Type: application/json"));
+  const json::Value message = parsed(response.body);
+  const json::Value chat = parsed(fixture_->post("/v1/chat/completions", asks(kHi)).body);
+  EXPECT_EQ(message["content"][0]["text"], chat["choices"][0]["message"]["content"]);
+  EXPECT_TRUE(message["id"].get<std::string>().starts_with("msg_"));
+  EXPECT_EQ(message["model"], "demo");
+  EXPECT_EQ(message["stop_reason"], "max_tokens");
+  EXPECT_EQ(message["usage"]["output_tokens"], 4);
+  EXPECT_EQ(message["usage"]["input_tokens"].get<int>() + message["usage"]["cache_read_input_tokens"].get<int>(), 19);
+}
+
+TEST_F(RoutesMessages, stream_the_same_text) {
+  const std::string whole = parsed(fixture_->post("/v1/messages", asks(kHi)).body)["content"][0]["text"];
+  const RawResponse response = fixture_->post("/v1/messages", asks(std::string(kHi) + R"(, "stream": true)"));
+  EXPECT_TRUE(response.has("Content-Type: text/event-stream"));
+  EXPECT_TRUE(response.has("request-id: req_"));
+  std::string text;
+  const auto frames = named_frames(response.body);
+  ASSERT_FALSE(frames.empty());
+  for (const NamedFrame& frame : frames)
+    if (frame.event == "content_block_delta") text += frame.data["delta"]["text"].get<std::string>();
+  EXPECT_EQ(text, whole);
+  EXPECT_EQ(frames.front().event, "message_start");
+  EXPECT_EQ(frames.back().event, "message_stop");
+}
+
+TEST_F(RoutesMessages, count_what_a_mark_covers) {
+  const std::string system(100, 's');  // "[system]", 100 bytes and "[user]" are 114 tokens, 7 whole blocks
+  const std::string marked = R"("system": [{"type": "text", "text": ")" + system +
+                             R"(", "cache_control": {"type": "ephemeral"}}], )" + std::string(kHi);
+  const json::Value cold = parsed(fixture_->post("/v1/messages", asks(marked)).body)["usage"];
+  EXPECT_EQ(cold["cache_creation_input_tokens"], 112) << json::dump(cold);
+  EXPECT_EQ(cold["cache_read_input_tokens"], 0);
+  EXPECT_EQ(cold["input_tokens"], 108 + 19 - 112);
+  const json::Value warm = parsed(fixture_->post("/v1/messages", asks(marked)).body)["usage"];
+  EXPECT_EQ(warm["cache_creation_input_tokens"], 0) << json::dump(warm);
+  EXPECT_GE(warm["cache_read_input_tokens"].get<int>(), 112);
+}
+
+TEST_F(RoutesMessages, count_tokens_without_an_answer) {
+  const RawResponse response =
+      fixture_->post("/v1/messages/count_tokens", R"({"model": "demo", "system": "s", )" + std::string(kHi) + "}");
+  EXPECT_EQ(response.status, 200);
+  EXPECT_EQ(response.body, R"({"input_tokens":28})");  // [system]s[user]hi[assistant]
+}
+
+TEST_F(RoutesMessages, go_on_where_the_assistant_has_ended) {
+  const RawResponse response = fixture_->post(
+      "/v1/messages", asks(R"("messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"}])"));
+  ASSERT_EQ(response.status, 200) << response.body;
+  const json::Value usage = parsed(response.body)["usage"];
+  EXPECT_EQ(usage["input_tokens"].get<int>() + usage["cache_read_input_tokens"].get<int>(), 21);  // [user]hi[assistant]yo
+}
+
+TEST_F(RoutesMessages, refuse_in_their_own_form) {
+  const RawResponse missing = fixture_->post("/v1/messages", "{" + std::string(kHi) + "}");
+  EXPECT_EQ(missing.status, 400);
+  EXPECT_EQ(missing.body, R"({"type":"error","error":{"type":"invalid_request_error","message":"'max_tokens' is missing"}})");
+  EXPECT_TRUE(missing.has("request-id: req_"));
+  const RawResponse unknown = fixture_->post("/v1/messages", asks(std::string(kHi) + R"(, "model": "nobody")"));
+  EXPECT_EQ(unknown.status, 404);
+  EXPECT_EQ(parsed(unknown.body)["error"]["type"], "not_found_error");
+  const RawResponse stops = fixture_->post("/v1/messages", asks(std::string(kHi) + R"(, "stop_sequences": [""])"));
+  EXPECT_EQ(parsed(stops.body)["error"]["message"], "'stop_sequences' must not hold an empty string");
+  const RawResponse method = fixture_->get("/v1/messages");
+  EXPECT_EQ(method.status, 405);
+  EXPECT_EQ(parsed(method.body)["error"]["type"], "invalid_request_error");
+}
+
+TEST(RoutesMessagesPins, keep_what_is_marked_in_the_cache) {
+  const ServerFixture fixture;
+  const auto pinned = [&] { return fixture.engine->prefixes(); };  // the cache's own come before "shop"
+  const std::string marked = R"("system": [{"type": "text", "text": ")" + std::string(100, 'k') +
+                             R"(", "cache_control": {"type": "ephemeral", "ttl": "1h"}}], )" + std::string(kHi);
+  ASSERT_EQ(fixture.post("/v1/messages", asks(marked)).status, 200);
+  fixture.wait_until([&] { return pinned().size() == 2; });
+  EXPECT_EQ(pinned().front().n_pinned_tokens, 112);
+  ASSERT_EQ(fixture.post("/v1/messages", asks(marked + R"(, "stream": true)")).status, 200);
+  const std::string other = R"("system": [{"type": "text", "text": ")" + std::string(50, 'o') +
+                            R"(", "cache_control": {"type": "ephemeral"}}], )" + std::string(kHi);
+  const auto n_read = [&](const std::string& salt) {
+    const RawResponse answer = fixture.post("/v1/messages", asks(other + salt));
+    return parsed(answer.body)["usage"]["cache_read_input_tokens"].get<int>();
+  };
+  EXPECT_EQ(n_read(R"(, "cache_salt": "s")"), 0);
+  fixture.wait_until([&] { return pinned().size() == 3; });
+  EXPECT_EQ(n_read(""), 0) << "what a salt has pinned is no other's";
+  fixture.wait_until([&] { return pinned().size() == 4; });
+  EXPECT_EQ(n_read(R"(, "cache_salt": "t")"), 0);
+  fixture.wait_until([&] { return pinned().size() == 5; });
+  EXPECT_GT(n_read(R"(, "cache_salt": "s")"), 0);
+  EXPECT_EQ(pinned().size(), 5u) << "the first was used again";
+}
+
+TEST(RoutesMessagesKeys, are_taken_from_either_header) {
+  ServerOptions options;
+  options.keys.api_keys = {"secret"};
+  const ServerFixture fixture(std::move(options));
+  const RawResponse none = fixture.post("/v1/messages", asks(kHi));
+  EXPECT_EQ(none.status, 401);
+  EXPECT_EQ(none.body, R"({"type":"error","error":{"type":"authentication_error","message":"Unauthorized"}})");
+  EXPECT_EQ(fixture.post("/v1/messages", asks(kHi), "x-api-key: wrong\r\n").status, 401);
+  EXPECT_EQ(fixture.post("/v1/messages", asks(kHi), "x-api-key: secret\r\n").status, 200);
+  EXPECT_EQ(fixture.post("/v1/messages", asks(kHi), "Authorization: Bearer secret\r\n").status, 200);
+  EXPECT_EQ(fixture.post("/v1/messages", asks(kHi), "Authorization: Bearer wrong\r\nx-api-key: secret\r\n").status, 401);
+}
+
+}  // namespace
+}  // namespace baton
