@@ -49,11 +49,13 @@ list(JOIN BATON_TEST_ENVIRONMENT "\n" environment_lines)
 file(WRITE ${CMAKE_BINARY_DIR}/test_environment "${environment_lines}\n")
 
 # baton_tests(FOLDER LINK target... [COMPUTES]): the program FOLDER_tests of all *_test.cpp below tests/FOLDER, part of the target
-# test_programs; the default target leaves tests out. Each file is one test of ctest, FOLDER_STEM, and one process: after the
-# program is linked, a link of that name leads to it, under which it runs that file (tests/support/main.cpp). The target FOLDER_STEM
-# links a program of one file in its place, for who works on that. A file that replaces operator new is always such a program. Files
-# named *_long_test.cpp have ctest's label `long`: `make test` leaves them to `make test-long`. A test runs once, so compiling it is
-# most of its cost: it is not optimised, or, where it computes references itself (COMPUTES), a little. What it tests is.
+# test_programs; the default target leaves tests out. Each file is one test of ctest, named by its path (server/http/parser_test.cpp is
+# server_http_parser_test), and one process: after the program is linked, a link of that name leads to it, under which it runs that
+# file (tests/support/main.cpp). The target of that name links a program of one file in its place, for who works on that. A file that
+# replaces operator new is always such a program. Files named *_long_test.cpp have ctest's label `long`: `make test` leaves them to
+# `make test-long`; files that draw more cases in a long run (support/long_run.h) are registered again for it. A test runs once, so
+# compiling it is most of its cost: it is not optimised, or, where it computes references itself (COMPUTES), a little. What it tests is.
+# Tests of engines have the label `ranks` (tests/CMakeLists.txt).
 function(baton_tests folder)
   cmake_parse_arguments(arg "COMPUTES" "" "LINK" ${ARGN})
   if(arg_COMPUTES)
@@ -61,14 +63,13 @@ function(baton_tests folder)
   else()
     set(level -O0)
   endif()
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*_test.cpp)
-  string(REPLACE "/" "_" prefix ${folder})
-  set(program ${prefix}_tests)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*_test.cpp)
+  set(program ${folder}_tests)
   set(linked "")
   set(alone "")
   foreach(source ${sources})
-    get_filename_component(stem ${source} NAME_WE)
-    set(name ${prefix}_${stem})
+    string(REPLACE "/" "_" name ${source})
+    string(REPLACE ".cpp" "" name ${name})
     add_library(${name}_object OBJECT EXCLUDE_FROM_ALL ${source})
     target_compile_options(${name}_object PRIVATE "$<$<NOT:$<CONFIG:Debug>>:${level}>")
     target_link_libraries(${name}_object PRIVATE ${arg_LINK} baton_test_support)
@@ -83,8 +84,18 @@ function(baton_tests folder)
     endif()
     add_test(NAME ${name} COMMAND ${CMAKE_BINARY_DIR}/tests/${name} --gtest_brief=1)
     set_tests_properties(${name} PROPERTIES TIMEOUT 600 ENVIRONMENT "${BATON_TEST_ENVIRONMENT}")
-    if(stem MATCHES "_long_test$")
+    if(name MATCHES "_long_test$")
       set_tests_properties(${name} PROPERTIES LABELS long)
+    endif()
+    file(STRINGS ${source} has_engines REGEX "support/(tiny_engine|engine_device|test_ranks)\\.h")
+    if(has_engines AND folder STREQUAL "engine")
+      set_property(TEST ${name} APPEND PROPERTY LABELS ranks)
+    endif()
+    file(STRINGS ${source} is_longer REGEX "is_long_run|engine_devices_at_each_pace")
+    if(is_longer)
+      add_test(NAME ${name}_of_a_long_run COMMAND ${CMAKE_BINARY_DIR}/tests/${name} --gtest_brief=1)
+      set_tests_properties(${name}_of_a_long_run PROPERTIES TIMEOUT 600 LABELS long ENVIRONMENT
+                                                            "${BATON_TEST_ENVIRONMENT};BATON_TEST_LONG=1")
     endif()
   endforeach()
   add_executable(${program} EXCLUDE_FROM_ALL)

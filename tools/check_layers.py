@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks that the arrows between the folders of src/ go one way (ARCHITECTURE.md), from the #include lines and the link lists.
+"""Checks that the arrows between the folders of src/ go one way (ARCHITECTURE.md), from the #include lines and the link lists; and
+that no folder holds more files than a reader can take in.
 
     tools/check_layers.py [ROOT]
 
@@ -79,6 +80,103 @@ ARROWS = {
     "web": [],
 }
 
+# Folders inside a folder of ARROWS, its rooms: what each may include of the others. "" is the folder itself.
+ROOMS = {
+    "core": {"": [], "limits": [""]},
+    "text": {
+        "tables": [],
+        "template": [],
+        "split": ["tables"],
+        "models": ["split"],
+        "tokenizer": ["split", "models", "template"],
+    },
+    "grammar": {
+        "automaton": [],
+        "schema": ["automaton"],
+        "front": ["automaton", "schema"],
+        "match": ["automaton"],
+        "": ["automaton", "schema", "front", "match"],
+    },
+    "kernels/cuda": {
+        "device": [],
+        "kv": ["device"],
+        "rows": ["device", "kv"],
+        "gemm": ["device"],
+        "experts": ["device"],
+        "sampling": ["device"],
+        "ranks": ["device"],
+        "attention": ["device"],
+        "attention/general": ["attention", "device"],
+        "attention/wide": ["attention", "device"],
+        "attention/invariant": ["attention", "attention/general", "attention/wide", "device"],
+        "attention/merge": ["attention", "attention/invariant", "device"],
+        "": [
+            "attention",
+            "attention/general",
+            "attention/wide",
+            "attention/invariant",
+            "attention/merge",
+            "device",
+            "experts",
+            "gemm",
+            "kv",
+            "ranks",
+            "rows",
+            "sampling",
+        ],
+    },
+    "engine": {
+        "request": [],
+        "cache": ["request"],
+        "schedule": ["cache", "request"],
+        "step": ["cache", "request", "schedule"],
+        "": ["cache", "request", "schedule", "step"],
+    },
+    "server": {
+        "limits": [],
+        "http": ["limits"],
+        "request": ["http"],
+        "keys": ["http", "limits"],
+        "served": ["limits", "request"],
+        "prefixes": ["http", "limits", "request", "served"],
+        "prompt": ["http", "prefixes", "request", "served"],
+        "observe": ["http", "keys", "limits", "prefixes", "served"],
+        "answer": ["http", "keys", "limits", "observe", "request"],
+        "dialects": ["answer", "http", "request"],
+        "dialects/openai": ["answer", "dialects", "http", "request"],
+        "dialects/messages": ["answer", "dialects", "http", "prompt", "request"],
+        "dialects/responses": ["answer", "dialects", "http", "limits", "request"],
+        "routes": [
+            "answer",
+            "dialects",
+            "dialects/messages",
+            "dialects/openai",
+            "dialects/responses",
+            "http",
+            "keys",
+            "limits",
+            "observe",
+            "prefixes",
+            "prompt",
+            "request",
+            "served",
+        ],
+        "": ["answer", "http", "keys", "limits", "observe", "prefixes", "routes", "served"],
+    },
+}
+
+# How many files a folder may hold, and why where it is more than MOST_FILES.
+MOST_FILES = 24
+MORE_FILES = {
+    "apps": (52, "programs of `baton`, two files each, and what they share"),
+    "io": (34, "independent readers and writers, two files each, which hardly include each other"),
+    "jinja": (28, "one language: every file knows its values"),
+    "parsers": (32, "one small file for each notation of calls"),
+    "model": (26, "what a model is, beside its families/ and source/"),
+    "model/families": (34, "one small file for each family"),
+    "kernels/cpu": (65, "one file for each operation, and one for each instruction set of those that have several"),
+}
+
 # Third-party code and language extensions that few files may see: (pattern on a line, files, why).
 SEAMS = [
     (r"#\s*pragma\s+omp|#\s*include\s*<omp\.h>", r"kernels/cpu/onednn\.cpp", "OpenMP belongs to kernels/cpu/onednn.cpp"),
@@ -94,11 +192,11 @@ SEAMS = [
     ),
     (r"#\s*include\s*<pcre2", r"text/.*", "PCRE2 belongs to text"),
     (r"#\s*include\s*<sentencepiece", r"text/.*", "SentencePiece belongs to text"),
-    (r"#\s*include\s*<boost/beast", r"server/http\w*\.(h|cpp)", "Boost.Beast belongs to server/http*"),
+    (r"#\s*include\s*<boost/beast", r"server/http/.*", "Boost.Beast belongs to server/http"),
     (r"#\s*include\s*<boost/(?!beast)", r"server/.*|ranks/.*", "Boost belongs to server and ranks"),
     (r"#\s*include\s*<prometheus/", r"server/.*", "prometheus-cpp belongs to server"),
     (r"#\s*include\s*<openssl/", r"server/.*|io/checksum\.cpp", "OpenSSL belongs to server and io/checksum"),
-    (r"#\s*include\s*<zmq", r"server/kv_event_publisher\.cpp", "ZeroMQ belongs to server/kv_event_publisher"),
+    (r"#\s*include\s*<zmq", r"server/observe/kv_event_publisher\.cpp", "ZeroMQ belongs to server/observe/kv_event_publisher"),
     (r"#\s*include\s*<histedit", r"apps/line_reader\.cpp", "libedit belongs to apps/line_reader"),
     (r"#\s*include\s*<CLI/", r"(apps|bench|cli)/.*", "CLI11 belongs to apps, bench and cli"),
     (r"#\s*include\s*<yaml-cpp/", r"cli/.*", "yaml-cpp belongs to cli"),
@@ -117,6 +215,56 @@ def layer_of(path):
         if "/".join(parts[:length]) in ARROWS and len(parts) > length:
             return "/".join(parts[:length])
     return None
+
+
+def room_of(layer, path):
+    """The room of a path inside its layer: "dialects/messages" of server/dialects/messages/error.h, or ""."""
+    return path[len(layer) + 1 :].rpartition("/")[0]
+
+
+def check_room(layer, path, included):
+    """What is wrong about an include of a file of the same layer, or None."""
+    rooms = ROOMS.get(layer)
+    if rooms is None:
+        return None
+    here, there = room_of(layer, path), room_of(layer, included)
+    if here == there or there in rooms.get(here, []):
+        return None
+    return f"{layer}/{here} may not include {layer}/{there}".replace("/ ", " ").rstrip("/") + f" ({included})"
+
+
+def check_folders(src, paths):
+    """Violations of folders: unknown rooms, rooms that include each other by the table itself, too many files."""
+    counts = {}
+    for path in paths:
+        folder = path.rpartition("/")[0]
+        counts[folder] = counts.get(folder, 0) + 1
+        layer = layer_of(path)
+        if layer in ROOMS and room_of(layer, path) not in ROOMS[layer]:
+            yield f"src/{path}:1: is in a room of {layer} that tools/check_layers.py does not know"
+    for folder, n_files in sorted(counts.items()):
+        most, _ = MORE_FILES.get(folder, (MOST_FILES, ""))
+        if n_files > most:
+            yield f"src/{folder}: holds {n_files} files of at most {most}"
+    for layer, rooms in ROOMS.items():
+        for room in rooms:
+            path = way_back(rooms, room)
+            if path:
+                yield f"tools/check_layers.py: the rooms of {layer} include each other: {' -> '.join(name or layer for name in path)}"
+
+
+def way_back(rooms, room):
+    """A way along the arrows from a room to itself, or nothing."""
+    waiting, seen = [[room]], set()
+    while waiting:
+        way = waiting.pop()
+        for target in rooms.get(way[-1], []):
+            if target == room:
+                return [*way, target]
+            if target not in seen:
+                seen.add(target)
+                waiting.append([*way, target])
+    return []
 
 
 def check_file(src, path):
@@ -138,6 +286,10 @@ def check_file(src, path):
             yield f'src/{path}:{number}: "{included}" is no header below src/ (third-party headers go in angle brackets)'
         elif target != layer and target not in ARROWS[layer]:
             yield f"src/{path}:{number}: {layer} may not include {target} ({included})"
+        elif target == layer:
+            wrong = check_room(layer, path, included)
+            if wrong:
+                yield f"src/{path}:{number}: {wrong}"
 
 
 def check_links(src):
@@ -163,7 +315,8 @@ def main(arguments):
     if not paths:
         print(f"check_layers: no sources in {src}")
         return 1
-    violations = [violation for path in paths for violation in check_file(src, path)] + list(check_links(src))
+    violations = [violation for path in paths for violation in check_file(src, path)]
+    violations += [*check_folders(src, paths), *check_links(src)]
     for violation in violations:
         print(violation)
     if violations:

@@ -35,7 +35,7 @@ tests() {
 }
 sanitizer() {
   local name
-  for name in kernels_small_ops_test kernels_rope_append_test engine_captured_steps_test; do
+  for name in kernels_small_ops_test kernels_rope_append_test engine_step_captured_steps_test; do
     [ ! -e "$bundle/bin/$name" ] && [ ! -e "$bundle/bin/$name.of" ] || BATON_UNDER="compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 1" timeout 200 "$bundle/run" "$name" --gtest_brief=1 \
       > "$out/sanitizer_$name.log" 2>&1
     echo "memcheck $name: exit $?, $(grep -E 'ERROR SUMMARY' "$out/sanitizer_$name.log" | tail -1)"

@@ -8,6 +8,7 @@
 
 #include "core/check.h"
 #include "core/log.h"
+#include "server/limits/prefix_name.h"
 #include "server/prefixes/prefix_definition.h"
 
 namespace {

@@ -1,9 +1,10 @@
 /// The main of every test program. A program holds the tests of one folder; each run is of one file, so that nothing a file leaves
 /// behind (environment, limits, threads) meets another's tests:
 ///
-///     kernels_attention_test [GoogleTest's flags]                   the tests of tests/kernels/attention_test.cpp, through a link
-///     kernels_tests --file=attention_test [GoogleTest's flags]      the same without the link
-///     kernels_tests [GoogleTest's flags]                            all tests of the folder, in one process
+///     server_http_parser_test [GoogleTest's flags]                  the tests of tests/server/http/parser_test.cpp, through a link
+///     server_tests --file=http_parser_test [GoogleTest's flags]     the same without the link
+///     server_tests [GoogleTest's flags]                             all tests of the folder, in one process
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <optional>
@@ -20,14 +21,29 @@ namespace fs = std::filesystem;
 constexpr std::string_view kFileFlag = "--file=";
 constexpr std::string_view kOfFolder = "_tests";
 
-/// The file that the name of a link asks for: attention_test for a kernels_attention_test that leads to kernels_tests.
-std::optional<std::string> file_of_link(const char* called) {
+/// The folder below tests/ whose tests the program holds: server for server_tests; nothing for a program of one file.
+std::string folder_of_program() {
   std::error_code error;
-  std::string program = fs::read_symlink("/proc/self/exe", error).filename().string();
+  const std::string program = fs::read_symlink("/proc/self/exe", error).filename().string();
+  return program.ends_with(kOfFolder) ? program.substr(0, program.size() - kOfFolder.size()) : "";
+}
+
+/// The file that the name of a link asks for: http_parser_test for a server_http_parser_test that leads to server_tests.
+std::optional<std::string> file_of_link(const char* called) {
   const std::string name = fs::path(called).filename().string();
-  if (!program.ends_with(kOfFolder) || name == program) return std::nullopt;
-  program.replace(program.size() - kOfFolder.size(), kOfFolder.size(), "_");
-  return name.starts_with(program) ? std::optional(name.substr(program.size())) : std::nullopt;
+  const std::string folder = folder_of_program();
+  const bool is_link = !folder.empty() && name != folder + std::string(kOfFolder) && name.starts_with(folder + "_");
+  return is_link ? std::optional(name.substr(folder.size() + 1)) : std::nullopt;
+}
+
+/// The name of a file of the program: http_parser_test for .../tests/server/http/parser_test.cpp.
+std::string name_of(const fs::path& source) {
+  const std::string path = fs::path(source).replace_extension().string();
+  const std::string folder = "/tests/" + folder_of_program() + "/";
+  const std::size_t begin = path.rfind(folder);
+  std::string name = begin == std::string::npos ? source.stem().string() : path.substr(begin + folder.size());
+  std::replace(name.begin(), name.end(), '/', '_');
+  return name;
 }
 
 /// Takes --file=STEM out of the arguments.
@@ -60,7 +76,7 @@ FileTests tests_of(const std::string& file) {
       const fs::path source = test.file();
       if (!source.string().ends_with("_test.cpp"))
         tests.wrong = name + " of " + source.string() + " is of no file that ctest runs (*_test.cpp)";
-      if (source.stem() == file) {
+      if (name_of(source) == file) {
         own.insert(name);
       } else {
         others.insert(name);

@@ -13,7 +13,7 @@
 #include "engine/request/request.h"
 #include "io/file.h"
 #include "io/json.h"
-#include "server/prefixes/prefix_definition.h"
+#include "server/limits/prefix_name.h"
 
 namespace baton {
 namespace {

@@ -12,6 +12,7 @@
 #include "core/log.h"
 #include "core/one_line.h"
 #include "io/file.h"
+#include "server/limits/prefix_name.h"
 #include "server/request/chat_history.h"
 #include "server/request/json_fields.h"
 #include "server/request/tool_fields.h"
@@ -135,16 +136,6 @@ std::string_view to_string(PrefixSource source) {
     case PrefixSource::folder: return "folder";
   }
   return "unknown";
-}
-
-bool is_prefix_name(std::string_view name) {
-  constexpr std::size_t kMaxBytes = 64;
-  const auto is_allowed = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
-  };
-  // These two have another meaning in a path.
-  if (name == "." || name == "..") return false;
-  return !name.empty() && name.size() <= kMaxBytes && std::ranges::all_of(name, is_allowed);
 }
 
 std::size_t content_bytes(const PrefixDefinition& definition) {

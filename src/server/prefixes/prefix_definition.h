@@ -35,10 +35,6 @@ struct PrefixDefinition {
   std::optional<std::int64_t> created = {};            ///< Unix time in seconds, of one that is restored; absent: now
 };
 
-/// Characters and lengths of names and versions.
-inline constexpr std::string_view kPrefixNameRule = "1 to 64 letters, digits, '.', '_' or '-', and not '.' or '..'";
-bool is_prefix_name(std::string_view name);
-
 /// Largest file of a prefix.
 inline constexpr std::size_t kMaxPrefixFileBytes = std::size_t{16} << 20;
 

@@ -12,6 +12,7 @@
 #include "core/one_line.h"
 #include "engine/cache/block_hash.h"
 #include "io/file.h"
+#include "server/limits/prefix_name.h"
 #include "server/prefixes/stored_definition.h"
 
 namespace baton {

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "io/file.h"
-#include "server/prefixes/prefix_definition.h"
+#include "server/limits/prefix_name.h"
 
 namespace baton {
 namespace {

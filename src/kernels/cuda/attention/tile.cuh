@@ -50,7 +50,7 @@ template <class T, int kDim, bool kFp8>
 struct AttentionTile {
   using Element = T;
   using Operand = std::conditional_t<kFp8, __half, T>;
-  /// Keys and values as the matmuls read them where producers convert e4m3 (attention_widen.cuh).
+  /// Keys and values as the matmuls read them where producers convert e4m3 (attention/general/widen.cuh).
   using Wide = AttentionTile<Operand, kDim, false>;
   static constexpr int kHeadDim = kDim;
   static constexpr bool kIsFp8 = kFp8;

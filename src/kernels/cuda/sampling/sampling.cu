@@ -1,7 +1,7 @@
-/// Sampling on a CUDA device, in two launches. The first reads all rows, with many blocks (sampling_gather.cu). The
-/// second has one block for each sample, which chooses from what the first says of the row's parts (sampling_records.cuh),
-/// from the row's list of likely tokens (sampling_near.cuh), or from the row where the list does not suffice
-/// (sampling_row.cuh).
+/// Sampling on a CUDA device, in two launches. The first reads all rows, with many blocks (sampling/gather.cu). The
+/// second has one block for each sample, which chooses from what the first says of the row's parts (sampling/records.cuh),
+/// from the row's list of likely tokens (sampling/near.cuh), or from the row where the list does not suffice
+/// (sampling/row.cuh).
 #include "kernels/cuda/sampling/sampling.h"
 
 #include <algorithm>

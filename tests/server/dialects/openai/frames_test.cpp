@@ -1,4 +1,4 @@
-/// The JSON of an answer's choices (server/dialects/openai/frames.h). Whole answers: openai_answer_test.
+/// The JSON of an answer's choices (server/dialects/openai/frames.h). Whole answers: tests/server/answer/answer_test.cpp.
 #include "server/dialects/openai/frames.h"
 
 #include <cstdlib>

@@ -1,5 +1,5 @@
 /// The consumer warps of the attention kernel: matmuls, the running softmax, and the results of a tile. The kernel of
-/// the batch-invariant mode builds on them (attention_invariant_consumer.cuh).
+/// the batch-invariant mode builds on them (attention/invariant/consumer.cuh).
 #pragma once
 
 #include "kernels/cuda/attention/e4m3.cuh"

@@ -109,7 +109,7 @@ class FewRowsConsumer : public Consumer<Tile> {
   }
 
   /// Zeros behind the tile's last row and from head_dim on. Queries for e4m3 keys become f16; a row with a query beyond f16
-  /// is multiplied by a power of two first (attention_e4m3.cuh).
+  /// is multiplied by a power of two first (attention/e4m3.cuh).
   __device__ __forceinline__ void take_few_queries(Few& few) {
     const int row = lane_ >> 2;
     if constexpr (Tile::kIsFp8) {

@@ -11,12 +11,12 @@
 ///     33 to 64      4                1               wgmma on sm_90a, a stage a step, where every row sees all of it
 ///
 /// e4m3 keys and values are multiplied as f16, which holds them exactly. Up to 32 query rows the consumers convert them
-/// in registers, 32 tokens a step; with more rows the producers convert them in shared memory (attention_widen.cuh).
+/// in registers, 32 tokens a step; with more rows the producers convert them in shared memory (attention/general/widen.cuh).
 ///
 /// Each token group ends with its own state; these are joined in order through shared memory. A tile writes its output
-/// or a partial state; a second launch merges rows with such states (attention_merge.cu). The plan alone fixes the
+/// or a partial state; a second launch merges rows with such states (attention/merge/merge.cu). The plan alone fixes the
 /// order of every sum, so the grid does not change a bit. A block reads its first keys while the kernel before it may
-/// still run, if they are older than the step. Batch-invariant mode has other consumers (attention_invariant_kernel.cuh).
+/// still run, if they are older than the step. Batch-invariant mode has other consumers (attention/invariant/kernel.cuh).
 /// Sources: FlashAttention-2 (arXiv:2307.08691) for the running softmax,
 /// Flash-Decoding and RelayAttention (arXiv:2402.14808) for the items.
 #pragma once

@@ -1,5 +1,5 @@
 /// The end of a tile: the consumer warps join their states and write outputs or partial states. Included by
-/// attention_consumer.cuh, which declares what stands here.
+/// attention/general/consumer.cuh, which declares what stands here.
 #pragma once
 
 #include "kernels/cuda/attention/general/consumer.cuh"

@@ -1,5 +1,5 @@
-/// The attention kernel of batch-invariant mode: the blocks, items and copies of attention_kernel.cuh, with sums in one
-/// fixed way (attention_invariant_consumer.cuh).
+/// The attention kernel of batch-invariant mode: the blocks, items and copies of attention/general/kernel.cuh, with sums in one
+/// fixed way (attention/invariant/consumer.cuh).
 #pragma once
 
 #include "kernels/cuda/attention/general/kernel.cuh"

@@ -1,5 +1,5 @@
 /// The consumer warpgroups of the wide kernel in batch-invariant mode: the sums of InvariantConsumer
-/// (attention_invariant_consumer.cuh), in its order, in the pipeline of WideConsumer.
+/// (attention/invariant/consumer.cuh), in its order, in the pipeline of WideConsumer.
 #pragma once
 
 #include "kernels/attention_costs.h"

@@ -1,5 +1,5 @@
-/// The wide attention kernel of batch-invariant mode: the blocks, items and copies of attention_wide_kernel.cuh, with the
-/// sums of attention_invariant_kernel.cuh. A row has the same bits from both kernels of the mode.
+/// The wide attention kernel of batch-invariant mode: the blocks, items and copies of attention/wide/kernel.cuh, with the
+/// sums of attention/invariant/kernel.cuh. A row has the same bits from both kernels of the mode.
 #pragma once
 
 #include "kernels/cuda/attention/invariant/wide_consumer.cuh"

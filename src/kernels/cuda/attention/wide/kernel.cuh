@@ -1,5 +1,5 @@
 /// The wide attention kernel: tiles of 128 query rows, for steps whose sequences have many rows. A persistent grid, one
-/// block a multiprocessor, over the same work list as the other kernel (attention_kernel.cuh).
+/// block a multiprocessor, over the same work list as the other kernel (attention/general/kernel.cuh).
 ///
 /// Two consumer warpgroups of 64 rows each share the stages of 128 tokens. A producer warp copies keys and values in
 /// bulk, three copy queries and descriptions of tiles, ahead of use and across items. Over e4m3 these three also make f16
@@ -68,10 +68,10 @@ __global__ void __launch_bounds__(WideTile<T, kDim>::kThreads, 1)
 }
 
 /// In code for older devices the kernel is empty.
-template <class T, int kDim>
+template <class T, int kDim, bool kFp8>
 bool runs_wide_attention() {
   cudaFuncAttributes attributes{};
-  check_cuda(cudaFuncGetAttributes(&attributes, wide_attention_kernel<T, kDim, false>), "attention: the wide kernel");
+  check_cuda(cudaFuncGetAttributes(&attributes, wide_attention_kernel<T, kDim, kFp8>), "attention: the wide kernel");
   return attributes.ptxVersion == 90;
 }
 

@@ -13,8 +13,8 @@
 namespace baton::cuda {
 
 /// T is the type of queries and outputs, and of keys and values unless kFp8: then these are e4m3, and producers make f16 of
-/// them for the matmuls (attention_wide_widen.cuh). kByChunks: the tiles of batch-invariant mode
-/// (attention_wide_invariant_consumer.cuh). Both have stages of half the length; in the mode they begin at multiples of it.
+/// them for the matmuls (attention/wide/widen.cuh). kByChunks: the tiles of batch-invariant mode
+/// (attention/invariant/wide_consumer.cuh). Both have stages of half the length; in the mode they begin at multiples of it.
 template <class T, int kDim_, bool kByChunks_ = false, bool kFp8 = false>
 struct WideTile {
   using Element = T;

@@ -19,7 +19,7 @@ inline int wide_attention_blocks(int n_blocks) { return std::max(1, n_blocks / 2
 bool has_wide_attention(const Device& device);
 
 /// Whether the device runs the kernel's code for sm_90a, and not what its driver makes of code for older devices.
-template <class T, int kDim>
+template <class T, int kDim, bool kFp8 = false>
 bool runs_wide_attention();
 
 /// T is the type of queries, and of keys and values unless kFp8 (e4m3); kDim the head size. One block a multiprocessor.
