@@ -173,7 +173,6 @@ MORE_FILES = {
     "jinja": (28, "one language: every file knows its values"),
     "parsers": (32, "one small file for each notation of calls"),
     "model": (26, "what a model is, beside its families/ and source/"),
-    "model/families": (34, "one small file for each family"),
     "kernels/cpu": (65, "one file for each operation, and one for each instruction set of those that have several"),
 }
 

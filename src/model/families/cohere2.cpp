@@ -1,5 +1,5 @@
 /// config.json of a Cohere2 to its spec.
-#include "model/families/cohere2.h"
+#include "model/families/readers.h"
 
 #include <cstddef>
 
@@ -12,6 +12,8 @@ constexpr fields::Defaults kCohere2Defaults{.max_position = 8192, .tie_embedding
 
 }  // namespace
 
+/// Layer norms without biases, parallel blocks, a factor of the logits, a window in three of four layers, and a rotation
+/// of neighbouring elements in those alone. The defaults are those of Transformers' Cohere2Config.
 Result<ModelSpec> read_cohere2(const json::Value& config) {
   BATON_TRY_VOID(fields::expect(config, "use_qk_norm", false));
   BATON_TRY_VOID(fields::expect(config, "use_parallel_block", true));

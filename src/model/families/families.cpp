@@ -1,33 +1,45 @@
 /// Lists the families and finds the one that a config.json names.
 #include "model/families/families.h"
 
-#include <array>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include "model/families/cohere2.h"
-#include "model/families/gemma.h"
-#include "model/families/granite.h"
-#include "model/families/llama.h"
-#include "model/families/mistral.h"
-#include "model/families/mixtral.h"
-#include "model/families/olmo2.h"
-#include "model/families/phi.h"
-#include "model/families/phi3.h"
-#include "model/families/qwen.h"
-#include "model/families/qwen3_moe.h"
+#include "model/families/readers.h"
 #include "model/families/refusals.h"
-#include "model/families/smollm3.h"
 
 namespace baton {
 namespace {
 
-constexpr std::array kFamilies = {kLlamaFamily,   kMistralFamily, kMinistralFamily,        kMistral3Family, kMixtralFamily,
-                                  kQwen2Family,   kQwen3Family,   kQwen3MoeFamily,         kPhiFamily,      kPhi3Family,
-                                  kGemma2Family,  kGemma3Family,  kGemma3WithImagesFamily, kGraniteFamily,  kOlmo2Family,
-                                  kSmolLm3Family, kCohere2Family};
+constexpr Family kFamilies[] = {
+    {.name = "LlamaForCausalLM",
+     .model_type = "llama",
+     .models = "Llama 1, 2 and 3.x, CodeLlama, OpenLLaMA, TinyLlama",
+     .read = read_llama},
+    {.name = "MistralForCausalLM", .model_type = "mistral", .models = "Mistral", .read = read_mistral},
+    {.name = "MinistralForCausalLM", .model_type = "ministral", .models = "Ministral", .read = read_ministral},
+    {.name = "Mistral3ForConditionalGeneration",
+     .model_type = "mistral3",
+     .models = "Mistral Small 3.1 and 3.2, text only",
+     .read = read_mistral3},
+    {.name = "MixtralForCausalLM", .model_type = "mixtral", .models = "Mixtral", .read = read_mixtral},
+    {.name = "Qwen2ForCausalLM", .model_type = "qwen2", .models = "Qwen2, Qwen2.5", .read = read_qwen2},
+    {.name = "Qwen3ForCausalLM", .model_type = "qwen3", .models = "Qwen3 (dense)", .read = read_qwen3},
+    {.name = "Qwen3MoeForCausalLM", .model_type = "qwen3_moe", .models = "Qwen3-MoE", .read = read_qwen3_moe},
+    {.name = "PhiForCausalLM", .model_type = "phi", .models = "Phi 1, 1.5 and 2", .read = read_phi},
+    {.name = "Phi3ForCausalLM", .model_type = "phi3", .models = "Phi-3, Phi-3.5, Phi-4", .read = read_phi3},
+    {.name = "Gemma2ForCausalLM", .model_type = "gemma2", .models = "Gemma 2", .read = read_gemma2},
+    {.name = "Gemma3ForCausalLM", .model_type = "gemma3_text", .models = "Gemma 3 (1B)", .read = read_gemma3},
+    {.name = "Gemma3ForConditionalGeneration",
+     .model_type = "gemma3",
+     .models = "Gemma 3 (4B and larger), text only",
+     .read = read_gemma3_with_images},
+    {.name = "GraniteForCausalLM", .model_type = "granite", .models = "Granite 3", .read = read_granite},
+    {.name = "Olmo2ForCausalLM", .model_type = "olmo2", .models = "OLMo 2", .read = read_olmo2},
+    {.name = "SmolLM3ForCausalLM", .model_type = "smollm3", .models = "SmolLM3", .read = read_smollm3},
+    {.name = "Cohere2ForCausalLM", .model_type = "cohere2", .models = "Command R7B, Command A", .read = read_cohere2},
+};
 
 tl::unexpected<Error> unknown_family(std::span<const Family> families, std::string_view name, const json::Value& config) {
   if (const std::string_view missing = missing_part(name, config); !missing.empty())

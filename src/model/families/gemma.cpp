@@ -1,5 +1,5 @@
 /// config.json of a Gemma to its spec.
-#include "model/families/gemma.h"
+#include "model/families/readers.h"
 
 #include <cmath>
 #include <utility>
@@ -91,6 +91,8 @@ Result<void> read_gemma3_ropes(const json::Value& config, ModelSpec& spec) {
 
 }  // namespace
 
+/// Norms with an offset of 1 before and after both blocks, a gated feed-forward block with GELU, scaled embeddings,
+/// soft-caps of scores and logits, a window in every other layer. The defaults are those of Gemma2Config.
 Result<ModelSpec> read_gemma2(const json::Value& config) {
   BATON_TRY(ModelSpec spec, read_gemma_layers(config, kGemma2Defaults, 50, 30));
   BATON_TRY(const std::int32_t window, fields::read_window(config, kGemmaWindow));
@@ -101,6 +103,8 @@ Result<ModelSpec> read_gemma2(const json::Value& config) {
   return spec;
 }
 
+/// The same with norms of queries and keys, a window in five of six layers, and a rotation of its own for those. The
+/// defaults are those of Gemma3TextConfig.
 Result<ModelSpec> read_gemma3(const json::Value& config) {
   BATON_TRY(ModelSpec spec, read_gemma_layers(config, kGemma3Defaults, 0, 0));
   BATON_TRY(const std::int32_t window, fields::read_window(config, kGemmaWindow));
@@ -117,6 +121,7 @@ Result<ModelSpec> read_gemma3(const json::Value& config) {
   return spec;
 }
 
+/// The text model inside a Gemma 3 that also takes images: `text_config`.
 Result<ModelSpec> read_gemma3_with_images(const json::Value& config) { return read_text_model(config, read_gemma3); }
 
 }  // namespace baton

@@ -1,5 +1,5 @@
 /// config.json of a Granite to its spec.
-#include "model/families/granite.h"
+#include "model/families/readers.h"
 
 #include "model/families/llama.h"
 
@@ -16,6 +16,8 @@ Result<float> read_multiplier(const json::Value& config, std::string_view key) {
 
 }  // namespace
 
+/// Llama with factors of the embeddings, of attention's scores, of what the blocks add, and of the logits. The defaults
+/// are those of Transformers' GraniteConfig.
 Result<ModelSpec> read_granite(const json::Value& config) {
   BATON_TRY(ModelSpec spec, read_llama_layout(config, {}));
   BATON_TRY_VOID(read_llama_biases(config, spec));

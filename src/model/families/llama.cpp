@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "model/families/readers.h"
+
 namespace baton {
 
 using json::Value;
@@ -52,6 +54,7 @@ Result<void> read_llama_biases(const Value& config, ModelSpec& spec) {
   return {};
 }
 
+/// The layout, and the biases that the config states. The defaults are those of Transformers' LlamaConfig.
 Result<ModelSpec> read_llama(const Value& config) {
   BATON_TRY_VOID(fields::expect_null(config, "sliding_window"));
   BATON_TRY(ModelSpec spec, read_llama_layout(config, {}));

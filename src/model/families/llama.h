@@ -1,8 +1,8 @@
-/// Llama 1, 2 and 3.x, and models with the same layout: CodeLlama, OpenLLaMA, TinyLlama.
+/// What the families laid out as Llama have in common.
 #pragma once
 
 #include "model/config_fields.h"
-#include "model/families/families.h"
+#include "model/spec.h"
 
 namespace baton {
 
@@ -30,13 +30,5 @@ Result<ModelSpec> read_llama_layers(const json::Value& config, const fields::Def
 fields::RopeContext rope_context(const fields::Defaults& defaults, const ModelSpec& spec);
 /// Gives all layers the biases of `attention_bias` (queries, keys, values and output) and `mlp_bias`.
 Result<void> read_llama_biases(const json::Value& config, ModelSpec& spec);
-
-/// The layout, and the biases that the config states. The defaults are those of Transformers' LlamaConfig.
-Result<ModelSpec> read_llama(const json::Value& config);
-
-inline constexpr Family kLlamaFamily{.name = "LlamaForCausalLM",
-                                     .model_type = "llama",
-                                     .models = "Llama 1, 2 and 3.x, CodeLlama, OpenLLaMA, TinyLlama",
-                                     .read = read_llama};
 
 }  // namespace baton

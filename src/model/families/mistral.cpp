@@ -1,5 +1,5 @@
 /// Reads the config.json of a Mistral or a Ministral.
-#include "model/families/mistral.h"
+#include "model/families/readers.h"
 
 #include <algorithm>
 
@@ -14,6 +14,7 @@ constexpr std::int32_t kMistralWindow = 4096;  // if the field is absent
 
 }  // namespace
 
+/// All layers have the window, or none. The defaults are those of Transformers' MistralConfig.
 Result<ModelSpec> read_mistral(const json::Value& config) {
   BATON_TRY_VOID(fields::expect(config, "attention_bias", false));
   BATON_TRY(ModelSpec spec, read_llama_layout(config, kMistralDefaults));
@@ -29,12 +30,14 @@ Result<ModelSpec> read_mistral(const json::Value& config) {
   return spec;
 }
 
+/// The text model inside a Mistral Small 3 that also takes images: `text_config`, which must be a Mistral's.
 Result<ModelSpec> read_mistral3(const json::Value& config) {
   BATON_TRY(const auto text, json::get<json::Value>(config, "text_config"));
   BATON_TRY_VOID(fields::expect(text, "model_type", "mistral"));
   return read_text_model(config, read_mistral);
 }
 
+/// `layer_types` says which layers have the window. The defaults are those of Transformers' MinistralConfig.
 Result<ModelSpec> read_ministral(const json::Value& config) {
   BATON_TRY_VOID(fields::expect(config, "attention_bias", false));
   BATON_TRY(ModelSpec spec, read_llama_layout(config, kMistralDefaults));

@@ -1,5 +1,5 @@
 /// Reads a Mixtral's config.json.
-#include "model/families/mixtral.h"
+#include "model/families/readers.h"
 
 #include "model/families/experts.h"
 #include "model/families/llama.h"
@@ -11,6 +11,8 @@ constexpr fields::Defaults kMixtralDefaults{.n_kv_heads = 8, .max_position = 131
 
 }  // namespace
 
+/// All layers have experts, whose weights are the softmax over the chosen ones, and the window of `sliding_window`, if
+/// any. The defaults are those of Transformers' MixtralConfig.
 Result<ModelSpec> read_mixtral(const json::Value& config) {
   BATON_TRY_VOID(fields::expect(config, "attention_bias", false));
   BATON_TRY(ModelSpec spec, read_llama_layout(config, kMixtralDefaults));

@@ -1,10 +1,12 @@
 /// config.json of an OLMo 2 to its spec.
-#include "model/families/olmo2.h"
+#include "model/families/readers.h"
 
 #include "model/families/llama.h"
 
 namespace baton {
 
+/// Llama with norms after the blocks instead of before them, and norms of queries and keys over all heads of a row. The
+/// defaults are those of Transformers' Olmo2Config.
 Result<ModelSpec> read_olmo2(const json::Value& config) {
   BATON_TRY_VOID(fields::expect_null(config, "clip_qkv"));
   BATON_TRY(ModelSpec spec, read_llama_layout(config, {.epsilon = 1e-5}));

@@ -1,5 +1,5 @@
 /// Reads a Phi's config.json.
-#include "model/families/phi.h"
+#include "model/families/readers.h"
 
 #include <cmath>
 #include <utility>
@@ -26,6 +26,8 @@ constexpr TensorNames kPhiNames = {.embedding = "model.embed_tokens",
 
 }  // namespace
 
+/// Layer norms, parallel blocks, a plain feed-forward block with GELU, heads of which a part is rotated, and a bias on
+/// every linear layer. The defaults are those of Transformers' PhiConfig.
 Result<ModelSpec> read_phi(const json::Value& config) {
   BATON_TRY_VOID(fields::expect_decoder(config));
   BATON_TRY_VOID(fields::expect(config, "qk_layernorm", false));

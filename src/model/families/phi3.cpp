@@ -1,5 +1,5 @@
 /// config.json of a Phi-3 to its spec.
-#include "model/families/phi3.h"
+#include "model/families/readers.h"
 
 #include <utility>
 
@@ -27,6 +27,8 @@ Result<void> refuse_other_phi3(const json::Value& config) {
 
 }  // namespace
 
+/// Llama with fused tensors, heads of which a part may be rotated, and one window in all layers or none. The defaults
+/// are those of Transformers' Phi3Config.
 Result<ModelSpec> read_phi3(const json::Value& config) {
   BATON_TRY_VOID(refuse_other_phi3(config));
   BATON_TRY(

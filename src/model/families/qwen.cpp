@@ -1,5 +1,5 @@
 /// Reads a Qwen's config.json.
-#include "model/families/qwen.h"
+#include "model/families/readers.h"
 
 #include "model/families/llama.h"
 
@@ -21,6 +21,8 @@ Result<void> read_qwen_windows(const json::Value& config, ModelSpec& spec) {
 
 }  // namespace
 
+/// Llama with biases of queries, keys and values, and windows in some layers if the config uses them. The defaults are
+/// those of Transformers' Qwen2Config.
 Result<ModelSpec> read_qwen2(const json::Value& config) {
   BATON_TRY(ModelSpec spec, read_llama_layout(config, {.n_kv_heads = 32, .max_position = 32768}));
   for (LayerSpec& layer : spec.layers) layer.attention.has_qkv_bias = true;
@@ -28,6 +30,8 @@ Result<ModelSpec> read_qwen2(const json::Value& config) {
   return spec;
 }
 
+/// Qwen2 with norms of queries and keys in each head, and biases only if the config states them. The defaults are those
+/// of Transformers' Qwen3Config.
 Result<ModelSpec> read_qwen3(const json::Value& config) {
   BATON_TRY(ModelSpec spec, read_llama_layout(config, {.n_kv_heads = 32, .head_dim = 128, .max_position = 32768}));
   spec.names.q_norm = "model.layers.{}.self_attn.q_norm";

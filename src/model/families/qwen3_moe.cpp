@@ -1,5 +1,5 @@
 /// Reads a Qwen3-MoE's config.json.
-#include "model/families/qwen3_moe.h"
+#include "model/families/readers.h"
 
 #include <algorithm>
 #include <vector>
@@ -31,6 +31,8 @@ Result<FeedForwardSpec> read_experts_of_layers(const json::Value& config) {
 
 }  // namespace
 
+/// Qwen3 with experts in the layers that `decoder_sparse_step` and `mlp_only_layers` leave them. The window of a
+/// config that uses one is in all layers. The defaults are those of Transformers' Qwen3MoeConfig.
 Result<ModelSpec> read_qwen3_moe(const json::Value& config) {
   BATON_TRY(ModelSpec spec, read_llama_layout(config, kQwen3MoeDefaults));
   name_tensors(spec.names);

@@ -1,5 +1,5 @@
 /// config.json of a SmolLM3 to its spec.
-#include "model/families/smollm3.h"
+#include "model/families/readers.h"
 
 #include <cstdint>
 #include <vector>
@@ -27,6 +27,7 @@ Result<std::vector<bool>> read_rotated_layers(const json::Value& config, std::si
 
 }  // namespace
 
+/// Llama with layers whose queries and keys are not rotated. The defaults are those of Transformers' SmolLM3Config.
 Result<ModelSpec> read_smollm3(const json::Value& config) {
   BATON_TRY(
       ModelSpec spec,
