@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/attention/launch.h"
 #include "kernels/cuda/attention/params.h"
+#include "kernels/cuda/attention/step.cuh"
 #include "kernels/cuda/device/mma.cuh"
 
 namespace baton::cuda {
