@@ -89,9 +89,12 @@ Result<void> Server::start(ServedModel model, Engine& engine, std::vector<Prefix
     routes_->watch_signals();
   }
   HttpCallbacks callbacks;
-  callbacks.on_request = [this](ExchangeId exchange, HttpRequest request) { routes_->handle(exchange, std::move(request)); };
-  callbacks.judge = [this](const HttpRequest& head) { return routes_->judge(head); };
-  callbacks.is_vital = [](const HttpRequest& head) { return Routes::is_vital(head); };
+  callbacks.errors_of = Routes::errors_of;
+  callbacks.look_up = Routes::look_up;
+  callbacks.check_header = [this](const HttpRequest& head, Ticket& ticket) { return routes_->check_header(head, ticket); };
+  callbacks.on_request = [this](ExchangeId exchange, HttpRequest request, std::shared_ptr<Ticket> ticket) {
+    routes_->handle(exchange, std::move(request), std::move(ticket));
+  };
   callbacks.on_writable = [this](ExchangeId exchange) { service_->client_reads(exchange); };
   callbacks.on_gone = [this](ExchangeId exchange) {
     service_->client_left(exchange);

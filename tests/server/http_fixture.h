@@ -8,6 +8,8 @@
 #include <mutex>
 #include <new>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -18,8 +20,17 @@
 
 namespace baton {
 
+/// A dialect that writes the error of the OpenAI API between brackets.
+inline constexpr ErrorForm kOtherErrors = {[](HttpResponse error) {
+                                             error.body = "[" + error.body + "]";
+                                             return error;
+                                           },
+                                           [] {
+                                             return HttpHeaders{{"other", "yes"}};
+                                           }};
+
 /// Requests for "/echo" and "/vital" are answered at once with their method and body, those for "/refused" when their header is there;
-/// all others wait for the test's answer. One for "/hold" holds up the I/O thread until `let_go`.
+/// all others wait for the test's answer. Errors of paths below "/other/" are written by kOtherErrors. One for "/hold" holds up the I/O thread until `let_go`.
 class HttpFixture {
  public:
   explicit HttpFixture(const HttpLimits& limits = {}, HttpAddress address = {.host = "127.0.0.1", .port = 0}) {
@@ -27,11 +38,26 @@ class HttpFixture {
     EXPECT_TRUE(bound) << (bound ? "" : bound.error().message);
     server = std::move(*bound);
     HttpCallbacks callbacks;
-    callbacks.on_request = [this](ExchangeId id, HttpRequest request) { on_request(id, std::move(request)); };
-    callbacks.judge = [](const HttpRequest& head) {
+    callbacks.on_request = [this](ExchangeId id, HttpRequest request, std::shared_ptr<Ticket> ticket) {
+      EXPECT_EQ(static_cast<const PathTicket&>(*ticket).path, request.path) << "a request comes with its own ticket";
+      on_request(id, std::move(request));
+    };
+    callbacks.errors_of = [](std::string_view path) -> const ErrorForm& {
+      return path.starts_with("/other/") ? kOtherErrors : kOpenaiErrors;
+    };
+    callbacks.look_up = [this](const HttpRequest& head) {
+      auto ticket = std::make_shared<PathTicket>();
+      ticket->path = head.path;
+      if (head.path.starts_with("/other/")) ticket->errors = &kOtherErrors;
+      ticket->is_health_check = head.path == "/vital";
+      ++n_look_ups;
+      return ticket;
+    };
+    callbacks.check_header = [this](const HttpRequest& head, Ticket& ticket) {
+      EXPECT_EQ(static_cast<const PathTicket&>(ticket).path, head.path);
+      ++n_checks;
       return head.path == "/refused" ? std::optional(HttpResponse{401, {}, "no"}) : std::nullopt;
     };
-    callbacks.is_vital = [](const HttpRequest& head) { return head.path == "/vital"; };
     callbacks.on_gone = [this](ExchangeId id) { on_gone(id); };
     const auto started = server->start(std::move(callbacks));
     EXPECT_TRUE(started);
@@ -61,8 +87,14 @@ class HttpFixture {
   void end_stream(ExchangeId id) { server->deliver({id, HttpOutput::Kind::end, {}, {}}); }
 
   std::unique_ptr<HttpServer> server;
+  std::atomic<int> n_look_ups = 0;
+  std::atomic<int> n_checks = 0;
 
  private:
+  struct PathTicket : Ticket {
+    std::string path;
+  };
+
   void on_request(ExchangeId id, HttpRequest request) {
     if (request.path == "/echo" || request.path == "/vital") return answer(id, request.method + " " + request.body);
     std::unique_lock lock(mutex_);

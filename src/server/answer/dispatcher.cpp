@@ -10,7 +10,6 @@
 #include "core/log.h"
 #include "core/thread_name.h"
 #include "server/answer/outputs.h"
-#include "server/dialects/messages/error.h"
 
 namespace baton {
 namespace {
@@ -139,13 +138,15 @@ class Service::Submission {
   std::vector<RequestId> submitted_;
 };
 
-void Service::open(ExchangeId exchange, std::string handler, std::string method, HttpHeaders headers, KeyUse use) {
+void Service::open(ExchangeId exchange, std::string handler, std::string method, HttpHeaders headers, const ErrorForm& errors,
+                   KeyUse use) {
   Jobs opened;
   Job& job = opened.emplace_back();
   job.exchange = exchange;
   job.handler = std::move(handler);
   job.method = std::move(method);
   job.headers = std::move(headers);
+  job.errors = &errors;
   job.arrived = Clock::now();
   job.use = std::move(use);
   const JobsLock lock(*this);
@@ -239,7 +240,7 @@ void Service::forget_those_that_left() {
 void Service::respond(ExchangeId exchange, HttpResponse response) {
   BusyJob job(*this, exchange);
   if (!job) return;
-  if (response.status >= 400 && is_messages_path(job->handler)) response = as_messages_error(std::move(response));
+  if (response.status >= 400) response = job->errors->rewrite(std::move(response));
   const int status = response.status;
   HttpOutput output = whole_output(exchange, std::move(response), job->headers);
   tell(*job, status);

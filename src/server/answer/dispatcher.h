@@ -46,9 +46,10 @@ class Service {
   /// Ends the threads. Idempotent.
   void stop();
 
-  /// A request has arrived at the route `handler`. Whatever answers it will carry `headers`. `use` counts the tokens
-  /// computed for it, and ends with it.
-  void open(ExchangeId exchange, std::string handler, std::string method, HttpHeaders headers, KeyUse use);
+  /// A request has arrived at the route `handler`. Whatever answers it will carry `headers`, errors in the form `errors`, a
+  /// constant. `use` counts the tokens computed for it, and ends with it.
+  void open(ExchangeId exchange, std::string handler, std::string method, HttpHeaders headers, const ErrorForm& errors,
+            KeyUse use);
   /// Whether a client still waits for this answer.
   bool is_open(ExchangeId exchange) const;
   /// Answers without the engine.
@@ -75,6 +76,7 @@ class Service {
     std::string handler;
     std::string method;
     HttpHeaders headers;
+    const ErrorForm* errors = nullptr;
     std::chrono::steady_clock::time_point arrived;
     KeyUse use;
     std::unique_ptr<Answer> answer;   // null until begun

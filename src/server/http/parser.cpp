@@ -126,9 +126,9 @@ void HttpParser::read_head() {
   request_.keep_alive = message.keep_alive();
 }
 
-std::string HttpParser::path() const {
+std::string_view HttpParser::path() const {
   const auto target = parser_.get().target();
-  return std::string(parts_of({target.data(), target.size()}).first);
+  return parts_of({target.data(), target.size()}).first;
 }
 
 std::optional<std::uint64_t> HttpParser::n_remaining() const {

@@ -73,8 +73,9 @@ class HttpParser {
   bool is_header_done() const { return is_header_done_; }
   /// The request without its body, once the header is done.
   const HttpRequest& head() const { return request_; }
-  /// The path of the request line, also of a request that is refused before its header is done; empty without a line.
-  std::string path() const;
+  /// The path of the request line, also of a request that is refused before its header is done; empty without a line. Until
+  /// the next call.
+  std::string_view path() const;
   /// Bytes of the body that are still to come; nullopt if the header does not say.
   std::optional<std::uint64_t> n_remaining() const;
   bool is_done() const { return is_done_; }

@@ -126,11 +126,11 @@ class HttpServer::Impl {
     }
   }
 
-  ExchangeId begin_exchange(HttpSession& session, HttpRequest request) {
+  ExchangeId begin_exchange(HttpSession& session, HttpRequest request, std::shared_ptr<Ticket> ticket) {
     const ExchangeId id{next_exchange_++};
     exchanges_.emplace(id, &session);
     try {
-      callbacks_.on_request(id, std::move(request));
+      callbacks_.on_request(id, std::move(request), std::move(ticket));
     } catch (const std::bad_alloc&) {
       end_exchange(id, /*is_client_gone=*/true);
       throw;
@@ -138,12 +138,20 @@ class HttpServer::Impl {
     return id;
   }
 
-  /// Without memory only vital requests are admitted.
-  std::optional<HttpResponse> judge(const HttpRequest& head) {
+  const ErrorForm& errors_of(std::string_view path) const {
+    return callbacks_.errors_of ? callbacks_.errors_of(path) : kOpenaiErrors;
+  }
+
+  std::shared_ptr<Ticket> look_up(const HttpRequest& head) const {
+    return callbacks_.look_up ? callbacks_.look_up(head) : std::make_shared<Ticket>();
+  }
+
+  /// Without memory only health checks are admitted.
+  std::optional<HttpResponse> check_header(const HttpRequest& head, Ticket& ticket) {
     reserve_.restore();
-    if (!reserve_.is_held() && !is_vital(head))
+    if (!reserve_.is_held() && !ticket.is_health_check)
       return error_response(503, "this server has no memory left for new requests", {});
-    return callbacks_.judge ? callbacks_.judge(head) : std::nullopt;
+    return callbacks_.check_header ? callbacks_.check_header(head, ticket) : std::nullopt;
   }
 
   void end_exchange(ExchangeId exchange, bool is_client_gone) noexcept {
@@ -159,8 +167,6 @@ class HttpServer::Impl {
     sessions_.erase(session.id());
     if (is_closing_) end_if_empty();
   }
-
-  bool is_vital(const HttpRequest& head) const { return callbacks_.is_vital && callbacks_.is_vital(head); }
 
   void abandon(ExchangeId exchange) {
     asio::post(io_, [this, exchange] {
@@ -314,7 +320,7 @@ class HttpServer::Impl {
     is_accepting_ = true;
   }
 
-  /// Starts a session. Without room it is a reserved one, which gets answers to vital requests only.
+  /// Starts a session. Without room it is a reserved one, which gets answers to health checks only.
   void admit(HttpSocket socket) {
     const auto now = Clock::now();
     const std::string address = limits_.max_connections_per_address > 0 ? client_address(socket) : std::string();
@@ -438,9 +444,13 @@ void HttpServer::deliver(HttpOutput output) {
 
 void HttpServer::abandon(ExchangeId exchange) { impl_->abandon(exchange); }
 
-std::optional<HttpResponse> HttpServer::judge(const HttpRequest& head) { return impl_->judge(head); }
-ExchangeId HttpServer::begin_exchange(HttpSession& session, HttpRequest request) {
-  return impl_->begin_exchange(session, std::move(request));
+const ErrorForm& HttpServer::errors_of(std::string_view path) const { return impl_->errors_of(path); }
+std::shared_ptr<Ticket> HttpServer::look_up(const HttpRequest& head) { return impl_->look_up(head); }
+std::optional<HttpResponse> HttpServer::check_header(const HttpRequest& head, Ticket& ticket) {
+  return impl_->check_header(head, ticket);
+}
+ExchangeId HttpServer::begin_exchange(HttpSession& session, HttpRequest request, std::shared_ptr<Ticket> ticket) {
+  return impl_->begin_exchange(session, std::move(request), std::move(ticket));
 }
 void HttpServer::end_exchange(ExchangeId exchange, bool is_client_gone) noexcept {
   impl_->end_exchange(exchange, is_client_gone);
@@ -448,7 +458,6 @@ void HttpServer::end_exchange(ExchangeId exchange, bool is_client_gone) noexcept
 std::span<char> HttpServer::read_buffer() { return impl_->read_buffer(); }
 void HttpServer::tell_writable(ExchangeId exchange) { impl_->tell_writable(exchange); }
 bool HttpServer::is_closing() const { return impl_->is_closing(); }
-bool HttpServer::is_vital(const HttpRequest& head) const { return impl_->is_vital(head); }
 void HttpServer::set_phase(ConnectionId connection, ConnectionPhase phase) { impl_->room().set_phase(connection, phase); }
 void HttpServer::refused(Shortage shortage) { impl_->room().refused(shortage); }
 void HttpServer::closed(ConnectionId connection) { impl_->room().remove(connection); }

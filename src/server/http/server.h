@@ -7,12 +7,14 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/result.h"
 #include "server/http/connection_table.h"
 #include "server/http/listener.h"
 #include "server/http/message.h"
+#include "server/http/ticket.h"
 
 namespace baton {
 
@@ -20,11 +22,13 @@ class HttpSession;
 
 /// Functions that the server calls on the I/O thread. They must not wait.
 struct HttpCallbacks {
-  std::function<void(ExchangeId, HttpRequest)> on_request;
-  /// A header has arrived. A response refuses the request before its body is read. Empty: none is refused.
-  std::function<std::optional<HttpResponse>(const HttpRequest& head)> judge = {};
-  /// Whether a request is answered although connections or files are used up, as health checks are. Empty: none is.
-  std::function<bool(const HttpRequest& head)> is_vital = {};
+  std::function<void(ExchangeId, HttpRequest, std::shared_ptr<Ticket>)> on_request;
+  /// How errors are written for a request of which only the path is known. Empty: as the OpenAI API writes them.
+  std::function<const ErrorForm&(std::string_view path)> errors_of = {};
+  /// A header has arrived: looks up what it asks for, once. Not null. Empty: tickets without an owner.
+  std::function<std::shared_ptr<Ticket>(const HttpRequest& head)> look_up = {};
+  /// Refuses the request before its body is read, or completes its ticket. Empty: none is refused.
+  std::function<std::optional<HttpResponse>(const HttpRequest& head, Ticket& ticket)> check_header = {};
   /// The client left before its answer was complete. The rest is not needed.
   std::function<void(ExchangeId)> on_gone;
   /// The client has taken most of a piece that asked for more. Empty: no piece asks.
@@ -34,7 +38,7 @@ struct HttpCallbacks {
 };
 
 /// Accepts connections and turns them into exchanges. When connections or files are short, idle connections are closed for
-/// new ones; without those, new ones get answers to vital requests only. Memory is bounded: that of bodies and of answers that wait for their
+/// new ones; without those, new ones get answers to health checks only. Memory is bounded: that of bodies and of answers that wait for their
 /// clients by budgets of all connections, the rest by HttpLimits times the number of connections. A request for which
 /// memory cannot be allocated is given up.
 ///
@@ -78,13 +82,14 @@ class HttpServer {
   HttpServer();
 
   // For sessions, on the I/O thread.
-  std::optional<HttpResponse> judge(const HttpRequest& head);
-  ExchangeId begin_exchange(HttpSession& session, HttpRequest request);
+  const ErrorForm& errors_of(std::string_view path) const;
+  std::shared_ptr<Ticket> look_up(const HttpRequest& head);
+  std::optional<HttpResponse> check_header(const HttpRequest& head, Ticket& ticket);
+  ExchangeId begin_exchange(HttpSession& session, HttpRequest request, std::shared_ptr<Ticket> ticket);
   void end_exchange(ExchangeId exchange, bool is_client_gone) noexcept;
   std::span<char> read_buffer();
   void tell_writable(ExchangeId exchange);
   bool is_closing() const;
-  bool is_vital(const HttpRequest& head) const;
   void set_phase(ConnectionId connection, ConnectionPhase phase);
   void refused(Shortage shortage);
   void closed(ConnectionId connection);

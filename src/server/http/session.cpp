@@ -12,7 +12,6 @@
 #include <boost/asio/post.hpp>
 
 #include "core/log.h"
-#include "server/dialects/messages/error.h"
 #include "server/http/error_body.h"
 #include "server/http/server.h"
 
@@ -347,20 +346,26 @@ std::optional<std::uint64_t> HttpSession::rest_of_request() const {
   return *n_remaining - std::min<std::uint64_t>(*n_remaining, input_.size());
 }
 
+/// How errors are written for the request being read.
+const ErrorForm& HttpSession::errors() const {
+  if (ticket_) return *ticket_->errors;
+  return parser_ ? server_.errors_of(parser_->path()) : kOpenaiErrors;
+}
+
 void HttpSession::refuse(const HttpRefusal& refusal) {
   keep_alive_ = false;
   if (parser_) n_to_drop_ = rest_of_request();
   input_ = {};
-  const bool is_messages = parser_ && is_messages_path(parser_->path());
-  HttpResponse response = error_response(refusal.status, refusal.message, {});
-  if (is_messages) response = as_messages_error(std::move(response));
-  if (is_messages) std::ranges::move(messages_headers(), std::back_inserter(response.headers));
+  const ErrorForm& form = errors();
+  HttpResponse response = form.rewrite(error_response(refusal.status, refusal.message, {}));
+  std::ranges::move(form.headers(), std::back_inserter(response.headers));
   answer_at_once(std::move(response));
 }
 
 /// Answers a request that is not handed on, and frees what was read of it.
 void HttpSession::answer_at_once(HttpResponse response) {
   parser_.reset();
+  ticket_.reset();
   give_back_input();
   server_.set_phase(id_, ConnectionPhase::busy);
   send_head(response, /*is_stream=*/false);
@@ -375,6 +380,7 @@ void HttpSession::give_up() noexcept {
     if (state_ != State::reading || has_sent_head_) return close();
     n_to_drop_ = rest_of_request();
     parser_.reset();  // gives memory back before the answer takes some
+    ticket_.reset();
     input_ = {};
     log::warning("event=out_of_memory effect=\"a request is given up while it is read\"");
     refuse({503, "this server has no memory left for the request"});
@@ -383,12 +389,12 @@ void HttpSession::give_up() noexcept {
   }
 }
 
-/// Lets the server judge the header. If it refuses, that is answered, and the body is not read. The connection stays
-/// only if the body is here already.
-bool HttpSession::is_welcome() {
+/// Lets the server check the header. If it refuses the request, that is answered, and the body is not read. The connection
+/// stays only if the body is here already.
+bool HttpSession::refuse_by_header() {
   const HttpRequest& head = parser_->head();
-  std::optional<HttpResponse> refused = server_.judge(head);
-  if (!refused) return true;
+  std::optional<HttpResponse> refused = server_.check_header(head, *ticket_);
+  if (!refused) return false;
   const auto n_remaining = parser_->n_remaining();
   n_to_drop_ = rest_of_request();
   const bool is_body_here = n_to_drop_ == 0;
@@ -397,7 +403,7 @@ bool HttpSession::is_welcome() {
   keep_alive_ = head.keep_alive && is_body_here;
   input_.erase(0, is_body_here ? static_cast<std::size_t>(*n_remaining) : input_.size());
   answer_at_once(std::move(*refused));
-  return false;
+  return true;
 }
 
 void HttpSession::restrict(Shortage shortage, HttpRefusal refusal) {
@@ -408,7 +414,7 @@ void HttpSession::restrict(Shortage shortage, HttpRefusal refusal) {
 
 /// Whether a request may be answered although there is no room for its connection. If not, it is refused.
 bool HttpSession::has_room() {
-  if (shortage_ == Shortage::none || server_.is_vital(parser_->head())) return true;
+  if (shortage_ == Shortage::none || ticket_->is_health_check) return true;
   server_.refused(shortage_);
   is_head_ = parser_->head().method == "HEAD";
   refuse(no_room_);
@@ -423,7 +429,7 @@ void HttpSession::dispatch() {
   is_head_ = request.method == "HEAD";
   is_http_1_0_ = request.is_http_1_0;
   keep_alive_ = request.keep_alive && shortage_ == Shortage::none;
-  exchange_ = server_.begin_exchange(*this, std::move(request));
+  exchange_ = server_.begin_exchange(*this, std::move(request), std::move(ticket_));
   read_ahead();
 }
 
@@ -439,7 +445,10 @@ void HttpSession::parse() {
   }
   if (!parser_->is_header_done()) {
     input_.erase(0, parser_->put_header(input_));
-    if (parser_->is_header_done() && !parser_->refusal() && (!has_room() || !is_welcome())) return;
+    if (parser_->is_header_done() && !parser_->refusal()) {
+      ticket_ = server_.look_up(parser_->head());
+      if (!has_room() || refuse_by_header()) return;
+    }
   }
   input_.erase(0, parser_->put(input_));
   if (parser_->refusal()) return refuse(*parser_->refusal());
@@ -460,6 +469,7 @@ void HttpSession::begin_reading(std::int64_t timeout_ms) {
   state_ = State::reading;
   if (!is_first_request_) server_.set_phase(id_, ConnectionPhase::idle);
   parser_.emplace(limits_, &budgets_.bodies, &budgets_.headers);
+  ticket_.reset();
   has_request_begun_ = false;
   is_body_deadline_set_ = false;
   is_head_ = false;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -16,6 +17,7 @@
 
 #include "server/http/connection_table.h"
 #include "server/http/parser.h"
+#include "server/http/ticket.h"
 
 namespace baton {
 
@@ -35,7 +37,7 @@ class HttpSession {
   HttpSession(HttpServer& server, ConnectionId id, HttpSocket socket, boost::asio::ssl::context* tls, const HttpLimits& limits);
 
   ConnectionId id() const { return id_; }
-  /// Before start: there is no room for this connection. One vital request is answered, any other refused.
+  /// Before start: there is no room for this connection. One health check is answered, any other request refused.
   void restrict(Shortage shortage, HttpRefusal refusal);
   void start();
   /// Adds a part of the answer to the current exchange. `write` writes it together with the parts around it.
@@ -59,9 +61,10 @@ class HttpSession {
   void begin_reading(std::int64_t timeout_ms);
   void begin_request(std::int64_t timeout_ms);
   void parse();
-  bool is_welcome();
   bool has_room();
+  bool refuse_by_header();
   void dispatch();
+  const ErrorForm& errors() const;
   void refuse(const HttpRefusal& refusal);
   void answer_at_once(HttpResponse response);
   void give_up() noexcept;
@@ -100,6 +103,7 @@ class HttpSession {
   HttpRefusal no_room_;  // with a shortage
 
   std::optional<HttpParser> parser_;
+  std::shared_ptr<Ticket> ticket_;  // of the request being read, once its header is here
   bool is_first_request_ = true;
   bool has_request_begun_ = false;
   bool is_body_deadline_set_ = false;

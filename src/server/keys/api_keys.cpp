@@ -148,6 +148,7 @@ Result<std::size_t> ApiKeys::load() {
     keys.push_back({std::move(entry), &*account});
   }
   keys_ = std::move(keys);
+  ++version_;
   return keys_.size() - options_.api_keys.size() - options_.admin_api_keys.size();
 }
 
@@ -167,6 +168,7 @@ void ApiKeys::reload() {
 bool ApiKeys::needs_key() const { return !options_.api_keys.empty() || has_file(); }
 
 std::optional<Caller> ApiKeys::identify(std::string_view authorization) const {
+  ++n_identified_;
   const auto given = bearer_key(authorization);
   const KeyDigest digest = digest_of(given.value_or(std::string_view()));
   const MutexLock lock(mutex_);
@@ -178,9 +180,11 @@ std::optional<Caller> ApiKeys::identify(std::string_view authorization) const {
                   found->entry.role,
                   {found->account->tenant(), found->entry.weight},
                   found->entry.salt,
-                  found->entry.quotas.pinned_blocks};
+                  found->entry.quotas.pinned_blocks,
+                  version_};
   if (needs_key()) return std::nullopt;
   Caller anyone;
+  anyone.keys_version = version_;
   if (!options_.admin_api_keys.empty()) anyone.role = KeyRole::user;
   return anyone;
 }

@@ -1,6 +1,7 @@
 /// Who may call a server, and what each caller uses: the keys of flags and of a file, their quotas and their counts.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -93,6 +94,7 @@ struct Caller {
   Tenant tenant = {};
   std::optional<std::string> salt = {};                ///< see KeyEntry
   std::optional<std::int64_t> max_pinned_blocks = {};  ///< of all its prefixes
+  std::int64_t keys_version = 0;                       ///< see ApiKeys::is_current
 };
 
 /// The salt of the cache for a request of `caller` that asks for `requested` itself. Keys with different salts, and
@@ -111,6 +113,10 @@ class ApiKeys {
   /// The sender of a request with this Authorization header; nullopt for an unknown key, or if none is given and one is
   /// needed.
   std::optional<Caller> identify(std::string_view authorization) const;
+  /// Whether the keys are those that `caller` was identified by: the file was not read again since.
+  bool is_current(const Caller& caller) const { return caller.keys_version == version_; }
+  /// Calls of `identify`.
+  std::int64_t n_identified() const { return n_identified_; }
   /// Reads the file again. If that fails, the keys stay as they are. Tells the log.
   void reload();
   bool has_file() const { return !options_.file.empty(); }
@@ -127,6 +133,8 @@ class ApiKeys {
   Result<std::vector<KeyEntry>> entries() const;
 
   const ApiKeyOptions options_;
+  std::atomic<std::int64_t> version_ = 0;  ///< of keys_; written under mutex_
+  mutable std::atomic<std::int64_t> n_identified_ = 0;
   mutable Mutex mutex_;  // locked before those of the accounts
   std::vector<Key> keys_ BATON_GUARDED_BY(mutex_);
   /// Tenant i + 1 is accounts_[i]; one for each name that there ever was.

@@ -11,6 +11,7 @@
 #include "io/json_dismantle.h"
 #include "server/answer/budget.h"
 #include "server/answer/request_bytes.h"
+#include "server/dialects/openai/dialect.h"
 #include "server/dialects/openai/frames.h"
 #include "server/http/error_body.h"
 #include "server/http/json_body.h"
@@ -92,7 +93,7 @@ Result<void> Routes::begin_chat(const Call& call) {
   const json::Dismantling end_of_body(body);
   BATON_TRY(ChatRequest chat, parse_chat_request(body, context_.model.defaults, limits()));
   log_unknown_fields(chat.generation.unknown_fields);
-  return begin_conversation(call, std::move(chat), kChatIds, openai_writer);
+  return begin_conversation(call, std::move(chat), kChatCompletions.ids, openai_writer);
 }
 
 Result<void> Routes::begin_completion(const Call& call) {
@@ -153,7 +154,7 @@ Routes::Response Routes::render_chat_prompt(const Call& call) {
     const ChatDismantling end_of_chat(chat);
     BATON_TRY(const Target target, resolve_target(context_.model, context_.prefixes, chat.generation));
     BATON_TRY(const TokenizedPrompt prompt, tokenize_chat(context_.model, target.prefix, chat, is_unwanted(call.exchange)));
-    return rendered_prompt(answer_header(call.request, chat.generation, kChatIds, target.model), prompt);
+    return rendered_prompt(answer_header(call.request, chat.generation, kChatCompletions.ids, target.model), prompt);
   };
   const auto rendered = render();
   return rendered ? json_response(*rendered) : logged_error_response(rendered.error());

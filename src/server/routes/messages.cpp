@@ -14,6 +14,7 @@
 #include "io/json_dismantle.h"
 #include "server/dialects/messages/answer.h"
 #include "server/dialects/messages/cache_marks.h"
+#include "server/dialects/messages/dialect.h"
 #include "server/dialects/messages/request.h"
 #include "server/http/json_body.h"
 #include "server/routes/routes.h"
@@ -57,7 +58,7 @@ Result<void> Routes::begin_message(const Call& call) {
       return std::make_unique<MessagesWriter>(content, n_marked, keep);
     };
   };
-  return begin_conversation(call, std::move(*chat), kMessageIds, writer_of);
+  return begin_conversation(call, std::move(*chat), kMessages.ids, writer_of);
 }
 
 /// Pins prompts that are in the cache. While many wait, the next ones are not kept.

@@ -11,6 +11,7 @@
 #include "io/json_dismantle.h"
 #include "io/json_parse.h"
 #include "server/dialects/responses/answer.h"
+#include "server/dialects/responses/dialect.h"
 #include "server/dialects/responses/items.h"
 #include "server/dialects/responses/request.h"
 #include "server/http/error_body.h"
@@ -24,7 +25,6 @@ namespace {
 using json::Value;
 using Clock = ResponseStore::Clock;
 
-constexpr std::string_view kResponsePath = "/v1/responses/";
 constexpr std::string_view kInputItems = "/input_items";
 constexpr std::size_t kDefaultItems = 20;
 constexpr std::size_t kMostItems = 100;
@@ -131,7 +131,7 @@ Result<void> Routes::begin_response(const Call& call) {
   plan.repeated["top_p"] = shown(chat->generation.sampling.top_p);
   if (request.is_stored) {
     StoredResponse stored{{}, items, cache_salt_of(call.caller, chat->generation.cache_salt)};
-    plan.keep = [this, owner = owner_of(call.caller), id = std::string(kResponseIds) + *chat->generation.request_id,
+    plan.keep = [this, owner = owner_of(call.caller), id = std::string(kResponses.ids) + *chat->generation.request_id,
                  stored = std::move(stored)](std::string response) mutable {
       stored.response = std::move(response);
       responses_.put(owner, id, std::move(stored), Clock::now());
@@ -142,7 +142,7 @@ Result<void> Routes::begin_response(const Call& call) {
       return std::make_unique<ResponsesWriter>(content, tokenizer, std::move(plan));
     };
   };
-  return begin_conversation(call, std::move(*chat), kResponseIds, writer_of);
+  return begin_conversation(call, std::move(*chat), kResponses.ids, writer_of);
 }
 
 Routes::Response Routes::responses(const Call& call) { return begin(call, &Routes::begin_response); }
@@ -178,10 +178,10 @@ Routes::Response Routes::remove_response(const Call& call) {
   return json_response(body);
 }
 
-/// What may be posted below /v1/responses: a count of tokens. Responses do not run in the background, so none is cancelled.
+/// What may be posted below the responses: a count of tokens. Responses do not run in the background, so none is cancelled.
 Routes::Response Routes::count_response_tokens(const Call& call) {
   const auto count = [&]() -> Result<std::optional<Value>> {
-    if (call.request.path != "/v1/responses/input_tokens")
+    if (call.request.path != kResponses.count_path)
       return fail(ErrorCode::unsupported,
                   fmt::format("this server has no {}: it does not run responses in the background, and compacts no context",
                               call.request.path.substr(0, 100)));

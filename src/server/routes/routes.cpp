@@ -17,7 +17,9 @@
 #include "core/parallel.h"
 #include "core/thread_name.h"
 #include "io/json_dismantle.h"
-#include "server/dialects/messages/error.h"
+#include "server/dialects/messages/dialect.h"
+#include "server/dialects/openai/dialect.h"
+#include "server/dialects/responses/dialect.h"
 #include "server/http/error_body.h"
 #include "server/http/json_body.h"
 #include "server/keys/auth.h"
@@ -68,16 +70,16 @@ HttpResponse unauthorized() {
 
 std::span<const Routes::Route> Routes::table() {
   static constexpr Route routes[] = {
-      {"/v1/chat/completions", "POST", Right::key, Where::texts, &Routes::chat_completions},
-      {"/v1/completions", "POST", Right::key, Where::texts, &Routes::completions},
-      {"/v1/responses", "POST", Right::key, Where::texts, &Routes::responses},
-      {"/v1/responses/", "GET", Right::key, Where::pages, &Routes::stored_response},
-      {"/v1/responses/", "DELETE", Right::key, Where::pages, &Routes::remove_response},
-      {"/v1/responses/", "POST", Right::key, Where::texts, &Routes::count_response_tokens},
-      {"/v1/messages", "POST", Right::key, Where::texts, &Routes::messages},
-      {"/v1/messages/count_tokens", "POST", Right::key, Where::texts, &Routes::count_message_tokens},
-      {"/v1/chat/completions/render", "POST", Right::key, Where::texts, &Routes::render_chat_prompt},
-      {"/v1/completions/render", "POST", Right::key, Where::texts, &Routes::render_completion_prompts},
+      {kChatCompletions.path, "POST", Right::key, Where::texts, &Routes::chat_completions},
+      {kCompletionsPath, "POST", Right::key, Where::texts, &Routes::completions},
+      {kResponses.path, "POST", Right::key, Where::texts, &Routes::responses},
+      {kResponsePath, "GET", Right::key, Where::pages, &Routes::stored_response},
+      {kResponsePath, "DELETE", Right::key, Where::pages, &Routes::remove_response},
+      {kResponsePath, "POST", Right::key, Where::texts, &Routes::count_response_tokens},
+      {kMessages.path, "POST", Right::key, Where::texts, &Routes::messages},
+      {kMessages.count_path, "POST", Right::key, Where::texts, &Routes::count_message_tokens},
+      {kChatRenderPath, "POST", Right::key, Where::texts, &Routes::render_chat_prompt},
+      {kCompletionsRenderPath, "POST", Right::key, Where::texts, &Routes::render_completion_prompts},
       {"/v1/models", "GET", Right::key, Where::pages, &Routes::models},
       {"/v1/models/", "GET", Right::key, Where::pages, &Routes::model},
       {"/v1/prefixes", "GET", Right::admin, Where::pages, &Routes::prefixes},
@@ -166,10 +168,12 @@ void Routes::watch_signals() {
   });
 }
 
-/// The answer to a sender who may not use the route: without a key, without the right, or over a quota.
-Routes::Response Routes::refuse_sender(const HttpRequest& request, const Route& route) const {
+/// Identifies the sender of a request, or answers one that may not use the route: without a key, without the right, or over a
+/// quota.
+Routes::Response Routes::identify_sender(const HttpRequest& head, Call& call) const {
+  const Route& route = *call.route;
   if (route.right == Right::none) return std::nullopt;
-  const std::optional<Caller> caller = context_.keys.identify(authorization_of(request));
+  std::optional<Caller> caller = context_.keys.identify(authorization_of(head));
   const bool is_refused = caller && route.right == Right::admin && caller->role != KeyRole::admin;
   if (!caller || (is_refused && caller->account == nullptr)) return unauthorized();
   if (is_refused)
@@ -177,93 +181,104 @@ Routes::Response Routes::refuse_sender(const HttpRequest& request, const Route& 
         403,
         fmt::format("the key '{}' may not use {}: that takes a key of an administrator", caller->account->name(), route.path),
         {});
-  if (caller->account == nullptr || !is_counted(route)) return std::nullopt;
-  return caller->account->refuse(RateLimit::Clock::now());
+  call.caller = std::move(*caller);
+  if (call.caller.account == nullptr || !is_counted(route)) return std::nullopt;
+  return call.caller.account->refuse(RateLimit::Clock::now());
 }
 
 /// The answer to a request without a handler: unknown path, wrong method, a sender who is refused, another body than JSON.
-Routes::Response Routes::refuse(const HttpRequest& request, std::span<const Route* const> found) const {
-  if (is_preflight(request)) return HttpResponse{200, {}, {}};
-  if (found.empty()) {
+Routes::Response Routes::refuse(const HttpRequest& head, Call& call) const {
+  if (is_preflight(head)) return HttpResponse{200, {}, {}};
+  if (call.routes.empty()) {
     std::vector<std::string_view> paths;
     for (const Route& route : table())
       if (!route.path.ends_with('/') && route.handler != &Routes::not_offered && (paths.empty() || paths.back() != route.path))
         paths.push_back(route.path);
     return error_response(
-        404, fmt::format("there is no {} here; there are: {}", request.path.substr(0, 100), fmt::join(paths, ", ")), {});
+        404, fmt::format("there is no {} here; there are: {}", head.path.substr(0, 100), fmt::join(paths, ", ")), {});
   }
-  std::string allowed = "OPTIONS";
-  for (const Route* route : found) {
-    const bool answers = route->method == request.method || (route->method == "GET" && request.method == "HEAD");
-    if (answers)
-      if (Response refused = refuse_sender(request, *route)) return refused;
+  if (call.route != nullptr) {
+    if (Response refused = identify_sender(head, call)) return refused;
     // A page of another origin can send other types without asking first (CORS).
-    if (answers && route->where == Where::texts && !is_media_type(request.header("content-type"), "application/json"))
+    if (call.route->where == Where::texts && !is_media_type(head.header("content-type"), "application/json"))
       return error_response(415,
                             fmt::format("the body must be JSON, with 'Content-Type: application/json'; the type is '{}'",
-                                        request.header("content-type").substr(0, 100)),
+                                        head.header("content-type").substr(0, 100)),
                             {});
-    if (answers) return std::nullopt;
-    allowed = fmt::format("{}{}, {}", route->method, route->method == "GET" ? ", HEAD" : "", allowed);
+    return std::nullopt;
   }
-  if (request.method == "OPTIONS") return HttpResponse{204, {{"Allow", allowed}}, {}};
+  std::string allowed = "OPTIONS";
+  for (const Route& route : call.routes)
+    allowed = fmt::format("{}{}, {}", route.method, route.method == "GET" ? ", HEAD" : "", allowed);
+  if (head.method == "OPTIONS") return HttpResponse{204, {{"Allow", allowed}}, {}};
   HttpResponse response = error_response(
-      405,
-      fmt::format("{} is not allowed on {}; allowed: {}", request.method.substr(0, 20), request.path.substr(0, 100), allowed),
+      405, fmt::format("{} is not allowed on {}; allowed: {}", head.method.substr(0, 20), head.path.substr(0, 100), allowed),
       {});
   response.headers.emplace_back("Allow", allowed);
   return response;
 }
 
 /// The routes of a path, one for each method.
-std::vector<const Routes::Route*> Routes::routes_of(std::string_view path) {
-  std::vector<const Route*> found;
-  for (const Route& route : table())
-    if (route.path.size() > 1 && route.path.ends_with('/') ? path.starts_with(route.path) && path.size() > route.path.size()
-                                                           : route.path == path)
-      found.push_back(&route);
-  return found;
+std::span<const Routes::Route> Routes::routes_of(std::string_view path) {
+  const std::span<const Route> all = table();
+  const auto has_path = [path](const Route& route) {
+    return route.path.size() > 1 && route.path.ends_with('/') ? path.starts_with(route.path) && path.size() > route.path.size()
+                                                              : route.path == path;
+  };
+  const auto begin = std::ranges::find_if(all, has_path);
+  return {begin, std::find_if_not(begin, all.end(), has_path)};
 }
 
-std::optional<HttpResponse> Routes::judge(const HttpRequest& head) const {
-  const std::vector<const Route*> found = routes_of(head.path);
-  Response refused = refuse(head, found);
+/// The dialect of a path; that of chat completions also for paths that belong to none.
+const Dialect& Routes::dialect_of(std::string_view path) {
+  for (const Dialect* dialect : {&kMessages, &kResponses})
+    if (dialect->has(path)) return *dialect;
+  return kChatCompletions;
+}
+
+const ErrorForm& Routes::errors_of(std::string_view path) { return dialect_of(path).errors; }
+
+std::shared_ptr<Ticket> Routes::look_up(const HttpRequest& head) {
+  auto call = std::make_shared<Call>();
+  call->dialect = &dialect_of(head.path);
+  call->errors = &call->dialect->errors;
+  call->routes = routes_of(head.path);
+  for (const Route& route : call->routes) {
+    if (call->route == nullptr && route.answers(head.method)) call->route = &route;
+    if (route.right == Right::none && route.handler != &Routes::page) call->is_health_check = true;
+  }
+  return call;
+}
+
+std::optional<HttpResponse> Routes::check_header(const HttpRequest& head, Ticket& ticket) const {
+  auto& call = static_cast<Call&>(ticket);
+  Response refused = refuse(head, call);
   if (!refused) return std::nullopt;
-  if (is_messages_path(head.path) && refused->status >= 400) refused = as_messages_error(std::move(*refused));
-  const HttpHeaders common = common_headers(head);
+  if (refused->status >= 400) refused = call.errors->rewrite(std::move(*refused));
+  const HttpHeaders common = common_headers(head, *call.errors);
   refused->headers.insert(refused->headers.end(), common.begin(), common.end());
-  const std::string handler = found.empty() ? "none" : std::string(found[0]->path);
+  const std::string handler = call.handler();
   context_.metrics.observe_request(handler, method_label(head.method), refused->status, /*seconds=*/0);
   log::debug("event=answered handler={} method={} status={} seconds=0", handler, method_label(head.method), refused->status);
   return refused;
 }
 
-bool Routes::is_vital(const HttpRequest& head) {
-  return std::ranges::any_of(routes_of(head.path),
-                             [](const Route* route) { return route->right == Right::none && route->handler != &Routes::page; });
-}
-
-void Routes::handle(ExchangeId exchange, HttpRequest request) {
-  const std::vector<const Route*> found = routes_of(request.path);
-  const auto chosen = std::ranges::find_if(found, [&](const Route* route) {
-    return route->method == request.method || (route->method == "GET" && request.method == "HEAD");
-  });
-  check(chosen != found.end(), "a request without a route was not refused");
-  const Route& route = **chosen;
-  const auto call = std::make_shared<Call>();
+void Routes::handle(ExchangeId exchange, HttpRequest request, std::shared_ptr<Ticket> ticket) {
+  const auto call = std::static_pointer_cast<Call>(std::move(ticket));
+  check(call->route != nullptr, "a request without a route was not refused");
+  const Route& route = *call->route;
   call->exchange = exchange;
   call->request = std::move(request);
-  call->handler = route.handler;
   KeyUse use;
-  Response refused = route.right == Right::none ? std::nullopt : take_caller(route, *call, use);
-  context_.service.open(exchange, std::string(found[0]->path), method_label(call->request.method),
-                        common_headers(call->request), std::move(use));
+  Response refused = take_caller(*call, use);
+  context_.service.open(exchange, call->handler(), method_label(call->request.method),
+                        common_headers(call->request, *call->errors), *call->errors, std::move(use));
   if (refused) return context_.service.respond(exchange, std::move(*refused));
   bool is_queued = true;
   switch (route.where) {
     case Where::io: {
       // This thread does not wait for memory: without it the connection ends.
-      if (Response response = (this->*call->handler)(*call)) context_.service.respond(exchange, std::move(*response));
+      if (Response response = (this->*route.handler)(*call)) context_.service.respond(exchange, std::move(*response));
       return;
     }
     case Where::metrics: return queue_metrics(call);
@@ -296,20 +311,19 @@ Result<bool> Routes::goes_on_as_long_work(const Call& call, std::size_t n_bytes)
 }
 
 /// The headers of every answer to a request, also of errors.
-HttpHeaders Routes::common_headers(const HttpRequest& request) const {
+HttpHeaders Routes::common_headers(const HttpRequest& request, const ErrorForm& errors) const {
   HttpHeaders headers = cors_headers(options_.cors, request);
-  if (is_messages_path(request.path)) std::ranges::move(messages_headers(), std::back_inserter(headers));
+  std::ranges::move(errors.headers(), std::back_inserter(headers));
   return headers;
 }
 
-/// Notes who sends a request, and counts it against the sender's quotas. The keys may have changed since the request's
-/// header was judged, and other requests of the key may have begun.
-Routes::Response Routes::take_caller(const Route& route, Call& call, KeyUse& use) const {
-  if (Response refused = refuse_sender(call.request, route)) return refused;
-  std::optional<Caller> caller = context_.keys.identify(authorization_of(call.request));
-  if (!caller) return unauthorized();
-  call.caller = std::move(*caller);
-  if (call.caller.account == nullptr || !is_counted(route)) return std::nullopt;
+/// Counts a request against the quotas of its sender, which other requests of the key may have used up since the header was
+/// checked. If the keys have changed since, the sender is identified again.
+Routes::Response Routes::take_caller(Call& call, KeyUse& use) const {
+  if (call.route->right == Right::none) return std::nullopt;
+  if (!context_.keys.is_current(call.caller))
+    if (Response refused = identify_sender(call.request, call)) return refused;
+  if (call.caller.account == nullptr || !is_counted(*call.route)) return std::nullopt;
   if (Response refused = call.caller.account->begin(RateLimit::Clock::now())) return refused;
   use = KeyUse(*call.caller.account);
   return std::nullopt;
@@ -319,7 +333,7 @@ Routes::Response Routes::take_caller(const Route& route, Call& call, KeyUse& use
 void Routes::answer(const Call& call) {
   if (!context_.service.is_open(call.exchange)) return;
   try {
-    if (Response response = (this->*call.handler)(call)) context_.service.respond(call.exchange, std::move(*response));
+    if (Response response = (this->*call.route->handler)(call)) context_.service.respond(call.exchange, std::move(*response));
   } catch (const std::bad_alloc&) {
     log::warning("event=out_of_memory effect=\"a request is refused\"");
     refuse_for_memory(call.exchange);

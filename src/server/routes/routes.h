@@ -24,6 +24,7 @@
 #include "io/json.h"
 #include "server/answer/dispatcher.h"
 #include "server/answer/writer.h"
+#include "server/dialects/dialect.h"
 #include "server/dialects/responses/store.h"
 #include "server/http/cors.h"
 #include "server/http/server.h"
@@ -40,12 +41,6 @@
 #include "web/pages.h"
 
 namespace baton {
-
-/// How the ids of answers begin.
-inline constexpr std::string_view kChatIds = "chatcmpl-";
-inline constexpr std::string_view kCompletionIds = "cmpl-";
-inline constexpr std::string_view kMessageIds = "msg_";
-inline constexpr std::string_view kResponseIds = "resp_";
 
 struct RoutesOptions {
   CorsOptions cors;
@@ -80,12 +75,15 @@ class Routes {
   Routes(RoutesOptions options, const RoutesContext& context);
   ~Routes();
 
-  /// Refuses a request by its header: unknown path, wrong method, missing key, another body than JSON. Thread: I/O; does not wait.
-  std::optional<HttpResponse> judge(const HttpRequest& head) const;
-  /// Whether a request is for whom runs the server (health, metrics) rather than for the model. Thread: I/O; does not wait.
-  static bool is_vital(const HttpRequest& head);
+  /// How errors of a request for this path are written. Thread: any.
+  static const ErrorForm& errors_of(std::string_view path);
+  /// Looks up the route of a request: its ticket, which the next two take. Thread: I/O; does not wait.
+  static std::shared_ptr<Ticket> look_up(const HttpRequest& head);
+  /// Refuses a request by its header: unknown path, wrong method, missing key, another body than JSON. Otherwise the ticket
+  /// names its sender. Thread: I/O; does not wait.
+  std::optional<HttpResponse> check_header(const HttpRequest& head, Ticket& ticket) const;
   /// Takes a request that was not refused. Thread: I/O; does not wait.
-  void handle(ExchangeId exchange, HttpRequest request);
+  void handle(ExchangeId exchange, HttpRequest request, std::shared_ptr<Ticket> ticket);
   /// Tells that prefixes were added, so that those with a limited lifetime are removed in time. Thread: any.
   void watch_lifetimes();
   /// Reads the key file again at each SIGHUP. Without one, and at SIGUSR1, a line of the log says that nothing happens.
@@ -100,14 +98,6 @@ class Routes {
   /// nullopt: the answer comes later, mostly from the engine.
   using Response = std::optional<HttpResponse>;
   using Handler = Response (Routes::*)(const Call&);
-  /// A request, its sender, and who answers it.
-  struct Call : std::enable_shared_from_this<Call> {
-    ExchangeId exchange;
-    HttpRequest request;
-    Caller caller;
-    Handler handler = nullptr;
-    mutable bool is_long = false;  ///< it runs as long work, see TextQueue; set before it is queued
-  };
   enum class Where { io, texts, pages, metrics };
   enum class Right { none, key, admin };
   struct Route {
@@ -116,16 +106,32 @@ class Routes {
     Right right;              // what the sender needs, see KeyRole
     Where where;
     Handler handler;
+
+    bool answers(std::string_view asked) const { return method == asked || (method == "GET" && asked == "HEAD"); }
   };
+  /// A request, its sender, and who answers it. What its header says is known first.
+  struct Call : Ticket, std::enable_shared_from_this<Call> {
+    std::span<const Route> routes;  ///< of its path, one for each method; empty: unknown
+    const Route* route = nullptr;   ///< the one of its method; null: none
+    const Dialect* dialect = nullptr;
+    Caller caller;
+    ExchangeId exchange;
+    HttpRequest request;
+    mutable bool is_long = false;  ///< it runs as long work, see TextQueue; set before it is queued
+
+    std::string handler() const { return routes.empty() ? "none" : std::string(routes.front().path); }  ///< for metrics
+  };
+  /// Routes of one path are neighbours.
   static std::span<const Route> table();
-  static std::vector<const Route*> routes_of(std::string_view path);
+  static std::span<const Route> routes_of(std::string_view path);
+  static const Dialect& dialect_of(std::string_view path);
 
   /// Whether requests to the route count against quotas: those that cost more than a page.
   static bool is_counted(const Route& route) { return route.where == Where::texts; }
 
-  Response refuse_sender(const HttpRequest& request, const Route& route) const;
-  Response refuse(const HttpRequest& request, std::span<const Route* const> found) const;
-  Response take_caller(const Route& route, Call& call, KeyUse& use) const;
+  Response identify_sender(const HttpRequest& head, Call& call) const;
+  Response refuse(const HttpRequest& head, Call& call) const;
+  Response take_caller(Call& call, KeyUse& use) const;
   bool queue(std::shared_ptr<const Call> call, std::size_t n_bytes, TextQueue::Kind kind = TextQueue::Kind::text);
   void queue_metrics(std::shared_ptr<const Call> call);
   void answer_metrics();
@@ -143,7 +149,7 @@ class Routes {
   IsCancelled is_unwanted(ExchangeId exchange) const;
   Result<json::Value> body_of(const Call& call) const;
   RequestBounds limits() const;
-  HttpHeaders common_headers(const HttpRequest& request) const;
+  HttpHeaders common_headers(const HttpRequest& request, const ErrorForm& errors) const;
   AnswerHeader answer_header(const HttpRequest& request, const GenerationRequest& generation, std::string_view kind,
                              std::string model) const;
   /// Says who writes the answer to a conversation, whose prompt and scope the engine's request has.

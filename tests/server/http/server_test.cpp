@@ -292,9 +292,13 @@ int status_of(std::uint16_t port, const char* request) {
   auto server = HttpServer::bind({.host = "127.0.0.1", .port = 0}, {});
   AllMemory all;
   HttpCallbacks callbacks;
-  callbacks.is_vital = [](const HttpRequest& head) { return head.path != "/other"; };
+  callbacks.look_up = [](const HttpRequest& head) {
+    auto ticket = std::make_shared<Ticket>();
+    ticket->is_health_check = head.path != "/other";
+    return ticket;
+  };
   callbacks.on_gone = [](ExchangeId) {};
-  callbacks.on_request = [&](ExchangeId id, HttpRequest request) {
+  callbacks.on_request = [&](ExchangeId id, HttpRequest request, const std::shared_ptr<Ticket>&) {
     if (request.path == "/take") all.take();
     if (request.path == "/give") all.give_back();
     (*server)->deliver({id, HttpOutput::Kind::whole, {200, {}, "ok"}, {}});

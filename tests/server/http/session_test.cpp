@@ -103,17 +103,41 @@ TEST(HttpSession, refuses_an_over_long_body_before_reading_it_and_lets_the_clien
                            R"("type":"BadRequestError","param":null,"code":413}})");
 }
 
-TEST(HttpSession, refuses_in_the_form_of_the_paths_dialect) {
+TEST(HttpSession, refuses_in_the_form_of_the_tickets_dialect_or_before_there_is_one_of_the_path) {
   HttpLimits limits;
   limits.max_body_bytes = 1000;
+  limits.max_header_count = 10;
+  limits.body_timeout_ms = 1;
   HttpFixture fixture(limits);
+  const std::string line = "POST /other/x HTTP/1.1\r\n";
+  std::string fields = "Host: h\r\n";
+  for (int i = 0; i < 10; ++i) fields += "a: b\r\n";
+  const std::pair<std::string, std::string> cases[] = {
+      {line + "Host: h\r\nContent-Length: 1001\r\n\r\n",  // by the parser, which knows the length before the header ends
+       R"([{"error":{"message":"the request body has 1001 bytes; this server accepts 1000","type":"BadRequestError",)"
+       R"("param":null,"code":413}}])"},
+      {line + fields + "\r\n",
+       R"([{"error":{"message":"the request has 11 header fields; this server accepts 10","type":"BadRequestError",)"
+       R"("param":null,"code":431}}])"},
+      {line + "Host: h\r\nContent-Length: 2\r\n\r\n",  // by the session, which waits for the body
+       R"([{"error":{"message":"the request did not arrive in time","type":"BadRequestError","param":null,"code":408}}])"}};
+  for (const auto& [request, body] : cases) {
+    RawClient client(fixture.server->port());
+    client.send(request);
+    const RawResponse response = client.read_response();
+    EXPECT_EQ(response.body, body);
+    EXPECT_TRUE(response.has("other: yes")) << response.head;
+  }
+}
+
+TEST(HttpSession, looks_up_and_checks_a_request_once) {
+  HttpFixture fixture;
   RawClient client(fixture.server->port());
-  client.send_post("/v1/messages", std::string(1001, 'x'));
-  const RawResponse response = client.read_response();
-  EXPECT_EQ(response.status, 413);
-  EXPECT_TRUE(response.has("request-id: req_"));
-  EXPECT_EQ(response.body, R"({"type":"error","error":{"type":"request_too_large","message":)"
-                           R"("the request body has 1001 bytes; this server accepts 1000"}})");
+  for (int i = 1; i <= 3; ++i) {
+    EXPECT_EQ(client.post("/echo", "ab").status, 200);
+    EXPECT_EQ(fixture.n_look_ups, i);
+    EXPECT_EQ(fixture.n_checks, i);
+  }
 }
 
 TEST(HttpSession, refuses_by_the_header_before_the_body_comes) {

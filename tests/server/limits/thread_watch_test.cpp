@@ -96,7 +96,7 @@ class WatchedService : public ::testing::Test {
     const std::vector<TokenId> tokens(4, 65);
     prompts[0].tokens = tokens;
     const ExchangeId exchange{1};
-    service_->open(exchange, "/v1/completions", "POST", {}, {});
+    service_->open(exchange, "/v1/completions", "POST", {}, kOpenaiErrors, {});
     auto answer = std::make_unique<Answer>(
         AnswerHeader{}, std::move(request), std::move(prompts), tokenizer_,
         [this](const AnswerContent&, const Tokenizer&) { return std::make_unique<HeldWriter>(goes_on_.get_future().share()); });

@@ -25,8 +25,6 @@ std::string_view messages_error_type(int status) {
 
 }  // namespace
 
-bool is_messages_path(std::string_view path) { return path == "/v1/messages" || path.starts_with("/v1/messages/"); }
-
 Value messages_error_body(int status, std::string_view message) {
   // A long message is shortened there.
   const Value shortened = error_body(status, message, {});

@@ -9,9 +9,6 @@
 
 namespace baton {
 
-/// Whether the endpoint at `path` speaks this dialect.
-bool is_messages_path(std::string_view path);
-
 /// {"type": "error", "error": {"type", "message"}}
 json::Value messages_error_body(int status, std::string_view message);
 HttpResponse messages_error_response(int status, std::string_view message);

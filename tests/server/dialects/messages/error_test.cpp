@@ -29,12 +29,5 @@ TEST(MessagesError, keeps_the_status_the_headers_and_the_message_of_another_dial
             R"({"type":"error","error":{"type":"api_error","message":"Internal Server Error"}})");
 }
 
-TEST(MessagesError, is_for_paths_of_the_dialect) {
-  EXPECT_TRUE(is_messages_path("/v1/messages"));
-  EXPECT_TRUE(is_messages_path("/v1/messages/count_tokens"));
-  EXPECT_FALSE(is_messages_path("/v1/chat/completions"));
-  EXPECT_FALSE(is_messages_path("/v1/messages2"));
-}
-
 }  // namespace
 }  // namespace baton
