@@ -142,7 +142,7 @@ ROOMS = {
         "prompt": ["http", "prefixes", "request", "served"],
         "observe": ["http", "keys", "limits", "prefixes", "served"],
         "answer": ["http", "keys", "limits", "observe", "request"],
-        "dialects": ["answer", "http", "request"],
+        "dialects": ["answer", "http", "keys", "limits", "prefixes", "prompt", "request", "served"],
         "dialects/openai": ["answer", "dialects", "http", "request"],
         "dialects/messages": ["answer", "dialects", "http", "prompt", "request"],
         "dialects/responses": ["answer", "dialects", "http", "limits", "request"],
@@ -176,7 +176,7 @@ MORE_FILES = {
     "kernels/cpu": (65, "one file for each operation, and one for each instruction set of those that have several"),
 }
 
-# Third-party code and language extensions that few files may see: (pattern on a line, files, why).
+# Third-party code, language extensions and names that few files may see: (pattern on a line, files, why).
 SEAMS = [
     (r"#\s*pragma\s+omp|#\s*include\s*<omp\.h>", r"kernels/cpu/onednn\.cpp", "OpenMP belongs to kernels/cpu/onednn.cpp"),
     (r"#\s*include\s*<(oneapi/)?dnnl", r"kernels/cpu/onednn\.cpp", "oneDNN belongs to kernels/cpu/onednn.cpp"),
@@ -198,6 +198,7 @@ SEAMS = [
     (r"#\s*include\s*<zmq", r"server/observe/kv_event_publisher\.cpp", "ZeroMQ belongs to server/observe/kv_event_publisher"),
     (r"#\s*include\s*<histedit", r"apps/line_reader\.cpp", "libedit belongs to apps/line_reader"),
     (r"#\s*include\s*<CLI/", r"(apps|bench|cli)/.*", "CLI11 belongs to apps, bench and cli"),
+    (r'"/v1/(chat|messages|responses)\b', r"server/dialects/.*|(apps|bench|cli)/.*", "a dialect's path belongs to its Dialect in server/dialects"),
     (r"#\s*include\s*<yaml-cpp/", r"cli/.*", "yaml-cpp belongs to cli"),
     (r"#\s*include\s*<spdlog/", r"core/log\.(h|cpp)", "spdlog belongs to core/log"),
 ]

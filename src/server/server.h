@@ -62,6 +62,7 @@ class Server {
   std::uint16_t port() const { return http_->port(); }
   const Prefixes& prefixes() const { return prefixes_; }
   const Budgets& budgets() const { return http_->budgets(); }
+  const ApiKeys& keys() const { return *keys_; }
   /// Requests that have arrived and whose answers are not complete.
   std::size_t n_open() const { return service_->n_open(); }
 

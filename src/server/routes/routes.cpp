@@ -70,14 +70,14 @@ HttpResponse unauthorized() {
 
 std::span<const Routes::Route> Routes::table() {
   static constexpr Route routes[] = {
-      {kChatCompletions.path, "POST", Right::key, Where::texts, &Routes::chat_completions},
+      {kChatCompletions.path, "POST", Right::key, Where::texts, &Routes::converse},
       {kCompletionsPath, "POST", Right::key, Where::texts, &Routes::completions},
-      {kResponses.path, "POST", Right::key, Where::texts, &Routes::responses},
+      {kResponses.path, "POST", Right::key, Where::texts, &Routes::converse},
       {kResponsePath, "GET", Right::key, Where::pages, &Routes::stored_response},
       {kResponsePath, "DELETE", Right::key, Where::pages, &Routes::remove_response},
       {kResponsePath, "POST", Right::key, Where::texts, &Routes::count_response_tokens},
-      {kMessages.path, "POST", Right::key, Where::texts, &Routes::messages},
-      {kMessages.count_path, "POST", Right::key, Where::texts, &Routes::count_message_tokens},
+      {kMessages.path, "POST", Right::key, Where::texts, &Routes::converse},
+      {kMessages.count_path, "POST", Right::key, Where::texts, &Routes::count_tokens},
       {kChatRenderPath, "POST", Right::key, Where::texts, &Routes::render_chat_prompt},
       {kCompletionsRenderPath, "POST", Right::key, Where::texts, &Routes::render_completion_prompts},
       {"/v1/models", "GET", Right::key, Where::pages, &Routes::models},

@@ -23,7 +23,6 @@
 #include "engine/engine.h"
 #include "io/json.h"
 #include "server/answer/dispatcher.h"
-#include "server/answer/writer.h"
 #include "server/dialects/dialect.h"
 #include "server/dialects/responses/store.h"
 #include "server/http/cors.h"
@@ -37,6 +36,7 @@
 #include "server/prefixes/prefix_queue.h"
 #include "server/prefixes/prefixes.h"
 #include "server/prompt/prompts.h"
+#include "server/routes/begin_answer.h"
 #include "server/served/served_model.h"
 #include "web/pages.h"
 
@@ -144,35 +144,26 @@ class Routes {
   void answer(const Call& call);
   void refuse_for_memory(ExchangeId exchange);
   void take_signal(int signal);
-  void sign(const Caller& caller, std::span<Request> requests) const;
   void log_unknown_fields(const std::vector<std::string>& fields);
   IsCancelled is_unwanted(ExchangeId exchange) const;
   Result<json::Value> body_of(const Call& call) const;
   RequestBounds limits() const;
+  ReadContext read_context(const Call& call);
+  AnswerCall answer_call(const Call& call);
   HttpHeaders common_headers(const HttpRequest& request, const ErrorForm& errors) const;
-  AnswerHeader answer_header(const HttpRequest& request, const GenerationRequest& generation, std::string_view kind,
-                             std::string model) const;
-  /// Says who writes the answer to a conversation, whose prompt and scope the engine's request has.
-  using WriterOf = std::function<MakeAnswerWriter(const Target& target, const Request& request)>;
-  Result<void> begin_conversation(const Call& call, ChatRequest chat, std::string_view ids, const WriterOf& writer_of);
   Response begin(const Call& call, Result<void> (Routes::*begin_answer)(const Call&));
   Result<std::optional<Constraint>> constrain(const Call& call, const GenerationRequest& generation);
   void log_ignored(const std::string& field, const std::vector<std::string>& keywords);
-  Result<void> begin_chat(const Call& call);
-  Result<void> begin_completion(const Call& call);
-  Result<void> begin_message(const Call& call);
+  Result<void> try_converse(const Call& call);
+  Result<void> try_complete(const Call& call);
   void keep_marked(const std::vector<CachePinRequest>& asked);
   void expire_pins();
-  Result<std::optional<json::Value>> earlier_items(const Call& call, const json::Value& body);
-  Result<void> begin_response(const Call& call);
 
-  Response chat_completions(const Call& call);
+  Response converse(const Call& call);
   Response completions(const Call& call);
+  Response count_tokens(const Call& call);
   Response render_chat_prompt(const Call& call);
   Response render_completion_prompts(const Call& call);
-  Response messages(const Call& call);
-  Response count_message_tokens(const Call& call);
-  Response responses(const Call& call);
   Response stored_response(const Call& call);
   Response remove_response(const Call& call);
   Response count_response_tokens(const Call& call);

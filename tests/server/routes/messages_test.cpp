@@ -1,4 +1,4 @@
-/// /v1/messages over HTTP (server/routes/messages.cpp).
+/// /v1/messages over HTTP (server/dialects/messages/dialect.h).
 #include <string>
 
 #include <gtest/gtest.h>

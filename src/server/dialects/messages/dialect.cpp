@@ -1,0 +1,78 @@
+/// Requests of the Anthropic dialect as calls for a conversation, and what they mark to be kept in the cache.
+#include "server/dialects/messages/dialect.h"
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "io/json_dismantle.h"
+#include "server/dialects/messages/answer.h"
+#include "server/dialects/messages/cache_marks.h"
+#include "server/dialects/messages/request.h"
+#include "server/request/chat_dismantle.h"
+
+namespace baton {
+namespace {
+
+using json::Value;
+
+struct ReadMessage {
+  ChatRequest chat;
+  std::vector<CacheMark> marks;
+};
+
+Result<ReadMessage> read_message(const Value& body, const ReadContext& context, bool needs_max_tokens) {
+  BATON_TRY(MessagesRequest request, read_messages_request(body, needs_max_tokens));
+  const json::Dismantling end_of_chat(request.chat);
+  context.log_unknown_fields(request.unknown_fields);
+  auto chat = parse_chat_request(request.chat, context.model.defaults, context.bounds);
+  if (!chat) return tl::unexpected<Error>(messages_error(std::move(chat.error())));
+  return ReadMessage{std::move(*chat), std::move(request.marks)};
+}
+
+/// The writer of the answer to a request with such a body, which keeps what is marked when the answer is complete.
+MakeAnswerWriter marking_writer(const Value& body, const std::vector<CacheMark>& marks, const ReadContext& context,
+                                const Target& target, const Request& asked) {
+  const std::vector<MarkedPrefix> marked =
+      marked_prefixes(context.model, target.prefix, body, marks, asked.prompt, context.block_len, context.is_unwanted);
+  std::vector<CachePinRequest> pins;
+  for (const MarkedPrefix& prefix : marked) {
+    const auto end = asked.prompt.begin() + prefix.n_tokens;
+    pins.push_back({{asked.prompt.begin(), end},
+                    asked.scope,
+                    context.caller.account == nullptr ? std::string() : context.caller.account->name(),
+                    context.caller.max_pinned_blocks,
+                    prefix.ttl});
+  }
+  std::function<void()> keep;
+  if (!pins.empty()) keep = [keep_marked = context.keep_marked, pins = std::move(pins)] { keep_marked(pins); };
+  return
+      [n_marked = marked.empty() ? 0 : marked.back().n_tokens, keep = std::move(keep)](
+          const AnswerContent& content, const Tokenizer&) { return std::make_unique<MessagesWriter>(content, n_marked, keep); };
+}
+
+}  // namespace
+
+Result<std::optional<ConversationCall>> read_message_call(const Value& body, const ReadContext& context) {
+  BATON_TRY(ReadMessage read, read_message(body, context, /*needs_max_tokens=*/true));
+  const ChatDismantling end_of_chat(read.chat);
+  auto writer_of = [&body, &context, marks = std::move(read.marks)](const Target& target, const Request& asked) {
+    return marking_writer(body, marks, context, target, asked);
+  };
+  return std::optional(ConversationCall{std::move(read.chat), std::move(writer_of)});
+}
+
+Result<std::optional<ChatRequest>> read_message_to_count(const Value& body, const ReadContext& context) {
+  BATON_TRY(ReadMessage read, read_message(body, context, /*needs_max_tokens=*/false));
+  return std::optional(std::move(read.chat));
+}
+
+Value message_count(std::size_t n_tokens) {
+  Value counted;
+  counted["input_tokens"] = n_tokens;
+  return counted;
+}
+
+}  // namespace baton
