@@ -25,7 +25,6 @@
 #include "core/log.h"
 #include "core/thread_name.h"
 #include "server/http/connection_room.h"
-#include "server/http/error_body.h"
 #include "server/http/listener.h"
 #include "server/http/session.h"
 
@@ -150,7 +149,7 @@ class HttpServer::Impl {
   std::optional<HttpResponse> check_header(const HttpRequest& head, Ticket& ticket) {
     reserve_.restore();
     if (!reserve_.is_held() && !ticket.is_health_check)
-      return error_response(503, "this server has no memory left for new requests", {});
+      return refusal_in(*ticket.errors, 503, "this server has no memory left for new requests");
     return callbacks_.check_header ? callbacks_.check_header(head, ticket) : std::nullopt;
   }
 

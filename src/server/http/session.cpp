@@ -12,7 +12,6 @@
 #include <boost/asio/post.hpp>
 
 #include "core/log.h"
-#include "server/http/error_body.h"
 #include "server/http/server.h"
 
 namespace baton {
@@ -352,14 +351,11 @@ const ErrorForm& HttpSession::errors() const {
   return parser_ ? server_.errors_of(parser_->path()) : kOpenaiErrors;
 }
 
-void HttpSession::refuse(const HttpRefusal& refusal) {
+void HttpSession::refuse(const HttpRefusal& refusal, const ErrorForm& form) {
   keep_alive_ = false;
   if (parser_) n_to_drop_ = rest_of_request();
   input_ = {};
-  const ErrorForm& form = errors();
-  HttpResponse response = form.rewrite(error_response(refusal.status, refusal.message, {}));
-  std::ranges::move(form.headers(), std::back_inserter(response.headers));
-  answer_at_once(std::move(response));
+  answer_at_once(refusal_in(form, refusal.status, refusal.message));
 }
 
 /// Answers a request that is not handed on, and frees what was read of it.
@@ -379,11 +375,12 @@ void HttpSession::give_up() noexcept {
   try {
     if (state_ != State::reading || has_sent_head_) return close();
     n_to_drop_ = rest_of_request();
+    const ErrorForm& form = errors();
     parser_.reset();  // gives memory back before the answer takes some
     ticket_.reset();
     input_ = {};
     log::warning("event=out_of_memory effect=\"a request is given up while it is read\"");
-    refuse({503, "this server has no memory left for the request"});
+    refuse({503, "this server has no memory left for the request"}, form);
   } catch (const std::bad_alloc&) {
     close();
   }

@@ -65,7 +65,8 @@ class HttpSession {
   bool refuse_by_header();
   void dispatch();
   const ErrorForm& errors() const;
-  void refuse(const HttpRefusal& refusal);
+  void refuse(const HttpRefusal& refusal) { refuse(refusal, errors()); }
+  void refuse(const HttpRefusal& refusal, const ErrorForm& form);
   void answer_at_once(HttpResponse response);
   void give_up() noexcept;
   void read();

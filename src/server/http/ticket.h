@@ -1,6 +1,12 @@
 /// What a connection knows about its request besides HTTP: how errors are written, and what the server's owner knows.
 #pragma once
 
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+#include <utility>
+
+#include "server/http/error_body.h"
 #include "server/http/message.h"
 
 namespace baton {
@@ -15,6 +21,13 @@ struct ErrorForm {
 
 /// The form of error_body.h, which is the OpenAI API's. Paths of no dialect have it.
 inline constexpr ErrorForm kOpenaiErrors = {[](HttpResponse error) { return error; }, [] { return HttpHeaders(); }};
+
+/// An error in this form, with the headers of every answer.
+inline HttpResponse refusal_in(const ErrorForm& form, int status, std::string_view message) {
+  HttpResponse response = form.rewrite(error_response(status, message, {}));
+  std::ranges::move(form.headers(), std::back_inserter(response.headers));
+  return response;
+}
 
 /// What the server's owner finds out about a request from its header. The connection keeps it until the body is complete, and
 /// hands it back with the request. The owner derives a type of its own.

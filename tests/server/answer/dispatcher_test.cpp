@@ -212,6 +212,21 @@ TEST(Service, a_failed_allocation_ends_an_exchange_and_not_the_program) {
   expect_nothing_left(fixture);
 }
 
+TEST(Service, a_failed_allocation_is_told_in_the_form_of_the_dialect) {
+  ServerFixture fixture;
+  RawClient client = fixture.client();
+  EXPECT_EQ(client.get("/health").status, 200);
+  largest_allocation = 112 << 10;
+  client.send("POST /v1/messages HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: 3000000\r\n\r\n" +
+              std::string(3'000'000, ' '));
+  const RawResponse refused = client.read_response();
+  largest_allocation = std::numeric_limits<std::size_t>::max();
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(refused.body, R"({"type":"error","error":{"type":"overloaded_error","message":)"
+                          R"("this server has no memory left for the request"}})");
+  EXPECT_TRUE(refused.has("request-id: req_"));
+}
+
 TEST(Service, a_template_variable_that_ends_without_memory_ends_no_program) {
   ServerFixture fixture;
   // The library's destructor of the variables would move all their values into one list, which is larger than each.
