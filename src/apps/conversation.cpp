@@ -83,7 +83,7 @@ json::Value Conversation::request_body(const std::string& tool_choice) const {
 Result<json::Value> Conversation::generate(const std::string& tool_choice) {
   BATON_TRY(ChatRequest chat,
             parse_chat_request(request_body(tool_choice), model_.defaults, {model_.n_vocab, kMaxTopLogprobs}));
-  BATON_TRY(const Target target, resolve_target(model_, prefixes_, chat.generation));
+  BATON_TRY(const ModelAndPrefix target, resolve_target(model_, prefixes_, chat.generation));
   // First, because it refuses tools that the model would not see.
   BATON_TRY(const TokenizedPrompt prompt, tokenize_chat(model_, target.prefix, chat));
   BATON_TRY_VOID(demand_calls(model_, chat));

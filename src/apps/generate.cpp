@@ -65,14 +65,14 @@ Result<Line> parse_line(json::Value body, const GenerateOptions& options, const 
   TokenizedPrompt prompt;
   if (body.contains("messages")) {
     BATON_TRY(const ChatRequest chat, parse_chat_request(body, model.defaults, limits));
-    BATON_TRY(const Target target, resolve_target(model, prefixes, chat.generation));
+    BATON_TRY(const ModelAndPrefix target, resolve_target(model, prefixes, chat.generation));
     BATON_TRY(prompt, tokenize_chat(model, target.prefix, chat));
     line.generation = chat.generation;
   } else {
     BATON_TRY(const CompletionRequest completion, parse_completion_request(body, model.defaults, limits));
     if (completion.prompts.size() != 1)
       return fail(ErrorCode::invalid_request, "prompt must be one prompt; write a line for each");
-    BATON_TRY(const Target target, resolve_target(model, prefixes, completion.generation));
+    BATON_TRY(const ModelAndPrefix target, resolve_target(model, prefixes, completion.generation));
     BATON_TRY(prompt, tokenize_completion(model, target.prefix, completion, completion.prompts[0]));
     if (completion.echo) return fail(ErrorCode::invalid_request, "echo is for servers");
     line.generation = completion.generation;

@@ -78,11 +78,11 @@ Result<void> Server::start(ServedModel model, Engine& engine, std::vector<Prefix
   BATON_TRY_VOID(register_prefixes(engine, std::move(prefixes)));
   set_engine(&engine);
   metrics_ = std::make_unique<MetricsPage>(engine, model_->names[0]);
-  service_ = std::make_unique<Service>(engine, *http_, *metrics_);
-  routes_ = std::make_unique<Routes>(options_.routes, RoutesContext{*keys_, *model_, prefixes_, engine, *service_, *metrics_,
+  dispatcher_ = std::make_unique<AnswerDispatcher>(engine, *http_, *metrics_);
+  routes_ = std::make_unique<Routes>(options_.routes, RoutesContext{*keys_, *model_, prefixes_, engine, *dispatcher_, *metrics_,
                                                                     http_->budgets(), http_->connection_counts(), watch_});
   watch_.start();
-  service_->start(watch_);
+  dispatcher_->start(watch_);
   routes_->watch_lifetimes();
   if (options_.handles_signals) {
     if (keys_->has_file()) keys_->reload();  // a signal has no effect while the model is loaded
@@ -95,14 +95,14 @@ Result<void> Server::start(ServedModel model, Engine& engine, std::vector<Prefix
   callbacks.on_request = [this](ExchangeId exchange, HttpRequest request, std::shared_ptr<Ticket> ticket) {
     routes_->handle(exchange, std::move(request), std::move(ticket));
   };
-  callbacks.on_writable = [this](ExchangeId exchange) { service_->client_reads(exchange); };
+  callbacks.on_writable = [this](ExchangeId exchange) { dispatcher_->client_reads(exchange); };
   callbacks.on_gone = [this](ExchangeId exchange) {
-    service_->client_left(exchange);
+    dispatcher_->client_left(exchange);
     routes_->client_left(exchange);
   };
   if (options_.handles_signals) callbacks.on_signal = [this] { begin_shutdown(); };
   if (auto opened = http_->start(std::move(callbacks)); !opened) {
-    service_->stop();
+    dispatcher_->stop();
     watch_.stop();
     set_engine(nullptr);
     return opened;
@@ -129,7 +129,7 @@ void Server::begin_shutdown() {
 /// Waits for running requests. False if the timeout or a second call ended the wait.
 bool Server::drain() {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(options_.shutdown_timeout_ms);
-  while (!service_->wait_until_empty(kDrainPoll)) {
+  while (!dispatcher_->wait_until_empty(kDrainPoll)) {
     const MutexLock lock(mutex_);
     if (n_shutdown_calls_ > 1 || std::chrono::steady_clock::now() >= deadline) return false;
   }
@@ -142,20 +142,20 @@ void Server::wait() {
     const MutexLock lock(mutex_);
     while (n_shutdown_calls_ == 0) changed_.wait(mutex_);
   }
-  log::info("event=shutdown_begun open_requests={}", service_->n_open());
+  log::info("event=shutdown_begun open_requests={}", dispatcher_->n_open());
   if (!drain()) {
-    log::warning("event=shutdown_aborts open_requests={}", service_->n_open());
+    log::warning("event=shutdown_aborts open_requests={}", dispatcher_->n_open());
     watch_.end_program_after(kEndOfThreads);
-    service_->cancel_all();
+    dispatcher_->cancel_all();
     routes_->stop();  // what templates and tokenizers are doing ends early
     watch_.shutdown_goes_on();
-    service_->wait_until_empty(kAbortTimeout);
+    dispatcher_->wait_until_empty(kAbortTimeout);
   }
   watch_.end_program_after(std::chrono::milliseconds(kFlushMs) + kEndOfThreads);
   http_->stop(kFlushMs);
   if (folder_) folder_->stop();
   routes_->stop();
-  service_->stop();
+  dispatcher_->stop();
   if (kv_events_) kv_events_->stop();
   watch_.shutdown_goes_on();
   watch_.stop();

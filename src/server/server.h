@@ -64,7 +64,7 @@ class Server {
   const Budgets& budgets() const { return http_->budgets(); }
   const ApiKeys& keys() const { return *keys_; }
   /// Requests that have arrived and whose answers are not complete.
-  std::size_t n_open() const { return service_->n_open(); }
+  std::size_t n_open() const { return dispatcher_->n_open(); }
 
   /// From now on /health answers 503 and new requests are refused; running requests continue. A second call aborts
   /// them.
@@ -89,7 +89,7 @@ class Server {
   bool is_serving_ = false;  // from start to the end of wait; the owner's
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<MetricsPage> metrics_;
-  std::unique_ptr<Service> service_;
+  std::unique_ptr<AnswerDispatcher> dispatcher_;
   std::unique_ptr<Routes> routes_;
   std::unique_ptr<PrefixFolder> folder_;
   std::unique_ptr<KvEventPublisher> kv_events_;  // null: none are published

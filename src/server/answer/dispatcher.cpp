@@ -24,12 +24,12 @@ constexpr std::string_view kLostCancellation =
 
 }  // namespace
 
-Service::Service(Engine& engine, HttpServer& http, MetricsPage& metrics)
+AnswerDispatcher::AnswerDispatcher(Engine& engine, HttpServer& http, MetricsPage& metrics)
     : engine_(engine), http_(http), metrics_(metrics), reserve_(kAnswersReserveBytes) {}
-Service::~Service() { stop(); }
+AnswerDispatcher::~AnswerDispatcher() { stop(); }
 
-void Service::start(ThreadWatch& watch) {
-  check(!thread_.joinable(), "a Service is started once");
+void AnswerDispatcher::start(ThreadWatch& watch) {
+  check(!thread_.joinable(), "an AnswerDispatcher is started once");
   thread_ = std::thread([this, &place = watch.add("answers")] {
     name_this_thread("answers");
     run(place);
@@ -40,7 +40,7 @@ void Service::start(ThreadWatch& watch) {
   });
 }
 
-void Service::stop() {
+void AnswerDispatcher::stop() {
   if (!thread_.joinable()) return;
   {
     const JobsLock lock(*this);
@@ -52,13 +52,13 @@ void Service::stop() {
   forget_those_that_left();
 }
 
-Service::JobsLock::JobsLock(const Service& service)
-    : waited_seconds_(acquire(service.mutex_)), lock_(service.mutex_, std::adopt_lock) {
-  if (service.http_.is_io_thread()) service.metrics_.observe_io_wait(waited_seconds_);
+AnswerDispatcher::JobsLock::JobsLock(const AnswerDispatcher& dispatcher)
+    : waited_seconds_(acquire(dispatcher.mutex_)), lock_(dispatcher.mutex_, std::adopt_lock) {
+  if (dispatcher.http_.is_io_thread()) dispatcher.metrics_.observe_io_wait(waited_seconds_);
 }
 
 /// Returns the seconds that it had to wait.
-double Service::JobsLock::acquire(Mutex& mutex) {
+double AnswerDispatcher::JobsLock::acquire(Mutex& mutex) {
   if (mutex.try_lock()) return 0;
   const auto begin = Clock::now();
   mutex.lock();
@@ -67,12 +67,12 @@ double Service::JobsLock::acquire(Mutex& mutex) {
 
 /// A job that the calling thread alone works on: until this ends the job stays, also when its client leaves. An exception
 /// ends this too, so that another answer can be given.
-class Service::BusyJob {
+class AnswerDispatcher::BusyJob {
  public:
   /// Null if the job is gone.
-  BusyJob(Service& service, ExchangeId exchange) : service_(service) {
-    const JobsLock lock(service_);
-    job_ = service_.find(exchange);
+  BusyJob(AnswerDispatcher& dispatcher, ExchangeId exchange) : dispatcher_(dispatcher) {
+    const JobsLock lock(dispatcher_);
+    job_ = dispatcher_.find(exchange);
     if (job_ == nullptr) return;
     check(!job_->is_busy, "a job is busy twice");
     job_->is_busy = true;
@@ -80,9 +80,9 @@ class Service::BusyJob {
   /// The job is busy no longer. If its client left meanwhile, it goes.
   ~BusyJob() {
     if (job_ == nullptr) return;
-    const JobsLock lock(service_);
+    const JobsLock lock(dispatcher_);
     job_->is_busy = false;
-    if (job_->has_left) service_.leave(*job_);
+    if (job_->has_left) dispatcher_.leave(*job_);
   }
   BusyJob(const BusyJob&) = delete;
   BusyJob& operator=(const BusyJob&) = delete;
@@ -92,21 +92,21 @@ class Service::BusyJob {
   Job* operator->() const { return job_; }
 
   /// Its answer was sent.
-  void end() { service_.remove(*std::exchange(job_, nullptr)); }
+  void end() { dispatcher_.remove(*std::exchange(job_, nullptr)); }
   /// The thread for large answers has it from now on.
   void hand_to_sender() {
-    const JobsLock lock(service_);
-    service_.begin_sending(*std::exchange(job_, nullptr));
+    const JobsLock lock(dispatcher_);
+    dispatcher_.begin_sending(*std::exchange(job_, nullptr));
   }
 
  private:
-  Service& service_;
+  AnswerDispatcher& dispatcher_;
   Job* job_ = nullptr;
 };
 
 /// The engine's requests for one job, with their places: all of them or, unless `finish` is called, none. Whoever has one
 /// holds the lock of `places` while it lives.
-class Service::Submission {
+class AnswerDispatcher::Submission {
  public:
   Submission(Engine& engine, std::unordered_map<RequestId, Place>& places, const Job& job, std::size_t n_requests)
       : engine_(engine), places_(places), job_(job) {
@@ -138,8 +138,8 @@ class Service::Submission {
   std::vector<RequestId> submitted_;
 };
 
-void Service::open(ExchangeId exchange, std::string handler, std::string method, HttpHeaders headers, const ErrorForm& errors,
-                   KeyUse use) {
+void AnswerDispatcher::open(ExchangeId exchange, std::string handler, std::string method, HttpHeaders headers,
+                            const ErrorForm& errors, KeyUse use) {
   Jobs opened;
   Job& job = opened.emplace_back();
   job.exchange = exchange;
@@ -154,20 +154,20 @@ void Service::open(ExchangeId exchange, std::string handler, std::string method,
   jobs_.splice(jobs_.end(), opened);
 }
 
-bool Service::is_open(ExchangeId exchange) const {
+bool AnswerDispatcher::is_open(ExchangeId exchange) const {
   const JobsLock lock(*this);
   const auto found = open_.find(exchange);
   return found != open_.end() && !found->second->has_left;
 }
 
 /// Null if the job is gone.
-Service::Job* Service::find(ExchangeId exchange) {
+AnswerDispatcher::Job* AnswerDispatcher::find(ExchangeId exchange) {
   const auto found = open_.find(exchange);
   return found == open_.end() ? nullptr : &*found->second;
 }
 
 /// Takes a job out of `jobs_`.
-Service::Jobs Service::take_out(Job& job) noexcept {
+AnswerDispatcher::Jobs AnswerDispatcher::take_out(Job& job) noexcept {
   Jobs taken;
   const auto found = open_.find(job.exchange);
   taken.splice(taken.end(), jobs_, found->second);
@@ -176,18 +176,18 @@ Service::Jobs Service::take_out(Job& job) noexcept {
   return taken;
 }
 
-/// The client of a job that is not busy has left: the job goes to those that the service's thread forgets.
-void Service::leave(Job& job) noexcept {
+/// The client of a job that is not busy has left: the job goes to those that the dispatcher's thread forgets.
+void AnswerDispatcher::leave(Job& job) noexcept {
   try {
     cancel(job);
   } catch (const std::bad_alloc&) {
-    // The service's thread does it, which can wait for memory.
+    // The dispatcher's thread does it, which can wait for memory.
   }
   Jobs left = take_out(job);
   left_.splice(left_.end(), left);
 }
 
-void Service::remove(Job& job) noexcept {
+void AnswerDispatcher::remove(Job& job) noexcept {
   Jobs removed;  // goes after the lock
   const JobsLock lock(*this);
   removed = take_out(job);
@@ -195,7 +195,7 @@ void Service::remove(Job& job) noexcept {
 
 /// Reports the end of a job to the log and the metrics, once. It no longer counts as one of its key's: the client may send
 /// the next request as soon as it has the answer.
-void Service::tell(Job& job, int status) noexcept {
+void AnswerDispatcher::tell(Job& job, int status) noexcept {
   if (std::exchange(job.is_told, true)) return;
   const double seconds = std::chrono::duration<double>(Clock::now() - job.arrived).count();
   try {
@@ -212,19 +212,19 @@ void Service::tell(Job& job, int status) noexcept {
 }
 
 /// Tells the engine to end the job's requests, once.
-void Service::cancel(Job& job) {
+void AnswerDispatcher::cancel(Job& job) {
   if (job.is_cancelled) return;
   for (const RequestId request : job.requests) engine_.cancel(request);
   job.is_cancelled = true;
 }
 
 /// From now on events of the job's requests are dropped.
-void Service::forget_places(const Job& job) noexcept {
+void AnswerDispatcher::forget_places(const Job& job) noexcept {
   const MutexLock places(places_mutex_);
   for (const RequestId request : job.requests) places_.erase(request);
 }
 
-void Service::forget_those_that_left() {
+void AnswerDispatcher::forget_those_that_left() {
   Jobs left;
   {
     const JobsLock lock(*this);
@@ -237,7 +237,7 @@ void Service::forget_those_that_left() {
   }
 }
 
-void Service::respond(ExchangeId exchange, HttpResponse response) {
+void AnswerDispatcher::respond(ExchangeId exchange, HttpResponse response) {
   BusyJob job(*this, exchange);
   if (!job) return;
   if (response.status >= 400) response = job->errors->rewrite(std::move(response));
@@ -248,7 +248,7 @@ void Service::respond(ExchangeId exchange, HttpResponse response) {
   job.end();
 }
 
-void Service::send_finished(ExchangeId exchange, std::unique_ptr<Answer> answer, std::string frames) {
+void AnswerDispatcher::send_finished(ExchangeId exchange, std::unique_ptr<Answer> answer, std::string frames) {
   if (!answer->is_stream() && !answer->is_large()) return respond(exchange, whole_response(*answer));
   BusyJob job(*this, exchange);
   if (!job) return;
@@ -265,7 +265,7 @@ void Service::send_finished(ExchangeId exchange, std::unique_ptr<Answer> answer,
   job.end();
 }
 
-Result<void> Service::begin(ExchangeId exchange, std::unique_ptr<Answer> answer, std::vector<Request> requests) {
+Result<void> AnswerDispatcher::begin(ExchangeId exchange, std::unique_ptr<Answer> answer, std::vector<Request> requests) {
   std::int64_t n_prompt_tokens = 0;
   for (const Request& request : requests) n_prompt_tokens += static_cast<std::int64_t>(request.prompt.size());
   // Until the job is not busy: the next thread that works on it is that of events.
@@ -282,7 +282,7 @@ Result<void> Service::begin(ExchangeId exchange, std::unique_ptr<Answer> answer,
   return {};
 }
 
-void Service::client_left(ExchangeId exchange) noexcept {
+void AnswerDispatcher::client_left(ExchangeId exchange) noexcept {
   const JobsLock lock(*this);
   Job* const job = find(exchange);
   if (job == nullptr) return;
@@ -292,7 +292,7 @@ void Service::client_left(ExchangeId exchange) noexcept {
 }
 
 /// Finds the jobs of events and marks them busy. Leaves out events of jobs that are gone. Can be called again if it throws.
-std::vector<Service::Work> Service::take_jobs(const std::vector<Event>& events) {
+std::vector<AnswerDispatcher::Work> AnswerDispatcher::take_jobs(const std::vector<Event>& events) {
   std::vector<Work> work;
   work.reserve(events.size());
   const MutexLock places(places_mutex_);
@@ -309,7 +309,7 @@ std::vector<Service::Work> Service::take_jobs(const std::vector<Event>& events) 
 }
 
 /// Passes an event to its answer and adds the results to `outputs`, which has room for them. Without a lock.
-void Service::answer(const Work& work, std::vector<HttpOutput>& outputs) {
+void AnswerDispatcher::answer(const Work& work, std::vector<HttpOutput>& outputs) {
   Job& job = *work.job;
   Answer& answer = *job.answer;
   if (answer.is_done()) return;
@@ -333,7 +333,7 @@ void Service::answer(const Work& work, std::vector<HttpOutput>& outputs) {
 }
 
 /// Memory ran out while an answer was written: it ends. Can be called again if it throws.
-void Service::give_up(const Work& work, std::vector<HttpOutput>& outputs) {
+void AnswerDispatcher::give_up(const Work& work, std::vector<HttpOutput>& outputs) {
   Job& job = *work.job;
   log::warning("event=out_of_memory effect=\"an answer is given up\"");
   std::string frames = job.answer->give_up();
@@ -348,7 +348,7 @@ void Service::give_up(const Work& work, std::vector<HttpOutput>& outputs) {
 }
 
 /// Marks jobs as no longer busy, and ends those that are done or whose clients have left meanwhile.
-void Service::release_jobs(const std::vector<Work>& work) {
+void AnswerDispatcher::release_jobs(const std::vector<Work>& work) {
   Jobs done;
   {
     const JobsLock lock(*this);
@@ -371,7 +371,7 @@ void Service::release_jobs(const std::vector<Work>& work) {
   for (const Job& job : done) forget_places(job);
 }
 
-void Service::run(ThreadWatch::Place& place) {
+void AnswerDispatcher::run(ThreadWatch::Place& place) {
   const MemoryReserve::User user(reserve_);
   while (true) {
     reserve_.restore();
@@ -387,7 +387,7 @@ void Service::run(ThreadWatch::Place& place) {
 }
 
 /// Nothing of it may be lost: the engine tells each event once.
-void Service::answer_events(const std::vector<Event>& events) {
+void AnswerDispatcher::answer_events(const std::vector<Event>& events) {
   constexpr std::size_t kMostOutputs = 4;  // of an event: its frames and the end, or those of an answer that is given up
   std::vector<Work> work;
   std::vector<HttpOutput> outputs;
@@ -405,17 +405,17 @@ void Service::answer_events(const std::vector<Event>& events) {
 }
 
 /// Hands outputs to the HTTP server as soon as there is memory for that. Not on the I/O thread.
-void Service::deliver(std::vector<HttpOutput> outputs) {
+void AnswerDispatcher::deliver(std::vector<HttpOutput> outputs) {
   if (outputs.empty()) return;
   insist(kLostEvents, [&] { http_.deliver(std::move(outputs)); });
 }
 
-std::size_t Service::n_open() const {
+std::size_t AnswerDispatcher::n_open() const {
   const JobsLock lock(*this);
   return open_.size();
 }
 
-bool Service::wait_until_empty(std::chrono::milliseconds timeout) {
+bool AnswerDispatcher::wait_until_empty(std::chrono::milliseconds timeout) {
   const Clock::time_point end = Clock::now() + timeout;
   const JobsLock lock(*this);
   while (!open_.empty() && emptied_.wait_until(mutex_, end)) {
@@ -423,7 +423,7 @@ bool Service::wait_until_empty(std::chrono::milliseconds timeout) {
   return open_.empty();
 }
 
-void Service::cancel_all() {
+void AnswerDispatcher::cancel_all() {
   const MutexLock places(places_mutex_);
   for (const auto& [request, place] : places_) engine_.cancel(request);
 }

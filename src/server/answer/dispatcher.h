@@ -35,11 +35,11 @@ namespace baton {
 /// Thread: any. Its own thread alone consumes the engine's events. A thread that works on a job (submits its prompts,
 /// decodes and writes its answer) marks it busy and does so without a lock, so the I/O thread never waits for that; a
 /// client that leaves meanwhile is noted, and the thread that made the job busy ends it.
-class Service {
+class AnswerDispatcher {
  public:
   /// All three must outlive it.
-  Service(Engine& engine, HttpServer& http, MetricsPage& metrics);
-  ~Service();
+  AnswerDispatcher(Engine& engine, HttpServer& http, MetricsPage& metrics);
+  ~AnswerDispatcher();
 
   /// `watch` must outlive the threads.
   void start(ThreadWatch& watch);
@@ -94,7 +94,7 @@ class Service {
   /// Holds mutex_. How long the I/O thread had to wait for it is counted: it must not be noticeable.
   class BATON_SCOPED_LOCK JobsLock {
    public:
-    explicit JobsLock(const Service& service) BATON_ACQUIRE(service.mutex_);
+    explicit JobsLock(const AnswerDispatcher& dispatcher) BATON_ACQUIRE(dispatcher.mutex_);
     ~JobsLock() BATON_RELEASE() {}
     JobsLock(const JobsLock&) = delete;
     JobsLock& operator=(const JobsLock&) = delete;
@@ -157,7 +157,7 @@ class Service {
   Condition emptied_;
   bool is_stopping_ BATON_GUARDED_BY(mutex_) = false;
   Jobs jobs_ BATON_GUARDED_BY(mutex_);      // those in no other list
-  Jobs left_ BATON_GUARDED_BY(mutex_);      // whose clients have left; the service's thread forgets them
+  Jobs left_ BATON_GUARDED_BY(mutex_);      // whose clients have left; the dispatcher's thread forgets them
   Jobs sendable_ BATON_GUARDED_BY(mutex_);  // large answers of which a piece may be sent, in turn
   std::unordered_map<ExchangeId, Jobs::iterator> open_ BATON_GUARDED_BY(mutex_);  // those of `jobs_` and `sendable_`
   Condition sendable_changed_;

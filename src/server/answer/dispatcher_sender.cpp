@@ -21,26 +21,26 @@ constexpr std::string_view kLostEnd =
 }  // namespace
 
 /// Hands a busy job with a large answer to the thread that sends these.
-void Service::begin_sending(Job& job) noexcept {
+void AnswerDispatcher::begin_sending(Job& job) noexcept {
   job.is_large = true;
   job.waits_for_client = true;
   resume_sending(job);
 }
 
-void Service::resume_sending(Job& job) noexcept {
+void AnswerDispatcher::resume_sending(Job& job) noexcept {
   if (!job.waits_for_client) return;
   sendable_.splice(sendable_.end(), jobs_, open_.find(job.exchange)->second);
   job.waits_for_client = false;
   sendable_changed_.notify_all();
 }
 
-void Service::client_reads(ExchangeId exchange) noexcept {
+void AnswerDispatcher::client_reads(ExchangeId exchange) noexcept {
   const JobsLock lock(*this);
   if (Job* const job = find(exchange)) resume_sending(*job);
 }
 
 /// Sends the last outputs of a large answer, and removes its job.
-void Service::end_sending(Job& job, int status, std::vector<HttpOutput> last) {
+void AnswerDispatcher::end_sending(Job& job, int status, std::vector<HttpOutput> last) {
   tell(job, status);
   deliver(std::move(last));
   forget_places(job);
@@ -49,7 +49,7 @@ void Service::end_sending(Job& job, int status, std::vector<HttpOutput> last) {
 
 /// Memory ran out while a large answer was sent. If it has begun, its connection is closed, and client_left ends the job.
 /// Can be called again if it throws.
-void Service::give_up_sending(Job& job) {
+void AnswerDispatcher::give_up_sending(Job& job) {
   log::warning("event=out_of_memory effect=\"an answer is given up while it is sent\"");
   job.answer->give_up();
   if (job.has_sent_head) {
@@ -66,7 +66,7 @@ void Service::give_up_sending(Job& job) {
 
 /// Writes and sends the next piece of a large answer. Ends the job with the last one, or if its client has left. If it
 /// throws, nothing of the piece was sent.
-void Service::send_piece(Job& job) {
+void AnswerDispatcher::send_piece(Job& job) {
   std::vector<HttpOutput> outputs;
   outputs.reserve(3);
   Answer::Piece next = job.answer->next_piece();
@@ -96,7 +96,7 @@ void Service::send_piece(Job& job) {
   deliver(std::move(outputs));
 }
 
-void Service::run_sender(ThreadWatch::Place& place) {
+void AnswerDispatcher::run_sender(ThreadWatch::Place& place) {
   MemoryReserve reserve(kAnswersReserveBytes);
   const MemoryReserve::User user(reserve);
   const JobsLock lock(*this);

@@ -45,7 +45,7 @@ struct ReadContext {
 };
 
 /// Says who writes the answer to a conversation, whose prompt and scope the engine's request has.
-using WriterOf = std::function<MakeAnswerWriter(const Target& target, const Request& request)>;
+using WriterOf = std::function<MakeAnswerWriter(const ModelAndPrefix& target, const Request& request)>;
 
 /// A request for the next message of a conversation.
 struct ConversationCall {

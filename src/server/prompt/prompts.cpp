@@ -45,8 +45,8 @@ std::vector<std::string> served_names(const ServedModel& model, const Prefixes& 
   return names;
 }
 
-Result<Target> resolve_target(const ServedModel& model, const Prefixes& prefixes, const GenerationRequest& request) {
-  Target target{request.model.empty() ? model.names[0] : request.model, {}};
+Result<ModelAndPrefix> resolve_target(const ServedModel& model, const Prefixes& prefixes, const GenerationRequest& request) {
+  ModelAndPrefix target{request.model.empty() ? model.names[0] : request.model, {}};
   std::string_view prefix_name = request.prefix ? std::string_view(*request.prefix) : std::string_view();
   std::string_view prefix_field = "prefix";
   if (std::ranges::find(model.names, target.model) == model.names.end()) {

@@ -19,14 +19,14 @@
 namespace baton {
 
 /// The meaning of a request's `model` and `prefix` fields.
-struct Target {
+struct ModelAndPrefix {
   std::string model;          ///< the name that answers repeat
   Prefixes::Use prefix = {};  ///< the named prefix, or none
 };
 
 /// "demo", "demo:shop", or "demo" with prefix "shop"; without a model: the first name. Errors: not_found, with the
 /// existing names; invalid_request when the two fields name different prefixes.
-Result<Target> resolve_target(const ServedModel& model, const Prefixes& prefixes, const GenerationRequest& request);
+Result<ModelAndPrefix> resolve_target(const ServedModel& model, const Prefixes& prefixes, const GenerationRequest& request);
 
 /// The names under which the model and its prefixes are served: demo, demo:shop, ...
 std::vector<std::string> served_names(const ServedModel& model, const Prefixes& prefixes);

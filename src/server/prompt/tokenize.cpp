@@ -15,11 +15,11 @@ Result<json::Value> tokenize_request(const ServedModel& model, const Prefixes& p
   if (json::find(body, "messages") != nullptr) {
     BATON_TRY(ChatRequest request, parse_chat_request(body, {}, limits));
     const ChatDismantling end_of_request(request);
-    BATON_TRY(const Target target, resolve_target(model, prefixes, request.generation));
+    BATON_TRY(const ModelAndPrefix target, resolve_target(model, prefixes, request.generation));
     BATON_TRY(prompt, tokenize_chat(model, target.prefix, request, is_cancelled));
   } else {
     BATON_TRY(const CompletionRequest request, parse_completion_request(body, {}, limits));
-    BATON_TRY(const Target target, resolve_target(model, prefixes, request.generation));
+    BATON_TRY(const ModelAndPrefix target, resolve_target(model, prefixes, request.generation));
     if (request.prompts.size() != 1) return fail(ErrorCode::invalid_request, "'prompt' must be one prompt", "prompt");
     BATON_TRY(prompt, tokenize_completion(model, target.prefix, request, request.prompts[0], is_cancelled));
   }

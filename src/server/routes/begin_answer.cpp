@@ -21,7 +21,7 @@ namespace {
 /// A request for text with everything that the engine and the answer need.
 struct Prepared {
   std::string_view ids;
-  Target target;
+  ModelAndPrefix target;
   GenerationRequest generation;
   std::vector<AnswerPrompt> prompts;
   std::vector<Request> requests;  // one for each prompt
@@ -50,9 +50,9 @@ Result<void> begin_prepared(const AnswerCall& call, Prepared prepared, const Wri
   auto answer = std::make_unique<Answer>(std::move(header), std::move(generation), std::move(prepared.prompts),
                                          call.model.tokenizer, make_writer);
   answer->keep(std::move(scores), std::move(bytes));
-  if (!has_nothing_to_do) return call.service.begin(call.exchange, std::move(answer), std::move(prepared.requests));
+  if (!has_nothing_to_do) return call.dispatcher.begin(call.exchange, std::move(answer), std::move(prepared.requests));
   std::string frames = answer->take_nothing();
-  call.service.send_finished(call.exchange, std::move(answer), std::move(frames));
+  call.dispatcher.send_finished(call.exchange, std::move(answer), std::move(frames));
   return {};
 }
 
@@ -70,7 +70,7 @@ AnswerHeader answer_header(const HttpRequest& request, const GenerationRequest& 
 Result<void> begin_conversation(const AnswerCall& call, std::string_view ids, ConversationCall conversation) {
   ChatRequest& chat = conversation.chat;
   const ChatDismantling end_of_chat(chat);
-  BATON_TRY(Target target, resolve_target(call.model, call.prefixes, chat.generation));
+  BATON_TRY(ModelAndPrefix target, resolve_target(call.model, call.prefixes, chat.generation));
   // First, because it refuses tools that the model would not see.
   BATON_TRY(const std::string text, render_chat(call.model, target.prefix, chat, call.is_unwanted));
   BATON_TRY_VOID(demand_calls(call.model, chat));
@@ -90,7 +90,7 @@ Result<void> begin_conversation(const AnswerCall& call, std::string_view ids, Co
 
 Result<void> begin_completion(const AnswerCall& call, CompletionRequest completion) {
   GenerationRequest& generation = completion.generation;
-  BATON_TRY(Target target, resolve_target(call.model, call.prefixes, generation));
+  BATON_TRY(ModelAndPrefix target, resolve_target(call.model, call.prefixes, generation));
   BATON_TRY(const std::optional<Constraint> constraint, call.constrain(generation));
   if (!constraint) return {};
   if (target.prefix && generation.echoes_logprobs)

@@ -26,7 +26,7 @@ struct AnswerCall {
   const ServedModel& model;
   Prefixes& prefixes;
   Budgets& budgets;
-  Service& service;
+  AnswerDispatcher& dispatcher;
   ExchangeId exchange;
   const HttpRequest& request;
   const Caller& caller;

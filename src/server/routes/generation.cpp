@@ -49,7 +49,7 @@ AnswerCall Routes::answer_call(const Call& call) {
   return {.model = context_.model,
           .prefixes = context_.prefixes,
           .budgets = context_.budgets,
-          .service = context_.service,
+          .dispatcher = context_.dispatcher,
           .exchange = call.exchange,
           .request = call.request,
           .caller = call.caller,
@@ -94,7 +94,7 @@ Routes::Response Routes::count_tokens(const Call& call) {
     BATON_TRY(std::optional<ChatRequest> chat, call.dialect->read_to_count(body, context));
     if (!chat) return std::optional<Value>();
     const ChatDismantling end_of_chat(*chat);
-    BATON_TRY(const Target target, resolve_target(context_.model, context_.prefixes, chat->generation));
+    BATON_TRY(const ModelAndPrefix target, resolve_target(context_.model, context_.prefixes, chat->generation));
     BATON_TRY(const TokenizedPrompt prompt, tokenize_chat(context_.model, target.prefix, *chat, context.is_unwanted));
     return std::optional<Value>(call.dialect->count_answer(prompt.tokens.size()));
   };
@@ -110,7 +110,7 @@ Routes::Response Routes::render_chat_prompt(const Call& call) {
     const json::Dismantling end_of_body(body);
     BATON_TRY(ChatRequest chat, parse_chat_request(body, context_.model.defaults, limits()));
     const ChatDismantling end_of_chat(chat);
-    BATON_TRY(const Target target, resolve_target(context_.model, context_.prefixes, chat.generation));
+    BATON_TRY(const ModelAndPrefix target, resolve_target(context_.model, context_.prefixes, chat.generation));
     BATON_TRY(const TokenizedPrompt prompt, tokenize_chat(context_.model, target.prefix, chat, is_unwanted(call.exchange)));
     return rendered_prompt(answer_header(call.request, chat.generation, kChatCompletions.ids, target.model, options_.version),
                            prompt);
@@ -124,7 +124,7 @@ Routes::Response Routes::render_completion_prompts(const Call& call) {
     BATON_TRY(Value body, body_of(call));
     const json::Dismantling end_of_body(body);
     BATON_TRY(const CompletionRequest completion, parse_completion_request(body, context_.model.defaults, limits()));
-    BATON_TRY(const Target target, resolve_target(context_.model, context_.prefixes, completion.generation));
+    BATON_TRY(const ModelAndPrefix target, resolve_target(context_.model, context_.prefixes, completion.generation));
     const AnswerHeader header =
         answer_header(call.request, completion.generation, kCompletionIds, target.model, options_.version);
     Value list = Value::array();

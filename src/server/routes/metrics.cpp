@@ -54,7 +54,7 @@ void Routes::answer_metrics() {
   std::size_t next = 0;
   try {
     const Response page = metrics(*taken[0]);
-    for (; next < n_taken; ++next) context_.service.respond(taken[next]->exchange, *page);
+    for (; next < n_taken; ++next) context_.dispatcher.respond(taken[next]->exchange, *page);
     if (has_more) boost::asio::post(metrics_thread_, [this] { answer_metrics(); });
   } catch (const std::bad_alloc&) {
     log::warning("event=out_of_memory effect=\"requests are refused\"");

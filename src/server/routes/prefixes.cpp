@@ -68,7 +68,7 @@ Routes::Response Routes::register_prefix(const Call& call) {
     return logged_error_response(queued.error());
   try {
     // A client that left before its registration was there has not been found in the queue.
-    if (!context_.service.is_open(call.exchange)) client_left(call.exchange);
+    if (!context_.dispatcher.is_open(call.exchange)) client_left(call.exchange);
     context_.prefixes.make_way(context_.engine, newer);
     post_prefix([this] { add_next_prefix(); });
   } catch (const std::bad_alloc&) {
@@ -86,7 +86,7 @@ void Routes::add_next_prefix() {
     HttpResponse response =
         context_.engine.is_draining() ? error_response(503, kNoMorePrefixes, {}) : add_prefix(std::move(next->request));
     prefix_queue_.end();
-    context_.service.respond(next->exchange, std::move(response));
+    context_.dispatcher.respond(next->exchange, std::move(response));
   } catch (const std::bad_alloc&) {
     prefix_place_.end();
     prefix_queue_.end();
@@ -129,8 +129,8 @@ Routes::Response Routes::remove_prefix(const Call& call) {
   const std::string name = percent_decoded(std::string_view(call.request.path).substr(kPrefixPath.size()));
   const std::vector<ExchangeId> waiting = prefix_queue_.remove(name);
   for (const ExchangeId exchange : waiting)
-    context_.service.respond(exchange,
-                             error_response(400, fmt::format("prefix {} was removed before it was computed", name), "id"));
+    context_.dispatcher.respond(exchange,
+                                error_response(400, fmt::format("prefix {} was removed before it was computed", name), "id"));
   const auto removed = context_.prefixes.remove(context_.engine, name, PrefixSource::api);
   if (!removed && (waiting.empty() || removed.error().code != ErrorCode::not_found)) return error_response(removed.error());
   Value body;

@@ -70,40 +70,40 @@ HttpResponse unauthorized() {
 
 std::span<const Routes::Route> Routes::table() {
   static constexpr Route routes[] = {
-      {kChatCompletions.path, "POST", Right::key, Where::texts, &Routes::converse},
-      {kCompletionsPath, "POST", Right::key, Where::texts, &Routes::completions},
-      {kResponses.path, "POST", Right::key, Where::texts, &Routes::converse},
-      {kResponsePath, "GET", Right::key, Where::pages, &Routes::stored_response},
-      {kResponsePath, "DELETE", Right::key, Where::pages, &Routes::remove_response},
-      {kResponsePath, "POST", Right::key, Where::texts, &Routes::count_response_tokens},
-      {kMessages.path, "POST", Right::key, Where::texts, &Routes::converse},
-      {kMessages.count_path, "POST", Right::key, Where::texts, &Routes::count_tokens},
-      {kChatRenderPath, "POST", Right::key, Where::texts, &Routes::render_chat_prompt},
-      {kCompletionsRenderPath, "POST", Right::key, Where::texts, &Routes::render_completion_prompts},
-      {"/v1/models", "GET", Right::key, Where::pages, &Routes::models},
-      {"/v1/models/", "GET", Right::key, Where::pages, &Routes::model},
-      {"/v1/prefixes", "GET", Right::admin, Where::pages, &Routes::prefixes},
-      {"/v1/prefixes", "POST", Right::admin, Where::texts, &Routes::register_prefix},
-      {"/v1/prefixes/", "GET", Right::admin, Where::pages, &Routes::prefix},
-      {"/v1/prefixes/", "DELETE", Right::admin, Where::pages, &Routes::remove_prefix},
-      {"/tokenize", "POST", Right::key, Where::texts, &Routes::tokenize},
-      {"/detokenize", "POST", Right::key, Where::texts, &Routes::detokenize},
-      {"/tokenizer_info", "GET", Right::key, Where::pages, &Routes::tokenizer_info},
-      {"/", "GET", Right::none, Where::io, &Routes::page},
-      {"/page.css", "GET", Right::none, Where::io, &Routes::page},
-      {"/page.js", "GET", Right::none, Where::io, &Routes::page},
-      {"/live", "GET", Right::admin, Where::pages, &Routes::live},
-      {"/health", "GET", Right::none, Where::io, &Routes::health},
-      {"/livez", "GET", Right::none, Where::io, &Routes::livez},
-      {"/ping", "GET", Right::none, Where::io, &Routes::health},
-      {"/ping", "POST", Right::none, Where::io, &Routes::health},
-      {"/metrics", "GET", Right::none, Where::metrics, &Routes::metrics},
-      {"/version", "GET", Right::none, Where::io, &Routes::version},
-      {"/load", "GET", Right::none, Where::io, &Routes::load},
-      {"/v1/embeddings", "POST", Right::key, Where::io, &Routes::not_offered},
-      {"/v1/moderations", "POST", Right::key, Where::io, &Routes::not_offered},
-      {"/v1/audio/", "POST", Right::key, Where::io, &Routes::not_offered},
-      {"/v1/images/", "POST", Right::key, Where::io, &Routes::not_offered},
+      {kChatCompletions.path, "POST", Access::key, RunsOn::texts, &Routes::converse},
+      {kCompletionsPath, "POST", Access::key, RunsOn::texts, &Routes::completions},
+      {kResponses.path, "POST", Access::key, RunsOn::texts, &Routes::converse},
+      {kResponsePath, "GET", Access::key, RunsOn::pages, &Routes::stored_response},
+      {kResponsePath, "DELETE", Access::key, RunsOn::pages, &Routes::remove_response},
+      {kResponsePath, "POST", Access::key, RunsOn::texts, &Routes::count_response_tokens},
+      {kMessages.path, "POST", Access::key, RunsOn::texts, &Routes::converse},
+      {kMessages.count_path, "POST", Access::key, RunsOn::texts, &Routes::count_tokens},
+      {kChatRenderPath, "POST", Access::key, RunsOn::texts, &Routes::render_chat_prompt},
+      {kCompletionsRenderPath, "POST", Access::key, RunsOn::texts, &Routes::render_completion_prompts},
+      {"/v1/models", "GET", Access::key, RunsOn::pages, &Routes::models},
+      {"/v1/models/", "GET", Access::key, RunsOn::pages, &Routes::model},
+      {"/v1/prefixes", "GET", Access::admin, RunsOn::pages, &Routes::prefixes},
+      {"/v1/prefixes", "POST", Access::admin, RunsOn::texts, &Routes::register_prefix},
+      {"/v1/prefixes/", "GET", Access::admin, RunsOn::pages, &Routes::prefix},
+      {"/v1/prefixes/", "DELETE", Access::admin, RunsOn::pages, &Routes::remove_prefix},
+      {"/tokenize", "POST", Access::key, RunsOn::texts, &Routes::tokenize},
+      {"/detokenize", "POST", Access::key, RunsOn::texts, &Routes::detokenize},
+      {"/tokenizer_info", "GET", Access::key, RunsOn::pages, &Routes::tokenizer_info},
+      {"/", "GET", Access::none, RunsOn::io, &Routes::page},
+      {"/page.css", "GET", Access::none, RunsOn::io, &Routes::page},
+      {"/page.js", "GET", Access::none, RunsOn::io, &Routes::page},
+      {"/live", "GET", Access::admin, RunsOn::pages, &Routes::live},
+      {"/health", "GET", Access::none, RunsOn::io, &Routes::health},
+      {"/livez", "GET", Access::none, RunsOn::io, &Routes::livez},
+      {"/ping", "GET", Access::none, RunsOn::io, &Routes::health},
+      {"/ping", "POST", Access::none, RunsOn::io, &Routes::health},
+      {"/metrics", "GET", Access::none, RunsOn::metrics, &Routes::metrics},
+      {"/version", "GET", Access::none, RunsOn::io, &Routes::version},
+      {"/load", "GET", Access::none, RunsOn::io, &Routes::load},
+      {"/v1/embeddings", "POST", Access::key, RunsOn::io, &Routes::not_offered},
+      {"/v1/moderations", "POST", Access::key, RunsOn::io, &Routes::not_offered},
+      {"/v1/audio/", "POST", Access::key, RunsOn::io, &Routes::not_offered},
+      {"/v1/images/", "POST", Access::key, RunsOn::io, &Routes::not_offered},
   };
   return routes;
 }
@@ -172,9 +172,9 @@ void Routes::watch_signals() {
 /// quota.
 Routes::Response Routes::identify_sender(const HttpRequest& head, Call& call) const {
   const Route& route = *call.route;
-  if (route.right == Right::none) return std::nullopt;
+  if (route.access == Access::none) return std::nullopt;
   std::optional<Caller> caller = context_.keys.identify(authorization_of(head));
-  const bool is_refused = caller && route.right == Right::admin && caller->role != KeyRole::admin;
+  const bool is_refused = caller && route.access == Access::admin && caller->role != KeyRole::admin;
   if (!caller || (is_refused && caller->account == nullptr)) return unauthorized();
   if (is_refused)
     return error_response(
@@ -200,7 +200,7 @@ Routes::Response Routes::refuse(const HttpRequest& head, Call& call) const {
   if (call.route != nullptr) {
     if (Response refused = identify_sender(head, call)) return refused;
     // A page of another origin can send other types without asking first (CORS).
-    if (call.route->where == Where::texts && !is_media_type(head.header("content-type"), "application/json"))
+    if (call.route->runs_on == RunsOn::texts && !is_media_type(head.header("content-type"), "application/json"))
       return error_response(415,
                             fmt::format("the body must be JSON, with 'Content-Type: application/json'; the type is '{}'",
                                         head.header("content-type").substr(0, 100)),
@@ -245,7 +245,7 @@ std::shared_ptr<Ticket> Routes::look_up(const HttpRequest& head) {
   call->routes = routes_of(head.path);
   for (const Route& route : call->routes) {
     if (call->route == nullptr && route.answers(head.method)) call->route = &route;
-    if (route.right == Right::none && route.handler != &Routes::page) call->is_health_check = true;
+    if (route.access == Access::none && route.handler != &Routes::page) call->is_health_check = true;
   }
   return call;
 }
@@ -271,21 +271,21 @@ void Routes::handle(ExchangeId exchange, HttpRequest request, std::shared_ptr<Ti
   call->request = std::move(request);
   KeyUse use;
   Response refused = take_caller(*call, use);
-  context_.service.open(exchange, call->handler(), method_label(call->request.method),
-                        common_headers(call->request, *call->errors), *call->errors, std::move(use));
-  if (refused) return context_.service.respond(exchange, std::move(*refused));
+  context_.dispatcher.open(exchange, call->handler(), method_label(call->request.method),
+                           common_headers(call->request, *call->errors), *call->errors, std::move(use));
+  if (refused) return context_.dispatcher.respond(exchange, std::move(*refused));
   bool is_queued = true;
-  switch (route.where) {
-    case Where::io: {
+  switch (route.runs_on) {
+    case RunsOn::io: {
       // This thread does not wait for memory: without it the connection ends.
-      if (Response response = (this->*route.handler)(*call)) context_.service.respond(exchange, std::move(*response));
+      if (Response response = (this->*route.handler)(*call)) context_.dispatcher.respond(exchange, std::move(*response));
       return;
     }
-    case Where::metrics: return queue_metrics(call);
-    case Where::texts: is_queued = queue(call, call->request.body.size()); break;
-    case Where::pages: is_queued = queue(call, 0, TextQueue::Kind::page); break;
+    case RunsOn::metrics: return queue_metrics(call);
+    case RunsOn::texts: is_queued = queue(call, call->request.body.size()); break;
+    case RunsOn::pages: is_queued = queue(call, 0, TextQueue::Kind::page); break;
   }
-  if (!is_queued) context_.service.respond(exchange, error_response(503, kTooManyTexts, {}));
+  if (!is_queued) context_.dispatcher.respond(exchange, error_response(503, kTooManyTexts, {}));
 }
 
 /// Queues work on so many bytes of text. False if there is no place for it.
@@ -296,7 +296,7 @@ bool Routes::queue(std::shared_ptr<const Call> call, std::size_t n_bytes, TextQu
   work.kind = kind;
   work.tenant = call->caller.tenant;
   work.n_bytes = n_bytes;
-  work.dropped = [this, exchange] { context_.service.respond(exchange, error_response(503, kShuttingDown, {})); };
+  work.dropped = [this, exchange] { context_.dispatcher.respond(exchange, error_response(503, kShuttingDown, {})); };
   work.run = [this, call = std::move(call)] { answer(*call); };
   return texts_.push(std::move(work));
 }
@@ -320,7 +320,7 @@ HttpHeaders Routes::common_headers(const HttpRequest& request, const ErrorForm& 
 /// Counts a request against the quotas of its sender, which other requests of the key may have used up since the header was
 /// checked. If the keys have changed since, the sender is identified again.
 Routes::Response Routes::take_caller(Call& call, KeyUse& use) const {
-  if (call.route->right == Right::none) return std::nullopt;
+  if (call.route->access == Access::none) return std::nullopt;
   if (!context_.keys.is_current(call.caller))
     if (Response refused = identify_sender(call.request, call)) return refused;
   if (call.caller.account == nullptr || !is_counted(*call.route)) return std::nullopt;
@@ -331,9 +331,10 @@ Routes::Response Routes::take_caller(Call& call, KeyUse& use) const {
 
 /// Runs a request's handler, unless the client has left. If memory runs out, its exchange ends, not the program.
 void Routes::answer(const Call& call) {
-  if (!context_.service.is_open(call.exchange)) return;
+  if (!context_.dispatcher.is_open(call.exchange)) return;
   try {
-    if (Response response = (this->*call.route->handler)(call)) context_.service.respond(call.exchange, std::move(*response));
+    if (Response response = (this->*call.route->handler)(call))
+      context_.dispatcher.respond(call.exchange, std::move(*response));
   } catch (const std::bad_alloc&) {
     log::warning("event=out_of_memory effect=\"a request is refused\"");
     refuse_for_memory(call.exchange);
@@ -343,7 +344,7 @@ void Routes::answer(const Call& call) {
 /// Answers 503. That needs memory too: it is tried until others have given some back. Not on the I/O thread.
 void Routes::refuse_for_memory(ExchangeId exchange) {
   insist(kNoRefusal, [&] {
-    context_.service.respond(exchange, error_response(503, "this server has no memory left for the request", {}));
+    context_.dispatcher.respond(exchange, error_response(503, "this server has no memory left for the request", {}));
   });
 }
 
@@ -357,7 +358,7 @@ void Routes::log_unknown_fields(const std::vector<std::string>& fields) {
 
 /// Whether nobody waits for an answer: its client has left, or the server ends.
 IsCancelled Routes::is_unwanted(ExchangeId exchange) const {
-  return [this, exchange] { return texts_.is_stopping() || !context_.service.is_open(exchange); };
+  return [this, exchange] { return texts_.is_stopping() || !context_.dispatcher.is_open(exchange); };
 }
 
 /// The object in the body of a request.

@@ -58,7 +58,7 @@ struct RoutesContext {
   const ServedModel& model;
   Prefixes& prefixes;
   Engine& engine;
-  Service& service;
+  AnswerDispatcher& dispatcher;
   MetricsPage& metrics;
   Budgets& budgets;
   const ConnectionCounts& connections;
@@ -98,13 +98,13 @@ class Routes {
   /// nullopt: the answer comes later, mostly from the engine.
   using Response = std::optional<HttpResponse>;
   using Handler = Response (Routes::*)(const Call&);
-  enum class Where { io, texts, pages, metrics };
-  enum class Right { none, key, admin };
+  enum class RunsOn { io, texts, pages, metrics };
+  enum class Access { none, key, admin };
   struct Route {
     std::string_view path;    // one that ends in "/" stands for all that begin with it
     std::string_view method;  // GET answers HEAD too
-    Right right;              // what the sender needs, see KeyRole
-    Where where;
+    Access access;            // what the sender needs, see KeyRole
+    RunsOn runs_on;
     Handler handler;
 
     bool answers(std::string_view asked) const { return method == asked || (method == "GET" && asked == "HEAD"); }
@@ -127,7 +127,7 @@ class Routes {
   static const Dialect& dialect_of(std::string_view path);
 
   /// Whether requests to the route count against quotas: those that cost more than a page.
-  static bool is_counted(const Route& route) { return route.where == Where::texts; }
+  static bool is_counted(const Route& route) { return route.runs_on == RunsOn::texts; }
 
   Response identify_sender(const HttpRequest& head, Call& call) const;
   Response refuse(const HttpRequest& head, Call& call) const;

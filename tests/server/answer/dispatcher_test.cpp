@@ -58,7 +58,7 @@ void expect_nothing_left(const ServerFixture& fixture) {
   fixture.wait_until([&] { return metrics.num_requests_running.value() == 0; });
 }
 
-TEST(Service, cancels_what_runs_for_a_client_that_left_in_the_middle_of_a_stream) {
+TEST(AnswerDispatcher, cancels_what_runs_for_a_client_that_left_in_the_middle_of_a_stream) {
   ServerFixture fixture;
   RawClient client = fixture.client();
   client.send_post("/v1/completions", endless(/*is_stream=*/true));
@@ -69,7 +69,7 @@ TEST(Service, cancels_what_runs_for_a_client_that_left_in_the_middle_of_a_stream
   EXPECT_EQ(fixture.post("/v1/completions", R"({"prompt": "AB", "max_tokens": 2})").status, 200);
 }
 
-TEST(Service, cancels_what_runs_for_a_client_that_left_before_its_answer) {
+TEST(AnswerDispatcher, cancels_what_runs_for_a_client_that_left_before_its_answer) {
   ServerFixture fixture;
   RawClient client = fixture.client();
   client.send_post("/v1/completions", endless(/*is_stream=*/false));
@@ -79,7 +79,7 @@ TEST(Service, cancels_what_runs_for_a_client_that_left_before_its_answer) {
   expect_nothing_left(fixture);
 }
 
-TEST(Service, cancels_what_runs_for_a_client_that_does_not_read) {
+TEST(AnswerDispatcher, cancels_what_runs_for_a_client_that_does_not_read) {
   ServerOptions options;
   options.limits.max_unsent_bytes = 1000;
   ServerFixture fixture(std::move(options));
@@ -93,7 +93,7 @@ TEST(Service, cancels_what_runs_for_a_client_that_does_not_read) {
   fixture.wait_until([&] { return fixture.engine->is_idle(); });
 }
 
-TEST(Service, ends_the_sequence_in_the_engine_when_its_text_meets_a_stop_string) {
+TEST(AnswerDispatcher, ends_the_sequence_in_the_engine_when_its_text_meets_a_stop_string) {
   ServerFixture fixture;
   const std::string body =
       R"({"prompt": "AB", "max_tokens": 400, "temperature": 0, "ignore_eos": true, "return_token_ids": true)";
@@ -107,7 +107,7 @@ TEST(Service, ends_the_sequence_in_the_engine_when_its_text_meets_a_stop_string)
   fixture.wait_until([&] { return fixture.engine->is_idle(); });
 }
 
-TEST(Service, the_io_thread_does_not_wait_while_an_answer_is_written) {
+TEST(AnswerDispatcher, the_io_thread_does_not_wait_while_an_answer_is_written) {
   ServerFixture fixture({}, {}, /*n_blocks=*/512);
   std::string prompt;
   for (int i = 0; i < 1800; ++i) prompt += (i == 0 ? "" : ",") + std::to_string(32 + i % 90);
@@ -141,7 +141,7 @@ std::string large_answer() {
   return R"({"prompt": [)" + ids + R"(], "max_tokens": 1, "n": 4, "prompt_logprobs": 20, "temperature": 0})";
 }
 
-TEST(Service, sends_large_answers_in_pieces_to_each_client_as_it_reads) {
+TEST(AnswerDispatcher, sends_large_answers_in_pieces_to_each_client_as_it_reads) {
   ServerFixture fixture({}, {}, /*n_blocks=*/512);
   const RawResponse first = fixture.post("/v1/completions", large_answer());
   EXPECT_EQ(first.status, 200);
@@ -172,7 +172,7 @@ TEST(Service, sends_large_answers_in_pieces_to_each_client_as_it_reads) {
   expect_nothing_left(fixture);
 }
 
-TEST(Service, large_answers_wait_for_room_among_answers_that_are_not_taken) {
+TEST(AnswerDispatcher, large_answers_wait_for_room_among_answers_that_are_not_taken) {
   ServerOptions options;
   options.limits.budgets.unsent_bytes = 1 << 20;
   ServerFixture fixture(std::move(options), {}, /*n_blocks=*/512);
@@ -188,7 +188,7 @@ TEST(Service, large_answers_wait_for_room_among_answers_that_are_not_taken) {
   EXPECT_EQ(fixture.server->budgets().unsent.n_refused(), 0);
 }
 
-TEST(Service, a_failed_allocation_ends_an_exchange_and_not_the_program) {
+TEST(AnswerDispatcher, a_failed_allocation_ends_an_exchange_and_not_the_program) {
   ServerFixture fixture({}, {}, /*n_blocks=*/512);
   const std::string small = R"({"prompt": "AB", "max_tokens": 2, "ignore_eos": true})";
   std::string ids = "65";
@@ -212,7 +212,7 @@ TEST(Service, a_failed_allocation_ends_an_exchange_and_not_the_program) {
   expect_nothing_left(fixture);
 }
 
-TEST(Service, a_failed_allocation_is_told_in_the_form_of_the_dialect) {
+TEST(AnswerDispatcher, a_failed_allocation_is_told_in_the_form_of_the_dialect) {
   ServerFixture fixture;
   RawClient client = fixture.client();
   EXPECT_EQ(client.get("/health").status, 200);
@@ -227,7 +227,7 @@ TEST(Service, a_failed_allocation_is_told_in_the_form_of_the_dialect) {
   EXPECT_TRUE(refused.has("request-id: req_"));
 }
 
-TEST(Service, a_template_variable_that_ends_without_memory_ends_no_program) {
+TEST(AnswerDispatcher, a_template_variable_that_ends_without_memory_ends_no_program) {
   ServerFixture fixture;
   // The library's destructor of the variables would move all their values into one list, which is larger than each.
   std::string numbers = "0";
@@ -247,7 +247,7 @@ TEST(Service, a_template_variable_that_ends_without_memory_ends_no_program) {
   expect_nothing_left(fixture);
 }
 
-TEST(Service, tells_the_metrics_of_clients_that_left) {
+TEST(AnswerDispatcher, tells_the_metrics_of_clients_that_left) {
   ServerFixture fixture;
   RawClient client = fixture.client();
   client.send_post("/v1/completions", endless(/*is_stream=*/true));
@@ -260,7 +260,7 @@ TEST(Service, tells_the_metrics_of_clients_that_left) {
   });
 }
 
-TEST(Service, answers_503_when_the_queue_is_full) {
+TEST(AnswerDispatcher, answers_503_when_the_queue_is_full) {
   EngineOptions engine_options;
   engine_options.max_num_seqs = 1;
   engine_options.max_num_queued_reqs = 1;
@@ -276,7 +276,7 @@ TEST(Service, answers_503_when_the_queue_is_full) {
   EXPECT_EQ(parsed(refused.body)["error"]["code"], 503);
 }
 
-TEST(Service, takes_many_clients_at_once) {
+TEST(AnswerDispatcher, takes_many_clients_at_once) {
   ServerFixture fixture;
   std::vector<std::thread> threads;
   std::mutex mutex;

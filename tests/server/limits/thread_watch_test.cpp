@@ -81,11 +81,11 @@ class WatchedService : public ::testing::Test {
     auto bound = HttpServer::bind({.host = "127.0.0.1", .port = 0}, {});
     EXPECT_TRUE(bound);
     http_ = std::move(*bound);
-    service_ = std::make_unique<Service>(*engine_, *http_, metrics_);
-    service_->start(watch_);
+    dispatcher_ = std::make_unique<AnswerDispatcher>(*engine_, *http_, metrics_);
+    dispatcher_->start(watch_);
   }
   ~WatchedService() override {
-    service_->stop();
+    dispatcher_->stop();
     engine_->stop();
   }
 
@@ -96,17 +96,17 @@ class WatchedService : public ::testing::Test {
     const std::vector<TokenId> tokens(4, 65);
     prompts[0].tokens = tokens;
     const ExchangeId exchange{1};
-    service_->open(exchange, "/v1/completions", "POST", {}, kOpenaiErrors, {});
+    dispatcher_->open(exchange, "/v1/completions", "POST", {}, kOpenaiErrors, {});
     auto answer = std::make_unique<Answer>(
         AnswerHeader{}, std::move(request), std::move(prompts), tokenizer_,
         [this](const AnswerContent&, const Tokenizer&) { return std::make_unique<HeldWriter>(goes_on_.get_future().share()); });
-    EXPECT_TRUE(service_->begin(exchange, std::move(answer), {testing::greedy(tokens, 2)}));
+    EXPECT_TRUE(dispatcher_->begin(exchange, std::move(answer), {testing::greedy(tokens, 2)}));
   }
   void expect_that_it_goes_on() {
     goes_on_.set_value();
     wait_until([&] { return !watch_.complaint().has_value(); });
-    service_->client_left(ExchangeId{1});
-    wait_until([&] { return service_->n_open() == 0; });
+    dispatcher_->client_left(ExchangeId{1});
+    wait_until([&] { return dispatcher_->n_open() == 0; });
   }
 
   const Tokenizer tokenizer_ = byte_tokenizer();
@@ -114,7 +114,7 @@ class WatchedService : public ::testing::Test {
   MetricsPage metrics_{*engine_, "demo"};
   std::unique_ptr<HttpServer> http_;
   ThreadWatch watch_{milliseconds(200)};
-  std::unique_ptr<Service> service_;
+  std::unique_ptr<AnswerDispatcher> dispatcher_;
   std::promise<void> goes_on_;
 };
 

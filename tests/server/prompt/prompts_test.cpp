@@ -38,7 +38,7 @@ class Prompts : public ::testing::Test {
         prefixes_.add(model_, *engine_, {"shop", parsed(R"([{"role": "system", "content": "Sells mugs for $5 each."}])")});
     EXPECT_TRUE(added) << (added ? "" : added.error().message);
   }
-  Result<Target> resolve(std::string model, std::optional<std::string> prefix = {}) {
+  Result<ModelAndPrefix> resolve(std::string model, std::optional<std::string> prefix = {}) {
     GenerationRequest request;
     request.model = std::move(model);
     request.prefix = std::move(prefix);

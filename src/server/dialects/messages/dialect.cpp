@@ -34,7 +34,7 @@ Result<ReadMessage> read_message(const Value& body, const ReadContext& context, 
 
 /// The writer of the answer to a request with such a body, which keeps what is marked when the answer is complete.
 MakeAnswerWriter marking_writer(const Value& body, const std::vector<CacheMark>& marks, const ReadContext& context,
-                                const Target& target, const Request& asked) {
+                                const ModelAndPrefix& target, const Request& asked) {
   const std::vector<MarkedPrefix> marked =
       marked_prefixes(context.model, target.prefix, body, marks, asked.prompt, context.block_len, context.is_unwanted);
   std::vector<CachePinRequest> pins;
@@ -58,7 +58,7 @@ MakeAnswerWriter marking_writer(const Value& body, const std::vector<CacheMark>&
 Result<std::optional<ConversationCall>> read_message_call(const Value& body, const ReadContext& context) {
   BATON_TRY(ReadMessage read, read_message(body, context, /*needs_max_tokens=*/true));
   const ChatDismantling end_of_chat(read.chat);
-  auto writer_of = [&body, &context, marks = std::move(read.marks)](const Target& target, const Request& asked) {
+  auto writer_of = [&body, &context, marks = std::move(read.marks)](const ModelAndPrefix& target, const Request& asked) {
     return marking_writer(body, marks, context, target, asked);
   };
   return std::optional(ConversationCall{std::move(read.chat), std::move(writer_of)});

@@ -7,7 +7,7 @@
 
 namespace baton {
 
-MakeAnswerWriter openai_writer(const Target& /*target*/, const Request& /*request*/) { return OpenaiWriter::make; }
+MakeAnswerWriter openai_writer(const ModelAndPrefix& /*target*/, const Request& /*request*/) { return OpenaiWriter::make; }
 
 Result<std::optional<ConversationCall>> read_chat_call(const json::Value& body, const ReadContext& context) {
   BATON_TRY(ChatRequest chat, parse_chat_request(body, context.model.defaults, context.bounds));

@@ -10,7 +10,7 @@ namespace baton {
 
 Result<std::optional<ConversationCall>> read_chat_call(const json::Value& body, const ReadContext& context);
 /// The writer of an OpenAI answer, whatever the prompt is.
-MakeAnswerWriter openai_writer(const Target& target, const Request& request);
+MakeAnswerWriter openai_writer(const ModelAndPrefix& target, const Request& request);
 
 inline constexpr Dialect kChatCompletions = {.path = "/v1/chat/completions", .ids = "chatcmpl-", .read = read_chat_call};
 inline constexpr std::string_view kChatRenderPath = "/v1/chat/completions/render";

@@ -93,7 +93,7 @@ Result<std::optional<ConversationCall>> read_response_call(const Value& body, co
   BATON_TRY(ResponsePlan made, response_plan(context, request, *chat));
   // Functions are copied, and a plan is not: the first writer takes it.
   auto plan = std::make_shared<ResponsePlan>(std::move(made));
-  const auto writer_of = [plan = std::move(plan)](const Target&, const Request&) -> MakeAnswerWriter {
+  const auto writer_of = [plan = std::move(plan)](const ModelAndPrefix&, const Request&) -> MakeAnswerWriter {
     return [plan](const AnswerContent& content, const Tokenizer& tokenizer) {
       return std::make_unique<ResponsesWriter>(content, tokenizer, std::move(*plan));
     };
