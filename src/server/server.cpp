@@ -84,6 +84,7 @@ Result<void> Server::start(ServedModel model, Engine& engine, std::vector<Prefix
   watch_.start();
   dispatcher_->start(watch_);
   routes_->watch_lifetimes();
+  routes_->prepare_grammars();
   if (options_.handles_signals) {
     if (keys_->has_file()) keys_->reload();  // a signal has no effect while the model is loaded
     routes_->watch_signals();

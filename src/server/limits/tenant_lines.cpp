@@ -13,10 +13,9 @@ void TenantLines::push(Job job) {
   std::list<Job> added;
   added.push_back(std::move(job));
   Account& account = accounts_[tenant.id];
-  account.weight = tenant.weight;
   if (account.line.empty()) {
     account.virtual_time = std::max(account.virtual_time, virtual_time_);
-    waiting_.emplace(account.virtual_time, tenant.id);
+    waiting_.emplace(account.virtual_time + time_of(added.front().cost, tenant.weight), tenant.id);
   }
   account.line.splice(account.line.end(), added);
   ++n_jobs_;
@@ -30,18 +29,19 @@ TenantLines::Job TenantLines::pop() {
   Job job = std::move(account.line.front());
   account.line.pop_front();
   --n_jobs_;
-  account.virtual_time += time_of(job.cost, account.weight);
-  turn.value().first = account.virtual_time;
-  if (!account.line.empty()) waiting_.insert(std::move(turn));
+  account.virtual_time += time_of(job.cost, job.tenant.weight);
+  if (account.line.empty()) return job;
+  turn.value() = turn_of(account, job.tenant.id);
+  waiting_.insert(std::move(turn));
   return job;
 }
 
 void TenantLines::correct(const Tenant& tenant, std::int64_t more) {
   Account& account = accounts_.at(tenant.id);
-  auto turn = waiting_.extract({account.virtual_time, tenant.id});
-  account.virtual_time += time_of(more, account.weight);
+  auto turn = account.line.empty() ? decltype(waiting_)::node_type() : waiting_.extract(turn_of(account, tenant.id));
+  account.virtual_time += time_of(more, tenant.weight);
   if (turn.empty()) return;
-  turn.value().first = account.virtual_time;
+  turn.value() = turn_of(account, tenant.id);
   waiting_.insert(std::move(turn));
 }
 

@@ -16,10 +16,12 @@ namespace baton {
 
 /// Shares out a thread pool's time among tenants in proportion to their weights, as FairQueue shares out the engine's.
 ///
-/// A tenant's virtual time is what its jobs have cost, divided by its weight. Of the tenants that wait, the one with the
-/// earliest virtual time is next; the jobs of one tenant are in the order of arrival. A tenant that begins to wait has at
-/// least the virtual time of the tenant that was served last, so it has no credit from a time in which it asked for nothing.
-/// Source: start-time fair queueing (Goyal, Vin and Cheng, 1996).
+/// A tenant's virtual time is what its jobs have cost, divided by its weight. Of the tenants that wait, the one whose next
+/// job would end at the earliest virtual time, by the estimate of its cost, is next: among tenants that have had the same, small
+/// jobs do not wait for large ones. The jobs of one tenant are in the order of arrival. A tenant that begins to wait has at least
+/// the virtual time at which the job that was served last began, so it has no credit from a time in which it asked for nothing.
+/// Source: fair queueing by finish times (Demers, Keshav and Shenker, 1989) with the virtual time of start-time fair queueing
+/// (Goyal, Vin and Cheng, 1996).
 ///
 /// Thread: one at a time. Complexity: O(log tenants) for each call. If `push` throws, nothing was added.
 class TenantLines {
@@ -45,11 +47,15 @@ class TenantLines {
  private:
   struct Account {
     std::int64_t virtual_time = 0;  ///< cost x kMaxTenantWeight / weight
-    std::int32_t weight = 1;
     std::list<Job> line;
   };
-  using Turn = std::pair<std::int64_t, std::int32_t>;  ///< virtual time, tenant
+  using Turn = std::pair<std::int64_t, std::int32_t>;  ///< virtual time at which the tenant's next job would end, tenant
   static std::int64_t time_of(std::int64_t cost, std::int32_t weight) { return cost * kMaxTenantWeight / weight; }
+  /// Of a tenant with a line.
+  static Turn turn_of(const Account& account, std::int32_t tenant) {
+    const Job& next = account.line.front();
+    return {account.virtual_time + time_of(next.cost, next.tenant.weight), tenant};
+  }
 
   std::map<std::int32_t, Account> accounts_;  ///< by tenant
   std::set<Turn> waiting_;                    ///< tenants with a line

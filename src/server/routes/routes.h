@@ -86,6 +86,8 @@ class Routes {
   void handle(ExchangeId exchange, HttpRequest request, std::shared_ptr<Ticket> ticket);
   /// Tells that prefixes were added, so that those with a limited lifetime are removed in time. Thread: any.
   void watch_lifetimes();
+  /// Builds what the first grammar needs, so that no request waits for it.
+  void prepare_grammars();
   /// Reads the key file again at each SIGHUP. Without one, and at SIGUSR1, a line of the log says that nothing happens.
   void watch_signals();
   /// The client left before its answer. Thread: I/O; does not wait.

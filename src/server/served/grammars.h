@@ -39,8 +39,10 @@ class Grammars {
   Grammars(std::int32_t n_vocab, std::vector<TokenId> ends, const grammar::GrammarCache::Options& options,
            Budget* compiling = nullptr);
 
-  /// Whether the tree of the vocabulary was built. The first grammar builds it, which takes long.
+  /// Whether the tree of the vocabulary was built. The first grammar builds it otherwise, which takes long.
   bool has_vocabulary() const;
+  /// Builds it.
+  void build_vocabulary(const Tokenizer& tokenizer) { cache(tokenizer); }
 
   /// A constraint, and which keywords of the schema have no effect if the grammar is compiled for the first time.
   struct Constrained {

@@ -86,6 +86,22 @@ TEST(TenantLines, counts_the_cost_of_a_tenant_that_waits_no_longer) {
   EXPECT_EQ(serve(lines, 11), (std::map<std::int32_t, std::int64_t>{{2, 11}}));
 }
 
+TEST(TenantLines, a_small_job_of_a_newcomer_does_not_wait_for_large_ones) {
+  TenantLines lines;
+  for (int tenant = 1; tenant <= 8; ++tenant)
+    for (int i = 0; i < 4; ++i) lines.push(job_of(tenant, 100));
+  // The seven others have had nothing either, and their jobs come first by number.
+  EXPECT_EQ(lines.pop().tenant.id, 1);
+  lines.push(job_of(9, 5));
+  EXPECT_EQ(lines.pop().tenant.id, 9);
+  // It has no more than its share of these either.
+  lines.push(job_of(9, 96));
+  std::map<std::int32_t, std::int64_t> served = serve(lines, 7);
+  EXPECT_EQ(served.size(), 7u);
+  EXPECT_FALSE(served.contains(9));
+  EXPECT_EQ(lines.pop().tenant.id, 9);
+}
+
 TEST(TenantLines, gives_all_jobs_away) {
   TenantLines lines;
   for (int i = 0; i < 3; ++i) lines.push(job_of(i, 1));
