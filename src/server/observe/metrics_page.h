@@ -1,6 +1,7 @@
 /// The page GET /metrics: the engine's counters under the names of docs/api.md, HTTP, the process.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -35,6 +36,8 @@ class MetricsPage {
     GrammarCounts grammars;
     const Budgets& budgets;
     const ConnectionCounts& connections;
+    std::size_t n_responses = 0;  ///< stored answers of /v1/responses
+    std::size_t n_response_bytes = 0;
   };
   std::string render(const Counts& counts) const;
 

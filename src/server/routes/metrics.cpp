@@ -19,10 +19,11 @@ constexpr std::size_t kRequestsPerPage = 8;
 }  // namespace
 
 Routes::Response Routes::metrics(const Call&) {
-  return HttpResponse{200,
-                      {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
-                      context_.metrics.render({context_.prefixes.counts(), context_.keys.counts(),
-                                               context_.model.grammars->counts(), context_.budgets, context_.connections})};
+  return HttpResponse{
+      200,
+      {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
+      context_.metrics.render({context_.prefixes.counts(), context_.keys.counts(), context_.model.grammars->counts(),
+                               context_.budgets, context_.connections, responses_.size(), responses_.n_bytes()})};
 }
 
 /// Several requests that wait get the same page, so that a flood of them is over soon. The I/O thread calls it.
