@@ -28,7 +28,7 @@ std::vector<std::string_view> lines_of(std::string_view page, std::string_view n
 double number(std::string_view text) { return std::strtod(std::string(text).c_str(), nullptr); }
 double value_of_line(std::string_view line) { return number(line.substr(line.rfind(' ') + 1)); }
 
-double value_of(std::string_view page, std::string_view name) {
+double counter_value(std::string_view page, std::string_view name) {
   const auto lines = lines_of(page, name);
   return lines.empty() ? 0 : value_of_line(lines.front());
 }
@@ -50,10 +50,10 @@ std::optional<double> sum_of(std::string_view page, std::initializer_list<std::s
 
 ServerCounters ServerCounters::of_page(std::string_view page) {
   ServerCounters counters;
-  counters.steps = value_of(page, "baton:steps_total");
-  counters.tokens = value_of(page, "vllm:generation_tokens_total");
-  counters.gap_sum_s = value_of(page, "vllm:inter_token_latency_seconds_sum");
-  counters.n_gaps = value_of(page, "vllm:inter_token_latency_seconds_count");
+  counters.steps = counter_value(page, "baton:steps_total");
+  counters.tokens = counter_value(page, "vllm:generation_tokens_total");
+  counters.gap_sum_s = counter_value(page, "vllm:inter_token_latency_seconds_sum");
+  counters.n_gaps = counter_value(page, "vllm:inter_token_latency_seconds_count");
   counters.prefix_queries = sum_of(page, {"vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"});
   counters.prefix_hits = sum_of(page, {"vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"});
   counters.kv_bytes_requested = sum_of(page, {"baton:kv_bytes_requested_total"});
