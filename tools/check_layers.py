@@ -198,7 +198,11 @@ SEAMS = [
     (r"#\s*include\s*<zmq", r"server/observe/kv_event_publisher\.cpp", "ZeroMQ belongs to server/observe/kv_event_publisher"),
     (r"#\s*include\s*<histedit", r"apps/line_reader\.cpp", "libedit belongs to apps/line_reader"),
     (r"#\s*include\s*<CLI/", r"(apps|bench|cli)/.*", "CLI11 belongs to apps, bench and cli"),
-    (r'"/v1/(chat|messages|responses)\b', r"server/dialects/.*|(apps|bench|cli)/.*", "a dialect's path belongs to its Dialect in server/dialects"),
+    (
+        r'"/v1/(chat|messages|responses)\b',
+        r"server/dialects/.*|(apps|bench|cli)/.*",
+        "a dialect's path belongs to its Dialect in server/dialects",
+    ),
     (r"#\s*include\s*<yaml-cpp/", r"cli/.*", "yaml-cpp belongs to cli"),
     (r"#\s*include\s*<spdlog/", r"core/log\.(h|cpp)", "spdlog belongs to core/log"),
 ]
@@ -250,7 +254,8 @@ def check_folders(src, paths):
         for room in rooms:
             path = way_back(rooms, room)
             if path:
-                yield f"tools/check_layers.py: the rooms of {layer} include each other: {' -> '.join(name or layer for name in path)}"
+                names = " -> ".join(name or layer for name in path)
+                yield f"tools/check_layers.py: the rooms of {layer} include each other: {names}"
 
 
 def way_back(rooms, room):

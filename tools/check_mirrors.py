@@ -115,8 +115,9 @@ def check_operations(root):
 
 
 def has_test(source, tests):
-    """Whether a source, relative to src/, has a test: in its folder or a folder above one of its name or of the first part of its name
-    (jinja_test.cpp for jinja_filters.cpp), or one of its layer that includes its header. `tests` maps paths below tests/ to text."""
+    """Whether a source, relative to src/, has a test: in its folder or a folder above one of its name or of the first part of
+    its name (jinja_test.cpp for jinja_filters.cpp), or one of its layer that includes its header. `tests` maps paths below
+    tests/ to text."""
     include = f'#include "{source.with_suffix(".h").as_posix()}"'
     for test, text in tests.items():
         stem = test.stem.removesuffix("_test")

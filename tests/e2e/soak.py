@@ -208,7 +208,8 @@ def judge_pauses(life: Life, n_files: int, build: Build) -> None:
     if life.health_ms and max(life.health_ms) > HEALTH_MS * build.patience:
         late = [(second, ms) for second, ms in enumerate(life.health_ms) if ms > HEALTH_MS * build.patience]
         life.faults.append(f"/health took more than {HEALTH_MS * build.patience:g} ms (second, ms): {late[:20]}")
-    # What a first third touches for the first time is no leak, nor is what the caches of grammars and responses, which have limits, hold.
+    # What a first third touches for the first time is no leak, nor is what the caches of grammars and responses hold: these have
+    # limits.
     settled = [round(pause["rss_mb"] - pause["caches_mb"], 1) for pause in life.pauses[len(life.pauses) // 3 :]]
     if len(settled) > 1 and settled[-1] > settled[0] + build.growth_mb:
         life.faults.append(f"memory beside the caches grew by more than {build.growth_mb} MB: {settled}")

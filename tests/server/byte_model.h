@@ -18,7 +18,6 @@ inline constexpr std::int32_t kByteModelVocab = 262;
 
 inline constexpr std::string_view kByteTemplate =
     "{% for m in messages %}{% if m.role == 'robot' %}{{ raise_exception('robots may not speak') }}{% endif %}"
-    "{% if m.role == 'slow' %}{% for i in range(1000) %}{% for j in range(1000) %}{% endfor %}{% endfor %}{% endif %}"
     "[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}{{ suffix }}";
 
 inline Tokenizer byte_tokenizer() {
@@ -33,8 +32,7 @@ inline ChatTemplate parsed_template(std::string_view source) {
   return std::move(*parsed);
 }
 
-/// Served as "demo" and "alias", with a template that writes "[role]content". A message of the role "slow" takes as
-/// much as a rendering may take.
+/// Served as "demo" and "alias", with a template that writes "[role]content".
 inline ServedModel byte_model(bool has_template = true) {
   std::optional<ChatTemplate> chat_template;
   if (has_template) chat_template.emplace(parsed_template(kByteTemplate));

@@ -81,6 +81,15 @@ class RawClient {
     }
     return std::exchange(input_, {});
   }
+  /// Whether the text has come, or the connection's end. Waits for nothing.
+  bool has_come(std::string_view text) {
+    while (input_.find(text) == std::string::npos) {
+      pollfd ready{socket_, POLLIN, 0};
+      if (::poll(&ready, 1, 0) != 1) return false;
+      if (!read_more()) return true;
+    }
+    return true;
+  }
   /// Whether the server closes the connection without sending more.
   bool is_closed_by_server() { return read_to_end().empty() && is_at_end_; }
 

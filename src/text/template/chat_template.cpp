@@ -55,6 +55,7 @@ Result<std::string> cut_at_mark(std::string text, std::string_view field) {
 
 struct ChatTemplate::Tree {
   jinja::Body body;
+  jinja::Limits limits;
 };
 
 ChatTemplate::ChatTemplate(std::unique_ptr<const Tree> tree) : tree_(std::move(tree)) {}
@@ -62,10 +63,12 @@ ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 ChatTemplate::~ChatTemplate() = default;
 
-Result<ChatTemplate> ChatTemplate::parse(std::string source) {
+Result<ChatTemplate> ChatTemplate::parse(std::string source) { return parse(std::move(source), jinja::Limits{}); }
+
+Result<ChatTemplate> ChatTemplate::parse(std::string source, const jinja::Limits& limits) {
   if (!jinja::is_valid_utf8(source)) return fail(ErrorCode::invalid_data, "the chat template is not valid UTF-8");
   BATON_TRY(jinja::Body body, jinja::parse(source, {.trim_blocks = true, .lstrip_blocks = true}));
-  return ChatTemplate(std::make_unique<const Tree>(Tree{std::move(body)}));
+  return ChatTemplate(std::make_unique<const Tree>(Tree{std::move(body), limits}));
 }
 
 Result<std::string> ChatTemplate::render(const Context& context) const {
@@ -76,7 +79,7 @@ Result<std::string> ChatTemplate::render(const Context& context) const {
 }
 
 Result<std::string> ChatTemplate::render_messages(const Context& context, const json::Value& messages) const {
-  jinja::Limits limits;
+  jinja::Limits limits = tree_->limits;
   if (context.max_output_bytes > 0) limits.output_bytes = std::min(limits.output_bytes, context.max_output_bytes);
   jinja::Arena arena(limits, read_template_json, context.is_cancelled);
   const auto now = std::chrono::system_clock::to_time_t(context.now.value_or(std::chrono::system_clock::now()));

@@ -13,6 +13,9 @@
 #include "io/json.h"
 
 namespace baton {
+namespace jinja {
+struct Limits;
+}
 
 /// A model's chat template, in Jinja as Transformers runs it: trim_blocks, lstrip_blocks, break and continue, {%
 /// generation %}, tojson without ASCII escapes, raise_exception, strftime_now. Parsed once; render() is const and may
@@ -41,6 +44,8 @@ class ChatTemplate {
 
   /// Errors name the line: invalid_data for what is not a template, unsupported for what Baton does not support.
   static Result<ChatTemplate> parse(std::string source);
+  /// The same, with other limits of a render.
+  static Result<ChatTemplate> parse(std::string source, const jinja::Limits& limits);
 
   /// Errors: invalid_request with the template's own message (raise_exception) or with line and construct, and with
   /// the parameter continue_final_message where the template does not write the continued field out; too_large over a

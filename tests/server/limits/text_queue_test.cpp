@@ -34,7 +34,7 @@ TEST(TextQueue, does_short_work_while_long_work_runs_and_waits) {
   for (int i = 0; i < 4; ++i) EXPECT_TRUE(push(queue, kLong, [=] { may_go_on.wait(); }));
   std::promise<void> done;
   EXPECT_TRUE(push(queue, 10, [&] { done.set_value(); }));
-  EXPECT_EQ(done.get_future().wait_for(std::chrono::seconds(10)), std::future_status::ready);
+  done.get_future().wait();  // if it does not come, ctest ends the test
   goes_on.set_value();
 }
 
@@ -118,7 +118,7 @@ TEST(TextQueue, long_work_never_delays_short_work_however_much_of_it_waits) {
   for (int i = 0; i < 100; ++i) {
     std::promise<void> done;
     EXPECT_TRUE(push(queue, 10, [&] { done.set_value(); }));
-    ASSERT_EQ(done.get_future().wait_for(std::chrono::seconds(10)), std::future_status::ready) << i;
+    done.get_future().wait();
   }
   goes_on.set_value();
 }

@@ -112,12 +112,13 @@ TEST(PrefixApi, registers_lists_serves_and_deletes_a_prefix) {
 }
 
 TEST(PrefixApi, a_prefix_that_is_deleted_in_use_serves_its_users_to_their_end) {
-  const ServerFixture fixture;
-  const json::Value whole = parsed(fixture.post("/v1/chat/completions", asking("shop", 1000)).body);
+  HeldServer fixture;
+  const json::Value whole = parsed(ServerFixture().post("/v1/chat/completions", asking("shop", 100)).body);
   RawClient user = fixture.client();
-  user.send_post("/v1/chat/completions", asking("shop", 1000));
-  ServerFixture::wait_until([&] { return fixture.engine->metrics().num_requests_running.value() == 1; });
+  user.send_post("/v1/chat/completions", asking("shop", 100));
+  fixture.generate();
   EXPECT_EQ(fixture.remove("/v1/prefixes/shop").status, 200);
+  fixture.release();
   const RawResponse response = user.read_response();
   ASSERT_EQ(response.status, 200) << response.body;
   EXPECT_EQ(parsed(response.body)["choices"], whole["choices"]);
@@ -231,7 +232,7 @@ TEST(PrefixApi, a_prefix_of_tokens_is_pinned_and_served_to_completions) {
   EXPECT_EQ(parsed(wrong.body)["error"]["param"], "tokens") << wrong.body;
 }
 
-/// A server whose prefix prefills take hundreds of steps.
+/// A server whose prefix prefills take hundreds of steps, and which computes only what a test lets it.
 class LongPrefills : public ::testing::Test {
  protected:
   static std::string body(std::string_view id, std::string_view more) {
@@ -241,16 +242,17 @@ class LongPrefills : public ::testing::Test {
   void begin(std::string_view body) {
     filler_.send_post("/v1/prefixes", body);
     const std::int64_t n_before = fixture_.engine->metrics().kv_blocks_used.value();
-    ServerFixture::wait_until([&] { return fixture_.engine->metrics().kv_blocks_used.value() > n_before; });
+    fixture_.run_until([&] { return fixture_.engine->metrics().kv_blocks_used.value() > n_before; });
   }
   static constexpr std::size_t kTextBytes = 12'000;
-  ServerFixture fixture_{{}, {.max_num_batched_tokens = 16}, 1100, 16'384};
+  HeldServer fixture_{{}, {.max_num_batched_tokens = 16}, 1100, 16'384};
   RawClient filler_ = fixture_.client();
 };
 
 TEST_F(LongPrefills, end_when_their_prefix_is_deleted) {
   begin(body("long", ""));
   EXPECT_EQ(fixture_.remove("/v1/prefixes/long").status, 200);
+  fixture_.release();
   const RawResponse response = filler_.read_response();
   EXPECT_EQ(response.status, 400);
   EXPECT_EQ(
@@ -261,9 +263,12 @@ TEST_F(LongPrefills, end_when_their_prefix_is_deleted) {
 
 TEST_F(LongPrefills, end_when_another_version_comes) {
   begin(body("long", R"(, "version": "1")"));
-  const RawResponse other = fixture_.post("/v1/prefixes", R"({"id": "long", "text": "Short.", "version": "2"})");
-  EXPECT_EQ(other.status, 200) << other.body;
+  RawClient other = fixture_.client();
+  other.send_post("/v1/prefixes", R"({"id": "long", "text": "Short.", "version": "2"})");
+  fixture_.run_until([&] { return filler_.has_come("HTTP/1.1"); });
+  fixture_.release();
   EXPECT_EQ(filler_.read_response().status, 400);
+  EXPECT_EQ(other.read_response().status, 200);
   EXPECT_EQ(parsed(fixture_.get("/v1/prefixes/long").body)["version"], "2");
 }
 
@@ -274,6 +279,7 @@ TEST_F(LongPrefills, leave_the_old_version_when_they_are_cancelled) {
   EXPECT_EQ(again.read_response().status, 400) << "what is refused stops nothing";
   EXPECT_EQ(fixture_.get("/v1/prefixes/shop").status, 200) << "the old version serves";
   EXPECT_EQ(fixture_.remove("/v1/prefixes/shop").status, 200);
+  fixture_.release();
   EXPECT_EQ(filler_.read_response().status, 400);
   EXPECT_EQ(fixture_.get("/v1/prefixes/shop").status, 404);
 }
@@ -282,7 +288,12 @@ TEST_F(LongPrefills, end_when_their_client_leaves) {
   const std::int64_t n_before = n_pinned(fixture_);
   begin(body("long", ""));
   filler_.close();
-  EXPECT_EQ(fixture_.post("/v1/prefixes", R"({"id": "next", "text": "Small."})").status, 200);
+  fixture_.wait_until_left();
+  RawClient next = fixture_.client();
+  next.send_post("/v1/prefixes", R"({"id": "next", "text": "Small."})");
+  fixture_.run_until([&] { return next.has_come("HTTP/1.1"); });
+  fixture_.release();
+  EXPECT_EQ(next.read_response().status, 200);
   EXPECT_EQ(fixture_.get("/v1/prefixes/long").status, 404);
   EXPECT_EQ(fixture_.remove("/v1/prefixes/next").status, 200);
   ServerFixture::wait_until([&] { return n_pinned(fixture_) == n_before; });
@@ -301,6 +312,7 @@ TEST_F(LongPrefills, leave_what_waits_behind_them_to_be_deleted_or_left) {
   left.send_post("/v1/prefixes", R"({"id": "left", "text": "Small."})");
   left.close();
   EXPECT_EQ(fixture_.remove("/v1/prefixes/long").status, 200) << "the long one was computed all the time";
+  fixture_.release();
   EXPECT_EQ(filler_.read_response().status, 400);
   EXPECT_EQ(fixture_.post("/v1/prefixes", R"({"id": "next", "text": "Small."})").status, 200);
   EXPECT_EQ(fixture_.get("/v1/prefixes/left").status, 404);
@@ -320,6 +332,7 @@ TEST_F(LongPrefills, let_only_so_many_wait) {
            std::string::npos;
   });
   EXPECT_EQ(fixture_.remove("/v1/prefixes/long").status, 200);
+  fixture_.release();
   int n_made = 0;
   for (RawClient& client : waiting) n_made += client.read_response().status == 200 ? 1 : 0;
   EXPECT_EQ(n_made, static_cast<int>(kMaxQueuedPrefixes));
@@ -328,6 +341,7 @@ TEST_F(LongPrefills, let_only_so_many_wait) {
 TEST_F(LongPrefills, end_when_the_server_shuts_down) {
   begin(body("long", ""));
   fixture_.server->begin_shutdown();
+  fixture_.release();
   EXPECT_EQ(filler_.read_response().status, 503);
   fixture_.server->wait();
 }

@@ -301,10 +301,11 @@ class ServedFolder : public ::testing::Test {
   }
 
   fs::path folder_;
-  std::optional<ServerFixture> fixture_;
+  std::optional<HeldServer> fixture_;
 };
 
 TEST_F(ServedFolder, is_there_when_the_port_opens_and_follows_the_files) {
+  fixture_->release();
   const json::Value listed = parsed(fixture_->get("/v1/prefixes/bank").body);
   EXPECT_EQ(listed["source"], "folder");
   EXPECT_NE(fixture_->get("/metrics").body.find(R"(baton:prefixes{model_name="demo",engine="0",source="folder"} 1)"),
@@ -322,16 +323,18 @@ TEST_F(ServedFolder, is_there_when_the_port_opens_and_follows_the_files) {
 TEST_F(ServedFolder, a_change_cancels_the_prefill_of_the_old_contents) {
   const std::int64_t n_used = fixture_->engine->metrics().kv_blocks_used.value();
   write("long.txt", std::string(12'000, 'a'));  // hundreds of steps
-  ServerFixture::wait_until([&] { return fixture_->engine->metrics().kv_blocks_used.value() > n_used + 5; });
+  fixture_->run_until([&] { return fixture_->engine->metrics().kv_blocks_used.value() > n_used + 5; });
   write("long.txt", "Short.");
-  ServerFixture::wait_until([&] { return text_of("long") == "Short."; });
+  fixture_->run_until([&] { return text_of("long") == "Short."; });
+  EXPECT_LT(fixture_->engine->recent_steps().back().step, 12'000 / 16) << "it was computed to its end";
 }
 
 TEST_F(ServedFolder, does_not_keep_a_server_from_ending) {
   const std::int64_t n_used = fixture_->engine->metrics().kv_blocks_used.value();
   write("long.txt", std::string(12'000, 'a'));
-  ServerFixture::wait_until([&] { return fixture_->engine->metrics().kv_blocks_used.value() > n_used + 5; });
+  fixture_->run_until([&] { return fixture_->engine->metrics().kv_blocks_used.value() > n_used + 5; });
   fixture_->server->begin_shutdown();
+  fixture_->release();
   fixture_->server->wait();
   EXPECT_EQ(text_of("long"), "none") << "its prefill was cancelled";
   EXPECT_EQ(text_of("bank"), "Lends umbrellas to those who ask.");

@@ -375,14 +375,15 @@ TEST(RoutesWithBudgets, refuse_bodies_of_more_values_than_memory_allows) {
 TEST(RoutesWithBudgets, keep_log_probabilities_within_one) {
   ServerOptions options;
   options.limits.budgets.scores = 5'000;
-  ServerFixture fixture(std::move(options));
+  HeldServer fixture(std::move(options));
   const std::string tokens = R"({"prompt": "AB", "ignore_eos": true, "temperature": 0, "logprobs": 1, "max_tokens": )";
   RawClient waits = fixture.client();
   waits.send_post("/v1/completions", tokens + "1500}");
-  fixture.wait_until([&] { return fixture.engine->metrics().num_requests_running.value() == 1; });
+  fixture.generate();
   const RawResponse refused = fixture.post("/v1/completions", tokens + "1500}");
   EXPECT_EQ(refused.status, 503) << refused.body;
   EXPECT_TRUE(refused.has("Retry-After: 1"));
+  fixture.release();
   EXPECT_EQ(fixture.post("/v1/completions", tokens + "5}").status, 200);
   EXPECT_EQ(waits.read_response().status, 200);
   EXPECT_NE(fixture.get("/metrics").body.find(R"(baton:budget_refusals_total{model_name="demo",engine="0",budget="scores"} 1)"),
