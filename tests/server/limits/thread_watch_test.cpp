@@ -103,7 +103,7 @@ class WatchedService : public ::testing::Test {
     EXPECT_TRUE(dispatcher_->begin(exchange, std::move(answer), {testing::greedy(tokens, 2)}));
   }
   void expect_that_it_goes_on() {
-    EXPECT_EQ(service_->n_open(), 1) << "nobody holds the lock of the I/O thread while an answer is written";
+    EXPECT_EQ(dispatcher_->n_open(), 1) << "nobody holds the lock of the I/O thread while an answer is written";
     goes_on_.set_value();
     wait_until([&] { return !watch_.complaint().has_value(); });
     dispatcher_->client_left(ExchangeId{1});
