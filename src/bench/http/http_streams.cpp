@@ -27,7 +27,7 @@ constexpr std::size_t kOtherFiles = 64;  ///< that the process has open beside t
 constexpr std::string_view kCut = "the server closed the connection before the answer's end";
 
 /// The value of a header's line if it has this name, which is in lower case.
-std::optional<std::string_view> value_of(std::string_view line, std::string_view name) {
+std::optional<std::string_view> header_value(std::string_view line, std::string_view name) {
   if (line.size() <= name.size() || line[name.size()] != ':') return std::nullopt;
   const auto equal = [](char lower, char any) { return std::tolower(static_cast<unsigned char>(any)) == lower; };
   if (!std::equal(name.begin(), name.end(), line.begin(), equal)) return std::nullopt;
@@ -111,9 +111,9 @@ struct HttpStreams::Impl {
       head.status_line = line.substr(0, line.find_last_not_of("\r\n") + 1);
       const std::size_t space = std::min(line.find(' '), line.size() - 1);
       std::from_chars(line.data() + space + 1, line.data() + line.size(), head.status);
-    } else if (const auto type = value_of(line, "content-type")) {
+    } else if (const auto type = header_value(line, "content-type")) {
       head.content_type = *type;
-    } else if (const auto coding = value_of(line, "transfer-encoding")) {
+    } else if (const auto coding = header_value(line, "transfer-encoding")) {
       head.is_chunked = *coding == "chunked";
     }
     return size * count;
