@@ -168,7 +168,7 @@ ROOMS = {
 # How many files a folder may hold, and why where it is more than MOST_FILES.
 MOST_FILES = 24
 MORE_FILES = {
-    "apps": (52, "programs of `baton`, two files each, and what they share"),
+    "apps": (30, "programs of `baton`, two files each, and what they share"),
     "io": (34, "independent readers and writers, two files each, which hardly include each other"),
     "jinja": (28, "one language: every file knows its values"),
     "parsers": (32, "one small file for each notation of calls"),
