@@ -4,9 +4,11 @@
 #include <deque>
 #include <memory>
 #include <new>
+#include <string_view>
 
 #include <boost/asio/post.hpp>
 
+#include "core/limits/insist.h"
 #include "core/log.h"
 #include "server/routes/routes.h"
 
@@ -15,6 +17,8 @@ namespace {
 
 /// So many requests get the same page. With more, pages would be made faster than connections take them, and pile up.
 constexpr std::size_t kRequestsPerPage = 8;
+constexpr std::string_view kNoMetricsRefusal =
+    "event=answers_out_of_memory effect=\"the program ends: there is no memory to refuse requests of metrics\"";
 
 }  // namespace
 
@@ -65,12 +69,14 @@ void Routes::answer_metrics() {
 }
 
 void Routes::refuse_metrics() {
-  std::deque<std::shared_ptr<const Call>> waiting;
-  {
-    const MutexLock lock(mutex_);
-    waiting.swap(waiting_for_metrics_);
-  }
-  for (const auto& call : waiting) refuse_for_memory(call->exchange);
+  insist(kNoMetricsRefusal, [this] {
+    std::deque<std::shared_ptr<const Call>> waiting;  // takes memory although it is empty
+    {
+      const MutexLock lock(mutex_);
+      waiting.swap(waiting_for_metrics_);
+    }
+    for (const auto& call : waiting) refuse_for_memory(call->exchange);
+  });
 }
 
 }  // namespace baton
