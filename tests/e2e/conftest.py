@@ -8,10 +8,11 @@ import pathlib
 import re
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import openai
 import pytest
+from saying import write_saying_model
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = pathlib.Path(os.environ.get("BATON_BINARY", ROOT / "build/cpu-release/bin/baton"))
@@ -94,3 +95,25 @@ def questions() -> list[dict]:
     """Questions about the catalogue with their answers."""
     lines = (ROOT / "models/demo/questions.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
+
+
+@pytest.fixture(scope="module")
+def saying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Server]]:
+    """Return a function that starts a server of a model which says given texts (saying.py), or finds the one that it has started.
+
+    `flags` are those of the server; the other arguments are write_saying_model's.
+    """
+    started: dict[str, Server] = {}
+
+    def start(texts: str | bytes | dict, *, flags: tuple[str, ...] = (), **settings: object) -> Server:
+        key = repr((texts, flags, settings))
+        if key not in started:
+            folder = write_saying_model(tmp_path_factory.mktemp("said") / "model", texts, **settings)
+            log = folder.parent / "log"
+            known = ("--served-model-name", "said", "demo", "--kv-cache-memory-bytes", "64M")
+            started[key] = Server(log, str(folder), *known, *flags)
+        return started[key]
+
+    yield start
+    for server in started.values():
+        assert server.stop() == 0, server.log.read_text()
