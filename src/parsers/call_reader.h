@@ -1,12 +1,27 @@
-/// The seam between formats of calls: what reads them behind their marker.
+/// The seam between formats of calls: where they begin, and what reads them behind their marker.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "parsers/call_writer.h"
 
 namespace baton::parsers {
+
+/// Where calls begin.
+struct CallBegin {
+  std::span<const std::string_view> markers;  ///< texts that begin calls anywhere
+  std::string_view first;                     ///< bytes that begin calls as the first of the answer
+
+  std::size_t longest_marker() const {
+    std::size_t longest = 0;
+    for (const std::string_view marker : markers) longest = std::max(longest, marker.size());
+    return longest;
+  }
+};
 
 enum class CallStep : std::uint8_t {
   more,   ///< the calls go on
@@ -22,7 +37,9 @@ class CallReader {
   virtual void begin(std::string_view marker) = 0;
   virtual CallStep take(char c, CallWriter& writer) = 0;
   /// The text has ended: writes what was held back of an open call.
-  virtual void end(CallWriter& /*writer*/) {}
+  virtual void end(TextEnd /*how*/, CallWriter& /*writer*/) {}
+  /// What is known of the name of a call that is not open yet; empty if there is none.
+  virtual std::string_view begun_name() const = 0;
 };
 
 }  // namespace baton::parsers

@@ -23,9 +23,8 @@ std::optional<std::string> object_in_string(const std::string& json) {
   const auto text = string_of(json);
   if (!text) return std::nullopt;
   if (text->empty()) return "{}";
-  if (text->find('\0') != std::string::npos) return std::nullopt;  // json::parse stops there
-  const auto value = json::parse(*text, "the arguments of a call");
-  return value && value->is_object() ? text : std::nullopt;
+  auto object = mended_json(*text);
+  return object && object->starts_with('{') ? std::move(object) : std::nullopt;
 }
 
 }  // namespace
@@ -42,24 +41,7 @@ CallStep CallObject::take(char c, CallWriter& writer) {
   switch (state_) {
     case State::open: state_ = State::key_or_end; return c == '{' ? CallStep::more : CallStep::fault;
     case State::key_or_end:
-    case State::key:
-      if (is_begun_) {
-        key_ += c;
-        const JsonScanner::Step step = scanner_.take(c);
-        if (step == JsonScanner::Step::inside) return key_.size() > kMaxKey ? CallStep::fault : CallStep::more;
-        const std::string key = string_of(key_).value_or("");
-        field_ = field_of(key);
-        state_ = State::colon;
-        return step == JsonScanner::Step::ends ? CallStep::more : CallStep::fault;
-      }
-      if (is_space(c)) return CallStep::more;
-      if (c == '}' && state_ == State::key_or_end) return finish(writer);
-      if (c != '"') return CallStep::fault;
-      scanner_.reset();
-      scanner_.take(c);
-      key_ = c;
-      is_begun_ = true;
-      return CallStep::more;
+    case State::key: return take_key(c, writer);
     case State::colon:
       if (is_space(c)) return CallStep::more;
       state_ = State::value;
@@ -78,9 +60,31 @@ CallStep CallObject::take(char c, CallWriter& writer) {
   return CallStep::fault;
 }
 
-void CallObject::keep(char c) {
-  if (field_ == Field::other) return;
-  value_ += scanner_.escaped(c);
+std::string_view CallObject::begun_name() const {
+  if (!name_.empty()) return name_;
+  const bool is_in_name = state_ == State::value && field_ == Field::name && value_.starts_with('"');
+  return is_in_name ? std::string_view(value_).substr(1) : std::string_view();
+}
+
+/// A comma in front of the closing bracket is forgiven.
+CallStep CallObject::take_key(char c, CallWriter& writer) {
+  if (is_begun_) {
+    const JsonScanner::Step step = scanner_.take(c);
+    key_ += scanner_.written();
+    if (step == JsonScanner::Step::inside) return key_.size() > kMaxKey ? CallStep::fault : CallStep::more;
+    const std::string key = string_of(key_).value_or("");
+    field_ = field_of(key);
+    state_ = State::colon;
+    return step == JsonScanner::Step::ends ? CallStep::more : CallStep::fault;
+  }
+  if (is_space(c)) return CallStep::more;
+  if (c == '}') return finish(writer);
+  if (c != '"') return CallStep::fault;
+  scanner_.reset();
+  scanner_.take(c);
+  key_ = c;
+  is_begun_ = true;
+  return CallStep::more;
 }
 
 CallStep CallObject::take_value(char c, CallWriter& writer) {
@@ -97,12 +101,13 @@ CallStep CallObject::take_value(char c, CallWriter& writer) {
   if (step == JsonScanner::Step::fault) return CallStep::fault;
   if (step != JsonScanner::Step::ended_before) {
     if (is_streamed_ && field_ == Field::arguments)
-      writer.arguments(scanner_.escaped(c));
-    else
-      keep(c);
+      writer.arguments(scanner_.written());
+    else if (field_ != Field::other)
+      value_ += scanner_.written();
   }
   if (step == JsonScanner::Step::inside) return CallStep::more;
   if (!finish_value()) return CallStep::fault;
+  if (is_streamed_ && field_ == Field::arguments) writer.complete_arguments();
   state_ = State::after;
   return step == JsonScanner::Step::ended_before ? take(c, writer) : CallStep::more;
 }
@@ -131,6 +136,7 @@ CallStep CallObject::finish(CallWriter& writer) {
   if (!is_streamed_) {
     if (!writer.open_call(name_, id_)) return CallStep::fault;
     writer.arguments(arguments_.empty() ? "{}" : arguments_);
+    writer.complete_arguments();
   }
   writer.close_call();
   return CallStep::done;
@@ -139,19 +145,35 @@ CallStep CallObject::finish(CallWriter& writer) {
 void JsonCalls::begin(std::string_view /*marker*/) {
   state_ = State::before;
   is_in_list_ = false;
+  has_calls_ = false;
   name_.clear();
   id_.clear();
 }
 
+std::string_view JsonCalls::begun_name() const {
+  return state_ == State::object ? object_.begun_name() : std::string_view(name_);
+}
+
 CallStep JsonCalls::begin_object(char c, CallWriter& writer) {
   object_.begin();
+  has_calls_ = true;
   state_ = State::object;
   return object_.take(c, writer);
 }
 
+/// A closing marker in place of the object's closing bracket is forgiven.
+CallStep JsonCalls::take_object(char c, CallWriter& writer) {
+  const bool lacks_bracket = !is_in_list_ && style_.close.starts_with(c) && object_.may_end();
+  const CallStep step = lacks_bracket ? object_.finish(writer) : object_.take(c, writer);
+  if (step != CallStep::done) return step;
+  state_ = is_in_list_ ? State::after_in_list : State::behind;
+  return lacks_bracket ? take_behind(c, writer) : CallStep::more;
+}
+
+/// A comma in front of the closing bracket is forgiven.
 CallStep JsonCalls::take_list(char c, CallWriter& writer) {
   if (is_space(c)) return CallStep::more;
-  if (state_ == State::in_list) return c == '{' ? begin_object(c, writer) : CallStep::fault;
+  if (state_ == State::in_list && (c != ']' || !has_calls_)) return c == '{' ? begin_object(c, writer) : CallStep::fault;
   if (c == ']') {
     state_ = State::behind;
     return style_.close.empty() ? CallStep::done : CallStep::more;
@@ -163,6 +185,7 @@ CallStep JsonCalls::take_list(char c, CallWriter& writer) {
 CallStep JsonCalls::take_behind(char c, CallWriter& writer) {
   if (state_ == State::behind) {
     if (is_space(c)) return CallStep::more;
+    if (c == '}' && style_.is_object && !style_.close.empty()) return CallStep::more;  // one bracket too many
     if (style_.close.empty()) {
       if (c == '{') return begin_object(c, writer);
       if (style_.separator == '\0' || c != style_.separator) return CallStep::fault;
@@ -217,8 +240,9 @@ CallStep JsonCalls::take_named(char c, CallWriter& writer) {
     default: {  // arguments
       const JsonScanner::Step step = scanner_.take(c);
       if (step == JsonScanner::Step::fault) return CallStep::fault;
-      writer.arguments(scanner_.escaped(c));
+      writer.arguments(scanner_.written());
       if (step == JsonScanner::Step::inside) return CallStep::more;
+      writer.complete_arguments();
       writer.close_call();
       return CallStep::done;
     }
@@ -238,12 +262,7 @@ CallStep JsonCalls::take(char c, CallWriter& writer) {
       if (!style_.is_named) return CallStep::fault;
       state_ = State::name;
       return take_named(c, writer);
-    case State::object: {
-      const CallStep step = object_.take(c, writer);
-      if (step != CallStep::done) return step;
-      state_ = is_in_list_ ? State::after_in_list : State::behind;
-      return CallStep::more;
-    }
+    case State::object: return take_object(c, writer);
     case State::in_list:
     case State::after_in_list: return take_list(c, writer);
     case State::behind:

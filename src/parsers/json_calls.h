@@ -20,12 +20,17 @@ struct JsonCallStyle {
 };
 
 /// One object {"name" or "tool_name": ..., "arguments" or "parameters": {...}, "id": ...}; other keys are ignored. The arguments are
-/// written as they come if the name stands before them. They may also be a string that holds an object.
+/// written as they come if the name stands before them. They may also be a string that holds an object. All JSON is mended.
 class CallObject {
  public:
   void begin();
   /// The first byte is the opening bracket.
   CallStep take(char c, CallWriter& writer);
+  /// Whether nothing but the closing bracket is missing, and what it does if it comes.
+  bool may_end() const { return state_ == State::after && has_arguments_ && !name_.empty(); }
+  CallStep finish(CallWriter& writer);
+  /// The name so far.
+  std::string_view begun_name() const;
 
  private:
   enum class State : std::uint8_t { open, key_or_end, key, colon, value, after };
@@ -33,14 +38,13 @@ class CallObject {
   static constexpr std::size_t kMaxKey = 1024;
 
   Field field_of(std::string_view key) const;
+  CallStep take_key(char c, CallWriter& writer);
   CallStep take_value(char c, CallWriter& writer);
   bool finish_value();
-  CallStep finish(CallWriter& writer);
-  void keep(char c);
 
   State state_ = State::open;
   Field field_ = Field::other;
-  JsonScanner scanner_;
+  JsonScanner scanner_{JsonScanner::Form::mended};
   std::string key_;
   std::string value_;  // of name, id, and arguments that cannot be written yet
   std::string name_;
@@ -56,6 +60,7 @@ class JsonCalls : public CallReader {
   explicit JsonCalls(const JsonCallStyle& style) : style_(style) {}
   void begin(std::string_view marker) override;
   CallStep take(char c, CallWriter& writer) override;
+  std::string_view begun_name() const override;
 
  private:
   enum class State : std::uint8_t {
@@ -72,6 +77,7 @@ class JsonCalls : public CallReader {
     arguments,  // of a style that is named
   };
   CallStep begin_object(char c, CallWriter& writer);
+  CallStep take_object(char c, CallWriter& writer);
   CallStep take_list(char c, CallWriter& writer);
   CallStep take_behind(char c, CallWriter& writer);
   CallStep take_named(char c, CallWriter& writer);
@@ -79,12 +85,13 @@ class JsonCalls : public CallReader {
   const JsonCallStyle style_;
   State state_ = State::before;
   bool is_in_list_ = false;
+  bool has_calls_ = false;  // in front
   CallObject object_;
   std::size_t n_close_ = 0;  // bytes of style_.close so far
   std::string name_;
   std::string id_;
   std::string tag_;
-  JsonScanner scanner_;
+  JsonScanner scanner_{JsonScanner::Form::mended};
 };
 
 }  // namespace baton::parsers

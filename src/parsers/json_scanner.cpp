@@ -11,6 +11,14 @@ namespace {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_hex_digit(char c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
+bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20; }
+
+/// Whether four hexadecimal digits begin with D and one of `second`, which says a half of a pair of surrogates.
+bool is_half(std::string_view hex, std::string_view second) {
+  return (hex[0] == 'd' || hex[0] == 'D') && second.find(hex[1]) != std::string_view::npos;
+}
+bool is_high_half(std::string_view hex) { return is_half(hex, "89abAB"); }
+bool is_low_half(std::string_view hex) { return is_half(hex, "cdefCDEF"); }
 
 }  // namespace
 
@@ -23,7 +31,7 @@ void append_json_escaped(std::string& out, std::string_view text) {
       case '\r': out += "\\r"; break;
       case '\t': out += "\\t"; break;
       default:
-        if (static_cast<unsigned char>(c) < 0x20)
+        if (is_control(c))
           out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
         else
           out += c;
@@ -31,13 +39,16 @@ void append_json_escaped(std::string& out, std::string_view text) {
   }
 }
 
-std::string_view JsonScanner::escaped(char c) {
-  escaped_.clear();
-  if (was_in_string_ && static_cast<unsigned char>(c) < 0x20)
-    append_json_escaped(escaped_, std::string_view(&c, 1));
-  else
-    escaped_ = c;
-  return escaped_;
+/// In place of the byte.
+void JsonScanner::write_instead(std::string_view text) {
+  written_ += text;
+  writes_itself_ = false;
+}
+
+void JsonScanner::write_lone_surrogate() {
+  if (high_.empty()) return;
+  written_ += "\\ufffd";
+  high_.clear();
 }
 
 JsonScanner::Step JsonScanner::end_value(Step at_end) {
@@ -50,6 +61,18 @@ JsonScanner::Step JsonScanner::close(char c) {
   if (is_top() || open_.back() != (c == ']' ? '[' : '{')) return Step::fault;
   open_.pop_back();
   return end_value(Step::ends);
+}
+
+JsonScanner::Step JsonScanner::begin_word(char c) {
+  if (c == 'T' || c == 'F') {
+    write_instead(c == 'T' ? "t" : "f");
+  } else if (c == 'N') {
+    write_instead("null");
+    is_none_ = true;
+  }
+  word_ = c == 't' || c == 'T' ? "rue" : c == 'f' || c == 'F' ? "alse" : c == 'n' ? "ull" : "one";
+  state_ = State::word;
+  return Step::inside;
 }
 
 JsonScanner::Step JsonScanner::begin_value(char c) {
@@ -68,9 +91,8 @@ JsonScanner::Step JsonScanner::begin_value(char c) {
     state_ = State::zero;
   } else if (is_digit(c)) {
     state_ = State::integer;
-  } else if (c == 't' || c == 'f' || c == 'n') {
-    word_ = c == 't' ? "rue" : c == 'f' ? "alse" : "ull";
-    state_ = State::word;
+  } else if (c == 't' || c == 'f' || c == 'n' || (is_mended() && (c == 'T' || c == 'F' || c == 'N'))) {
+    return begin_word(c);
   } else {
     return Step::fault;
   }
@@ -81,9 +103,28 @@ JsonScanner::Step JsonScanner::take_after(char c) {
   if (is_space(c)) return Step::inside;
   if (c == ',') {
     state_ = open_.back() == '{' ? State::key : State::value;
+    if (!is_mended()) return Step::inside;
+    has_comma_ = true;
+    spaces_.clear();
+    write_instead("");
     return Step::inside;
   }
   return c == '}' || c == ']' ? close(c) : Step::fault;
+}
+
+/// Behind a comma that is written when something follows that is no closing bracket.
+JsonScanner::Step JsonScanner::take_comma_or_next(char c) {
+  constexpr std::size_t kMaxSpaces = 256;
+  if (is_space(c)) {
+    if (spaces_.size() < kMaxSpaces) spaces_ += c;
+    write_instead("");
+    return Step::inside;
+  }
+  has_comma_ = false;
+  const bool closes = c == '}' || c == ']';
+  if (!closes) written_ += ',';
+  written_ += spaces_;
+  return closes ? close(c) : step_of(c);
 }
 
 JsonScanner::Step JsonScanner::take_number(char c) {
@@ -123,8 +164,68 @@ JsonScanner::Step JsonScanner::take_number(char c) {
   return take_after(c);
 }
 
-JsonScanner::Step JsonScanner::take(char c) {
-  was_in_string_ = state_ == State::string;
+JsonScanner::Step JsonScanner::take_string(char c) {
+  if (c == '\\') {
+    state_ = State::escape;
+    if (is_mended()) write_instead("");
+    return Step::inside;
+  }
+  write_lone_surrogate();
+  if (is_control(c)) {
+    if (!is_mended()) return Step::fault;
+    append_json_escaped(written_, std::string_view(&c, 1));
+    write_instead("");
+  }
+  if (c != '"') return Step::inside;
+  if (!is_key_) return end_value(Step::ends);
+  state_ = State::colon;
+  return Step::inside;
+}
+
+JsonScanner::Step JsonScanner::take_escape(char c) {
+  const bool is_known = std::string_view("\"\\/bfnrtu").find(c) != std::string_view::npos;
+  if (!is_known && !is_mended()) return Step::fault;
+  if (c == 'u') {
+    state_ = State::hex;
+    hex_.clear();
+    if (is_mended()) write_instead("");
+    return Step::inside;
+  }
+  state_ = State::string;
+  if (!is_mended()) return Step::inside;
+  write_lone_surrogate();
+  written_ += is_known ? "\\" : "\\\\";
+  return is_known ? Step::inside : take_string(c);
+}
+
+JsonScanner::Step JsonScanner::take_hex(char c) {
+  if (!is_hex_digit(c)) {
+    if (!is_mended()) return Step::fault;
+    write_lone_surrogate();
+    written_ += "\\\\u" + hex_;
+    state_ = State::string;
+    return take_string(c);
+  }
+  hex_ += c;
+  if (is_mended()) write_instead("");
+  if (hex_.size() < 4) return Step::inside;
+  state_ = State::string;
+  if (!is_mended()) return Step::inside;
+  if (is_low_half(hex_)) {
+    written_ += high_.empty() ? "\\ufffd" : "\\u" + high_ + "\\u" + hex_;
+    high_.clear();
+    return Step::inside;
+  }
+  write_lone_surrogate();
+  if (is_high_half(hex_))
+    high_ = hex_;
+  else
+    written_ += "\\u" + hex_;
+  return Step::inside;
+}
+
+JsonScanner::Step JsonScanner::step_of(char c) {
+  if (has_comma_) return take_comma_or_next(c);
   switch (state_) {
     case State::value_or_end:
       if (c == ']') return close(c);
@@ -145,27 +246,43 @@ JsonScanner::Step JsonScanner::take(char c) {
       if (c == ':') state_ = State::value;
       return c == ':' || is_space(c) ? Step::inside : Step::fault;
     case State::after: return take_after(c);
-    case State::string:
-      if (c == '\\') state_ = State::escape;
-      if (c != '"') return Step::inside;
-      if (!is_key_) return end_value(Step::ends);
-      state_ = State::colon;
-      return Step::inside;
-    case State::escape:
-      if (std::string_view("\"\\/bfnrtu").find(c) == std::string_view::npos) return Step::fault;
-      state_ = c == 'u' ? State::hex : State::string;
-      n_hex_ = 4;
-      return Step::inside;
-    case State::hex:
-      if (!is_hex_digit(c)) return Step::fault;
-      if (--n_hex_ == 0) state_ = State::string;
-      return Step::inside;
+    case State::string: return take_string(c);
+    case State::escape: return take_escape(c);
+    case State::hex: return take_hex(c);
     case State::word:
+      if (is_none_) write_instead("");
       if (c != word_.front()) return Step::fault;
       word_.remove_prefix(1);
-      return word_.empty() ? end_value(Step::ends) : Step::inside;
+      if (!word_.empty()) return Step::inside;
+      is_none_ = false;
+      return end_value(Step::ends);
     default: return take_number(c);
   }
+}
+
+JsonScanner::Step JsonScanner::take(char c) {
+  written_.clear();
+  writes_itself_ = true;
+  const Step step = step_of(c);
+  if (writes_itself_) written_ += c;
+  return step;
+}
+
+std::optional<std::string> mended_json(std::string_view text) {
+  JsonScanner scanner(JsonScanner::Form::mended);
+  std::string json;
+  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const JsonScanner::Step step = scanner.take(text[i]);
+    const bool ends = step == JsonScanner::Step::ends || step == JsonScanner::Step::ended_before;
+    if (step == JsonScanner::Step::fault) return std::nullopt;
+    if (step != JsonScanner::Step::ended_before) json += scanner.written();
+    if (!ends) continue;
+    const std::string_view rest = text.substr(step == JsonScanner::Step::ends ? i + 1 : i);
+    return rest.find_first_not_of(" \n\r\t") == std::string_view::npos ? std::optional(json) : std::nullopt;
+  }
+  const bool ends = !text.empty() && scanner.take(' ') == JsonScanner::Step::ended_before;
+  return ends ? std::optional(json) : std::nullopt;
 }
 
 }  // namespace baton::parsers

@@ -25,6 +25,10 @@ class MarkerScan {
   /// if any.
   template <class Text>
   std::optional<std::string_view> take(char c, std::span<const std::string_view> markers, const Text& text) {
+    if (held_.empty() && !begins_marker(markers, std::string_view(&c, 1))) {
+      text(c);
+      return std::nullopt;
+    }
     held_.push_back(c);
     while (!held_.empty() && !begins_marker(markers, held_)) {
       text(held_.front());
@@ -35,6 +39,7 @@ class MarkerScan {
     held_.clear();
     return *found;
   }
+  const std::string& held() const { return held_; }
   /// What is held back, which is forgotten.
   std::string release() { return std::exchange(held_, {}); }
 

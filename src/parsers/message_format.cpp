@@ -22,7 +22,7 @@ class PlainParser : public MessageParser {
   void take(std::string_view text, std::vector<MessagePiece>& pieces) override {
     if (!text.empty()) pieces.push_back({.text = std::string(text)});
   }
-  void end(std::vector<MessagePiece>& /*pieces*/) override {}
+  void end(TextEnd /*how*/, std::vector<MessagePiece>& /*pieces*/) override {}
 };
 
 template <class Format>
@@ -116,16 +116,24 @@ Result<std::shared_ptr<const ToolIndex>> MessageFormat::index(std::span<const To
   return ToolIndex::make(tools, tools_ != nullptr && tools_->texts.arguments == ArgumentStyle::xml, budget);
 }
 
-std::unique_ptr<MessageParser> MessageFormat::parser(std::shared_ptr<const ToolIndex> tools, bool begins_in_reasoning,
-                                                     bool has_calls_first) const {
+std::unique_ptr<MessageParser> MessageFormat::parser(const AnswerReading& reading) const {
+  const bool has_calls = tools_ != nullptr && reading.tools != nullptr;
   std::unique_ptr<MessageParser> parser;
-  if (tools_ != nullptr && tools != nullptr)
-    parser = std::make_unique<ToolCallParser>(tools_->begin, tools_->reader(tools), tools, has_calls_first);
-  else
+  if (has_calls) {
+    const TextMeaning text = reading.demands_calls     ? TextMeaning::nothing
+                             : reading.has_calls_first ? TextMeaning::content_or_calls
+                                                       : TextMeaning::content;
+    parser = std::make_unique<ToolCallParser>(tools_->begin, tools_->reader(reading.tools), reading.tools,
+                                              reading.is_whole ? CallWriter::Form::whole : CallWriter::Form::streamed, text);
+  } else {
     parser = std::make_unique<PlainParser>();
-  if (reasoning_ != nullptr)
-    parser = std::make_unique<ReasoningParser>(reasoning_->markers, std::move(parser), begins_in_reasoning);
-  return parser;
+  }
+  if (reasoning_ == nullptr) return parser;
+  std::unique_ptr<ReasonedCalls> calls;
+  if (has_calls && !tools_->begin.markers.empty())
+    calls = std::make_unique<ReasonedCalls>(tools_->begin, tools_->reader(reading.tools), reading.tools);
+  return std::make_unique<ReasoningParser>(reasoning_->markers, std::move(parser), std::move(calls),
+                                           reading.begins_in_reasoning);
 }
 
 bool MessageFormat::begins_in_reasoning(std::string_view prompt) const {

@@ -42,6 +42,15 @@ struct AnswerDemand {
   std::span<const std::string> special_tokens = {};
 };
 
+/// How an answer is read.
+struct AnswerReading {
+  std::shared_ptr<const ToolIndex> tools = {};  ///< null: what looks like a call is content
+  bool begins_in_reasoning = false;             ///< the prompt has opened the reasoning
+  bool has_calls_first = false;                 ///< an answer that does not begin with a call is content as a whole
+  bool demands_calls = false;                   ///< an answer is calls alone: other text is no content
+  bool is_whole = false;  ///< it is given out in one piece: a call that has a mistake is content as a whole
+};
+
 struct ToolFormat;
 struct ReasoningFormat;
 
@@ -66,11 +75,8 @@ class MessageFormat {
 
   /// What parser() needs of a request's tools: work for the request, not for its answer. Errors: those of `budget`.
   Result<std::shared_ptr<const ToolIndex>> index(std::span<const Tool> tools, WorkBudget& budget) const;
-  /// A parser of one answer. `tools` say the types of arguments that a format writes without them; null: no tools, and
-  /// what looks like a call is content. `begins_in_reasoning`: the prompt has opened the reasoning. `has_calls_first`: an
-  /// answer that does not begin with a call, behind its reasoning, is content as a whole.
-  std::unique_ptr<MessageParser> parser(std::shared_ptr<const ToolIndex> tools, bool begins_in_reasoning,
-                                        bool has_calls_first = false) const;
+  /// A parser of one answer.
+  std::unique_ptr<MessageParser> parser(const AnswerReading& reading) const;
   /// Whether the answer to a rendered prompt begins inside of reasoning: the prompt has opened it, or the format needs
   /// no opening.
   bool begins_in_reasoning(std::string_view prompt) const;

@@ -17,9 +17,14 @@ struct MessagePiece {
   std::string text =
       {};  ///< content, reasoning, or the next piece of a call's arguments (JSON text); of `call`: the function's name
   std::string id = {};  ///< of `call`: the id that the model wrote; mostly empty, then the server makes one
+  /// Of `arguments`: with them the call's arguments are a complete JSON object. No others follow.
+  bool is_complete = false;
 
   friend bool operator==(const MessagePiece&, const MessagePiece&) = default;
 };
+
+/// Whether the model has ended the text, or something else has: a stop text, a length, a deadline, the server's end.
+enum class TextEnd : std::uint8_t { natural, cut };
 
 /// Parses one answer. Text that may begin a marker is held back until that is decided, and all other text is returned
 /// at once. Text that looks like a call and is none becomes content. Memory is bounded by the longest call; time is
@@ -30,7 +35,7 @@ class MessageParser {
   /// Appends the pieces that the next text makes certain. `text` may be cut anywhere, also inside of a character.
   virtual void take(std::string_view text, std::vector<MessagePiece>& pieces) = 0;
   /// Appends what was held back. The text has ended; nothing may be called behind it.
-  virtual void end(std::vector<MessagePiece>& pieces) = 0;
+  virtual void end(TextEnd how, std::vector<MessagePiece>& pieces) = 0;
 };
 
 }  // namespace baton::parsers

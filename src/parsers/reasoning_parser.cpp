@@ -15,8 +15,9 @@ std::string_view without_front_spaces(std::string_view text) {
 
 }  // namespace
 
-ReasoningParser::ReasoningParser(const ReasoningMarkers& markers, std::unique_ptr<MessageParser> rest, bool begins_inside)
-    : markers_(markers), rest_(std::move(rest)), begins_inside_(begins_inside) {}
+ReasoningParser::ReasoningParser(const ReasoningMarkers& markers, std::unique_ptr<MessageParser> rest,
+                                 std::unique_ptr<ReasonedCalls> calls, bool begins_inside)
+    : markers_(markers), rest_(std::move(rest)), calls_(std::move(calls)), begins_inside_(begins_inside) {}
 
 void ReasoningParser::take(std::string_view text, std::vector<MessagePiece>& pieces) {
   for (const char c : text) {
@@ -44,11 +45,29 @@ void ReasoningParser::take_reasoning(char c) {
   reasoning_ += c;
 }
 
+/// Reasoning that is no part of the closing marker.
+void ReasoningParser::take_unmarked(char c) {
+  if (calls_ == nullptr) return take_reasoning(c);
+  unmarked_.clear();
+  calls_->take(c, unmarked_);
+  for (const char text : unmarked_) take_reasoning(text);
+}
+
 void ReasoningParser::take_inside(char c) {
-  if (scan_.take(c, markers_.closes, [&](char text) { take_reasoning(text); })) {
-    spaces_.clear();
-    state_ = State::behind;
-  }
+  if (!scan_.take(c, markers_.closes, [&](char text) { take_unmarked(text); })) return;
+  if (calls_ != nullptr)
+    for (const char text : calls_->release()) take_reasoning(text);
+  spaces_.clear();
+  state_ = State::behind;
+}
+
+/// Nothing has closed the reasoning: the calls at its end, or the text that was held back.
+void ReasoningParser::end_inside(TextEnd how, std::vector<MessagePiece>& calls) {
+  for (const char c : scan_.release()) take_unmarked(c);
+  if (calls_ == nullptr) return;
+  calls = calls_->end(how);
+  if (calls.empty())
+    for (const char c : calls_->release()) take_reasoning(c);
 }
 
 void ReasoningParser::take_byte(char c) {
@@ -100,17 +119,19 @@ void ReasoningParser::take_byte(char c) {
   }
 }
 
-void ReasoningParser::end(std::vector<MessagePiece>& pieces) {
+void ReasoningParser::end(TextEnd how, std::vector<MessagePiece>& pieces) {
+  std::vector<MessagePiece> calls;
   if (state_ == State::before) {
     (begins_inside_ ? reasoning_ : content_) += begins_inside_ ? without_front_spaces(held_) : held_;
   } else if (state_ == State::inside) {
-    for (const char c : scan_.release()) take_reasoning(c);
+    end_inside(how, calls);
   } else {
     content_ += held_;
     content_ += scan_.release();
   }
   flush(pieces);
-  rest_->end(pieces);
+  pieces.insert(pieces.end(), calls.begin(), calls.end());
+  rest_->end(how, pieces);
 }
 
 }  // namespace baton::parsers

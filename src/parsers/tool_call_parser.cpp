@@ -7,10 +7,13 @@
 namespace baton::parsers {
 
 ToolCallParser::ToolCallParser(const CallBegin& begin, std::unique_ptr<CallReader> reader,
-                               std::shared_ptr<const ToolIndex> tools, bool has_calls_first)
-    : begin_(begin), reader_(std::move(reader)), tools_(std::move(tools)), has_calls_first_(has_calls_first) {
-  for (const std::string_view marker : begin_.markers) longest_marker_ = std::max(longest_marker_, marker.size());
-}
+                               std::shared_ptr<const ToolIndex> tools, CallWriter::Form form, TextMeaning text)
+    : begin_(begin),
+      reader_(std::move(reader)),
+      tools_(std::move(tools)),
+      has_calls_first_(text == TextMeaning::content_or_calls),
+      longest_marker_(begin.longest_marker()),
+      writer_(form, /*has_content=*/text != TextMeaning::nothing) {}
 
 void ToolCallParser::take(std::string_view text, std::vector<MessagePiece>& pieces) {
   writer_.set_output(pieces);
@@ -27,6 +30,7 @@ void ToolCallParser::take_byte(char c) {
 void ToolCallParser::begin_calls(std::string_view marker) {
   is_at_start_ = false;
   is_reading_calls_ = true;
+  has_marker_ = !marker.empty();
   n_calls_before_ = writer_.n_calls();
   writer_.set_known(marker.empty() ? tools_.get() : nullptr);
   writer_.hold(marker);
@@ -64,10 +68,7 @@ void ToolCallParser::take_call(char c) {
       is_reading_calls_ = false;
       return;
     case CallStep::fault:
-      if (writer_.is_open()) {
-        writer_.close_call();
-        writer_.hold(std::string_view(&c, 1));
-      }
+      if (writer_.is_open()) writer_.break_call(std::string_view(&c, 1));
       give_up();
   }
 }
@@ -88,11 +89,36 @@ void ToolCallParser::give_up() {
   }
 }
 
-void ToolCallParser::end(std::vector<MessagePiece>& pieces) {
+/// Whether the held text cannot be anything but a call: it has a marker, or is behind another call, or has the name of a tool.
+bool ToolCallParser::is_begun_call() const {
+  if (has_marker_ || writer_.n_calls() > n_calls_before_) return true;
+  const std::string_view name = reader_->begun_name();
+  return !name.empty() && tools_ != nullptr && tools_->has_name_with(name);
+}
+
+/// The text has ended in calls, or in front of one. What the model has ended itself is content if it is no whole call. What was cut
+/// is a call that was begun: its arguments are given out as far as they have come, and a name without arguments is nothing.
+void ToolCallParser::end_calls(TextEnd how) {
+  reader_->end(how, writer_);
+  if (how == TextEnd::natural) {
+    if (writer_.is_open()) writer_.break_call("");
+    return;
+  }
+  if (writer_.is_open())
+    writer_.close_call();
+  else if (is_begun_call())
+    writer_.drop_call();
+}
+
+void ToolCallParser::end(TextEnd how, std::vector<MessagePiece>& pieces) {
   writer_.set_output(pieces);
-  if (is_reading_calls_) reader_->end(writer_);
+  if (is_reading_calls_) end_calls(how);
   for (const char c : writer_.release_held()) writer_.content(c);
-  for (const char c : scan_.release()) writer_.content(c);
+  const std::string marker = scan_.release();
+  const auto is_half_of = [&](std::string_view whole) { return whole.starts_with(marker) && 2 * marker.size() > whole.size(); };
+  const bool is_cut_marker = how == TextEnd::cut && std::any_of(begin_.markers.begin(), begin_.markers.end(), is_half_of);
+  if (is_cut_marker) writer_.drop_call();
+  for (const char c : is_cut_marker ? std::string() : marker) writer_.content(c);
   writer_.end();
 }
 

@@ -1,31 +1,34 @@
 /// Splits an answer into content and calls.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
-#include <span>
 #include <string_view>
 #include <vector>
 
 #include "parsers/call_reader.h"
+#include "parsers/call_writer.h"
 #include "parsers/marker_scan.h"
 #include "parsers/message_parser.h"
 
 namespace baton::parsers {
 
-/// Where calls begin.
-struct CallBegin {
-  std::span<const std::string_view> markers;  ///< texts that begin calls anywhere
-  std::string_view first;                     ///< bytes that begin calls as the first of the answer
+/// What text that is no call means.
+enum class TextMeaning : std::uint8_t {
+  content,
+  content_or_calls,  ///< text that does not begin with a call is content as a whole
+  nothing,           ///< calls are demanded
 };
 
 class ToolCallParser : public MessageParser {
  public:
   /// `begin` and what it names must outlive it. Without a marker only calls of `tools` are calls, because any JSON
-  /// may be content. `has_calls_first`: text that does not begin with a call is content as a whole.
+  /// may be content.
   ToolCallParser(const CallBegin& begin, std::unique_ptr<CallReader> reader, std::shared_ptr<const ToolIndex> tools,
-                 bool has_calls_first);
+                 CallWriter::Form form, TextMeaning text);
   void take(std::string_view text, std::vector<MessagePiece>& pieces) override;
-  void end(std::vector<MessagePiece>& pieces) override;
+  void end(TextEnd how, std::vector<MessagePiece>& pieces) override;
 
  private:
   void take_byte(char c);
@@ -34,16 +37,19 @@ class ToolCallParser : public MessageParser {
   void begin_calls(std::string_view marker);
   void take_call(char c);
   void give_up();
+  void end_calls(TextEnd how);
+  bool is_begun_call() const;
 
   const CallBegin begin_;
   const std::unique_ptr<CallReader> reader_;
   const std::shared_ptr<const ToolIndex> tools_;
   const bool has_calls_first_;
-  std::size_t longest_marker_ = 0;
+  const std::size_t longest_marker_;
   CallWriter writer_;
   MarkerScan scan_;
   std::int32_t n_calls_before_ = 0;  // the marker that is_reading_calls_ began with
   bool is_reading_calls_ = false;
+  bool has_marker_ = false;  // in front of them
   bool is_at_start_ = true;
   bool is_content_ = false;  // no call will come
 };

@@ -28,6 +28,11 @@ class ToolIndex {
     const auto found = tools_.find(tool);
     return found == tools_.end() ? nullptr : &found->second;
   }
+  /// Whether some tool's name begins so.
+  bool has_name_with(std::string_view begin) const {
+    const auto found = tools_.lower_bound(begin);
+    return found != tools_.end() && found->first.starts_with(begin);
+  }
   /// About how much memory it takes.
   std::size_t n_bytes() const { return n_bytes_; }
 

@@ -3,11 +3,12 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
-#include "io/json.h"
 #include "parsers/json_scanner.h"
 #include "parsers/marker_scan.h"
+#include "parsers/python_calls.h"
 
 namespace baton::parsers {
 
@@ -27,19 +28,28 @@ std::string json_quoted(std::string_view text) {
   return json + "\"";
 }
 
+/// The kind of a JSON text.
+unsigned kind_of_json(std::string_view json) {
+  switch (json.front()) {
+    case '"': return kAllowsString;
+    case 't':
+    case 'f': return kAllowsBoolean;
+    case 'n': return kAllowsNull;
+    case '{': return kAllowsObject;
+    case '[': return kAllowsArray;
+    default: return kAllowsNumber;
+  }
+}
+
 }  // namespace
 
 std::string typed_value(std::string_view text, unsigned kinds) {
-  std::string_view trimmed = text;
-  while (!trimmed.empty() && is_space(trimmed.front())) trimmed.remove_prefix(1);
-  while (!trimmed.empty() && is_space(trimmed.back())) trimmed.remove_suffix(1);
-  if (trimmed == "True") trimmed = "true";
-  if (trimmed == "False") trimmed = "false";
-  if (trimmed == "None") trimmed = "null";
-  if (trimmed.find('\0') != std::string_view::npos) return json_quoted(text);  // json::parse stops there
-  const auto value = json::parse(trimmed, "the value of a parameter");
-  if (!value || (kind_of_value(*value) & kinds & ~unsigned{kAllowsString}) == 0) return json_quoted(text);
-  return std::string(trimmed);
+  const unsigned others = kinds & ~unsigned{kAllowsString};
+  for (const auto& read : {mended_json, json_of_python}) {
+    const std::optional<std::string> value = read(text);
+    if (value && (kind_of_json(*value) & others) != 0) return *value;
+  }
+  return json_quoted(text);
 }
 
 void XmlCalls::begin(std::string_view marker) {
@@ -59,6 +69,7 @@ CallStep XmlCalls::fail(CallWriter& writer) {
 
 void XmlCalls::end_function(CallWriter& writer) {
   writer.arguments("}");
+  writer.complete_arguments();
   writer.close_call();
 }
 
@@ -177,10 +188,12 @@ CallStep XmlCalls::take(char c, CallWriter& writer) {
   }
 }
 
-/// A value that is cut off stays so: its text is written, without a closing quote.
-void XmlCalls::end(CallWriter& writer) {
-  if (state_ != State::value || !writer.is_open()) return;
-  if (is_string_) write_value(tail_, writer);
+/// A value that is cut off stays so: its text is written, without a closing quote. A closing tag that the model has left out is
+/// forgiven.
+void XmlCalls::end(TextEnd how, CallWriter& writer) {
+  if (!writer.is_open()) return;
+  if (state_ == State::value && is_string_) write_value(tail_, writer);
+  if (state_ == State::body && token_.empty() && how == TextEnd::natural) end_function(writer);
 }
 
 }  // namespace baton::parsers

@@ -10,7 +10,7 @@
 
 namespace baton::parsers {
 
-/// The value of a parameter as JSON: what `text` says in JSON (or Python's True, False and None) if `kinds` allow that
+/// The value of a parameter as JSON: what `text` says in JSON, which is mended, or as a list or dict of Python, if `kinds` allow that
 /// kind, and otherwise a string.
 std::string typed_value(std::string_view text, unsigned kinds);
 
@@ -24,7 +24,8 @@ class XmlCalls : public CallReader {
   explicit XmlCalls(std::shared_ptr<const ToolIndex> tools) : tools_(std::move(tools)) {}
   void begin(std::string_view marker) override;
   CallStep take(char c, CallWriter& writer) override;
-  void end(CallWriter& writer) override;
+  void end(TextEnd how, CallWriter& writer) override;
+  std::string_view begun_name() const override { return name_; }
 
  private:
   static constexpr std::size_t kMaxName = 256;

@@ -1,5 +1,6 @@
-/// Fuzzes the parsers of answers: no cut changes what they return, arguments are the begin of a JSON text, and where
-/// there is no call nothing is lost. The first three bytes choose the formats and the cuts; the others are the answer.
+/// Fuzzes the parsers of answers: no cut changes what they return, arguments are the begin of a JSON text and whole if they are
+/// complete, and where there is no call nothing is lost. The first three bytes choose the formats, how the answer is read, and the
+/// cuts; the others are the answer.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -34,11 +35,19 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const bool has_reasoning = reasoning < reasoning_parsers.size();
   const auto format = parsers::MessageFormat::make(tool_parsers[data[0] % tool_parsers.size()],
                                                    has_reasoning ? reasoning_parsers[reasoning] : "", "");
-  const bool begins_in_reasoning = data[1] >= 0x80;
   const std::string_view text(reinterpret_cast<const char*>(data + 3), size - 3);
-  const auto whole = testing::parsed(format->parser(tools, begins_in_reasoning), {text});
-  check(testing::parsed(format->parser(tools, begins_in_reasoning), testing::cut(text, data[2])) == whole,
-        "a cut changes an answer");
-  testing::check_pieces(whole, text, has_reasoning);
+  const parsers::AnswerReading reading{.tools = tools,
+                                       .begins_in_reasoning = data[1] >= 0x80,
+                                       .demands_calls = data[0] >= 0xE0,
+                                       .is_whole = (data[0] & 0x10) != 0};
+  for (const parsers::TextEnd end : {parsers::TextEnd::natural, parsers::TextEnd::cut}) {
+    const auto whole = testing::parsed(format->parser(reading), {text}, end);
+    check(testing::parsed(format->parser(reading), testing::cut(text, data[2]), end) == whole, "a cut changes an answer");
+    testing::check_pieces(whole, {.text = text,
+                                  .may_reason = has_reasoning,
+                                  .is_natural = end == parsers::TextEnd::natural,
+                                  .demands_calls = reading.demands_calls,
+                                  .is_whole = reading.is_whole});
+  }
   return 0;
 }

@@ -1,6 +1,7 @@
 /// Fuzzes what a client's tools and a model's calls of them meet: a list of tools with drawn schemas is read as the server reads it, and
-/// an answer that is drawn from the texts of a format is parsed whole and in parts. No cut changes what is returned, reading the
-/// tools stays within its budget, and no case takes more than 3 s and 350 MB.
+/// an answer that is drawn from the texts of a format is parsed whole and in parts, streamed or for an answer in one piece, and ended by
+/// the model or cut. No cut into parts changes what is returned, reading the tools stays within its budget, and no case takes more than
+/// 3 s and 350 MB.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -32,9 +33,14 @@ using test::Drawn;
 constexpr std::size_t kMaxAnswerBytes = std::size_t{1} << 19;
 constexpr std::array<std::string_view, 5> kNames{"f", "g", "get_weather", "a.b", "x"};
 constexpr std::array<std::string_view, 5> kArguments{"a", "b", "city", "0", "long name"};
-constexpr std::array<std::string_view, 12> kValues{
-    "1", "-0.5e3", "true", "null", "None", R"("text")", R"({"a": [1, {}]})", "[]", "[[[", R"({"a":)", "'it''s'", "True"};
-constexpr std::array<std::string_view, 10> kBits{"<", "\"", "\\", "{", "[", "</", "\n", "\\u", "</parameter", "[T"};
+constexpr std::array<std::string_view, 26> kValues{
+    "1", "-0.5e3", "true", "null", "None", R"("text")", R"({"a": [1, {}]})", "[]", "[[[", R"({"a":)", "'it''s'", "True",
+    // what models write and parsers mend
+    R"("C:\Users\d+")", R"(["\u12", "\ud83d", "\ud83d\ude00",])", R"({"\w": False, })", R"('a' "b" r'\d')", R"(r"\"")",
+    R"('\x4\U0001f600\u00e')", "('a', 'b',)", "{'a': None,}", "f'''{x}'''", R"("\)", "[1, ", "r", "'a'  ",
+    "123456789012345678901234567890"};
+constexpr std::array<std::string_view, 17> kBits{"<",  "\"", "\\", "{",       "[", "</", "\n", "\\u", "</parameter",
+                                                 "[T", ",",  "'",  "\\ud83d", "}", "]",  "r'", "\\'"};
 
 /// A tool list as JSON text. What is repeated may be large, up to the limit of the server and beyond.
 class ToolText {
@@ -236,14 +242,21 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::size_t reasoning = drawn.below(2 * reasonings.size());
   const parsers::ReasoningFormat* const reasoner = reasoning < reasonings.size() ? &reasonings[reasoning] : nullptr;
   const auto format = parsers::MessageFormat::make(row.name, reasoner == nullptr ? "" : reasoner->name, "");
-  const bool begins_in_reasoning = drawn.is(), has_calls_first = drawn.below(4) == 1;
+  parsers::AnswerReading reading{.begins_in_reasoning = drawn.is(),
+                                 .has_calls_first = drawn.below(4) == 1,
+                                 .demands_calls = drawn.below(8) == 1,
+                                 .is_whole = drawn.is()};
+  const parsers::TextEnd end = drawn.is() ? parsers::TextEnd::natural : parsers::TextEnd::cut;
   const std::size_t seed = drawn.byte();
-  const auto tools = read_tools(ToolText(drawn).draw(), *format);
-  if (tools == nullptr) return 0;
+  reading.tools = read_tools(ToolText(drawn).draw(), *format);
+  if (reading.tools == nullptr) return 0;
   const std::string text = AnswerText(drawn, row, reasoner).draw();
-  const auto parser = [&] { return format->parser(tools, begins_in_reasoning, has_calls_first); };
-  const auto whole = testing::parsed(parser(), {text});
-  check(testing::parsed(parser(), testing::cut(text, seed)) == whole, "a cut changes an answer");
-  testing::check_pieces(whole, text, reasoner != nullptr);
+  const auto whole = testing::parsed(format->parser(reading), {text}, end);
+  check(testing::parsed(format->parser(reading), testing::cut(text, seed), end) == whole, "a cut changes an answer");
+  testing::check_pieces(whole, {.text = text,
+                                .may_reason = reasoner != nullptr,
+                                .is_natural = end == parsers::TextEnd::natural,
+                                .demands_calls = reading.demands_calls,
+                                .is_whole = reading.is_whole});
   return 0;
 }

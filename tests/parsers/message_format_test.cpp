@@ -22,12 +22,12 @@ namespace baton::parsers {
 namespace {
 
 TEST(MessageFormat, without_a_format_everything_is_content) {
-  const auto parser = MessageFormat::from_template("{{ messages[0].content }}").parser(nullptr, false);
+  const auto parser = MessageFormat::from_template("{{ messages[0].content }}").parser({});
   std::vector<MessagePiece> pieces;
   parser->take("a <tool", pieces);
   parser->take("", pieces);
   parser->take("_call>", pieces);
-  parser->end(pieces);
+  parser->end(TextEnd::natural, pieces);
   EXPECT_EQ(pieces, (std::vector<MessagePiece>{{.text = "a <tool"}, {.text = "_call>"}}));
 }
 
@@ -195,7 +195,7 @@ TEST(MessageFormat, a_demanded_call_is_one_that_the_parser_reads) {
     EXPECT_TRUE(has_text(format, named, true, calls.weather));
     EXPECT_FALSE(has_text(format, named, true, calls.now)) << calls.tool_parser;
     EXPECT_FALSE(has_text(format, named, true, calls.both)) << calls.tool_parser;
-    const auto pieces = testing::parsed(format.parser(tools, false), {calls.both});
+    const auto pieces = testing::parsed(format.parser({.tools = tools}), {calls.both});
     ASSERT_EQ(pieces.size(), 4u) << calls.tool_parser;
     EXPECT_EQ(pieces[0].text, "get_weather");
     EXPECT_EQ(*json::parse(pieces[1].text, "arguments"), *json::parse(R"({"city": "A"})", "arguments"));
@@ -298,15 +298,18 @@ TEST(MessageFormat, content_in_place_of_calls_has_no_calls_inside) {
   const auto tools = testing::index_of(strict_tools());
   const auto mistral = *MessageFormat::make("mistral", "", "");
   const std::string content = R"({"say": "[TOOL_CALLS]now[ARGS]{}"})";
-  EXPECT_EQ(testing::parsed(mistral.parser(tools, false, true), {content}), (std::vector<MessagePiece>{{.text = content}}));
-  EXPECT_GT(testing::parsed(mistral.parser(tools, false), {content}).size(), 1u) << "free text may call";
+  EXPECT_EQ(testing::parsed(mistral.parser({.tools = tools, .has_calls_first = true}), {content}),
+            (std::vector<MessagePiece>{{.text = content}}));
+  EXPECT_GT(testing::parsed(mistral.parser({.tools = tools}), {content}).size(), 1u) << "free text may call";
   const auto hermes = *MessageFormat::make("hermes", "", "");
-  EXPECT_EQ(testing::parsed(hermes.parser(tools, false, true), {"<<tool_call>"}),
+  EXPECT_EQ(testing::parsed(hermes.parser({.tools = tools, .has_calls_first = true}), {"<<tool_call>"}),
             (std::vector<MessagePiece>{{.text = "<<tool_call>"}}));
   for (const Calls& calls : calls_of_formats()) {
     const auto format = *MessageFormat::make(calls.tool_parser, "", "");
-    EXPECT_EQ(testing::parsed(format.parser(tools, false, true), {calls.both}).size(), 4u) << calls.tool_parser;
-    const auto wrong = testing::parsed(format.parser(tools, false, true), {R"({"name": 1, "x": "<tool_call>"})"});
+    EXPECT_EQ(testing::parsed(format.parser({.tools = tools, .has_calls_first = true}), {calls.both}).size(), 4u)
+        << calls.tool_parser;
+    const auto wrong =
+        testing::parsed(format.parser({.tools = tools, .has_calls_first = true}), {R"({"name": 1, "x": "<tool_call>"})"});
     EXPECT_EQ(wrong, (std::vector<MessagePiece>{{.text = R"({"name": 1, "x": "<tool_call>"})"}})) << calls.tool_parser;
   }
 }

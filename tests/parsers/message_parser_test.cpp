@@ -1,76 +1,17 @@
 /// Answers of each format: the calls, and that no cut of the text changes them.
 #include "parsers/message_parser.h"
 
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "io/json.h"
+#include "parsers/golden_message.h"
 #include "parsers/message_format.h"
-#include "support/message_cuts.h"
-#include "support/tool_index.h"
 
 namespace baton::parsers {
 namespace {
-
-/// Pieces as text: content and reasoning in quotes, calls as name#id(arguments).
-std::string shown(const std::vector<MessagePiece>& pieces) {
-  std::string text;
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    const MessagePiece& piece = pieces[i];
-    switch (piece.kind) {
-      case MessagePiece::Kind::content: text += "|" + piece.text; break;
-      case MessagePiece::Kind::reasoning: text += "|think " + piece.text; break;
-      case MessagePiece::Kind::call:
-        text += fmt::format("|{} {}{}", piece.call, piece.text, piece.id.empty() ? "" : "#" + piece.id);
-        break;
-      case MessagePiece::Kind::arguments: text += fmt::format("@{} {}", piece.call, piece.text);
-    }
-  }
-  return text;
-}
-
-std::shared_ptr<const ToolIndex> tools() {
-  static const auto kTools = testing::index_of({
-      {.name = "get_weather",
-       .parameters = *json::parse(R"({"type": "object", "properties": {"city": {"type": "string"},
-           "days": {"type": "integer"}, "exact": {"type": "boolean"}, "units": {"type": ["string", "null"]},
-           "at": {"$ref": "#/$defs/point"}, "tags": {"anyOf": [{"type": "array"}, {"type": "null"}]}},
-           "$defs": {"point": {"type": "object"}}})",
-                                  "tools")},
-      {.name = "get_user_info"},
-      {.name = "add",
-       .parameters = *json::parse(R"({"properties": {"a": {"type": "number"}, "b": {"type": "number"}}})", "tools")},
-  });
-  return kTools;
-}
-
-struct Golden {
-  std::string_view tool_parser;
-  std::string_view reasoning_parser;
-  bool begins_in_reasoning;
-  std::string_view text;
-  std::string_view shown;
-};
-
-void expect_golden(const Golden& golden) {
-  const auto format = MessageFormat::make(golden.tool_parser, golden.reasoning_parser, "");
-  ASSERT_TRUE(format) << format.error().message;
-  const auto parser = [&] { return format->parser(tools(), golden.begins_in_reasoning); };
-  const std::string_view text = golden.text;
-  const std::vector<MessagePiece> whole = testing::parsed(parser(), {text});
-  EXPECT_EQ(shown(whole), golden.shown) << golden.tool_parser << ": " << text;
-  std::vector<std::string_view> bytes;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    bytes.push_back(text.substr(i, 1));
-    ASSERT_EQ(testing::parsed(parser(), {text.substr(0, i), text.substr(i)}), whole) << "cut at " << i << " of: " << text;
-  }
-  EXPECT_EQ(testing::parsed(parser(), bytes), whole) << "byte by byte: " << text;
-}
 
 TEST(MessageParser, reads_the_calls_of_hermes_and_qwen) {
   for (const Golden& golden : std::vector<Golden>{
@@ -105,8 +46,8 @@ TEST(MessageParser, returns_as_content_what_is_no_call) {
             "|<tool_call>{\"name\": \"add\", \"arguments\": [1]}"},
            {"hermes", "", false, "<tool_call><tool_call>{\"name\":\"add\"}</tool_call>", "|<tool_call>|0 add@0 {}"},
            // the fault is behind the begin of the arguments: what was sent of them stays
-           {"hermes", "", false, "<tool_call>{\"name\":\"add\",\"arguments\":{\"a\": oops}}", "|0 add@0 {\"a\": |oops}}"},
-           {"hermes", "", false, "<tool_call>{\"name\":\"add\",\"arguments\":{\"a\": 1", "|0 add@0 {\"a\": 1"},
+           {"hermes", "", false, "<tool_call>{\"name\":\"add\",\"arguments\":{\"a\": oops}}", "|0 add@0 {\"a\": ~|oops}}"},
+           {"hermes", "", false, "<tool_call>{\"name\":\"add\",\"arguments\":{\"a\": 1", "|0 add@0 {\"a\": 1~"},
            {"hermes", "", false, " \n", "| \n"},
            {"hermes", "", false, "text \n ", "|text \n "},
            {"granite", "", false, "<|tool_call|>[]", "|<|tool_call|>[]"},
@@ -144,7 +85,7 @@ TEST(MessageParser, reads_qwen3_coders_xml_and_gives_values_their_types) {
            {"qwen3_coder", "", false, "<tool_call><function=a></function><function=b></function></tool_call>",
             "|0 a@0 {}|1 b@1 {}"},
            {"qwen3_coder", "", false, "<tool_call><function=add>oops</function>", "|0 add@0 {}|oops</function>"},
-           {"qwen3_coder", "", false, "<tool_call><function=add><parameter=c>cut off</par", "|0 add@0 {\"c\": \"cut off</par"},
+           {"qwen3_coder", "", false, "<tool_call><function=add><parameter=c>cut off</par", "|0 add@0 {\"c\": \"cut off</par~"},
        })
     expect_golden(golden);
 }
@@ -202,10 +143,10 @@ TEST(MessageParser, reads_pythonic_calls_as_json) {
             R"(|0 add@0 {"a": [1, [2, 3], {}], "b": {"x": {"y": []}, "z": "it's"}})"},
            {"pythonic", "", false, "[add(a='\\'\\x41\\u00e9\\U0001F600\\d\\n', b=\"\"\"say \"hi\"\nnow\"\"\", c='')]",
             "|0 add@0 {\"a\": \"'A\\u00e9\\ud83d\\ude00\\\\d\\n\", \"b\": \"say \\\"hi\\\"\\nnow\", \"c\": \"\"}"},
-           {"pythonic", "", false, "[add(a=1 2)]", "|0 add@0 {\"a\": 1|2)]"},
-           {"pythonic", "", false, "[add(a=one)]", "|0 add@0 {\"a\": |one)]"},
-           {"pythonic", "", false, "[add(a=1, b{", "|0 add@0 {\"a\": 1|b{"},
-           {"pythonic", "", false, "[add(a={1: 2})]", "|0 add@0 {\"a\": {|1: 2})]"},
+           {"pythonic", "", false, "[add(a=1 2)]", "|0 add@0 {\"a\": 1~|2)]"},
+           {"pythonic", "", false, "[add(a=one)]", "|0 add@0 {\"a\": ~|one)]"},
+           {"pythonic", "", false, "[add(a=1, b{", "|0 add@0 {\"a\": 1~|b{"},
+           {"pythonic", "", false, "[add(a={1: 2})]", "|0 add@0 {\"a\": {~|1: 2})]"},
        })
     expect_golden(golden);
 }
@@ -269,23 +210,22 @@ TEST(MessageParser, splits_reasoning_from_the_answer) {
 }
 
 TEST(MessageParser, returns_at_once_what_is_certain) {
-  const auto parser = MessageFormat::make("hermes", "", "")->parser(tools(), false);
+  const auto parser = MessageFormat::make("hermes", "", "")->parser({.tools = tools()});
   std::vector<MessagePiece> pieces;
   parser->take("Hi <tool", pieces);
   EXPECT_EQ(shown(pieces), "|Hi");
   parser->take("_call>{\"name\": \"add\", \"arguments\": ", pieces);
   EXPECT_EQ(shown(pieces), "|Hi");
   parser->take("{\"a\"", pieces);
-  EXPECT_EQ(shown(pieces), "|Hi|0 add@0 {\"a\"");
+  EXPECT_EQ(shown(pieces), "|Hi|0 add@0 {\"a\"~");
   parser->take(": \"x", pieces);
-  EXPECT_EQ(shown(pieces), "|Hi|0 add@0 {\"a\"@0 : \"x");
+  EXPECT_EQ(shown(pieces), "|Hi|0 add@0 {\"a\"~@0 : \"x~");
 }
 
 TEST(MessageParser, without_tools_a_call_is_content) {
   const auto format = MessageFormat::make("hermes", "qwen3", "");
-  EXPECT_EQ(
-      shown(testing::parsed(format->parser(nullptr, false), {"<think>a</think><tool_call>{\"name\":\"add\"}</tool_call>"})),
-      "|think a|<tool_call>{\"name\":\"add\"}</tool_call>");
+  EXPECT_EQ(shown(testing::parsed(format->parser({}), {"<think>a</think><tool_call>{\"name\":\"add\"}</tool_call>"})),
+            "|think a|<tool_call>{\"name\":\"add\"}</tool_call>");
 }
 
 TEST(MessageParser, bounds_depth_and_held_text) {
@@ -296,13 +236,14 @@ TEST(MessageParser, bounds_depth_and_held_text) {
           std::string("{\"name\":\"add\",\"arguments\":"), std::string("[add(a=")}) {
       const std::string deep = begin + (begin.starts_with("[add") ? "" : "{\"a\":") + std::string(100'000, '[');
       std::size_t n_bytes = 0;
-      for (const MessagePiece& piece : testing::parsed(format->parser(tools(), false), {deep})) n_bytes += piece.text.size();
+      for (const MessagePiece& piece : testing::parsed(format->parser({.tools = tools()}), {deep}))
+        n_bytes += piece.text.size();
       EXPECT_GT(n_bytes, 99'000u) << name;
     }
   }
   // Arguments before the name are held, up to a limit; then they are content.
   const std::string text = "<tool_call>{\"arguments\": {\"a\": \"" + std::string(2'000'000, 'x');
-  const auto parser = MessageFormat::make("hermes", "", "")->parser(tools(), false);
+  const auto parser = MessageFormat::make("hermes", "", "")->parser({.tools = tools()});
   std::vector<MessagePiece> pieces;
   parser->take(text, pieces);
   ASSERT_EQ(testing::merged(pieces).size(), 1u);

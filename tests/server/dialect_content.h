@@ -24,11 +24,16 @@ class DialectContent {
     content.scores.resize(1);
     content.request.reading.format = &format_;
     content.request.reading.tools = testing::index_of({{.name = "look"}});
-    content.choices.emplace_back(content.request, content.prompts[0], tokenizer);
+    begin_again();
   }
   DialectContent(const DialectContent&) = delete;
   DialectContent& operator=(const DialectContent&) = delete;
 
+  /// A choice of the request as it is now.
+  void begin_again() {
+    content.choices.clear();
+    content.choices.emplace_back(content.request, content.prompts[0], tokenizer);
+  }
   AnswerChoice& choice() { return content.choices[0]; }
   /// The choice's next event.
   void says(std::string_view text) { choice().take(event(text)); }

@@ -26,9 +26,34 @@ inline std::vector<std::string_view> cut(std::string_view text, std::size_t seed
   return parts;
 }
 
+/// Ends the program unless the arguments of a call are the begin of a JSON object, and a whole one if they are complete.
+inline void check_arguments(const parsers::MessagePiece& piece) {
+  parsers::JsonScanner scanner(parsers::JsonScanner::Form::exact);
+  auto last = parsers::JsonScanner::Step::inside;
+  for (const char c : piece.text) {
+    check(last == parsers::JsonScanner::Step::inside, "text behind arguments");
+    last = scanner.take(c);
+    check(last == parsers::JsonScanner::Step::inside || last == parsers::JsonScanner::Step::ends, "arguments that are no JSON");
+  }
+  check(piece.text.starts_with('{'), "arguments that are no object");
+  check(piece.is_complete == (last == parsers::JsonScanner::Step::ends),
+        "arguments are complete that are not, or are not that are");
+}
+
+/// How an answer was parsed, as far as it bounds what there may be.
+struct CheckedAnswer {
+  std::string_view text;
+  bool may_reason = false;
+  bool is_natural = true;
+  bool demands_calls = false;
+  bool is_whole = false;
+};
+
 /// Ends the program unless the pieces are those of an answer: reasoning first and only where there may be some, calls in their order,
-/// arguments that are the begin of a JSON text, and, without calls and reasoning, the text.
-inline void check_pieces(const std::vector<parsers::MessagePiece>& pieces, std::string_view text, bool may_reason) {
+/// arguments as above, complete ones in an answer in one piece that the model has ended, no content beside demanded calls, and, without
+/// calls and reasoning, the text.
+inline void check_pieces(const std::vector<parsers::MessagePiece>& pieces, const CheckedAnswer& answer) {
+  constexpr std::size_t kMaxHeld = std::size_t{1} << 20;
   std::int32_t n_calls = 0;
   bool has_reasoning = false;
   std::string content;
@@ -42,20 +67,17 @@ inline void check_pieces(const std::vector<parsers::MessagePiece>& pieces, std::
       case parsers::MessagePiece::Kind::call:
         check(piece.call == n_calls++ && !piece.text.empty(), "a call out of order or without a name");
         break;
-      case parsers::MessagePiece::Kind::arguments: {
+      case parsers::MessagePiece::Kind::arguments:
         check(piece.call + 1 == n_calls, "arguments of no call");
-        parsers::JsonScanner scanner;
-        for (std::size_t i = 0; i < piece.text.size(); ++i) {
-          const auto step = scanner.take(piece.text[i]);
-          check(step == parsers::JsonScanner::Step::inside ||
-                    (step == parsers::JsonScanner::Step::ends && i + 1 == piece.text.size()),
-                "arguments that are no JSON");
-        }
-      }
+        check_arguments(piece);
+        check(piece.is_complete || !answer.is_whole || !answer.is_natural || piece.text.size() > kMaxHeld / 2,
+              "a broken call in one piece");
     }
   }
-  check(has_reasoning ? may_reason : true, "reasoning without a format");
-  if (n_calls == 0 && !may_reason) check(content == text, "a text without calls has changed");
+  check(!has_reasoning || answer.may_reason, "reasoning without a format");
+  check(content.empty() || !answer.demands_calls, "content beside demanded calls");
+  if (n_calls == 0 && !answer.may_reason && answer.is_natural && !answer.demands_calls)
+    check(content == answer.text, "a text without calls has changed");
 }
 
 }  // namespace baton::testing

@@ -10,6 +10,7 @@
 namespace baton {
 
 using parsers::MessagePiece;
+using parsers::TextEnd;
 
 AnswerChoice::AnswerChoice(const GenerationRequest& request, const AnswerPrompt& prompt, const Tokenizer& tokenizer)
     : request_(request),
@@ -19,7 +20,11 @@ AnswerChoice::AnswerChoice(const GenerationRequest& request, const AnswerPrompt&
   const MessageReading& reading = request.reading;
   if (reading.format != nullptr) {
     decoder_.show(reading.markers);
-    parser_ = reading.format->parser(reading.tools, reading.begins_in_reasoning, reading.has_calls_first);
+    parser_ = reading.format->parser({.tools = reading.tools,
+                                      .begins_in_reasoning = reading.begins_in_reasoning,
+                                      .has_calls_first = reading.has_calls_first,
+                                      .demands_calls = reading.demands_calls,
+                                      .is_whole = !request.is_stream});
   }
   if (!prompt.echo.empty()) append({.text = prompt.echo});
 }
@@ -30,7 +35,7 @@ const std::string& AnswerChoice::text() const {
 }
 
 std::string_view AnswerChoice::finish_word() const {
-  const bool ends_with_calls = *finish_ == FinishReason::stop && n_calls_ > 0 && !request_.reading.is_named;
+  const bool ends_with_calls = *finish_ == FinishReason::stop && has_complete_calls() && !request_.reading.is_named;
   return ends_with_calls ? "tool_calls" : to_string(*finish_);
 }
 
@@ -50,10 +55,12 @@ void AnswerChoice::clear() {
 void AnswerChoice::append(MessagePiece piece) {
   const bool continues = !pieces_.empty() && piece.kind != MessagePiece::Kind::call && pieces_.back().kind == piece.kind &&
                          pieces_.back().call == piece.call;
-  if (continues)
-    pieces_.back().text += piece.text;
-  else
+  if (!continues) {
     pieces_.push_back(std::move(piece));
+    return;
+  }
+  pieces_.back().text += piece.text;
+  pieces_.back().is_complete |= piece.is_complete;
 }
 
 /// Counts the tokens since the last pieces as what the first new piece is.
@@ -78,6 +85,7 @@ bool AnswerChoice::add_pieces(std::vector<MessagePiece> pieces) {
       ++n_calls_;
       if (piece.id.empty()) piece.id = new_call_id(reading.has_short_ids);
     }
+    if (piece.is_complete) ++n_complete_calls_;
     append(std::move(piece));
   }
   return false;
@@ -93,15 +101,15 @@ bool AnswerChoice::add(StreamDecoder::Piece piece) {
     append({.text = std::move(piece.text)});
   }
   if (!piece.stop) return false;
-  if (!end_message()) end(FinishReason::stop, std::move(*piece.stop));
+  if (!end_message(TextEnd::cut)) end(FinishReason::stop, std::move(*piece.stop));
   return true;
 }
 
 /// Adds what the parser holds back; true if that ends the choice.
-bool AnswerChoice::end_message() {
+bool AnswerChoice::end_message(TextEnd how) {
   if (!parser_) return false;
   std::vector<MessagePiece> pieces;
-  parser_->end(pieces);
+  parser_->end(how, pieces);
   if (add_pieces(std::move(pieces))) return true;
   if (is_reasoning_) n_reasoning_tokens_ += n_undecided_tokens_;
   n_undecided_tokens_ = 0;
@@ -115,7 +123,8 @@ void AnswerChoice::finish(const Event& event) {
     tokens_.push_back(*event.stop_token);
     if (request_.include_stop && add(decoder_.push(event.stop_token->token))) return;
   }
-  if (add(decoder_.finish()) || end_message()) return;
+  const TextEnd how = event.finished == FinishReason::stop ? TextEnd::natural : TextEnd::cut;
+  if (add(decoder_.finish()) || end_message(how)) return;
   // Clients do not know these reasons: the answer gives the nearest one, and `stop_reason` the real one.
   if (event.finished == FinishReason::deadline) return end(FinishReason::abort, "deadline");
   if (event.finished == FinishReason::abort) return end(FinishReason::abort, "shutdown");

@@ -59,10 +59,14 @@ class AnswerChoice {
   std::int32_t n_tokens() const { return n_tokens_; }                      ///< of all that was generated
   std::int32_t n_reasoning_tokens() const { return n_reasoning_tokens_; }  ///< those of them that are reasoning
   std::int32_t n_calls() const { return n_calls_; }
+  /// Whether it has calls, and the arguments of each are complete JSON.
+  bool has_complete_calls() const { return n_calls_ > 0 && n_complete_calls_ == n_calls_; }
+  /// Whether it has a call whose arguments were begun and do not end. It has ended.
+  bool has_broken_call() const { return n_complete_calls_ < n_calls_; }
   bool has_ended() const { return finish_.has_value(); }
   std::optional<FinishReason> finish() const { return finish_; }
-  /// The reason of the end as clients get it: "tool_calls" where a message that is complete has calls, unless the
-  /// request named the tool. It has ended.
+  /// The reason of the end as clients get it: "tool_calls" where a message that is complete has calls, which are complete too,
+  /// unless the request named the tool. It has ended.
   std::string_view finish_word() const;
   const StopReason& stop_reason() const { return stop_reason_; }
   const SequenceStats& stats() const { return stats_; }  ///< as of the last event
@@ -70,7 +74,7 @@ class AnswerChoice {
  private:
   bool add(StreamDecoder::Piece piece);
   bool add_pieces(std::vector<parsers::MessagePiece> pieces);
-  bool end_message();
+  bool end_message(parsers::TextEnd how);
   void append(parsers::MessagePiece piece);
   void count_reasoning(std::span<const parsers::MessagePiece> pieces);
   void finish(const Event& event);
@@ -80,6 +84,7 @@ class AnswerChoice {
   std::unique_ptr<parsers::MessageParser> parser_;  // null: all text is content
   std::vector<parsers::MessagePiece> pieces_;
   std::int32_t n_calls_ = 0;
+  std::int32_t n_complete_calls_ = 0;
   // A token belongs to the piece that it completes, and one behind the last piece to that.
   bool is_reasoning_ = false;
   std::int32_t n_undecided_tokens_ = 0;

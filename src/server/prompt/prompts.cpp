@@ -168,6 +168,7 @@ Result<void> set_reading(const ServedModel& model, const TokenizedPrompt& prompt
   reading.is_parallel = request.tools.is_parallel;
   reading.has_calls_first = request.generation.grammar && request.generation.grammar->content != nullptr;
   reading.is_named = request.tools.choice.kind == parsers::ToolChoice::Kind::named;
+  reading.demands_calls = reading.is_named || request.tools.choice.kind == parsers::ToolChoice::Kind::required;
   reading.has_short_ids = model.tool_traits.has_short_ids;
   return {};
 }

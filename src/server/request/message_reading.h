@@ -18,6 +18,7 @@ struct MessageReading {
   bool shows_reasoning = true;                      ///< `include_reasoning`
   bool is_parallel = true;                          ///< `parallel_tool_calls`; false: a second call ends the answer
   bool has_calls_first = false;                     ///< an answer that does not begin with a call has none
+  bool demands_calls = false;                       ///< `tool_choice` demands calls: the answer has nothing else
   bool is_named = false;                            ///< `tool_choice` names a tool: the answer's end is no "tool_calls"
   bool has_short_ids = false;                       ///< the template takes ids of calls of nine characters only
 };

@@ -123,7 +123,6 @@ def test_cut_arguments_in_the_history_are_no_mistake(plain: Server, stream: bool
     assert (answered.status, answered.content) == (200, "Yes."), answered.body
 
 
-@not_yet(5)
 def test_a_lone_backslash_is_doubled(saying: Saying, stream: bool):
     text = '<tool_call>\n{"name": "edit", "arguments": {"content": "C:\\Users \\d+"}}\n</tool_call>'
     answered = ask(saying(text), "chat", "go", [function("edit", content={"type": "string"})], stream)
@@ -131,7 +130,6 @@ def test_a_lone_backslash_is_doubled(saying: Saying, stream: bool):
     assert (answered.content, answered.end) == ("", "tool_calls")
 
 
-@not_yet(7)
 def test_a_call_in_reasoning_that_was_not_closed_is_a_call(saying: Saying, stream: bool):
     text = '<think>\nI ponder.\n<tool_call>\n{"name": "f", "arguments": {"a": "q1"}}\n</tool_call>'
     answered = ask(saying(text), "chat", "go", [function("f", a={"type": "string"})], stream)

@@ -147,11 +147,11 @@ TEST_F(MessageOfChoice, has_reasoning_content_and_calls_with_ids) {
   EXPECT_EQ(pieces[2].kind, Kind::call);
   EXPECT_EQ(pieces[2].text, "f");
   EXPECT_TRUE(pieces[2].id.starts_with("call_")) << pieces[2].id;
-  EXPECT_EQ(pieces[3], (MessagePiece{Kind::arguments, 0, R"({"a": "b c"})", {}}));
+  EXPECT_EQ(pieces[3], (MessagePiece{Kind::arguments, 0, R"({"a": "b c"})", {}, true}));
   EXPECT_EQ(pieces[4].text, "g");
   EXPECT_EQ(pieces[4].call, 1);
   EXPECT_NE(pieces[4].id, pieces[2].id);
-  EXPECT_EQ(pieces[5], (MessagePiece{Kind::arguments, 1, "{}", {}}));
+  EXPECT_EQ(pieces[5], (MessagePiece{Kind::arguments, 1, "{}", {}, true}));
 }
 
 TEST_F(MessageOfChoice, comes_in_the_same_pieces_token_by_token) {
@@ -195,13 +195,81 @@ TEST_F(MessageOfChoice, ends_with_tool_calls_unless_it_was_cut_or_the_tool_was_n
   EXPECT_EQ(word(FinishReason::stop, kCalling), "stop") << "as OpenAI says";
 }
 
+/// A word for what an answer ends with, and its calls.
+struct Ended {
+  std::string word;
+  AnswerChoice::StopReason stop_reason;
+  std::int32_t n_calls = 0;
+  std::string content;
+};
+
+TEST_F(MessageOfChoice, ends_with_tool_calls_only_if_every_call_is_complete) {
+  const std::string cut = R"(<tool_call>{"name": "f", "arguments": {"a": "b)";
+  const std::string done = std::string(kCalling.substr(kCalling.find("<tool_call>")));
+  const auto ended = [&](const std::string& text, FinishReason reason) {
+    AnswerChoice one = choice();
+    one.take(ends(says(text), reason));
+    Ended result{std::string(one.finish_word()), one.stop_reason(), one.n_calls(), {}};
+    for (const MessagePiece& piece : one.pieces()) result.content += piece.kind == Kind::content ? piece.text : "";
+    return result;
+  };
+  for (const bool is_stream : {false, true}) {
+    request_.is_stream = is_stream;
+    request_.stop = {};
+    EXPECT_EQ(ended(done, FinishReason::stop).word, "tool_calls");
+    EXPECT_EQ(ended(cut, FinishReason::length).word, "length");
+    EXPECT_EQ(ended(cut, FinishReason::length).n_calls, 1) << "arguments as far as they have come";
+    EXPECT_EQ(ended(done + cut, FinishReason::length).word, "length");
+    // The model has ended it itself: content as a whole in one piece, begun in a stream.
+    EXPECT_EQ(ended(cut, FinishReason::stop).word, "stop");
+    EXPECT_EQ(ended(cut, FinishReason::stop).content, is_stream ? "" : cut);
+    EXPECT_EQ(ended(done + cut, FinishReason::stop).word, is_stream ? "stop" : "tool_calls");
+    for (const auto& [reason, word] :
+         {std::pair{FinishReason::deadline, "deadline"}, std::pair{FinishReason::abort, "shutdown"}}) {
+      EXPECT_EQ(ended(cut, reason).word, "abort");
+      EXPECT_EQ(std::get<std::string>(ended(done + cut, reason).stop_reason), word);
+    }
+    request_.stop = {"\"b"};
+    const Ended stopped = ended(cut + "\"}}</tool_call>", FinishReason::stop);
+    EXPECT_EQ(stopped.word, "stop");
+    EXPECT_EQ(std::get<std::string>(stopped.stop_reason), "\"b");
+    EXPECT_EQ(stopped.n_calls, 1);
+  }
+}
+
+TEST_F(MessageOfChoice, shows_no_markup_where_it_was_cut_inside_of_a_name) {
+  for (const bool is_stream : {false, true})
+    for (const bool demands_calls : {false, true}) {
+      request_.is_stream = is_stream;
+      request_.reading.demands_calls = demands_calls;
+      AnswerChoice one = choice();
+      one.take(ends(says("<tool_call>\n{\"name\": \"f"), FinishReason::length));
+      EXPECT_TRUE(one.pieces().empty());
+      EXPECT_EQ(one.finish_word(), "length");
+    }
+  request_.stop = {"name"};
+  AnswerChoice stopped = choice();
+  stopped.take(says("<tool_call>\n{\"name\": \"f"));
+  EXPECT_TRUE(stopped.pieces().empty());
+  EXPECT_EQ(std::get<std::string>(stopped.stop_reason()), "name");
+}
+
+TEST_F(MessageOfChoice, counts_a_call_at_the_end_of_open_reasoning_as_a_call) {
+  AnswerChoice one = choice();
+  one.take(ends(says("<think>\nwhy\n<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>"), FinishReason::stop));
+  EXPECT_EQ(one.finish_word(), "tool_calls");
+  ASSERT_EQ(one.pieces().size(), 3u);
+  EXPECT_EQ(one.pieces()[0], (MessagePiece{.kind = Kind::reasoning, .text = "why"}));
+  EXPECT_LT(one.n_reasoning_tokens(), 20);
+}
+
 TEST_F(MessageOfChoice, ends_before_a_second_call_where_one_is_allowed) {
   request_.reading.is_parallel = false;
   AnswerChoice one = choice();
   EXPECT_TRUE(one.take(says(kCalling))) << "the engine must be told";
   EXPECT_EQ(one.n_calls(), 1);
   EXPECT_EQ(one.finish_word(), "tool_calls");
-  EXPECT_EQ(one.pieces().back(), (MessagePiece{Kind::arguments, 0, R"({"a": "b c"})", {}}));
+  EXPECT_EQ(one.pieces().back(), (MessagePiece{Kind::arguments, 0, R"({"a": "b c"})", {}, true}));
   EXPECT_FALSE(one.take(says("more")));
 }
 
@@ -236,6 +304,7 @@ TEST_F(MessageOfChoice, ends_at_a_stop_string_wherever_it_stands) {
   EXPECT_TRUE(one.take(says(kCalling)));
   EXPECT_EQ(std::get<std::string>(one.stop_reason()), "b c");
   EXPECT_EQ(one.pieces().back(), (MessagePiece{Kind::arguments, 0, R"({"a": ")", {}}));
+  EXPECT_EQ(one.finish_word(), "stop");
 }
 
 }  // namespace

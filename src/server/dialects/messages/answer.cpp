@@ -52,7 +52,7 @@ void add_stop(const AnswerChoice& choice, Value& message) {
     case FinishReason::error: message["stop_reason"] = "pause_turn"; return;
     case FinishReason::stop: break;
   }
-  if (choice.n_calls() > 0) {
+  if (choice.has_complete_calls()) {
     message["stop_reason"] = "tool_use";
   } else if (!text.empty()) {
     message["stop_reason"] = "stop_sequence";
@@ -60,12 +60,6 @@ void add_stop(const AnswerChoice& choice, Value& message) {
   } else {
     message["stop_reason"] = "end_turn";
   }
-}
-
-/// The arguments of a call. Those that the end of the answer has cut are no object.
-Value call_input(std::string_view arguments) {
-  auto input = json::parse(arguments, "the arguments");
-  return input && input->is_object() ? std::move(*input) : Value::object();
 }
 
 }  // namespace
@@ -128,7 +122,7 @@ std::string MessagesWriter::end_block() {
 std::string MessagesWriter::piece_frames(const MessagePiece& piece) {
   std::string frames;
   const bool is_call = piece.kind == MessagePiece::Kind::call;
-  if (is_text_kind(piece.kind) && piece.text.empty()) return frames;
+  if (!is_call && piece.text.empty()) return frames;
   const bool goes_on =
       is_open_ && !is_call && (is_text_kind(piece.kind) ? kind_ == piece.kind : kind_ == MessagePiece::Kind::call);
   if (!goes_on) {
@@ -188,6 +182,49 @@ std::size_t MessagesWriter::response_bytes() const {
   return n_bytes;
 }
 
+namespace {
+
+/// Appends a JSON text in steps.
+Resumable write_json(std::string_view json, std::string& out) {
+  constexpr std::size_t kStep = 16 << 10;
+  for (; !json.empty(); json.remove_prefix(std::min(kStep, json.size()))) {
+    out += json.substr(0, kStep);
+    co_await Resumable::pause();
+  }
+}
+
+/// Appends the block of a call, with its `arguments` as the model wrote them. An `input` is an object, so arguments that the end of
+/// the answer has cut are a text with the call's name.
+Resumable write_call(const MessagePiece& call, const MessagePiece* arguments, std::string& out) {
+  JsonObjectWriter block(out);
+  if (arguments != nullptr && arguments->is_complete) {
+    block.add("type", "tool_use");
+    block.add("id", call.id);
+    block.add("name", call.text);
+    block.key("input");
+    for (Resumable input = write_json(arguments->text, out); input.resume();) co_await Resumable::pause();
+  } else {
+    const std::string cut = call.text + "(" + (arguments == nullptr ? std::string() : arguments->text);
+    block.add("type", "text");
+    block.key("text");
+    for (Resumable text = write_json_string(cut, out); text.resume();) co_await Resumable::pause();
+  }
+  block.end();
+}
+
+/// Appends the block of a text or of reasoning.
+Resumable write_text(const MessagePiece& piece, std::string& out) {
+  const bool is_content = piece.kind == MessagePiece::Kind::content;
+  JsonObjectWriter block(out);
+  block.add("type", is_content ? "text" : "thinking");
+  block.key(is_content ? "text" : "thinking");
+  for (Resumable text = write_json_string(piece.text, out); text.resume();) co_await Resumable::pause();
+  if (!is_content) block.add("signature", "");
+  block.end();
+}
+
+}  // namespace
+
 Resumable MessagesWriter::write_response(std::string& out) {
   const AnswerChoice& choice = content_.choices[0];
   if (keep_) keep_();
@@ -204,21 +241,11 @@ Resumable MessagesWriter::write_response(std::string& out) {
     const MessagePiece& piece = pieces[i];
     if (is_text_kind(piece.kind) ? piece.text.empty() : piece.kind != MessagePiece::Kind::call) continue;
     if (!std::exchange(is_first, false)) out += ',';
-    JsonObjectWriter block(out);
-    if (piece.kind == MessagePiece::Kind::call) {
-      const bool has_arguments = i + 1 < pieces.size() && pieces[i + 1].kind == MessagePiece::Kind::arguments;
-      block.add("type", "tool_use");
-      block.add("id", piece.id);
-      block.add("name", piece.text);
-      block.add("input", call_input(has_arguments ? std::string_view(pieces[i + 1].text) : std::string_view()));
-    } else {
-      const bool is_content = piece.kind == MessagePiece::Kind::content;
-      block.add("type", is_content ? "text" : "thinking");
-      block.key(is_content ? "text" : "thinking");
-      for (Resumable text = write_json_string(piece.text, out); text.resume();) co_await Resumable::pause();
-      if (!is_content) block.add("signature", "");
-    }
-    block.end();
+    const bool has_arguments = i + 1 < pieces.size() && pieces[i + 1].kind == MessagePiece::Kind::arguments;
+    const bool is_call = piece.kind == MessagePiece::Kind::call;
+    for (Resumable block = is_call ? write_call(piece, has_arguments ? &pieces[i + 1] : nullptr, out) : write_text(piece, out);
+         block.resume();)
+      co_await Resumable::pause();
     co_await Resumable::pause();
   }
   out += ']';

@@ -73,8 +73,19 @@ void complete_item(Value& item, MessagePiece::Kind kind, std::string_view text, 
     item["arguments"] = std::string(text);
 }
 
+std::string_view status_of_call(bool has_whole_arguments) { return has_whole_arguments ? "completed" : "incomplete"; }
+
 /// Whether a choice that has ended says all that the model wanted.
-bool is_complete(const AnswerChoice& choice) { return choice.finish() == FinishReason::stop; }
+bool is_complete(const AnswerChoice& choice) { return choice.finish() == FinishReason::stop && !choice.has_broken_call(); }
+
+/// Why it does not: what ended it.
+std::string_view incomplete_reason(const AnswerChoice& choice) {
+  switch (*choice.finish()) {
+    case FinishReason::stop: return "stop";
+    case FinishReason::length: return "max_output_tokens";
+    default: return "deadline";
+  }
+}
 
 }  // namespace
 
@@ -130,8 +141,7 @@ Value ResponsesWriter::response(std::string_view status) const {
 Value ResponsesWriter::complete_response() const {
   const AnswerChoice& choice = content_.choices[0];
   Value body = response(is_complete(choice) ? "completed" : "incomplete");
-  if (!is_complete(choice))
-    body["incomplete_details"]["reason"] = choice.finish() == FinishReason::length ? "max_output_tokens" : "deadline";
+  if (!is_complete(choice)) body["incomplete_details"]["reason"] = std::string(incomplete_reason(choice));
   body["usage"] = usage();
   return body;
 }
@@ -147,6 +157,7 @@ std::string ResponsesWriter::begin_frames() {
 std::string ResponsesWriter::begin_item(const MessagePiece& piece) {
   is_open_ = true;
   kind_ = piece.kind;
+  has_whole_arguments_ = false;
   text_.clear();
   output_.push_back(new_item(piece));
   Value members;
@@ -162,6 +173,7 @@ std::string ResponsesWriter::begin_item(const MessagePiece& piece) {
 std::string ResponsesWriter::end_item(std::string_view status) {
   if (!std::exchange(is_open_, false)) return {};
   Value& item = output_.back();
+  if (!has_text(kind_)) status = status_of_call(has_whole_arguments_);
   complete_item(item, kind_, text_, status);
   std::string frames;
   Value done = at_item();
@@ -194,7 +206,8 @@ Value ResponsesWriter::take_logprobs() {
 
 std::string ResponsesWriter::piece_frames(const MessagePiece& piece) {
   const bool is_call = piece.kind == MessagePiece::Kind::call;
-  if (has_text(piece.kind) && piece.text.empty()) return {};
+  has_whole_arguments_ |= piece.is_complete;
+  if (!is_call && piece.text.empty()) return {};
   std::string frames;
   const bool goes_on = is_open_ && !is_call && item_type(piece.kind) == item_type(kind_);
   if (!goes_on) {
@@ -259,15 +272,17 @@ void ResponsesWriter::set_output_of_pieces() {
     const MessagePiece& piece = pieces[i];
     if (piece.kind == MessagePiece::Kind::arguments || (has_text(piece.kind) && piece.text.empty())) continue;
     Value item = new_item(piece);
-    std::string_view text = piece.text;
+    std::string_view text = piece.text, status = "completed";
     if (piece.kind == MessagePiece::Kind::call) {
       const bool has_arguments = i + 1 < pieces.size() && pieces[i + 1].kind == MessagePiece::Kind::arguments;
       text = has_arguments ? std::string_view(pieces[i + 1].text) : std::string_view();
+      status = status_of_call(has_arguments && pieces[i + 1].is_complete);
     }
-    complete_item(item, piece.kind, text, "completed");
+    complete_item(item, piece.kind, text, status);
     output_.push_back(std::move(item));
   }
-  if (!is_complete(choice) && !output_.empty()) output_.back()["status"] = "incomplete";
+  const bool is_cut_text = !is_complete(choice) && !output_.empty() && !json::is_text(output_.back()["type"], "function_call");
+  if (is_cut_text) output_.back()["status"] = "incomplete";
 }
 
 /// Appends the output, whose messages have no log-probabilities yet.

@@ -66,6 +66,7 @@ class ResponsesWriter final : public AnswerWriter {
   bool is_open_ = false;
   parsers::MessagePiece::Kind kind_ = parsers::MessagePiece::Kind::content;  // of the open item
   std::string text_;                                                         // of the open item
+  bool has_whole_arguments_ = false;                                         // the open item, a call
   std::vector<TokenOutput> unsent_;  // tokens whose log-probabilities no delta has shown
 };
 

@@ -1,6 +1,8 @@
 /// Messages and streams of the Anthropic dialect (server/dialects/messages/answer.h).
 #include "server/dialects/messages/answer.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "server/dialect_content.h"
@@ -114,6 +116,44 @@ TEST_F(MessagesAnswer, streams_calls_and_reasoning_in_blocks) {
   EXPECT_NE(texts[0].find("hm"), std::string::npos);
   EXPECT_EQ(texts[1], "Let me look.");
   EXPECT_EQ(json::dump(parsed(texts[2])), R"({"at":[1,2]})");
+}
+
+TEST_F(MessagesAnswer, has_the_arguments_of_calls_as_the_model_wrote_them) {
+  written_.ends("<tool_call>{\"name\": \"look\", \"arguments\": {\"b\": 9223372036854775808, \"a\": \"C:\\d\", }}</tool_call>",
+                FinishReason::stop);
+  std::string body = body_of(writer_);
+  EXPECT_NE(body.find(R"("input":{"b": 9223372036854775808, "a": "C:\\d" })"), std::string::npos) << body;
+  EXPECT_EQ(parsed(body)["stop_reason"], "tool_use");
+}
+
+TEST_F(MessagesAnswer, has_no_input_for_arguments_that_were_cut) {
+  const std::string cut = R"(<tool_call>{"name": "look", "arguments": {"at": [1)";
+  written_.ends(std::string(kLookCall) + cut, FinishReason::length);
+  const json::Value message = response();
+  EXPECT_EQ(message["stop_reason"], "max_tokens");
+  ASSERT_EQ(message["content"].size(), 2u);
+  EXPECT_EQ(message["content"][0]["type"], "tool_use");
+  EXPECT_EQ(json::dump(message["content"][1]), R"({"type":"text","text":"look({\"at\": [1"})");
+}
+
+TEST_F(MessagesAnswer, of_a_stop_text_inside_of_arguments_names_it) {
+  written_.content.request.stop = {"at"};
+  written_.begin_again();
+  written_.says(kLookCall);
+  const json::Value message = response();
+  EXPECT_EQ(message["stop_reason"], "stop_sequence");
+  EXPECT_EQ(message["stop_sequence"], "at");
+  EXPECT_EQ(json::dump(message["content"]), R"([{"type":"text","text":"look({\""}])");
+}
+
+TEST_F(MessagesAnswer, of_a_stream_with_a_broken_call_is_no_tool_use) {
+  written_.content.request.is_stream = true;
+  written_.begin_again();
+  written_.ends(R"(<tool_call>{"name": "look", "arguments": {"at": oops}}</tool_call>)", FinishReason::stop);
+  const auto frames = named_frames(take(/*is_last=*/true));
+  const auto delta = std::ranges::find(frames, "message_delta", &NamedFrame::event);
+  ASSERT_NE(delta, frames.end());
+  EXPECT_EQ(delta->data["delta"]["stop_reason"], "end_turn");
 }
 
 TEST_F(MessagesAnswer, says_which_stop_sequence_ended_it) {

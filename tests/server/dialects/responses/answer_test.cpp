@@ -105,6 +105,41 @@ TEST_F(ResponsesAnswer, has_the_same_output_streamed_and_in_one_piece) {
   EXPECT_GT(response["usage"]["output_tokens_details"]["reasoning_tokens"], 0);
 }
 
+TEST_F(ResponsesAnswer, is_completed_only_if_every_call_is_complete) {
+  const std::string cut = std::string(kLookCall) + R"(<tool_call>{"name": "look", "arguments": {"at": [1)";
+  struct Case {
+    FinishReason end;
+    bool is_stream;
+    std::string_view status;
+    std::string_view reason;
+  };
+  for (const Case& one :
+       {Case{FinishReason::length, false, "incomplete", "max_output_tokens"},
+        Case{FinishReason::length, true, "incomplete", "max_output_tokens"},
+        Case{FinishReason::deadline, false, "incomplete", "deadline"},
+        Case{FinishReason::deadline, true, "incomplete", "deadline"}, Case{FinishReason::stop, true, "incomplete", "stop"},
+        Case{FinishReason::stop, false, "completed", ""}}) {
+    DialectContent written;
+    written.content.request.is_stream = one.is_stream;
+    written.begin_again();
+    ResponsesWriter writer(written.content, written.tokenizer, {json::Value::object()});
+    written.ends(cut, one.end);
+    const json::Value response = one.is_stream ? named_frames(writer.choice_frames(0, /*is_last=*/true)).back().data["response"]
+                                               : parsed(body_of(writer));
+    EXPECT_EQ(response["status"], one.status);
+    ASSERT_EQ(response["output"].size(), 2u);
+    EXPECT_EQ(response["output"][0]["status"], "completed");
+    EXPECT_EQ(json::dump(parsed(response["output"][0]["arguments"].get<std::string>())), R"({"at":[1,2]})");
+    if (one.reason.empty()) {
+      EXPECT_EQ(response["output"][1]["type"], "message") << "a call that is none is content";
+      continue;
+    }
+    EXPECT_EQ(response["incomplete_details"]["reason"], one.reason);
+    EXPECT_EQ(response["output"][1]["status"], "incomplete");
+    EXPECT_EQ(response["output"][1]["arguments"], R"({"at": [1)");
+  }
+}
+
 TEST_F(ResponsesAnswer, joins_deltas_to_what_is_done) {
   std::string delta, done;
   std::vector<std::string> items;
