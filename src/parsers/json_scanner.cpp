@@ -261,6 +261,11 @@ JsonScanner::Step JsonScanner::step_of(char c) {
 }
 
 JsonScanner::Step JsonScanner::take(char c) {
+  const bool is_plain = state_ == State::string && high_.empty() && c != '"' && c != '\\' && !is_control(c);
+  if (is_plain) {
+    written_.assign(1, c);
+    return Step::inside;
+  }
   written_.clear();
   writes_itself_ = true;
   const Step step = step_of(c);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bitset>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,6 +13,19 @@ namespace baton::parsers {
 
 /// The spaces between the parts of a call: those of JSON.
 inline bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+
+/// The bytes that begin markers, for a quick look at the many bytes that do not.
+class FirstBytes {
+ public:
+  void add(std::span<const std::string_view> markers) {
+    for (const std::string_view marker : markers)
+      if (!marker.empty()) bytes_.set(static_cast<unsigned char>(marker.front()));
+  }
+  bool has(char c) const { return bytes_.test(static_cast<unsigned char>(c)); }
+
+ private:
+  std::bitset<256> bytes_;
+};
 
 /// Whether some marker begins with `text`.
 inline bool begins_marker(std::span<const std::string_view> markers, std::string_view text) {
@@ -25,10 +39,6 @@ class MarkerScan {
   /// if any.
   template <class Text>
   std::optional<std::string_view> take(char c, std::span<const std::string_view> markers, const Text& text) {
-    if (held_.empty() && !begins_marker(markers, std::string_view(&c, 1))) {
-      text(c);
-      return std::nullopt;
-    }
     held_.push_back(c);
     while (!held_.empty() && !begins_marker(markers, held_)) {
       text(held_.front());
@@ -39,7 +49,7 @@ class MarkerScan {
     held_.clear();
     return *found;
   }
-  const std::string& held() const { return held_; }
+  bool is_empty() const { return held_.empty(); }
   /// What is held back, which is forgotten.
   std::string release() { return std::exchange(held_, {}); }
 

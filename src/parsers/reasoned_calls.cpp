@@ -69,7 +69,7 @@ std::vector<MessagePiece> ReasonedCalls::end(TextEnd how) {
     const auto is_no_space = [](char c) { return !is_space(c); };
     if (writer_.is_open() || std::any_of(writer_.held().begin(), writer_.held().end(), is_no_space)) return {};
   }
-  if (!scan_.held().empty() || calls_.empty()) return {};
+  if (!scan_.is_empty() || calls_.empty()) return {};
   const std::int32_t n_forgotten = calls_.front().call;
   for (MessagePiece& piece : calls_) piece.call -= n_forgotten;
   return std::move(calls_);

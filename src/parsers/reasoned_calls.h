@@ -24,6 +24,9 @@ class ReasonedCalls {
   ReasonedCalls(const ReasonedCalls&) = delete;
   ReasonedCalls& operator=(const ReasonedCalls&) = delete;
 
+  const CallBegin& begin() const { return begin_; }
+  /// Whether nothing is held back: a byte that begins no marker is reasoning.
+  bool is_idle() const { return state_ == State::text && scan_.is_empty(); }
   /// Appends to `reasoning` what the byte makes certain.
   void take(char c, std::string& reasoning);
   /// The text has ended: the calls that it ends with.

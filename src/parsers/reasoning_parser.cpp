@@ -17,7 +17,10 @@ std::string_view without_front_spaces(std::string_view text) {
 
 ReasoningParser::ReasoningParser(const ReasoningMarkers& markers, std::unique_ptr<MessageParser> rest,
                                  std::unique_ptr<ReasonedCalls> calls, bool begins_inside)
-    : markers_(markers), rest_(std::move(rest)), calls_(std::move(calls)), begins_inside_(begins_inside) {}
+    : markers_(markers), rest_(std::move(rest)), calls_(std::move(calls)), begins_inside_(begins_inside) {
+  first_bytes_.add(markers_.closes);
+  if (calls_ != nullptr) first_bytes_.add(calls_->begin().markers);
+}
 
 void ReasoningParser::take(std::string_view text, std::vector<MessagePiece>& pieces) {
   for (const char c : text) {
@@ -41,7 +44,8 @@ void ReasoningParser::take_reasoning(char c) {
     return;
   }
   is_empty_ = false;
-  reasoning_ += std::exchange(spaces_, {});
+  if (!spaces_.empty()) reasoning_ += spaces_;
+  spaces_.clear();
   reasoning_ += c;
 }
 
@@ -54,6 +58,8 @@ void ReasoningParser::take_unmarked(char c) {
 }
 
 void ReasoningParser::take_inside(char c) {
+  const bool is_text = !first_bytes_.has(c) && scan_.is_empty() && (calls_ == nullptr || calls_->is_idle());
+  if (is_text) return take_reasoning(c);
   if (!scan_.take(c, markers_.closes, [&](char text) { take_unmarked(text); })) return;
   if (calls_ != nullptr)
     for (const char text : calls_->release()) take_reasoning(text);

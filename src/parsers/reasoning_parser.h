@@ -47,6 +47,7 @@ class ReasoningParser : public MessageParser {
   const std::unique_ptr<MessageParser> rest_;
   const std::unique_ptr<ReasonedCalls> calls_;
   const bool begins_inside_;
+  FirstBytes first_bytes_;  // of the markers in reasoning
   State state_ = State::before;
   MarkerScan scan_;
   std::string held_;       // of before and behind

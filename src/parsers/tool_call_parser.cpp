@@ -13,7 +13,9 @@ ToolCallParser::ToolCallParser(const CallBegin& begin, std::unique_ptr<CallReade
       tools_(std::move(tools)),
       has_calls_first_(text == TextMeaning::content_or_calls),
       longest_marker_(begin.longest_marker()),
-      writer_(form, /*has_content=*/text != TextMeaning::nothing) {}
+      writer_(form, /*has_content=*/text != TextMeaning::nothing) {
+  first_bytes_.add(begin_.markers);
+}
 
 void ToolCallParser::take(std::string_view text, std::vector<MessagePiece>& pieces) {
   writer_.set_output(pieces);
@@ -50,6 +52,7 @@ void ToolCallParser::take_text(char c) {
     return;
   }
   if (!is_space(c)) is_at_start_ = false;
+  if (!first_bytes_.has(c) && scan_.is_empty()) return take_content(c);
   const auto marker = scan_.take(c, begin_.markers, [&](char text) { take_content(text); });
   if (is_content_)
     for (const char held : marker ? std::string(*marker) : scan_.release()) writer_.content(held);

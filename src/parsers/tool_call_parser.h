@@ -45,6 +45,7 @@ class ToolCallParser : public MessageParser {
   const std::shared_ptr<const ToolIndex> tools_;
   const bool has_calls_first_;
   const std::size_t longest_marker_;
+  FirstBytes first_bytes_;  // of the markers
   CallWriter writer_;
   MarkerScan scan_;
   std::int32_t n_calls_before_ = 0;  // the marker that is_reading_calls_ began with
