@@ -360,6 +360,7 @@ def test_the_client_streams_an_answer_without_calls(agents: Server):
         model="demo",
         messages=[ASK],
         tools=[WEATHER],
+        tool_choice="none",
         max_tokens=64,
         temperature=0,
         stop=[" "],
