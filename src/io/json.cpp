@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <unordered_map>
 
 #include <fmt/format.h>
@@ -58,14 +59,17 @@ void make_room(Entries& entries) {
 /// grows, so the pointers stay valid.
 class Builder {
  public:
-  Builder(const std::function<bool()>& is_cancelled, bool refuses_duplicates)
-      : is_cancelled_(is_cancelled), refuses_duplicates_(refuses_duplicates) {}
+  Builder(const std::function<bool()>& is_cancelled, bool refuses_duplicates, bool keeps_digits)
+      : is_cancelled_(is_cancelled), refuses_duplicates_(refuses_duplicates), keeps_digits_(keeps_digits) {}
 
   bool null() { return add(nullptr); }
   bool boolean(bool value) { return add(value); }
   bool number_integer(std::int64_t value) { return add(value); }
   bool number_unsigned(std::uint64_t value) { return add(value); }
-  bool number_float(double value, const std::string&) { return add(value); }
+  bool number_float(double value, const std::string& text) {
+    if (!keeps_digits_ || text.find_first_of(".eE") != std::string::npos) return add(value);
+    return add(Value::binary({text.begin(), text.end()}));
+  }
   bool string(std::string& value) { return add(std::move(value)); }
   bool binary(Value::binary_t&) { return false; }
   bool start_object(std::size_t) { return open(Value::object()); }
@@ -152,6 +156,7 @@ class Builder {
 
   const std::function<bool()>& is_cancelled_;
   const bool refuses_duplicates_;
+  const bool keeps_digits_;
   std::int64_t n_values_ = 0;
   bool was_cancelled_ = false;
   Value root_;
@@ -170,6 +175,37 @@ std::string shorten(std::string message) {
   return message;
 }
 
+/// Whether there is an integer of more than 64 bits in a value.
+bool has_digits(const Value& value) {
+  return value.is_binary() || (value.is_structured() && std::ranges::any_of(value, has_digits));
+}
+
+/// The same as the library's text without spaces, with all digits of integers.
+void print_exactly(const Value& value, std::string& out) {
+  if (value.is_binary()) {
+    out += digits_of(value);
+  } else if (value.is_array()) {
+    out += '[';
+    for (std::size_t i = 0; i < value.size(); ++i) {
+      if (i > 0) out += ',';
+      print_exactly(value[i], out);
+    }
+    out += ']';
+  } else if (value.is_object()) {
+    out += '{';
+    bool is_first = true;
+    for (const auto& [key, member] : value.get_ref<const Value::object_t&>()) {
+      if (!std::exchange(is_first, false)) out += ',';
+      out += dump(Value(key));
+      out += ':';
+      print_exactly(member, out);
+    }
+    out += '}';
+  } else {
+    out += dump(value);
+  }
+}
+
 std::string print(const Value& value, int indent) { return value.dump(indent, ' ', false, Value::error_handler_t::replace); }
 
 /// The integer that a number like 16.0 stands for; nullopt for fractions and beyond 2^53, where doubles skip integers.
@@ -179,12 +215,17 @@ std::optional<std::int64_t> integer_of(double number) {
   return static_cast<std::int64_t>(number);
 }
 
+struct Strictness {
+  bool refuses_duplicates = false;
+  bool keeps_digits = false;
+};
+
 Result<Value> build(std::string_view text, std::string_view what, const std::function<bool()>& is_cancelled,
-                    bool refuses_duplicates) {
+                    Strictness strictness) {
   // No JSON has a zero byte. The library takes it for the end of the text.
   if (const auto zero = text.find('\0'); zero != std::string_view::npos)
     return fail(ErrorCode::invalid_request, fmt::format("{} is not valid JSON: byte {} is zero", what, zero));
-  Builder builder(is_cancelled, refuses_duplicates);
+  Builder builder(is_cancelled, strictness.refuses_duplicates, strictness.keeps_digits);
   try {
     if (Value::sax_parse(text.begin(), text.end(), &builder)) return builder.take_root();
   } catch (const Value::exception& exception) {
@@ -200,13 +241,17 @@ Result<Value> build(std::string_view text, std::string_view what, const std::fun
 }  // namespace
 
 Result<Value> parse_cancellable(std::string_view text, std::string_view what, const std::function<bool()>& is_cancelled) {
-  return build(text, what, is_cancelled, /*refuses_duplicates=*/false);
+  return build(text, what, is_cancelled, {});
+}
+
+Result<Value> parse_exact(std::string_view text, std::string_view what, const std::function<bool()>& is_cancelled) {
+  return build(text, what, is_cancelled, {.keeps_digits = true});
 }
 
 Result<Value> parse(std::string_view text, std::string_view what) { return parse_cancellable(text, what, {}); }
 
 Result<Value> parse_unambiguous(std::string_view text, std::string_view what) {
-  return build(text, what, {}, /*refuses_duplicates=*/true);
+  return build(text, what, {}, {.refuses_duplicates = true});
 }
 
 Result<Value> parse_file(const std::filesystem::path& path) {
@@ -216,7 +261,18 @@ Result<Value> parse_file(const std::filesystem::path& path) {
   return value;
 }
 
-std::string dump(const Value& value) { return print(value, -1); }
+std::string dump(const Value& value) {
+  if (!value.is_binary() && !value.is_structured()) return print(value, -1);
+  if (!has_digits(value)) return print(value, -1);
+  std::string out;
+  print_exactly(value, out);
+  return out;
+}
+
+std::string_view digits_of(const Value& value) noexcept {
+  const auto* const bytes = value.get_ptr<const Value::binary_t*>();
+  return bytes == nullptr ? std::string_view() : std::string_view(reinterpret_cast<const char*>(bytes->data()), bytes->size());
+}
 
 std::string dump_pretty(const Value& value) { return print(value, 2); }
 
@@ -235,9 +291,9 @@ std::string_view describe_type(const Value& value) {
     case Value::value_t::string: return "a string";
     case Value::value_t::boolean: return "a boolean";
     case Value::value_t::number_integer:
-    case Value::value_t::number_unsigned: return "an integer";
+    case Value::value_t::number_unsigned:
+    case Value::value_t::binary: return "an integer";
     case Value::value_t::number_float: return "a number";
-    case Value::value_t::binary: return "binary data";
     case Value::value_t::discarded: return "nothing";
   }
   return "nothing";
@@ -271,6 +327,9 @@ Result<std::int64_t> to_int64(const Value& value, std::string_view key, std::int
                   std::string(key));
     }
     number = *integer;
+  } else if (value.is_binary()) {
+    constexpr std::size_t kShownDigits = 40;
+    return out_of_range(digits_of(value).substr(0, kShownDigits));
   } else {
     return wrong_type(key, "an integer", value);
   }
@@ -285,8 +344,8 @@ Result<std::uint64_t> to_uint64(const Value& value, std::string_view key) {
 }
 
 Result<double> to_double(const Value& value, std::string_view key, double most) {
-  if (!value.is_number()) return wrong_type(key, "a number", value);
-  const double number = value.get<double>();
+  if (!value.is_number() && !value.is_binary()) return wrong_type(key, "a number", value);
+  const double number = value.is_binary() ? std::strtod(std::string(digits_of(value)).c_str(), nullptr) : value.get<double>();
   if (!(std::abs(number) <= most))
     return fail(ErrorCode::invalid_request, fmt::format("'{}' must be from {} to {}, not {}", key, -most, most, number),
                 std::string(key));

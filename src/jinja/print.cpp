@@ -140,6 +140,7 @@ void put_repr(Writer& out, Value value, int depth) {
     case Kind::integer: return out.put(std::to_string(value.as_int()));
     case Kind::floating: return out.put(float_text(value.as_double()));
     case Kind::string:
+      if (value.is_digits()) return out.put(value.as_string());
       if (value.is_markup()) out.put("Markup(");
       put_quoted(out, value.as_string());
       return out.put(value.is_markup() ? ")" : "");
@@ -216,7 +217,12 @@ class JsonWriter {
       case Kind::boolean: out_.put(value.as_bool() ? "true" : "false"); return {};
       case Kind::integer: out_.put(std::to_string(value.as_int())); return {};
       case Kind::floating: out_.put(number(value.as_double())); return {};
-      case Kind::string: put_json_string(out_, value.as_string(), style_.ensure_ascii); return {};
+      case Kind::string:
+        if (value.is_digits())
+          out_.put(value.as_string());
+        else
+          put_json_string(out_, value.as_string(), style_.ensure_ascii);
+        return {};
       case Kind::dict: return put_object(*value.as_dict(), level);
       case Kind::list:
         if (value.as_list()->flavor == List::Flavor::list || value.as_list()->is_tuple())

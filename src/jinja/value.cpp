@@ -43,6 +43,11 @@ Value Value::markup(Value text) {
   return text;
 }
 
+Value Value::digits(Value text) {
+  if (text.is(Kind::string)) text.owner_ = Kind::integer;
+  return text;
+}
+
 Value Value::markup_like(Value like, Value text) {
   if (text.is(Kind::string)) text.is_markup_ = text.is_markup_ || like.is_markup_;
   return text;

@@ -60,6 +60,8 @@ class Value {
   /// `escape`).
   static Value markup_like(Value like, Value text);
   static Value markup(Value text);
+  /// A text that is printed as the number it spells: an integer of more than 64 bits.
+  static Value digits(Value text);
   static Value list(List* list);
   static Value dict(Dict* dict);
   static Value name_space(Dict* members);
@@ -80,6 +82,7 @@ class Value {
   double as_double() const { return is(Kind::floating) ? data_.floating : static_cast<double>(as_int()); }
   std::string_view as_string() const { return {data_.text, size_}; }
   bool is_markup() const { return is_markup_; }
+  bool is_digits() const { return is(Kind::string) && owner_ == Kind::integer; }
   List* as_list() const { return data_.list; }
   Dict* as_dict() const { return data_.dict; }  ///< of a dict or a namespace
   Function* as_function() const { return data_.function; }
@@ -90,7 +93,7 @@ class Value {
 
  private:
   Kind kind_;
-  Kind owner_ = Kind::undefined;
+  Kind owner_ = Kind::undefined;  // of a string: integer, if it is digits
   bool is_markup_ = false;
   std::uint32_t size_ = 0;
   union {

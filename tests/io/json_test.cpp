@@ -166,5 +166,19 @@ TEST(Json, reads_files) {
   EXPECT_EQ(parse_file(path).error().code, ErrorCode::not_found);
 }
 
+TEST(Json, keeps_the_digits_of_integers_of_any_length) {
+  constexpr std::string_view kText =
+      R"({"a":[9223372036854775808,-9223372036854775809,123456789012345678901234567890],"b":{"c":18446744073709551616},"d":1.5})";
+  const auto exact = parse_exact(kText, "the text");
+  ASSERT_TRUE(exact);
+  EXPECT_EQ(dump(*exact), kText);
+  EXPECT_EQ(digits_of((*exact)["a"][2]), "123456789012345678901234567890");
+  EXPECT_EQ(digits_of((*exact)["d"]), "");
+  EXPECT_EQ(describe_type((*exact)["a"][2]), "an integer");
+  EXPECT_FALSE(convert<std::int64_t>((*exact)["a"][2], "a")) << "it fits no integer of the program";
+  EXPECT_EQ(convert<double>((*exact)["b"]["c"], "c").value(), 18446744073709551616.0);
+  EXPECT_TRUE(parse(kText, "the text").value()["b"]["c"].is_number_float()) << "other readers get a number";
+}
+
 }  // namespace
 }  // namespace baton::json

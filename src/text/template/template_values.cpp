@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "io/json_parse.h"
+
 namespace baton {
 namespace {
 
@@ -18,7 +20,7 @@ Result<jinja::Value> value_at(jinja::Arena& arena, const json::Value& json, Temp
     case Type::number_integer: return jinja::Value::integer(json.get_ref<const json::Value::number_integer_t&>());
     case Type::number_unsigned: {
       const std::uint64_t number = json.get_ref<const json::Value::number_unsigned_t&>();
-      if (number > static_cast<std::uint64_t>(INT64_MAX)) return jinja::Value::floating(static_cast<double>(number));
+      if (number > static_cast<std::uint64_t>(INT64_MAX)) return jinja::Value::digits(arena.text(std::to_string(number)));
       return jinja::Value::integer(static_cast<std::int64_t>(number));
     }
     case Type::number_float: return jinja::Value::floating(json.get_ref<const json::Value::number_float_t&>());
@@ -27,6 +29,7 @@ Result<jinja::Value> value_at(jinja::Arena& arena, const json::Value& json, Temp
       if (text.size() > arena.limits().memory_bytes) arena.exhaust("memory");
       return texts == TemplateTexts::copy ? arena.text(std::string_view(text)) : jinja::Value::string(text);
     }
+    case Type::binary: return jinja::Value::digits(arena.text(json::digits_of(json)));
     case Type::array: {
       std::vector<jinja::Value> items;
       if (!arena.reserve(json.size(), sizeof(jinja::Value))) return jinja::fail_exhausted(arena);
@@ -57,7 +60,7 @@ Result<jinja::Value> template_value(jinja::Arena& arena, const json::Value& json
 }
 
 Result<jinja::Value> read_template_json(jinja::Arena& arena, std::string_view text) {
-  BATON_TRY(const json::Value parsed, json::parse(text, "from_json"));
+  BATON_TRY(const json::Value parsed, json::parse_exact(text, "from_json"));
   return template_value(arena, parsed, TemplateTexts::copy);  // `parsed` dies here
 }
 

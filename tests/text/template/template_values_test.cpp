@@ -21,7 +21,11 @@ std::string rendered(const std::string& source) {
 TEST(TemplateValues, from_json_reads_every_type) {
   EXPECT_EQ(rendered(R"({{ ('[1, {"a": "x"}, 2.5, true, null]' | from_json)[1].a }})"), "x");
   EXPECT_EQ(rendered(R"({{ '[1, -2, 2.5, true, null, "s"]' | from_json }})"), "[1, -2, 2.5, True, None, 's']");
-  EXPECT_EQ(rendered(R"({{ '18446744073709551615' | from_json }})"), "1.8446744073709552e+19") << "over 63 bits";
+  // Integers of more bits keep their digits.
+  for (const std::string_view digits : {"9223372036854775808", "18446744073709551615", "-123456789012345678901234567890"}) {
+    EXPECT_EQ(rendered("{{ '" + std::string(digits) + "' | from_json }}"), digits);
+    EXPECT_EQ(rendered("{{ '[" + std::string(digits) + "]' | from_json | tojson }}"), "[" + std::string(digits) + "]");
+  }
 }
 
 TEST(TemplateValues, from_json_refuses_what_is_no_json) {
