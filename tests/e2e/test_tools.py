@@ -173,6 +173,18 @@ ANSWERED = {
         "tools": [WEATHER],
         "include_reasoning": False,
     },
+    "arguments that are cut": {
+        "messages": [ASK, called(("c", "get_weather", '{"city": "Pa')), result("c", "bad arguments")],
+        "tools": [WEATHER],
+    },
+    "openai: a custom tool and its call": {
+        "messages": [
+            ASK,
+            {"role": "assistant", "tool_calls": [{"id": "c", "type": "custom", "custom": {"name": "patch", "input": "a"}}]},
+            result("c", "done"),
+        ],
+        "tools": [{"type": "custom", "custom": {"name": "patch", "format": {"type": "text"}}}],
+    },
     "ollama clients: arguments are an object": {
         "messages": [
             ASK,
@@ -220,8 +232,8 @@ REFUSED = {
         "tools[0].type",
     ),
     "openai: a custom tool": (
-        {"messages": [ASK], "tools": [{"type": "custom", "custom": {"name": "a"}}]},
-        "tools[0].type",
+        {"messages": [ASK], "tools": [{"type": "custom", "custom": {"name": "a", "format": {"type": "xml"}}}]},
+        "tools[0].custom.format.type",
     ),
     "mistral: tool_choice any": (
         {"messages": [ASK], "tools": [WEATHER], "tool_choice": "any"},
@@ -242,17 +254,6 @@ REFUSED = {
     "required without tools": (
         {"messages": [ASK], "tool_choice": "required"},
         "tool_choice",
-    ),
-    "arguments that are cut": (
-        {
-            "messages": [
-                ASK,
-                called(("c", "get_weather", '{"city": "Pa')),
-                result("c", ""),
-            ],
-            "tools": [WEATHER],
-        },
-        "messages[1].tool_calls[0].function.arguments",
     ),
     "a result that is an object": (
         {"messages": [ASK, called(PARIS), result("call_1", {"c": 12})]},

@@ -8,8 +8,8 @@
 
 #include "core/check.h"
 #include "engine/schedule/request_check.h"
-#include "server/request/chat_history.h"
 #include "server/request/generation.h"
+#include "server/served/shape_messages.h"
 
 namespace {
 
@@ -44,6 +44,19 @@ void check_generation(const baton::GenerationRequest& request) {
     baton::check(penalty >= -baton::kMaxPenalty && penalty <= baton::kMaxPenalty, "a penalty out of range");
 }
 
+/// How much text the contents of messages have.
+std::size_t text_bytes(const baton::json::Value& messages) {
+  std::size_t n_bytes = 0;
+  for (const baton::json::Value& message : messages) {
+    const baton::json::Value* content = baton::json::find(message, "content");
+    if (content == nullptr || content->is_null()) continue;
+    if (content->is_string()) n_bytes += content->get_ref<const std::string&>().size();
+    if (content->is_array())
+      for (const baton::json::Value& part : *content) n_bytes += part["text"].get_ref<const std::string&>().size();
+  }
+  return n_bytes;
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -57,20 +70,27 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       if (content == nullptr)  // templates tell one that is absent from null
         baton::check(message.contains("tool_calls"), "a message without content and tool calls");
       else
-        baton::check(content->is_string() || content->is_null(), "a content that is no text");
+        baton::check(content->is_string() || content->is_null() || content->is_array(), "a content that is no text");
     }
-    for (unsigned bits = 0; bits < 64; ++bits) {
+    const std::size_t n_text_bytes = text_bytes(chat->messages);
+    for (unsigned bits = 0; bits < 256; ++bits) {
       const auto has = [&](unsigned bit) { return (bits >> bit & 1U) != 0; };
-      const baton::TemplateTraits traits{.shows_calls = true,
-                                         .shows_results = true,
-                                         .takes_text_arguments = has(0),
-                                         .takes_object_arguments = has(1),
+      const baton::TemplateTraits traits{.shows_calls = has(0),
+                                         .shows_results = has(0) || has(1),
+                                         .takes_text_arguments = has(1),
+                                         .takes_object_arguments = has(2),
+                                         .takes_broken_arguments = has(6),
                                          .takes_null_content = has(2),
                                          .takes_absent_content = has(3),
                                          .has_short_ids = has(4),
-                                         .knows_developer = has(5)};
-      const auto shaped = baton::shape_messages(chat->messages, 0, traits);
-      baton::check(shaped ? shaped->size() == chat->messages.size() : !shaped.error().param.empty(), "a message is lost");
+                                         .knows_developer = has(5),
+                                         .shows_system = has(4),
+                                         .shows_two_systems = has(5),
+                                         .shows_later_system = has(6),
+                                         .shows_last_system = has(7),
+                                         .takes_system_parts = has(3),
+                                         .takes_user_parts = has(7)};
+      baton::check(text_bytes(baton::shape_messages(chat->messages, traits)) >= n_text_bytes, "a text is lost");
     }
   } else {
     baton::check(!chat.error().message.empty(), "an error without words");

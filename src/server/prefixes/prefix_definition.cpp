@@ -154,11 +154,16 @@ json::Value system_messages(std::string text) {
 
 std::string prefix_text(const json::Value& messages) {
   std::string text;
+  const auto add = [&](const Value* piece) {
+    if (piece == nullptr || !piece->is_string()) return;
+    if (!text.empty()) text += '\n';
+    text += piece->get_ref<const std::string&>();
+  };
   for (const Value& message : messages) {
     const Value* content = json::find(message, "content");
-    if (content == nullptr || !content->is_string()) continue;
-    if (!text.empty()) text += '\n';
-    text += content->get_ref<const std::string&>();
+    add(content);
+    if (content == nullptr || !content->is_array()) continue;
+    for (const Value& part : *content) add(json::find(part, "text"));
   }
   return text;
 }

@@ -15,8 +15,8 @@
 #include "core/one_line.h"
 #include "server/http/error_body.h"
 #include "server/prefixes/stored_definition.h"
-#include "server/request/chat_history.h"
 #include "server/request/stamp.h"
+#include "server/served/shape_messages.h"
 
 namespace baton {
 namespace {
@@ -44,7 +44,7 @@ Result<std::string> render_with(const ServedModel& model, const PrefixDefinition
   message["role"] = "user";
   message["content"] = std::string(user);
   ChatTemplate::Context context;
-  BATON_TRY(context.messages, shape_messages(std::move(messages), /*n_before=*/0, model.traits_for(has_tools)));
+  context.messages = shape_messages(std::move(messages), model.traits_for(has_tools));
   context.tools = definition.tools;
   context.add_generation_prompt = true;
   context.role_tokens = model.tokenizer.role_tokens();

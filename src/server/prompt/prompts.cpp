@@ -2,6 +2,7 @@
 #include "server/prompt/prompts.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -9,7 +10,7 @@
 
 #include "io/json_dismantle.h"
 #include "server/http/error_body.h"
-#include "server/request/chat_history.h"
+#include "server/served/shape_messages.h"
 #include "text/tokenizer/word_spellings.h"
 
 namespace baton {
@@ -110,9 +111,8 @@ Result<std::string> render_chat(const ServedModel& model, const Prefixes::Use& p
   const json::Dismantling end_of_messages(context.messages), end_of_tools(context.tools), end_of_variables(context.extra);
   json::Value messages = !prefix ? json::Value(json::Value::array()) : prefix->definition.messages;
   const json::Dismantling end_of_copies(messages);
-  const std::size_t n_before = messages.size();
   for (const json::Value& message : request.messages) messages.push_back(message);
-  BATON_TRY(context.messages, shape_messages(std::move(messages), n_before, traits));
+  context.messages = shape_messages(std::move(messages), traits);
   if (has_tools) context.tools = request.tools.definitions;
   context.add_generation_prompt = request.add_generation_prompt;
   if (request.continue_final_message) context.continued_field = "content";
@@ -162,6 +162,8 @@ Result<void> set_reading(const ServedModel& model, const TokenizedPrompt& prompt
     }
     reading.tools = std::move(*index);
   }
+  if (has_calls && !request.tools.custom.empty())
+    reading.custom = std::make_shared<const std::set<std::string>>(request.tools.custom);
   reading.markers = model.markers;
   reading.begins_in_reasoning = prompt.begins_in_reasoning;
   reading.shows_reasoning = request.includes_reasoning;

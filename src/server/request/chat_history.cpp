@@ -1,13 +1,15 @@
 /// One message after another, one function for each of its fields.
 #include "server/request/chat_history.h"
 
+#include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "server/request/call_id.h"
+#include "server/request/custom_tools.h"
 #include "server/request/json_fields.h"
 
 namespace baton {
@@ -23,51 +25,92 @@ struct Earlier {
   std::string last_id;                                    // of a function_call that has no result yet
 };
 
-/// A part of a content: a text, or the text of a refusal.
-Result<std::string> parse_part(const Value& part, const std::string& key) {
+/// What a part is that is no text, in a word for people.
+std::string_view kind_of_part(std::string_view type) {
+  if (type.find("image") != std::string_view::npos) return "image";
+  if (type.find("audio") != std::string_view::npos) return "audio";
+  if (type.find("video") != std::string_view::npos) return "video";
+  if (type.find("file") != std::string_view::npos || type == "document") return "file";
+  return {};
+}
+
+Value text_part(std::string text) {
+  Value part;
+  part["type"] = "text";
+  part["text"] = std::move(text);
+  return part;
+}
+
+/// Where a part stands.
+enum class PartOf : std::uint8_t {
+  input,    ///< what the user says last: it must be understood
+  history,  ///< what was said before, and results
+  answer,   ///< what a model has said
+};
+
+/// A part of a content as a text: its own, that of a refusal, or what stands for it. nullopt: it says nothing.
+Result<std::optional<std::string>> parse_part(const Value& part, const std::string& key, PartOf place) {
+  using Text = std::optional<std::string>;
+  if (part.is_string()) return Text(part);
   if (!part.is_object()) return json::wrong_type(key, "an object", part);
   auto type = json::get<std::string>(part, "type");
   if (!type) return bad(key + ".type", fmt::format("'{}.type' must be \"text\"", key));
-  if (*type != "text" && *type != "refusal")
-    return bad(key + ".type", fmt::format("'{}.type' is \"{}\"; this model reads \"text\" only", key, type->substr(0, 40)));
-  auto text = json::get<std::string>(part, *type);
-  if (!text) return bad(fmt::format("{}.{}", key, *type), fmt::format("'{}.{}' must be a string", key, *type));
-  return std::move(*text);
+  const bool is_text = *type == "text" || *type == "input_text" || *type == "output_text";
+  if (is_text || *type == "refusal") {
+    const std::string_view member = is_text ? std::string_view("text") : *type;
+    auto text = json::get<std::string>(part, member);
+    if (!text) return bad(fmt::format("{}.{}", key, member), fmt::format("'{}.{}' must be a string", key, member));
+    return Text(std::move(*text));
+  }
+  if (place == PartOf::answer) return Text();
+  const std::string_view kind = kind_of_part(*type);
+  if (place == PartOf::history && !kind.empty()) return Text(omitted_text(kind));
+  return bad(key + ".type", fmt::format("'{}.type' is \"{}\"; this model reads \"text\" only", key, type->substr(0, 40)));
 }
 
-/// The content of a message as one string: given in parts, the texts joined by line feeds.
-Result<Value> parse_message_content(const Value& content, const std::string& key) {
+/// The content of a message: a string, null, or a list of texts.
+Result<Value> parse_message_content(const Value& content, const std::string& key, PartOf place) {
   if (content.is_string() || content.is_null()) return content;
   if (!content.is_array()) return json::wrong_type(key, "a string or a list of parts", content);
-  std::string joined;
+  Value parts = Value::array();
   for (std::size_t i = 0; i < content.size(); ++i) {
-    BATON_TRY(const std::string text, parse_part(content[i], fmt::format("{}[{}]", key, i)));
-    if (i > 0) joined += '\n';
-    joined += text;
+    BATON_TRY(std::optional<std::string> text, parse_part(content[i], fmt::format("{}[{}]", key, i), place));
+    if (text) parts.push_back(text_part(std::move(*text)));
   }
-  return Value(std::move(joined));
+  return parts.empty() ? Value("") : parts;
 }
 
 /// A call as templates read it: {"id"?, "type", "function": {"name", "arguments"}}.
 Result<Value> parse_call(const Value& given, const std::string& key) {
   if (!given.is_object()) return json::wrong_type(key, "an object", given);
   Value call = given;
-  if (const Value* type = find_given(given, "type"); type != nullptr && !json::is_text(*type, "function"))
-    return bad(key + ".type", fmt::format("'{}.type' must be \"function\"", key));
+  const Value* type = find_given(given, "type");
+  const bool is_custom = type != nullptr && json::is_text(*type, "custom");
+  if (type != nullptr && !is_custom && !json::is_text(*type, "function"))
+    return bad(key + ".type", fmt::format("'{}.type' must be \"function\" or \"custom\"", key));
   call["type"] = "function";
   if (const Value* id = find_given(given, "id"); id != nullptr && !id->is_string())
     return json::wrong_type(key + ".id", "a string", *id);
-  const Value* function = find_given(given, "function");
+  const std::string member = is_custom ? "custom" : "function";
+  const Value* function = find_given(given, member);
   if (function == nullptr || !function->is_object())
-    return bad(key + ".function", fmt::format("'{}.function' must be an object with 'name' and 'arguments'", key));
+    return bad(fmt::format("{}.{}", key, member),
+               fmt::format("'{}.{}' must be an object with 'name' and '{}'", key, member, is_custom ? "input" : "arguments"));
   const Value* name = find_given(*function, "name");
-  if (name == nullptr || !name->is_string() || name->get_ref<const std::string&>().empty())
-    return bad(key + ".function.name", fmt::format("'{}.function.name' must be a string", key));
-  const Value* arguments = find_given(*function, "arguments");
-  if (arguments == nullptr)
-    call["function"]["arguments"] = "{}";
-  else if (!arguments->is_string() && !arguments->is_object())
-    return json::wrong_type(key + ".function.arguments", "JSON text or an object", *arguments);
+  if (name == nullptr || !name->is_string())
+    return bad(fmt::format("{}.{}.name", key, member), fmt::format("'{}.{}.name' must be a string", key, member));
+  if (is_custom) {
+    call.erase(member);
+    call["function"]["name"] = *name;
+  }
+  const Value* arguments = find_given(*function, is_custom ? "input" : "arguments");
+  Value& taken = call["function"]["arguments"];
+  if (is_custom)
+    taken = custom_arguments(arguments == nullptr ? Value("") : *arguments);
+  else if (arguments == nullptr)
+    taken = "{}";
+  else if (!arguments->is_string() && !arguments->is_object())  // what a model has written is taken
+    taken = json::dump(*arguments);
   return call;
 }
 
@@ -106,7 +149,7 @@ void replace_function_call(Value& message, std::size_t index, Earlier& earlier) 
 /// The fields of an assistant's message besides its calls.
 Result<void> parse_assistant(Value& message, const std::string& name) {
   if (const Value* audio = json::find(message, "audio")) {
-    if (!audio->is_null()) return bad(name + ".audio", fmt::format("'{}.audio' is not supported by this server", name));
+    if (!audio->is_null() && find_given(message, "content") == nullptr) message["content"] = omitted_text("audio");
     message.erase("audio");
   }
   if (const Value* refusal = json::find(message, "refusal")) {
@@ -145,7 +188,7 @@ Result<void> parse_result(Value& message, const std::string& name, Earlier& earl
   return {};
 }
 
-Result<Value> parse_message(const Value& given, std::size_t index, const std::string& name, Earlier& earlier) {
+Result<Value> parse_message(const Value& given, std::size_t index, bool is_last, const std::string& name, Earlier& earlier) {
   if (!given.is_object()) return json::wrong_type(name, "an object", given);
   Value message = given;
   const Value* role = json::find(message, "role");
@@ -164,8 +207,9 @@ Result<Value> parse_message(const Value& given, std::size_t index, const std::st
   if (content == nullptr && !(is_assistant && has_calls_field))
     return bad(name + ".content", fmt::format("'{}.content' is missing", name));
   if (content != nullptr) {  // templates tell one that is absent from null
-    BATON_TRY(Value joined, parse_message_content(*content, name + ".content"));
-    message["content"] = std::move(joined);
+    const PartOf place = is_assistant ? PartOf::answer : is_last && !is_result ? PartOf::input : PartOf::history;
+    BATON_TRY(Value parts, parse_message_content(*content, name + ".content", place));
+    message["content"] = std::move(parts);
   }
   if (content == nullptr) {
     if (!message.contains("tool_calls")) message["content"] = "";  // an empty list of calls
@@ -177,69 +221,9 @@ Result<Value> parse_message(const Value& given, std::size_t index, const std::st
   return message;
 }
 
-/// The arguments of a call as the template wants them.
-Result<void> shape_arguments(Value& arguments, const std::string& key, const TemplateTraits& traits) {
-  if (arguments.is_object()) {
-    if (!traits.takes_object_arguments) arguments = json::dump(arguments);
-    return {};
-  }
-  if (traits.takes_text_arguments) return {};
-  const std::string text = arguments.get<std::string>();
-  const bool is_blank = text.find_first_not_of(" \t\r\n") == std::string::npos;
-  auto parsed = is_blank ? Result<Value>(Value::object()) : json::parse(text, key);
-  if (!parsed) return bad(key, fmt::format("'{}' must be the text of a JSON object: {}", key, parsed.error().message));
-  if (!parsed->is_object()) return json::wrong_type(key, "the text of a JSON object", *parsed);
-  arguments = std::move(*parsed);
-  return {};
-}
-
-void shorten_id(Value& object, const std::string& key) {
-  if (const Value* id = find_given(object, key)) object[key] = short_call_id(id->get_ref<const std::string&>());
-}
-
-/// For templates that do not show calls: they follow the content as a list of {"name", "arguments"}.
-void write_calls_as_content(Value& message) {
-  Value list = Value::array();
-  for (const Value& call : message["tool_calls"]) {
-    const Value& function = call["function"];
-    const Value& arguments = function["arguments"];
-    auto parsed = arguments.is_string() ? json::parse(arguments.get_ref<const std::string&>(), "arguments") : arguments;
-    Value& written = list.emplace_back();
-    written["name"] = function["name"];
-    written["arguments"] = parsed ? std::move(*parsed) : arguments;
-  }
-  const Value* content = find_given(message, "content");
-  const std::string before = content == nullptr ? std::string() : content->get<std::string>();
-  message["content"] = before + (before.empty() ? "" : "\n") + json::dump(list);
-  message.erase("tool_calls");
-}
-
-Result<void> shape_calls(Value& message, const std::string& name, const TemplateTraits& traits) {
-  if (!traits.shows_calls) {
-    write_calls_as_content(message);
-    return {};
-  }
-  Value& calls = message["tool_calls"];
-  for (std::size_t i = 0; i < calls.size(); ++i) {
-    BATON_TRY_VOID(shape_arguments(calls[i]["function"]["arguments"],
-                                   fmt::format("{}.tool_calls[{}].function.arguments", name, i), traits));
-    if (traits.has_short_ids) shorten_id(calls[i], "id");
-  }
-  const Value* content = json::find(message, "content");
-  const bool is_text = content != nullptr && content->is_string();
-  if (is_text && !content->get_ref<const std::string&>().empty()) return {};
-  if (is_text ? traits.takes_empty_content : content == nullptr ? traits.takes_absent_content : traits.takes_null_content)
-    return {};
-  if (traits.takes_null_content)
-    message["content"] = nullptr;
-  else if (traits.takes_absent_content)
-    message.erase("content");
-  else
-    message["content"] = "";
-  return {};
-}
-
 }  // namespace
+
+std::string omitted_text(std::string_view what) { return fmt::format("[{} omitted: this model reads text only]", what); }
 
 Result<Value> parse_messages(const Value& value, std::string_view key) {
   if (!value.is_array()) return json::wrong_type(key, "a list of messages", value);
@@ -247,26 +231,9 @@ Result<Value> parse_messages(const Value& value, std::string_view key) {
   Value messages = Value::array();
   Earlier earlier;
   for (std::size_t i = 0; i < value.size(); ++i) {
-    BATON_TRY(Value message, parse_message(value[i], i, fmt::format("{}[{}]", key, i), earlier));
+    const bool is_last = i + 1 == value.size();
+    BATON_TRY(Value message, parse_message(value[i], i, is_last, fmt::format("{}[{}]", key, i), earlier));
     messages.push_back(std::move(message));
-  }
-  return messages;
-}
-
-Result<Value> shape_messages(Value messages, std::size_t n_before, const TemplateTraits& traits) {
-  for (std::size_t i = 0; i < messages.size(); ++i) {
-    const std::string name =
-        i < n_before ? fmt::format("messages[{}] of the prefix", i) : fmt::format("messages[{}]", i - n_before);
-    Value& message = messages[i];
-    const std::string role = message["role"];
-    if (role == "developer" && !traits.knows_developer) message["role"] = "system";
-    if (role == "tool" && !traits.shows_results)
-      return bad(name + ".role",
-                 fmt::format("'{}.role' is \"tool\", and the model's chat template does not show results of tools; "
-                             "--chat-template sets another one",
-                             name));
-    if (role == "tool" && traits.has_short_ids) shorten_id(message, "tool_call_id");
-    if (role == "assistant" && message.contains("tool_calls")) BATON_TRY_VOID(shape_calls(message, name, traits));
   }
   return messages;
 }

@@ -1,29 +1,27 @@
-/// The messages of a conversation: checked, and brought into the form that a chat template reads.
+/// The messages of a conversation: checked, and each in one form.
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 #include "core/result.h"
 #include "io/json.h"
-#include "text/template/template_traits.h"
 
 namespace baton {
 
 inline constexpr std::size_t kMaxCallsOfMessage = 1024;
 
-/// A list of messages, whatever the template: objects with a `role` and a `content` that is a string or null, or absent
-/// beside `tool_calls`; a content given in parts is joined by line feeds. `tool_calls` are complete: a type, a function
-/// with a name and arguments (a text or an object). Deprecated forms (`function_call`, the role `function`) become
-/// calls and results, a refusal becomes content, and a result gets the `name` of its call. `reasoning` and
-/// `reasoning_content` are both set if one is. Other keys are kept. Errors (invalid_request) call the list `key` and
-/// have the message's index.
-Result<json::Value> parse_messages(const json::Value& value, std::string_view key);
+/// What stands in a conversation's history for what this model cannot read: "[image omitted: this model reads text only]".
+std::string omitted_text(std::string_view what);
 
-/// Brings messages of parse_messages into the form that a template with these traits wants: arguments as text or as an
-/// object, `content` beside calls empty, null or absent, short ids of calls, `developer` as `system`, calls as JSON behind
-/// the content where the template does not show calls. Errors (invalid_request): results that the template does not show,
-/// arguments that are no JSON object. They count the messages behind the first `n_before`.
-Result<json::Value> shape_messages(json::Value messages, std::size_t n_before, const TemplateTraits& traits);
+/// A list of messages, whatever the template: objects with a `role` and a `content` that is a string, a list of parts
+/// {"type": "text", "text"} or null, or absent beside `tool_calls`. `tool_calls` are complete: a type, a function with a name
+/// and arguments (a text or an object); calls of custom tools are calls with one argument (see custom_tools.h). Deprecated forms
+/// (`function_call`, the role `function`) become calls and results, a refusal becomes content, and a result gets the `name` of
+/// its call. `reasoning` and `reasoning_content` are both set if one is. Other keys are kept. Errors (invalid_request) call the
+/// list `key` and have the message's index: a wrong type, or an image, a sound or a file in a last message of the user. In front
+/// of it omitted_text stands for them.
+Result<json::Value> parse_messages(const json::Value& value, std::string_view key);
 
 }  // namespace baton

@@ -34,7 +34,6 @@ struct FieldNotDone {
 };
 
 constexpr FieldNotDone kFieldsNotDone[] = {
-    {"length_penalty", one, "1"},
     {"functions", empty_list, "[]; 'tools' replaces it"},
     {"function_call", no_tool, "\"none\" or \"auto\"; 'tool_choice' replaces it"},
     {"structural_tag", never, "null"},
@@ -42,19 +41,13 @@ constexpr FieldNotDone kFieldsNotDone[] = {
     {"suffix", empty_text, "\"\""},
     {"truncate_prompt_tokens", never, "null"},
     {"use_beam_search", is_false, "false"},
-    {"early_stopping", is_false, "false"},
     {"documents", empty_list, "[]"},
     {"chat_template", never, "null; the server's --chat-template sets it"},
     {"kv_transfer_params", empty_list, "{}"},
-    {"thinking_token_budget", never, "null"},
     {"repetition_detection", empty_list, "{}"},
     {"logits_processors", empty_list, "[]"},
     {"prompt_embeds", never, "null"},
-    {"mm_processor_kwargs", empty_list, "{}"},
     {"modalities", only_text, "[\"text\"]"},
-    {"audio", never, "null"},
-    {"prediction", never, "null"},
-    {"web_search_options", never, "null"},
     {"moderation", never, "null"},
     {"return_tokens_as_token_ids", is_false, "false"},
     {"vllm_xargs", empty_list, "{}"},
@@ -71,9 +64,10 @@ constexpr std::string_view kKnownFields[] = {
     "deadline_ms", "speculative_config", "response_format", "structured_outputs", "guided_json", "guided_regex",
     "guided_choice", "guided_grammar", "guided_json_object", "guided_decoding_backend", "guided_whitespace_pattern",
     "json_schema", "grammar",
-    // Without effect here.
-    "user", "metadata", "store", "service_tier", "session_id", "spaces_between_special_tokens", "safety_identifier",
-    "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "prompt_cache_breakpoint"};
+    // Without effect here: hints, and what belongs to fields that are refused (beams, sounds, images).
+    "prediction", "verbosity", "length_penalty", "early_stopping", "mm_processor_kwargs", "audio", "user", "metadata", "store",
+    "service_tier", "session_id", "spaces_between_special_tokens", "safety_identifier", "prompt_cache_key",
+    "prompt_cache_retention", "prompt_cache_options", "prompt_cache_breakpoint"};
 
 constexpr std::size_t kMaxNameBytes = 64;
 

@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "server/request/custom_tools.h"
 #include "server/request/json_fields.h"
 
 namespace baton {
@@ -22,8 +23,8 @@ using parsers::Tool;
 using parsers::ToolChoice;
 
 constexpr std::string_view kToolChoices =
-    "\"none\", \"auto\", \"required\", {\"type\": \"function\", \"function\": {\"name\": ...}} or {\"type\": "
-    "\"allowed_tools\", ...}";
+    "\"none\", \"auto\", \"required\", {\"type\": \"function\", \"function\": {\"name\": ...}}, {\"type\": \"custom\", "
+    "\"custom\": {\"name\": ...}} or {\"type\": \"allowed_tools\", ...}";
 
 bool is_tool_name(std::string_view name) {
   const auto is_allowed = [](char c) {
@@ -32,48 +33,62 @@ bool is_tool_name(std::string_view name) {
   return !name.empty() && name.size() <= kMaxToolNameBytes && std::ranges::all_of(name, is_allowed);
 }
 
-/// Checks the `type` of a tool or a choice, which must be "function".
-Result<void> check_type(const Value& object, const std::string& key) {
+/// The `type` of a tool or a choice, "function" or "custom": the name of the member that describes it.
+Result<std::string> type_of(const Value& object, const std::string& key) {
   const Value* type = find_given(object, "type");
-  if (type == nullptr) return {};
+  if (type == nullptr) return std::string("function");
   if (!type->is_string()) return json::wrong_type(key + ".type", "a string", *type);
-  if (const auto& word = type->get_ref<const std::string&>(); word != "function")
-    return bad(key + ".type", fmt::format("'{}.type' is \"{}\"; this server supports tools of type \"function\" only", key,
-                                          word.substr(0, 40)));
-  return {};
+  const auto& word = type->get_ref<const std::string&>();
+  if (word == "function" || word == "custom") return word;
+  return bad(key + ".type", fmt::format("'{}.type' is \"{}\"; this server supports tools of the types \"function\" and "
+                                        "\"custom\"",
+                                        key, word.substr(0, 40)));
 }
 
-/// The member `function` of a tool or a choice.
-Result<const Value*> function_of(const Value& object, const std::string& key) {
+/// The member `function` or `custom` of a tool or a choice.
+struct Described {
+  std::string member;
+  const Value* value = nullptr;
+};
+Result<Described> described(const Value& object, const std::string& key) {
   if (!object.is_object()) return json::wrong_type(key, "an object", object);
-  BATON_TRY_VOID(check_type(object, key));
-  const Value* function = find_given(object, "function");
-  if (function == nullptr) return bad(key + ".function", fmt::format("'{}.function' is missing", key));
-  if (!function->is_object()) return json::wrong_type(key + ".function", "an object", *function);
-  return function;
+  BATON_TRY(std::string member, type_of(object, key));
+  const Value* value = find_given(object, member);
+  if (value == nullptr) return bad(fmt::format("{}.{}", key, member), fmt::format("'{}.{}' is missing", key, member));
+  if (!value->is_object()) return json::wrong_type(fmt::format("{}.{}", key, member), "an object", *value);
+  return Described{std::move(member), value};
 }
 
-/// The `name` of a function.
-Result<std::string> name_of(const Value& function, const std::string& key) {
-  const std::string field = key + ".function.name";
-  const Value* name = find_given(function, "name");
+/// The `name` of a function or a custom tool.
+Result<std::string> name_of(const Described& tool, const std::string& key) {
+  const std::string field = fmt::format("{}.{}.name", key, tool.member);
+  const Value* name = find_given(*tool.value, "name");
   if (name == nullptr) return bad(field, fmt::format("'{}' is missing", field));
   return json::convert<std::string>(*name, field);
 }
 
-Result<Tool> parse_tool(const Value& given, const std::string& key) {
-  BATON_TRY(const Value* const function, function_of(given, key));
+/// A tool, whose definition becomes that of a function.
+Result<Tool> parse_tool(Value& definition, const std::string& key, std::set<std::string>& custom) {
+  BATON_TRY(const Described given, described(definition, key));
   Tool tool;
-  BATON_TRY(tool.name, name_of(*function, key));
+  BATON_TRY(tool.name, name_of(given, key));
   if (!is_tool_name(tool.name))
-    return bad(key + ".function.name",
-               fmt::format("'{}.function.name' must have 1 to {} letters, digits, '_', '-' and '.', not \"{}\"", key,
+    return bad(fmt::format("{}.{}.name", key, given.member),
+               fmt::format("'{}.{}.name' must have 1 to {} letters, digits, '_', '-' and '.', not \"{}\"", key, given.member,
                            kMaxToolNameBytes, tool.name.substr(0, kMaxToolNameBytes)));
-  if (const Value* parameters = find_given(*function, "parameters")) {
+  if (given.member == "custom") {
+    BATON_TRY(Value function, custom_function(*given.value, key + ".custom"));
+    definition = Value::object();
+    definition["type"] = "function";
+    definition["function"] = std::move(function);
+    custom.insert(tool.name);
+  }
+  const Value& function = definition["function"];
+  if (const Value* parameters = find_given(function, "parameters")) {
     if (!parameters->is_object()) return json::wrong_type(key + ".function.parameters", "an object", *parameters);
     tool.parameters = *parameters;
   }
-  if (const Value* strict = find_given(*function, "strict")) {
+  if (const Value* strict = find_given(function, "strict")) {
     BATON_TRY(tool.is_strict, json::convert<bool>(*strict, key + ".function.strict"));
   }
   return tool;
@@ -107,12 +122,12 @@ Result<void> parse_tools(const Value& given, ToolFields& fields) {
   fields.definitions = given;
   for (std::size_t i = 0; i < given.size(); ++i) {
     const std::string key = fmt::format("tools[{}]", i);
-    BATON_TRY(Tool tool, parse_tool(given[i], key));
+    BATON_TRY(Tool tool, parse_tool(fields.definitions[i], key, fields.custom));
     tools.push_back(std::move(tool));
     if (!names.insert(tools.back().name).second)
       return bad(key + ".function.name", fmt::format("'tools' has two functions called \"{}\"", tools.back().name));
     // Templates tell kinds of tools apart by the type, which is optional in a request.
-    if (find_given(given[i], "type") == nullptr) fields.definitions[i] = with_type(given[i]);
+    if (find_given(fields.definitions[i], "type") == nullptr) fields.definitions[i] = with_type(given[i]);
   }
   fields.tools = std::make_shared<const std::vector<Tool>>(std::move(tools));
   fields.choice.kind = ToolChoice::Kind::automatic;
@@ -152,8 +167,8 @@ Result<void> parse_allowed(const Value& choice, ToolFields& fields) {
   for (const Tool& tool : *fields.tools) names.insert(tool.name);
   for (std::size_t i = 0; i < tools->size(); ++i) {
     const std::string key = fmt::format("tool_choice.allowed_tools.tools[{}]", i);
-    BATON_TRY(const Value* const function, function_of((*tools)[i], key));
-    BATON_TRY(std::string name, name_of(*function, key));
+    BATON_TRY(const Described named, described((*tools)[i], key));
+    BATON_TRY(std::string name, name_of(named, key));
     if (!names.contains(name)) return no_tool(name, key);
     fields.allowed.insert(std::move(name));
   }
@@ -175,10 +190,10 @@ Result<void> parse_choice(const Value& given, ToolFields& fields) {
   if (!fields.tools) return bad("tool_choice", "'tool_choice' demands a tool, and there are no 'tools'");
   if (const Value* type = find_given(given, "type"); type != nullptr && json::is_text(*type, "allowed_tools"))
     return parse_allowed(given, fields);
-  BATON_TRY(const Value* const function, function_of(given, "tool_choice"));
-  BATON_TRY(fields.choice.name, name_of(*function, "tool_choice"));
+  BATON_TRY(const Described named, described(given, "tool_choice"));
+  BATON_TRY(fields.choice.name, name_of(named, "tool_choice"));
   const bool is_tool = std::ranges::find(*fields.tools, fields.choice.name, &Tool::name) != fields.tools->end();
-  if (!is_tool) return no_tool(fields.choice.name, "tool_choice.function.name");
+  if (!is_tool) return no_tool(fields.choice.name, fmt::format("tool_choice.{}.name", named.member));
   fields.choice.kind = ToolChoice::Kind::named;
   return {};
 }

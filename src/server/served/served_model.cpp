@@ -42,6 +42,12 @@ Result<void> ServedModel::check_prompt_bytes(std::size_t n_bytes, std::string_vi
       std::string(param));
 }
 
+std::int64_t ServedModel::least_tokens(std::size_t n_bytes) const {
+  if (max_prompt_bytes == 0) return 0;
+  const std::size_t longest = max_prompt_bytes / static_cast<std::size_t>(max_model_len);
+  return static_cast<std::int64_t>((n_bytes + longest - 1) / longest);
+}
+
 std::size_t ServedModel::max_rendered_bytes() const {
   constexpr std::size_t kMore = std::size_t{64} << 10;
   return max_prompt_bytes == 0 ? 0 : 2 * max_prompt_bytes + kMore;

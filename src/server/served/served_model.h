@@ -53,6 +53,8 @@ struct ServedModel {
   void set_context(std::int32_t max_len);
   /// Refuses a text that is longer than any prompt, so that it need not be encoded. Error: invalid_request.
   Result<void> check_prompt_bytes(std::size_t n_bytes, std::string_view param) const;
+  /// The least number of tokens that so many bytes of text can have; 0 where there is no limit of prompts.
+  std::int64_t least_tokens(std::size_t n_bytes) const;
   /// What a chat template may write before it is stopped; 0: no limit. More than a prompt may have, so that a prompt that is
   /// somewhat too long is refused by its length.
   std::size_t max_rendered_bytes() const;

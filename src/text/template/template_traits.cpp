@@ -1,9 +1,12 @@
 /// The conversations that are rendered, and what their texts show.
 #include "text/template/template_traits.h"
 
+#include <algorithm>
+#include <initializer_list>
 #include <optional>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "io/json.h"
 
@@ -14,6 +17,7 @@ using json::Value;
 
 constexpr std::string_view kTool = "probe_tool", kCall = "probe_call", kResult = "probe result", kText = "probe text";
 constexpr std::string_view kArguments = R"({"probe_argument": "probe_value"})";
+constexpr std::string_view kBrokenArguments = R"({"probe_argument": "probe_va)";
 constexpr std::string_view kValue = "probe_value";
 constexpr std::string_view kShortId = "probe0001", kLongId = "call_0123456789abcdefghijkl";
 
@@ -49,8 +53,9 @@ class Probe {
       : template_(chat_template), role_tokens_(role_tokens) {}
 
   /// The text of a conversation; nullopt where the template refuses it.
-  std::optional<std::string> render(Value messages, bool has_tools) const {
+  std::optional<std::string> render(Value messages, bool has_tools, bool has_prompt = false) const {
     ChatTemplate::Context context;
+    context.add_generation_prompt = has_prompt;
     context.messages = std::move(messages);
     context.role_tokens = role_tokens_;
     if (has_tools) context.tools = tools(kTool);
@@ -105,6 +110,8 @@ void probe_calls(const Probe& probe, TemplateTraits& traits) {
     const auto text = probe.render_call(std::move(called));
     return is_written(text) && !shows(text, "None");
   };
+  traits.takes_broken_arguments =
+      traits.takes_text_arguments && shows(probe.render_call(call(kBrokenArguments, kShortId)), kBrokenArguments);
   traits.takes_empty_content = takes([](Value&) {});
   traits.takes_null_content = takes([](Value& called) { called["content"] = nullptr; });
   traits.takes_absent_content = takes([](Value& called) { called.erase("content"); });
@@ -132,6 +139,89 @@ bool knows_developer(const Probe& probe) {
   return *developer != *nobody;
 }
 
+constexpr std::string_view kFirst = "probe first", kSecond = "probe second", kAnswer = "probe answer";
+
+/// With and without tools: as far as the template renders a plain conversation so.
+std::vector<bool> ways_of(const Probe& probe, const TemplateTraits& traits) {
+  std::vector<bool> ways;
+  for (const bool has_tools : {false, true})
+    if ((!has_tools || traits.shows_tools) && shows(probe.render(Value::array({message("user", kText)}), has_tools), kText))
+      ways.push_back(has_tools);
+  return ways;
+}
+
+/// Whether the template shows a conversation completely.
+bool shows_all(const Probe& probe, const std::vector<bool>& ways, std::initializer_list<Value> messages,
+               bool has_prompt = false) {
+  for (const bool has_tools : ways) {
+    const auto text = probe.render(Value::array_t(messages), has_tools, has_prompt);
+    for (const Value& one : messages)
+      if (!shows(text, one["content"].get_ref<const std::string&>())) return false;
+  }
+  return !ways.empty();
+}
+
+/// Sets where messages of the system and of the developer are shown.
+void probe_systems(const Probe& probe, const std::vector<bool>& ways, TemplateTraits& traits) {
+  const auto shows_every = [&](const auto& shows_with) {
+    for (const std::string_view role : {"system", "developer"})
+      if ((role == "system" || traits.knows_developer) && !shows_with(role)) return false;
+    return true;
+  };
+  const Value user = message("user", kText), answer = message("assistant", kAnswer), next = message("user", kResult);
+  traits.shows_system = shows_every([&](std::string_view role) {
+    return shows_all(probe, ways, {message(role, kFirst), user});
+  });
+  traits.shows_two_systems = traits.shows_system && shows_every([&](std::string_view first) {
+                               return shows_every([&](std::string_view second) {
+                                 return shows_all(probe, ways, {message(first, kFirst), message(second, kSecond), user});
+                               });
+                             });
+  // Behind one in front too: some templates show the last one alone.
+  const Value front = message("system", kSecond);
+  traits.shows_later_system = shows_every([&](std::string_view role) {
+    const Value later = message(role, kFirst);
+    return shows_all(probe, ways, {user, later, answer, next}) && shows_all(probe, ways, {user, answer, later, next}) &&
+           (!traits.shows_system || shows_all(probe, ways, {front, user, later, answer, next}));
+  });
+  traits.shows_last_system = shows_every([&](std::string_view role) {
+    const Value last = message(role, kFirst);
+    return shows_all(probe, ways, {user, last}, /*has_prompt=*/true) &&
+           shows_all(probe, ways, {user, answer, next, last}, /*has_prompt=*/true) &&
+           (!traits.shows_system || shows_all(probe, ways, {front, user, last}, /*has_prompt=*/true));
+  });
+}
+
+/// Whether a text shows both parts, and not the list that holds them as Python or JSON writes it: `'text': '...'`.
+bool shows_parts(const std::optional<std::string>& text) {
+  constexpr std::size_t kMember = std::string_view(R"(\"text\": \")").size();
+  if (!shows(text, kFirst) || !shows(text, kSecond)) return false;
+  const std::size_t at = text->find(kFirst), from = at - std::min(at, kMember);
+  const std::string_view before = std::string_view(*text).substr(from, at - from);
+  return before.find("text") == std::string_view::npos || before.find(':') == std::string_view::npos;
+}
+
+/// Sets whose content may be a list of texts.
+void probe_parts(const Probe& probe, const std::vector<bool>& ways, TemplateTraits& traits) {
+  const auto part = [](std::string_view text) { return Value{{"type", "text"}, {"text", text}}; };
+  const Value parts = Value::array({part(kFirst), part(kSecond)});
+  const auto takes = [&](const Value& messages) {
+    return !ways.empty() &&
+           std::ranges::all_of(ways, [&](bool has_tools) { return shows_parts(probe.render(messages, has_tools)); });
+  };
+  const Value user = message("user", kText), next = message("user", kResult);
+  traits.takes_system_parts = traits.shows_system && takes(Value::array({message("system", parts), user}));
+  traits.takes_user_parts = takes(Value::array({message("user", parts)})) &&
+                            takes(Value::array({user, message("assistant", kAnswer), message("user", parts)}));
+  traits.takes_assistant_parts = takes(Value::array({user, message("assistant", parts), next}));
+  if (!traits.shows_calls || !traits.shows_results) return;
+  Value called = call(traits.takes_object_arguments ? Value{{"probe_argument", kValue}} : Value(kArguments), kShortId);
+  if (!traits.takes_empty_content) called["content"] = nullptr;
+  Value made = result(kShortId);
+  made["content"] = parts;
+  traits.takes_tool_parts = takes(Value::array({user, std::move(called), std::move(made)}));
+}
+
 }  // namespace
 
 TemplateTraits probe_template(const ChatTemplate& chat_template,
@@ -141,6 +231,9 @@ TemplateTraits probe_template(const ChatTemplate& chat_template,
   traits.shows_tools = shows(probe.render(Value::array({message("user", kText)}), /*has_tools=*/true), kTool);
   probe_calls(probe, traits);
   traits.knows_developer = knows_developer(probe);
+  const std::vector<bool> ways = ways_of(probe, traits);
+  probe_systems(probe, ways, traits);
+  probe_parts(probe, ways, traits);
   return traits;
 }
 

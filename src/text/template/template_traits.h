@@ -1,4 +1,4 @@
-/// What a chat template makes of tools and their calls, found by rendering small conversations.
+/// What a chat template makes of roles, tools, calls and parts, found by rendering small conversations.
 #pragma once
 
 #include <map>
@@ -16,14 +16,25 @@ struct TemplateTraits {
   bool shows_results = false;           ///< messages of the role `tool`
   bool takes_text_arguments = false;    ///< arguments of a call as JSON text are written as they are
   bool takes_object_arguments = false;  ///< arguments of a call as an object are written as JSON or in the model's format
+  bool takes_broken_arguments = false;  ///< arguments as text may be no JSON
   bool takes_empty_content = false;     ///< `content` of a message with calls may be an empty text
   bool takes_null_content = false;      ///< `content` of a message with calls may be null
   bool takes_absent_content = false;    ///< such a message may lack `content`
   bool has_short_ids = false;           ///< ids of calls must have nine letters and digits
   bool knows_developer = false;         ///< the role `developer` is more than any other name
+  // Where messages of the role `system` (and of `developer`, if it is known) are shown, and nothing else is lost by them.
+  bool shows_system = false;        ///< one in front
+  bool shows_two_systems = false;   ///< two in front
+  bool shows_later_system = false;  ///< one behind a user's message, and one behind an answer
+  bool shows_last_system = false;   ///< one at the end
+  // Whose `content` may be a list of several texts.
+  bool takes_system_parts = false;
+  bool takes_user_parts = false;
+  bool takes_assistant_parts = false;
+  bool takes_tool_parts = false;
 };
 
-/// Renders about ten conversations of a few words. Thread: any.
+/// Renders about forty conversations of a few words. Thread: any.
 TemplateTraits probe_template(const ChatTemplate& chat_template,
                               const std::map<std::string, std::string, std::less<>>& role_tokens);
 

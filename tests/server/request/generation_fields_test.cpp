@@ -16,7 +16,10 @@ TEST(OpenaiFields, accepts_known_fields_at_their_neutral_value) {
   for (const std::string_view text :
        {R"({})", R"({"presence_penalty": 0.5, "min_p": 0.1, "bad_words": ["x"]})", R"({"tools": [], "tool_choice": "none"})",
         R"({"tool_choice": "auto"})", R"({"structural_tag": null})", R"({"best_of": 1})", R"({"suffix": ""})",
-        R"({"prompt_logprobs": 3})", R"({"modalities": ["text"]})", R"({"use_beam_search": false, "priority": 0})"})
+        R"({"length_penalty": 2, "early_stopping": true, "mm_processor_kwargs": {"a": 1}, "audio": {"voice": "v"}})",
+        R"({"prediction": {"type": "content", "content": "x"}, "verbosity": "low"})",
+        R"({"web_search_options": {}, "thinking_token_budget": 100})", R"({"prompt_logprobs": 3})",
+        R"({"modalities": ["text"]})", R"({"use_beam_search": false, "priority": 0})"})
     EXPECT_TRUE(refuse_fields_not_done(body_of(text))) << text;
 }
 

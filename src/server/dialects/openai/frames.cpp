@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "server/answer/logprobs.h"
+#include "server/dialects/openai/chat_message.h"
 #include "server/http/error_body.h"
 #include "server/http/json_writer.h"
-#include "server/request/chat_message.h"
 
 namespace baton {
 namespace {
@@ -89,8 +89,8 @@ Resumable OpenaiWriter::write_message(std::size_t index, const MessagePiece& pie
   const AnswerChoice& choice = content_.choices[index];
   const bool is_stream = content_.request.is_stream;
   Resumable written = !content_.header.is_chat ? write_json_string(is_stream ? piece.text : choice.text(), out)
-                      : is_stream              ? write_chat_delta(piece, out)
-                                               : write_chat_message(choice.pieces(), out);
+                      : is_stream              ? write_chat_delta(piece, written_[index].custom.contains(piece.call), out)
+                                  : write_chat_message(choice.pieces(), content_.request.reading.custom.get(), out);
   while (written.resume()) co_await Resumable::pause();
 }
 
@@ -241,6 +241,14 @@ std::string OpenaiWriter::piece_frame(std::size_t index, const MessagePiece& pie
   return written.front + json::dump(piece.text) + written.back;
 }
 
+/// The frames of a piece of a call of a custom tool: its name, or the part of its text that the piece completes.
+std::string OpenaiWriter::custom_frames(std::size_t index, const MessagePiece& piece, bool& has_tokens) {
+  if (piece.kind == MessagePiece::Kind::call) return piece_frame(index, piece, std::exchange(has_tokens, false));
+  MessagePiece text = piece;
+  text.text = written_[index].custom[piece.call].take(piece.text);
+  return text.text.empty() ? std::string() : piece_frame(index, text, std::exchange(has_tokens, false));
+}
+
 std::string OpenaiWriter::finish_frame(std::size_t index, bool has_stats) const {
   const AnswerChoice& choice = content_.choices[index];
   Value last;
@@ -263,9 +271,20 @@ std::string OpenaiWriter::choice_frames(std::size_t index, bool is_last) {
     frames += first_frame(index);
   // Tokens belong to the first frame; where there is no text, they have one with none.
   bool has_tokens = true;
-  for (const MessagePiece& piece : choice.pieces())
-    if (piece.kind == MessagePiece::Kind::call || !piece.text.empty())
+  auto& custom = written_[index].custom;
+  for (const MessagePiece& piece : choice.pieces()) {
+    const bool is_call = piece.kind == MessagePiece::Kind::call, is_arguments = piece.kind == MessagePiece::Kind::arguments;
+    if (is_call && request.reading.custom && request.reading.custom->contains(piece.text)) custom[piece.call] = {};
+    if (!custom.empty() && (is_call || is_arguments) && custom.contains(piece.call))
+      frames += custom_frames(index, piece, has_tokens);
+    else if (is_call || !piece.text.empty())
       frames += piece_frame(index, piece, std::exchange(has_tokens, false));
+  }
+  // What was no text of a custom tool is given as it is.
+  if (choice.has_ended())
+    for (auto& [call, input] : custom)
+      if (MessagePiece rest{MessagePiece::Kind::arguments, call, input.end(), {}}; !rest.text.empty())
+        frames += piece_frame(index, rest, std::exchange(has_tokens, false));
   const bool shows_tokens = request.sampling.n_top_logprobs >= 0 || request.wants_token_ids;
   if (has_tokens && (!choice.echoed().empty() || (shows_tokens && !choice.tokens().empty())))
     frames += piece_frame(index, MessagePiece(), has_tokens);

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -11,6 +13,7 @@
 #include "io/json.h"
 #include "parsers/message_parser.h"
 #include "server/answer/writer.h"
+#include "server/request/custom_tools.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace baton {
@@ -40,6 +43,7 @@ class OpenaiWriter final : public AnswerWriter {
     // The parts of each of its frames of content before and after the text; made with the first of them.
     std::string front;
     std::string back;
+    std::map<std::int32_t, CustomInput> custom = {};  // of its calls of custom tools, by their places
   };
 
   Resumable write_logprobs(std::size_t index, std::string& out);
@@ -50,6 +54,7 @@ class OpenaiWriter final : public AnswerWriter {
   std::string frame(std::string_view choices, bool has_usage, bool has_stats) const;
   bool differs_in_text_alone() const;
   std::string first_frame(std::size_t index) const;
+  std::string custom_frames(std::size_t index, const parsers::MessagePiece& piece, bool& has_tokens);
   std::string piece_frame(std::size_t index, const parsers::MessagePiece& piece, bool has_tokens);
   std::string finish_frame(std::size_t index, bool has_stats) const;
 

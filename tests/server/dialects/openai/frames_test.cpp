@@ -220,6 +220,43 @@ TEST_F(FramesOfMessage, of_a_stream_have_the_name_once_and_then_arguments) {
   EXPECT_EQ(all.back()["choices"][0]["delta"], json::Value::object());
 }
 
+constexpr std::string_view kPatch =
+    "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"input\": \"a \\\"b\\\"\\n\\u00e9\"}}\n</tool_call>";
+
+TEST_F(FramesOfMessage, of_a_custom_tool_have_a_text_as_input) {
+  content_.request.reading.custom = std::make_shared<const std::set<std::string>>(std::set<std::string>{"f"});
+  OpenaiWriter response = writer(/*is_chat=*/true);
+  choice().take(says(kPatch));
+  choice().end(FinishReason::stop, {});
+  const json::Value call = parsed(whole_body(response))["choices"][0]["message"]["tool_calls"][0];
+  EXPECT_EQ(call["type"], "custom");
+  EXPECT_EQ(json::dump(call["custom"]), R"({"name":"f","input":"a \"b\"\né"})");
+
+  content_.request.is_stream = true;
+  for (const std::string_view text : {kPatch, kCallOfF}) {
+    OpenaiWriter frames = writer(/*is_chat=*/true);
+    std::string sent, input;
+    for (const char byte : text) {
+      choice().take(says(std::string_view(&byte, 1)));
+      sent += frames.choice_frames(0, /*is_last=*/false);
+      choice().clear();
+    }
+    choice().end(FinishReason::stop, {});
+    sent += frames.choice_frames(0, /*is_last=*/true);
+    int n_names = 0;
+    for (const json::Value& frame : bodies(sent)) {
+      const json::Value& delta = frame["choices"][0]["delta"];
+      if (!delta.contains("tool_calls")) continue;
+      const json::Value& piece = delta["tool_calls"][0];
+      EXPECT_FALSE(piece.contains("function"));
+      n_names += piece["custom"].contains("name");
+      input += piece["custom"]["input"].get<std::string>();
+    }
+    EXPECT_EQ(n_names, 1);
+    EXPECT_EQ(input, text == kPatch ? "a \"b\"\né" : R"({"a": 1})") << "what is no text of a custom tool is given as it is";
+  }
+}
+
 TEST_F(FramesOfMessage, of_a_stream_show_each_token_once) {
   content_.request.is_stream = true;
   content_.request.wants_token_ids = true;

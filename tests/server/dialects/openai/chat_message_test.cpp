@@ -1,5 +1,5 @@
-/// The JSON of messages and deltas (server/request/chat_message.h).
-#include "server/request/chat_message.h"
+/// The JSON of messages and deltas (server/dialects/openai/chat_message.h).
+#include "server/dialects/openai/chat_message.h"
 
 #include <string>
 #include <vector>
@@ -16,12 +16,12 @@ using Kind = MessagePiece::Kind;
 
 std::string message_of(const std::vector<MessagePiece>& pieces) {
   std::string out;
-  write_chat_message(pieces, out).finish();
+  write_chat_message(pieces, nullptr, out).finish();
   return out;
 }
 std::string delta_of(const MessagePiece& piece) {
   std::string out;
-  write_chat_delta(piece, out).finish();
+  write_chat_delta(piece, /*is_custom=*/false, out).finish();
   return out;
 }
 
@@ -74,7 +74,7 @@ TEST(ChatMessage, of_long_texts_is_written_in_steps) {
       {Kind::reasoning, 0, text, {}}, {.text = text}, {Kind::call, 0, "f", "id"}, {Kind::arguments, 0, text, {}}};
   std::string whole, out;
   int n_steps = 0;
-  for (Resumable steps = write_chat_message(pieces, out); steps.resume(); out.clear()) {
+  for (Resumable steps = write_chat_message(pieces, nullptr, out); steps.resume(); out.clear()) {
     whole += out;
     EXPECT_LT(out.size(), 40'000u);
     ++n_steps;

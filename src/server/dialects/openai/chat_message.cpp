@@ -1,5 +1,5 @@
 /// Pieces as members of JSON objects.
-#include "server/request/chat_message.h"
+#include "server/dialects/openai/chat_message.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "server/http/json_writer.h"
+#include "server/request/custom_tools.h"
 
 namespace baton {
 namespace {
@@ -42,7 +43,15 @@ std::vector<const MessagePiece*> arguments_by_call(std::span<const MessagePiece>
   return arguments;
 }
 
-Resumable write_calls(std::span<const MessagePiece> pieces, std::string& out) {
+/// The text of a call of a custom tool.
+std::string custom_text(std::span<const MessagePiece* const> arguments) {
+  CustomInput input;
+  std::string text;
+  for (const MessagePiece* one : arguments) text += input.take(one->text);
+  return text + input.end();
+}
+
+Resumable write_calls(std::span<const MessagePiece> pieces, const std::set<std::string>* custom, std::string& out) {
   const std::vector<const MessagePiece*> arguments = arguments_by_call(pieces);
   out += '[';
   bool is_first = true;
@@ -51,15 +60,19 @@ Resumable write_calls(std::span<const MessagePiece> pieces, std::string& out) {
     if (!std::exchange(is_first, false)) out += ',';
     JsonObjectWriter call(out);
     call.add("id", piece.id);
-    call.add("type", "function");
-    call.key("function");
+    const bool is_custom = custom != nullptr && custom->contains(piece.text);
+    call.add("type", is_custom ? "custom" : "function");
+    call.key(is_custom ? "custom" : "function");
     JsonObjectWriter function(out);
     function.add("name", piece.text);
-    function.key("arguments");
+    function.key(is_custom ? "input" : "arguments");
     out += '"';
     const auto own = std::ranges::equal_range(arguments, piece.call, {}, [](const MessagePiece* one) { return one->call; });
+    const std::string input = is_custom ? custom_text(own) : std::string();
+    for (Resumable text = write_json_characters(input, out); text.resume();) co_await Resumable::pause();
     for (const MessagePiece* one : own)
-      for (Resumable text = write_json_characters(one->text, out); text.resume();) co_await Resumable::pause();
+      if (!is_custom)
+        for (Resumable text = write_json_characters(one->text, out); text.resume();) co_await Resumable::pause();
     out += '"';
     function.end();
     call.end();
@@ -69,7 +82,7 @@ Resumable write_calls(std::span<const MessagePiece> pieces, std::string& out) {
 
 }  // namespace
 
-Resumable write_chat_message(std::span<const MessagePiece> pieces, std::string& out) {
+Resumable write_chat_message(std::span<const MessagePiece> pieces, const std::set<std::string>* custom, std::string& out) {
   const bool has_calls = has_kind(pieces, Kind::call), has_reasoning = has_kind(pieces, Kind::reasoning);
   JsonObjectWriter message(out);
   message.add("role", "assistant");
@@ -86,12 +99,12 @@ Resumable write_chat_message(std::span<const MessagePiece> pieces, std::string& 
   }
   if (has_calls) {
     message.key("tool_calls");
-    for (Resumable calls = write_calls(pieces, out); calls.resume();) co_await Resumable::pause();
+    for (Resumable calls = write_calls(pieces, custom, out); calls.resume();) co_await Resumable::pause();
   }
   message.end();
 }
 
-Resumable write_chat_delta(const MessagePiece& piece, std::string& out) {
+Resumable write_chat_delta(const MessagePiece& piece, bool is_custom, std::string& out) {
   JsonObjectWriter delta(out);
   switch (piece.kind) {
     case Kind::content:
@@ -113,12 +126,12 @@ Resumable write_chat_delta(const MessagePiece& piece, std::string& out) {
       call.add("index", piece.call);
       if (is_new) {
         call.add("id", piece.id);
-        call.add("type", "function");
+        call.add("type", is_custom ? "custom" : "function");
       }
-      call.key("function");
+      call.key(is_custom ? "custom" : "function");
       JsonObjectWriter function(out);
       if (is_new) function.add("name", piece.text);
-      function.key("arguments");
+      function.key(is_custom ? "input" : "arguments");
       for (Resumable text = write_json_string(is_new ? std::string_view() : piece.text, out); text.resume();)
         co_await Resumable::pause();
       function.end();
