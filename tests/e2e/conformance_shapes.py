@@ -200,7 +200,7 @@ RESPONSE = obj(
     tool_choice=either(STRING, OBJECT),
     tools=items(OBJECT),
     top_logprobs=COUNT,
-    truncation=words("disabled"),
+    truncation=words("disabled", "auto"),
 )
 
 

@@ -22,7 +22,9 @@ FIELDS = {
             "top_p": 0.9,
         },
         "without effect": {
+            "audio": {"voice": "alloy", "format": "wav"},
             "metadata": {"a": "b"},
+            "prediction": {"type": "content", "content": "a"},
             "prompt_cache_key": "agents",
             "prompt_cache_options": {"ttl": "1h"},
             "prompt_cache_retention": "24h",
@@ -31,15 +33,13 @@ FIELDS = {
             "store": True,
             "user": "a",
             "verbosity": "low",
+            "web_search_options": {},
         },
         "refused": {
-            "audio": {"voice": "alloy", "format": "wav"},
             "function_call": {"name": "a"},
             "functions": [{"name": "a"}],
             "modalities": ["text", "audio"],
             "moderation": {"model": "omni-moderation-latest"},
-            "prediction": {"type": "content", "content": "a"},
-            "web_search_options": {},
         },
     },
     "/v1/completions": {
@@ -56,9 +56,10 @@ FIELDS = {
             "reasoning": {"effort": "low"},
             "text": {"format": {"type": "text"}},
             "top_p": 0.9,
-            "truncation": "disabled",
+            "truncation": "auto",
         },
         "without effect": {
+            "context_management": [{"type": "compaction", "compact_threshold": 1000}],
             "max_tool_calls": 3,
             "metadata": {"a": "b"},
             "prompt_cache_key": "agents",
@@ -72,7 +73,6 @@ FIELDS = {
         },
         "refused": {
             "background": True,
-            "context_management": [{"type": "compaction"}],
             "conversation": "conv_1",
             "moderation": {"model": "omni-moderation-latest"},
             "prompt": {"id": "pmpt_1"},

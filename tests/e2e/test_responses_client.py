@@ -76,8 +76,8 @@ def test_log_probabilities_of_the_text(client, questions):
 
 def test_what_is_not_supported_is_named(client, questions):
     with pytest.raises(openai.BadRequestError) as refused:
-        ask(client, questions[0], tools=[{"type": "web_search"}])
-    assert refused.value.body["param"] == "tools[0].type"
+        ask(client, questions[0], tools=[{"type": "web_search"}], tool_choice={"type": "web_search"})
+    assert refused.value.body["param"] == "tool_choice.type"
     with pytest.raises(openai.BadRequestError) as background:
         ask(client, questions[0], background=True)
     assert background.value.body["param"] == "background"

@@ -17,6 +17,7 @@
 #include "server/keys/api_keys.h"
 #include "server/limits/budget.h"
 #include "server/prefixes/cache_pins.h"
+#include "server/prompt/context_excess.h"
 #include "server/prompt/prompts.h"
 #include "server/request/generation.h"
 #include "server/served/served_model.h"
@@ -51,6 +52,8 @@ using WriterOf = std::function<MakeAnswerWriter(const ModelAndPrefix& target, co
 struct ConversationCall {
   ChatRequest chat;
   WriterOf writer_of;  ///< uses the body and the context that the request was read with
+  /// What is said of a chat completion in the words of the dialect; empty: as it is.
+  std::function<Error(Error)> words = {};
 };
 
 /// A dialect, a constant. Paths below `path` are the dialect's, too. What is read is nullopt if the request begins again as
@@ -60,13 +63,15 @@ struct Dialect {
   std::string_view count_path = {};  ///< where the tokens of a conversation are counted; empty: nowhere
   std::string_view ids;              ///< how the ids of its answers begin
   ErrorForm errors = kOpenaiErrors;
+  /// The error of a conversation that does not fit the context.
+  Error (*too_long)(const ContextExcess& excess) = openai_excess;
 
   /// Reads a body, an object, as a request for an answer.
   Result<std::optional<ConversationCall>> (*read)(const json::Value& body, const ReadContext& context);
   /// Reads a body, an object, as a request for a count. Null without `count_path`, as the next one.
   Result<std::optional<ChatRequest>> (*read_to_count)(const json::Value& body, const ReadContext& context) = nullptr;
   /// The answer to such a request.
-  json::Value (*count_answer)(std::size_t n_tokens) = nullptr;
+  json::Value (*count_answer)(const json::Value& body, std::size_t n_tokens) = nullptr;
 
   /// Whether a request for `asked` is one of this dialect.
   constexpr bool has(std::string_view asked) const {

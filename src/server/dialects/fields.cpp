@@ -2,7 +2,9 @@
 #include "server/dialects/fields.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstddef>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -75,31 +77,41 @@ std::vector<std::string> unknown_dialect_fields(const Value& body, std::span<con
   return unknown;
 }
 
-Error in_words_of(std::span<const SameField> same, Error error) {
-  const auto field = std::ranges::find(same, error.param, &SameField::chat_name);
-  if (field == same.end() || field->name == field->chat_name) return error;
-  const std::string chat_name = fmt::format("'{}'", field->chat_name);
-  if (const auto at = error.message.find(chat_name); at != std::string::npos)
-    error.message.replace(at, chat_name.size(), fmt::format("'{}'", field->name));
-  error.param = field->name;
-  return error;
+namespace {
+
+/// The name of a chat completion's field for the client.
+std::string client_field(const FieldNames& names, const std::string& param) {
+  if (const auto field = std::ranges::find(names.same, param, &SameField::chat_name); field != names.same.end())
+    return std::string(field->name);
+  if (param == "messages" || param == "prompt") return std::string(names.messages);
+  constexpr std::string_view kTools = "tools[";
+  const auto end = param.find(']');
+  std::string field = param;
+  if (param.starts_with(kTools) && end != std::string::npos) {
+    std::size_t index = 0;
+    const auto read = std::from_chars(param.data() + kTools.size(), param.data() + end, index);
+    if (read.ec == std::errc() && index < names.tools.size()) field = names.tools[index] + param.substr(end + 1);
+  } else if (!param.starts_with("tool_choice.")) {
+    return field;
+  }
+  // Other dialects have the members of a function in the tool itself.
+  for (const std::string_view level : {".function.", ".custom."})
+    if (const auto at = field.find(level); at != std::string::npos) field.erase(at, level.size() - 1);
+  constexpr std::string_view kParameters = ".parameters";
+  if (field.ends_with(kParameters)) field.replace(field.size() - kParameters.size() + 1, std::string::npos, names.parameters);
+  return field;
 }
 
-Result<void> read_dialect_tools(const Value& body, const ReadTool& read, Value& chat) {
-  const Value* given = openai::find_given(body, "tools");
-  if (given == nullptr) return {};
-  if (!given->is_array()) return json::wrong_type("tools", "a list of tools", *given);
-  Value tools = Value::array();
-  for (std::size_t i = 0; i < given->size(); ++i) {
-    const std::string key = fmt::format("tools[{}]", i);
-    if (!(*given)[i].is_object()) return json::wrong_type(key, "an object", (*given)[i]);
-    Value tool;
-    tool["type"] = "function";
-    BATON_TRY(tool["function"], read((*given)[i], key, i));
-    tools.push_back(std::move(tool));
-  }
-  if (!tools.empty()) chat["tools"] = std::move(tools);
-  return {};
+}  // namespace
+
+Error in_words_of(const FieldNames& names, Error error) {
+  std::string field = client_field(names, error.param);
+  if (field == error.param) return error;
+  const std::string chat_name = fmt::format("'{}'", error.param);
+  if (const auto at = error.message.find(chat_name); at != std::string::npos)
+    error.message.replace(at, chat_name.size(), fmt::format("'{}'", field));
+  error.param = std::move(field);
+  return error;
 }
 
 Value chat_message(std::string_view role, Value content) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -36,13 +35,16 @@ void copy_same_fields(const json::Value& body, std::span<const SameField> same, 
 std::vector<std::string> unknown_dialect_fields(const json::Value& body, std::span<const std::string_view> known,
                                                 std::span<const SameField> same, std::span<const RefusedField> refused);
 
-/// An error of a chat completion's field in the words of the dialect.
-Error in_words_of(std::span<const SameField> same, Error error);
+/// How a dialect calls the fields of a chat completion.
+struct FieldNames {
+  std::span<const SameField> same;
+  std::string_view messages = "messages";
+  std::string_view parameters = "parameters";  ///< of a tool
+  std::span<const std::string> tools = {};     ///< what the client calls each of the tools: "tools[2]"
+};
 
-/// Reads an element of `tools`, which errors call `key`, as the `function` of a chat completion's tool.
-using ReadTool = std::function<Result<json::Value>(const json::Value& tool, const std::string& key, std::size_t index)>;
-/// Reads the list `tools` of `body`, if there is one, as that of a chat completion.
-Result<void> read_dialect_tools(const json::Value& body, const ReadTool& read, json::Value& chat);
+/// An error of a chat completion's field in the words of the dialect.
+Error in_words_of(const FieldNames& names, Error error);
 
 /// A message of a conversation: {role, content}.
 json::Value chat_message(std::string_view role, json::Value content);

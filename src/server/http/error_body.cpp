@@ -61,7 +61,8 @@ json::Value error_body(int status, std::string_view message, std::string_view pa
   error["message"] = shortened(message);
   error["type"] = std::string(error_type(status));
   error["param"] = param.empty() ? json::Value() : json::Value(std::string(param));
-  error["code"] = status;
+  const bool is_too_long = status == 400 && message.starts_with(kContextLengthSentence);
+  error["code"] = is_too_long ? json::Value("context_length_exceeded") : json::Value(status);
   json::Value body;
   body["error"] = std::move(error);
   return body;

@@ -15,7 +15,7 @@ Result<json::Value> parse_body(const HttpRequest& request, std::int64_t max_valu
   if (const std::int64_t n = count_json_values(request.body); n > max_values)
     return fail(ErrorCode::too_large,
                 fmt::format("the request body has {} JSON values; this server accepts {}", n, max_values));
-  BATON_TRY(json::Value body, json::parse_cancellable(request.body, "the request body", is_cancelled));
+  BATON_TRY(json::Value body, json::parse_exact(request.body, "the request body", is_cancelled));
   if (!body.is_object())
     return fail(ErrorCode::invalid_request,
                 fmt::format("the request body must be a JSON object, not {}", json::describe_type(body)));

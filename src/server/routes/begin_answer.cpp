@@ -2,6 +2,7 @@
 #include "server/routes/begin_answer.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "server/answer/budget.h"
 #include "server/answer/request_bytes.h"
 #include "server/dialects/openai/dialect.h"
+#include "server/prompt/context_excess.h"
 #include "server/request/chat_dismantle.h"
 #include "server/request/stamp.h"
 #include "server/served/tool_grammar.h"
@@ -56,6 +58,36 @@ Result<void> begin_prepared(const AnswerCall& call, Prepared prepared, const Wri
   return {};
 }
 
+/// Renders a conversation, encodes it and makes the engine's request of it. nullopt: it begins again as long work.
+Result<std::optional<Prepared>> prepare_conversation(const AnswerCall& call, const Dialect& dialect,
+                                                     ConversationCall& conversation) {
+  ChatRequest& chat = conversation.chat;
+  const auto too_long = [&](const ContextExcess& excess) { return tl::unexpected<Error>(dialect.too_long(excess)); };
+  BATON_TRY(ModelAndPrefix target, resolve_target(call.model, call.prefixes, chat.generation));
+  // First, because it refuses tools that the model would not see.
+  const auto rendered = render_chat(call.model, target.prefix, chat, call.is_unwanted);
+  // Where a template has ended at a limit of its own, that the texts are too long says more to the client.
+  const auto excess_of_text = rendered ? text_excess(call.model, rendered->size()) : text_excess(call.model, chat.messages);
+  if (excess_of_text && (rendered || rendered.error().code != ErrorCode::unavailable)) return too_long(*excess_of_text);
+  if (!rendered) return tl::unexpected<Error>(rendered.error());
+  const std::string& text = *rendered;
+  BATON_TRY_VOID(demand_calls(call.model, chat));
+  const parsers::MessageFormat& format = call.model.format;
+  BATON_TRY_VOID(allow_reasoning(call.model, format.may_reason(text), format.begins_in_reasoning(text), chat.generation));
+  BATON_TRY(const std::optional<Constraint> constraint, call.constrain(chat.generation));
+  if (!constraint) return std::optional<Prepared>();
+  BATON_TRY(TokenizedPrompt prompt, tokenize_rendered(call.model, target.prefix, chat, text, call.is_unwanted));
+  const auto prompt_len = static_cast<std::int64_t>(prompt.tokens.size());
+  if (const auto excess = context_excess(call.model, prompt_len, chat.generation.sampling)) return too_long(*excess);
+  BATON_TRY_VOID(set_reading(call.model, prompt, chat, call.is_unwanted));
+  chat.generation.cache_salt = cache_salt_of(call.caller, chat.generation.cache_salt);
+  std::vector<Request> requests = engine_requests(call.model, chat.generation, *constraint, {&prompt, 1});
+  std::vector<AnswerPrompt> prompts(1);
+  prompts[0].tokens = std::move(prompt.tokens);
+  return std::optional(
+      Prepared{dialect.ids, std::move(target), std::move(chat.generation), std::move(prompts), std::move(requests)});
+}
+
 }  // namespace
 
 AnswerHeader answer_header(const HttpRequest& request, const GenerationRequest& generation, std::string_view ids,
@@ -67,25 +99,16 @@ AnswerHeader answer_header(const HttpRequest& request, const GenerationRequest& 
   return {ids != kCompletionIds, std::string(ids) + id, unix_seconds(), std::move(model), "baton-" + std::string(version)};
 }
 
-Result<void> begin_conversation(const AnswerCall& call, std::string_view ids, ConversationCall conversation) {
-  ChatRequest& chat = conversation.chat;
-  const ChatDismantling end_of_chat(chat);
-  BATON_TRY(ModelAndPrefix target, resolve_target(call.model, call.prefixes, chat.generation));
-  // First, because it refuses tools that the model would not see.
-  BATON_TRY(const std::string text, render_chat(call.model, target.prefix, chat, call.is_unwanted));
-  BATON_TRY_VOID(demand_calls(call.model, chat));
-  const parsers::MessageFormat& format = call.model.format;
-  BATON_TRY_VOID(allow_reasoning(call.model, format.may_reason(text), format.begins_in_reasoning(text), chat.generation));
-  BATON_TRY(const std::optional<Constraint> constraint, call.constrain(chat.generation));
-  if (!constraint) return {};
-  BATON_TRY(TokenizedPrompt prompt, tokenize_rendered(call.model, target.prefix, chat, text, call.is_unwanted));
-  BATON_TRY_VOID(set_reading(call.model, prompt, chat, call.is_unwanted));
-  chat.generation.cache_salt = cache_salt_of(call.caller, chat.generation.cache_salt);
-  std::vector<Request> requests = engine_requests(call.model, chat.generation, *constraint, {&prompt, 1});
-  std::vector<AnswerPrompt> prompts(1);
-  prompts[0].tokens = std::move(prompt.tokens);
-  return begin_prepared(call, {ids, std::move(target), std::move(chat.generation), std::move(prompts), std::move(requests)},
-                        conversation.writer_of);
+Result<void> begin_conversation(const AnswerCall& call, const Dialect& dialect, ConversationCall conversation) {
+  const ChatDismantling end_of_chat(conversation.chat);
+  const auto begin = [&]() -> Result<void> {
+    BATON_TRY(std::optional<Prepared> prepared, prepare_conversation(call, dialect, conversation));
+    if (!prepared) return {};
+    return begin_prepared(call, std::move(*prepared), conversation.writer_of);
+  };
+  auto begun = begin();
+  if (!begun && conversation.words) begun.error() = conversation.words(std::move(begun.error()));
+  return begun;
 }
 
 Result<void> begin_completion(const AnswerCall& call, CompletionRequest completion) {

@@ -41,9 +41,9 @@ struct AnswerCall {
 AnswerHeader answer_header(const HttpRequest& request, const GenerationRequest& generation, std::string_view ids,
                            std::string model, std::string_view version);
 
-/// Submits a conversation, whose answer's id begins with `ids`. Without an error, and without an answer, if it begins again as
+/// Submits a conversation of a dialect. Without an error, and without an answer, if it begins again as
 /// long work. Errors: those of prompts and grammars, of budgets, and of AnswerDispatcher::begin.
-Result<void> begin_conversation(const AnswerCall& call, std::string_view ids, ConversationCall conversation);
+Result<void> begin_conversation(const AnswerCall& call, const Dialect& dialect, ConversationCall conversation);
 /// The same of the prompts of a plain completion.
 Result<void> begin_completion(const AnswerCall& call, CompletionRequest completion);
 

@@ -65,7 +65,7 @@ Result<void> Routes::try_converse(const Call& call) {
   const json::Dismantling end_of_body(body);
   BATON_TRY(std::optional<ConversationCall> conversation, call.dialect->read(body, context));
   if (!conversation) return {};
-  return begin_conversation(answer, call.dialect->ids, std::move(*conversation));
+  return begin_conversation(answer, *call.dialect, std::move(*conversation));
 }
 
 Result<void> Routes::try_complete(const Call& call) {
@@ -95,8 +95,11 @@ Routes::Response Routes::count_tokens(const Call& call) {
     if (!chat) return std::optional<Value>();
     const ChatDismantling end_of_chat(*chat);
     BATON_TRY(const ModelAndPrefix target, resolve_target(context_.model, context_.prefixes, chat->generation));
-    BATON_TRY(const TokenizedPrompt prompt, tokenize_chat(context_.model, target.prefix, *chat, context.is_unwanted));
-    return std::optional<Value>(call.dialect->count_answer(prompt.tokens.size()));
+    const auto prompt = tokenize_chat(context_.model, target.prefix, *chat, context.is_unwanted);
+    const auto excess = prompt ? std::nullopt : text_excess(context_.model, chat->messages);
+    if (excess && prompt.error().code != ErrorCode::unavailable) return tl::unexpected<Error>(call.dialect->too_long(*excess));
+    if (!prompt) return tl::unexpected<Error>(prompt.error());
+    return std::optional<Value>(call.dialect->count_answer(body, prompt->tokens.size()));
   };
   const auto counted = count();
   if (!counted) return logged_error_response(counted.error());

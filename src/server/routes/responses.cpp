@@ -84,7 +84,7 @@ Routes::Response Routes::stored_response(const Call& call) {
   if (!goes_on) return error_response(goes_on.error());
   if (*goes_on) return std::nullopt;
   const auto page =
-      json::parse_cancellable(stored->items, "stored items", is_unwanted(call.exchange)).and_then([&](const Value& items) {
+      json::parse_exact(stored->items, "stored items", is_unwanted(call.exchange)).and_then([&](const Value& items) {
         return page_of_items(items, call.request.query);
       });
   return page ? json_response(*page) : error_response(page.error());

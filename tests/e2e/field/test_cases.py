@@ -55,7 +55,6 @@ def not_yet(line: int) -> pytest.MarkDecorator:
     return pytest.mark.xfail(strict=True, reason=f"line {line}")
 
 
-@not_yet(1)
 def test_a_hosted_tool_beside_a_function_is_left_out(plain: Server, stream: bool):
     tools = [
         {"type": "function", "name": "shell", "parameters": {"type": "object", "properties": {}}},
@@ -66,7 +65,6 @@ def test_a_hosted_tool_beside_a_function_is_left_out(plain: Server, stream: bool
     assert "web_search" in plain.log.read_text()
 
 
-@not_yet(2)
 def test_context_management_changes_nothing(plain: Server, stream: bool):
     edits = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
     answered = ask(plain, "messages", "hi", [], stream, context_management=edits)
@@ -84,7 +82,6 @@ def n_input(answered: Answered, stream: bool) -> int:
     return usage["input_tokens"] + usage.get("cache_read_input_tokens", 0)
 
 
-@not_yet(4)
 def test_instructions_and_a_developer_message_are_both_in_the_prompt(saying: Saying, stream: bool):
     server = saying("Yes.", template=IN_TURN)
 
@@ -97,7 +94,6 @@ def test_instructions_and_a_developer_message_are_both_in_the_prompt(saying: Say
     assert length("INS", "DEV" + 50 * "D") == shortest + 50
 
 
-@not_yet(4)
 def test_a_system_message_between_turns_is_in_the_prompt(saying: Saying, stream: bool):
     server = saying("Yes.", template=IN_TURN)
 
@@ -110,7 +106,6 @@ def test_a_system_message_between_turns_is_in_the_prompt(saying: Saying, stream:
     assert length("INS", "reminder" + 50 * "r") == shortest + 50
 
 
-@not_yet(3)
 def test_cut_arguments_in_the_history_are_no_mistake(plain: Server, stream: bool):
     call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"a": "b'}}
     messages = [
@@ -282,7 +277,6 @@ def test_the_token_that_a_login_saved_is_used(hub: Callable, tmp_path: pathlib.P
     assert pulled.returncode == 0, pulled.stderr
 
 
-@not_yet(13)
 def test_text_parts_are_joined_as_the_template_joins_them(saying: Saying, stream: bool):
     server = saying("Yes.", template=PARTS)
 
@@ -295,7 +289,6 @@ def test_text_parts_are_joined_as_the_template_joins_them(saying: Saying, stream
     assert length("QQ1", "QQ2", "QQ3") == length("QQ1QQ2QQ3")
 
 
-@not_yet(12)
 def test_a_prompt_that_is_too_long_is_told_as_the_dialect_tells_it(saying: Saying, stream: bool):
     server = saying("Yes.", context=4096)
     answered = ask(server, "messages", "x" * 27004, [], stream, most=8)
@@ -306,7 +299,6 @@ def test_a_prompt_that_is_too_long_is_told_as_the_dialect_tells_it(saying: Sayin
     assert 27004 <= n_tokens < 27104
 
 
-@not_yet(17)
 def test_integers_of_a_history_keep_their_digits(saying: Saying, stream: bool):
     server = saying("Yes.")
 

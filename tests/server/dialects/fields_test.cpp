@@ -31,26 +31,6 @@ TEST(DialectFields, are_copied_under_the_names_of_a_chat_completion) {
   EXPECT_EQ(json::dump(chat), R"({"stop":["a"],"seed":1})");
 }
 
-TEST(DialectFields, have_tools_that_are_read_one_by_one) {
-  std::vector<std::string> read;
-  const ReadTool reader = [&](const json::Value& tool, const std::string& key, std::size_t index) -> Result<json::Value> {
-    read.push_back(key + " " + std::to_string(index));
-    return json::Value{{"name", tool["name"]}};
-  };
-  json::Value chat = json::Value::object();
-  ASSERT_TRUE(read_dialect_tools(parsed(R"({"tools": [{"name": "a"}, {"name": "b"}]})"), reader, chat));
-  EXPECT_EQ(json::dump(chat), R"({"tools":[{"type":"function","function":{"name":"a"}},)"
-                              R"({"type":"function","function":{"name":"b"}}]})");
-  EXPECT_EQ(read, (std::vector<std::string>{"tools[0] 0", "tools[1] 1"}));
-  for (const char* none : {"{}", R"({"tools": null})", R"({"tools": []})"}) {
-    json::Value without = json::Value::object();
-    EXPECT_TRUE(read_dialect_tools(parsed(none), reader, without));
-    EXPECT_EQ(json::dump(without), "{}") << none;
-  }
-  EXPECT_EQ(read_dialect_tools(parsed(R"({"tools": {}})"), reader, chat).error().param, "tools");
-  EXPECT_EQ(read_dialect_tools(parsed(R"({"tools": [7]})"), reader, chat).error().param, "tools[0]");
-}
-
 TEST(DialectFields, are_unknown_if_nobody_reads_them) {
   EXPECT_EQ(unknown_dialect_fields(parsed(R"({"messages": [], "top_p": 1, "container": null, "prefix": "p", "other": 2})"),
                                    kKnown, kSame, kRefused),
@@ -58,9 +38,24 @@ TEST(DialectFields, are_unknown_if_nobody_reads_them) {
 }
 
 TEST(DialectFields, give_errors_their_names) {
-  EXPECT_EQ(in_words_of(kSame, {ErrorCode::invalid_request, "'stop' must be", "stop"}).message, "'stop_sequences' must be");
-  EXPECT_EQ(in_words_of(kSame, {ErrorCode::invalid_request, "'top_p' must be", "top_p"}).param, "top_p");
-  EXPECT_EQ(in_words_of(kSame, {ErrorCode::invalid_request, "'x' must be", "x"}).message, "'x' must be");
+  const std::string keys[] = {"tools[0]", "tools[2].tools[1]"};
+  const FieldNames names{.same = kSame, .messages = "input", .parameters = "input_schema", .tools = keys};
+  constexpr std::string_view kCases[][2] = {{"stop", "stop_sequences"},
+                                            {"top_p", "top_p"},
+                                            {"x", "x"},
+                                            {"messages", "input"},
+                                            {"tools", "tools"},
+                                            {"tools[1].function.name", "tools[2].tools[1].name"},
+                                            {"tools[0].function.parameters", "tools[0].input_schema"},
+                                            {"tools[0].custom.format.type", "tools[0].format.type"},
+                                            {"tools[7].function.name", "tools[7].name"},
+                                            {"tool_choice.function.name", "tool_choice.name"}};
+  for (const auto& [chat_name, name] : kCases) {
+    const Error error =
+        in_words_of(names, {ErrorCode::invalid_request, "'" + std::string(chat_name) + "' must be", std::string(chat_name)});
+    EXPECT_EQ(error.param, name);
+    EXPECT_EQ(error.message, "'" + std::string(name) + "' must be");
+  }
 }
 
 TEST(DialectFields, make_one_content_of_texts) {

@@ -17,6 +17,13 @@ TEST(ApiError, has_a_null_param_where_no_field_is_at_fault) {
             R"({"error":{"message":"no such model","type":"NotFoundError","param":null,"code":404}})");
 }
 
+TEST(ApiError, says_by_a_word_that_a_conversation_is_too_long) {
+  const auto code = [](int status, const std::string& message) { return error_body(status, message, "")["error"]["code"]; };
+  EXPECT_EQ(code(400, std::string(kContextLengthSentence) + "5 tokens."), "context_length_exceeded");
+  EXPECT_EQ(code(400, "another mistake"), 400) << "all other codes are numbers";
+  EXPECT_EQ(code(500, std::string(kContextLengthSentence)), 500);
+}
+
 TEST(ApiError, a_long_message_is_cut_between_two_characters) {
   const auto message_of = [](std::string_view message) {
     return error_body(400, message, "")["error"]["message"].get<std::string>();

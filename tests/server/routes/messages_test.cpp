@@ -123,6 +123,63 @@ TEST(RoutesMessagesPins, keep_what_is_marked_in_the_cache) {
   EXPECT_EQ(pinned().size(), 5u) << "the first was used again";
 }
 
+TEST_F(RoutesMessages, say_in_their_own_sentences_that_a_conversation_is_too_long) {
+  const auto message = [&](std::string_view path, std::string_view body) {
+    const RawResponse response = fixture_->post(path, body);
+    EXPECT_EQ(response.status, 400);
+    const json::Value error = parsed(response.body)["error"];
+    EXPECT_EQ(error["type"], "invalid_request_error");
+    return error["message"].get<std::string>();
+  };
+  for (const std::string_view stream : {"false", "true"}) {
+    const std::string begin =
+        R"({"max_tokens": 4, "stream": )" + std::string(stream) + R"(, "messages": [{"role": "user", "content": ")";
+    EXPECT_EQ(message("/v1/messages", begin + std::string(2500, 'x') + "\"}]}"),
+              "prompt is too long: 2517 tokens > 2048 maximum");
+    EXPECT_EQ(
+        message("/v1/messages", R"({"max_tokens": 2040, "stream": )" + std::string(stream) + ", " + std::string(kHi) + "}"),
+        "input length and `max_tokens` exceed context limit: 19 + 2040 > 2048, decrease input length or `max_tokens` and try "
+        "again");
+  }
+  // Texts that no prompt can hold are not encoded: the least that they can have is told.
+  const std::string huge = R"([{"role": "user", "content": ")" + std::string(1000000, 'x') + "\"}]";
+  for (const std::string path : {"/v1/messages", "/v1/messages/count_tokens"})
+    EXPECT_TRUE(message(path, R"({"max_tokens": 4, "messages": )" + huge + "}").starts_with("prompt is too long: ")) << path;
+}
+
+/// What a coding agent sends that speaks this dialect: marks, typed tools, edits of the context, and a session begun elsewhere.
+constexpr std::string_view kAgent = R"("max_tokens": 4, "metadata": {"user_id": "u"}, "thinking": {"type": "adaptive"},
+    "output_config": {"effort": "medium"}, "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+    "system": [{"type": "text", "text": "x-billing: 1"}, {"type": "text", "text": "You are a coding agent.", "cache_control": {"type": "ephemeral"}}],
+    "tools": [{"name": "Bash", "description": "Runs a command.", "input_schema": {"$schema": "http://json-schema.org/draft-07/schema#",
+        "type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"], "additionalProperties": false}},
+      {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}, {"type": "bash_20250124", "name": "bash"}],
+    "messages": [
+      {"role": "user", "content": [{"type": "text", "text": "Context."}, {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "x"}}]},
+      {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": "AAA"}, {"type": "redacted_thinking", "data": "BBB"},
+        {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "q"}},
+        {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []}, {"type": "text", "text": "I look."},
+        {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "ls", "n": 123456789012345678901234567890}}]},
+      {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "is_error": true, "content": [{"type": "tool_reference", "tool_name": "x"}]},
+        {"type": "text", "text": "Go on.", "cache_control": {"type": "ephemeral"}}]},
+      {"role": "system", "content": "A reminder."}])";
+
+TEST(RoutesMessagesAgents, are_answered_and_counted_streamed_and_not) {
+  const ServerFixture fixture({}, {}, /*n_blocks=*/1024, /*max_position=*/8192, tool_model());
+  const RawResponse whole = fixture.post("/v1/messages?beta=true", "{" + std::string(kAgent) + "}",
+                                         "anthropic-beta: context-management-2025-06-27\r\n");
+  ASSERT_EQ(whole.status, 200) << whole.body;
+  EXPECT_EQ(json::dump(parsed(whole.body)["context_management"]), R"({"applied_edits":[]})");
+  const RawResponse streamed = fixture.post("/v1/messages?beta=true", "{" + std::string(kAgent) + R"(, "stream": true})");
+  ASSERT_EQ(streamed.status, 200) << streamed.body;
+  const auto frames = named_frames(streamed.body);
+  EXPECT_EQ(json::dump(frames[frames.size() - 2].data["context_management"]), R"({"applied_edits":[]})");
+  const RawResponse counted = fixture.post("/v1/messages/count_tokens?beta=true", "{" + std::string(kAgent) + "}");
+  ASSERT_EQ(counted.status, 200) << counted.body;
+  const json::Value count = parsed(counted.body);
+  EXPECT_EQ(count["context_management"]["original_input_tokens"], count["input_tokens"]);
+}
+
 TEST(RoutesMessagesKeys, are_taken_from_either_header) {
   ServerOptions options;
   options.keys.api_keys = {"secret"};

@@ -141,6 +141,73 @@ TEST(RoutesResponsesKeys, see_their_own_responses_alone) {
   EXPECT_EQ(fixture.post("/v1/responses", follow, "Authorization: Bearer first\r\n").status, 200);
 }
 
+/// What a coding agent sends that speaks this dialect alone: its instructions, what it says as the developer, tools of every kind.
+constexpr std::string_view kAgent = R"("instructions": "You are a coding agent.", "store": false, "parallel_tool_calls": false,
+    "tool_choice": "auto", "include": ["reasoning.encrypted_content"], "reasoning": {"effort": "medium", "summary": "auto"},
+    "prompt_cache_key": "session-1", "text": {"verbosity": "low"}, "truncation": "auto", "client_metadata": {"version": "1"},
+    "tools": [
+      {"type": "function", "name": "exec_command", "description": "Runs a command.", "strict": false,
+       "parameters": {"type": "object", "properties": {"cmd": {"type": "string"}}, "required": ["cmd"], "additionalProperties": false}},
+      {"type": "custom", "name": "apply_patch", "description": "Changes files.",
+       "format": {"type": "grammar", "syntax": "lark", "definition": "start: \"*** Begin Patch\" LF\nLF: \"\\n\""}},
+      {"type": "namespace", "name": "mcp__mail__", "description": "Mail.", "tools": [
+        {"type": "function", "name": "send", "parameters": {"type": "object", "properties": {}}}]},
+      {"type": "local_shell"}, {"type": "web_search", "external_web_access": false}, {"type": "image_generation"},
+      {"type": "tool_search", "execution": "client", "description": "Finds tools.", "parameters": {"type": "object", "properties": {"query": {"type": "string"}}}}])";
+constexpr std::string_view kAgentInput = R"("input": [
+      {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "Sandbox: none."}]},
+      {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Context."}, {"type": "input_image", "image_url": "x"}]},
+      {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Mend it."}]},
+      {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "AAA"},
+      {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "exec_command", "arguments": "{\"cmd\": \"ls"},
+      {"type": "function_call_output", "call_id": "c1", "output": "failed to parse arguments"},
+      {"type": "custom_tool_call", "call_id": "c2", "name": "apply_patch", "input": "*** Begin Patch"},
+      {"type": "custom_tool_call_output", "call_id": "c2", "output": "Done"},
+      {"type": "local_shell_call", "id": "l1", "call_id": "c3", "status": "completed", "action": {"type": "exec", "command": ["ls"], "env": {}}},
+      {"type": "local_shell_call_output", "id": "c3", "output": "{\"stdout\": \"a\"}"},
+      {"type": "web_search_call", "id": "w1", "status": "completed", "action": {"type": "search", "query": "q"}},
+      {"type": "compaction", "encrypted_content": "BBB"}, {"type": "item_reference", "id": "msg_elsewhere"},
+      {"type": "message", "role": "user", "content": "Go on."}])";
+
+TEST(RoutesResponsesAgents, are_answered_streamed_and_not) {
+  const ServerFixture fixture({}, {}, /*n_blocks=*/1024, /*max_position=*/8192, tool_model());
+  for (const bool is_stream : {false, true}) {
+    const RawResponse response =
+        fixture.post("/v1/responses", R"({"model": "demo", "max_output_tokens": 4, )" + std::string(kAgent) + "," +
+                                          std::string(kAgentInput) + R"(, "stream": )" + (is_stream ? "true" : "false") + "}");
+    ASSERT_EQ(response.status, 200) << response.body;
+    const json::Value whole = is_stream ? named_frames(response.body).back().data["response"] : parsed(response.body);
+    EXPECT_EQ(whole["truncation"], "auto");
+    EXPECT_EQ(whole["tools"].size(), 7u) << "they are repeated as they were given";
+  }
+  const std::string demand = R"({"input": "x", "tools": [{"type": "web_search"}], "tool_choice": )";
+  for (const std::string_view choice : {R"({"type": "web_search"})", R"("required")"})
+    EXPECT_EQ(fixture.post("/v1/responses", demand + std::string(choice) + "}").status, 400) << choice;
+}
+
+TEST_F(RoutesResponses, go_on_behind_an_item_that_is_referred_to) {
+  const json::Value first = create(R"("input": "hi")");
+  const std::string id = first["output"][0]["id"];
+  const auto n_tokens = [&](std::string_view reference) {
+    return create(R"("input": [{"role": "user", "content": "hi"}, {"type": "item_reference", "id": ")" +
+                  std::string(reference) + R"("}, {"role": "user", "content": "more"}])")["usage"]["input_tokens"]
+        .get<int>();
+  };
+  EXPECT_GT(n_tokens(id), n_tokens("msg_elsewhere")) << "an item that nobody knows is left out";
+}
+
+TEST_F(RoutesResponses, say_that_a_prompt_is_too_long) {
+  const RawResponse long_prompt = fixture_->post("/v1/responses", asks(R"("input": ")" + std::string(2500, 'x') + "\""));
+  EXPECT_EQ(long_prompt.status, 400);
+  const json::Value error = parsed(long_prompt.body)["error"];
+  EXPECT_EQ(error["code"], "context_length_exceeded");
+  EXPECT_EQ(error["param"], "input");
+  const RawResponse long_answer =
+      fixture_->post("/v1/responses", R"({"input": "x", "max_output_tokens": 2048, "stream": true})");
+  EXPECT_EQ(parsed(long_answer.body)["error"]["param"], "max_output_tokens") << long_answer.body;
+  EXPECT_EQ(parsed(long_answer.body)["error"]["code"], "context_length_exceeded");
+}
+
 /// A model that sees of each message one letter, so that long conversations are short prompts.
 ServedModel terse_model() {
   ServedModel model = byte_model();

@@ -62,13 +62,20 @@ void add_stop(const AnswerChoice& choice, Value& message) {
   }
 }
 
+/// What is said of edits that were asked for: conversations stay as they are.
+Value no_edits() {
+  Value none;
+  none["applied_edits"] = Value::array();
+  return none;
+}
+
 }  // namespace
 
 Value MessagesWriter::usage() const {
   const AnswerChoice& choice = content_.choices[0];
   const auto n_prompt = static_cast<std::int32_t>(content_.prompts[0].tokens.size());
   const std::int32_t n_read = choice.stats().cached_tokens;
-  const std::int32_t n_created = std::max(0, n_marked_ - n_read);
+  const std::int32_t n_created = std::max(0, plan_.n_marked - n_read);
   Value usage;
   usage["input_tokens"] = n_prompt - n_read - n_created;
   usage["cache_creation_input_tokens"] = n_created;
@@ -158,12 +165,13 @@ std::string MessagesWriter::choice_frames(std::size_t index, bool) {
   if (!choice.has_ended()) return frames;
   if (choice.finish() == FinishReason::abort && stop_text(choice) == kShutdown)
     return frames + error_frames(503, "the server is shutting down");
-  if (keep_) keep_();
+  if (plan_.keep) plan_.keep();
   frames += end_block();
   Value data;
   data["type"] = "message_delta";
   add_stop(choice, data["delta"]);
   data["usage"] = usage();
+  if (plan_.has_context_management) data["context_management"] = no_edits();
   return frames + messages_event(data);
 }
 
@@ -227,7 +235,7 @@ Resumable write_text(const MessagePiece& piece, std::string& out) {
 
 Resumable MessagesWriter::write_response(std::string& out) {
   const AnswerChoice& choice = content_.choices[0];
-  if (keep_) keep_();
+  if (plan_.keep) plan_.keep();
   JsonObjectWriter body(out);
   body.add("id", content_.header.id);
   body.add("type", "message");
@@ -254,6 +262,7 @@ Resumable MessagesWriter::write_response(std::string& out) {
   body.add("stop_reason", end["stop_reason"]);
   body.add("stop_sequence", end["stop_sequence"]);
   body.add("usage", usage());
+  if (plan_.has_context_management) body.add("context_management", no_edits());
   body.end();
 }
 

@@ -15,16 +15,22 @@
 
 namespace baton {
 
+/// What the writer of a message needs beside the answer.
+struct MessagesPlan {
+  std::int32_t n_marked = 0;  ///< tokens of the prompt up to the last `cache_control`
+  bool has_context_management =
+      false;                        ///< the request asks for edits of the conversation; the answer says that there were none
+  std::function<void()> keep = {};  ///< called when the answer is complete and its prompt is in the cache; may be empty
+};
+
 /// Writes the answer to one request of /v1/messages, which has one choice. A stream is message_start, then for each block
 /// content_block_start, deltas and content_block_stop, then message_delta and message_stop. Usage: `input_tokens` are those
 /// that were neither read from the cache nor, below the last `cache_control`, put into it.
 /// Thread: one at a time.
 class MessagesWriter final : public AnswerWriter {
  public:
-  /// The content must outlive it. `n_marked`: tokens of the prompt up to the last `cache_control`. `keep` is called when the
-  /// answer is complete and its prompt is in the cache; may be empty.
-  MessagesWriter(const AnswerContent& content, std::int32_t n_marked, std::function<void()> keep = {})
-      : content_(content), n_marked_(n_marked), keep_(std::move(keep)) {}
+  /// The content must outlive it.
+  MessagesWriter(const AnswerContent& content, MessagesPlan plan) : content_(content), plan_(std::move(plan)) {}
 
   std::string choice_frames(std::size_t index, bool is_last) override;
   std::string last_frames() override;
@@ -41,8 +47,7 @@ class MessagesWriter final : public AnswerWriter {
   std::string piece_frames(const parsers::MessagePiece& piece);
 
   const AnswerContent& content_;
-  const std::int32_t n_marked_;
-  const std::function<void()> keep_;
+  const MessagesPlan plan_;
   bool has_begun_ = false;
   bool has_pinged_ = false;
   bool has_failed_ = false;

@@ -21,6 +21,7 @@ using json::Value;
 struct ReadMessage {
   ChatRequest chat;
   std::vector<CacheMark> marks;
+  std::vector<std::string> tool_keys;
 };
 
 Result<ReadMessage> read_message(const Value& body, const ReadContext& context, bool needs_max_tokens) {
@@ -28,8 +29,8 @@ Result<ReadMessage> read_message(const Value& body, const ReadContext& context, 
   const json::Dismantling end_of_chat(request.chat);
   context.log_unknown_fields(request.unknown_fields);
   auto chat = parse_chat_request(request.chat, context.model.defaults, context.bounds);
-  if (!chat) return tl::unexpected<Error>(messages_error(std::move(chat.error())));
-  return ReadMessage{std::move(*chat), std::move(request.marks)};
+  if (!chat) return tl::unexpected<Error>(messages_error(std::move(chat.error()), request.tool_keys));
+  return ReadMessage{std::move(*chat), std::move(request.marks), std::move(request.tool_keys)};
 }
 
 /// The writer of the answer to a request with such a body, which keeps what is marked when the answer is complete.
@@ -48,9 +49,10 @@ MakeAnswerWriter marking_writer(const Value& body, const std::vector<CacheMark>&
   }
   std::function<void()> keep;
   if (!pins.empty()) keep = [keep_marked = context.keep_marked, pins = std::move(pins)] { keep_marked(pins); };
-  return
-      [n_marked = marked.empty() ? 0 : marked.back().n_tokens, keep = std::move(keep)](
-          const AnswerContent& content, const Tokenizer&) { return std::make_unique<MessagesWriter>(content, n_marked, keep); };
+  MessagesPlan plan{marked.empty() ? 0 : marked.back().n_tokens, has_context_management(body), std::move(keep)};
+  return [plan = std::move(plan)](const AnswerContent& content, const Tokenizer&) {
+    return std::make_unique<MessagesWriter>(content, plan);
+  };
 }
 
 }  // namespace
@@ -61,7 +63,9 @@ Result<std::optional<ConversationCall>> read_message_call(const Value& body, con
   auto writer_of = [&body, &context, marks = std::move(read.marks)](const ModelAndPrefix& target, const Request& asked) {
     return marking_writer(body, marks, context, target, asked);
   };
-  return std::optional(ConversationCall{std::move(read.chat), std::move(writer_of)});
+  return std::optional(
+      ConversationCall{std::move(read.chat), std::move(writer_of),
+                       [keys = std::move(read.tool_keys)](Error error) { return messages_error(std::move(error), keys); }});
 }
 
 Result<std::optional<ChatRequest>> read_message_to_count(const Value& body, const ReadContext& context) {
@@ -69,9 +73,11 @@ Result<std::optional<ChatRequest>> read_message_to_count(const Value& body, cons
   return std::optional(std::move(read.chat));
 }
 
-Value message_count(std::size_t n_tokens) {
+Value message_count(const Value& body, std::size_t n_tokens) {
   Value counted;
   counted["input_tokens"] = n_tokens;
+  // Nothing was taken out of the conversation.
+  if (has_context_management(body)) counted["context_management"]["original_input_tokens"] = n_tokens;
   return counted;
 }
 

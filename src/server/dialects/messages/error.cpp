@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "server/http/error_body.h"
 #include "server/request/stamp.h"
 
@@ -48,6 +50,19 @@ HttpResponse as_messages_error(HttpResponse response) {
   }
   response.body = json::dump(messages_error_body(response.status, message));
   return response;
+}
+
+Error messages_excess(const ContextExcess& excess) {
+  if (!excess.max_tokens)  // a prompt as long as the context leaves no room for an answer
+    return {ErrorCode::invalid_request,
+            fmt::format("prompt is too long: {} tokens > {} maximum", excess.prompt_len,
+                        excess.prompt_len > excess.max_len ? excess.max_len : excess.max_len - 1),
+            "messages"};
+  return {ErrorCode::invalid_request,
+          fmt::format("input length and `max_tokens` exceed context limit: {} + {} > {}, decrease input length or `max_tokens` "
+                      "and try again",
+                      excess.prompt_len, *excess.max_tokens, excess.max_len),
+          "max_tokens"};
 }
 
 HttpHeaders messages_headers() { return {{"request-id", "req_" + random_id()}}; }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@ inline constexpr std::size_t kMaxCacheMarks = 4;
 struct MessagesRequest {
   json::Value chat;                         ///< the body of a chat completion that asks for the same
   std::vector<CacheMark> marks;             ///< in the order of the prompt, at most kMaxCacheMarks
+  std::vector<std::string> tool_keys;       ///< what the client calls each of the chat completion's tools: "tools[2]"
   std::vector<std::string> unknown_fields;  ///< ignored
 };
 
@@ -33,8 +35,11 @@ struct MessagesRequest {
 /// (invalid_request) name the field: a wrong type, a kind of block, tool or field that is not supported.
 Result<MessagesRequest> read_messages_request(const json::Value& body, bool needs_max_tokens);
 
-/// An error of the chat completion in the words of this dialect.
-Error messages_error(Error error);
+/// An error of the chat completion in the words of this dialect. `tool_keys`: those of the request.
+Error messages_error(Error error, std::span<const std::string> tool_keys = {});
+
+/// Whether a request asks for edits of its conversation.
+bool has_context_management(const json::Value& body);
 
 /// The body of a request that ends at a mark of it: what comes behind is left out, except that a conversation without a
 /// message has an empty one of the user.

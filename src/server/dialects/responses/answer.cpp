@@ -28,27 +28,6 @@ std::string_view item_type(MessagePiece::Kind kind) {
   return "";
 }
 
-/// An item that has just begun.
-Value new_item(const MessagePiece& piece) {
-  const std::string_view type = item_type(piece.kind);
-  Value item;
-  item["id"] = new_item_id(type);
-  item["type"] = std::string(type);
-  item["status"] = "in_progress";
-  if (piece.kind == MessagePiece::Kind::content) {
-    item["role"] = "assistant";
-    item["content"] = Value::array();
-  } else if (piece.kind == MessagePiece::Kind::reasoning) {
-    item["summary"] = Value::array();
-    item["content"] = Value::array();
-  } else {
-    item["call_id"] = piece.id;
-    item["name"] = piece.text;
-    item["arguments"] = "";
-  }
-  return item;
-}
-
 /// The part of a message's or a reasoning's content.
 Value content_part(MessagePiece::Kind kind, std::string_view text) {
   const bool is_content = kind == MessagePiece::Kind::content;
@@ -65,12 +44,13 @@ Value content_part(MessagePiece::Kind kind, std::string_view text) {
 bool has_text(MessagePiece::Kind kind) { return kind == MessagePiece::Kind::content || kind == MessagePiece::Kind::reasoning; }
 
 /// Sets the whole text of an item, and its status.
-void complete_item(Value& item, MessagePiece::Kind kind, std::string_view text, std::string_view status) {
+void complete_item(Value& item, MessagePiece::Kind kind, const ResponseTool* tool, std::string_view text,
+                   std::string_view status) {
   item["status"] = std::string(status);
   if (has_text(kind))
     item["content"] = Value::array({content_part(kind, text)});
   else
-    item["arguments"] = std::string(text);
+    complete_call_item(tool, text, item);
 }
 
 std::string_view status_of_call(bool has_whole_arguments) { return has_whole_arguments ? "completed" : "incomplete"; }
@@ -154,11 +134,38 @@ std::string ResponsesWriter::begin_frames() {
   return created + event("response.in_progress", std::move(members));
 }
 
+/// The tool that a call calls; null for what is no call, and for a plain function.
+const ResponseTool* ResponsesWriter::tool_of(const MessagePiece& piece) const {
+  if (piece.kind != MessagePiece::Kind::call) return nullptr;
+  const auto found = plan_.tools.find(piece.text);
+  return found == plan_.tools.end() ? nullptr : &found->second;
+}
+
+/// An item that has just begun.
+Value ResponsesWriter::new_item(const MessagePiece& piece) const {
+  if (!has_text(piece.kind)) return new_call_item(tool_of(piece), piece.text, piece.id);
+  const std::string_view type = item_type(piece.kind);
+  Value item;
+  item["id"] = new_item_id(type);
+  item["type"] = std::string(type);
+  item["status"] = "in_progress";
+  if (piece.kind == MessagePiece::Kind::content) {
+    item["role"] = "assistant";
+    item["content"] = Value::array();
+  } else {
+    item["summary"] = Value::array();
+    item["content"] = Value::array();
+  }
+  return item;
+}
+
 std::string ResponsesWriter::begin_item(const MessagePiece& piece) {
   is_open_ = true;
   kind_ = piece.kind;
   has_whole_arguments_ = false;
   text_.clear();
+  tool_ = tool_of(piece);
+  input_ = {};
   output_.push_back(new_item(piece));
   Value members;
   members["output_index"] = output_.size() - 1;
@@ -170,14 +177,48 @@ std::string ResponsesWriter::begin_item(const MessagePiece& piece) {
   return frames + event("response.content_part.added", std::move(part));
 }
 
+/// A piece of the text of a custom tool.
+std::string ResponsesWriter::input_frames(const std::string& piece) {
+  if (piece.empty()) return {};
+  Value members = at_item();
+  members["delta"] = piece;
+  return event("response.custom_tool_call_input.delta", std::move(members));
+}
+
+/// A piece of the arguments of the open call. Calls of tools without a name are shown when they are complete.
+std::string ResponsesWriter::call_frames(std::string_view piece) {
+  const auto kind = tool_ == nullptr ? ResponseTool::Kind::function : tool_->kind;
+  if (kind == ResponseTool::Kind::custom) return input_frames(input_.take(piece));
+  if (kind != ResponseTool::Kind::function) return {};
+  Value members = at_item();
+  members["delta"] = std::string(piece);
+  return event("response.function_call_arguments.delta", std::move(members));
+}
+
+/// The end of the open call, whose item is complete.
+std::string ResponsesWriter::end_call() {
+  const Value& item = output_.back();
+  const auto kind = tool_ == nullptr ? ResponseTool::Kind::function : tool_->kind;
+  Value done = at_item();
+  if (kind == ResponseTool::Kind::custom) {
+    std::string frames = input_frames(input_.end());
+    done["input"] = item["input"];
+    return frames + event("response.custom_tool_call_input.done", std::move(done));
+  }
+  if (kind != ResponseTool::Kind::function) return {};
+  done["name"] = item["name"];
+  done["arguments"] = std::exchange(text_, {});
+  return event("response.function_call_arguments.done", std::move(done));
+}
+
 std::string ResponsesWriter::end_item(std::string_view status) {
   if (!std::exchange(is_open_, false)) return {};
   Value& item = output_.back();
   if (!has_text(kind_)) status = status_of_call(has_whole_arguments_);
-  complete_item(item, kind_, text_, status);
+  complete_item(item, kind_, tool_, text_, status);
   std::string frames;
-  Value done = at_item();
   if (has_text(kind_)) {
+    Value done = at_item();
     Value part = at_item();
     part["part"] = item["content"][0];
     done["text"] = std::exchange(text_, {});
@@ -186,9 +227,7 @@ std::string ResponsesWriter::end_item(std::string_view status) {
                    std::move(done));
     frames += event("response.content_part.done", std::move(part));
   } else {
-    done["name"] = item["name"];
-    done["arguments"] = std::exchange(text_, {});
-    frames = event("response.function_call_arguments.done", std::move(done));
+    frames = end_call();
   }
   Value members;
   members["output_index"] = output_.size() - 1;
@@ -217,13 +256,12 @@ std::string ResponsesWriter::piece_frames(const MessagePiece& piece) {
   if (piece.kind != MessagePiece::Kind::content) unsent_.clear();
   if (is_call) return frames;
   text_ += piece.text;
+  if (!has_text(piece.kind)) return frames + call_frames(piece.text);
+  const bool is_content = piece.kind == MessagePiece::Kind::content;
   Value members = at_item();
   members["delta"] = piece.text;
-  if (piece.kind == MessagePiece::Kind::content) members["logprobs"] = take_logprobs();
-  return frames + event(piece.kind == MessagePiece::Kind::content     ? "response.output_text.delta"
-                        : piece.kind == MessagePiece::Kind::reasoning ? "response.reasoning_text.delta"
-                                                                      : "response.function_call_arguments.delta",
-                        std::move(members));
+  if (is_content) members["logprobs"] = take_logprobs();
+  return frames + event(is_content ? "response.output_text.delta" : "response.reasoning_text.delta", std::move(members));
 }
 
 std::string ResponsesWriter::choice_frames(std::size_t index, bool) {
@@ -278,11 +316,12 @@ void ResponsesWriter::set_output_of_pieces() {
       text = has_arguments ? std::string_view(pieces[i + 1].text) : std::string_view();
       status = status_of_call(has_arguments && pieces[i + 1].is_complete);
     }
-    complete_item(item, piece.kind, text, status);
+    complete_item(item, piece.kind, tool_of(piece), text, status);
     output_.push_back(std::move(item));
   }
-  const bool is_cut_text = !is_complete(choice) && !output_.empty() && !json::is_text(output_.back()["type"], "function_call");
-  if (is_cut_text) output_.back()["status"] = "incomplete";
+  // Calls have a status of their own.
+  const auto is_call = [](const Value& item) { return item["type"].get_ref<const std::string&>().ends_with("_call"); };
+  if (!is_complete(choice) && !output_.empty() && !is_call(output_.back())) output_.back()["status"] = "incomplete";
 }
 
 /// Appends the output, whose messages have no log-probabilities yet.

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,7 +13,9 @@
 #include "io/json.h"
 #include "parsers/message_parser.h"
 #include "server/answer/writer.h"
+#include "server/dialects/responses/tools.h"
 #include "server/limits/budget.h"
+#include "server/request/custom_tools.h"
 
 namespace baton {
 
@@ -21,7 +24,8 @@ struct ResponsePlan {
   json::Value repeated;  ///< members of the response that repeat the request
   /// Takes the text of the complete response if it is to be stored; may be empty.
   std::function<void(std::string response)> keep = {};
-  BudgetShare bytes = {};  ///< what the plan takes of the budget of requests
+  BudgetShare bytes = {};                                       ///< what the plan takes of the budget of requests
+  std::map<std::string, ResponseTool, std::less<>> tools = {};  ///< by the names that the model uses
 };
 
 /// Larger responses are not stored.
@@ -50,7 +54,12 @@ class ResponsesWriter final : public AnswerWriter {
   json::Value response(std::string_view status) const;
   json::Value complete_response() const;
   std::string begin_frames();
+  const ResponseTool* tool_of(const parsers::MessagePiece& piece) const;
+  json::Value new_item(const parsers::MessagePiece& piece) const;
   std::string begin_item(const parsers::MessagePiece& piece);
+  std::string input_frames(const std::string& piece);
+  std::string call_frames(std::string_view piece);
+  std::string end_call();
   std::string end_item(std::string_view status);
   std::string piece_frames(const parsers::MessagePiece& piece);
   json::Value take_logprobs();
@@ -67,6 +76,8 @@ class ResponsesWriter final : public AnswerWriter {
   parsers::MessagePiece::Kind kind_ = parsers::MessagePiece::Kind::content;  // of the open item
   std::string text_;                                                         // of the open item
   bool has_whole_arguments_ = false;                                         // the open item, a call
+  const ResponseTool* tool_ = nullptr;                                       // of the open item's call; null: a function
+  CustomInput input_;                                                        // of the open item's call
   std::vector<TokenOutput> unsent_;  // tokens whose log-probabilities no delta has shown
 };
 

@@ -3,6 +3,8 @@
 
 #include <cmath>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -11,6 +13,7 @@
 #include "io/json_dismantle.h"
 #include "io/json_parse.h"
 #include "server/dialects/responses/answer.h"
+#include "server/dialects/responses/items.h"
 #include "server/dialects/responses/request.h"
 #include "server/dialects/responses/store.h"
 #include "server/request/chat_dismantle.h"
@@ -38,10 +41,60 @@ Result<std::optional<Value>> earlier_items(const Value& body, const ReadContext&
   const std::size_t n_bytes = context.n_body_bytes + stored->items.size() + stored->response.size();
   BATON_TRY(const bool goes_on, context.goes_on_as_long_work(n_bytes));
   if (goes_on) return std::optional<Value>();
-  BATON_TRY(Value items, json::parse_cancellable(stored->items, "stored items", context.is_unwanted));
-  BATON_TRY(const Value response, json::parse_cancellable(stored->response, "a stored response", context.is_unwanted));
+  BATON_TRY(Value items, json::parse_exact(stored->items, "stored items", context.is_unwanted));
+  BATON_TRY(const Value response, json::parse_exact(stored->response, "a stored response", context.is_unwanted));
   for (const Value& item : response["output"]) items.push_back(item);
   return std::optional<Value>(std::move(items));
+}
+
+/// Finds items of the caller's stored responses, of the same cache salt. One response mostly has all items of a conversation.
+class StoredItems {
+ public:
+  StoredItems(const Value& body, const ReadContext& context) : context_(context) {
+    const Value* salt = json::find(body, "cache_salt");
+    salt_ = cache_salt_of(context.caller, salt != nullptr && salt->is_string() ? salt->get<std::string>() : "");
+  }
+
+  Value find(std::string_view id) {
+    if (const auto found = items_.find(id); found != items_.end()) return found->second;
+    if (n_missed_ >= kMaxMissed) return nullptr;
+    const auto stored = context_.responses.find_item(owner_of(context_.caller), id, Clock::now());
+    if (stored != nullptr && stored->salt == salt_) {
+      add(stored->items);
+      add(stored->response);
+    }
+    const auto found = items_.find(id);
+    if (found != items_.end()) return found->second;
+    ++n_missed_;
+    return nullptr;
+  }
+
+ private:
+  static constexpr int kMaxMissed = 8;
+
+  void add(std::string_view text) {
+    const auto parsed = json::parse_exact(text, "stored items", context_.is_unwanted);
+    if (!parsed) return;
+    const Value* list = parsed->is_array() ? &*parsed : json::find(*parsed, "output");
+    if (list == nullptr) return;
+    for (const Value& item : *list)
+      if (const Value* id = json::find(item, "id"); id != nullptr && id->is_string())
+        items_.emplace(id->get<std::string>(), item);
+  }
+
+  const ReadContext& context_;
+  std::string salt_;
+  std::map<std::string, Value, std::less<>> items_;
+  int n_missed_ = 0;
+};
+
+/// Reads a request behind the earlier items of its conversation.
+Result<ResponsesRequest> read_request(const Value& body, const Value& earlier, const ReadContext& context) {
+  StoredItems stored(body, context);
+  BATON_TRY(ResponsesRequest request,
+            read_responses_request(body, earlier, [&](std::string_view id) { return stored.find(id); }));
+  context.log_unknown_fields(request.unknown_fields);
+  return request;
 }
 
 /// What the writer of the answer needs: what the response repeats of the request, and what is stored when it is complete.
@@ -49,6 +102,7 @@ Result<std::optional<Value>> earlier_items(const Value& body, const ReadContext&
 Result<ResponsePlan> response_plan(const ReadContext& context, ResponsesRequest& request, const ChatRequest& chat) {
   const std::string items = json::dump(request.items);
   ResponsePlan plan{std::move(request.repeated)};
+  plan.tools = std::move(request.tools.by_name);
   plan.bytes = context.budgets.requests.share();
   if (!plan.bytes.grow(static_cast<std::int64_t>(items.size() + json::dump(plan.repeated).size())))
     return fail(ErrorCode::unavailable,
@@ -82,13 +136,12 @@ Result<std::optional<ConversationCall>> read_response_call(const Value& body, co
   BATON_TRY(std::optional<Value> earlier, earlier_items(body, context));
   if (!earlier) return std::optional<ConversationCall>();
   const json::Dismantling end_of_earlier(*earlier);
-  BATON_TRY(ResponsesRequest request, read_responses_request(body, *earlier));
+  BATON_TRY(ResponsesRequest request, read_request(body, *earlier, context));
   const json::Dismantling end_of_chat(request.chat), end_of_items(request.items);
-  context.log_unknown_fields(request.unknown_fields);
   // Clients ask for the response by its id, which nobody else may guess.
   request.chat["request_id"] = random_id();
   auto chat = parse_chat_request(request.chat, context.model.defaults, context.bounds);
-  if (!chat) return tl::unexpected<Error>(responses_error(std::move(chat.error())));
+  if (!chat) return tl::unexpected<Error>(responses_error(std::move(chat.error()), request.tools.keys));
   const ChatDismantling end_of_chat_request(*chat);
   BATON_TRY(ResponsePlan made, response_plan(context, request, *chat));
   // Functions are copied, and a plan is not: the first writer takes it.
@@ -98,22 +151,23 @@ Result<std::optional<ConversationCall>> read_response_call(const Value& body, co
       return std::make_unique<ResponsesWriter>(content, tokenizer, std::move(*plan));
     };
   };
-  return std::optional(ConversationCall{std::move(*chat), writer_of});
+  return std::optional(ConversationCall{std::move(*chat), writer_of, [keys = std::move(request.tools.keys)](Error error) {
+                                          return responses_error(std::move(error), keys);
+                                        }});
 }
 
 Result<std::optional<ChatRequest>> read_response_to_count(const Value& body, const ReadContext& context) {
   BATON_TRY(std::optional<Value> earlier, earlier_items(body, context));
   if (!earlier) return std::optional<ChatRequest>();
   const json::Dismantling end_of_earlier(*earlier);
-  BATON_TRY(ResponsesRequest request, read_responses_request(body, *earlier));
+  BATON_TRY(ResponsesRequest request, read_request(body, *earlier, context));
   const json::Dismantling end_of_chat(request.chat), end_of_items(request.items);
-  context.log_unknown_fields(request.unknown_fields);
   auto chat = parse_chat_request(request.chat, context.model.defaults, context.bounds);
-  if (!chat) return tl::unexpected<Error>(responses_error(std::move(chat.error())));
+  if (!chat) return tl::unexpected<Error>(responses_error(std::move(chat.error()), request.tools.keys));
   return std::optional(std::move(*chat));
 }
 
-Value response_count(std::size_t n_tokens) {
+Value response_count(const Value& /*body*/, std::size_t n_tokens) {
   Value counted;
   counted["object"] = "response.input_tokens";
   counted["input_tokens"] = n_tokens;

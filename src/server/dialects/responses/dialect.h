@@ -12,7 +12,7 @@ namespace baton {
 
 Result<std::optional<ConversationCall>> read_response_call(const json::Value& body, const ReadContext& context);
 Result<std::optional<ChatRequest>> read_response_to_count(const json::Value& body, const ReadContext& context);
-json::Value response_count(std::size_t n_tokens);
+json::Value response_count(const json::Value& body, std::size_t n_tokens);
 
 inline constexpr Dialect kResponses = {.path = "/v1/responses",
                                        .count_path = "/v1/responses/input_tokens",

@@ -1,6 +1,10 @@
 /// Kinds of items, one function for each.
 #include "server/dialects/responses/items.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -8,6 +12,9 @@
 #include <fmt/format.h>
 
 #include "server/dialects/fields.h"
+#include "server/dialects/responses/tools.h"
+#include "server/request/chat_history.h"
+#include "server/request/custom_tools.h"
 #include "server/request/json_fields.h"
 #include "server/request/stamp.h"
 
@@ -24,8 +31,19 @@ Result<std::string> item_string(const Value& item, std::string_view name, const 
   return std::move(*text);
 }
 
-/// The texts of a content: a string, or a list of parts. `refused`: what is said of parts of other types.
-Result<std::vector<std::string>> texts_of(const Value& content, const std::string& key) {
+/// Where a content stands.
+enum class ContentOf : std::uint8_t {
+  input,    ///< what the user says last: it must be understood
+  history,  ///< what was said before, and results
+  answer,   ///< what a model has said
+};
+
+bool is_text_part(std::string_view type) {
+  return type == "input_text" || type == "output_text" || type == "text" || type == "summary_text" || type == "reasoning_text";
+}
+
+/// The texts of a content: a string, or a list of parts.
+Result<std::vector<std::string>> texts_of(const Value& content, const std::string& key, ContentOf place) {
   std::vector<std::string> texts;
   if (content.is_string()) {
     texts.push_back(content);
@@ -37,51 +55,80 @@ Result<std::vector<std::string>> texts_of(const Value& content, const std::strin
     const Value& part = content[i];
     if (!part.is_object()) return json::wrong_type(part_key, "an object", part);
     BATON_TRY(const std::string type, item_string(part, "type", part_key));
-    const bool is_text =
-        type == "input_text" || type == "output_text" || type == "text" || type == "summary_text" || type == "reasoning_text";
-    if (!is_text && type != "refusal")
+    if (is_text_part(type) || type == "refusal") {
+      BATON_TRY(std::string text, item_string(part, is_text_part(type) ? "text" : "refusal", part_key));
+      texts.push_back(std::move(text));
+      continue;
+    }
+    if (place == ContentOf::answer) continue;
+    const std::string_view kind = type.find("image") != std::string::npos || type.find("screenshot") != std::string::npos
+                                      ? "image"
+                                  : type.find("audio") != std::string::npos ? "audio"
+                                  : type.find("file") != std::string::npos  ? "file"
+                                                                            : "";
+    if (place == ContentOf::input || kind.empty())
       return bad(part_key + ".type", fmt::format("'{}.type' is \"{}\"; this model reads text only (\"input_text\" and "
                                                  "\"output_text\")",
                                                  part_key, type.substr(0, 40)));
-    BATON_TRY(std::string text, item_string(part, is_text ? "text" : "refusal", part_key));
-    texts.push_back(std::move(text));
+    texts.push_back(omitted_text(kind));
   }
   if (texts.empty()) texts.emplace_back();
   return texts;
 }
 
+/// Types of items that say nothing to this model: of tools that a hosted server has run, and what is encrypted for one.
+constexpr std::string_view kSilentItems[] = {
+    "web_search_call",    "file_search_call",     "computer_call",         "image_generation_call",
+    "mcp_list_tools",     "mcp_approval_request", "mcp_approval_response", "program",
+    "program_output",     "compaction",           "compaction_summary",    "compaction_trigger",
+    "context_compaction", "item_reference",       "computer_call_output"};
+
 /// Makes messages of items in their order. What the assistant says in several items is one message.
 class ItemReader {
  public:
-  Result<void> read(const Value& item, const std::string& key) {
+  /// Reads an item, the last one of the conversation or not.
+  Result<void> read(const Value& item, const std::string& key, bool is_last) {
     BATON_TRY(const std::string type, item_string(item, "type", key));
-    if (type == "message") return read_message(item, key);
-    if (type == "function_call") return read_call(item, key);
-    if (type == "function_call_output") return read_result(item, key);
-    if (type == "reasoning") return read_reasoning(item, key);
-    return bad(key + ".type", fmt::format("'{}.type' is \"{}\"; this server supports \"message\", \"function_call\", "
-                                          "\"function_call_output\" and \"reasoning\"",
-                                          key, type.substr(0, 40)));
+    if (type == "message") return read_message(item, key, is_last);
+    if (type == "reasoning") return read_reasoning(item);
+    if (type == "function_call" || type == "custom_tool_call") return read_named_call(item, key, type == "custom_tool_call");
+    if (type == "function_call_output" || type == "custom_tool_call_output") return read_result(item, key);
+    if (type.ends_with("_call_output") && type != "computer_call_output") return read_typed_result(item, type, key);
+    if (type == "local_shell_call") return read_typed_call(item, ResponseTool::Kind::local_shell, "action");
+    if (type == "shell_call") return read_typed_call(item, ResponseTool::Kind::shell, "action");
+    if (type == "apply_patch_call") return read_typed_call(item, ResponseTool::Kind::apply_patch, "operation");
+    if (type == "tool_search_call") return read_typed_call(item, ResponseTool::Kind::tool_search, "arguments");
+    if (type == "tool_search_output" || type == "additional_tools") return read_tools(item, type, key);
+    if (type == "mcp_call" || type == "code_interpreter_call") return read_hosted_call(item, type);
+    if (std::ranges::find(kSilentItems, type) == std::end(kSilentItems))
+      return bad(key + ".type", fmt::format("'{}.type' is \"{}\"; this server knows no such item", key, type.substr(0, 40)));
+    said_.left_out.push_back(type);
+    return {};
   }
 
-  Value take() {
+  ItemMessages take() {
     flush();
-    return std::move(messages_);
+    return std::move(said_);
   }
 
  private:
-  Result<void> read_message(const Value& item, const std::string& key) {
+  Result<void> read_message(const Value& item, const std::string& key, bool is_last) {
     BATON_TRY(const std::string role, item_string(item, "role", key));
     if (role != "user" && role != "assistant" && role != "system" && role != "developer")
       return bad(key + ".role",
                  fmt::format("'{}.role' must be \"user\", \"assistant\", \"system\" or \"developer\", not \"{}\"", key,
                              role.substr(0, 40)));
+    const bool is_answer = role == "assistant";
     const Value* content = find_given(item, "content");
-    if (content == nullptr) return bad(key + ".content", fmt::format("'{}.content' is missing", key));
-    BATON_TRY(std::vector<std::string> texts, texts_of(*content, key + ".content"));
-    if (role != "assistant") {
+    if (content == nullptr && !is_answer) return bad(key + ".content", fmt::format("'{}.content' is missing", key));
+    std::vector<std::string> texts(1);
+    if (content != nullptr) {
+      const ContentOf place = is_answer ? ContentOf::answer : is_last ? ContentOf::input : ContentOf::history;
+      BATON_TRY(texts, texts_of(*content, key + ".content", place));
+    }
+    if (!is_answer) {
       flush();
-      messages_.push_back(chat_message(role, chat_content(std::move(texts))));
+      said_.messages.push_back(chat_message(role, chat_content(std::move(texts))));
       return {};
     }
     if (has_content_ || !calls_.empty()) flush();
@@ -90,35 +137,116 @@ class ItemReader {
     return {};
   }
 
-  Result<void> read_call(const Value& item, const std::string& key) {
+  void add_call(std::string id, std::string_view name, std::string arguments) {
     Value call;
-    BATON_TRY(call["id"], item_string(item, "call_id", key));
+    call["id"] = std::move(id);
     call["type"] = "function";
-    BATON_TRY(call["function"]["name"], item_string(item, "name", key));
-    BATON_TRY(call["function"]["arguments"], item_string(item, "arguments", key));
+    call["function"]["name"] = std::string(name);
+    call["function"]["arguments"] = std::move(arguments);
     calls_.push_back(std::move(call));
+  }
+
+  void add_result(std::string id, std::vector<std::string> texts) {
+    flush();
+    Value message = chat_message("tool", chat_content(std::move(texts)));
+    message["tool_call_id"] = std::move(id);
+    said_.messages.push_back(std::move(message));
+  }
+
+  /// What the arguments are is the model's business.
+  Result<void> read_named_call(const Value& item, const std::string& key, bool is_custom) {
+    BATON_TRY(std::string id, item_string(item, "call_id", key));
+    BATON_TRY(const std::string name, item_string(item, "name", key));
+    BATON_TRY(const auto name_space, json::get_optional<std::string>(item, "namespace"));
+    const Value* given = find_given(item, is_custom ? "input" : "arguments");
+    const Value text = given == nullptr ? Value("") : given->is_string() ? *given : Value(json::dump(*given));
+    add_call(std::move(id), shown_tool_name(name_space.value_or(""), name),
+             is_custom ? custom_arguments(text) : std::string(text));
+    return {};
+  }
+
+  /// The id of a call or a result whose item has its own name for it.
+  static std::string call_id_of(const Value& item) {
+    for (const std::string_view member : {"call_id", "id"})
+      if (const Value* id = find_given(item, member); id != nullptr && id->is_string()) return *id;
+    return {};
+  }
+
+  Result<void> read_typed_call(const Value& item, ResponseTool::Kind kind, std::string_view member) {
+    const Value* said = find_given(item, member);
+    Value arguments = said != nullptr && said->is_object() ? *said : Value::object();
+    if (kind == ResponseTool::Kind::local_shell)
+      for (const char* const own : {"type", "env", "user"}) arguments.erase(own);
+    for (const char* const optional : {"timeout_ms", "working_directory", "max_output_length"})
+      if (const Value* value = json::find(arguments, optional); value != nullptr && value->is_null()) arguments.erase(optional);
+    add_call(call_id_of(item), function_of(kind), json::dump(arguments));
     return {};
   }
 
   Result<void> read_result(const Value& item, const std::string& key) {
     const Value* output = find_given(item, "output");
     if (output == nullptr) return bad(key + ".output", fmt::format("'{}.output' is missing", key));
-    BATON_TRY(std::vector<std::string> texts, texts_of(*output, key + ".output"));
-    flush();
-    Value message = chat_message("tool", chat_content(std::move(texts)));
-    BATON_TRY(message["tool_call_id"], item_string(item, "call_id", key));
-    messages_.push_back(std::move(message));
+    BATON_TRY(std::vector<std::string> texts, texts_of(*output, key + ".output", ContentOf::history));
+    BATON_TRY(std::string id, item_string(item, "call_id", key));
+    add_result(std::move(id), std::move(texts));
+    return {};
+  }
+
+  /// The output of a shell or a patch: a text, or what the item says of it.
+  Result<void> read_typed_result(const Value& item, const std::string& type, const std::string& key) {
+    const Value* output = find_given(item, "output");
+    const Value* status = find_given(item, "status");
+    if (output == nullptr && type != "apply_patch_call_output")
+      return bad(key + ".output", fmt::format("'{}.output' is missing", key));
+    std::string text = output == nullptr ? "" : output->is_string() ? output->get<std::string>() : json::dump(*output);
+    if (type == "apply_patch_call_output" && status != nullptr && status->is_string())
+      text = status->get<std::string>() + (text.empty() ? "" : "\n") + text;
+    add_result(call_id_of(item), {std::move(text)});
+    return {};
+  }
+
+  /// Tools that the conversation brings. The model reads their names where it has asked for them.
+  Result<void> read_tools(const Value& item, const std::string& type, const std::string& key) {
+    const Value* tools = find_given(item, "tools");
+    if (tools == nullptr || !tools->is_array())
+      return bad(key + ".tools", fmt::format("'{}.tools' must be a list of tools", key));
+    said_.tools.push_back(*tools);
+    if (type != "tool_search_output" || find_given(item, "call_id") == nullptr) return {};
+    std::string names = "Found:";
+    for (const Value& tool : *tools)
+      if (const Value* name = find_given(tool, "name"); name != nullptr && name->is_string())
+        names += " " + name->get_ref<const std::string&>();
+    add_result(call_id_of(item), {std::move(names)});
+    return {};
+  }
+
+  /// A call that a hosted server has run, with its result.
+  Result<void> read_hosted_call(const Value& item, const std::string& type) {
+    const auto text_of = [&](std::string_view member) {
+      const Value* value = find_given(item, member);
+      return value == nullptr ? std::string() : value->is_string() ? value->get<std::string>() : json::dump(*value);
+    };
+    const bool is_code = type == "code_interpreter_call";
+    Value code;
+    code["code"] = text_of("code");
+    add_call(text_of("id"), is_code ? "code_interpreter" : text_of("name"), is_code ? json::dump(code) : text_of("arguments"));
+    std::string result = is_code ? std::string() : text_of("output") + text_of("error");
+    if (const Value* outputs = is_code ? find_given(item, "outputs") : nullptr; outputs != nullptr && outputs->is_array())
+      for (const Value& output : *outputs)
+        if (const Value* logs = find_given(output, "logs"); logs != nullptr && logs->is_string())
+          result += logs->get_ref<const std::string&>();
+    add_result(text_of("id"), {std::move(result)});
     return {};
   }
 
   /// Its text, or else its summary. What is encrypted for another server says nothing here.
-  Result<void> read_reasoning(const Value& item, const std::string& key) {
+  Result<void> read_reasoning(const Value& item) {
     if (has_content_ || !calls_.empty()) flush();
     for (const std::string_view member : {"content", "summary"}) {
       const Value* parts = find_given(item, member);
       if (parts == nullptr || parts->empty()) continue;
-      BATON_TRY(const std::vector<std::string> texts, texts_of(*parts, fmt::format("{}.{}", key, member)));
-      for (const std::string& text : texts) reasoning_ += text;
+      if (const auto texts = texts_of(*parts, std::string(member), ContentOf::answer))
+        for (const std::string& text : *texts) reasoning_ += text;
       break;
     }
     return {};
@@ -131,11 +259,11 @@ class ItemReader {
     if (has_content_ || calls_.empty()) message["content"] = has_content_ ? std::move(content_) : Value("");
     if (!reasoning_.empty()) message["reasoning_content"] = std::exchange(reasoning_, {});
     if (!calls_.empty()) message["tool_calls"] = std::exchange(calls_, Value::array());
-    messages_.push_back(std::move(message));
+    said_.messages.push_back(std::move(message));
     has_content_ = false;
   }
 
-  Value messages_ = Value::array();
+  ItemMessages said_;
   // Of the assistant's message that is not complete.
   Value content_;
   bool has_content_ = false;
@@ -146,11 +274,11 @@ class ItemReader {
 }  // namespace
 
 std::string new_item_id(std::string_view type) {
-  const std::string_view kind = type == "message"         ? "msg_"
-                                : type == "reasoning"     ? "rs_"
-                                : type == "function_call" ? "fc_"
-                                                          : "item_";
-  return std::string(kind) + random_id();
+  constexpr std::pair<std::string_view, std::string_view> kKinds[] = {
+      {"message", "msg_"},          {"reasoning", "rs_"},  {"function_call", "fc_"},     {"custom_tool_call", "ctc_"},
+      {"local_shell_call", "lsh_"}, {"shell_call", "sh_"}, {"apply_patch_call", "apc_"}, {"tool_search_call", "tsc_"}};
+  const auto kind = std::ranges::find(kKinds, type, &std::pair<std::string_view, std::string_view>::first);
+  return std::string(kind == std::end(kKinds) ? "item_" : kind->second) + random_id();
 }
 
 Result<Value> read_input_items(const Value& input) {
@@ -171,7 +299,9 @@ Result<Value> read_input_items(const Value& input) {
   for (std::size_t i = 0; i < input.size(); ++i) {
     if (!input[i].is_object()) return json::wrong_type(fmt::format("input[{}]", i), "an object", input[i]);
     Value item = input[i];
-    if (find_given(item, "type") == nullptr) item["type"] = "message";
+    const bool is_reference =
+        find_given(item, "role") == nullptr && find_given(item, "content") == nullptr && find_given(item, "id") != nullptr;
+    if (find_given(item, "type") == nullptr) item["type"] = is_reference ? "item_reference" : "message";
     const Value& type = item["type"];
     if (find_given(item, "id") == nullptr) item["id"] = new_item_id(type.is_string() ? std::string(type) : std::string());
     items.push_back(std::move(item));
@@ -179,9 +309,29 @@ Result<Value> read_input_items(const Value& input) {
   return items;
 }
 
-Result<Value> messages_of_items(const Value& items) {
+Value with_referred_items(Value items, const FindItem& find) {
+  std::set<std::string, std::less<>> known;
+  const auto id_of = [](const Value& item) {
+    const Value* id = find_given(item, "id");
+    return id != nullptr && id->is_string() ? id->get<std::string>() : std::string();
+  };
+  const auto is_reference = [](const Value& item) { return json::is_text(item["type"], "item_reference"); };
+  for (const Value& item : items)
+    if (!is_reference(item)) known.insert(id_of(item));
+  for (Value& item : items) {
+    if (!is_reference(item) || known.contains(id_of(item))) continue;
+    if (Value found = find(id_of(item)); found.is_object()) item = std::move(found);
+  }
+  return items;
+}
+
+Result<ItemMessages> messages_of_items(const Value& items, std::size_t n_earlier) {
   ItemReader reader;
-  for (std::size_t i = 0; i < items.size(); ++i) BATON_TRY_VOID(reader.read(items[i], fmt::format("input[{}]", i)));
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const std::string key =
+        i < n_earlier ? fmt::format("item {} of the earlier response", i) : fmt::format("input[{}]", i - n_earlier);
+    BATON_TRY_VOID(reader.read(items[i], key, i + 1 == items.size()));
+  }
   return reader.take();
 }
 

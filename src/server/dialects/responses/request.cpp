@@ -31,9 +31,8 @@ constexpr SameField kSameResponsesFields[] = {{"model", "model"},
                                               {"text.format", "response_format"},
                                               {"reasoning.effort", "reasoning_effort"}};
 
-constexpr RefusedField kRefusedResponsesFields[] = {{"background", "false"}, {"conversation", ""},
-                                                    {"prompt", ""},          {"truncation", "\"disabled\""},
-                                                    {"moderation", ""},      {"context_management", "[]"}};
+constexpr RefusedField kRefusedResponsesFields[] = {
+    {"background", "false"}, {"conversation", ""}, {"prompt", ""}, {"moderation", ""}};
 
 /// Fields that are read here, and fields without effect on the answer.
 constexpr std::string_view kKnownResponsesFields[] = {"input",
@@ -49,6 +48,9 @@ constexpr std::string_view kKnownResponsesFields[] = {"input",
                                                       "top_logprobs",
                                                       "stream_options",
                                                       "max_tool_calls",
+                                                      "truncation",
+                                                      "context_management",
+                                                      "client_metadata",
                                                       "user",
                                                       "safety_identifier",
                                                       "service_tier",
@@ -90,7 +92,7 @@ constexpr std::size_t kMaxMetadata = 16;
 constexpr std::size_t kMaxMetadataName = 64;
 constexpr std::size_t kMaxMetadataValue = 512;
 
-/// Values of `include` that ask for parts of tools which this server refuses, or that change nothing here: reasoning is
+/// Values of `include` that ask for parts of tools which this server does not run, or that change nothing here: reasoning is
 /// given as text.
 constexpr std::string_view kIncludedWithoutEffect[] = {"file_search_call.results",
                                                        "web_search_call.results",
@@ -113,60 +115,6 @@ Result<std::string> member_string(const Value& object, std::string_view name, co
   auto text = json::get<std::string>(object, name);
   if (!text) return bad(fmt::format("{}.{}", key, name), fmt::format("'{}.{}' must be a string", key, name));
   return std::move(*text);
-}
-
-tl::unexpected<Error> refused_tool(const std::string& key, std::string_view type) {
-  return bad(key + ".type",
-             fmt::format("'{}.type' is \"{}\"; this server supports tools of type \"function\" only", key, type.substr(0, 40)));
-}
-
-/// A tool as the `function` of a chat completion's.
-Result<Value> read_response_tool(const Value& tool, const std::string& key, std::size_t) {
-  BATON_TRY(const std::string type, member_string(tool, "type", key));
-  if (type != "function") return refused_tool(key, type);
-  Value function;
-  BATON_TRY(function["name"], member_string(tool, "name", key));
-  for (const char* const member : {"description", "parameters", "strict"})
-    if (const Value* value = find_given(tool, member)) function[member] = *value;
-  return function;
-}
-
-/// {"type": "function", "name": ...} as a chat completion has it.
-Result<Value> named_function(const Value& given, const std::string& key) {
-  if (!given.is_object()) return json::wrong_type(key, "an object", given);
-  BATON_TRY(const std::string type, member_string(given, "type", key));
-  if (type != "function") return refused_tool(key, type);
-  Value named;
-  named["type"] = "function";
-  BATON_TRY(named["function"]["name"], member_string(given, "name", key));
-  return named;
-}
-
-Result<void> read_response_choice(const Value& body, Value& chat) {
-  const std::string key = "tool_choice";
-  const Value* choice = find_given(body, key);
-  if (choice == nullptr) return {};
-  const Value* type = find_given(*choice, "type");
-  if (type == nullptr || !json::is_text(*type, "allowed_tools")) {
-    if (choice->is_string()) {
-      chat[key] = *choice;
-      return {};
-    }
-    BATON_TRY(chat[key], named_function(*choice, key));
-    return {};
-  }
-  const Value* tools = find_given(*choice, "tools");
-  if (tools == nullptr || !tools->is_array()) return bad("tool_choice.tools", "'tool_choice.tools' must be a list of tools");
-  Value allowed;
-  BATON_TRY(allowed["mode"], member_string(*choice, "mode", key));
-  allowed["tools"] = Value::array();
-  for (std::size_t i = 0; i < tools->size(); ++i) {
-    BATON_TRY(Value named, named_function((*tools)[i], fmt::format("tool_choice.tools[{}]", i)));
-    allowed["tools"].push_back(std::move(named));
-  }
-  chat[key]["type"] = "allowed_tools";
-  chat[key]["allowed_tools"] = std::move(allowed);
-  return {};
 }
 
 Result<void> read_text_field(const Value& body, ResponsesRequest& request) {
@@ -203,7 +151,8 @@ Result<void> read_reasoning_field(const Value& body, ResponsesRequest& request) 
   return {};
 }
 
-Result<void> read_include(const Value& body, Value& chat) {
+Result<void> read_include(const Value& body, ResponsesRequest& request) {
+  Value& chat = request.chat;
   const Value* include = find_given(body, "include");
   bool wants_logprobs = false;
   if (include != nullptr) {
@@ -212,15 +161,12 @@ Result<void> read_include(const Value& body, Value& chat) {
       if (name == "message.output_text.logprobs")
         wants_logprobs = true;
       else if (std::ranges::find(kIncludedWithoutEffect, name) == std::end(kIncludedWithoutEffect))
-        return bad("include", fmt::format("'include' has no value \"{}\"", name.substr(0, 60)));
+        request.unknown_fields.push_back("include." + name.substr(0, 60));
     }
   }
   const Value* n_top = find_given(body, "top_logprobs");
-  if (!wants_logprobs) {
-    if (n_top != nullptr && *n_top != 0)
-      return bad("top_logprobs", "'top_logprobs' needs \"message.output_text.logprobs\" in 'include'");
-    return {};
-  }
+  if (n_top != nullptr && *n_top != 0) wants_logprobs = true;
+  if (!wants_logprobs) return {};
   chat["logprobs"] = true;
   if (n_top != nullptr) chat["top_logprobs"] = *n_top;
   return {};
@@ -257,18 +203,27 @@ Result<void> check_repeated(const Value& body, const Value& repeated) {
   return {};
 }
 
-/// The messages of the instructions, of earlier items and of the input.
-Result<void> read_conversation_items(const Value& body, const Value& earlier, ResponsesRequest& request) {
+/// Notes in the log what has no effect: each type once.
+void note(std::string_view what, const std::vector<std::string>& types, ResponsesRequest& request) {
+  for (const std::string& type : types) request.unknown_fields.push_back(fmt::format("{} \"{}\"", what, type.substr(0, 40)));
+}
+
+/// The messages of the instructions, of earlier items and of the input, and the tools that they bring.
+Result<void> read_conversation_items(const Value& body, const Value& earlier, const FindItem& find, ResponsesRequest& request) {
   const Value* input = find_given(body, "input");
   if (input == nullptr) return json::missing("input");
   BATON_TRY(const Value added, read_input_items(*input));
   request.items = earlier;
   for (const Value& item : added) request.items.push_back(item);
-  BATON_TRY(const Value said, messages_of_items(request.items));
+  if (find) request.items = with_referred_items(std::move(request.items), find);
+  BATON_TRY(const ItemMessages said, messages_of_items(request.items, earlier.size()));
+  note("input item", said.left_out, request);
+  for (const Value& tools : said.tools)
+    BATON_TRY_VOID(add_response_tools(tools, "input.tools", /*is_first=*/true, request.tools));
   Value messages = Value::array();
   BATON_TRY(const auto instructions, json::get_optional<std::string>(body, "instructions"));
   if (instructions) messages.push_back(chat_message("system", *instructions));
-  for (const Value& message : said) messages.push_back(message);
+  for (const Value& message : said.messages) messages.push_back(message);
   if (messages.empty()) return bad("input", "'input' must hold at least one item");
   request.chat["messages"] = std::move(messages);
   return {};
@@ -280,7 +235,7 @@ Result<std::optional<std::string>> previous_response_of(const Value& body) {
   return json::get_optional<std::string>(body, "previous_response_id");
 }
 
-Result<ResponsesRequest> read_responses_request(const Value& body, const Value& earlier) {
+Result<ResponsesRequest> read_responses_request(const Value& body, const Value& earlier, const FindItem& find) {
   BATON_TRY_VOID(check_dialect_fields(body, kRefusedResponsesFields));
   ResponsesRequest request;
   request.chat = Value::object();
@@ -290,15 +245,19 @@ Result<ResponsesRequest> read_responses_request(const Value& body, const Value& 
   BATON_TRY(request.is_stored, openai::flag_field(body, "store", true));
   BATON_TRY_VOID(check_metadata(body));
   BATON_TRY_VOID(check_repeated(body, request.repeated));
-  BATON_TRY_VOID(read_dialect_tools(body, read_response_tool, request.chat));
-  BATON_TRY_VOID(read_response_choice(body, request.chat));
+  if (const Value* tools = find_given(body, "tools"))
+    BATON_TRY_VOID(add_response_tools(*tools, "tools", /*is_first=*/false, request.tools));
   BATON_TRY_VOID(read_text_field(body, request));
   BATON_TRY_VOID(read_reasoning_field(body, request));
-  BATON_TRY_VOID(read_include(body, request.chat));
-  BATON_TRY_VOID(read_conversation_items(body, earlier, request));
+  BATON_TRY_VOID(read_include(body, request));
+  BATON_TRY_VOID(read_conversation_items(body, earlier, find, request));
+  BATON_TRY_VOID(set_response_tools(body, request.tools, request.chat));
+  note("tool", request.tools.left_out, request);
   return request;
 }
 
-Error responses_error(Error error) { return in_words_of(kSameResponsesFields, std::move(error)); }
+Error responses_error(Error error, std::span<const std::string> tool_keys) {
+  return in_words_of({.same = kSameResponsesFields, .messages = "input", .tools = tool_keys}, std::move(error));
+}
 
 }  // namespace baton

@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <iterator>
 #include <utility>
+#include <vector>
+
+#include "io/json.h"
 
 namespace baton {
 namespace {
@@ -78,6 +81,22 @@ std::shared_ptr<const StoredResponse> ResponseStore::find(std::string_view owner
   if (found == entries_.end()) return nullptr;
   entries_.splice(entries_.begin(), entries_, found);
   return found->response;
+}
+
+std::shared_ptr<const StoredResponse> ResponseStore::find_item(std::string_view owner, std::string_view id,
+                                                               Clock::time_point now) {
+  std::vector<std::shared_ptr<const StoredResponse>> own;
+  {
+    const MutexLock lock(mutex_);
+    for (const Entry& entry : entries_)
+      if (entry.owner == owner && entry.expires > now) own.push_back(entry.response);
+  }
+  // Their texts are searched without the lock.
+  const std::string member = "\"id\":" + json::dump(json::Value(std::string(id)));
+  for (auto& response : own)
+    if (response->items.find(member) != std::string::npos || response->response.find(member) != std::string::npos)
+      return std::move(response);
+  return nullptr;
 }
 
 bool ResponseStore::remove(std::string_view owner, std::string_view id, Clock::time_point now) {

@@ -44,6 +44,8 @@ class ResponseStore {
   void put(std::string_view owner, std::string_view id, StoredResponse response, Clock::time_point now);
   /// Null if there is none, or its lifetime is over. It counts as used.
   std::shared_ptr<const StoredResponse> find(std::string_view owner, std::string_view id, Clock::time_point now);
+  /// The response used last that has an item of this id, in its input or its output; null if there is none.
+  std::shared_ptr<const StoredResponse> find_item(std::string_view owner, std::string_view id, Clock::time_point now);
   /// False if there is none.
   bool remove(std::string_view owner, std::string_view id, Clock::time_point now);
 

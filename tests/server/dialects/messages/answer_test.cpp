@@ -22,7 +22,7 @@ class MessagesAnswer : public ::testing::Test {
   json::Value response() { return parsed(body_of(writer_)); }
 
   DialectContent written_;
-  MessagesWriter writer_{written_.content, /*n_marked=*/32};
+  MessagesWriter writer_{written_.content, MessagesPlan{.n_marked = 32}};
 };
 
 std::vector<std::string> names(const std::vector<NamedFrame>& frames) {
@@ -182,6 +182,22 @@ TEST_F(MessagesAnswer, of_a_server_that_shuts_down_ends_its_stream_with_an_error
   written_.ends("a", FinishReason::abort);
   const auto frames = named_frames(take(/*is_last=*/true));
   EXPECT_EQ(frames.back().data["error"]["type"], "overloaded_error");
+}
+
+TEST(MessagesContextManagement, says_that_nothing_was_taken_out) {
+  for (const bool is_asked : {false, true}) {
+    DialectContent written;
+    MessagesWriter writer(written.content, MessagesPlan{.has_context_management = is_asked});
+    written.ends("Hi", FinishReason::stop);
+    const auto frames = named_frames(writer.choice_frames(0, true) + writer.last_frames());
+    const json::Value whole = parsed(body_of(writer));
+    const json::Value& streamed = frames[frames.size() - 2].data;
+    EXPECT_EQ(whole.contains("context_management"), is_asked);
+    EXPECT_EQ(streamed.contains("context_management"), is_asked);
+    if (!is_asked) continue;
+    EXPECT_EQ(json::dump(whole["context_management"]), R"({"applied_edits":[]})");
+    EXPECT_EQ(json::dump(streamed["context_management"]), R"({"applied_edits":[]})");
+  }
 }
 
 }  // namespace

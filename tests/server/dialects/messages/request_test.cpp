@@ -95,20 +95,6 @@ TEST(MessagesRequest, goes_on_where_the_assistant_has_ended) {
             "messages");
 }
 
-TEST(MessagesRequest, translates_tools_and_choices) {
-  const MessagesRequest request = with(
-      R"("tools": [{"name": "look", "description": "d", "input_schema": {"type": "object"}, "strict": true}],
-      "tool_choice": {"type": "tool", "name": "look", "disable_parallel_tool_use": true})");
-  EXPECT_EQ(
-      json::dump(request.chat["tools"]),
-      R"([{"type":"function","function":{"name":"look","description":"d","parameters":{"type":"object"},"strict":true}}])");
-  EXPECT_EQ(json::dump(request.chat["tool_choice"]), R"({"type":"function","function":{"name":"look"}})");
-  EXPECT_EQ(request.chat["parallel_tool_calls"], false);
-  EXPECT_EQ(with(R"("tool_choice": {"type": "any"})").chat["tool_choice"], "required");
-  EXPECT_EQ(with(R"("tool_choice": {"type": "auto"})").chat["tool_choice"], "auto");
-  EXPECT_EQ(with(R"("tool_choice": {"type": "none"})").chat["tool_choice"], "none");
-}
-
 TEST(MessagesRequest, passes_thinking_and_the_output_format_on) {
   const MessagesRequest on = with(R"("thinking": {"type": "enabled", "budget_tokens": 2000})");
   EXPECT_EQ(on.chat["chat_template_kwargs"]["enable_thinking"], true);
@@ -132,20 +118,42 @@ TEST(MessagesRequest, refuses_by_name_what_is_not_supported) {
   EXPECT_EQ(refusal(R"({"max_tokens": 5, "messages": []})").param, "messages");
   EXPECT_EQ(refusal(R"({"max_tokens": 5})").message, "'messages' is missing");
   constexpr std::string_view kFields[][2] = {
-      {R"("tools": [{"type": "web_search_20250305", "name": "web_search"}])", "tools[0].type"},
       {R"("tools": [{"name": "look"}])", "tools[0].input_schema"},
       {R"("tool_choice": {"type": "sometimes"})", "tool_choice.type"},
       {R"("thinking": {"type": "often"})", "thinking.type"},
       {R"("stop_sequences": "x")", "stop_sequences"},
       {R"("system": [{"type": "image"}])", "system[0].type"},
-      {R"("mcp_servers": [{"url": "x"}])", "mcp_servers"},
-      {R"("container": "c")", "container"},
+      {R"("thread": {"id": "t"})", "thread"},
+      {R"("output_format": {"type": "xml"})", "output_format"},
       {R"("output_config": {"format": {"type": "xml"}})", "output_config.format"},
   };
   for (const auto& [fields, param] : kFields)
     EXPECT_EQ(
         refusal(R"({"max_tokens": 5, "messages": [{"role": "user", "content": "hi"}], )" + std::string(fields) + "}").param,
         param);
+}
+
+TEST(MessagesRequest, takes_hints) {
+  constexpr std::string_view kHints[] = {
+      R"("context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]})",
+      R"("context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]})",
+      R"("service_tier": "auto", "speed": "fast", "inference_geo": "us")",
+      R"("betas": ["x"], "diagnostics": {}, "billing_policy": {})"};
+  for (const std::string_view hint : kHints) EXPECT_TRUE(with(hint).unknown_fields.empty()) << hint;
+  EXPECT_TRUE(has_context_management(parsed(R"({"context_management": {}})")));
+  EXPECT_FALSE(has_context_management(parsed(R"({"context_management": null})")));
+  // What only a hosted server has is left out with a line in the log.
+  EXPECT_EQ(with(R"("mcp_servers": [{"url": "x"}], "container": "c")").unknown_fields,
+            (std::vector<std::string>{"mcp_servers", "container"}));
+}
+
+TEST(MessagesRequest, reads_the_output_format_of_a_beta) {
+  constexpr std::string_view kFormat = R"({"type": "json_schema", "schema": {"type": "object"}})";
+  const MessagesRequest now = with(R"("output_config": {"format": )" + std::string(kFormat) + "}");
+  EXPECT_EQ(with(R"("output_format": )" + std::string(kFormat)).chat["response_format"], now.chat["response_format"]);
+  EXPECT_EQ(with(R"("output_config": {"effort": "low"}, "output_format": )" + std::string(kFormat)).chat["response_format"],
+            now.chat["response_format"]);
+  EXPECT_FALSE(with(R"("output_format": null)").chat.contains("response_format"));
 }
 
 TEST(MessagesRequest, finds_its_marks) {

@@ -1,6 +1,13 @@
 /// Responses and streams of the Responses dialect (server/dialects/responses/answer.h).
 #include "server/dialects/responses/answer.h"
 
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 #include "server/dialect_content.h"
@@ -14,6 +21,7 @@ class ResponsesAnswer : public ::testing::Test {
     if (!writer_) {
       ResponsePlan plan{parsed(R"({"instructions": "i", "tools": []})")};
       plan.keep = [this](std::string text) { kept_ = std::move(text); };
+      plan.tools = tools_;
       writer_ = std::make_unique<ResponsesWriter>(written_.content, written_.tokenizer, std::move(plan));
     }
     return *writer_;
@@ -37,6 +45,7 @@ class ResponsesAnswer : public ::testing::Test {
 
   DialectContent written_;
   std::string kept_;
+  std::map<std::string, ResponseTool, std::less<>> tools_;
   std::unique_ptr<ResponsesWriter> writer_;
 };
 
@@ -199,6 +208,86 @@ TEST_F(ResponsesAnswer, fails_in_a_stream_and_before_it) {
 TEST_F(ResponsesAnswer, without_output_is_complete) {
   written_.ends("", FinishReason::stop);
   EXPECT_EQ(json::dump(parsed(body_of(writer()))["output"]), "[]");
+}
+
+/// What a call says that the model has written with these arguments.
+std::string call_with(std::string_view arguments) {
+  return "<tool_call>\n{\"name\": \"look\", \"arguments\": " + std::string(arguments) + "}\n</tool_call>";
+}
+
+struct ToolCase {
+  ResponseTool tool;
+  std::string_view arguments;
+  std::string_view item;  ///< without ids
+};
+
+TEST_F(ResponsesAnswer, gives_calls_of_every_tool_their_own_items) {
+  using Kind = ResponseTool::Kind;
+  const ToolCase cases[] = {
+      {{Kind::function, "find", "crm"},
+       R"({"a": 1})",
+       R"({"type":"function_call","status":"completed","name":"find","namespace":"crm","arguments":"{\"a\": 1}"})"},
+      {{Kind::custom, "patch", ""},
+       R"({"input": "a \"b\"\n\u00e9"})",
+       R"({"type":"custom_tool_call","status":"completed","name":"patch","input":"a \"b\"\né"})"},
+      {{Kind::custom, "patch", ""},
+       R"({"text": "a"})",
+       R"({"type":"custom_tool_call","status":"completed","name":"patch","input":"{\"text\": \"a\"}"})"},
+      {{Kind::local_shell, "local_shell", ""},
+       R"({"command": ["ls"], "timeout_ms": 5})",
+       R"({"type":"local_shell_call","status":"completed","action":{"type":"exec","command":["ls"],"env":{},"timeout_ms":5,"working_directory":null,"user":null}})"},
+      {{Kind::shell, "shell", ""},
+       R"({"commands": ["ls"]})",
+       R"({"type":"shell_call","status":"completed","action":{"commands":["ls"],"timeout_ms":null,"max_output_length":null}})"},
+      {{Kind::apply_patch, "apply_patch", ""},
+       R"({"type": "delete_file", "path": "a"})",
+       R"({"type":"apply_patch_call","status":"completed","operation":{"type":"delete_file","path":"a"}})"},
+      {{Kind::tool_search, "tool_search", ""},
+       R"({"query": "q"})",
+       R"({"type":"tool_search_call","status":"completed","execution":"client","arguments":{"query":"q"}})"},
+  };
+  for (const ToolCase& one : cases) {
+    DialectContent whole;
+    whole.ends(call_with(one.arguments), FinishReason::stop);
+    ResponsePlan plan{parsed("{}")};
+    plan.tools = {{"look", one.tool}};
+    ResponsesWriter writer(whole.content, whole.tokenizer, std::move(plan));
+    EXPECT_EQ(json::dump(without_ids(parsed(body_of(writer))["output"][0])), one.item);
+  }
+}
+
+TEST_F(ResponsesAnswer, streams_the_text_of_a_custom_tool) {
+  tools_ = {{"look", {ResponseTool::Kind::custom, "patch", ""}}};
+  const auto frames = stream_of(call_with(R"({"input": "a \"b\"\n\u00e9\ud83d\ude00"})"), FinishReason::stop);
+  std::string text;
+  for (const NamedFrame& frame : frames) {
+    EXPECT_NE(frame.event, "response.function_call_arguments.delta");
+    if (frame.event == "response.custom_tool_call_input.delta") text += frame.data["delta"].get<std::string>();
+    if (frame.event == "response.custom_tool_call_input.done") {
+      EXPECT_EQ(frame.data["input"], text);
+    }
+  }
+  EXPECT_EQ(text, "a \"b\"\né😀");
+  EXPECT_EQ(frames.back().data["response"]["output"][0]["input"], text);
+  EXPECT_EQ(frames.back().data["response"]["output"][0]["name"], "patch");
+}
+
+TEST_F(ResponsesAnswer, shows_a_streamed_command_when_it_is_complete) {
+  tools_ = {{"look", {ResponseTool::Kind::local_shell, "local_shell", ""}}};
+  const auto frames = stream_of(call_with(R"({"command": ["ls"]})"), FinishReason::stop);
+  std::vector<std::string> events;
+  for (const NamedFrame& frame : frames) events.push_back(frame.event);
+  EXPECT_EQ(events, (std::vector<std::string>{"response.created", "response.in_progress", "response.output_item.added",
+                                              "response.output_item.done", "response.completed"}));
+  EXPECT_EQ(frames[3].data["item"]["action"]["command"][0], "ls");
+}
+
+TEST_F(ResponsesAnswer, gives_a_call_of_a_namespace_back_with_it) {
+  tools_ = {{"look", {ResponseTool::Kind::function, "find", "crm"}}};
+  const auto frames = stream_of(call_with("{}"), FinishReason::stop);
+  EXPECT_EQ(frames[2].data["item"]["name"], "find");
+  EXPECT_EQ(frames[2].data["item"]["namespace"], "crm");
+  EXPECT_EQ(frames.back().data["response"]["output"][0]["namespace"], "crm");
 }
 
 }  // namespace

@@ -90,13 +90,9 @@ TEST(ResponsesRequest, refuses_by_name_what_is_not_supported) {
       {R"("background": true)", "background"},
       {R"("conversation": "c")", "conversation"},
       {R"("prompt": {"id": "p"})", "prompt"},
-      {R"("truncation": "auto")", "truncation"},
-      {R"("tools": [{"type": "web_search"}])", "tools[0].type"},
       {R"("tools": [{"type": "function"}])", "tools[0].name"},
       {R"("tool_choice": {"type": "file_search"})", "tool_choice.type"},
       {R"("text": {"format": {"type": "xml"}})", "text.format.type"},
-      {R"("include": ["everything"])", "include"},
-      {R"("top_logprobs": 3)", "top_logprobs"},
       {R"("metadata": {"a": 1})", "metadata"},
       {R"("store": 1)", "store"},
       {R"("user": 1)", "user"},
@@ -107,6 +103,20 @@ TEST(ResponsesRequest, refuses_by_name_what_is_not_supported) {
   EXPECT_FALSE(read_responses_request(parsed(R"({"input": []})"), json::Value::array()));
   EXPECT_TRUE(
       read_responses_request(parsed(R"({"input": "a", "background": false, "truncation": "disabled"})"), json::Value::array()));
+}
+
+TEST(ResponsesRequest, takes_hints) {
+  constexpr std::string_view kHints[] = {R"("truncation": "auto")",
+                                         R"("context_management": [{"type": "compaction", "compact_threshold": 1000}])",
+                                         R"("include": ["something.new"])",
+                                         R"("reasoning": {"effort": "low", "summary": "detailed"})",
+                                         R"("prompt_cache_options": {"ttl": "5m"})",
+                                         R"("client_metadata": {"a": "b"})",
+                                         R"("stream_options": {"include_obfuscation": false})"};
+  for (const std::string_view hint : kHints) with(hint);
+  EXPECT_EQ(with(R"("truncation": "auto")").repeated["truncation"], "auto");
+  EXPECT_EQ(with(R"("top_logprobs": 3)").chat["logprobs"], true);
+  EXPECT_EQ(with(R"("include": ["something.new"])").unknown_fields, std::vector<std::string>{"include.something.new"});
 }
 
 TEST(ResponsesRequest, bounds_what_the_response_repeats) {

@@ -1,0 +1,37 @@
+/// Messages of the Anthropic dialect, block by block, as messages of a chat completion.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/result.h"
+#include "io/json.h"
+#include "server/dialects/messages/request.h"
+
+namespace baton {
+
+/// What is read of a request so far.
+struct MessagesReading {
+  MessagesRequest request;
+  json::Value messages = json::Value::array();  ///< of the chat completion
+};
+
+/// A member that must be a string; errors call the object `key`.
+Result<std::string> block_string(const json::Value& block, std::string_view name, const std::string& key);
+/// The `type` of a block, an object.
+Result<std::string> block_type(const json::Value& block, const std::string& key);
+/// Notes the mark of a block that has one. Error (invalid_request): it is none, or one too many.
+Result<void> read_mark(const json::Value& block, const std::string& key, CacheMark place, std::vector<CacheMark>& marks);
+
+/// Reads `system`, a text or blocks of text.
+Result<void> read_system(const json::Value& system, MessagesReading& reading);
+
+/// Reads a message. Results of tools become messages of their own, in their places. What another model or a hosted server has
+/// said and what says nothing to this model is left out: encrypted thinking, calls and results of server tools. `is_last`: images
+/// and files are what the user asks about now, and refused by name; in front of that a text stands for them. Errors
+/// (invalid_request) name the block.
+Result<void> read_message_blocks(const json::Value& message, std::size_t index, bool is_last, MessagesReading& reading);
+
+}  // namespace baton
