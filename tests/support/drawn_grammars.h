@@ -93,17 +93,14 @@ class DrawnGrammar {
                                                            "[\"string\",\"null\"]",
                                                            "[\"object\",\"array\"]",
                                                            "[\"integer\",\"string\"]"};
-  static constexpr std::array<std::string_view, 20> kRefusedKeywords{"not",
+  static constexpr std::array<std::string_view, 17> kRefusedKeywords{"not",
                                                                      "if",
                                                                      "contains",
                                                                      "minContains",
-                                                                     "propertyNames",
                                                                      "dependentRequired",
                                                                      "dependentSchemas",
                                                                      "unevaluatedItems",
                                                                      "$dynamicRef",
-                                                                     "nullable",
-                                                                     "uniqueItems",
                                                                      "then",
                                                                      "else",
                                                                      "dependencies",
@@ -187,9 +184,11 @@ class DrawnGrammar {
   std::string keyword(int depth) {
     constexpr std::array<std::string_view, 8> kCounted{"minLength",     "maxLength",     "minItems", "maxItems",
                                                        "minProperties", "maxProperties", "minItems", "maxLength"};
+    constexpr std::array<std::string_view, 6> kLengths{"1", "255", "2083", "65535", "1000000", "2147483648"};
+    constexpr std::array<std::string_view, 3> kAhead{"^(?=", "^(?!", "(?:a|(?!"};
     constexpr std::array<std::string_view, 5> kBounds{"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
                                                       "multipleOf"};
-    switch (draws_.below(22)) {
+    switch (draws_.below(29)) {
       case 0:
       case 1: return fmt::format("\"type\":{}", draws_.of(kTypes));
       case 2:
@@ -215,7 +214,20 @@ class DrawnGrammar {
       case 17: return fmt::format("\"format\":\"{}\"", draws_.of(kFormats));
       case 18: return "\"enum\":[" + fields(count(), [&](std::size_t) { return value(0); }) + "]";
       case 19: return fmt::format("\"const\":{}", value(0));
-      case 20: return fmt::format("\"{}\":\"{}\"", draws_.one_in(2) ? "$id" : "$anchor", repeat(word(), small_or_many()));
+      case 20: return fmt::format("\"propertyNames\":{}", one_schema(depth + 1));
+      case 21: return fmt::format("\"nullable\":{}", draws_.one_in(4) ? "false" : "true");
+      case 22: return "\"uniqueItems\":true";
+      case 23:
+        return fmt::format("\"uniqueItems\":true,\"items\":{{\"enum\":[{}]}}",
+                           fields(count(), [&](std::size_t) { return value(3); }));
+      case 24: return fmt::format("\"{}\":{}", draws_.of(kBounds), draws_.one_in(2) ? "true" : "null");
+      case 25: return fmt::format("\"{}\":{}", draws_.one_in(2) ? "minLength" : "maxLength", draws_.of(kLengths));
+      case 26: {
+        const std::string_view ahead = draws_.of(kAhead);
+        const std::string rest = regex(2) + (ahead.starts_with('^') ? "" : ")");
+        return fmt::format("\"pattern\":{}", escaped(std::string(ahead) + regex(2) + ")" + rest));
+      }
+      case 27: return fmt::format("\"{}\":\"{}\"", draws_.one_in(2) ? "$id" : "$anchor", repeat(word(), small_or_many()));
       default: return fmt::format("\"{}\":{}", draws_.of(kRefusedKeywords), value(2));
     }
   }

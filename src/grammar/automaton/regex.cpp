@@ -2,6 +2,7 @@
 #include "grammar/automaton/regex.h"
 
 #include <array>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -23,6 +24,25 @@ struct Anchored {
   std::optional<ExprId> at[2][2];
 };
 
+/// A part of an expression: what it matches, or the number of a node where look-ahead is in it.
+struct Part {
+  Anchored plain = {};
+  std::int32_t node = -1;
+};
+
+/// What look-ahead needs: what is in it is put together from the end to the front, because it looks at all that follows.
+struct Node {
+  enum class Kind : std::uint8_t { sequence, alternatives, ahead, ahead_not } kind;
+  std::vector<Part> parts;
+};
+
+/// The texts from a place to the end.
+struct Rest {
+  std::optional<ExprId> anywhere = {};
+  std::optional<ExprId> at_begin = {};  ///< where nothing stands in front of the place
+  bool is_end = false;             ///< what follows the whole expression
+};
+
 const CharRanges kDigits{{'0', '9'}};
 const CharRanges kWordCharacters{{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
 const CharRanges kSpaces{{'\t', '\r'},     {' ', ' '},       {0xA0, 0xA0},     {0x1680, 0x1680}, {0x2000, 0x200A},
@@ -31,14 +51,11 @@ const CharRanges kLineEnds{{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
 
 class RegexParser {
  public:
-  RegexParser(Expressions& expressions, std::string_view regex, WorkMeter& meter)
-      : expressions_(expressions), source_(regex, message), meter_(meter), empty_(expressions.empty()) {}
+  RegexParser(Expressions& expressions, std::string_view regex, RegexUse use, WorkMeter& meter)
+      : expressions_(expressions), source_(regex, message), use_(use), meter_(meter), empty_(expressions.empty()) {}
 
-  Result<Anchored> parse() {
-    BATON_TRY(Anchored all, alternatives());
-    if (!source_.rest.empty()) return source_.invalid("has a ')' without '('");
-    return all;
-  }
+  /// The texts.
+  Result<ExprId> parse();
 
  private:
   static std::string message(std::string_view read, std::string_view what) {
@@ -51,12 +68,19 @@ class RegexParser {
   }
   static bool is_free(const Anchored& part) { return part.at[0][0] && !part.at[0][1] && !part.at[1][0] && !part.at[1][1]; }
 
-  Result<Anchored> alternatives();
-  Result<Anchored> sequence();
+  Result<Part> alternatives();
+  Result<Part> sequence();
   Result<Anchored> join(const Anchored& a, const Anchored& b);
-  Result<Anchored> atom();
-  Result<Anchored> group();
-  Result<Anchored> repeated(Anchored part);
+  Result<Part> atom();
+  Result<Part> group();
+  Result<Part> look_ahead(bool is_negated);
+  Result<Part> repeated(Part part);
+  Result<Part> add_node(Node::Kind kind, std::vector<Part> parts);
+  Result<Rest> in_front(const Part& part, const Rest& rest);
+  Result<Rest> in_front(const Anchored& part, const Rest& rest);
+  Result<std::optional<ExprId>> looking(const Node& node, std::optional<ExprId> rest);
+  Result<ExprId> whole_texts(const Part& all);
+  Result<ExprId> any_text();
   Result<std::optional<std::pair<int, int>>> bounds();
   Result<CharRanges> char_class();
   Result<CharRanges> class_item();
@@ -66,31 +90,45 @@ class RegexParser {
 
   Expressions& expressions_;
   SourceCursor source_;
+  const RegexUse use_;
   WorkMeter& meter_;
   const ExprId empty_;
   StackSpace stack_;
+  std::vector<Node> nodes_;
+  std::optional<ExprId> any_text_;
 };
 
-Result<Anchored> RegexParser::alternatives() {
+Result<Part> RegexParser::add_node(Node::Kind kind, std::vector<Part> parts) {
+  if (!meter_.write(sizeof(Node) + parts.size() * sizeof(Part))) return over_budget(meter_);
+  nodes_.push_back({kind, std::move(parts)});
+  return Part{.node = static_cast<std::int32_t>(nodes_.size() - 1)};
+}
+
+Result<Part> RegexParser::alternatives() {
   if (!stack_.has_room(8192)) return source_.invalid("is nested too deep");
   std::vector<ExprId> parts[2][2];
+  std::vector<Part> looking;
   do {
     if (!meter_.spend(4)) return over_budget(meter_);
-    BATON_TRY(const Anchored one, sequence());
+    BATON_TRY(Part one, sequence());
+    if (one.node >= 0) looking.push_back(one);
     for (const int begin : {0, 1})
       for (const int end : {0, 1})
-        if (one.at[begin][end]) parts[begin][end].push_back(*one.at[begin][end]);
+        if (one.plain.at[begin][end]) parts[begin][end].push_back(*one.plain.at[begin][end]);
   } while (source_.take("|"));
   Anchored all;
   for (const int begin : {0, 1})
     for (const int end : {0, 1})
       if (!parts[begin][end].empty()) all.at[begin][end] = expressions_.choice(parts[begin][end]);
-  return all;
+  if (looking.empty()) return Part{.plain = all};
+  looking.push_back({.plain = all});
+  return add_node(Node::Kind::alternatives, std::move(looking));
 }
 
 /// Parts without anchors become one sequence, however many they are: sequences of two inside of each other would be as
 /// deep as the text is long.
-Result<Anchored> RegexParser::sequence() {
+Result<Part> RegexParser::sequence() {
+  std::vector<Part> looking;  // parts in front of `all`
   Anchored all = free(empty_);
   std::vector<ExprId> run;  // parts without anchors behind `all`
   const auto join_run = [&]() -> Result<void> {
@@ -100,8 +138,15 @@ Result<Anchored> RegexParser::sequence() {
   };
   while (!source_.rest.empty() && source_.rest[0] != '|' && source_.rest[0] != ')') {
     if (!meter_.spend(4)) return over_budget(meter_);
-    BATON_TRY(Anchored one, atom());
-    BATON_TRY(one, repeated(std::move(one)));
+    BATON_TRY(Part part, atom());
+    BATON_TRY(part, repeated(std::move(part)));
+    if (part.node >= 0) {
+      BATON_TRY_VOID(join_run());
+      looking.push_back({.plain = std::exchange(all, free(empty_))});
+      looking.push_back(std::move(part));
+      continue;
+    }
+    const Anchored& one = part.plain;
     if (is_free(one)) {
       if (*one.at[0][0] != empty_) run.push_back(*one.at[0][0]);
       continue;
@@ -110,7 +155,9 @@ Result<Anchored> RegexParser::sequence() {
     BATON_TRY(all, join(all, one));
   }
   BATON_TRY_VOID(join_run());
-  return all;
+  if (looking.empty()) return Part{.plain = all};
+  looking.push_back({.plain = all});
+  return add_node(Node::Kind::sequence, std::move(looking));
 }
 
 Result<Anchored> RegexParser::join(const Anchored& a, const Anchored& b) {
@@ -136,15 +183,15 @@ Result<Anchored> RegexParser::join(const Anchored& a, const Anchored& b) {
   return all;
 }
 
-Result<Anchored> RegexParser::atom() {
+Result<Part> RegexParser::atom() {
   if (source_.take("^") || source_.take("\\A")) {
-    Anchored result;
-    result.at[1][0] = empty_;
+    Part result;
+    result.plain.at[1][0] = empty_;
     return result;
   }
   if (source_.take("$") || source_.take("\\z") || source_.take("\\Z")) {
-    Anchored result;
-    result.at[0][1] = empty_;
+    Part result;
+    result.plain.at[0][1] = empty_;
     return result;
   }
   if (source_.take("(")) return group();
@@ -163,22 +210,32 @@ Result<Anchored> RegexParser::atom() {
   }
   if (!meter_.spend(static_cast<std::int64_t>(characters.size()))) return over_budget(meter_);
   BATON_TRY(const ExprId expr, expressions_.characters(normalized(std::move(characters)), meter_));
-  return free(expr);
+  return Part{.plain = free(expr)};
 }
 
-Result<Anchored> RegexParser::group() {
+Result<Part> RegexParser::look_ahead(bool is_negated) {
+  if (use_ == RegexUse::part) return source_.unsupported("look-ahead");
+  BATON_TRY(Part inside, alternatives());
+  if (!source_.take(")")) return source_.invalid("has a '(' without ')'");
+  return add_node(is_negated ? Node::Kind::ahead_not : Node::Kind::ahead, {std::move(inside)});
+}
+
+Result<Part> RegexParser::group() {
   if (source_.take("?")) {
     if (source_.take("P<") ||
         (source_.rest.starts_with("<") && !source_.rest.starts_with("<=") && !source_.rest.starts_with("<!"))) {
       const std::size_t end = source_.rest.find('>');
       if (end == std::string_view::npos) return source_.invalid("has a group name without '>'");
       source_.rest.remove_prefix(end + 1);
+    } else if (source_.take("=")) {
+      return look_ahead(/*is_negated=*/false);
+    } else if (source_.take("!")) {
+      return look_ahead(/*is_negated=*/true);
     } else if (!source_.take(":")) {
-      const bool looks = source_.rest.starts_with("=") || source_.rest.starts_with("!") || source_.rest.starts_with("<");
-      return source_.unsupported(looks ? "look-around" : "flags or another extension behind '(?'");
+      return source_.unsupported(source_.rest.starts_with("<") ? "look-behind" : "flags or another extension behind '(?'");
     }
   }
-  BATON_TRY(Anchored inside, alternatives());
+  BATON_TRY(Part inside, alternatives());
   if (!source_.take(")")) return source_.invalid("has a '(' without ')'");
   return inside;
 }
@@ -205,14 +262,22 @@ Result<std::optional<std::pair<int, int>>> RegexParser::bounds() {
   return Bounds({*min, *max});
 }
 
-Result<Anchored> RegexParser::repeated(Anchored part) {
+Result<Part> RegexParser::repeated(Part part) {
   while (true) {
     BATON_TRY(const auto found, bounds());
     if (!found) return part;
     if (!meter_.spend(2)) return over_budget(meter_);
     if (!source_.take("?") && source_.rest.starts_with("+")) return source_.unsupported("a possessive repetition");
-    if (!part.at[0][0] || part.at[0][1] || part.at[1][0] || part.at[1][1]) return source_.unsupported("a repeated anchor");
-    part = free(expressions_.repeat(*part.at[0][0], found->first, found->second));
+    if (part.node >= 0) {
+      if (found->second != 1) return source_.unsupported("look-ahead in a repetition");
+      if (found->first == 0) {
+        BATON_TRY(part, add_node(Node::Kind::alternatives, {std::move(part), {.plain = free(empty_)}}));
+      }
+      continue;
+    }
+    const Anchored& one = part.plain;
+    if (!one.at[0][0] || one.at[0][1] || one.at[1][0] || one.at[1][1]) return source_.unsupported("a repeated anchor");
+    part.plain = free(expressions_.repeat(*one.at[0][0], found->first, found->second));
   }
 }
 
@@ -331,22 +396,112 @@ Result<CharRanges> RegexParser::char_class() {
   return is_negated ? complement(std::move(all)) : normalized(std::move(all));
 }
 
+Result<ExprId> RegexParser::any_text() {
+  if (!any_text_) {
+    BATON_TRY(const ExprId any, expressions_.characters({{0, kLastCodePoint}}, meter_));
+    any_text_ = expressions_.repeat(any, 0, kUnlimited);
+  }
+  return *any_text_;
+}
+
+/// The texts that `part` and what follows it match.
+Result<Rest> RegexParser::in_front(const Anchored& part, const Rest& rest) {
+  std::vector<ExprId> anywhere[2];  // [whether the part must be at the begin]
+  for (const int begin : {0, 1}) {
+    if (part.at[begin][0] && rest.at_begin) {
+      if (*part.at[begin][0] != empty_) return source_.unsupported("an anchor inside of what it matches");
+      anywhere[1].push_back(*rest.at_begin);
+    }
+    if (part.at[begin][0] && rest.anywhere)
+      anywhere[begin].push_back(*part.at[begin][0] == empty_ ? *rest.anywhere
+                                                             : expressions_.sequence({*part.at[begin][0], *rest.anywhere}));
+    if (!part.at[begin][1]) continue;
+    if (!rest.is_end) return source_.unsupported("an anchor inside of what it matches");
+    anywhere[begin].push_back(*part.at[begin][1]);
+  }
+  Rest all{.is_end = rest.is_end && is_free(part) && *part.at[0][0] == empty_};
+  if (!anywhere[0].empty()) all.anywhere = expressions_.choice(anywhere[0]);
+  if (!anywhere[1].empty()) all.at_begin = expressions_.choice(anywhere[1]);
+  return all;
+}
+
+/// Those of the texts `rest` that the look-ahead allows.
+Result<std::optional<ExprId>> RegexParser::looking(const Node& node, std::optional<ExprId> rest) {
+  if (!rest) return rest;
+  BATON_TRY(const ExprId any, any_text());
+  BATON_TRY(const Rest ahead, in_front(node.parts[0], {.anywhere = any, .is_end = true}));
+  if (ahead.at_begin) return source_.unsupported("an anchor inside of look-ahead");
+  BATON_TRY(const Dfa texts, determinize(expressions_, *rest, meter_));
+  BATON_TRY(const Dfa seen, determinize(expressions_, ahead.anywhere.value_or(expressions_.nothing()), meter_));
+  const bool is_negated = node.kind == Node::Kind::ahead_not;
+  BATON_TRY(const Dfa both,
+            combine(texts, seen, is_negated ? DfaProduct::difference : DfaProduct::intersection, meter_));
+  return std::optional(expressions_.automaton(both));
+}
+
+Result<Rest> RegexParser::in_front(const Part& part, const Rest& rest) {
+  if (!stack_.has_room(8192)) return source_.invalid("is nested too deep");
+  if (!meter_.spend(8)) return over_budget(meter_);
+  if (part.node < 0) return in_front(part.plain, rest);
+  const Node& node = nodes_[static_cast<std::size_t>(part.node)];
+  if (node.kind == Node::Kind::sequence) {
+    Rest all = rest;
+    for (std::size_t i = node.parts.size(); i-- > 0;) {
+      BATON_TRY(all, in_front(node.parts[i], all));
+    }
+    return all;
+  }
+  if (node.kind == Node::Kind::alternatives) {
+    std::vector<ExprId> anywhere;
+    std::vector<ExprId> at_begin;
+    for (const Part& one : node.parts) {
+      BATON_TRY(const Rest texts, in_front(one, rest));
+      if (texts.anywhere) anywhere.push_back(*texts.anywhere);
+      if (texts.at_begin) at_begin.push_back(*texts.at_begin);
+    }
+    Rest all;
+    if (!anywhere.empty()) all.anywhere = expressions_.choice(anywhere);
+    if (!at_begin.empty()) all.at_begin = expressions_.choice(at_begin);
+    return all;
+  }
+  Rest all;
+  BATON_TRY(all.anywhere, looking(node, rest.anywhere));
+  BATON_TRY(all.at_begin, looking(node, rest.at_begin));
+  return all;
+}
+
+/// The texts of an expression with look-ahead.
+Result<ExprId> RegexParser::whole_texts(const Part& all) {
+  BATON_TRY(const ExprId any, any_text());
+  BATON_TRY(const Rest texts, in_front(all, {.anywhere = use_ == RegexUse::search ? any : empty_, .is_end = true}));
+  std::vector<ExprId> alternatives;
+  if (texts.at_begin) alternatives.push_back(*texts.at_begin);
+  if (texts.anywhere)
+    alternatives.push_back(use_ == RegexUse::search ? expressions_.sequence({any, *texts.anywhere}) : *texts.anywhere);
+  return expressions_.choice(alternatives);
+}
+
+Result<ExprId> RegexParser::parse() {
+  BATON_TRY(const Part all, alternatives());
+  if (!source_.rest.empty()) return source_.invalid("has a ')' without '('");
+  if (all.node >= 0) return whole_texts(all);
+  BATON_TRY(const ExprId any, any_text());
+  std::vector<ExprId> alternatives;
+  for (const int begin : {0, 1})
+    for (const int end : {0, 1}) {
+      if (!all.plain.at[begin][end]) continue;
+      std::vector<ExprId> parts{*all.plain.at[begin][end]};
+      if (use_ == RegexUse::search && begin == 0) parts.insert(parts.begin(), any);
+      if (use_ == RegexUse::search && end == 0) parts.push_back(any);
+      alternatives.push_back(expressions_.sequence(parts));
+    }
+  return expressions_.choice(alternatives);
+}
+
 }  // namespace
 
 Result<ExprId> parse_regex(Expressions& expressions, std::string_view regex, RegexUse use, WorkMeter& meter) {
-  BATON_TRY(const Anchored all, RegexParser(expressions, regex, meter).parse());
-  std::vector<ExprId> alternatives;
-  BATON_TRY(const ExprId any, expressions.characters({{0, kLastCodePoint}}, meter));
-  const ExprId any_text = expressions.repeat(any, 0, kUnlimited);
-  for (const int begin : {0, 1})
-    for (const int end : {0, 1}) {
-      if (!all.at[begin][end]) continue;
-      std::vector<ExprId> parts{*all.at[begin][end]};
-      if (use == RegexUse::search && begin == 0) parts.insert(parts.begin(), any_text);
-      if (use == RegexUse::search && end == 0) parts.push_back(any_text);
-      alternatives.push_back(expressions.sequence(parts));
-    }
-  return expressions.choice(alternatives);
+  return RegexParser(expressions, regex, use, meter).parse();
 }
 
 }  // namespace baton::grammar

@@ -9,13 +9,18 @@
 
 namespace baton::grammar {
 
-/// Whether an expression describes a whole text, or what stands somewhere in it (JSON Schema's `pattern`).
-enum class RegexUse { whole, search };
+/// What an expression describes.
+enum class RegexUse {
+  whole,   ///< a whole text
+  search,  ///< what stands somewhere in a text (JSON Schema's `pattern`)
+  part,    ///< a part of a text, behind which others follow: look-ahead would see them, and is refused
+};
 
 /// The texts that match. The syntax is ECMAScript's with the flag u, and what Python and Rust share with it: classes,
 /// groups (also named), alternatives, greedy and lazy repetitions, \d \w \s (ASCII but for \s), \p{category}, \xHH,
-/// \uHHHH, \u{H...}. Anchors stand at the begin or end of what is matched. Errors: invalid_request names the place;
-/// unsupported names what is not a regular language or not known here: look-around, back references, \b, flags.
+/// \uHHHH, \u{H...}, look-ahead that is not repeated. Anchors stand at the begin or end of what is matched. Errors:
+/// invalid_request names the place; unsupported names what is not a regular language or not known here: look-behind, back
+/// references, \b, flags; those of combine.
 Result<ExprId> parse_regex(Expressions& expressions, std::string_view regex, RegexUse use, WorkMeter& meter);
 
 }  // namespace baton::grammar

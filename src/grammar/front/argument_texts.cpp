@@ -34,6 +34,14 @@ tl::unexpected<Error> arguments_error(ErrorCode code, std::string_view keyword, 
   return fail(code, fmt::format("the JSON schema of the arguments: {} {}", keyword, text));
 }
 
+/// propertyNames without effect.
+bool allows_all_names(std::string_view keyword, const json::Value& value) {
+  if (keyword != "propertyNames") return false;
+  const json::Value* type = value.is_object() ? find_keyword(value, "type") : nullptr;
+  return value == json::Value(true) || (value.is_object() && value.size() == (type == nullptr ? 0 : 1) &&
+                                        (type == nullptr || json::is_text(*type, "string")));
+}
+
 Result<DeclaredArguments> declared_arguments(const json::Value& schema, WorkMeter& meter) {
   DeclaredArguments declared;
   if (schema.is_boolean() && schema.get<bool>()) return declared;
@@ -41,18 +49,18 @@ Result<DeclaredArguments> declared_arguments(const json::Value& schema, WorkMete
   for (const std::string_view keyword :
        {"$ref", "allOf", "anyOf", "oneOf", "not", "if", "enum", "const", "patternProperties", "propertyNames", "minProperties",
         "maxProperties", "dependentRequired", "dependentSchemas", "dependencies", "unevaluatedProperties"})
-    if (json::find(schema, keyword) != nullptr)
+    if (const json::Value* value = find_keyword(schema, keyword); value != nullptr && !allows_all_names(keyword, *value))
       return arguments_error(ErrorCode::unsupported, keyword, "is not supported in this format of calls");
-  const json::Value* type = json::find(schema, "type");
+  const json::Value* type = find_keyword(schema, "type");
   if (type != nullptr && !json::is_text(*type, "object"))
     return arguments_error(ErrorCode::unsupported, "type", "must be 'object'");
-  if (const json::Value* other = json::find(schema, "additionalProperties"); other != nullptr) {
+  if (const json::Value* other = find_keyword(schema, "additionalProperties"); other != nullptr) {
     const bool is_any = other->is_object() && other->empty();
     if (!other->is_boolean() && !is_any)
       return arguments_error(ErrorCode::unsupported, "additionalProperties", "must be true or false in this format of calls");
     declared.allows_others = is_any || other->get<bool>();
   }
-  if (const json::Value* properties = json::find(schema, "properties"); properties != nullptr) {
+  if (const json::Value* properties = find_keyword(schema, "properties"); properties != nullptr) {
     if (!properties->is_object()) return arguments_error(ErrorCode::invalid_request, "properties", "must be an object");
     if (!meter.spend(static_cast<std::int64_t>(4 * properties->size())) ||
         !meter.write(3 * properties->size() * sizeof(DeclaredArgument)))
@@ -60,7 +68,7 @@ Result<DeclaredArguments> declared_arguments(const json::Value& schema, WorkMete
     for (auto field = properties->begin(); field != properties->end(); ++field)
       declared.all.push_back({.name = field.key(), .schema = &field.value()});
   }
-  if (const json::Value* required = json::find(schema, "required"); required != nullptr) {
+  if (const json::Value* required = find_keyword(schema, "required"); required != nullptr) {
     BATON_TRY(const std::vector<std::string> names, json::convert<std::vector<std::string>>(*required, "required"));
     std::map<std::string_view, DeclaredArgument*> by_name;
     for (DeclaredArgument& one : declared.all) by_name.emplace(one.name, &one);
@@ -187,9 +195,9 @@ Result<ExprId> ArgumentTexts::xml(const json::Value& schema) {
 }
 
 Result<ExprId> ArgumentTexts::python_value(SchemaCompiler& compiler, const json::Value& schema) {
-  const json::Value* type = json::find(schema, "type");
-  if (type != nullptr && json::is_text(*type, "boolean") && json::find(schema, "enum") == nullptr &&
-      json::find(schema, "const") == nullptr)
+  const json::Value* type = find_keyword(schema, "type");
+  if (type != nullptr && json::is_text(*type, "boolean") && find_keyword(schema, "enum") == nullptr &&
+      find_keyword(schema, "const") == nullptr)
     return expressions_.choice({expressions_.bytes("True"), expressions_.bytes("False")});
   return compiler.rule_of({&schema});
 }

@@ -184,7 +184,7 @@ Result<ExprId> EbnfParser::regex() {
   if (!source_.take("/")) return source_.invalid("has a regular expression without its end");
   if (!source_.rest.empty() && is_name_character(source_.rest[0]))
     return source_.unsupported("a regular expression with flags");
-  auto parsed = parse_regex(expressions_, source, RegexUse::whole, meter_);
+  auto parsed = parse_regex(expressions_, source, RegexUse::part, meter_);
   if (!parsed)
     return source_.error(parsed.error().code, fmt::format("has an expression that is refused: {}", parsed.error().message));
   return *parsed;

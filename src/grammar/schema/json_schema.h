@@ -25,8 +25,7 @@ struct SchemaGrammar {
 /// order of its parts), before all others; spaces as JsonText has them; strings with `pattern`, `format`, `enum` or
 /// `const` and names of properties beside declared ones escaped in the shortest way; numbers with bounds, and
 /// integers, without exponent. A property that is repeated counts twice. Where the schema can be said exactly in this
-/// form it is; what cannot (`not`, `if`, `contains`, `uniqueItems`, alternatives of a oneOf that overlap...) is
-/// refused.
+/// form it is; what cannot (`not`, `if`, `contains`, alternatives of a oneOf that overlap...) is refused.
 ///
 /// Errors name the path and the keyword: unsupported, invalid_request (the schema is not one, or no value matches),
 /// too_large, the budget's.

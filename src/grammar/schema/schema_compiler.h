@@ -26,7 +26,7 @@ class SchemaCompiler {
         meter_(meter),
         text_(text),
         ignored_(ignored),
-        values_(document, expressions_, ignored_, meter) {}
+        values_(document, expressions_, overlaps_, ignored_, meter) {}
 
   /// The rule of the values that match all of `schemas`; finish() writes its body. Errors: see parse_json_schema.
   Result<ExprId> rule_of(SchemaSet schemas);
@@ -49,8 +49,8 @@ class SchemaCompiler {
   Result<void> refuse_beside_listed(const SchemaShape& shape);
   Result<ExprId> strings(const SchemaShape& shape);
   Result<ExprId> numbers(const SchemaShape& shape, unsigned kinds);
-  Result<ExprId> arrays(const SchemaShape& shape);
   Result<void> refuse_overlaps();
+  tl::unexpected<Error> located(Error error, const json::Value& schema) const;
 
   const SchemaDocument& document_;
   Expressions& expressions_;

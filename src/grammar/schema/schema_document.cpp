@@ -97,6 +97,18 @@ std::optional<std::string> unescape_step(std::string_view step) {
   return out;
 }
 
+/// A name as a step of a JSON pointer.
+std::string escaped_step(std::string_view name) {
+  std::string step;
+  for (const char c : name) {
+    if (c == '~' || c == '/')
+      step += c == '~' ? "~0" : "~1";
+    else
+      step += c;
+  }
+  return step;
+}
+
 std::optional<SchemaDraft> draft_of(std::string_view address) {
   constexpr std::array<std::pair<std::string_view, SchemaDraft>, 5> kDrafts{
       {{"json-schema.org/draft-04/schema", SchemaDraft::draft4},
@@ -114,6 +126,11 @@ std::optional<SchemaDraft> draft_of(std::string_view address) {
 }
 
 }  // namespace
+
+const json::Value* find_keyword(const json::Value& schema, std::string_view keyword) {
+  const json::Value* value = json::find(schema, keyword);
+  return value != nullptr && value->is_null() && keyword != "const" ? nullptr : value;
+}
 
 std::string resolve_uri(std::string_view base, std::string_view reference) {
   const std::size_t hash = std::min(reference.find('#'), reference.size());
@@ -151,7 +168,7 @@ Result<std::string> SchemaDocument::absolute(std::string_view base, std::string_
 Result<const std::string*> SchemaDocument::add_names(const json::Value& value, const Place& place) {
   const std::string* base = place.base;
   const json::Value* id = json::find(value, draft_ == SchemaDraft::draft4 ? "id" : "$id");
-  const bool ref_hides_it = draft_ <= SchemaDraft::draft7 && json::find(value, "$ref") != nullptr;
+  const bool ref_hides_it = draft_ <= SchemaDraft::draft7 && find_keyword(value, "$ref") != nullptr;
   const auto hold = [&](std::size_t n_bytes) { return held_.add(n_bytes + 128); };  // an entry of a map, or of a deque
   if (id != nullptr && id->is_string() && !ref_hides_it) {
     const std::string& text = id->get_ref<const std::string&>();
@@ -201,7 +218,7 @@ Result<void> SchemaDocument::read() {
   if (!root.is_object() && !root.is_boolean())
     return fail(ErrorCode::invalid_request,
                 fmt::format("the JSON schema must be an object or a boolean, not {}", json::describe_type(root)));
-  if (const json::Value* schema = json::find(root, "$schema"); schema != nullptr) {
+  if (const json::Value* schema = find_keyword(root, "$schema"); schema != nullptr) {
     if (!schema->is_string()) return json::wrong_type("$schema", "a string", *schema);
     const std::optional<SchemaDraft> draft = draft_of(schema->get_ref<const std::string&>());
     if (!draft)
@@ -280,7 +297,7 @@ std::string SchemaDocument::path_of(const json::Value& part) const {
     if (place == places_.end()) break;
     meter_->spend(4);
     const auto& [parent, key, index, base] = place->second;
-    std::string step = parent->is_array() ? std::to_string(index) : std::string(key.substr(0, kMaxKeyBytes));
+    std::string step = parent->is_array() ? std::to_string(index) : escaped_step(key.substr(0, kMaxKeyBytes));
     if (key.size() > kMaxKeyBytes) step += "...";
     if (n_bytes + step.size() > kMaxPathBytes) {
       steps.emplace_back("...");

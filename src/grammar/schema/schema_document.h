@@ -71,6 +71,10 @@ class SchemaDocument {
   std::map<std::string, const json::Value*, std::less<>> anchors_;  // by address#name
 };
 
+/// The value of a keyword; nullptr where the schema has none. Null stands for none, as serialisers write what is absent; only
+/// of `const` it is the value.
+const json::Value* find_keyword(const json::Value& schema, std::string_view keyword);
+
 /// `reference` relative to `base` (RFC 3986, section 5.2).
 std::string resolve_uri(std::string_view base, std::string_view reference);
 

@@ -32,7 +32,7 @@ struct ObjectPart {
 class ObjectCompiler {
  public:
   ObjectCompiler(const SchemaDocument& document, SchemaValues& values, JsonText& text, WorkMeter& meter,
-                 const std::function<Result<ExprId>(SchemaSet)>& value_of)
+                 const ValueRule& value_of)
       : document_(document),
         values_(values),
         text_(text),
@@ -51,6 +51,10 @@ class ObjectCompiler {
   };
 
   Result<void> read(const json::Value& schema);
+  Result<void> read_names(const json::Value& schema);
+  Result<void> allow_names(const json::Value& names, const StringLanguage& language);
+  Result<void> allow_listed(const json::Value& names, const std::vector<SchemaShape>& shapes);
+  bool is_allowed(const std::string& name) const;
   Result<void> read_patterns(const json::Value& schema, ObjectPart& part);
   Result<void> add_name(const std::string& name);
   Result<void> add_member(const std::string& name);
@@ -69,13 +73,16 @@ class ObjectCompiler {
   Expressions& expressions_;
   WorkMeter& meter_;
   HeldBytes held_;
-  const std::function<Result<ExprId>(SchemaSet)>& value_of_;
+  const ValueRule& value_of_;
   std::vector<ObjectPart> parts_;
   std::set<const Dfa*> patterns_;   // of all parts
   std::vector<std::string> names_;  // in their order
   std::set<std::string> is_named_;
   std::set<std::string> required_;
   std::vector<Member> members_;
+  StringLanguage allowed_names_;                         // that all propertyNames allow
+  std::optional<std::set<std::string>> listed_names_;    // those that they list
+  std::vector<std::string> listed_in_order_;
   int min_ = 0;
   int max_ = kUnlimited;
 };
@@ -89,7 +96,7 @@ Result<void> ObjectCompiler::add_name(const std::string& name) {
 
 Result<void> ObjectCompiler::read_patterns(const json::Value& schema, ObjectPart& part) {
   constexpr std::size_t kMaxPatterns = 6;
-  const json::Value* patterns = json::find(schema, "patternProperties");
+  const json::Value* patterns = find_keyword(schema, "patternProperties");
   if (patterns == nullptr) return {};
   if (!patterns->is_object())
     return schema_error(ErrorCode::invalid_request, document_, schema, "patternProperties", "must be an object of schemas");
@@ -106,9 +113,9 @@ Result<void> ObjectCompiler::read_patterns(const json::Value& schema, ObjectPart
 
 Result<void> ObjectCompiler::read(const json::Value& schema) {
   ObjectPart part{.schema = &schema,
-                  .properties = json::find(schema, "properties"),
+                  .properties = find_keyword(schema, "properties"),
                   .patterns = {},
-                  .others = json::find(schema, "additionalProperties")};
+                  .others = find_keyword(schema, "additionalProperties")};
   const auto wrong = [&](std::string_view keyword, std::string_view what) {
     return schema_error(ErrorCode::invalid_request, document_, schema, keyword, what);
   };
@@ -117,7 +124,7 @@ Result<void> ObjectCompiler::read(const json::Value& schema) {
     for (auto field = part.properties->begin(); field != part.properties->end(); ++field) BATON_TRY_VOID(add_name(field.key()));
   }
   BATON_TRY_VOID(read_patterns(schema, part));
-  if (const json::Value* required = json::find(schema, "required"); required != nullptr && !required->is_boolean()) {
+  if (const json::Value* required = find_keyword(schema, "required"); required != nullptr && !required->is_boolean()) {
     if (!required->is_array()) return wrong("required", "must be a list of names");
     for (const json::Value& name : *required) {
       if (!name.is_string()) return wrong("required", "must be a list of names");
@@ -131,7 +138,73 @@ Result<void> ObjectCompiler::read(const json::Value& schema) {
   min_ = std::max(min_, least.value_or(0));
   if (most && (max_ == kUnlimited || *most < max_)) max_ = *most;
   parts_.push_back(std::move(part));
+  return read_names(schema);
+}
+
+/// Names by pattern, format and length.
+Result<void> ObjectCompiler::allow_names(const json::Value& names, const StringLanguage& language) {
+  allowed_names_.min_length = std::max(allowed_names_.min_length, language.min_length);
+  if (language.max_length != kUnlimited &&
+      (allowed_names_.max_length == kUnlimited || language.max_length < allowed_names_.max_length))
+    allowed_names_.max_length = language.max_length;
+  if (!language.content) return {};
+  if (!meter_.spend(4 * static_cast<std::int64_t>(language.content->n_states()))) return over_budget(meter_);
+  if (!allowed_names_.content) {
+    allowed_names_.content = language.content;
+    return {};
+  }
+  auto both = combine(*allowed_names_.content, *language.content, DfaProduct::intersection, meter_);
+  if (!both) return schema_error(both.error().code, document_, names, "pattern", "is refused: " + both.error().message);
+  allowed_names_.content = std::move(*both);
   return {};
+}
+
+/// Names that enum and const list.
+Result<void> ObjectCompiler::allow_listed(const json::Value& names, const std::vector<SchemaShape>& shapes) {
+  std::vector<std::string> in_order;
+  std::set<std::string> own;
+  for (const SchemaShape& shape : shapes) {
+    BATON_TRY(const unsigned kinds, values_.kinds(shape));
+    BATON_TRY(const auto listed, values_.values(shape));
+    if (!listed)
+      return schema_error(ErrorCode::unsupported, document_, names, "anyOf", "of names that are listed and others is not supported");
+    BATON_TRY(const ListedValues allowed, values_.allowed_of(shape, kinds, *listed));
+    for (const json::Value* value : allowed) {
+      if (!value->is_string()) continue;
+      const std::string& name = value->get_ref<const std::string&>();
+      if (!meter_.spend(8 + static_cast<std::int64_t>(name.size() / 16)) || !held_.add(3 * (96 + name.size())))
+        return over_budget(meter_);
+      if ((!listed_names_ || listed_names_->contains(name)) && own.insert(name).second) in_order.push_back(name);
+    }
+  }
+  listed_names_ = std::move(own);
+  listed_in_order_ = std::move(in_order);
+  return {};
+}
+
+Result<void> ObjectCompiler::read_names(const json::Value& schema) {
+  const json::Value* names = find_keyword(schema, "propertyNames");
+  if (names == nullptr) return {};
+  BATON_TRY(std::vector<SchemaShape> shapes, values_.shapes({names}));
+  bool is_listed = false;
+  for (std::size_t i = 0; i < shapes.size();) {
+    BATON_TRY(const unsigned kinds, values_.kinds(shapes[i]));
+    BATON_TRY(const auto listed, values_.values(shapes[i]));
+    is_listed = is_listed || listed.has_value();
+    if ((kinds & kString) == 0)
+      shapes.erase(shapes.begin() + static_cast<std::ptrdiff_t>(i));
+    else
+      ++i;
+  }
+  if (is_listed || shapes.empty()) return allow_listed(*names, shapes);
+  if (shapes.size() > 1)
+    return schema_error(ErrorCode::unsupported, document_, *names, "anyOf", "of names is supported only where all are listed");
+  BATON_TRY(const StringLanguage language, values_.strings(shapes[0]));
+  return allow_names(*names, language);
+}
+
+bool ObjectCompiler::is_allowed(const std::string& name) const {
+  return allowed_names_.allows(name) && (!listed_names_ || listed_names_->contains(name));
 }
 
 Result<void> ObjectCompiler::add_member(const std::string& name) {
@@ -157,6 +230,7 @@ Result<void> ObjectCompiler::add_member(const std::string& name) {
 
 Result<Dfa> ObjectCompiler::undeclared_names() {
   BATON_TRY(const Dfa* any, values_.any_text());
+  if (allowed_names_.content) any = &*allowed_names_.content;
   if (names_.empty()) return *any;
   std::vector<ExprId> all;
   for (const std::string& name : names_) all.push_back(expressions_.bytes(name));
@@ -192,9 +266,10 @@ Result<std::optional<ExprId>> ObjectCompiler::others_matching(const std::set<con
     return std::optional<ExprId>();
   BATON_TRY(const ExprId value, value_of_(std::move(schemas)));
   ExprId name = 0;
-  if (patterns.empty() && names_.empty()) {
+  if (patterns.empty() && names_.empty() && allowed_names_.is_any()) {
     BATON_TRY(name, text_.string());
   } else {
+    BATON_TRY(names, values_.with_length(std::move(names), allowed_names_));
     BATON_TRY(name, text_.string_of(names));
   }
   return std::optional<ExprId>(expressions_.sequence({name, text_.colon(), value}));
@@ -204,7 +279,7 @@ Result<std::optional<ExprId>> ObjectCompiler::others() {
   const bool none_other = std::any_of(parts_.begin(), parts_.end(), [](const ObjectPart& part) {
     return part.patterns.empty() && part.others != nullptr && part.others->is_boolean() && !part.others->get<bool>();
   });
-  if (none_other) return std::optional<ExprId>();
+  if (none_other || listed_names_) return std::optional<ExprId>();
   BATON_TRY(const Dfa free_names, undeclared_names());
   std::vector<ExprId> all;
   for (std::size_t subset = 0; subset < std::size_t{1} << patterns_.size(); ++subset) {
@@ -270,7 +345,13 @@ Result<ExprId> ObjectCompiler::join(std::optional<ExprId> other) {
 Result<ExprId> ObjectCompiler::compile(const SchemaShape& shape) {
   for (const json::Value* schema : shape.parts) BATON_TRY_VOID(read(*schema));
   if (max_ != kUnlimited && max_ < min_) return expressions_.nothing();
-  for (const std::string& name : names_) BATON_TRY_VOID(add_member(name));
+  // Listed names are declared by that: each at most once, behind those that are declared otherwise.
+  for (const std::string& name : listed_in_order_) BATON_TRY_VOID(add_name(name));
+  for (const std::string& name : names_) {
+    const bool is_possible = is_allowed(name);
+    if (!is_possible && required_.contains(name)) return expressions_.nothing();
+    if (is_possible) BATON_TRY_VOID(add_member(name));
+  }
   BATON_TRY(const std::optional<ExprId> other, others());
   return join(other);
 }
@@ -278,7 +359,7 @@ Result<ExprId> ObjectCompiler::compile(const SchemaShape& shape) {
 }  // namespace
 
 Result<ExprId> object_of_shape(const SchemaDocument& document, const SchemaShape& shape, SchemaValues& values, JsonText& text,
-                               WorkMeter& meter, const std::function<Result<ExprId>(SchemaSet)>& value_of) {
+                               WorkMeter& meter, const ValueRule& value_of) {
   return ObjectCompiler(document, values, text, meter, value_of).compile(shape);
 }
 

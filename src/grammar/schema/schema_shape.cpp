@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -20,7 +21,7 @@ tl::unexpected<Error> schema_error(ErrorCode code, const SchemaDocument& documen
 
 namespace {
 
-constexpr std::array<std::string_view, 33> kAssertions{"$ref",
+constexpr std::array<std::string_view, 35> kAssertions{"$ref",
                                                        "allOf",
                                                        "anyOf",
                                                        "oneOf",
@@ -52,20 +53,20 @@ constexpr std::array<std::string_view, 33> kAssertions{"$ref",
                                                        "$id",
                                                        "id",
                                                        "$anchor",
-                                                       "uniqueItems"};
+                                                       "uniqueItems",
+                                                          "nullable"};
 constexpr std::array<std::string_view, 18> kAnnotations{
     "$schema",          "$comment",      "title",          "description",      "default",
     "examples",         "deprecated",    "readOnly",       "writeOnly",        "contentEncoding",
     "contentMediaType", "contentSchema", "$dynamicAnchor", "$recursiveAnchor", "discriminator",
     "example",          "xml",           "externalDocs"};
-constexpr std::array<std::string_view, 18> kRefused{"not",
+constexpr std::array<std::string_view, 16> kRefused{"not",
                                                     "if",
                                                     "then",
                                                     "else",
                                                     "contains",
                                                     "minContains",
                                                     "maxContains",
-                                                    "propertyNames",
                                                     "dependentRequired",
                                                     "dependentSchemas",
                                                     "dependencies",
@@ -74,7 +75,6 @@ constexpr std::array<std::string_view, 18> kRefused{"not",
                                                     "$dynamicRef",
                                                     "$recursiveRef",
                                                     "$vocabulary",
-                                                    "nullable",
                                                     "disallow"};
 
 template <std::size_t n>
@@ -103,12 +103,21 @@ struct Inside {
   const Inside* outer;
 };
 
-/// An anyOf or oneOf that is still to be decided.
-struct Group {
+/// What a schema leaves to be decided.
+enum class Choice : std::uint8_t { none, any_of, one_of, nullable };
+
+/// A schema that holds, or what it leaves to be decided at that place of the order.
+struct Entry {
   const json::Value* schema;
-  std::string_view keyword;
-  const Inside* path;
+  const Inside* path = nullptr;
+  Choice choice = Choice::none;
 };
+
+/// What a nullable value may be beside what its schema says.
+const json::Value& null_schema() {
+  static const json::Value schema = {{"type", "null"}};
+  return schema;
+}
 
 class ShapeBuilder {
  public:
@@ -124,21 +133,24 @@ class ShapeBuilder {
 
  private:
   struct Draft {
-    SchemaShape shape;
-    std::vector<Group> groups;
+    std::vector<Entry> entries;  // in the order of the schema
+    std::size_t n_decided = 0;   // at the front
     bool is_impossible = false;
 
-    std::size_t n_bytes() const { return shape.parts.size() * sizeof(shape.parts[0]) + groups.size() * sizeof(Group); }
+    std::size_t n_bytes() const { return entries.size() * sizeof(Entry); }
   };
 
   tl::unexpected<Error> error(ErrorCode code, const json::Value& schema, std::string_view keyword,
                               std::string_view text) const {
     return schema_error(code, document_, schema, keyword, text);
   }
-  Result<void> add(const json::Value& schema, const Inside* outer, Draft& draft);
+  Result<void> add(const json::Value& schema, const Inside* outer, Draft& draft, bool may_be_null = true);
   Result<bool> may_add(const json::Value& schema, const Inside* outer, const Draft& draft);
   Result<void> add_overlaps(const json::Value& schema, const json::Value& alternatives);
   Result<void> check_keywords(const json::Value& schema);
+  Result<void> place(const json::Value& alternative, const Entry& entry, Draft& draft);
+  Result<void> add_shape(const Draft& draft);
+  Result<std::vector<const json::Value*>> alternatives_of(const Entry& entry);
   Result<void> decide(Draft draft);
 
   const SchemaDocument& document_;
@@ -154,8 +166,7 @@ class ShapeBuilder {
 Result<void> ShapeBuilder::check_keywords(const json::Value& schema) {
   for (auto field = schema.begin(); field != schema.end(); ++field) {
     const std::string& name = field.key();
-    if (name == "uniqueItems" && field.value() != json::Value(false))
-      return error(ErrorCode::unsupported, schema, name, "is not supported");
+    if (field.value().is_null() && name != "const") continue;
     if (is_one_of(kAssertions, name) || is_one_of(kAnnotations, name)) continue;
     if (is_one_of(kRefused, name)) return error(ErrorCode::unsupported, schema, name, "is not supported");
     std::string path = document_.path_of(schema) + "/" + name.substr(0, kMaxQuotedBytes);
@@ -176,16 +187,16 @@ Result<bool> ShapeBuilder::may_add(const json::Value& schema, const Inside* oute
   for (const Inside* one = outer; one != nullptr; one = one->outer, ++n_outer)
     if (one->schema == &schema)
       return fail(ErrorCode::unsupported, fmt::format("the JSON schema: {} refers to itself", document_.path_of(schema)));
-  const std::vector<const json::Value*>& parts = draft.shape.parts;
-  if (!meter_.spend(n_outer / 8 + static_cast<std::int64_t>(parts.size() / 8))) return over_budget(meter_);
-  if (std::find(parts.begin(), parts.end(), &schema) != parts.end()) return false;
-  if (parts.size() >= kMaxParts)
+  const std::vector<Entry>& entries = draft.entries;
+  if (!meter_.spend(n_outer / 8 + static_cast<std::int64_t>(entries.size() / 8))) return over_budget(meter_);
+  if (std::any_of(entries.begin(), entries.end(), [&](const Entry& entry) { return entry.schema == &schema; })) return false;
+  if (entries.size() >= 2 * kMaxParts)
     return fail(ErrorCode::too_large, fmt::format("the JSON schema: {}: $ref and allOf ask one value for more than {} schemas",
                                                   document_.path_of(schema), kMaxParts));
   return true;
 }
 
-Result<void> ShapeBuilder::add(const json::Value& schema, const Inside* outer, Draft& draft) {
+Result<void> ShapeBuilder::add(const json::Value& schema, const Inside* outer, Draft& draft, bool may_be_null) {
   if (schema.is_boolean()) {
     if (!meter_.spend(1)) return over_budget(meter_);
     draft.is_impossible = draft.is_impossible || !schema.get<bool>();
@@ -196,13 +207,20 @@ Result<void> ShapeBuilder::add(const json::Value& schema, const Inside* outer, D
                                                         document_.path_of(schema), json::describe_type(schema)));
   BATON_TRY(const bool is_new, may_add(schema, outer, draft));
   if (!is_new) return {};
-  if (!held_.add(sizeof(Inside) + 2 * (sizeof(Group) + sizeof(&schema)))) return over_budget(meter_);
+  if (!held_.add(sizeof(Inside) + 2 * sizeof(Entry))) return over_budget(meter_);
   const Inside* path = &insides_.emplace_back(Inside{&schema, outer});
-  const json::Value* ref = json::find(schema, "$ref");
+  const json::Value* ref = find_keyword(schema, "$ref");
   const bool is_only_ref = ref != nullptr && document_.draft() <= SchemaDraft::draft7;
+  if (const json::Value* nullable = find_keyword(schema, "nullable"); nullable != nullptr && !is_only_ref && may_be_null) {
+    if (!nullable->is_boolean()) return error(ErrorCode::invalid_request, schema, "nullable", "must be true or false");
+    if (nullable->get<bool>()) {
+      draft.entries.push_back({&schema, outer, Choice::nullable});
+      return {};
+    }
+  }
   if (!is_only_ref) {
     BATON_TRY_VOID(check_keywords(schema));
-    draft.shape.parts.push_back(&schema);
+    draft.entries.push_back({&schema});
   }
   if (ref != nullptr) {
     if (!ref->is_string()) return error(ErrorCode::invalid_request, schema, "$ref", "must be a string");
@@ -210,12 +228,12 @@ Result<void> ShapeBuilder::add(const json::Value& schema, const Inside* outer, D
     BATON_TRY_VOID(add(*target, path, draft));
   }
   for (const std::string_view keyword : {"allOf", "anyOf", "oneOf"}) {
-    const json::Value* list = is_only_ref ? nullptr : json::find(schema, keyword);
+    const json::Value* list = is_only_ref ? nullptr : find_keyword(schema, keyword);
     if (list == nullptr) continue;
     if (!list->is_array() || list->empty())
       return error(ErrorCode::invalid_request, schema, keyword, "must be a list of schemas");
     if (keyword != "allOf") {
-      draft.groups.push_back({&schema, keyword, path});
+      draft.entries.push_back({&schema, path, keyword == "anyOf" ? Choice::any_of : Choice::one_of});
       continue;
     }
     for (const json::Value& part : *list) BATON_TRY_VOID(add(part, path, draft));
@@ -235,26 +253,62 @@ Result<void> ShapeBuilder::add_overlaps(const json::Value& schema, const json::V
   return {};
 }
 
+/// Puts an alternative in the place of the first entry that is not decided.
+Result<void> ShapeBuilder::place(const json::Value& alternative, const Entry& entry, Draft& draft) {
+  const auto begin = static_cast<std::ptrdiff_t>(draft.n_decided);
+  HeldBytes held(meter_);
+  if (!held.add((draft.entries.size() - draft.n_decided) * sizeof(Entry))) return over_budget(meter_);
+  const std::vector<Entry> rest(draft.entries.begin() + begin + 1, draft.entries.end());
+  draft.entries.resize(draft.n_decided);
+  BATON_TRY_VOID(add(alternative, entry.path, draft, /*may_be_null=*/entry.choice != Choice::nullable));
+  std::set<const json::Value*> added;
+  for (auto one = draft.entries.begin() + begin; one != draft.entries.end(); ++one) added.insert(one->schema);
+  if (!meter_.spend(static_cast<std::int64_t>(4 * added.size() + rest.size() / 8))) return over_budget(meter_);
+  for (const Entry& one : rest)
+    if (!added.contains(one.schema)) draft.entries.push_back(one);
+  return {};
+}
+
+Result<void> ShapeBuilder::add_shape(const Draft& draft) {
+  if (shapes_.size() >= kMaxShapes)
+    return fail(ErrorCode::too_large,
+                fmt::format("the JSON schema: {}: anyOf and oneOf give one value more than {} alternatives",
+                            document_.path_of(*draft.entries.front().schema), kMaxShapes));
+  if (!meter_.write(sizeof(SchemaShape) + draft.entries.size() * sizeof(draft.entries[0].schema))) return over_budget(meter_);
+  SchemaShape& shape = shapes_.emplace_back();
+  shape.parts.reserve(draft.entries.size());
+  for (const Entry& entry : draft.entries) shape.parts.push_back(entry.schema);
+  return {};
+}
+
+Result<std::vector<const json::Value*>> ShapeBuilder::alternatives_of(const Entry& entry) {
+  if (entry.choice == Choice::nullable) return std::vector{entry.schema, &null_schema()};
+  const json::Value& list = *json::find(*entry.schema, entry.choice == Choice::any_of ? "anyOf" : "oneOf");
+  if (entry.choice == Choice::one_of) BATON_TRY_VOID(add_overlaps(*entry.schema, list));
+  if (!meter_.spend(static_cast<std::int64_t>(list.size() / 8))) return over_budget(meter_);
+  std::vector<const json::Value*> all;
+  for (const json::Value& alternative : list) all.push_back(&alternative);
+  return all;
+}
+
+/// Decides what is first in the order, each alternative at its place.
 Result<void> ShapeBuilder::decide(Draft draft) {
   if (draft.is_impossible) return {};
-  if (draft.groups.empty()) {
-    if (shapes_.size() >= kMaxShapes)
-      return fail(ErrorCode::too_large,
-                  fmt::format("the JSON schema: anyOf and oneOf give one value more than {} alternatives", kMaxShapes));
-    if (!meter_.write(sizeof(SchemaShape) + draft.n_bytes())) return over_budget(meter_);
-    shapes_.push_back(std::move(draft.shape));
-    return {};
-  }
-  const Group group = draft.groups.back();
-  draft.groups.pop_back();
-  const json::Value& list = *json::find(*group.schema, group.keyword);
-  if (group.keyword == "oneOf") BATON_TRY_VOID(add_overlaps(*group.schema, list));
-  HeldBytes held(meter_);  // of the copy below
-  if (!held.add(draft.n_bytes())) return over_budget(meter_);
-  for (const json::Value& alternative : list) {
+  const auto first = std::find_if(draft.entries.begin() + static_cast<std::ptrdiff_t>(draft.n_decided), draft.entries.end(),
+                                  [](const Entry& entry) { return entry.choice != Choice::none; });
+  draft.n_decided = static_cast<std::size_t>(first - draft.entries.begin());
+  if (draft.n_decided > kMaxParts)
+    return fail(ErrorCode::too_large, fmt::format("the JSON schema: {}: $ref and allOf ask one value for more than {} schemas",
+                                                  document_.path_of(*draft.entries[0].schema), kMaxParts));
+  if (first == draft.entries.end()) return add_shape(draft);
+  const Entry entry = *first;
+  BATON_TRY(const std::vector<const json::Value*> all, alternatives_of(entry));
+  HeldBytes held(meter_);  // of the list, and of a copy below
+  if (!held.add(all.size() * sizeof(all[0]) + (all.size() > 1 ? draft.n_bytes() : 0))) return over_budget(meter_);
+  for (std::size_t i = 0; i < all.size(); ++i) {
     if (!meter_.spend(2 + static_cast<std::int64_t>(draft.n_bytes() / 64))) return over_budget(meter_);
-    Draft one = draft;
-    BATON_TRY_VOID(add(alternative, group.path, one));
+    Draft one = i + 1 == all.size() ? std::move(draft) : draft;
+    BATON_TRY_VOID(place(*all[i], entry, one));
     BATON_TRY_VOID(decide(std::move(one)));
   }
   return {};
@@ -272,7 +326,7 @@ Result<SchemaSet> simplified(const SchemaDocument& document, SchemaSet schemas) 
   for (const json::Value* schema : schemas) {
     constexpr int kLongestChain = 64;
     for (int i = 0; i < kLongestChain && schema->is_object() && has_only(*schema, "$ref"); ++i) {
-      const json::Value& ref = *json::find(*schema, "$ref");
+      const json::Value& ref = *json::find(*schema, "$ref");  // null is no reference
       if (!ref.is_string()) break;
       BATON_TRY(schema, document.resolve(*schema, ref.get_ref<const std::string&>()));
     }

@@ -21,11 +21,13 @@ struct SchemaShape {
   std::vector<const json::Value*> parts;
 };
 
-/// Two alternatives of a oneOf: the schemas that hold if a value is in both, which must be none.
+/// Two schemas that no value may match both: alternatives of a oneOf, elements of which none may be equal.
 struct SchemaOverlap {
   const json::Value* one;
   const json::Value* other;
-  const json::Value* schema;  ///< that has the oneOf
+  const json::Value* schema;  ///< that asks for it
+  std::string_view keyword = "oneOf";
+  std::string_view refusal = "has alternatives that overlap; use anyOf";
 
   SchemaSet schemas() const { return {one, other}; }
 };

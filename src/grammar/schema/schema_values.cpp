@@ -20,13 +20,18 @@
 namespace baton::grammar {
 
 Result<std::optional<int>> count_keyword(const SchemaDocument& document, const json::Value& schema, std::string_view keyword) {
-  const json::Value* value = json::find(schema, keyword);
+  const json::Value* value = find_keyword(schema, keyword);
   if (value == nullptr) return std::optional<int>();
   const auto count = json::to_int64(*value, keyword, 0, kMaxRepeat);
   if (!count)
     return schema_error(ErrorCode::invalid_request, document, schema, keyword,
                         fmt::format("must be an integer from 0 to {}", kMaxRepeat));
   return std::optional<int>(static_cast<int>(*count));
+}
+
+bool StringLanguage::allows(std::string_view text) const {
+  const auto length = std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
+  return length >= min_length && (max_length == kUnlimited || length <= max_length) && (!content || content->accepts(text));
 }
 
 unsigned kind_of(const json::Value& value) {
@@ -48,7 +53,7 @@ Result<unsigned> SchemaValues::kinds(const SchemaShape& shape) {
                                                                          {"object", kObject}}};
   unsigned all = kAllKinds;
   for (const json::Value* part : shape.parts) {
-    const json::Value* type = json::find(*part, "type");
+    const json::Value* type = find_keyword(*part, "type");
     if (type == nullptr) continue;
     if (!meter_.spend(8 * static_cast<std::int64_t>(type->size()))) return over_budget(meter_);
     unsigned own = 0;
@@ -106,12 +111,12 @@ Result<StringLanguage> SchemaValues::strings(const SchemaShape& shape) {
     BATON_TRY(const std::optional<int> max, count_keyword(document_, *part, "maxLength"));
     language.min_length = std::max(language.min_length, min.value_or(0));
     if (max && (language.max_length == kUnlimited || *max < language.max_length)) language.max_length = *max;
-    if (const json::Value* found = json::find(*part, "pattern"); found != nullptr) {
+    if (const json::Value* found = find_keyword(*part, "pattern"); found != nullptr) {
       if (!found->is_string()) return schema_error(ErrorCode::invalid_request, document_, *part, "pattern", "must be a string");
       BATON_TRY(const Dfa* dfa, pattern(*part, "pattern", found->get_ref<const std::string&>()));
       BATON_TRY_VOID(intersect(*dfa));
     }
-    if (const json::Value* found = json::find(*part, "format"); found != nullptr) {
+    if (const json::Value* found = find_keyword(*part, "format"); found != nullptr) {
       if (!found->is_string()) return schema_error(ErrorCode::invalid_request, document_, *part, "format", "must be a string");
       const StringFormat format = string_format(found->get_ref<const std::string&>());
       if (format.use == FormatUse::refused)
@@ -126,22 +131,31 @@ Result<StringLanguage> SchemaValues::strings(const SchemaShape& shape) {
       BATON_TRY_VOID(intersect(*dfa));
     }
   }
-  if (language.content && (language.min_length > 0 || language.max_length != kUnlimited)) {
-    BATON_TRY(const ExprId any, expressions_.characters({{0, kLastCodePoint}}, meter_));
-    const bool is_possible = language.max_length == kUnlimited || language.min_length <= language.max_length;
-    const ExprId lengths =
-        is_possible ? expressions_.repeat(any, language.min_length, language.max_length) : expressions_.nothing();
-    BATON_TRY(const Dfa dfa, determinize(expressions_, lengths, meter_));
-    BATON_TRY_VOID(intersect(dfa));
+  if (language.content) {
+    BATON_TRY(language.content, with_length(std::move(*language.content), language));
   }
   return language;
+}
+
+Result<Dfa> SchemaValues::with_length(Dfa content, const StringLanguage& language) {
+  if (language.min_length == 0 && language.max_length == kUnlimited) return content;
+  BATON_TRY(const ExprId any, expressions_.characters({{0, kLastCodePoint}}, meter_));
+  const bool is_possible = language.max_length == kUnlimited || language.min_length <= language.max_length;
+  const ExprId lengths =
+      is_possible ? expressions_.repeat(any, language.min_length, language.max_length) : expressions_.nothing();
+  BATON_TRY(const Dfa dfa, determinize(expressions_, lengths, meter_));
+  return combine(content, dfa, DfaProduct::intersection, meter_);
+}
+
+Result<std::vector<SchemaShape>> SchemaValues::shapes(const SchemaSet& schemas) {
+  return shapes_of(document_, schemas, overlaps_, ignored_, meter_);
 }
 
 Result<std::string> SchemaValues::string_key(const SchemaShape& shape) {
   std::string key;
   for (const json::Value* part : shape.parts)
     for (const std::string_view keyword : {"minLength", "maxLength", "pattern", "format"})
-      if (const json::Value* value = json::find(*part, keyword); value != nullptr) {
+      if (const json::Value* value = find_keyword(*part, keyword); value != nullptr) {
         const std::string text = json::dump(*value);
         if (!meter_.pass(16 * text.size())) return over_budget(meter_);
         key += fmt::format("{} {} ", keyword, text);
@@ -154,9 +168,12 @@ Result<NumberLanguage> SchemaValues::numbers(const SchemaShape& shape) {
   for (const json::Value* part : shape.parts) {
     const auto bound = [&](std::string_view keyword, std::string_view exclusive,
                            std::vector<NumberBound>& bounds) -> Result<void> {
-      const json::Value* limit = json::find(*part, keyword);
-      const json::Value* other = json::find(*part, exclusive);
-      const bool is_draft4 = other != nullptr && other->is_boolean() && document_.draft() == SchemaDraft::draft4;
+      const json::Value* limit = find_keyword(*part, keyword);
+      const json::Value* other = find_keyword(*part, exclusive);
+      const bool is_draft4 = other != nullptr && other->is_boolean();  // in whatever draft: OpenAPI 3.0 and others write it so
+      if (is_draft4 && limit == nullptr && other->get<bool>())
+        return schema_error(ErrorCode::invalid_request, document_, *part, exclusive,
+                            fmt::format("is true, and there is no '{}'", keyword));
       if (limit != nullptr) {
         if (!limit->is_number()) return schema_error(ErrorCode::invalid_request, document_, *part, keyword, "must be a number");
         bounds.push_back({plain_decimal(*limit), is_draft4 && other->get<bool>()});
@@ -168,7 +185,7 @@ Result<NumberLanguage> SchemaValues::numbers(const SchemaShape& shape) {
     };
     BATON_TRY_VOID(bound("minimum", "exclusiveMinimum", language.at_least));
     BATON_TRY_VOID(bound("maximum", "exclusiveMaximum", language.at_most));
-    if (const json::Value* multiple = json::find(*part, "multipleOf"); multiple != nullptr) {
+    if (const json::Value* multiple = find_keyword(*part, "multipleOf"); multiple != nullptr) {
       if (!multiple->is_number() || multiple->get<double>() <= 0)
         return schema_error(ErrorCode::invalid_request, document_, *part, "multipleOf", "must be a number over 0");
       language.multiples_of.push_back(plain_decimal(*multiple));
@@ -259,13 +276,56 @@ Result<std::optional<ListedValues>> SchemaValues::values(const SchemaShape& shap
     return {};
   };
   for (const json::Value* part : shape.parts) {
-    if (const json::Value* list = json::find(*part, "enum"); list != nullptr) {
+    if (const json::Value* list = find_keyword(*part, "enum"); list != nullptr) {
       if (!list->is_array()) return schema_error(ErrorCode::invalid_request, document_, *part, "enum", "must be a list");
       BATON_TRY_VOID(intersect(list->get_ref<const json::Value::array_t&>().data(), list->size()));
     }
-    if (const json::Value* value = json::find(*part, "const"); value != nullptr) BATON_TRY_VOID(intersect(value, 1));
+    if (const json::Value* value = find_keyword(*part, "const"); value != nullptr) BATON_TRY_VOID(intersect(value, 1));
   }
   return all;
+}
+
+Result<ListedValues> SchemaValues::allowed_of(const SchemaShape& shape, unsigned kinds, const ListedValues& values) {
+  BATON_TRY(const StringLanguage string, strings(shape));
+  BATON_TRY(const NumberLanguage number, numbers(shape));
+  std::optional<Dfa> digits;
+  if (!number.is_any()) {
+    BATON_TRY(digits, number_automaton(number, meter_));
+  }
+  ListedValues allowed;
+  for (const json::Value* value : values) {
+    if (!meter_.spend(4)) return over_budget(meter_);
+    const unsigned kind = kind_of(*value);
+    if ((kinds & kind) == 0) continue;
+    if (kind == kString && !string.is_any()) {
+      const std::string& text = value->get_ref<const std::string&>();
+      if (!meter_.pass(4 * text.size())) return over_budget(meter_);
+      if (!string.allows(text)) continue;
+    }
+    if ((kind & (kInteger | kFraction)) != 0 && digits && !digits->accepts(plain_decimal(*value))) continue;
+    allowed.push_back(value);
+  }
+  return allowed;
+}
+
+Result<std::optional<ListedValues>> SchemaValues::finite_values(const SchemaSet& schemas) {
+  static const json::Value kSmall[] = {nullptr, false, true};
+  ValueSet seen(meter_);
+  ListedValues all;
+  BATON_TRY(const std::vector<SchemaShape> alternatives, shapes(schemas));
+  for (const SchemaShape& shape : alternatives) {
+    BATON_TRY(const unsigned kinds_of_shape, kinds(shape));
+    BATON_TRY(std::optional<ListedValues> listed, values(shape));
+    if (!listed && (kinds_of_shape & ~unsigned{kNull | kBoolean}) != 0) return std::optional<ListedValues>();
+    if (!listed) listed = ListedValues{&kSmall[0], &kSmall[1], &kSmall[2]};
+    BATON_TRY(const ListedValues allowed, allowed_of(shape, kinds_of_shape, *listed));
+    for (const json::Value* value : allowed) {
+      if (value->is_structured()) return std::optional<ListedValues>();
+      BATON_TRY(const bool is_new, seen.insert(*value));
+      if (is_new) all.push_back(value);
+    }
+  }
+  return std::optional(std::move(all));
 }
 
 }  // namespace baton::grammar

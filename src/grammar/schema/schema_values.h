@@ -1,9 +1,11 @@
 /// The parts of a JSON schema's alternative that say what strings and numbers may be.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/limits/work_budget.h"
@@ -35,18 +37,25 @@ struct StringLanguage {
   int max_length = kUnlimited;
   std::optional<Dfa> content;
   bool is_any() const { return min_length == 0 && max_length == kUnlimited && !content; }
+  bool allows(std::string_view text) const;
 };
 
 /// The values of enum and const, parts of the document, each once.
 using ListedValues = std::vector<const json::Value*>;
 
+/// The rule of what several schemas ask of a value.
+using ValueRule = std::function<Result<ExprId>(SchemaSet)>;
+
 /// Reads the keywords of types, strings and numbers. Thread: one at a time.
 class SchemaValues {
  public:
   /// All must outlive it.
-  SchemaValues(const SchemaDocument& document, Expressions& expressions, std::vector<std::string>& ignored, WorkMeter& meter)
-      : document_(document), expressions_(expressions), ignored_(ignored), meter_(meter) {}
+  SchemaValues(const SchemaDocument& document, Expressions& expressions, SchemaOverlaps& overlaps,
+               std::vector<std::string>& ignored, WorkMeter& meter)
+      : document_(document), expressions_(expressions), overlaps_(overlaps), ignored_(ignored), meter_(meter) {}
 
+  /// The alternatives of schemas of which no rule is made.
+  Result<std::vector<SchemaShape>> shapes(const SchemaSet& schemas);
   /// The kinds that all parts allow by `type`.
   Result<unsigned> kinds(const SchemaShape& shape);
   Result<StringLanguage> strings(const SchemaShape& shape);
@@ -55,16 +64,23 @@ class SchemaValues {
   Result<NumberLanguage> numbers(const SchemaShape& shape);
   /// The values of `enum` and `const` that all parts have; nullopt where none has any.
   Result<std::optional<ListedValues>> values(const SchemaShape& shape);
+  /// Those of `values` that are of these kinds and that the keywords about strings and numbers allow.
+  Result<ListedValues> allowed_of(const SchemaShape& shape, unsigned kinds, const ListedValues& values);
+  /// All values that match all of `schemas`, if they are listed, booleans or null; nullopt for others.
+  Result<std::optional<ListedValues>> finite_values(const SchemaSet& schemas);
   /// The texts in which `pattern`, the value of a keyword or a name, matches somewhere.
   Result<const Dfa*> pattern(const json::Value& schema, std::string_view keyword, const std::string& pattern);
   /// All texts of characters.
   Result<const Dfa*> any_text();
+  /// The texts of `content` that have the length that `language` asks for.
+  Result<Dfa> with_length(Dfa content, const StringLanguage& language);
 
  private:
   Result<const Dfa*> regex(const json::Value& schema, std::string_view keyword, const std::string& regex, bool is_whole);
 
   const SchemaDocument& document_;
   Expressions& expressions_;
+  SchemaOverlaps& overlaps_;
   std::vector<std::string>& ignored_;
   WorkMeter& meter_;
   std::map<std::pair<std::string, bool>, Dfa> automata_;  // by expression, and whether it is of the whole text

@@ -50,9 +50,54 @@ TEST(Regex, matches_whole_texts) {
   }
 }
 
+TEST(Regex, looks_ahead) {
+  const std::vector<RegexCase> cases{
+      {"^(?!a)[a-c]+$", {"b", "cab"}, {"", "a", "abc"}},
+      {"(?=.*[a-z])(?=.*\\d).{3,}", {"ab1", "1b2"}, {"abc", "123", "a1"}},
+      {"(?!.*\\.\\.)[a.]+", {"a.a.", "a"}, {"a..", ""}},
+      {"a(?=b)[bc]+", {"ab", "abc"}, {"acb", "a"}},
+      {"(?:(?=\\d|x)[\\dxy]*|z)", {"1y", "x", "z"}, {"y1", "zz", ""}},
+      {"P(?:(\\d+W)|(?!.*W)(?=\\d|T\\d)(\\d+Y)?(\\d+M)?(\\d+D)?(T(?=\\d)(\\d+H)?(\\d+M)?(\\d+([.,]\\d+)?S)?)?)",
+       {"P3W", "P1Y2M", "PT5M", "P1DT2.5S"},
+       {"P", "PT", "P1Y3W", "P1DT"}},
+      {"(?!(?!a)).*", {"a", "ab"}, {"", "b"}},
+      {"(?=ab$)?a.*", {"ab", "ax"}, {"b"}},
+      {"(?!^)x", {}, {}},
+      {"(?!foo$)[a-z]{3}", {"bar", "fox"}, {"foo", "fo"}},
+      {"(?=.{2,4}$)(a|bc)+", {"aa", "bca", "bcbc"}, {"a", "bcbca"}},
+  };
+  for (const RegexCase& one : cases) {
+    if (one.regex == "(?!^)x") {
+      EXPECT_NE(refusal(GrammarKind::regex, one.regex).find("anchor inside of look-ahead"), std::string::npos);
+      continue;
+    }
+    const auto grammar = compiled(GrammarKind::regex, one.regex);
+    for (const std::string& text : one.matching) EXPECT_TRUE(accepts(*grammar.program, text)) << one.regex << ": " << text;
+    for (const std::string& text : one.other) EXPECT_FALSE(accepts(*grammar.program, text)) << one.regex << ": " << text;
+  }
+}
+
+/// Somewhere in a text, look-ahead sees all that follows.
+TEST(Regex, looks_ahead_where_it_searches) {
+  const std::vector<RegexCase> cases{{"a(?!.*b)c", {"xacx", "acbac"}, {"acb", "ab"}},
+                                     {"(?!ab)a.", {"ac", "abac"}, {"ab", "a"}},
+                                     {"^(?=..$)", {"ab"}, {"a", "abc"}},
+                                     {"(^|x)(?=y)", {"y", "axy"}, {"ay", "x"}}};
+  for (const RegexCase& one : cases) {
+    const auto grammar = compiled(GrammarKind::json_schema, R"({"type": "string", "pattern": ")" + one.regex + "\"}");
+    for (const std::string& text : one.matching)
+      EXPECT_TRUE(accepts(*grammar.program, '"' + text + '"')) << one.regex << ": " << text;
+    for (const std::string& text : one.other)
+      EXPECT_FALSE(accepts(*grammar.program, '"' + text + '"')) << one.regex << ": " << text;
+  }
+}
+
 TEST(Regex, names_what_it_does_not_support_and_where_it_is_wrong) {
-  const std::vector<std::pair<std::string, std::string>> cases{{"a(?=b)", "look-around"},
-                                                               {"(?<!a)b", "look-around"},
+  const std::vector<std::pair<std::string, std::string>> cases{{"(a(?=b)b)*", "look-ahead in a repetition"},
+                                                               {"(?<!a)b", "look-behind"},
+                                                               {"(?=a", "without ')'"},
+                                                               {"x(?=^a)", "anchor inside of look-ahead"},
+                                                               {"(a|^(?=b))c^", "an anchor inside"},
                                                                {"(a)\\1", "back reference"},
                                                                {"\\bword", "word boundary"},
                                                                {"(?i)a", "flags"},

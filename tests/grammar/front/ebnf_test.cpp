@@ -87,7 +87,7 @@ TEST(Ebnf, says_what_is_wrong_and_in_which_line) {
       {"start: \"a\"\n%ignore \" \"", "line 2 of the grammar has the directive '%ignore'"},
       {"start: \"a\"i", "flags"},
       {"start: \"a\"..\"z\"", "range"},
-      {"start: /a(?=b)/", "look-around"},
+      {"start: /a(?=b)/", "look-ahead"},
       {"root ::= \"a\" root", "no text can match"}};
   for (const auto& [text, reason] : cases)
     EXPECT_NE(refusal(GrammarKind::ebnf, text).find(reason), std::string::npos)
