@@ -150,7 +150,7 @@ std::vector<Case> schemas() {
            listed(8000,
                   [](int i) { return fmt::format(R"("p{0}":{{"allOf":[{{"$ref":"#/$defs/u"}},{{"minLength":{0}}}]}})", i); }) +
            "}}",
-       "nested too deep"},
+       "needs more than"},
       {"many unknown keywords for each property", json_schema,
        "{\"$defs\":{\"u\":{" + listed(50'000, [](int i) { return fmt::format("\"k{}\":1", i); }) + "}},\"properties\":{" +
            listed(5000,
@@ -167,7 +167,38 @@ std::vector<Case> schemas() {
                     return fmt::format(R"("p{0}":{{"type":"string","pattern":"^[a-z]+$","maxLength":{1}}})", i, 4000 + i);
                   }) +
            "}}",
-       "more than 20000 states"},
+       ""},
+      {"lengths whose periods have no common divisor", json_schema,
+       R"({"type":"string","minLength":900000000,"pattern":"^((a{97})*|(a{101})*)$"})", "needs more than"},
+      {"long periods for each property", json_schema,
+       "{\"properties\":{" +
+           listed(2000,
+                  [](int i) {
+                    return fmt::format(R"("p{0}":{{"type":"string","pattern":"^((.{{19}})*|(.{{23}})*)$","minLength":{0}}})",
+                                       i);
+                  }) +
+           "}}",
+       "needs more than"},
+      {"a large pattern with lengths", json_schema,
+       R"({"type":"string","minLength":2000,"maxLength":3000,"pattern":"^[a-z]{0,15000}$"})", "needs more than"},
+      {"names that are listed many times", json_schema,
+       "{\"allOf\":[" +
+           same(60, "{\"propertyNames\":{\"enum\":[" + listed(1500, [](int i) { return fmt::format("\"n{}\"", i); }) + "]}}") +
+           "]}",
+       ""},
+      {"unique elements of many values", json_schema,
+       R"({"type":"array","uniqueItems":true,"maxItems":2000,"minItems":1900,"items":{"enum":[)" +
+           listed(100'000, [](int i) { return std::to_string(i); }) + "]}}",
+       "needs more than"},
+      {"sets of unique elements for each property", json_schema,
+       "{" + properties(600, R"({"type":"array","uniqueItems":true,"items":{"enum":[1,2,3,4,5,6,7,8,9,10,11,12]}})") + "}",
+       "needs more than"},
+      {"a tuple of 8,000 unique elements", json_schema,
+       R"({"type":"array","uniqueItems":true,"items":false,"prefixItems":[)" +
+           listed(8000, [](int i) { return fmt::format("{{\"const\":{}}}", i); }) + "]}",
+       "needs more than"},
+      {"nullable alternatives", json_schema, "{\"allOf\":[" + same(3000, R"({"nullable":true,"minLength":1})") + "]}",
+       "more than 512 alternatives"},
       {"many multiples", json_schema,
        "{\"properties\":{" +
            listed(3000, [](int i) { return fmt::format(R"("p{0}":{{"type":"number","multipleOf":{1}}})", i, 1999 + i); }) +
@@ -192,6 +223,10 @@ std::vector<Case> texts() {
       {"20,000 classes", regex, classes, "needs more than"},
       {"a Unicode class 20,000 times", regex, repeated("\\p{L}", 20'000), "needs more than"},
       {"a Unicode class 150,000 times in a class", regex, "[" + repeated("\\p{L}", 150'000) + "]", "needs more than"},
+      {"200 times look-ahead", regex, repeated("(?=.*a)", 200) + ".*", ""},
+      {"20,000 times look-ahead", regex, repeated("(?=.*a)", 20'000) + ".*", "needs more than"},
+      {"look-ahead at long texts", regex, repeated("(?!.{1500}a)", 200) + ".*", "needs more than"},
+      {"look-ahead in look-ahead", regex, repeated("(?=a", 100'000) + repeated(")", 100'000), "nested too deep"},
       {"400,000 optional characters", regex, repeated("a?", 400'000), "needs more than"},
       {"400,000 equal alternatives", regex, repeated("a|", 400'000) + "a", ""},
       {"a million stars", regex, "a" + std::string(1'000'000, '*'), "nested too deep"},
@@ -365,7 +400,7 @@ std::vector<Case> deep_documents() {
   add(json_schema, "prefixItems in a row", "{\"prefixItems\":[" + same(200'000, "{}") + "]}");
   add(json_schema, "a oneOf of many rules",
       "{\"oneOf\":[{\"type\":\"null\"},{\"type\":\"array\",\"prefixItems\":[" + same(50'000, "{}") + "]}]}");
-  for (const char* open : {"(", "(?:", "(?P<a>", "(a|", "(a?", "([a]"}) {
+  for (const char* open : {"(", "(?:", "(?P<a>", "(a|", "(a?", "([a]", "(?=", "(?!a"}) {
     add(regex, open, nested(100'000, open, "a", ")"));
     add(regex, open, nested(1000, open, "a", ")"));
   }

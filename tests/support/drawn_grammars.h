@@ -93,23 +93,10 @@ class DrawnGrammar {
                                                            "[\"string\",\"null\"]",
                                                            "[\"object\",\"array\"]",
                                                            "[\"integer\",\"string\"]"};
-  static constexpr std::array<std::string_view, 17> kRefusedKeywords{"not",
-                                                                     "if",
-                                                                     "contains",
-                                                                     "minContains",
-                                                                     "dependentRequired",
-                                                                     "dependentSchemas",
-                                                                     "unevaluatedItems",
-                                                                     "$dynamicRef",
-                                                                     "then",
-                                                                     "else",
-                                                                     "dependencies",
-                                                                     "unevaluatedProperties",
-                                                                     "$recursiveRef",
-                                                                     "$vocabulary",
-                                                                     "title",
-                                                                     "x-own",
-                                                                     "default"};
+  static constexpr std::array<std::string_view, 17> kRefusedKeywords{
+      "not",         "if",    "contains", "minContains",  "dependentRequired",     "dependentSchemas", "unevaluatedItems",
+      "$dynamicRef", "then",  "else",     "dependencies", "unevaluatedProperties", "$recursiveRef",    "$vocabulary",
+      "title",       "x-own", "default"};
 
   bool has_room(std::string_view text) const { return text.size() < max_bytes_ && n_drawn_ < max_bytes_; }
   std::string_view word() { return draws_.of(kWords); }

@@ -19,7 +19,7 @@ std::size_t hash_of(const std::vector<Configurations::Item>& items, std::size_t 
 }  // namespace
 
 Configurations::Configurations(const Program& program) : program_(program) {
-  stacks_.push_back({.callers = {{kRootEnds, -1}}, .depth = 0, .is_used = true});
+  stacks_.push_back({.callers = {{kRootEnds, -1}}, .is_used = true});
   stack_of_hash_.emplace(hash_of(stacks_[0].callers, 0), 0);
 }
 
@@ -42,8 +42,8 @@ Configurations::Id Configurations::start() {
   return close();
 }
 
-Configurations::Id Configurations::alone(StateId state) {
-  kernel_.assign(1, {state, 0});
+Configurations::Id Configurations::alone(StateId state, LengthCounter::Count count) {
+  kernel_.assign(1, {state, with_count(0, count)});
   begin_closure();
   return close();
 }
@@ -84,8 +84,10 @@ Configurations::Id Configurations::make_step(Id id, int symbol) {
       continue;
     }
     const unsigned char byte = program_.byte_of(symbol);
-    for (const ByteEdge& edge : program_.bytes(item.state))
-      if (edge.first <= byte && byte <= edge.last) kernel_.push_back({edge.target, item.stack});
+    for (const ByteEdge& edge : program_.bytes(item.state)) {
+      if (byte < edge.first || edge.last < byte || !may_follow(item, edge)) continue;
+      kernel_.push_back({edge.target, stack_behind(item, edge)});
+    }
   }
   Id target = kDead;
   if (!kernel_.empty()) {
@@ -95,6 +97,69 @@ Configurations::Id Configurations::make_step(Id id, int symbol) {
   }
   configurations_[static_cast<std::size_t>(id)].next[static_cast<std::size_t>(symbol)] = target;
   return target;
+}
+
+bool Configurations::may_follow(const Item& item, const ByteEdge& edge) const {
+  const CountedStates* counted = program_.counted(item.state);
+  if (counted == nullptr) return true;
+  const LengthCounter::Count count = count_of(item);
+  return counted->counter->allows(static_cast<std::size_t>(edge.target - counted->first),
+                                  edge.counts ? counted->counter->next(count) : count);
+}
+
+/// The stack of a derivation behind an edge.
+Configurations::StackId Configurations::stack_behind(const Item& item, const ByteEdge& edge) {
+  if (!edge.counts) return item.stack;
+  const StackId known = stacks_[static_cast<std::size_t>(item.stack)].longer;
+  if (known != kUnknown) return known;
+  const StackId longer = with_count(item.stack, program_.counted(item.state)->counter->next(count_of(item)));
+  return stacks_[static_cast<std::size_t>(item.stack)].longer = longer;
+}
+
+/// The same stack with another count.
+Configurations::StackId Configurations::with_count(StackId stack, LengthCounter::Count count) {
+  const Stack& one = stacks_[static_cast<std::size_t>(stack)];
+  return one.count == count ? stack : intern_stack(std::vector<Item>(one.callers), count);
+}
+
+Configurations::Id Configurations::representative(Id id) {
+  if (!program_.has_counters()) return id;
+  if (at(id).representative != kUnknown) return at(id).representative;
+  std::vector<Item> items = at(id).items;
+  bool is_other = false;
+  for (Item& item : items) {
+    const CountedStates* counted = program_.counted(item.state);
+    if (counted == nullptr) continue;
+    const StackId stack = with_count(item.stack, counted->counter->representative(count_of(item)));
+    is_other = is_other || stack != item.stack;
+    item.stack = stack;
+  }
+  Id found = id;
+  if (is_other) {
+    std::sort(items.begin(), items.end());
+    items.erase(std::unique(items.begin(), items.end()), items.end());
+    found_ = std::move(items);
+    found = intern(at(id).is_complete);
+  }
+  // Who holds this one holds the other from now on.
+  const std::int32_t n_users = at(id).n_users;
+  configurations_[static_cast<std::size_t>(id)].representative = found;
+  if (found != id) configurations_[static_cast<std::size_t>(found)].n_users += n_users;
+  configurations_[static_cast<std::size_t>(found)].representative = found;
+  return found;
+}
+
+bool Configurations::are_alike(Id a, Id b, std::int32_t n_bytes) const {
+  if (a == b) return true;
+  if (a == kDead || b == kDead || at(a).is_complete != at(b).is_complete || at(a).items.size() != at(b).items.size())
+    return false;
+  return std::equal(at(a).items.begin(), at(a).items.end(), at(b).items.begin(), [&](const Item& one, const Item& other) {
+    if (one == other) return true;
+    const CountedStates* counted = program_.counted(one.state);
+    return one.state == other.state && counted != nullptr &&
+           counted->counter->are_alike(count_of(one), count_of(other), n_bytes) &&
+           stacks_[static_cast<std::size_t>(one.stack)].callers == stacks_[static_cast<std::size_t>(other.stack)].callers;
+  });
 }
 
 void Configurations::add_call(const CallEdge& call, StackId stack) {
@@ -169,13 +234,15 @@ Configurations::Id Configurations::close() {
   return intern(root_ended_);
 }
 
-Configurations::StackId Configurations::intern_stack(std::vector<Item> callers) {
+Configurations::StackId Configurations::intern_stack(std::vector<Item> callers, LengthCounter::Count count) {
   std::sort(callers.begin(), callers.end());
   callers.erase(std::unique(callers.begin(), callers.end()), callers.end());
-  const std::size_t hash = hash_of(callers, 0);
+  const std::size_t hash = hash_of(callers, static_cast<std::size_t>(count));
   const auto [first, last] = stack_of_hash_.equal_range(hash);
-  for (auto known = first; known != last; ++known)
-    if (stacks_[static_cast<std::size_t>(known->second)].callers == callers) return known->second;
+  for (auto known = first; known != last; ++known) {
+    const Stack& one = stacks_[static_cast<std::size_t>(known->second)];
+    if (one.count == count && one.callers == callers) return known->second;
+  }
   std::int32_t depth = 0;
   for (const Item& caller : callers)
     if (caller.state != kRootEnds) depth = std::max(depth, stacks_[static_cast<std::size_t>(caller.stack)].depth + 1);
@@ -191,7 +258,8 @@ Configurations::StackId Configurations::intern_stack(std::vector<Item> callers) 
     free_stacks_.pop_back();
   }
   n_bytes_ += sizeof(Stack) + callers.size() * sizeof(Item) + 64;
-  stacks_[static_cast<std::size_t>(id)] = {.callers = std::move(callers), .depth = depth, .behind = kUnknown, .is_used = true};
+  stacks_[static_cast<std::size_t>(id)] = {
+      .callers = std::move(callers), .count = count, .depth = depth, .behind = kUnknown, .longer = kUnknown, .is_used = true};
   stack_of_hash_.emplace(hash, id);
   return id;
 }
@@ -210,7 +278,7 @@ Configurations::Id Configurations::intern(bool is_complete) {
   }
   n_bytes_ += sizeof(Configuration) + found_.size() * sizeof(Item) + 64;
   Configuration& made = configurations_[static_cast<std::size_t>(id)];
-  made = {.items = found_, .next = {}, .is_complete = is_complete, .is_used = true, .n_users = 0};
+  made = {.items = found_, .next = {}, .representative = kUnknown, .is_complete = is_complete, .is_used = true, .n_users = 0};
   configuration_of_hash_.emplace(hash, id);
   return id;
 }
@@ -248,14 +316,14 @@ void Configurations::collect() {
   for (std::size_t i = 0; i < stacks_.size(); ++i) {
     Stack& one = stacks_[i];
     if (!one.is_used) continue;
-    one.behind = kUnknown;
+    one.behind = one.longer = kUnknown;
     if (!is_reached[i]) {
       one = {};
       free_stacks_.push_back(static_cast<StackId>(i));
       continue;
     }
     n_bytes_ += sizeof(Stack) + one.callers.size() * sizeof(Item) + 64;
-    stack_of_hash_.emplace(hash_of(one.callers, 0), static_cast<StackId>(i));
+    stack_of_hash_.emplace(hash_of(one.callers, static_cast<std::size_t>(one.count)), static_cast<StackId>(i));
   }
 }
 

@@ -11,14 +11,16 @@
 #include <utility>
 #include <vector>
 
+#include "grammar/automaton/length_counter.h"
 #include "grammar/automaton/program.h"
 
 namespace baton::grammar {
 
 /// The configurations of a program. A configuration is the set of all derivations that a text leaves open, each a
 /// state and the stack of calls above it. Calls of one rule at one place share a stack, so that the set stays small
-/// where a grammar is ambiguous (as in Earley's algorithm). Equal sets have equal numbers, so transitions are looked
-/// up, and what is known about a configuration can be kept under its number. Thread: one at a time.
+/// where a grammar is ambiguous (as in Earley's algorithm). The characters of a counted text are a part of its stack.
+/// Equal sets have equal numbers, so transitions are looked up, and what is known about a configuration can be kept under its
+/// number, or under the one that stands for all that differ from it in counts far from their bounds. Thread: one at a time.
 class Configurations {
  public:
   using Id = std::int32_t;
@@ -46,8 +48,8 @@ class Configurations {
 
   /// Before the first byte.
   Id start();
-  /// `state` alone, as if its rule were the root.
-  Id alone(StateId state);
+  /// `state` alone, as if its rule were the root and so many characters had been counted in it.
+  Id alone(StateId state, LengthCounter::Count count = 0);
   /// Behind the end of a rule that was called with `stack`.
   Id behind(StackId stack);
   /// Behind one more byte; kDead if the grammar does not allow it.
@@ -69,6 +71,14 @@ class Configurations {
   bool is_complete(Id id) const { return at(id).is_complete; }
   /// The derivations, sorted; none: nothing may follow.
   std::span<const Item> items(Id id) const { return at(id).items; }
+  /// Whether the byte of an edge may be next for a derivation: lengths may forbid it.
+  bool may_follow(const Item& item, const ByteEdge& edge) const;
+  /// The characters counted in the automaton of a derivation's state.
+  LengthCounter::Count count_of(const Item& item) const { return stacks_[static_cast<std::size_t>(item.stack)].count; }
+  /// The one of all configurations that differ in counts only and allow the same tokens.
+  Id representative(Id id);
+  /// Whether texts of up to `n_bytes` lead from both to an end, or not: that differ in counts at most.
+  bool are_alike(Id a, Id b, std::int32_t n_bytes) const;
   /// Whether a limit above has refused a byte so far.
   bool has_overflowed() const { return has_overflowed_; }
 
@@ -87,8 +97,9 @@ class Configurations {
   void count(std::int64_t n_steps) { n_steps_ += n_steps; }
 
   /// Holds a configuration over collect, until it is released as often.
-  void retain(Id id) { ++configurations_[static_cast<std::size_t>(id)].n_users; }
-  void release(Id id) { --configurations_[static_cast<std::size_t>(id)].n_users; }
+  /// Its representative, once it was asked for, is held with it.
+  void retain(Id id) { add_users(id, 1); }
+  void release(Id id) { add_users(id, -1); }
   bool is_retained(Id id) const { return at(id).n_users > 0; }
   std::int32_t n_users(Id id) const { return at(id).n_users; }
   /// Bytes of memory, about.
@@ -106,14 +117,17 @@ class Configurations {
   struct Configuration {
     std::vector<Item> items;
     std::vector<Id> next;  // [byte class, then special token]; empty until a step is taken
+    Id representative = kUnknown;
     bool is_complete = false;
     bool is_used = false;
     std::int32_t n_users = 0;
   };
   struct Stack {
-    std::vector<Item> callers;  // where to go on, each with its own stack
+    std::vector<Item> callers;       // where to go on, each with its own stack
+    LengthCounter::Count count = 0;  // of characters, in the automaton of the rule that was called
     std::int32_t depth = 0;
     Id behind = kUnknown;
+    StackId longer = kUnknown;  // the same with the next count
     bool is_used = false;
   };
   /// Calls of one rule that a closure has found.
@@ -124,6 +138,12 @@ class Configurations {
   };
 
   const Configuration& at(Id id) const { return configurations_[static_cast<std::size_t>(id)]; }
+  void add_users(Id id, std::int32_t n) {
+    Configuration& one = configurations_[static_cast<std::size_t>(id)];
+    one.n_users += n;
+    if (one.representative >= 0 && one.representative != id)
+      configurations_[static_cast<std::size_t>(one.representative)].n_users += n;
+  }
   Id make_step(Id id, int symbol);
   void begin_closure();
   bool is_too_much() const { return n_visited_ > kMaxItems || n_callers_ > kMaxCallers || n_lookups_ > kMaxLookups; }
@@ -131,7 +151,9 @@ class Configurations {
   bool enter(StateId state, StackId stack);
   void visit(Item item, bool may_return);
   void add_call(const CallEdge& call, StackId stack);
-  StackId intern_stack(std::vector<Item> callers);
+  StackId intern_stack(std::vector<Item> callers, LengthCounter::Count count = 0);
+  StackId with_count(StackId stack, LengthCounter::Count count);
+  StackId stack_behind(const Item& item, const ByteEdge& edge);
   Id intern(bool is_complete);
 
   const Program& program_;

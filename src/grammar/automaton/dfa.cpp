@@ -162,7 +162,7 @@ struct HashRow {
 
 }  // namespace
 
-CompactDfa::CompactDfa(const Dfa& dfa) : is_final_(dfa.is_final), is_empty_(dfa.is_empty()) {
+CompactDfa::CompactDfa(const Dfa& dfa, const std::vector<bool>& counts) : is_final_(dfa.is_final), is_empty_(dfa.is_empty()) {
   edges_.reserve(n_ranges(dfa));
   at_.reserve(dfa.n_states() + 1);
   at_.push_back(0);
@@ -171,7 +171,8 @@ CompactDfa::CompactDfa(const Dfa& dfa) : is_final_(dfa.is_final), is_empty_(dfa.
       const std::size_t begin = byte;
       while (byte < 256 && row[byte] == row[begin]) ++byte;
       if (row[begin] != Dfa::kDead)
-        edges_.push_back({static_cast<unsigned char>(begin), static_cast<unsigned char>(byte - 1), row[begin]});
+        edges_.push_back({static_cast<unsigned char>(begin), static_cast<unsigned char>(byte - 1),
+                          !counts.empty() && counts[at_.size() - 1], row[begin]});
     }
     at_.push_back(static_cast<std::int32_t>(edges_.size()));
   }
@@ -197,6 +198,13 @@ bool Dfa::is_empty() const {
     for (const std::int32_t target : next[state]) reach(target);
   }
   return true;
+}
+
+bool is_between_characters(const Dfa& texts, std::size_t state) {
+  const Dfa::Row& row = texts.next[state];
+  const auto leads_on = [](std::int32_t target) { return target != Dfa::kDead; };
+  return texts.is_final[state] || std::any_of(row.begin(), row.begin() + 0x80, leads_on) ||
+         std::any_of(row.begin() + 0xC0, row.end(), leads_on);
 }
 
 Result<Dfa> minimize(const Dfa& dfa, WorkMeter& meter) {

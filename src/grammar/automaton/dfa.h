@@ -45,10 +45,13 @@ class CompactDfa {
   struct Edge {
     unsigned char first;
     unsigned char last;
+    bool counts;  ///< as a character of the text's length
     std::int32_t target;
   };
 
-  explicit CompactDfa(const Dfa& dfa);
+  explicit CompactDfa(const Dfa& dfa) : CompactDfa(dfa, {}) {}
+  /// `counts[state]`: whether the edges of a state count; empty: none do.
+  CompactDfa(const Dfa& dfa, const std::vector<bool>& counts);
 
   /// The size of the compact form of `dfa`.
   static std::size_t n_bytes(const Dfa& dfa);
@@ -77,6 +80,9 @@ Result<Dfa> combine(const Dfa& a, const Dfa& b, DfaProduct product, WorkMeter& m
 /// The same language in the least number of states. States that accept nothing are dropped; the empty language keeps
 /// its start. Automata of more than 4,000 states are only trimmed. Errors: the budget's.
 Result<Dfa> minimize(const Dfa& dfa, WorkMeter& meter);
+
+/// Whether characters of UTF-8 begin at a state; in the middle of one they go on.
+bool is_between_characters(const Dfa& texts, std::size_t state);
 
 /// From a language of texts to the language of their JSON forms, without the quotes: characters below U+0020, the
 /// quote and the backslash are escaped as RFC 8259 does in the shortest way, all other characters stand for

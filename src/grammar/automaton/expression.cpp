@@ -5,6 +5,7 @@
 #include <array>
 #include <optional>
 
+#include "core/check.h"
 #include "grammar/automaton/char_ranges.h"
 
 namespace baton::grammar {
@@ -65,6 +66,23 @@ ExprId Expressions::automaton(const Dfa& dfa) {
   return add({.kind = Expr::Kind::automaton, .index = static_cast<std::int32_t>(automata_.size() - 1)});
 }
 
+Result<ExprId> Expressions::counted_rule(std::string name, const Dfa& dfa, const std::vector<bool>& counts,
+                                         const LengthBounds& bounds) {
+  if (dfa.is_empty() || !bounds.is_possible()) return nothing();
+  if (!meter_.spend(16 * static_cast<std::int64_t>(dfa.n_states())) || !meter_.write(CompactDfa::n_bytes(dfa)))
+    return over_budget(meter_);
+  CompactDfa compact(dfa, counts);
+  for (std::size_t state = 0; state < dfa.n_states(); ++state)
+    check(!compact.is_final(state) || compact.edges(state).empty(), "a counted text that begins another one");
+  BATON_TRY(LengthCounter counter, LengthCounter::of(compact, bounds, meter_));
+  if (!counter.allows(0, 0)) return nothing();
+  if (!meter_.write(counter.n_bytes())) return over_budget(meter_);
+  counted_.push_back({std::move(compact), std::make_shared<const LengthCounter>(std::move(counter))});
+  const RuleId rule_id = add_rule(std::move(name));
+  define(rule_id, add({.kind = Expr::Kind::counted, .index = static_cast<std::int32_t>(counted_.size() - 1)}));
+  return rule(rule_id);
+}
+
 RuleId Expressions::add_rule(std::string name) {
   meter_.write(sizeof(ExprId) + 2 * sizeof(std::string) + name.size());
   bodies_.push_back(kUndefined);
@@ -122,6 +140,7 @@ bool is_productive(const Expressions& all, const Expr& expr, const std::vector<b
     case Expr::Kind::choice: return std::any_of(expr.children.begin(), expr.children.end(), is_known);
     case Expr::Kind::repeat: return expr.min == 0 || is_known(expr.children[0]);
     case Expr::Kind::rule: return rules[static_cast<std::size_t>(expr.index)];
+    case Expr::Kind::counted:
     case Expr::Kind::automaton: return !all.automaton_of(expr).is_empty();
   }
   return true;

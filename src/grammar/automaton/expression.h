@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,6 +16,7 @@
 #include "core/limits/work_budget.h"
 #include "core/result.h"
 #include "grammar/automaton/dfa.h"
+#include "grammar/automaton/length_counter.h"
 
 namespace baton::grammar {
 
@@ -31,10 +33,10 @@ inline constexpr int kMaxRepeat = 100'000;
 
 /// Its text and children are kept by its Expressions.
 struct Expr {
-  enum class Kind : std::uint8_t { bytes, byte_set, token, sequence, choice, repeat, rule, automaton } kind;
+  enum class Kind : std::uint8_t { bytes, byte_set, token, sequence, choice, repeat, rule, automaton, counted } kind;
   int min = 0;                            // repeat
   int max = 0;                            // repeat
-  std::int32_t index = 0;                 // byte_set, token, rule, automaton
+  std::int32_t index = 0;                 // byte_set, token, rule, automaton, counted
   std::string_view text = {};             // bytes
   std::span<const ExprId> children = {};  // sequence, choice (none: no text at all), repeat (one)
 };
@@ -60,6 +62,9 @@ class Expressions {
   ExprId repeat(ExprId part, int min, int max);
   ExprId rule(RuleId rule);
   ExprId automaton(const Dfa& dfa);
+  /// A rule of the texts of `dfa` of which so many characters are within bounds; nothing() where there are none. None of its
+  /// texts begins another one, and every state is on the way to an end. `counts`: see CompactDfa. Errors: the budget's.
+  Result<ExprId> counted_rule(std::string name, const Dfa& dfa, const std::vector<bool>& counts, const LengthBounds& bounds);
   /// One character of these, in UTF-8; surrogates are left out. Errors: the budget's.
   Result<ExprId> characters(const CharRanges& ranges, WorkMeter& meter);
 
@@ -70,7 +75,13 @@ class Expressions {
   const ByteSet& set_of(const Expr& expr) const { return sets_[static_cast<std::size_t>(expr.index)]; }
   /// The texts of the special tokens, by the index of their expressions.
   const std::vector<std::string>& token_texts() const { return token_texts_; }
-  const CompactDfa& automaton_of(const Expr& expr) const { return automata_[static_cast<std::size_t>(expr.index)]; }
+  const CompactDfa& automaton_of(const Expr& expr) const {
+    return expr.kind == Expr::Kind::counted ? counted_[static_cast<std::size_t>(expr.index)].dfa
+                                            : automata_[static_cast<std::size_t>(expr.index)];
+  }
+  const std::shared_ptr<const LengthCounter>& counter_of(const Expr& expr) const {
+    return counted_[static_cast<std::size_t>(expr.index)].counter;
+  }
   std::size_t n_rules() const { return bodies_.size(); }
   std::size_t n_exprs() const { return exprs_.size(); }
   /// kUndefined where the rule has no body yet.
@@ -93,7 +104,12 @@ class Expressions {
   BlockList<ByteSet> sets_;
   std::vector<std::string> token_texts_;
   std::map<std::string, std::int32_t, std::less<>> index_of_token_;
+  struct Counted {
+    CompactDfa dfa;
+    std::shared_ptr<const LengthCounter> counter;
+  };
   std::deque<CompactDfa> automata_;
+  std::deque<Counted> counted_;
   std::vector<ExprId> bodies_;
   std::vector<std::string> names_;
   std::map<CharRanges, ExprId> characters_;

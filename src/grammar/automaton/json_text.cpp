@@ -1,6 +1,7 @@
 /// Values, strings and spaces of JSON as expressions.
 #include "grammar/automaton/json_text.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -65,16 +66,65 @@ Result<ExprId> JsonText::string() {
   return expressions_.rule(*string_);
 }
 
-Result<ExprId> JsonText::string_of_length(int min, int max) {
-  BATON_TRY(const ExprId one, character());
-  const ExprId quote = expressions_.bytes("\"");
-  return expressions_.sequence({quote, expressions_.repeat(one, min, max), quote});
-}
-
 Result<ExprId> JsonText::string_of(const Dfa& content) {
   BATON_TRY(const Dfa escaped, json_escaped(content, meter_));
   const ExprId quote = expressions_.bytes("\"");
   return expressions_.sequence({quote, expressions_.automaton(escaped), quote});
+}
+
+Result<const Dfa*> JsonText::characters() {
+  if (!characters_) {
+    BATON_TRY(const ExprId one, character());
+    BATON_TRY(characters_, determinize(expressions_, expressions_.repeat(one, 0, kUnlimited), meter_));
+  }
+  return &*characters_;
+}
+
+namespace {
+
+/// An automaton of texts in quotes, and of each state whether its edges begin a character: the closing quote counts as one.
+struct QuotedTexts {
+  Dfa dfa;
+  std::vector<bool> counts;
+};
+
+/// `begins_character`: of states of `texts`, whether edges from there may begin one.
+template <class BeginsCharacter>
+Result<QuotedTexts> quoted(const Dfa& texts, WorkMeter& meter, const BeginsCharacter& begins_character) {
+  QuotedTexts all{Dfa(meter), {}};
+  const auto n = static_cast<std::int32_t>(texts.n_states());
+  const std::int32_t end = n + 1;
+  all.dfa.next.reserve(texts.n_states() + 2);
+  for (std::int32_t state = 0; state <= end; ++state) {
+    if (!meter.spend(8)) return over_budget(meter);
+    all.dfa.add_state(state == end);
+    const bool is_of_text = state > 0 && state < end;
+    all.counts.push_back(is_of_text && begins_character(static_cast<std::size_t>(state - 1)));
+    Dfa::Row& row = all.dfa.next.back();
+    if (state == 0) row['"'] = 1;
+    if (!is_of_text) continue;
+    const Dfa::Row& from = texts.next[static_cast<std::size_t>(state - 1)];
+    std::transform(from.begin(), from.end(), row.begin(), [](std::int32_t to) { return to == Dfa::kDead ? to : to + 1; });
+    if (texts.is_final[static_cast<std::size_t>(state - 1)]) row['"'] = end;
+  }
+  return all;
+}
+
+}  // namespace
+
+Result<ExprId> JsonText::counted_string(std::string name, const std::optional<Dfa>& content, const LengthBounds& length) {
+  if (!length.is_possible() || (content && content->is_empty())) return expressions_.nothing();
+  const LengthBounds with_quote{.min = length.min + 1, .max = length.max < 0 ? length.max : length.max + 1};
+  if (!content) {
+    BATON_TRY(const Dfa* any, characters());
+    BATON_TRY(const QuotedTexts all, quoted(*any, meter_, [&](std::size_t state) { return any->is_final[state]; }));
+    return expressions_.counted_rule(std::move(name), all.dfa, all.counts, with_quote);
+  }
+  BATON_TRY(const Dfa escaped, json_escaped(*content, meter_));
+  BATON_TRY(const QuotedTexts all, quoted(escaped, meter_, [&](std::size_t state) {
+              return state < content->n_states() && is_between_characters(*content, state);
+            }));
+  return expressions_.counted_rule(std::move(name), all.dfa, all.counts, with_quote);
 }
 
 ExprId JsonText::literal_string(std::string_view text) {

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "core/limits/stack_space.h"
@@ -35,10 +36,11 @@ class JsonText {
   Result<ExprId> array();
   /// Any string, in quotes and with any escapes; surrogates come in pairs.
   Result<ExprId> string();
-  /// A string of so many characters; `max` may be kUnlimited.
-  Result<ExprId> string_of_length(int min, int max);
   /// Strings whose text is in `content`, escaped in the shortest way only.
   Result<ExprId> string_of(const Dfa& content);
+  /// Strings of so many characters, as a rule: those of string(), or with `content` those of string_of. nothing() where there is
+  /// none.
+  Result<ExprId> counted_string(std::string name, const std::optional<Dfa>& content, const LengthBounds& length);
   ExprId literal_string(std::string_view text);
   ExprId number();
   /// One value, its strings escaped in the shortest way, its objects in their order; a number that is an integer has
@@ -54,6 +56,7 @@ class JsonText {
 
  private:
   Result<ExprId> character();
+  Result<const Dfa*> characters();
   ExprId list(std::string_view open, ExprId element, std::string_view close);
 
   Expressions& expressions_;
@@ -62,6 +65,7 @@ class JsonText {
   StackSpace stack_;
   std::optional<RuleId> value_, object_, array_, string_, number_, spaces_rule_;
   std::optional<ExprId> character_;
+  std::optional<Dfa> characters_;  // any number of them
 };
 
 /// How an integer or a number is written in a literal and in the bounds of a schema: without exponent.

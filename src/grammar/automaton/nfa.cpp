@@ -68,7 +68,7 @@ Result<StateId> NfaBuilder::build_new(const Expr& expr, StateId next) {
       for (std::size_t i = expr.text.size(); i-- > 0;) {
         BATON_TRY(const StateId before, add());
         const auto byte = static_cast<unsigned char>(expr.text[i]);
-        at(before).bytes.push_back({byte, byte, state});
+        at(before).bytes.push_back({.first = byte, .last = byte, .target = state});
         state = before;
       }
       return state;
@@ -80,7 +80,8 @@ Result<StateId> NfaBuilder::build_new(const Expr& expr, StateId next) {
         if (!set[first]) continue;
         std::size_t last = first;
         while (last + 1 < 256 && set[last + 1]) ++last;
-        at(state).bytes.push_back({static_cast<unsigned char>(first), static_cast<unsigned char>(last), next});
+        at(state).bytes.push_back(
+            {.first = static_cast<unsigned char>(first), .last = static_cast<unsigned char>(last), .target = next});
         first = last;
       }
       // Memory of their own, which is there before it is counted: at most 2 KB.
@@ -121,6 +122,12 @@ Result<StateId> NfaBuilder::build_new(const Expr& expr, StateId next) {
       BATON_TRY(const StateId state, add());
       at(state).calls.push_back({expr.index, next});
       return state;
+    }
+    case Expr::Kind::counted: {
+      BATON_TRY(const StateId first, build_automaton(expressions_.automaton_of(expr), next));
+      if (!held_.add(sizeof(CountedStates))) return over_budget(meter_);
+      counted_.push_back({first, static_cast<StateId>(states_.size()), expressions_.counter_of(expr)});
+      return first;
     }
     case Expr::Kind::automaton: return build_automaton(expressions_.automaton_of(expr), next);
   }
@@ -207,7 +214,7 @@ Result<StateId> NfaBuilder::build_automaton(const CompactDfa& dfa, StateId next)
     if (!meter_.spend(4 + static_cast<std::int64_t>(edges.size())) || !held_.add(2 * edges.size() * sizeof(ByteEdge)))
       return over_budget(meter_);
     NfaState& state = at(first + static_cast<StateId>(i));
-    for (const CompactDfa::Edge& edge : edges) state.bytes.push_back({edge.first, edge.last, first + edge.target});
+    for (const CompactDfa::Edge& edge : edges) state.bytes.push_back({edge.first, edge.last, edge.counts, first + edge.target});
     if (dfa.is_final(i)) state.empties.push_back(next);
   }
   name_twins_of_automaton(dfa, first);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -16,13 +17,10 @@ namespace baton::grammar {
 
 using StateId = std::int32_t;
 
-/// Tokens of more bytes are never allowed under a grammar. Two states whose languages are equal up to so many bytes
-/// therefore allow the same tokens.
-inline constexpr int kMaxTokenBytes = 256;
-
 struct ByteEdge {
   unsigned char first;
   unsigned char last;
+  bool counts = false;  ///< as a character of the text's length
   StateId target;
 };
 
@@ -48,6 +46,13 @@ struct NfaState {
   /// have).
   StateId twin = -1;
   int twin_bytes = 0;
+};
+
+/// The states of an automaton whose texts are counted.
+struct CountedStates {
+  StateId first;
+  StateId end;
+  std::shared_ptr<const LengthCounter> counter;
 };
 
 /// By their ids. A deque, so that growing never needs the memory twice.
@@ -95,6 +100,7 @@ class NfaBuilder {
   Result<StateId> build(ExprId expr, StateId next);
 
   NfaStates& states() { return states_; }
+  const std::vector<CountedStates>& counted() const { return counted_; }
 
  private:
   Result<StateId> add();
@@ -111,6 +117,7 @@ class NfaBuilder {
   HeldBytes held_;
   StackSpace stack_;
   NfaStates states_;
+  std::vector<CountedStates> counted_;
   KnownStates known_;
 };
 

@@ -154,6 +154,18 @@ Result<void> Program::flatten(const NfaStates& states, WorkMeter& meter) {
   return {};
 }
 
+Result<void> Program::add_counters(const NfaBuilder& builder, WorkMeter& meter) {
+  if (builder.counted().empty()) return {};
+  if (!meter.spend(static_cast<std::int64_t>(n_states() / 8)) ||
+      !meter.write(n_states() * sizeof(std::int32_t) + builder.counted().size() * sizeof(CountedStates)))
+    return over_budget(meter);
+  counted_ = builder.counted();
+  counted_at_.assign(n_states(), -1);
+  for (std::size_t i = 0; i < counted_.size(); ++i)
+    std::fill(counted_at_.begin() + counted_[i].first, counted_at_.begin() + counted_[i].end, static_cast<std::int32_t>(i));
+  return {};
+}
+
 namespace {
 
 bool is_solid(const NfaState& state) {
@@ -289,9 +301,11 @@ Result<void> Program::rank_rules(const Expressions& expressions, WorkMeter& mete
 }
 
 std::size_t Program::n_bytes() const {
-  return bytes_.size() * sizeof(ByteEdge) + tokens_.size() * sizeof(TokenEdge) + calls_.size() * sizeof(CallEdge) +
-         closures_.size() * sizeof(StateId) + n_states() * (4 * sizeof(std::int32_t) + sizeof(Twin)) +
-         n_rules() * (sizeof(StateId) + sizeof(std::int32_t));
+  std::size_t n_counter_bytes = counted_at_.size() * sizeof(std::int32_t);
+  for (const CountedStates& counted : counted_) n_counter_bytes += sizeof(counted) + counted.counter->n_bytes();
+  return n_counter_bytes + bytes_.size() * sizeof(ByteEdge) + tokens_.size() * sizeof(TokenEdge) +
+         calls_.size() * sizeof(CallEdge) + closures_.size() * sizeof(StateId) +
+         n_states() * (4 * sizeof(std::int32_t) + sizeof(Twin)) + n_rules() * (sizeof(StateId) + sizeof(std::int32_t));
 }
 
 Result<Program> Program::build(const Expressions& expressions, RuleId root, std::size_t max_states, WorkMeter& meter) {
@@ -303,6 +317,7 @@ Result<Program> Program::build(const Expressions& expressions, RuleId root, std:
   BATON_TRY(program.root_matches_empty_, remove_dead_ends(rules, root, states, meter));
   program.starts_ = std::move(rules.starts);
   BATON_TRY_VOID(program.flatten(states, meter));
+  BATON_TRY_VOID(program.add_counters(builder, meter));
   program.token_texts_ = expressions.token_texts();
   BATON_TRY_VOID(program.close(states, meter));
   program.class_bytes(states);

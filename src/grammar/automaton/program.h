@@ -46,6 +46,13 @@ class Program {
   };
   Twin twin(StateId state) const { return twins_[static_cast<std::size_t>(state)]; }
 
+  /// The states of the automaton that `state` belongs to, if its texts are counted.
+  const CountedStates* counted(StateId state) const {
+    if (counted_at_.empty() || counted_at_[static_cast<std::size_t>(state)] < 0) return nullptr;
+    return &counted_[static_cast<std::size_t>(counted_at_[static_cast<std::size_t>(state)])];
+  }
+  bool has_counters() const { return !counted_.empty(); }
+
   /// The texts of the special tokens that the grammar names, by the index in their edges.
   std::span<const std::string> token_texts() const { return token_texts_; }
 
@@ -71,6 +78,7 @@ class Program {
     return {all.data() + at[i], static_cast<std::size_t>(at[i + 1] - at[i])};
   }
   Result<void> flatten(const NfaStates& states, WorkMeter& meter);
+  Result<void> add_counters(const NfaBuilder& builder, WorkMeter& meter);
   Result<void> close(const NfaStates& states, WorkMeter& meter);
   Result<void> add_closure(const NfaStates& states, StateId state, std::vector<StateId>& seen_by, WorkMeter& meter);
   void class_bytes(const NfaStates& states);
@@ -94,6 +102,8 @@ class Program {
   std::vector<std::int32_t> calls_at_;
   std::vector<std::int32_t> closure_at_;
   std::vector<Twin> twins_;
+  std::vector<CountedStates> counted_;
+  std::vector<std::int32_t> counted_at_;  // [state]: index of counted_ or -1; empty without counters
   std::vector<bool> is_final_;
   std::vector<bool> is_tail_;
 };

@@ -13,6 +13,7 @@
 #include "core/limits/stack_space.h"
 #include "core/one_line.h"
 #include "grammar/automaton/char_ranges.h"
+#include "grammar/automaton/regex_characters.h"
 #include "grammar/automaton/source_cursor.h"
 
 namespace baton::grammar {
@@ -40,19 +41,21 @@ struct Node {
 struct Rest {
   std::optional<ExprId> anywhere = {};
   std::optional<ExprId> at_begin = {};  ///< where nothing stands in front of the place
-  bool is_end = false;             ///< what follows the whole expression
+  bool needs_begin = false;             ///< `anywhere` would be other texts: a '^' must stand in front
+  bool is_end = false;                  ///< what follows the whole expression
 };
 
-const CharRanges kDigits{{'0', '9'}};
-const CharRanges kWordCharacters{{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
-const CharRanges kSpaces{{'\t', '\r'},     {' ', ' '},       {0xA0, 0xA0},     {0x1680, 0x1680}, {0x2000, 0x200A},
-                         {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
 const CharRanges kLineEnds{{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
 
 class RegexParser {
  public:
   RegexParser(Expressions& expressions, std::string_view regex, RegexUse use, WorkMeter& meter)
-      : expressions_(expressions), source_(regex, message), use_(use), meter_(meter), empty_(expressions.empty()) {}
+      : expressions_(expressions),
+        source_(regex, message),
+        characters_(source_, meter),
+        use_(use),
+        meter_(meter),
+        empty_(expressions.empty()) {}
 
   /// The texts.
   Result<ExprId> parse();
@@ -78,18 +81,15 @@ class RegexParser {
   Result<Part> add_node(Node::Kind kind, std::vector<Part> parts);
   Result<Rest> in_front(const Part& part, const Rest& rest);
   Result<Rest> in_front(const Anchored& part, const Rest& rest);
-  Result<std::optional<ExprId>> looking(const Node& node, std::optional<ExprId> rest);
+  Result<Rest> looking(const Node& node, const Rest& rest);
+  Result<std::optional<ExprId>> filtered(std::optional<ExprId> rest, ExprId seen, bool is_negated);
   Result<ExprId> whole_texts(const Part& all);
   Result<ExprId> any_text();
   Result<std::optional<std::pair<int, int>>> bounds();
-  Result<CharRanges> char_class();
-  Result<CharRanges> class_item();
-  Result<CharRanges> escape(bool in_class);
-  Result<CharRanges> property(bool is_negated);
-  Result<char32_t> unicode_escape();
 
   Expressions& expressions_;
   SourceCursor source_;
+  RegexCharacters characters_;
   const RegexUse use_;
   WorkMeter& meter_;
   const ExprId empty_;
@@ -199,9 +199,9 @@ Result<Part> RegexParser::atom() {
   if (source_.take(".")) {
     characters = complement(kLineEnds);
   } else if (source_.take("[")) {
-    BATON_TRY(characters, char_class());
+    BATON_TRY(characters, characters_.char_class());
   } else if (source_.take("\\")) {
-    BATON_TRY(characters, escape(/*in_class=*/false));
+    BATON_TRY(characters, characters_.escape(/*in_class=*/false));
   } else {
     if (std::string_view("*+?").find(source_.rest[0]) != std::string_view::npos) return source_.invalid("repeats nothing");
     const std::optional<char32_t> c = take_character(source_.rest);
@@ -281,121 +281,6 @@ Result<Part> RegexParser::repeated(Part part) {
   }
 }
 
-Result<char32_t> RegexParser::unicode_escape() {
-  if (!source_.take("{")) {
-    BATON_TRY(const char32_t first, source_.take_hex(4));
-    if (first < 0xD800 || first > 0xDBFF || !source_.take("\\u")) return first;
-    BATON_TRY(const char32_t second, source_.take_hex(4));
-    if (second < 0xDC00 || second > 0xDFFF) return source_.invalid("has half a surrogate pair");
-    return 0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00);
-  }
-  const std::size_t n_digits = source_.rest.find('}');
-  if (n_digits == std::string_view::npos || n_digits == 0 || n_digits > 6)
-    return source_.invalid("has no code point behind '\\u{'");
-  BATON_TRY(const char32_t value, source_.take_hex(n_digits));
-  source_.rest.remove_prefix(1);
-  return value;
-}
-
-Result<CharRanges> RegexParser::property(bool is_negated) {
-  std::string_view name = source_.rest.substr(0, 1);
-  if (source_.take("{")) {
-    const std::size_t end = source_.rest.find('}');
-    if (end == std::string_view::npos) return source_.invalid("has a '\\p{' without '}'");
-    name = source_.rest.substr(0, end);
-    source_.rest.remove_prefix(end + 1);
-    for (const std::string_view prefix : {"General_Category=", "gc="})
-      if (name.starts_with(prefix)) name.remove_prefix(prefix.size());
-  } else if (!source_.rest.empty()) {
-    source_.rest.remove_prefix(1);
-  }
-  std::optional<CharRanges> ranges = category_ranges(name);
-  if (!ranges) return source_.unsupported(fmt::format("the property '{}'", one_line(name, kMaxQuotedBytes)));
-  if (!meter_.spend(static_cast<std::int64_t>(ranges->size()))) return over_budget(meter_);
-  return is_negated ? complement(std::move(*ranges)) : std::move(*ranges);
-}
-
-Result<CharRanges> RegexParser::escape(bool in_class) {
-  if (source_.rest.empty()) return source_.invalid("ends with a backslash");
-  const auto one = [](char32_t c) { return CharRanges{{c, c}}; };
-  const std::optional<char32_t> c = take_character(source_.rest);
-  if (!c) return source_.invalid("is not valid UTF-8");
-  switch (*c) {
-    case 'd': return kDigits;
-    case 'D': return complement(kDigits);
-    case 'w': return kWordCharacters;
-    case 'W': return complement(kWordCharacters);
-    case 's': return kSpaces;
-    case 'S': return complement(kSpaces);
-    case 't': return one('\t');
-    case 'n': return one('\n');
-    case 'r': return one('\r');
-    case 'f': return one('\f');
-    case 'v': return one('\v');
-    case '0': return one('\0');
-    case 'b':
-      if (in_class) return one('\b');
-      return source_.unsupported("a word boundary");
-    case 'B': return source_.unsupported("a word boundary");
-    case 'k': return source_.unsupported("a back reference");
-    case 'p': return property(false);
-    case 'P': return property(true);
-    case 'c':
-      if (!source_.rest.empty() &&
-          std::string_view("abcdefghijklmnopqrstuvwxyz").find(source_.rest[0] | 0x20) != std::string_view::npos) {
-        const auto control = static_cast<char32_t>(source_.rest[0] & 0x1f);
-        source_.rest.remove_prefix(1);
-        return one(control);
-      }
-      return source_.invalid("has no letter behind '\\c'");
-    case 'x': {
-      BATON_TRY(const char32_t value, source_.take_hex(2));
-      return one(value);
-    }
-    case 'u': {
-      BATON_TRY(const char32_t value, unicode_escape());
-      return one(value);
-    }
-    default: break;
-  }
-  if (*c >= '1' && *c <= '9') return source_.unsupported("a back reference");
-  if ((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z'))
-    return source_.unsupported(fmt::format("the escape '\\{}'", static_cast<char>(*c)));
-  return one(*c);
-}
-
-Result<CharRanges> RegexParser::class_item() {
-  if (source_.take("\\")) return escape(/*in_class=*/true);
-  if (source_.rest.starts_with("[:") || source_.rest.starts_with("&&") || source_.rest.starts_with("--"))
-    return source_.unsupported(fmt::format("'{}' in a class", source_.rest.substr(0, 2)));
-  const std::optional<char32_t> c = take_character(source_.rest);
-  if (!c) return source_.invalid("is not valid UTF-8");
-  return CharRanges{{*c, *c}};
-}
-
-Result<CharRanges> RegexParser::char_class() {
-  const bool is_negated = source_.take("^");
-  HeldBytes held(meter_);
-  CharRanges all;
-  while (!source_.take("]")) {
-    if (source_.rest.empty()) return source_.invalid("has a '[' without ']'");
-    BATON_TRY(CharRanges item, class_item());
-    // The list is sorted in the end, and is there twice when it grows.
-    if (!meter_.spend(2 + static_cast<std::int64_t>(item.size())) || !held.add(3 * item.size() * sizeof(item[0])))
-      return over_budget(meter_);
-    if (source_.rest.size() >= 2 && source_.rest[0] == '-' && source_.rest[1] != ']' && item.size() == 1 &&
-        item[0].first == item[0].second) {
-      source_.rest.remove_prefix(1);
-      BATON_TRY(const CharRanges last, class_item());
-      if (last.size() != 1 || last[0].first != last[0].second || last[0].first < item[0].first)
-        return source_.invalid("has a range whose end is before its begin, or no character");
-      item[0].second = last[0].first;
-    }
-    all.insert(all.end(), item.begin(), item.end());
-  }
-  return is_negated ? complement(std::move(all)) : normalized(std::move(all));
-}
-
 Result<ExprId> RegexParser::any_text() {
   if (!any_text_) {
     BATON_TRY(const ExprId any, expressions_.characters({{0, kLastCodePoint}}, meter_));
@@ -419,24 +304,42 @@ Result<Rest> RegexParser::in_front(const Anchored& part, const Rest& rest) {
     if (!rest.is_end) return source_.unsupported("an anchor inside of what it matches");
     anywhere[begin].push_back(*part.at[begin][1]);
   }
-  Rest all{.is_end = rest.is_end && is_free(part) && *part.at[0][0] == empty_};
+  Rest all{.needs_begin = rest.needs_begin && (part.at[0][0] || part.at[0][1]),
+           .is_end = rest.is_end && is_free(part) && *part.at[0][0] == empty_};
   if (!anywhere[0].empty()) all.anywhere = expressions_.choice(anywhere[0]);
   if (!anywhere[1].empty()) all.at_begin = expressions_.choice(anywhere[1]);
   return all;
 }
 
-/// Those of the texts `rest` that the look-ahead allows.
-Result<std::optional<ExprId>> RegexParser::looking(const Node& node, std::optional<ExprId> rest) {
+/// Those of the texts `rest` that are `seen`, or not.
+Result<std::optional<ExprId>> RegexParser::filtered(std::optional<ExprId> rest, ExprId seen, bool is_negated) {
   if (!rest) return rest;
+  BATON_TRY(const Dfa texts, determinize(expressions_, *rest, meter_));
+  BATON_TRY(const Dfa other, determinize(expressions_, seen, meter_));
+  BATON_TRY(const Dfa both, combine(texts, other, is_negated ? DfaProduct::difference : DfaProduct::intersection, meter_));
+  return std::optional(expressions_.automaton(both));
+}
+
+/// What of the rest the look-ahead allows.
+Result<Rest> RegexParser::looking(const Node& node, const Rest& rest) {
+  const bool is_negated = node.kind == Node::Kind::ahead_not;
   BATON_TRY(const ExprId any, any_text());
   BATON_TRY(const Rest ahead, in_front(node.parts[0], {.anywhere = any, .is_end = true}));
-  if (ahead.at_begin) return source_.unsupported("an anchor inside of look-ahead");
-  BATON_TRY(const Dfa texts, determinize(expressions_, *rest, meter_));
-  BATON_TRY(const Dfa seen, determinize(expressions_, ahead.anywhere.value_or(expressions_.nothing()), meter_));
-  const bool is_negated = node.kind == Node::Kind::ahead_not;
-  BATON_TRY(const Dfa both,
-            combine(texts, seen, is_negated ? DfaProduct::difference : DfaProduct::intersection, meter_));
-  return std::optional(expressions_.automaton(both));
+  if (ahead.needs_begin) return source_.unsupported("an anchor inside of look-ahead");
+  const ExprId seen = ahead.anywhere.value_or(expressions_.nothing());
+  Rest all;
+  if (!ahead.at_begin) {
+    BATON_TRY(all.anywhere, filtered(rest.anywhere, seen, is_negated));
+    BATON_TRY(all.at_begin, filtered(rest.at_begin, seen, is_negated));
+    all.needs_begin = rest.needs_begin;
+    return all;
+  }
+  std::vector<ExprId> texts;
+  for (const std::optional<ExprId>& one : {rest.anywhere, rest.at_begin})
+    if (one) texts.push_back(*one);
+  BATON_TRY(all.at_begin, filtered(expressions_.choice(texts), expressions_.choice({seen, *ahead.at_begin}), is_negated));
+  all.needs_begin = true;
+  return all;
 }
 
 Result<Rest> RegexParser::in_front(const Part& part, const Rest& rest) {
@@ -454,26 +357,26 @@ Result<Rest> RegexParser::in_front(const Part& part, const Rest& rest) {
   if (node.kind == Node::Kind::alternatives) {
     std::vector<ExprId> anywhere;
     std::vector<ExprId> at_begin;
+    bool needs_begin = false;
     for (const Part& one : node.parts) {
       BATON_TRY(const Rest texts, in_front(one, rest));
       if (texts.anywhere) anywhere.push_back(*texts.anywhere);
       if (texts.at_begin) at_begin.push_back(*texts.at_begin);
+      needs_begin = needs_begin || texts.needs_begin;
     }
-    Rest all;
+    Rest all{.needs_begin = needs_begin};
     if (!anywhere.empty()) all.anywhere = expressions_.choice(anywhere);
     if (!at_begin.empty()) all.at_begin = expressions_.choice(at_begin);
     return all;
   }
-  Rest all;
-  BATON_TRY(all.anywhere, looking(node, rest.anywhere));
-  BATON_TRY(all.at_begin, looking(node, rest.at_begin));
-  return all;
+  return looking(node, rest);
 }
 
 /// The texts of an expression with look-ahead.
 Result<ExprId> RegexParser::whole_texts(const Part& all) {
   BATON_TRY(const ExprId any, any_text());
   BATON_TRY(const Rest texts, in_front(all, {.anywhere = use_ == RegexUse::search ? any : empty_, .is_end = true}));
+  if (texts.needs_begin && use_ == RegexUse::search) return source_.unsupported("an anchor inside of look-ahead");
   std::vector<ExprId> alternatives;
   if (texts.at_begin) alternatives.push_back(*texts.at_begin);
   if (texts.anywhere)

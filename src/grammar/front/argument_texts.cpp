@@ -137,13 +137,20 @@ Result<ExprId> ArgumentTexts::raw_strings(SchemaValues& values, const SchemaShap
   }
   if (language.is_any()) return free_string();
   if (!language.content) {
-    BATON_TRY(const ExprId any, expressions_.characters({{0, kLastCodePoint}}, meter_));
-    BATON_TRY(language.content,
-              determinize(expressions_, expressions_.repeat(any, language.min_length, language.max_length), meter_));
+    BATON_TRY(const Dfa* any, values.any_text());
+    language.content = *any;
   }
-  BATON_TRY(Dfa dfa, combine(*language.content, *plain, DfaProduct::intersection, meter_));
-  BATON_TRY(dfa, minimize(dfa, meter_));
-  return expressions_.sequence({expressions_.automaton(dfa), end});
+  BATON_TRY(const Dfa dfa, combine(*language.content, *plain, DfaProduct::intersection, meter_));
+  const ExprId with_end = expressions_.sequence({expressions_.automaton(dfa), end});
+  if (language.length.is_any()) return with_end;
+  // The end is in the automaton and in its length, so that a text is at one place in it.
+  BATON_TRY(const Dfa whole, determinize(expressions_, with_end, meter_));
+  LengthBounds length = language.length;
+  length.min += static_cast<std::int32_t>(kEndOfValue.size());
+  if (length.max >= 0) length.max += static_cast<std::int32_t>(kEndOfValue.size());
+  std::vector<bool> counts;
+  for (std::size_t state = 0; state < whole.n_states(); ++state) counts.push_back(is_between_characters(whole, state));
+  return expressions_.counted_rule("a string of limited length up to </parameter>", whole, counts, length);
 }
 
 /// A value and the end of its element.

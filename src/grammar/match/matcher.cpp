@@ -184,7 +184,7 @@ bool Matcher::copy_known(Id id, std::span<std::uint32_t> mask) const {
 
 bool Matcher::copy_known_mask(const MatcherState& state, std::span<std::uint32_t> mask) {
   const MutexLock lock(mutex_);
-  return copy_known(state.id_, mask);
+  return copy_known(configurations_.representative(state.id_), mask);
 }
 
 Result<void> Matcher::mask(const MatcherState& state, std::span<std::uint32_t> mask) {
@@ -196,14 +196,15 @@ Result<void> Matcher::mask(const MatcherState& state, std::span<std::uint32_t> m
 
 Result<bool> Matcher::mask(const MatcherState& state, std::span<std::uint32_t> mask, MatcherWork& work) {
   const MutexLock lock(mutex_);
-  if (copy_known(state.id_, mask)) return true;
+  const Id id = configurations_.representative(state.id_);  // held with the state
+  if (copy_known(id, mask)) return true;
   if (work.is_used_up()) return false;
   begin_work(work);
   std::optional<std::vector<std::uint32_t>> found;
   try {
-    found = go_on_with_mask(state.id_);
+    found = go_on_with_mask(id);
   } catch (const std::bad_alloc&) {  // the works that were going on hold no configurations
-    if (const auto making = mask_works_.find(state.id_); making != mask_works_.end()) drop(making);
+    if (const auto making = mask_works_.find(id); making != mask_works_.end()) drop(making);
     drop_local_works();
     throw;
   }
@@ -221,7 +222,7 @@ Result<bool> Matcher::mask(const MatcherState& state, std::span<std::uint32_t> m
       return fail(ErrorCode::too_large, "the grammar is nested too deep here, or leaves too many derivations open");
     return fail(ErrorCode::unsupported, "the vocabulary has no token for what the grammar asks for here");
   }
-  masks_.emplace(state.id_, std::move(*found));
+  masks_.emplace(id, std::move(*found));
   return true;
 }
 
@@ -232,13 +233,17 @@ std::string Matcher::forced_from(Id& id, std::size_t max_bytes) {
     configurations_.count(1);
     const std::span<const Configurations::Item> items = configurations_.items(id);
     if (items.empty() || configurations_.is_complete(id) || program_->bytes(items[0].state).empty()) break;
-    const unsigned char byte = program_->bytes(items[0].state)[0].first;
+    std::optional<unsigned char> only;
     const bool is_forced = std::all_of(items.begin(), items.end(), [&](const Configurations::Item& item) {
       const std::span<const ByteEdge> edges = program_->bytes(item.state);
       return program_->tokens(item.state).empty() && std::all_of(edges.begin(), edges.end(), [&](const ByteEdge& edge) {
-               return edge.first == byte && edge.last == byte;
+               if (!configurations_.may_follow(item, edge)) return true;
+               if (!only) only = edge.first;
+               return edge.first == *only && edge.last == *only;
              });
     });
+    if (!only) break;
+    const unsigned char byte = *only;
     if (!is_forced) break;
     const Id next = configurations_.step(id, byte);
     if (next == Configurations::kDead) break;

@@ -145,6 +145,23 @@ class Matcher {
     std::size_t n_bytes() const { return sizeof(*this) + 4 * (words.size() + few.size() + exits.size()); }
   };
   using LocalTokensPointer = std::shared_ptr<const LocalTokens>;  // works in progress have them too
+  /// Where LocalTokens are of: a state, and the count in it that stands for others.
+  struct Place {
+    StateId state;
+    LengthCounter::Count count;
+    friend bool operator==(const Place&, const Place&) = default;
+  };
+  struct HashPlace {
+    std::size_t operator()(const Place& place) const {
+      return std::hash<std::uint64_t>()(static_cast<std::uint64_t>(static_cast<std::uint32_t>(place.state)) << 32 |
+                                        static_cast<std::uint32_t>(place.count));
+    }
+  };
+  /// A place that is like another one, and up to how many bytes it is.
+  struct PlaceTwin {
+    Place place;
+    std::int32_t n_bytes;
+  };
   /// A walk over a part of the vocabulary's tree. While it is stopped, it holds the configurations of its path.
   struct Walk {
     std::uint32_t at = 0;  // the node that is next
@@ -155,7 +172,7 @@ class Matcher {
   };
   /// The finding of a state's LocalTokens.
   struct LocalWork {
-    Program::Twin twin;
+    PlaceTwin twin;
     LocalTokensPointer base;  // the twin's; null without a twin
     std::size_t n_kept = 0;   // exits of the twin that were looked at
     LocalTokens found;
@@ -176,6 +193,7 @@ class Matcher {
   void retain(Id id);
   void release(Id id);
   bool copy_known(Id id, std::span<std::uint32_t> mask) const BATON_REQUIRES(mutex_);
+  PlaceTwin twin(const Place& place) const BATON_REQUIRES(mutex_);
   void forget_what_is_too_much() BATON_REQUIRES(mutex_);
   std::size_t n_mask_bytes() const BATON_REQUIRES(mutex_) {
     return masks_.size() * vocabulary_->n_words() * sizeof(std::uint32_t);
@@ -187,7 +205,7 @@ class Matcher {
   bool is_out_of_steps() const BATON_REQUIRES(mutex_) { return configurations_.n_steps() >= stop_at_; }
   void begin_work(MatcherWork& work) BATON_REQUIRES(mutex_);
   void end_work(MatcherWork& work) BATON_REQUIRES(mutex_);
-  // In matcher_masks.cpp. What returns a bool or a pointer returns false or null where it has stopped.
+  // In matcher_masks.cpp, of representatives. What returns a bool or a pointer returns false or null where it has stopped.
   void begin_walk(Walk& walk, std::uint32_t node, Id id) const;
   void hold(Walk& walk) BATON_REQUIRES(mutex_);
   void release(Walk& walk) BATON_REQUIRES(mutex_);
@@ -195,8 +213,8 @@ class Matcher {
   bool go_on(Walk& walk, const Visit& visit) BATON_REQUIRES(mutex_);
   bool find_all(LocalWork& work) BATON_REQUIRES(mutex_);
   bool find_differences(LocalWork& work) BATON_REQUIRES(mutex_);
-  LocalTokensPointer local_tokens(StateId state) BATON_REQUIRES(mutex_);
-  LocalTokensPointer keep(StateId state, LocalTokens found) BATON_REQUIRES(mutex_);
+  LocalTokensPointer local_tokens(const Place& place) BATON_REQUIRES(mutex_);
+  LocalTokensPointer keep(const Place& place, LocalTokens found) BATON_REQUIRES(mutex_);
   MaskWork& mask_work(Id id) BATON_REQUIRES(mutex_);
   void drop(std::unordered_map<Id, MaskWork>::iterator work) BATON_REQUIRES(mutex_);
   void drop_unwanted_works() BATON_REQUIRES(mutex_);
@@ -215,10 +233,10 @@ class Matcher {
   const std::vector<TokenId> special_tokens_;  // by the index in the program's edges
   Mutex mutex_;
   Configurations configurations_ BATON_GUARDED_BY(mutex_);
-  std::unordered_map<StateId, LocalTokensPointer> local_tokens_ BATON_GUARDED_BY(mutex_);
+  std::unordered_map<Place, LocalTokensPointer, HashPlace> local_tokens_ BATON_GUARDED_BY(mutex_);
   std::size_t local_bytes_ BATON_GUARDED_BY(mutex_) = 0;
   std::unordered_map<Id, std::vector<std::uint32_t>> masks_ BATON_GUARDED_BY(mutex_);
-  std::unordered_map<StateId, LocalWork> local_works_ BATON_GUARDED_BY(mutex_);
+  std::unordered_map<Place, LocalWork, HashPlace> local_works_ BATON_GUARDED_BY(mutex_);
   std::unordered_map<Id, MaskWork> mask_works_ BATON_GUARDED_BY(mutex_);
   std::size_t n_left_bytes_ BATON_GUARDED_BY(mutex_) = 0;  // of what was learned, when something was forgotten last
   std::int64_t stop_at_ BATON_GUARDED_BY(mutex_) = 0;      // steps of the configurations at which the call stops

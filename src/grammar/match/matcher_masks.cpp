@@ -93,7 +93,7 @@ bool Matcher::find_differences(LocalWork& work) {
     configurations_.count(1);
     const Id own = step_unless_dead(configurations_, work.walk.path[node.depth - std::size_t{1}], node.byte);
     const Id other = step_unless_dead(configurations_, work.walk.twin_path[node.depth - std::size_t{1}], node.byte);
-    const bool is_same = own == other || node.deepest <= work.twin.n_bytes;
+    const bool is_same = node.deepest <= work.twin.n_bytes || configurations_.are_alike(own, other, node.deepest - node.depth);
     for (; work.n_kept < exits.size() && exits[work.n_kept] < (is_same ? node.end : at); ++work.n_kept)
       local.exits.push_back(exits[work.n_kept]);
     if (is_same) {
@@ -119,7 +119,7 @@ bool Matcher::find_differences(LocalWork& work) {
   return true;
 }
 
-Matcher::LocalTokensPointer Matcher::keep(StateId state, LocalTokens found) {
+Matcher::LocalTokensPointer Matcher::keep(const Place& place, LocalTokens found) {
   std::size_t n_tokens = 0;
   for (const std::uint32_t word : found.words) n_tokens += static_cast<std::size_t>(std::popcount(word));
   if (n_tokens <= vocabulary_->n_words()) {
@@ -131,44 +131,52 @@ Matcher::LocalTokensPointer Matcher::keep(StateId state, LocalTokens found) {
   }
   found.exits.shrink_to_fit();
   local_bytes_ += found.n_bytes();
-  return local_tokens_.emplace(state, std::make_shared<const LocalTokens>(std::move(found))).first->second;
+  return local_tokens_.emplace(place, std::make_shared<const LocalTokens>(std::move(found))).first->second;
 }
 
-Matcher::LocalTokensPointer Matcher::local_tokens(StateId state) {
-  const Program::Twin twin = program_->twin(state);
-  const bool has_twin = twin.state != state;
-  if (has_twin && twin.n_bytes >= kMaxTokenBytes) return local_tokens(twin.state);
-  if (const auto known = local_tokens_.find(state); known != local_tokens_.end()) return known->second;
-  auto at = local_works_.find(state);
+/// The same state with a count far from its bounds; of such a one another state. Itself where there is none.
+Matcher::PlaceTwin Matcher::twin(const Place& place) const {
+  if (const CountedStates* counted = program_->counted(place.state); counted != nullptr)
+    if (const auto other = counted->counter->twin(place.count)) return {{place.state, other->count}, other->n_bytes};
+  const Program::Twin other = program_->twin(place.state);
+  return {{other.state, place.count}, other.n_bytes};
+}
+
+Matcher::LocalTokensPointer Matcher::local_tokens(const Place& place) {
+  const PlaceTwin twin = this->twin(place);
+  const bool has_twin = twin.place != place;
+  if (has_twin && twin.n_bytes >= kMaxTokenBytes) return local_tokens(twin.place);
+  if (const auto known = local_tokens_.find(place); known != local_tokens_.end()) return known->second;
+  auto at = local_works_.find(place);
   if (at == local_works_.end()) {
     LocalWork begun{.twin = twin, .base = {}, .n_kept = 0, .found = {}, .walk = {}};
-    if (has_twin && (begun.base = local_tokens(twin.state)) == nullptr) return nullptr;
+    if (has_twin && (begun.base = local_tokens(twin.place)) == nullptr) return nullptr;
     if (has_twin) begun.found.words = begun.base->words;
     begun.found.words.resize(vocabulary_->n_words(), 0);
     if (has_twin)
       for (const TokenId token : begun.base->few) set_bit(begun.found.words, token);
-    const Id alone = configurations_.alone(state);
+    const Id alone = configurations_.alone(place.state, place.count);
     check(alone != Configurations::kDead, "a state without any text behind it");
     begin_walk(begun.walk, 0, alone);
     if (has_twin) {
       begun.walk.twin_path.resize(begun.walk.path.size());
-      begun.walk.twin_path[0] = configurations_.alone(twin.state);
+      begun.walk.twin_path[0] = configurations_.alone(twin.place.state, twin.place.count);
     }
     if (local_works_.size() >= kMostLocalWorks) {
       release(local_works_.begin()->second.walk);
       local_works_.erase(local_works_.begin());
     }
-    at = local_works_.emplace(state, std::move(begun)).first;
+    at = local_works_.emplace(place, std::move(begun)).first;
   }
   LocalWork& work = at->second;
   if (!(has_twin ? find_differences(work) : find_all(work))) return nullptr;
   LocalTokens found = std::move(work.found);
   local_works_.erase(at);
-  return keep(state, std::move(found));
+  return keep(place, std::move(found));
 }
 
 void Matcher::drop_local_works() {
-  for (auto& [state, work] : local_works_) release(work.walk);
+  for (auto& [place, work] : local_works_) release(work.walk);
   local_works_.clear();
 }
 
@@ -246,7 +254,7 @@ bool Matcher::add_items(MaskWork& work) {
   while (work.n_items < work.items.size()) {
     const Configurations::Item item = work.items[work.n_items];
     if (work.local == nullptr) {
-      if ((work.local = local_tokens(item.state)) == nullptr) return false;
+      if ((work.local = local_tokens({item.state, configurations_.count_of(item)})) == nullptr) return false;
       for (std::size_t word = 0; word < work.local->words.size(); ++word) work.mask[word] |= work.local->words[word];
       for (const TokenId token : work.local->few) set_bit(work.mask, token);
     }

@@ -76,8 +76,8 @@ class ArrayCompiler {
   std::size_t n_first_ = 0;
   int min_ = 0;
   int max_ = kUnlimited;
-  std::vector<ExprId> listed_;                // each element
-  std::vector<ExprId> next_;                  // the same behind a comma
+  std::vector<ExprId> listed_;                           // each element
+  std::vector<ExprId> next_;                             // the same behind a comma
   std::map<std::vector<std::uint16_t>, ExprId> behind_;  // what follows, by the elements that were there, sorted
 };
 
@@ -180,8 +180,7 @@ Result<ExprId> ArrayCompiler::in_listed_order() {
   if (!HeldBytes(meter_).add(static_cast<std::size_t>(n_pairs) * 2 * sizeof(Expr)) || !meter_.spend(n_pairs))
     return over_budget(meter_);
   std::vector<ExprId> behind;  // [count], behind the elements that were looked at
-  for (int count = 0; count <= n_counts; ++count)
-    behind.push_back(count >= min_ ? end_behind(count) : expressions_.nothing());
+  for (int count = 0; count <= n_counts; ++count) behind.push_back(count >= min_ ? end_behind(count) : expressions_.nothing());
   for (std::size_t i = listed_.size(); i-- > 0;) {
     std::vector<ExprId> before;
     for (int count = 0; count <= std::min(static_cast<int>(i), n_counts); ++count) {
@@ -211,8 +210,8 @@ Result<void> ArrayCompiler::add_listed(const ListedValues& listed) {
 /// The elements of a tuple are different if no two of its schemas have a value in common.
 Result<std::optional<ExprId>> ArrayCompiler::different_tuple() {
   const bool is_closed = max_ != kUnlimited && static_cast<std::size_t>(max_) <= n_first_;
-  const bool has_no_rest = n_first_ > 0 && parts_.size() == 1 && parts_[0].rest != nullptr &&
-                           parts_[0].rest->is_boolean() && !parts_[0].rest->get<bool>();
+  const bool has_no_rest = n_first_ > 0 && parts_.size() == 1 && parts_[0].rest != nullptr && parts_[0].rest->is_boolean() &&
+                           !parts_[0].rest->get<bool>();
   if (parts_.size() != 1 || (!is_closed && !has_no_rest))
     return schema_error(ErrorCode::unsupported, document_, *unique_, "uniqueItems",
                         "is supported for elements that are listed (enum, const, booleans, null), for at most one, and for "

@@ -92,18 +92,18 @@ Result<ExprId> SchemaCompiler::strings(const SchemaShape& shape) {
   if (known != strings_.end()) return known->second;
   BATON_TRY(const StringLanguage language, values_.strings(shape));
   if (language.is_any()) return text_.string();
-  if (!language.content && language.max_length != kUnlimited && language.max_length < language.min_length)
-    return expressions_.nothing();
-  ExprId body = 0;
-  if (language.content) {
-    BATON_TRY(body, text_.string_of(*language.content));
+  std::string name = "JSON string " + one_line(key, kMaxQuotedBytes);
+  ExprId rule = 0;
+  if (language.length.is_any()) {
+    BATON_TRY(const ExprId body, text_.string_of(*language.content));
+    const RuleId own = expressions_.add_rule(std::move(name));
+    expressions_.define(own, body);
+    rule = expressions_.rule(own);
   } else {
-    BATON_TRY(body, text_.string_of_length(language.min_length, language.max_length));
+    BATON_TRY(rule, text_.counted_string(std::move(name), language.content, language.length));
   }
-  const RuleId rule = expressions_.add_rule("JSON string " + one_line(key, kMaxQuotedBytes));
-  expressions_.define(rule, body);
   if (!meter_.write(128 + key.size())) return over_budget(meter_);
-  return strings_.emplace(key, expressions_.rule(rule)).first->second;
+  return strings_.emplace(key, rule).first->second;
 }
 
 Result<ExprId> SchemaCompiler::numbers(const SchemaShape& shape, unsigned kinds) {

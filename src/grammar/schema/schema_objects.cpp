@@ -80,8 +80,8 @@ class ObjectCompiler {
   std::set<std::string> is_named_;
   std::set<std::string> required_;
   std::vector<Member> members_;
-  StringLanguage allowed_names_;                         // that all propertyNames allow
-  std::optional<std::set<std::string>> listed_names_;    // those that they list
+  StringLanguage allowed_names_;                       // that all propertyNames allow
+  std::optional<std::set<std::string>> listed_names_;  // those that they list
   std::vector<std::string> listed_in_order_;
   int min_ = 0;
   int max_ = kUnlimited;
@@ -143,10 +143,7 @@ Result<void> ObjectCompiler::read(const json::Value& schema) {
 
 /// Names by pattern, format and length.
 Result<void> ObjectCompiler::allow_names(const json::Value& names, const StringLanguage& language) {
-  allowed_names_.min_length = std::max(allowed_names_.min_length, language.min_length);
-  if (language.max_length != kUnlimited &&
-      (allowed_names_.max_length == kUnlimited || language.max_length < allowed_names_.max_length))
-    allowed_names_.max_length = language.max_length;
+  allowed_names_.limit(language.length);
   if (!language.content) return {};
   if (!meter_.spend(4 * static_cast<std::int64_t>(language.content->n_states()))) return over_budget(meter_);
   if (!allowed_names_.content) {
@@ -167,7 +164,8 @@ Result<void> ObjectCompiler::allow_listed(const json::Value& names, const std::v
     BATON_TRY(const unsigned kinds, values_.kinds(shape));
     BATON_TRY(const auto listed, values_.values(shape));
     if (!listed)
-      return schema_error(ErrorCode::unsupported, document_, names, "anyOf", "of names that are listed and others is not supported");
+      return schema_error(ErrorCode::unsupported, document_, names, "anyOf",
+                          "of names that are listed and others is not supported");
     BATON_TRY(const ListedValues allowed, values_.allowed_of(shape, kinds, *listed));
     for (const json::Value* value : allowed) {
       if (!value->is_string()) continue;
@@ -268,9 +266,10 @@ Result<std::optional<ExprId>> ObjectCompiler::others_matching(const std::set<con
   ExprId name = 0;
   if (patterns.empty() && names_.empty() && allowed_names_.is_any()) {
     BATON_TRY(name, text_.string());
-  } else {
-    BATON_TRY(names, values_.with_length(std::move(names), allowed_names_));
+  } else if (allowed_names_.length.is_any()) {
     BATON_TRY(name, text_.string_of(names));
+  } else {
+    BATON_TRY(name, text_.counted_string("other names", std::move(names), allowed_names_.length));
   }
   return std::optional<ExprId>(expressions_.sequence({name, text_.colon(), value}));
 }

@@ -54,7 +54,7 @@ constexpr std::array<std::string_view, 35> kAssertions{"$ref",
                                                        "id",
                                                        "$anchor",
                                                        "uniqueItems",
-                                                          "nullable"};
+                                                       "nullable"};
 constexpr std::array<std::string_view, 18> kAnnotations{
     "$schema",          "$comment",      "title",          "description",      "default",
     "examples",         "deprecated",    "readOnly",       "writeOnly",        "contentEncoding",
@@ -135,6 +135,7 @@ class ShapeBuilder {
   struct Draft {
     std::vector<Entry> entries;  // in the order of the schema
     std::size_t n_decided = 0;   // at the front
+    std::size_t n_schemas = 0;   // that hold
     bool is_impossible = false;
 
     std::size_t n_bytes() const { return entries.size() * sizeof(Entry); }
@@ -190,7 +191,7 @@ Result<bool> ShapeBuilder::may_add(const json::Value& schema, const Inside* oute
   const std::vector<Entry>& entries = draft.entries;
   if (!meter_.spend(n_outer / 8 + static_cast<std::int64_t>(entries.size() / 8))) return over_budget(meter_);
   if (std::any_of(entries.begin(), entries.end(), [&](const Entry& entry) { return entry.schema == &schema; })) return false;
-  if (entries.size() >= 2 * kMaxParts)
+  if (draft.n_schemas >= kMaxParts)
     return fail(ErrorCode::too_large, fmt::format("the JSON schema: {}: $ref and allOf ask one value for more than {} schemas",
                                                   document_.path_of(schema), kMaxParts));
   return true;
@@ -221,6 +222,7 @@ Result<void> ShapeBuilder::add(const json::Value& schema, const Inside* outer, D
   if (!is_only_ref) {
     BATON_TRY_VOID(check_keywords(schema));
     draft.entries.push_back({&schema});
+    ++draft.n_schemas;
   }
   if (ref != nullptr) {
     if (!ref->is_string()) return error(ErrorCode::invalid_request, schema, "$ref", "must be a string");
@@ -259,13 +261,18 @@ Result<void> ShapeBuilder::place(const json::Value& alternative, const Entry& en
   HeldBytes held(meter_);
   if (!held.add((draft.entries.size() - draft.n_decided) * sizeof(Entry))) return over_budget(meter_);
   const std::vector<Entry> rest(draft.entries.begin() + begin + 1, draft.entries.end());
+  const auto holds = [](const Entry& one) { return one.choice == Choice::none; };
+  draft.n_schemas -= static_cast<std::size_t>(std::count_if(rest.begin(), rest.end(), holds));
   draft.entries.resize(draft.n_decided);
   BATON_TRY_VOID(add(alternative, entry.path, draft, /*may_be_null=*/entry.choice != Choice::nullable));
   std::set<const json::Value*> added;
   for (auto one = draft.entries.begin() + begin; one != draft.entries.end(); ++one) added.insert(one->schema);
   if (!meter_.spend(static_cast<std::int64_t>(4 * added.size() + rest.size() / 8))) return over_budget(meter_);
-  for (const Entry& one : rest)
-    if (!added.contains(one.schema)) draft.entries.push_back(one);
+  for (const Entry& one : rest) {
+    if (added.contains(one.schema)) continue;
+    draft.entries.push_back(one);
+    draft.n_schemas += holds(one) ? 1 : 0;
+  }
   return {};
 }
 
@@ -297,9 +304,6 @@ Result<void> ShapeBuilder::decide(Draft draft) {
   const auto first = std::find_if(draft.entries.begin() + static_cast<std::ptrdiff_t>(draft.n_decided), draft.entries.end(),
                                   [](const Entry& entry) { return entry.choice != Choice::none; });
   draft.n_decided = static_cast<std::size_t>(first - draft.entries.begin());
-  if (draft.n_decided > kMaxParts)
-    return fail(ErrorCode::too_large, fmt::format("the JSON schema: {}: $ref and allOf ask one value for more than {} schemas",
-                                                  document_.path_of(*draft.entries[0].schema), kMaxParts));
   if (first == draft.entries.end()) return add_shape(draft);
   const Entry entry = *first;
   BATON_TRY(const std::vector<const json::Value*> all, alternatives_of(entry));

@@ -29,9 +29,33 @@ Result<std::optional<int>> count_keyword(const SchemaDocument& document, const j
   return std::optional<int>(static_cast<int>(*count));
 }
 
+Result<LengthBounds> length_keywords(const SchemaDocument& document, const json::Value& schema) {
+  LengthBounds length;
+  for (const std::string_view keyword : {"minLength", "maxLength"}) {
+    const json::Value* value = find_keyword(schema, keyword);
+    if (value == nullptr) continue;
+    const double number = value->is_number() ? value->get<double>() : -1;
+    if (number < 0 || std::floor(number) != number)
+      return schema_error(ErrorCode::invalid_request, document, schema, keyword, "must be an integer of at least 0");
+    const bool is_too_long = number > LengthBounds::kMost;
+    if (keyword == "maxLength" && !is_too_long) length.max = static_cast<std::int32_t>(number);
+    if (keyword == "maxLength") continue;
+    if (is_too_long)
+      return schema_error(ErrorCode::invalid_request, document, schema, keyword,
+                          fmt::format("is over {}: no answer is so long", LengthBounds::kMost));
+    length.min = static_cast<std::int32_t>(number);
+  }
+  return length;
+}
+
+void StringLanguage::limit(const LengthBounds& other) {
+  length.min = std::max(length.min, other.min);
+  if (other.max >= 0 && (length.max < 0 || other.max < length.max)) length.max = other.max;
+}
+
 bool StringLanguage::allows(std::string_view text) const {
-  const auto length = std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
-  return length >= min_length && (max_length == kUnlimited || length <= max_length) && (!content || content->accepts(text));
+  return length.allows(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; })) &&
+         (!content || content->accepts(text));
 }
 
 unsigned kind_of(const json::Value& value) {
@@ -107,10 +131,8 @@ Result<StringLanguage> SchemaValues::strings(const SchemaShape& shape) {
     return {};
   };
   for (const json::Value* part : shape.parts) {
-    BATON_TRY(const std::optional<int> min, count_keyword(document_, *part, "minLength"));
-    BATON_TRY(const std::optional<int> max, count_keyword(document_, *part, "maxLength"));
-    language.min_length = std::max(language.min_length, min.value_or(0));
-    if (max && (language.max_length == kUnlimited || *max < language.max_length)) language.max_length = *max;
+    BATON_TRY(const LengthBounds length, length_keywords(document_, *part));
+    language.limit(length);
     if (const json::Value* found = find_keyword(*part, "pattern"); found != nullptr) {
       if (!found->is_string()) return schema_error(ErrorCode::invalid_request, document_, *part, "pattern", "must be a string");
       BATON_TRY(const Dfa* dfa, pattern(*part, "pattern", found->get_ref<const std::string&>()));
@@ -131,20 +153,7 @@ Result<StringLanguage> SchemaValues::strings(const SchemaShape& shape) {
       BATON_TRY_VOID(intersect(*dfa));
     }
   }
-  if (language.content) {
-    BATON_TRY(language.content, with_length(std::move(*language.content), language));
-  }
   return language;
-}
-
-Result<Dfa> SchemaValues::with_length(Dfa content, const StringLanguage& language) {
-  if (language.min_length == 0 && language.max_length == kUnlimited) return content;
-  BATON_TRY(const ExprId any, expressions_.characters({{0, kLastCodePoint}}, meter_));
-  const bool is_possible = language.max_length == kUnlimited || language.min_length <= language.max_length;
-  const ExprId lengths =
-      is_possible ? expressions_.repeat(any, language.min_length, language.max_length) : expressions_.nothing();
-  BATON_TRY(const Dfa dfa, determinize(expressions_, lengths, meter_));
-  return combine(content, dfa, DfaProduct::intersection, meter_);
 }
 
 Result<std::vector<SchemaShape>> SchemaValues::shapes(const SchemaSet& schemas) {

@@ -33,12 +33,15 @@ Result<std::optional<int>> count_keyword(const SchemaDocument& document, const j
 
 /// What a string's text must be. `content` is empty where only the length is limited.
 struct StringLanguage {
-  int min_length = 0;
-  int max_length = kUnlimited;
-  std::optional<Dfa> content;
-  bool is_any() const { return min_length == 0 && max_length == kUnlimited && !content; }
+  LengthBounds length = {};
+  std::optional<Dfa> content = {};
+  bool is_any() const { return length.is_any() && !content; }
+  void limit(const LengthBounds& other);
   bool allows(std::string_view text) const;
 };
+
+/// minLength and maxLength. A maximum over LengthBounds::kMost is none. Errors: invalid_request.
+Result<LengthBounds> length_keywords(const SchemaDocument& document, const json::Value& schema);
 
 /// The values of enum and const, parts of the document, each once.
 using ListedValues = std::vector<const json::Value*>;
@@ -72,8 +75,6 @@ class SchemaValues {
   Result<const Dfa*> pattern(const json::Value& schema, std::string_view keyword, const std::string& pattern);
   /// All texts of characters.
   Result<const Dfa*> any_text();
-  /// The texts of `content` that have the length that `language` asks for.
-  Result<Dfa> with_length(Dfa content, const StringLanguage& language);
 
  private:
   Result<const Dfa*> regex(const json::Value& schema, std::string_view keyword, const std::string& regex, bool is_whole);

@@ -121,6 +121,18 @@ std::vector<CompiledGrammar> many_grammars() {
           GrammarKind::json_schema,
           R"({"anyOf": [{"type": "string", "pattern": "^(ab)+$"}, {"type": "array", "items": {"$ref": "#"}}, {"type": "number", "maximum": 12}]})"),
       compiled(GrammarKind::json_schema, R"({"type": "string", "minLength": 300, "maxLength": 900})"),
+      compiled(GrammarKind::json_schema, R"({"type": "string", "minLength": 3, "maxLength": 3})"),
+      compiled(GrammarKind::json_schema, R"({"type": "string", "minLength": 1, "maxLength": 2147483648})"),
+      compiled(GrammarKind::json_schema,
+               R"({"type": "string", "pattern": "^((ab){7}|a)*$", "minLength": 20, "maxLength": 40})"),
+      compiled(GrammarKind::json_schema, R"({"type": "string", "pattern": "^(aaa)*$", "minLength": 400, "maxLength": 402})"),
+      compiled(GrammarKind::json_schema, R"({"type": "string", "format": "uri", "minLength": 6, "maxLength": 19})"),
+      compiled(
+          GrammarKind::json_schema,
+          R"({"type": "array", "items": {"anyOf": [{"type": "string", "maxLength": 4}, {"type": "string", "pattern": "a$", "minLength": 3, "maxLength": 9}]}})"),
+      compiled(
+          GrammarKind::json_schema,
+          R"({"type": "object", "propertyNames": {"minLength": 2, "maxLength": 5}, "additionalProperties": {"type": "integer"}})"),
       compiled(GrammarKind::json_schema,
                R"({"type": "array", "minItems": 280, "maxItems": 600, "items": {"type": "boolean"}})"),
       compiled(GrammarKind::regex, "(a|ab)(c|bcd)*[^x]{0,3}"),
@@ -160,6 +172,47 @@ TEST(Matcher, masks_are_the_same_if_the_work_stops_after_every_step) {
     expect_masks_are_exact(*grammar.program, {}, seed++, 1);
     expect_masks_are_exact(*grammar.program, {.table_bytes = 1, .local_bytes = 1, .mask_bytes = 1}, seed++, 50);
   }
+}
+
+/// Each token is in the mask exactly if it is accepted, also where the last characters of a long text are near.
+TEST(Matcher, masks_are_exact_near_the_bounds_of_a_long_text) {
+  const auto tokens = vocabulary();
+  for (const char* bounds :
+       {R"("maxLength": 600)", R"("minLength": 590, "maxLength": 600)", R"("minLength": 597)",
+        R"("pattern": "^(aab?)*$", "minLength": 580, "maxLength": 600)", R"("minLength": 600, "maxLength": 600)"}) {
+    Matcher matcher(compiled(GrammarKind::json_schema, std::string(R"({"type": "string", )") + bounds + "}").program, tokens);
+    for (const int n : {0, 300, 340, 344, 560, 580, 586, 590, 592, 594, 596, 597, 598}) {
+      MatcherState state = matcher.start();
+      ASSERT_TRUE(matcher.accept(state, '"' + std::string(static_cast<std::size_t>(n), 'a'))) << bounds;
+      const std::vector<std::uint32_t> mask = mask_of(matcher, state);
+      for (TokenId token = 0; token < tokens->n_vocab(); ++token) {
+        MatcherState copy = state;
+        ASSERT_EQ(has(mask, token), matcher.accept(copy, token))
+            << bounds << " behind " << n << ": " << tokens->bytes_of(token);
+      }
+    }
+  }
+}
+
+/// A mask that is found once serves every count that is far from the bounds, and forced text ends a string that is full.
+TEST(Matcher, masks_do_not_depend_on_a_count_that_is_far_from_its_bounds) {
+  Matcher matcher(
+      compiled(GrammarKind::json_schema, R"({"type": "array", "items": {"type": "string", "minLength": 2, "maxLength": 2083}})")
+          .program,
+      vocabulary());
+  std::vector<std::uint32_t> mask(matcher.vocabulary().n_words());
+  MatcherState state = matcher.start();
+  ASSERT_TRUE(matcher.accept(state, std::string_view("[\"abc")));
+  const std::vector<std::uint32_t> found = mask_of(matcher, state);
+  for (int n = 3; n < 1800; ++n) {
+    ASSERT_TRUE(matcher.accept(state, std::string_view("x")));
+    ASSERT_TRUE(matcher.copy_known_mask(state, mask)) << n;
+    ASSERT_EQ(mask, found);
+  }
+  for (int n = 1800; n < 2083; ++n) ASSERT_TRUE(matcher.accept(state, std::string_view("x")));
+  EXPECT_FALSE(matcher.copy_known_mask(state, mask));
+  EXPECT_EQ(matcher.forced_bytes(state, 8), "\"");
+  EXPECT_FALSE(matcher.accept(state, std::string_view("x")));
 }
 
 /// The work of an expensive mask goes on in small parts, whatever others ask of the matcher, and is forgotten with its state.
