@@ -42,7 +42,7 @@ bool CallWriter::open_call(std::string_view name, std::string_view id) {
   is_open_ = true;
   is_complete_ = false;
   is_given_out_ = false;
-  if (form_ == Form::streamed) give_out();
+  if (form_ == Form::streamed || (form_ == Form::one && n_calls_ > 0)) give_out();
   return true;
 }
 

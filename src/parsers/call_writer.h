@@ -23,6 +23,7 @@ class CallWriter {
   enum class Form : std::uint8_t {
     streamed,  ///< a call is given out as it comes
     whole,     ///< a call is given out when its arguments are complete, up to kMaxHeld
+    one,       ///< the first call is whole, and the others are streamed, because they end the answer
   };
   /// `has_content`: other text than calls is content; otherwise it is dropped.
   CallWriter(Form form, bool has_content) : form_(form), has_content_(has_content) {}
@@ -69,7 +70,7 @@ class CallWriter {
  private:
   void append(MessagePiece::Kind kind, std::string_view text);
   void give_out();
-  bool is_held_back() const { return form_ == Form::whole && !is_given_out_; }
+  bool is_held_back() const { return is_open_ && !is_given_out_; }
 
   const Form form_;
   const bool has_content_;

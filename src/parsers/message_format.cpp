@@ -123,8 +123,10 @@ std::unique_ptr<MessageParser> MessageFormat::parser(const AnswerReading& readin
     const TextMeaning text = reading.demands_calls     ? TextMeaning::nothing
                              : reading.has_calls_first ? TextMeaning::content_or_calls
                                                        : TextMeaning::content;
-    parser = std::make_unique<ToolCallParser>(tools_->begin, tools_->reader(reading.tools), reading.tools,
-                                              reading.is_whole ? CallWriter::Form::whole : CallWriter::Form::streamed, text);
+    const CallWriter::Form form = !reading.is_whole     ? CallWriter::Form::streamed
+                                  : reading.is_parallel ? CallWriter::Form::whole
+                                                        : CallWriter::Form::one;
+    parser = std::make_unique<ToolCallParser>(tools_->begin, tools_->reader(reading.tools), reading.tools, form, text);
   } else {
     parser = std::make_unique<PlainParser>();
   }

@@ -48,7 +48,8 @@ struct AnswerReading {
   bool begins_in_reasoning = false;             ///< the prompt has opened the reasoning
   bool has_calls_first = false;                 ///< an answer that does not begin with a call is content as a whole
   bool demands_calls = false;                   ///< an answer is calls alone: other text is no content
-  bool is_whole = false;  ///< it is given out in one piece: a call that has a mistake is content as a whole
+  bool is_whole = false;    ///< it is given out in one piece: a call that has a mistake is content as a whole
+  bool is_parallel = true;  ///< it may have several calls; otherwise the second one need not be whole
 };
 
 struct ToolFormat;

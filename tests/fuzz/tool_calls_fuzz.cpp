@@ -245,7 +245,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   parsers::AnswerReading reading{.begins_in_reasoning = drawn.is(),
                                  .has_calls_first = drawn.below(4) == 1,
                                  .demands_calls = drawn.below(8) == 1,
-                                 .is_whole = drawn.is()};
+                                 .is_whole = drawn.is(),
+                                 .is_parallel = drawn.below(4) != 1};
   const parsers::TextEnd end = drawn.is() ? parsers::TextEnd::natural : parsers::TextEnd::cut;
   const std::size_t seed = drawn.byte();
   reading.tools = read_tools(ToolText(drawn).draw(), *format);
@@ -257,6 +258,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                                 .may_reason = reasoner != nullptr,
                                 .is_natural = end == parsers::TextEnd::natural,
                                 .demands_calls = reading.demands_calls,
-                                .is_whole = reading.is_whole});
+                                .is_whole = reading.is_whole && reading.is_parallel});
   return 0;
 }

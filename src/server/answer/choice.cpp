@@ -24,7 +24,8 @@ AnswerChoice::AnswerChoice(const GenerationRequest& request, const AnswerPrompt&
                                       .begins_in_reasoning = reading.begins_in_reasoning,
                                       .has_calls_first = reading.has_calls_first,
                                       .demands_calls = reading.demands_calls,
-                                      .is_whole = !request.is_stream});
+                                      .is_whole = !request.is_stream,
+                                      .is_parallel = reading.is_parallel});
   }
   if (!prompt.echo.empty()) append({.text = prompt.echo});
 }

@@ -271,6 +271,12 @@ TEST_F(MessageOfChoice, ends_before_a_second_call_where_one_is_allowed) {
   EXPECT_EQ(one.finish_word(), "tool_calls");
   EXPECT_EQ(one.pieces().back(), (MessagePiece{Kind::arguments, 0, R"({"a": "b c"})", {}, true}));
   EXPECT_FALSE(one.take(says("more")));
+  for (const bool is_stream : {false, true}) {
+    request_.is_stream = is_stream;
+    AnswerChoice begun = choice();
+    EXPECT_TRUE(begun.take(says(kCalling.substr(0, kCalling.size() - 15)))) << "as soon as the second one begins";
+    EXPECT_EQ(begun.finish_word(), "tool_calls");
+  }
 }
 
 TEST_F(MessageOfChoice, counts_reasoning_tokens_and_hides_reasoning_if_asked) {
