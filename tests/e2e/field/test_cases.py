@@ -140,7 +140,6 @@ def kept(saying: Saying, schema: dict, text: str, stream: bool) -> bool:
     return answered.content == text
 
 
-@not_yet(8)
 def test_names_that_are_texts_are_all_names(saying: Saying, stream: bool):
     member = {"type": "object", "propertyNames": {"type": "string"}, "additionalProperties": {"type": "number"}}
     schema = {"type": "object", "properties": {"m": member}, "required": ["m"]}
@@ -148,7 +147,6 @@ def test_names_that_are_texts_are_all_names(saying: Saying, stream: bool):
     assert not kept(saying, schema, '{"m": {"a": "b"}}', stream)
 
 
-@not_yet(8)
 def test_names_are_those_of_an_enum(saying: Saying, stream: bool):
     schema = {"type": "object", "propertyNames": {"enum": ["x", "y"]}, "additionalProperties": {"type": "integer"}}
     assert kept(saying, schema, '{"y": 1}', stream)
@@ -156,14 +154,12 @@ def test_names_are_those_of_an_enum(saying: Saying, stream: bool):
     assert not kept(saying, schema, '{"z": 1}', stream)
 
 
-@not_yet(8)
 def test_bounds_are_those_of_draft_4_too(saying: Saying, stream: bool):
     schema = {"type": "integer", "minimum": 0, "exclusiveMinimum": True}
     assert kept(saying, schema, "1", stream)
     assert not kept(saying, schema, "0", stream)
 
 
-@not_yet(9)
 def test_a_url_is_as_pydantic_writes_it(saying: Saying, stream: bool):
     url = {"type": "string", "format": "uri", "minLength": 1, "maxLength": 2083}
     schema = {"type": "object", "properties": {"u": url}, "required": ["u"]}
@@ -171,7 +167,6 @@ def test_a_url_is_as_pydantic_writes_it(saying: Saying, stream: bool):
     assert not kept(saying, schema, '{"u": "no url"}', stream)
 
 
-@not_yet(9)
 def test_a_length_may_be_large(saying: Saying, stream: bool):
     assert kept(saying, {"type": "string", "maxLength": 1_000_000}, '"so long"', stream)
 
