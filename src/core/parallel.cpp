@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <exception>
 #include <fstream>
 #include <string>
 #include <system_error>
@@ -113,6 +114,9 @@ class Parallel::ThreadPool {
     const auto all = static_cast<std::uint32_t>(n_parts);
     for (std::uint32_t done = n_done_.load(std::memory_order_acquire); done != all;) done = wait_for_change(n_done_, done);
     loop_.store(0, std::memory_order_relaxed);
+    if (!has_failed_.load(std::memory_order_relaxed)) return;
+    has_failed_.store(false, std::memory_order_relaxed);
+    std::rethrow_exception(std::exchange(failure_, nullptr));
   }
 
  private:
@@ -146,7 +150,11 @@ class Parallel::ThreadPool {
     for (std::size_t i = 0; i < n_threads; ++i) {
       const std::size_t owner = (static_cast<std::size_t>(thread) + i) % n_threads;
       for (std::int64_t part = claim(owner, loop, n_parts); part >= 0; part = claim(owner, loop, n_parts)) {
-        (*body)(part, thread);
+        try {
+          (*body)(part, thread);
+        } catch (...) {  // it may be that memory ran out
+          if (!has_failed_.exchange(true, std::memory_order_relaxed)) failure_ = std::current_exception();
+        }
         ++n_done;
       }
     }
@@ -180,6 +188,8 @@ class Parallel::ThreadPool {
   std::atomic<std::int64_t> n_parts_{0};
   alignas(64) std::atomic<std::uint32_t> n_done_{0};
   alignas(64) std::atomic<std::uint32_t> bell_{0};
+  std::atomic<bool> has_failed_{false};
+  std::exception_ptr failure_;  ///< the first one of the loop; written by the thread that set has_failed_
   std::atomic<bool> ends_{false};
   std::vector<std::thread> threads_;
 };

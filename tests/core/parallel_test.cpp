@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <new>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -40,6 +41,29 @@ TEST(Parallel, a_loop_sees_what_the_one_before_wrote) {
     });
   }
   for (const std::int64_t value : values) EXPECT_EQ(value, 20000);
+}
+
+TEST(Parallel, throws_on_the_callers_thread_what_parts_threw_when_all_have_ended) {
+  for (const int n_threads : {2, 5}) {
+    const Parallel parallel(n_threads);
+    for (int thrower = 0; thrower < n_threads; ++thrower) {
+      std::atomic<int> n_begun = 0, n_ended = 0;
+      // Each thread has one part, because none ends before all have begun.
+      const auto run = [&] {
+        parallel.for_parts(n_threads, [&](std::int64_t, int thread) {
+          n_begun++;
+          while (n_begun < n_threads) std::this_thread::yield();
+          n_ended++;
+          if (thread == thrower) throw std::bad_alloc();
+        });
+      };
+      EXPECT_THROW(run(), std::bad_alloc);
+      EXPECT_EQ(n_ended, n_threads);
+      std::atomic<int> n_after = 0;
+      parallel.for_parts(100, [&](std::int64_t, int) { n_after++; });
+      EXPECT_EQ(n_after, 100);
+    }
+  }
 }
 
 TEST(Parallel, a_thread_that_is_held_up_leaves_its_parts_to_the_others) {
