@@ -2,6 +2,7 @@
 #include "engine/watchdog.h"
 
 #include <algorithm>
+#include <new>
 #include <string_view>
 #include <utility>
 
@@ -136,7 +137,12 @@ void Watchdog::run() {
     }
     if (is_stuck_ || !step_begun_ || Clock::now() - *step_begun_ < timeout_) continue;
     is_stuck_ = true;
-    const std::vector<std::string> lines = describe_locked();
+    std::vector<std::string> lines;
+    try {
+      lines = describe_locked();
+    } catch (const std::bad_alloc&) {
+      // The log does without them; /health does not.
+    }
     lock.unlock();
     for (const std::string& line : lines) log::error("{}", line);
     lock.lock();

@@ -90,6 +90,7 @@ void MaskJobs::serve(std::span<MaskJob> jobs) {
 void MaskJobs::begin_run(std::span<const MaskJob> jobs, Part part, std::int64_t n_saved) {
   const MutexLock lock(mutex_);
   open_accounts(jobs);
+  busy_.reserve(static_cast<std::size_t>(threads_.n_threads()));
   deadline_ = begin_ + (part == Part::half ? budget_.time / 2 : budget_.time);
   n_steps_left_ = n_steps_kept_ - n_saved;
   has_turned_ = false;

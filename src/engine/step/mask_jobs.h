@@ -22,7 +22,7 @@ struct MaskJob {
   Tenant tenant;
   RequestId request;
   const void* matcher = nullptr;  ///< jobs of one matcher do not run at the same time
-  /// Goes on as far as the work allows; whether it is done.
+  /// Goes on as far as the work allows; whether it is done. It must not throw: other jobs may run on other threads.
   std::function<bool(grammar::MatcherWork& work)> go_on;
   bool is_done = false;
 };

@@ -46,11 +46,12 @@ bool go_on(const AnswerGrammar& grammar, const AnswerGrammar::Place& place, std:
     if (is_ready) return *is_ready;
     made = tl::unexpected(is_ready.error());
   } catch (const std::bad_alloc&) {
-    made = fail(ErrorCode::out_of_memory, "there is no memory left to find the tokens that the grammar allows");
+    made = fail(ErrorCode::out_of_memory, {});  // report_failures adds the sentence: there is no memory for it here
   }
   return true;
 }
 
+Error no_memory() { return {ErrorCode::out_of_memory, "there is no memory left to find the tokens that the grammar allows"}; }
 Error not_allowed() { return {ErrorCode::internal, "the answer has a token that its grammar does not allow"}; }
 
 }  // namespace
@@ -114,21 +115,30 @@ StepMasks::Built StepMasks::build(BuiltStep& step, std::span<Sequence* const> se
 /// Goes on behind tokens for which `take` had no time. Half of the budget is left for masks, so that none of a key waits for
 /// the tokens of another.
 void StepMasks::catch_up(const BuiltStep& step, std::span<Sequence* const> sequences) {
+  struct Behind {
+    Sequence* sequence = nullptr;
+    bool has_memory = true;
+  };
   std::vector<MaskJob> jobs;
-  std::vector<Sequence*> behind;
+  std::vector<Behind> behind;
+  behind.reserve(step.masked.size());
   for (const MaskedSample& masked : step.masked) {
     Sequence& sequence = *sequences[static_cast<std::size_t>(masked.sequence)];
     const bool is_first = step.drafts_of_sample[static_cast<std::size_t>(masked.sample)].empty();
     if (!is_first || sequence.grammar->has_ended() || sequence.grammar->is_caught_up()) continue;
-    const auto go_on = [&sequence](grammar::MatcherWork& work) {
-      return sequence.grammar->catch_up(work) != grammar::Accepted::not_yet;
+    const auto go_on = [&one = behind.emplace_back(&sequence)](grammar::MatcherWork& work) {
+      try {
+        return one.sequence->grammar->catch_up(work) != grammar::Accepted::not_yet;
+      } catch (const std::bad_alloc&) {
+        one.has_memory = false;
+        return true;
+      }
     };
     jobs.push_back({sequence.task->tenant, sequence.task->request, &sequence.grammar->matcher(), go_on});
-    behind.push_back(&sequence);
   }
   jobs_.run(jobs, MaskJobs::Part::half);
-  for (Sequence* const sequence : behind)
-    if (sequence->grammar->has_failed()) fail(*sequence, not_allowed());
+  for (const auto& [sequence, has_memory] : behind)
+    if (!has_memory || sequence->grammar->has_failed()) fail(*sequence, has_memory ? not_allowed() : no_memory());
 }
 
 /// Finds the samples that have masks, and the distinct ones among these.
@@ -194,8 +204,11 @@ void StepMasks::make_rows() {
 /// the draft was accepted.
 void StepMasks::report_failures(const BuiltStep& step, std::span<Sequence* const> sequences, const MaskMemory& memory) {
   if (std::ranges::all_of(rows_, [](const Row& row) { return row.made.has_value(); })) return;
-  for (Row& row : rows_)
-    if (!row.made) std::ranges::fill(row.bits, 0);
+  for (Row& row : rows_) {
+    if (row.made) continue;
+    std::ranges::fill(row.bits, 0);
+    if (row.made.error().code == ErrorCode::out_of_memory) row.made.error() = no_memory();
+  }
   for (std::size_t i = 0; i < step.masked.size(); ++i) {
     if (memory.row_of[i] < 0) continue;
     const Row& row = rows_[static_cast<std::size_t>(memory.row_of[i])];
