@@ -39,7 +39,7 @@ STANDARD_LOCK = re.compile(
 MUTEX = re.compile(r"^\s*(?:mutable\s+)?Mutex&?\s+(\w+)\s*(?:BATON_\w+\([^)]*\)\s*)?;")
 ANNOTATION = re.compile(r"BATON_(?:GUARDED_BY|REQUIRES|EXCLUDES|ACQUIRE|TRY_ACQUIRE|RELEASE)\(([^)]*)\)")
 THREAD_START = re.compile(r"\bstd::j?thread\(\[|\b\w*(?:threads_|joining)\.emplace_back\(\[")
-NAMED_THREAD = re.compile(r'\b(?:name_this_thread\(|start_thread\([^;]*?)"([^"]+)"')
+NAMED_THREAD = re.compile(r'\b(?:name_this_thread\(|thread_body\(|start_thread\([^;]*?|TaskThread \w+\{)"([^"]+)"')
 QUOTED_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
 

@@ -18,8 +18,8 @@
 #include <boost/asio/write.hpp>
 
 #include "core/check.h"
+#include "core/limits/thread_body.h"
 #include "core/log.h"
-#include "core/thread_name.h"
 #include "ranks/rank_processes.h"
 
 namespace baton {
@@ -34,6 +34,8 @@ constexpr milliseconds kBeat{500};
 constexpr milliseconds kLastWords{1000};
 /// How long the end of a child process is waited for, after its connection was closed.
 constexpr int kEndTimeoutMs = 100;
+/// For messages while memory is short: a rank that falls silent breaks the group.
+constexpr std::size_t kRanksReserveBytes = std::size_t{1} << 20;
 
 struct FrameHeader {
   RankFrame frame = RankFrame::beat;
@@ -59,7 +61,9 @@ class RankMonitor::Connections {
     beat();
   }
 
-  void run() { io_.run(); }
+  void run(MemoryReserve& reserve) {
+    while (io_.run_one() > 0) reserve.restore();
+  }
 
   void post_frame(RankFrame frame, std::span<const std::byte> bytes) {
     auto message = make_message(frame, bytes);
@@ -188,10 +192,8 @@ RankMonitor::RankMonitor(std::vector<RankPeer> peers, int rank, milliseconds han
     : rank_(rank), on_fault_(std::move(on_fault)) {
   replies_.resize(peers.size() + 1);
   connections_ = std::make_unique<Connections>(std::move(peers), hang_timeout, *this);
-  thread_ = std::thread([this] {
-    name_this_thread("ranks");
-    connections_->run();
-  });
+  thread_ =
+      std::thread(thread_body("ranks", kRanksReserveBytes, [this](MemoryReserve& reserve) { connections_->run(reserve); }));
 }
 
 RankMonitor::~RankMonitor() {

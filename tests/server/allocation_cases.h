@@ -143,7 +143,10 @@ class AllocationTest : public ::testing::TestWithParam<AllocationCase> {
         const std::string head = client.read_until("\r\n\r\n");
         status = head.size() < 12 ? 0 : std::atoi(head.c_str() + 9);
       } else {
-        status = client.read_response().status;
+        const RawResponse response = client.read_response();
+        status = response.status;
+        EXPECT_TRUE(asked.name != "metrics" || status != 200 || response.body.find("\nprocess_max_fds ") != std::string::npos)
+            << "a part of the page is missing";
       }
     }
     if (!asked.then_delete.empty()) {

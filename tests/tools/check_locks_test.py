@@ -69,12 +69,16 @@ void Two::both() {
 std::thread start() {
   return std::thread([] { name_this_thread("two"); });
 }
+std::thread other() {
+  return std::thread(thread_body("other", [] {}));
+}
 }  // namespace baton
 """
 GOOD = {
-    "ARCHITECTURE.md": "| `two` | counts |\n",
+    "ARCHITECTURE.md": "| `two`, `other` | count |\n",
     "src/core/mutex.h": (ROOT / "src/core/mutex.h").read_text(encoding="utf-8"),
-    "src/core/thread_name.h": "#pragma once\nnamespace baton {\nvoid name_this_thread(const char* name);\n}\n",
+    "src/core/thread_name.h": "#pragma once\nnamespace baton {\nvoid name_this_thread(const char* name);\n"
+    "template <class Body>\nBody thread_body(const char* name, Body body) {\n  return body;\n}\n}\n",
     "src/core/two.h": HEADER,
     "src/core/two.cpp": SOURCE,
     "src/core/alone.cpp": "int main() {}\n",
@@ -94,6 +98,7 @@ SEEDED_TEXT = [
     ("src/core/two.cpp", 'name_this_thread("two");', "", "1 threads start here, and 0 name themselves"),
     ("src/core/two.cpp", '"two"', '"three"', "does not list the thread `three`"),
     ("src/core/two.cpp", '"two"', '"a name of sixteen"', "more than 15 bytes"),
+    ("src/core/two.cpp", '"other"', '"third"', "does not list the thread `third`"),
 ]
 SEEDED_USE = [
     ("src/core/two.cpp", "  const MutexLock lock(mutex_);\n  while", "  while", "requires holding mutex 'mutex_'"),
@@ -161,7 +166,7 @@ class CheckLocks(unittest.TestCase):
     def test_a_good_tree_passes(self):
         status, said = run_check(GOOD)
         self.assertEqual(status, 0, said)
-        self.assertIn("3 mutexes with annotations, 1 names of threads", said)
+        self.assertIn("3 mutexes with annotations, 2 names of threads", said)
 
     def test_what_the_text_shows_is_found(self):
         self.check_that_it_is_found(SEEDED_TEXT)

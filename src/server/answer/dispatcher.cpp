@@ -7,8 +7,8 @@
 
 #include "core/check.h"
 #include "core/limits/insist.h"
+#include "core/limits/thread_body.h"
 #include "core/log.h"
-#include "core/thread_name.h"
 #include "server/answer/outputs.h"
 
 namespace baton {
@@ -17,6 +17,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kWait{100};
+/// Of each thread, for what must not be lost: an event, the end of an answer.
+constexpr std::size_t kAnswersReserveBytes = std::size_t{1} << 20;
 constexpr std::string_view kLostEvents =
     "event=answers_out_of_memory effect=\"the program ends: there is no memory to bring results to their answers\"";
 constexpr std::string_view kLostCancellation =
@@ -25,19 +27,16 @@ constexpr std::string_view kLostCancellation =
 }  // namespace
 
 AnswerDispatcher::AnswerDispatcher(Engine& engine, HttpServer& http, MetricsPage& metrics)
-    : engine_(engine), http_(http), metrics_(metrics), reserve_(kAnswersReserveBytes) {}
+    : engine_(engine), http_(http), metrics_(metrics) {}
 AnswerDispatcher::~AnswerDispatcher() { stop(); }
 
 void AnswerDispatcher::start(ThreadWatch& watch) {
   check(!thread_.joinable(), "an AnswerDispatcher is started once");
-  thread_ = std::thread([this, &place = watch.add("answers")] {
-    name_this_thread("answers");
-    run(place);
-  });
-  sender_ = std::thread([this, &place = watch.add("large-answers")] {
-    name_this_thread("large-answers");
-    run_sender(place);
-  });
+  thread_ = std::thread(thread_body("answers", kAnswersReserveBytes,
+                                    [this, &place = watch.add("answers")](MemoryReserve& reserve) { run(place, reserve); }));
+  sender_ = std::thread(
+      thread_body("large-answers", kAnswersReserveBytes,
+                  [this, &place = watch.add("large-answers")](MemoryReserve& reserve) { run_sender(place, reserve); }));
 }
 
 void AnswerDispatcher::stop() {
@@ -371,10 +370,9 @@ void AnswerDispatcher::release_jobs(const std::vector<Work>& work) {
   for (const Job& job : done) forget_places(job);
 }
 
-void AnswerDispatcher::run(ThreadWatch::Place& place) {
-  const MemoryReserve::User user(reserve_);
+void AnswerDispatcher::run(ThreadWatch::Place& place, MemoryReserve& reserve) {
   while (true) {
-    reserve_.restore();
+    reserve.restore();
     const std::vector<Event> events = engine_.wait_events(kWait);
     const ThreadWatch::Work of_thread(place);
     forget_those_that_left();

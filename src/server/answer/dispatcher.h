@@ -125,7 +125,7 @@ class AnswerDispatcher {
   void tell(Job& job, int status) noexcept;
   void forget_places(const Job& job) noexcept;
   void cancel(Job& job);
-  void run(ThreadWatch::Place& place);
+  void run(ThreadWatch::Place& place, MemoryReserve& reserve);
   void answer_events(const std::vector<Event>& events);
   std::vector<Work> take_jobs(const std::vector<Event>& events);
   void answer(const Work& work, std::vector<HttpOutput>& outputs);
@@ -137,13 +137,12 @@ class AnswerDispatcher {
   void deliver(std::vector<HttpOutput> outputs);
   void give_up_sending(Job& job);
   void end_sending(Job& job, int status, std::vector<HttpOutput> last);
-  void run_sender(ThreadWatch::Place& place);
+  void run_sender(ThreadWatch::Place& place, MemoryReserve& reserve);
   void forget_those_that_left();
 
   Engine& engine_;
   HttpServer& http_;
   MetricsPage& metrics_;
-  MemoryReserve reserve_;  // of the thread, for what must not be lost: an event, the end of an answer
   std::thread thread_;
   std::thread sender_;
 

@@ -96,9 +96,7 @@ void AnswerDispatcher::send_piece(Job& job) {
   deliver(std::move(outputs));
 }
 
-void AnswerDispatcher::run_sender(ThreadWatch::Place& place) {
-  MemoryReserve reserve(kAnswersReserveBytes);
-  const MemoryReserve::User user(reserve);
+void AnswerDispatcher::run_sender(ThreadWatch::Place& place, MemoryReserve& reserve) {
   const JobsLock lock(*this);
   while (true) {
     reserve.restore();

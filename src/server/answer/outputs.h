@@ -13,8 +13,6 @@ namespace baton {
 /// Statuses in logs and metrics: the client left; memory ran out.
 inline constexpr int kClientClosedRequest = 499;
 inline constexpr int kOutOfMemory = 503;
-/// Memory kept by each thread that writes answers, to end them when there is no other.
-inline constexpr std::size_t kAnswersReserveBytes = std::size_t{1} << 20;
 
 /// A part of the body of a stream or of a large answer.
 inline HttpOutput piece_output(ExchangeId exchange, std::string bytes) {

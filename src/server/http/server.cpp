@@ -7,6 +7,7 @@
 #include <csignal>
 #include <new>
 #include <optional>
+#include <string_view>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -20,6 +21,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "core/check.h"
+#include "core/limits/insist.h"
 #include "core/limits/memory_reserve.h"
 #include "core/limits/open_files.h"
 #include "core/log.h"
@@ -42,6 +44,8 @@ constexpr int kAcceptsPerEvent = 128;
 constexpr std::size_t kOtherFiles = 64;  // files that the process opens besides connections
 constexpr std::size_t kFilesBeside = kReserved + kSpareFiles + kOtherFiles;
 constexpr std::size_t kReserveBytes = std::size_t{2} << 20;  // memory for the I/O thread, when there is no other
+constexpr std::string_view kNoStop =
+    "event=http_out_of_memory effect=\"the program ends: there is no memory to close connections\"";
 
 Result<std::optional<asio::ssl::context>> make_tls(const HttpAddress& address) {
   std::optional<asio::ssl::context> context;
@@ -102,14 +106,7 @@ class HttpServer::Impl {
 
   void stop(std::int64_t flush_ms) {
     if (!thread_.joinable()) return;
-    asio::post(io_, [this, flush_ms] {
-      is_closing_ = true;
-      close_by_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(flush_ms);
-      error_code ignored;
-      listener_.acceptor().close(ignored);
-      for (HttpSession* session : all_sessions()) session->close_if_idle();
-      end_if_empty();
-    });
+    insist(kNoStop, [&] { asio::post(io_, [this, flush_ms] { begin_closing(flush_ms); }); });
     thread_.join();
     sessions_.clear();
   }
@@ -270,6 +267,16 @@ class HttpServer::Impl {
     log::warning("event=connections_limited max_connections={} reason=\"this process may open {} files (ulimit -n)\"",
                  limits.max_connections, n_files);
     return limits;
+  }
+
+  /// Accepts no more, and closes idle sessions. Without memory for that, tick closes them when the time is over.
+  void begin_closing(std::int64_t flush_ms) {
+    is_closing_ = true;
+    close_by_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(flush_ms);
+    error_code ignored;
+    listener_.acceptor().close(ignored);
+    for (HttpSession* session : all_sessions()) session->close_if_idle();
+    end_if_empty();
   }
 
   void end_if_empty() {

@@ -4,23 +4,24 @@
 #include <algorithm>
 #include <chrono>
 #include <list>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
-#include "core/limits/memory_reserve.h"
+#include "core/limits/insist.h"
+#include "core/limits/thread_body.h"
 #include "core/log.h"
-#include "core/thread_name.h"
 
 namespace baton {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // Places that long work takes; with more than a short one's it cannot take those that are kept for short work.
 constexpr std::int64_t kLongPlaces = 16;
 /// For what must not fail when memory is short: destructors of JSON values, refusals.
 constexpr std::size_t kTextReserveBytes = std::size_t{1} << 20;
 constexpr int kMaxShortThreads = 8;
+constexpr std::string_view kNoEnd =
+    "event=answers_out_of_memory effect=\"the program ends: there is no memory to refuse requests at its shutdown\"";
 
 /// An estimate in microseconds: 50 for a request of a few words, and 0.1 for parsing, rendering and encoding a byte.
 std::int64_t cost_of(std::size_t n_bytes) { return 50 + static_cast<std::int64_t>(n_bytes / 10); }
@@ -42,10 +43,8 @@ TextQueue::TextQueue(Budget& places, ThreadWatch& watch, int n_short_threads) : 
 
 void TextQueue::start_thread(Role role, const char* name) {
   threads_.reserve(threads_.size() + 1);
-  threads_.emplace_back([this, role, name, &place = watch_.add(name)] {
-    name_this_thread(name);
-    run(role, place);
-  });
+  threads_.emplace_back(thread_body(
+      name, kTextReserveBytes, [this, role, &place = watch_.add(name)](MemoryReserve& reserve) { run(role, place, reserve); }));
 }
 
 /// Whether the places suffice for other tenants too, if this one takes so many. A server without keys has one tenant.
@@ -99,7 +98,7 @@ void TextQueue::stop() {
   }
   for (Condition* came : {&short_came_, &long_came_, &page_came_}) came->notify_all();
   for (Job& job : dropped)
-    if (job.dropped) job.dropped();
+    if (job.dropped) insist(kNoEnd, [&] { job.dropped(); });
   dropped.clear();
   for (std::thread& thread : threads_)
     if (thread.joinable()) thread.join();
@@ -120,9 +119,7 @@ void TextQueue::begin(Job& job) {
   job.place.release();
 }
 
-void TextQueue::run(Role role, ThreadWatch::Place& place) {
-  MemoryReserve reserve(kTextReserveBytes);
-  const MemoryReserve::User user(reserve);
+void TextQueue::run(Role role, ThreadWatch::Place& place, MemoryReserve& reserve) {
   Condition& came = role == Role::brief ? short_came_ : role == Role::lengthy ? long_came_ : page_came_;
   const int n_of_pool = role == Role::brief ? 1 : 0;
   MutexLock lock(mutex_);
@@ -135,7 +132,7 @@ void TextQueue::run(Role role, ThreadWatch::Place& place) {
     Job job = line.pop();
     begin(job);
     lock.unlock();
-    const auto begun = Clock::now();
+    const auto begun = std::chrono::steady_clock::now();
     {
       const ThreadWatch::Work work(place);
       reserve.restore();
@@ -143,7 +140,7 @@ void TextQueue::run(Role role, ThreadWatch::Place& place) {
       job.work = {};
       job.dropped = {};
     }
-    const auto took = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begun);
+    const auto took = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - begun);
     lock.lock();
     line.correct(job.tenant, std::max<std::int64_t>(1, took.count()) - job.cost);
   }

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/limits/memory_reserve.h"
 #include "core/mutex.h"
 #include "engine/request/request.h"
 #include "server/limits/budget.h"
@@ -62,7 +63,7 @@ class TextQueue {
   void start_thread(Role role, const char* name);
   bool has_place_for(const Tenant& tenant, std::int64_t n_places) const BATON_REQUIRES(mutex_);
   void wake_one(const TenantLines& line) BATON_REQUIRES(mutex_);
-  void run(Role role, ThreadWatch::Place& place);
+  void run(Role role, ThreadWatch::Place& place, MemoryReserve& reserve);
   TenantLines* next_line(Role role) BATON_REQUIRES(mutex_);
   void begin(Job& job) BATON_REQUIRES(mutex_);
 

@@ -2,6 +2,7 @@
 #include "server/limits/thread_watch.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <new>
 #include <utility>
 
@@ -9,13 +10,16 @@
 #include <fmt/ranges.h>
 
 #include "core/check.h"
+#include "core/limits/thread_body.h"
 #include "core/log.h"
-#include "core/thread_name.h"
 
 namespace baton {
 namespace {
 
 using Clock = ThreadWatch::Clock;
+
+/// For the line of the log that says why the program ends.
+constexpr std::size_t kWatchReserveBytes = std::size_t{256} << 10;
 
 double seconds_since(Clock::rep begun, Clock::time_point now) {
   return std::chrono::duration<double>(now - Clock::time_point(Clock::duration(begun))).count();
@@ -30,10 +34,7 @@ ThreadWatch::~ThreadWatch() { stop(); }
 
 void ThreadWatch::start() {
   baton::check(!thread_.joinable(), "a ThreadWatch is started once");
-  thread_ = std::thread([this] {
-    name_this_thread("thread-watch");
-    run();
-  });
+  thread_ = std::thread(thread_body("thread-watch", kWatchReserveBytes, [this](MemoryReserve& reserve) { run(reserve); }));
 }
 
 void ThreadWatch::stop() {
@@ -130,7 +131,7 @@ void ThreadWatch::end_program() const {
                          busy.empty() ? "-" : busy));
 }
 
-void ThreadWatch::run() {
+void ThreadWatch::run(MemoryReserve& reserve) {
   constexpr std::chrono::milliseconds kLongest{1000};
   const auto interval = timeout_.count() == 0 ? kLongest : std::clamp(timeout_ / 4, std::chrono::milliseconds(1), kLongest);
   MutexLock lock(mutex_);
@@ -140,6 +141,7 @@ void ThreadWatch::run() {
     changed_.wait_until(mutex_, until);
     const bool is_over = !is_stopping_ && end_ && Clock::now() >= *end_;
     lock.unlock();
+    reserve.restore();
     if (is_over) end_program();
     report();
     lock.lock();

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/limits/memory_reserve.h"
 #include "core/mutex.h"
 
 namespace baton {
@@ -75,7 +76,7 @@ class ThreadWatch {
     std::string name;
     double seconds = 0;
   };
-  void run();
+  void run(MemoryReserve& reserve);
   bool hangs(Clock::rep begun, Clock::time_point now) const;
   void report();
   std::vector<Line> changes(Clock::time_point now);

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstring>
+#include <exception>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -11,8 +12,8 @@
 #include <zmq.hpp>
 
 #include "core/check.h"
+#include "core/limits/thread_body.h"
 #include "core/log.h"
-#include "core/thread_name.h"
 
 namespace baton {
 namespace {
@@ -26,6 +27,8 @@ constexpr std::size_t kMostReceivedBytes = 4096;
 constexpr std::size_t kRequestParts = 3;
 /// How long closing waits for subscribers that have not read the last messages.
 constexpr int kLingerMs = 500;
+/// Of each thread, for messages while memory is short.
+constexpr std::size_t kKvEventsReserveBytes = std::size_t{1} << 20;
 
 std::array<std::uint8_t, 8> big_endian(std::int64_t number) {
   std::array<std::uint8_t, 8> bytes{};
@@ -103,15 +106,12 @@ void KvEventPublisher::start(Engine& engine) {
     const MutexLock lock(mutex_);
     mirror_.emplace(info.block_len);
   }
-  publishes_ = std::jthread([this, &engine](const std::stop_token& stop) {
-    name_this_thread("kv-events");
-    run(engine, stop);
-  });
+  publishes_ = std::jthread(
+      thread_body("kv-events", kKvEventsReserveBytes,
+                  [this, &engine](MemoryReserve& reserve, const std::stop_token& stop) { run(engine, reserve, stop); }));
   if (config_.replay_endpoint.empty()) return;
-  replays_ = std::jthread([this](const std::stop_token& stop) {
-    name_this_thread("kv-replay");
-    replay(stop);
-  });
+  replays_ = std::jthread(thread_body("kv-replay", kKvEventsReserveBytes,
+                                      [this](MemoryReserve& reserve, const std::stop_token& stop) { replay(reserve, stop); }));
 }
 
 void KvEventPublisher::stop() {
@@ -123,17 +123,18 @@ void KvEventPublisher::stop() {
   sockets_.reset();
 }
 
-void KvEventPublisher::run(Engine& engine, const std::stop_token& stop) {
+void KvEventPublisher::run(Engine& engine, MemoryReserve& reserve, const std::stop_token& stop) {
   try {
     const KvEvent begin{KvEvent::Kind::cleared};
     publish(std::span(&begin, 1));
     bool is_last = false;
     while (!is_last) {
+      reserve.restore();
       is_last = stop.stop_requested();
       const std::vector<KvEvent> events = engine.wait_kv_events(is_last ? std::chrono::milliseconds(0) : kLook);
       if (!events.empty()) publish(events);
     }
-  } catch (const zmq::error_t& error) {
+  } catch (const std::exception& error) {  // of ZeroMQ, or there is no memory: a subscriber would miss what was lost
     log::error("event=kv_events_ended reason=\"{}\"", error.what());
   }
 }
@@ -163,7 +164,7 @@ std::vector<KvEventPublisher::Message> KvEventPublisher::messages_from(std::int6
   return {kept_.begin() + n_skipped, kept_.end()};
 }
 
-void KvEventPublisher::replay(const std::stop_token& stop) {
+void KvEventPublisher::replay(MemoryReserve& reserve, const std::stop_token& stop) {
   zmq::socket_t& socket = sockets_->replaying;
   const auto answer = [&](zmq::message_t& client, std::int64_t number, std::span<const std::uint8_t> payload) {
     zmq::message_t address;
@@ -174,6 +175,7 @@ void KvEventPublisher::replay(const std::stop_token& stop) {
     socket.send(zmq::buffer(payload.data(), payload.size()), zmq::send_flags::none);
   };
   while (!stop.stop_requested()) {
+    reserve.restore();
     try {
       zmq::pollitem_t item{socket.handle(), 0, ZMQ_POLLIN, 0};
       if (zmq::poll(&item, 1, kLook) == 0) continue;
@@ -191,7 +193,7 @@ void KvEventPublisher::replay(const std::stop_token& stop) {
       }
       for (const Message& message : messages_from(from_big_endian(parts[2]))) answer(parts[0], message.number, message.payload);
       answer(parts[0], kEndOfReplay, {});
-    } catch (const zmq::error_t& error) {
+    } catch (const std::exception& error) {
       log::warning("event=kv_replay_failed reason=\"{}\"", error.what());
     }
   }

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/limits/memory_reserve.h"
 #include "core/mutex.h"
 #include "core/result.h"
 #include "engine/engine.h"
@@ -51,8 +52,8 @@ class KvEventPublisher {
   explicit KvEventPublisher(const KvEventsConfig& config);
   Result<void> open();
   void publish(std::span<const KvEvent> events);
-  void run(Engine& engine, const std::stop_token& stop);
-  void replay(const std::stop_token& stop);
+  void run(Engine& engine, MemoryReserve& reserve, const std::stop_token& stop);
+  void replay(MemoryReserve& reserve, const std::stop_token& stop);
   std::vector<Message> messages_from(std::int64_t number) const;
 
   const KvEventsConfig config_;

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -367,7 +368,10 @@ std::string MetricsPage::render(const Counts& counts) const {
   add_process(process);
   std::vector<MetricFamily> families = engine.take();
   for (auto& more : {http_->collect(), process.take()}) families.insert(families.end(), more.begin(), more.end());
-  return prometheus::TextSerializer().Serialize(families);
+  std::ostringstream page;
+  page.exceptions(std::ios::badbit | std::ios::failbit);  // a stream that finds no memory would leave out the rest of the page
+  prometheus::TextSerializer().Serialize(page, families);
+  return std::move(page).str();
 }
 
 }  // namespace baton

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -11,14 +12,16 @@
 #include <fmt/ranges.h>
 #include <openssl/sha.h>
 
+#include "core/limits/thread_body.h"
 #include "core/log.h"
 #include "core/one_line.h"
-#include "core/thread_name.h"
 
 namespace baton {
 namespace {
 
-constexpr std::chrono::milliseconds kLookAgain{50};         // while a file is changing
+constexpr std::chrono::milliseconds kLookAgain{50};  // while a file is changing
+/// Of each thread, for destructors of JSON values while memory is short.
+constexpr std::size_t kFolderReserveBytes = std::size_t{512} << 10;
 constexpr std::chrono::milliseconds kLongestStart{15'000};  // changing files delay the start at most this long
 
 /// Whether a file is a prefix file, by its name.
@@ -101,10 +104,12 @@ bool PrefixFolder::look(Clock::time_point now) {
         is_unsettled = true;
     } else if (!file.is_settled) {
       const auto still = now - file.changed_at;
-      if (still < kSettleTime || (watch_.is_being_written(name) && still < kLongestWrite))
+      if (still < kSettleTime || (watch_.is_being_written(name) && still < kLongestWrite)) {
         is_unsettled = true;
-      else
+      } else {
         read(name, file);
+        file.is_settled = true;
+      }
     }
   }
   count_refusals();
@@ -129,7 +134,6 @@ void PrefixFolder::see(const FolderFile& found, Clock::time_point now, bool is_f
 }
 
 void PrefixFolder::read(const std::string& file_name, File& file) {
-  file.is_settled = true;
   const std::filesystem::path path = folder_ / file_name;
   const std::string name = stem_of(file_name);
   const auto owner = owners_.find(name);
@@ -152,11 +156,11 @@ void PrefixFolder::read(const std::string& file_name, File& file) {
   auto definition = parse_prefix_file(name, path, std::move(*bytes));
   if (!definition) return refuse(file_name, file, std::move(definition.error().message));
   file.refusal.clear();
-  file.version = version;
   owners_[name] = file_name;
   definition->source = PrefixSource::folder;
-  if (definition->version.empty()) definition->version = std::move(version);
+  if (definition->version.empty()) definition->version = version;
   wish(name, std::move(*definition));
+  file.version = std::move(version);
 }
 
 /// The file to read: links are resolved first and what they lead to is read, so that one that changes meanwhile is not
@@ -185,19 +189,20 @@ void PrefixFolder::refuse(const std::string& file_name, File& file, std::string 
 }
 
 void PrefixFolder::forget(Files::iterator gone, Clock::time_point now) {
-  const std::string file_name = gone->first;
+  const std::string& file_name = gone->first;
   const std::string name = stem_of(file_name);
-  files_.erase(gone);
   const auto owner = owners_.find(name);
-  if (owner == owners_.end() || owner->second != file_name) return;
-  owners_.erase(owner);
-  wish(name, std::nullopt);
-  // Another file with this prefix name may be registered now.
-  for (auto& [other, file] : files_) {
-    if (stem_of(other) != name) continue;
-    file.is_settled = false;
-    file.changed_at = now;
+  if (owner != owners_.end() && owner->second == file_name) {
+    // Another file with this prefix name may be registered now.
+    for (auto& [other, file] : files_) {
+      if (other == file_name || stem_of(other) != name) continue;
+      file.is_settled = false;
+      file.changed_at = now;
+    }
+    wish(name, std::nullopt);
+    owners_.erase(owner);
   }
+  files_.erase(gone);
 }
 
 void PrefixFolder::wish(const std::string& name, std::optional<PrefixDefinition> definition) {
@@ -217,8 +222,7 @@ void PrefixFolder::retry_where_room_was_made() {
   for (auto at = without_room_.begin(); at != without_room_.end();) {
     const auto current = at++;
     if (current->second.n_removed == n_removed) continue;
-    wishes_.insert(std::move(*current));
-    without_room_.erase(current);
+    wishes_.insert(without_room_.extract(current));
   }
   if (!wishes_.empty()) wished_.notify_one();
 }
@@ -231,20 +235,23 @@ void PrefixFolder::count_refusals() {
 }
 
 bool PrefixFolder::apply_next() {
-  std::string name;
-  Wish wish;
+  decltype(wishes_)::node_type first;
   {
     const MutexLock lock(mutex_);
     if (wishes_.empty()) return false;
-    auto first = wishes_.extract(wishes_.begin());
-    name = std::move(first.key());
-    wish = std::move(first.mapped());
+    first = wishes_.extract(wishes_.begin());
   }
-  apply(name, std::move(wish));
+  try {
+    apply(first.key(), first.mapped());
+  } catch (const std::bad_alloc&) {
+    const MutexLock lock(mutex_);
+    wishes_.insert(std::move(first));  // unless there is a newer one
+    throw;
+  }
   return true;
 }
 
-void PrefixFolder::apply(const std::string& name, Wish wish) {
+void PrefixFolder::apply(const std::string& name, Wish& wish) {
   if (!wish.definition) {
     // Not found: it has expired, or was never registered.
     (void)prefixes_.remove(engine_, name, PrefixSource::folder);
@@ -270,19 +277,20 @@ void PrefixFolder::apply(const std::string& name, Wish wish) {
 }
 
 void PrefixFolder::start() {
-  looks_ = std::thread([this] {
-    name_this_thread("prefix-look");
-    run_looks();
-  });
-  computes_ = std::thread([this] {
-    name_this_thread("prefix-compute");
-    run_fills();
-  });
+  looks_ = std::thread(thread_body("prefix-look", kFolderReserveBytes, [this](MemoryReserve& reserve) { run_looks(reserve); }));
+  computes_ =
+      std::thread(thread_body("prefix-compute", kFolderReserveBytes, [this](MemoryReserve& reserve) { run_fills(reserve); }));
 }
 
-void PrefixFolder::run_looks() {
+void PrefixFolder::run_looks(MemoryReserve& reserve) {
   while (true) {
-    const bool is_unsettled = look(Clock::now());
+    reserve.restore();
+    bool is_unsettled = false;
+    try {
+      is_unsettled = look(Clock::now());
+    } catch (const std::bad_alloc&) {
+      log::warning("event=out_of_memory effect=\"changes in the folder of prefixes are found later\"");
+    }
     {
       const MutexLock lock(mutex_);
       if (is_stopping_) return;
@@ -291,14 +299,21 @@ void PrefixFolder::run_looks() {
   }
 }
 
-void PrefixFolder::run_fills() {
+void PrefixFolder::run_fills(MemoryReserve& reserve) {
   while (true) {
+    reserve.restore();
     {
       const MutexLock lock(mutex_);
       while (!is_stopping_ && wishes_.empty()) wished_.wait(mutex_);
       if (is_stopping_) return;
     }
-    apply_next();
+    try {
+      apply_next();
+    } catch (const std::bad_alloc&) {
+      log::warning("event=out_of_memory effect=\"a file of the folder of prefixes is registered later\"");
+      const MutexLock lock(mutex_);
+      wished_.wait_for(mutex_, kLookTime);
+    }
   }
 }
 

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <thread>
 
+#include "core/limits/memory_reserve.h"
 #include "core/mutex.h"
 #include "core/result.h"
 #include "engine/engine.h"
@@ -80,11 +81,11 @@ class PrefixFolder {
   void refuse(const std::string& file_name, File& file, std::string reason);
   void forget(Files::iterator gone, Clock::time_point now);
   void wish(const std::string& name, std::optional<PrefixDefinition> definition);
-  void apply(const std::string& name, Wish wish);
+  void apply(const std::string& name, Wish& wish);
   void retry_where_room_was_made();
   void count_refusals();
-  void run_looks();
-  void run_fills();
+  void run_looks(MemoryReserve& reserve);
+  void run_fills(MemoryReserve& reserve);
 
   const std::filesystem::path folder_;
   const OutwardLinks links_;

@@ -32,15 +32,16 @@ void Routes::keep_marked(const std::vector<CachePinRequest>& asked) {
     n_waiting_pins_ -= n;
   };
   try {
-    post_prefix([this, asked = std::vector<CachePinRequest>(asked), end_wait] {  // not const: moving it must not copy it
-      try {
-        for (const CachePinRequest& one : asked) cache_pins_.keep(context_.engine, one, CachePins::Clock::now());
-      } catch (const std::bad_alloc&) {
-        log::warning("event=out_of_memory effect=\"a marked prompt is not kept\"");
-      }
-      end_wait(asked.size());
-      insist(kNoPins, [this] { expire_pins(); });
-    });
+    prefix_thread_.post(
+        [this, asked = std::vector<CachePinRequest>(asked), end_wait] {  // not const: moving it must not copy it
+          try {
+            for (const CachePinRequest& one : asked) cache_pins_.keep(context_.engine, one, CachePins::Clock::now());
+          } catch (const std::bad_alloc&) {
+            log::warning("event=out_of_memory effect=\"a marked prompt is not kept\"");
+          }
+          end_wait(asked.size());
+          insist(kNoPins, [this] { expire_pins(); });
+        });
   } catch (const std::bad_alloc&) {
     end_wait(asked.size());
     throw;

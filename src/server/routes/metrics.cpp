@@ -6,8 +6,6 @@
 #include <new>
 #include <string_view>
 
-#include <boost/asio/post.hpp>
-
 #include "core/limits/insist.h"
 #include "core/log.h"
 #include "server/routes/routes.h"
@@ -36,7 +34,7 @@ void Routes::queue_metrics(std::shared_ptr<const Call> call) {
   waiting_for_metrics_.push_back(std::move(call));
   if (waiting_for_metrics_.size() > 1) return;
   try {
-    boost::asio::post(metrics_thread_, [this] { answer_metrics(); });
+    metrics_thread_.post([this] { answer_metrics(); });
   } catch (const std::bad_alloc&) {
     waiting_for_metrics_.clear();
     throw;
@@ -60,7 +58,7 @@ void Routes::answer_metrics() {
   try {
     const Response page = metrics(*taken[0]);
     for (; next < n_taken; ++next) context_.dispatcher.respond(taken[next]->exchange, *page);
-    if (has_more) boost::asio::post(metrics_thread_, [this] { answer_metrics(); });
+    if (has_more) metrics_thread_.post([this] { answer_metrics(); });
   } catch (const std::bad_alloc&) {
     log::warning("event=out_of_memory effect=\"requests are refused\"");
     for (; next < n_taken; ++next) refuse_for_memory(taken[next]->exchange);

@@ -70,7 +70,7 @@ Routes::Response Routes::register_prefix(const Call& call) {
     // A client that left before its registration was there has not been found in the queue.
     if (!context_.dispatcher.is_open(call.exchange)) client_left(call.exchange);
     context_.prefixes.make_way(context_.engine, newer);
-    post_prefix([this] { add_next_prefix(); });
+    prefix_thread_.post([this] { add_next_prefix(); });
   } catch (const std::bad_alloc&) {
     if (prefix_queue_.take_back(call.exchange)) throw;  // otherwise it was begun for a removed one, and is answered
   }
@@ -97,7 +97,7 @@ void Routes::add_next_prefix() {
 void Routes::client_left(ExchangeId exchange) {
   const std::optional<std::string> running = prefix_queue_.leave(exchange);
   if (!running) return;
-  post_control([this, exchange, name = *running] {
+  control_thread_.post([this, exchange, name = *running] {
     insist(kNoPrefix, [&] {
       prefix_queue_.while_running(exchange, [&] { context_.prefixes.cancel(context_.engine, name, "its client has left"); });
     });
@@ -122,7 +122,7 @@ HttpResponse Routes::add_prefix(PrefixRequest asked) {
 }
 
 void Routes::watch_lifetimes() {
-  post_prefix([this] { insist(kNoPrefix, [this] { expire_prefixes(); }); });
+  prefix_thread_.post([this] { insist(kNoPrefix, [this] { expire_prefixes(); }); });
 }
 
 Routes::Response Routes::remove_prefix(const Call& call) {

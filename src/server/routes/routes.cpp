@@ -15,7 +15,6 @@
 #include "core/limits/insist.h"
 #include "core/log.h"
 #include "core/parallel.h"
-#include "core/thread_name.h"
 #include "io/json_dismantle.h"
 #include "server/dialects/messages/dialect.h"
 #include "server/dialects/openai/dialect.h"
@@ -33,8 +32,6 @@ namespace {
 using json::Value;
 
 constexpr std::size_t kMaxLoggedFields = 100;
-/// For what must not fail when memory is short: destructors of JSON values, refusals.
-constexpr std::size_t kReserveBytes = std::size_t{512} << 10;
 /// Marked prompts take at most one block of so many.
 constexpr std::int32_t kPinnedPart = 4;
 constexpr std::string_view kShuttingDown = "the server is shutting down";
@@ -116,28 +113,19 @@ Routes::Routes(RoutesOptions options, const RoutesContext& context)
       texts_(context.budgets.text_work, context.watch, TextQueue::n_short_threads_for(n_available_threads())),
       metrics_place_(context.watch.add("metrics")),
       prefix_place_(context.watch.add("prefixes")),
-      control_reserve_(kReserveBytes),
-      prefix_reserve_(kReserveBytes),
-      metrics_thread_(1),
-      control_thread_(1),
-      prefix_thread_(1),
       prefix_queue_(options_.prefix_limits.max_bytes),
-      reload_signals_(control_thread_),
-      next_expiry_(prefix_thread_),
+      reload_signals_(control_thread_.io()),
+      next_expiry_(prefix_thread_.io()),
       cache_pins_(context.engine.info().n_blocks / kPinnedPart),
-      next_unpin_(prefix_thread_) {
-  boost::asio::post(metrics_thread_, [] { name_this_thread("metrics"); });
-  boost::asio::post(control_thread_, [] { name_this_thread("control"); });
-  boost::asio::post(prefix_thread_, [] { name_this_thread("prefixes"); });
-}
+      next_unpin_(prefix_thread_.io()) {}
 
 Routes::~Routes() { stop(); }
 
 void Routes::stop() {
-  for (boost::asio::thread_pool* thread : {&metrics_thread_, &control_thread_, &prefix_thread_}) thread->stop();
+  for (TaskThread* thread : {&metrics_thread_, &control_thread_, &prefix_thread_}) thread->stop();
   context_.prefixes.cancel_prefill(context_.engine, PrefixSource::api);
   texts_.stop();
-  for (boost::asio::thread_pool* thread : {&metrics_thread_, &control_thread_, &prefix_thread_}) thread->join();
+  for (TaskThread* thread : {&metrics_thread_, &control_thread_, &prefix_thread_}) thread->join();
 }
 
 void Routes::take_signal(int signal) {
@@ -162,7 +150,6 @@ void Routes::watch_signals() {
   for (const int signal : {SIGHUP, SIGUSR1}) reload_signals_.add(signal, failed);
   reload_signals_.async_wait([this](const boost::system::error_code& cancelled, int signal) {
     if (cancelled) return;
-    const MemoryReserve::User user(control_reserve_);
     take_signal(signal);
     insist(kNoRefusal, [this] { watch_signals(); });
   });

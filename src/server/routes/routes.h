@@ -13,12 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/thread_pool.hpp>
 
-#include "core/limits/memory_reserve.h"
 #include "core/mutex.h"
 #include "engine/engine.h"
 #include "io/json.h"
@@ -29,6 +26,7 @@
 #include "server/http/server.h"
 #include "server/keys/api_keys.h"
 #include "server/limits/budget.h"
+#include "server/limits/task_thread.h"
 #include "server/limits/text_queue.h"
 #include "server/limits/thread_watch.h"
 #include "server/observe/metrics_page.h"
@@ -139,10 +137,6 @@ class Routes {
   void answer_metrics();
   void refuse_metrics();
   Result<bool> goes_on_as_long_work(const Call& call, std::size_t n_bytes);
-  template <class Act>
-  void post_control(Act act);
-  template <class Act>
-  void post_prefix(Act act);
   void answer(const Call& call);
   void refuse_for_memory(ExchangeId exchange);
   void take_signal(int signal);
@@ -199,11 +193,9 @@ class Routes {
   TextQueue texts_;
   ThreadWatch::Place& metrics_place_;
   ThreadWatch::Place& prefix_place_;
-  MemoryReserve control_reserve_;  // of control_thread_
-  MemoryReserve prefix_reserve_;   // of prefix_thread_
-  boost::asio::thread_pool metrics_thread_;
-  boost::asio::thread_pool control_thread_;  // reads the key file, cancels prefixes
-  boost::asio::thread_pool prefix_thread_;
+  TaskThread metrics_thread_{"metrics"};
+  TaskThread control_thread_{"control"};  // reads the key file, cancels prefixes
+  TaskThread prefix_thread_{"prefixes"};
   PrefixQueue prefix_queue_;
   boost::asio::signal_set reload_signals_;  // used by control_thread_ alone, as soon as it waits
   boost::asio::steady_timer next_expiry_;   // used by prefix_thread_ alone
@@ -215,23 +207,5 @@ class Routes {
   std::set<std::string> logged_keywords_ BATON_GUARDED_BY(mutex_);
   std::size_t n_waiting_pins_ BATON_GUARDED_BY(mutex_) = 0;
 };
-
-/// Runs `act` on the thread that reads the key file and cancels prefixes, with its reserve.
-template <class Act>
-void Routes::post_control(Act act) {
-  boost::asio::post(control_thread_, [this, act = std::move(act)] {
-    const MemoryReserve::User user(control_reserve_);
-    act();
-  });
-}
-
-/// Runs `act` on the thread of prefixes, with its reserve.
-template <class Act>
-void Routes::post_prefix(Act act) {
-  boost::asio::post(prefix_thread_, [this, act = std::move(act)] {
-    const MemoryReserve::User user(prefix_reserve_);
-    act();
-  });
-}
 
 }  // namespace baton

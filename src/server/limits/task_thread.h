@@ -1,0 +1,39 @@
+/// A thread of the server for tasks that other threads post, and for timers and signals.
+#pragma once
+
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+
+namespace baton {
+
+/// Runs tasks one after another, with a reserve of memory. A task that throws std::bad_alloc ends the program. Thread: any for
+/// `post`; `stop` and `join` belong to the owner.
+class TaskThread {
+ public:
+  explicit TaskThread(std::string_view name);
+  ~TaskThread();
+
+  /// Throws std::bad_alloc if there is no memory for it; then nothing was posted.
+  template <class Task>
+  void post(Task task) {
+    boost::asio::post(io_, std::move(task));
+  }
+  /// For timers and signals whose handlers run on this thread.
+  boost::asio::io_context& io() { return io_; }
+  /// What has not begun does not run any more. Idempotent.
+  void stop() { io_.stop(); }
+  /// Waits for the task that is running. After `stop`; idempotent.
+  void join();
+
+ private:
+  boost::asio::io_context io_{1};
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> goes_on_{io_.get_executor()};
+  std::thread thread_;
+};
+
+}  // namespace baton
