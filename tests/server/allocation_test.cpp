@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "core/thread_name.h"
+#include "core/thread_time.h"
 
 void* operator new(std::size_t size) { return baton::test::allocate(size); }
 void operator delete(void* bytes) noexcept { std::free(bytes); }
@@ -39,7 +40,7 @@ TEST(AllocationsOfNewThreads, may_fail_in_a_text_queue) {
   const Failing failing("text-", 0, 1000);
   Budget places(/*limit=*/1000, /*small=*/1);
   ThreadWatch watch(std::chrono::milliseconds(0));
-  TextQueue queue(places, watch, /*n_short_threads=*/2);
+  TextQueue queue(places, watch, /*n_short_threads=*/2, thread_time);
   std::latch ended(2);
   for (const std::size_t n_bytes : {std::size_t{1}, TextQueue::kLongBytes + 1})
     EXPECT_TRUE(queue.push({.n_bytes = n_bytes, .run = [&] { ended.count_down(); }}));

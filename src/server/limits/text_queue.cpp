@@ -30,7 +30,8 @@ std::int64_t cost_of(std::size_t n_bytes) { return 50 + static_cast<std::int64_t
 
 int TextQueue::n_short_threads_for(int n_cores) { return std::clamp(n_cores / 2, 1, kMaxShortThreads); }
 
-TextQueue::TextQueue(Budget& places, ThreadWatch& watch, int n_short_threads) : places_(places), watch_(watch) {
+TextQueue::TextQueue(Budget& places, ThreadWatch& watch, int n_short_threads, ThreadTime thread_time)
+    : places_(places), watch_(watch), thread_time_(std::move(thread_time)) {
   start_thread(Role::brief, "text-short");
   start_thread(Role::lengthy, "text-long");
   start_thread(Role::pages, "pages");
@@ -132,7 +133,7 @@ void TextQueue::run(Role role, ThreadWatch::Place& place, MemoryReserve& reserve
     Job job = line.pop();
     begin(job);
     lock.unlock();
-    const auto begun = std::chrono::steady_clock::now();
+    const auto begun = thread_time_();
     {
       const ThreadWatch::Work work(place);
       reserve.restore();
@@ -140,7 +141,7 @@ void TextQueue::run(Role role, ThreadWatch::Place& place, MemoryReserve& reserve
       job.work = {};
       job.dropped = {};
     }
-    const auto took = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - begun);
+    const auto took = std::chrono::duration_cast<std::chrono::microseconds>(thread_time_() - begun);
     lock.lock();
     line.correct(job.tenant, std::max<std::int64_t>(1, took.count()) - job.cost);
   }

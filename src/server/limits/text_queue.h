@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -23,7 +24,7 @@ namespace baton {
 /// (what is listed or shown) have one thread.
 ///
 /// Work of each kind waits in a line for each tenant. Tenants are served by weight (see TenantLines); a piece of work costs
-/// the time that it takes a thread. What waits is bounded by a budget, of which long work takes more; a tenant of a key may
+/// the processor's time that it takes a thread, however long the thread waits meanwhile. What waits is bounded by a budget, of which long work takes more; a tenant of a key may
 /// have at most three times what is left for the others, so that no key fills it alone.
 ///
 /// A connection's requests come one after another, each after the answer to the last. So they keep their order, whichever
@@ -46,8 +47,10 @@ class TextQueue {
     std::function<void()> dropped = {};  ///< runs in its place if the queue stops first
   };
 
-  /// Both must outlive it.
-  TextQueue(Budget& places, ThreadWatch& watch, int n_short_threads);
+  /// The processor's time of the calling thread.
+  using ThreadTime = std::function<std::chrono::nanoseconds()>;
+  /// Budget and watch must outlive it.
+  TextQueue(Budget& places, ThreadWatch& watch, int n_short_threads, ThreadTime thread_time);
   ~TextQueue() { stop(); }
 
   /// Queues work. False if there is no place; it does not run then.
@@ -69,6 +72,7 @@ class TextQueue {
 
   Budget& places_;
   ThreadWatch& watch_;
+  const ThreadTime thread_time_;
   std::atomic<bool> is_stopping_ = false;  // changes under the mutex
   Mutex mutex_;
   Condition short_came_, long_came_, page_came_;

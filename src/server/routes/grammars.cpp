@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <ctime>
 #include <new>
 #include <utility>
 
@@ -11,6 +10,7 @@
 
 #include "core/log.h"
 #include "core/one_line.h"
+#include "core/thread_time.h"
 #include "server/routes/routes.h"
 
 namespace baton {
@@ -22,13 +22,6 @@ constexpr std::chrono::milliseconds kShortCompile{30};
 constexpr std::size_t kTextOfGrammar = 20;
 constexpr std::size_t kMaxIgnoredShown = 10;
 constexpr std::size_t kMaxLoggedGrammars = 100;
-
-/// The processor's time that the calling thread has had. A busy machine does not make short work long.
-std::chrono::nanoseconds thread_time() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
-}
 
 }  // namespace
 

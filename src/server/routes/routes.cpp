@@ -15,6 +15,7 @@
 #include "core/limits/insist.h"
 #include "core/log.h"
 #include "core/parallel.h"
+#include "core/thread_time.h"
 #include "io/json_dismantle.h"
 #include "server/dialects/messages/dialect.h"
 #include "server/dialects/openai/dialect.h"
@@ -110,7 +111,7 @@ Routes::Routes(RoutesOptions options, const RoutesContext& context)
       context_(context),
       responses_(options_.response_limits),
       started_(unix_seconds()),
-      texts_(context.budgets.text_work, context.watch, TextQueue::n_short_threads_for(n_available_threads())),
+      texts_(context.budgets.text_work, context.watch, TextQueue::n_short_threads_for(n_available_threads()), thread_time),
       metrics_place_(context.watch.add("metrics")),
       prefix_place_(context.watch.add("prefixes")),
       prefix_queue_(options_.prefix_limits.max_bytes),

@@ -16,6 +16,8 @@
 
 #include <gtest/gtest.h>
 
+#include "core/thread_time.h"
+
 namespace baton {
 namespace {
 
@@ -28,7 +30,7 @@ bool push(TextQueue& queue, std::size_t n_bytes, std::function<void()> run, std:
 TEST(TextQueue, does_short_work_while_long_work_runs_and_waits) {
   Budget places(/*limit=*/1000, /*small=*/1);
   ThreadWatch watch(std::chrono::milliseconds(0));
-  TextQueue queue(places, watch, /*n_short_threads=*/1);
+  TextQueue queue(places, watch, /*n_short_threads=*/1, thread_time);
   std::promise<void> goes_on;
   const std::shared_future<void> may_go_on = goes_on.get_future().share();
   for (int i = 0; i < 4; ++i) EXPECT_TRUE(push(queue, kLong, [=] { may_go_on.wait(); }));
@@ -41,7 +43,7 @@ TEST(TextQueue, does_short_work_while_long_work_runs_and_waits) {
 TEST(TextQueue, refuses_what_finds_no_place_and_keeps_places_for_short_work) {
   Budget places(/*limit=*/64, /*small=*/1);
   ThreadWatch watch(std::chrono::milliseconds(0));
-  TextQueue queue(places, watch, /*n_short_threads=*/1);
+  TextQueue queue(places, watch, /*n_short_threads=*/1, thread_time);
   std::promise<void> goes_on, has_begun;
   const std::shared_future<void> may_go_on = goes_on.get_future().share();
   EXPECT_TRUE(push(queue, kLong, [&has_begun, may_go_on] {
@@ -69,7 +71,7 @@ TEST(TextQueue, drops_what_has_not_begun_when_it_stops) {
   const auto kept = std::make_shared<int>(1);
   {
     ThreadWatch watch(std::chrono::milliseconds(0));
-    TextQueue queue(places, watch, /*n_short_threads=*/1);
+    TextQueue queue(places, watch, /*n_short_threads=*/1, thread_time);
     std::promise<void> has_begun;
     std::atomic<bool> is_stopping = false;
     push(queue, kLong, [&] {
@@ -89,7 +91,7 @@ TEST(TextQueue, drops_what_has_not_begun_when_it_stops) {
 TEST(TextQueue, tells_of_each_work_that_it_drops) {
   Budget places(/*limit=*/1000, /*small=*/1);
   ThreadWatch watch(std::chrono::milliseconds(0));
-  TextQueue queue(places, watch, /*n_short_threads=*/1);
+  TextQueue queue(places, watch, /*n_short_threads=*/1, thread_time);
   std::promise<void> has_begun;
   push(queue, kLong, [&] {
     has_begun.set_value();
@@ -111,7 +113,7 @@ TEST(TextQueue, tells_of_each_work_that_it_drops) {
 TEST(TextQueue, long_work_never_delays_short_work_however_much_of_it_waits) {
   Budget places(/*limit=*/1000, /*small=*/1);
   ThreadWatch watch(std::chrono::milliseconds(0));
-  TextQueue queue(places, watch, /*n_short_threads=*/1);
+  TextQueue queue(places, watch, /*n_short_threads=*/1, thread_time);
   std::promise<void> goes_on;
   const std::shared_future<void> may_go_on = goes_on.get_future().share();
   for (int i = 0; i < 40; ++i) EXPECT_TRUE(push(queue, kLong, [=] { may_go_on.wait(); }));
@@ -126,7 +128,7 @@ TEST(TextQueue, long_work_never_delays_short_work_however_much_of_it_waits) {
 TEST(TextQueue, work_that_is_running_sees_that_the_queue_stops) {
   Budget places(/*limit=*/1000, /*small=*/1);
   ThreadWatch watch(std::chrono::milliseconds(0));
-  TextQueue queue(places, watch, /*n_short_threads=*/1);
+  TextQueue queue(places, watch, /*n_short_threads=*/1, thread_time);
   std::promise<void> has_begun;
   EXPECT_FALSE(queue.is_stopping());
   push(queue, kLong, [&] {
@@ -162,7 +164,7 @@ TEST(TextQueue, has_as_many_threads_for_short_work_as_the_cores_allow) {
   EXPECT_EQ(TextQueue::n_short_threads_for(128), 8);
   Budget places(/*limit=*/1000, /*small=*/1);
   ThreadWatch watch(std::chrono::milliseconds(0));
-  TextQueue queue(places, watch, /*n_short_threads=*/3);
+  TextQueue queue(places, watch, /*n_short_threads=*/3, thread_time);
   // None of the three, nor the thread of long work, which has nothing else to do, ends before all have begun.
   std::latch all(4);
   std::latch ended(4);
@@ -177,7 +179,7 @@ TEST(TextQueue, has_as_many_threads_for_short_work_as_the_cores_allow) {
 TEST(TextQueue, pages_wait_for_no_text_and_texts_for_no_page) {
   Budget places(/*limit=*/1000, /*small=*/1);
   ThreadWatch watch(std::chrono::milliseconds(0));
-  TextQueue queue(places, watch, /*n_short_threads=*/1);
+  TextQueue queue(places, watch, /*n_short_threads=*/1, thread_time);
   Held page, text, long_text;
   EXPECT_TRUE(queue.push({TextQueue::Kind::page, {}, 0, page.work()}));
   EXPECT_TRUE(push(queue, kLong, long_text.work()));
@@ -214,7 +216,7 @@ std::vector<std::int32_t> order_of(TextQueue& queue, TextQueue::Kind kind, const
 TEST(TextQueue, a_flood_of_one_key_does_not_hold_up_another_one) {
   Budget places(/*limit=*/10'000, /*small=*/1);
   ThreadWatch watch(std::chrono::milliseconds(0));
-  TextQueue queue(places, watch, /*n_short_threads=*/1);
+  TextQueue queue(places, watch, /*n_short_threads=*/1, thread_time);
   std::vector<Tenant> tenants(100, Tenant{.id = 1});
   tenants.push_back({.id = 2});
   for (const auto& [kind, n_bytes] : {std::pair{TextQueue::Kind::page, std::size_t{0}}, {TextQueue::Kind::text, kLong}}) {
@@ -223,10 +225,39 @@ TEST(TextQueue, a_flood_of_one_key_does_not_hold_up_another_one) {
   }
 }
 
+/// A thread's time that passes when the test says so.
+class CountedTime {
+ public:
+  TextQueue::ThreadTime clock() {
+    return [this] { return std::chrono::microseconds(n_.load()); };
+  }
+  void pass(std::chrono::microseconds time) { n_ += time.count(); }
+
+ private:
+  std::atomic<std::int64_t> n_ = 0;
+};
+
+TEST(TextQueue, work_costs_its_key_the_time_that_its_thread_has_had) {
+  Budget places(/*limit=*/10'000, /*small=*/1);
+  ThreadWatch watch(std::chrono::milliseconds(0));
+  CountedTime time;
+  TextQueue queue(places, watch, /*n_short_threads=*/1, time.clock());
+  std::latch ended(1);
+  EXPECT_TRUE(queue.push({TextQueue::Kind::page, {.id = 1}, 0, [&] {
+                            time.pass(std::chrono::milliseconds(1));
+                            ended.count_down();
+                          }}));
+  ended.wait();
+  std::vector<Tenant> tenants(10, Tenant{.id = 2});
+  tenants.insert(tenants.begin(), Tenant{.id = 1});
+  // The other key's ten pages, which take no time and are estimated at 50 us each, come before the second one of this key.
+  EXPECT_EQ(order_of(queue, TextQueue::Kind::page, tenants, 0).back(), 1);
+}
+
 TEST(TextQueue, no_key_takes_all_places) {
   Budget places(/*limit=*/64, /*small=*/1);
   ThreadWatch watch(std::chrono::milliseconds(0));
-  TextQueue queue(places, watch, /*n_short_threads=*/1);
+  TextQueue queue(places, watch, /*n_short_threads=*/1, thread_time);
   Held held;
   EXPECT_TRUE(queue.push({TextQueue::Kind::page, {}, 0, held.work()}));
   held.wait();
