@@ -107,6 +107,13 @@ Result<std::string_view> text_of(const json::Value& value, std::string_view key,
   return std::string_view(found->get_ref<const std::string&>());
 }
 
+/// An error of a schema that says whose it is: the begin of a call's tag has the name of its tool.
+tl::unexpected<Error> of_tag(Error error, std::string_view begin) {
+  if (error.message.starts_with("the JSON schema") && !error.message.ends_with("')"))
+    error.message += fmt::format(" (in the tag that begins with '{}')", one_line(begin, kMaxQuotedBytes));
+  return tl::unexpected<Error>(std::move(error));
+}
+
 Result<bool> flag_of(const json::Value& value, std::string_view key, const std::string& path) {
   const json::Value* found = json::find(value, key);
   if (found == nullptr || found->is_null()) return false;
@@ -344,8 +351,9 @@ Result<ExprId> StructuralTagCompiler::tag_behind(const json::Value& value, const
   BATON_TRY(const std::string_view begin, text_of(value, "begin", path));
   BATON_TRY(const json::Value* content, field(value, "content", path));
   BATON_TRY(const Ends ends, ends_of(value, path));
-  BATON_TRY(const ExprId inside, format(*content, path + "/content", ends));
-  return expressions_.sequence({literal(begin.substr(n_begun)), inside});
+  auto inside = format(*content, path + "/content", ends);
+  if (!inside) return of_tag(std::move(inside.error()), begin);
+  return expressions_.sequence({literal(begin.substr(n_begun)), *inside});
 }
 
 Result<ExprId> StructuralTagCompiler::tag(const json::Value& value, const std::string& path, const Ends& /*ends*/) {

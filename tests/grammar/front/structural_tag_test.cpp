@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "grammar/grammar.h"
@@ -267,6 +268,34 @@ TEST(StructuralTag, free_text_stops_at_special_tokens_and_does_not_spell_them) {
               "tags": [{"begin": "[CALL]f", "content": {"type": "any_text"}, "end": "!"}]})"))
                 .find("cuts"),
             std::string::npos);
+}
+
+/// The begin of a call's tag has the name of the tool.
+TEST(StructuralTag, an_error_of_a_schema_says_in_which_tag_and_where_it_is) {
+  const auto with_tools = [](std::string_view format) {
+    return tag(fmt::format(R"({{"type": "triggered_tags", "triggers": ["<f="], "tags": [
+      {{"begin": "<f=sum>", "content": {{"type": "json_schema", "json_schema": {{}}}}, "end": "</f>"}},
+      {{"begin": "<f=find>\n", "content": {}, "end": "</f>"}}]}})",
+                           format));
+  };
+  for (const auto& [style, where] : {std::pair("json", "#/properties/a~1b/not is not supported"),
+                                     {"qwen_xml", "#/properties/a~1b/not is not supported"},
+                                     {"python", "has 'a/b', which this format of calls cannot write"}}) {
+    const std::string message = testing::refusal(
+        GrammarKind::structural_tag,
+        with_tools(fmt::format(
+            R"({{"type": "json_schema", "style": "{}", "json_schema": {{"type": "object", "properties": {{"a/b": {{"not": {{}}}}}}}}}})",
+            style)));
+    EXPECT_NE(message.find(where), std::string::npos) << message;
+    EXPECT_NE(message.find("(in the tag that begins with '<f=find>\\n')"), std::string::npos) << message;
+    EXPECT_EQ(message.find("sum"), std::string::npos) << message;
+  }
+  const std::string inner = testing::refusal(
+      GrammarKind::structural_tag,
+      tag(R"({"type": "tag", "begin": "<outer>", "end": "x", "content": {"type": "tag", "begin": "<inner>", "end": "y", "content":
+          {"type": "json_schema", "json_schema": {"if": {}}}}})"));
+  EXPECT_NE(inner.find("#/if is not supported (in the tag that begins with '<inner>')"), std::string::npos) << inner;
+  EXPECT_EQ(inner.find("outer"), std::string::npos) << inner;
 }
 
 TEST(StructuralTag, refuses_by_name_what_it_does_not_know) {
