@@ -200,7 +200,7 @@ SEAMS = [
     (r"#\s*include\s*<histedit", r"apps/line_reader\.cpp", "libedit belongs to apps/line_reader"),
     (r"#\s*include\s*<CLI/", r"(apps|bench|cli)/.*", "CLI11 belongs to apps, bench and cli"),
     (
-        r'"/v1/(chat|messages|responses)\b',
+        r'"[^"]*/v1/(chat|messages|responses)\b',
         r"server/dialects/.*|(apps|bench|cli)/.*",
         "a dialect's path belongs to its Dialect in server/dialects",
     ),

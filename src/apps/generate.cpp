@@ -61,7 +61,7 @@ Result<Line> parse_line(json::Value body, const GenerateOptions& options, const 
   for (const char* mine : {"id", "answer", "type"}) body.erase(mine);
   if (options.temperature && !body.contains("temperature")) body["temperature"] = *options.temperature;
   if (options.max_tokens && !body.contains("max_tokens")) body["max_tokens"] = *options.max_tokens;
-  const RequestBounds limits{model.n_vocab, kMaxTopLogprobs};
+  const RequestBounds limits{.n_vocab = model.n_vocab, .max_logprobs = kMaxTopLogprobs};
   TokenizedPrompt prompt;
   if (body.contains("messages")) {
     BATON_TRY(const ChatRequest chat, parse_chat_request(body, model.defaults, limits));

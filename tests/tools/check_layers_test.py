@@ -51,6 +51,7 @@ SEEDED = [
     ("src/server/http/parser.h", "#include <nlohmann/json.hpp>", "nlohmann-json belongs to io/json"),
     ("src/io/json.h", "#include <curl/curl.h>", "libcurl belongs to io/http_client"),
     ("src/io/json.h", 'constexpr char kPath[] = "/v1/messages";', "a dialect's path belongs to its Dialect"),
+    ("src/io/json.h", 'constexpr char kAdvice[] = "use /v1/responses";', "a dialect's path belongs to its Dialect"),
     ("src/apps/main.cpp", "#include <boost/beast.hpp>", "Boost.Beast belongs to server/http"),
     ("src/apps/main.cpp", "#include <boost/asio.hpp>", "Boost belongs to server"),
     ("src/server/http/parser.h", "#include <CLI/CLI.hpp>", "CLI11 belongs to apps, bench and cli"),

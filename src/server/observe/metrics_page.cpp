@@ -358,8 +358,9 @@ std::string MetricsPage::render(const Counts& counts) const {
   add_grammars(engine, counts.grammars);
   add_budgets(engine, counts.budgets);
   add_connections(engine, counts.connections);
-  engine.gauge("baton:stored_responses", "Answers of /v1/responses that are stored.", static_cast<double>(counts.n_responses));
-  engine.gauge("baton:stored_response_bytes", "Their memory.", static_cast<double>(counts.n_response_bytes));
+  engine.gauge("baton:stored_responses", fmt::format("Answers of {} that are stored.", counts.responses_at),
+               counts.n_responses);
+  engine.gauge("baton:stored_response_bytes", "Their memory.", counts.n_response_bytes);
   add_counters(engine, metrics);
   add_histograms(engine, metrics);
   engine.histogram("baton:grammar_compile_seconds", "How long compiling a grammar took.", counts.grammars.compile_seconds);

@@ -36,7 +36,8 @@ class MetricsPage {
     GrammarCounts grammars;
     const Budgets& budgets;
     const ConnectionCounts& connections;
-    std::size_t n_responses = 0;  ///< stored answers of /v1/responses
+    std::string_view responses_at = {};  ///< the path whose answers are stored
+    std::size_t n_responses = 0;         ///< stored answers
     std::size_t n_response_bytes = 0;
   };
   std::string render(const Counts& counts) const;

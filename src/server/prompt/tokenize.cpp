@@ -9,8 +9,8 @@
 namespace baton {
 
 Result<json::Value> tokenize_request(const ServedModel& model, const Prefixes& prefixes, const json::Value& body,
-                                     const IsCancelled& is_cancelled) {
-  const RequestBounds limits{model.n_vocab, 0};
+                                     const IsCancelled& is_cancelled, std::string_view conversations_at) {
+  const RequestBounds limits{.n_vocab = model.n_vocab, .max_logprobs = 0, .conversations_at = conversations_at};
   TokenizedPrompt prompt;
   if (json::find(body, "messages") != nullptr) {
     BATON_TRY(ChatRequest request, parse_chat_request(body, {}, limits));

@@ -11,8 +11,9 @@ namespace baton {
 
 /// {prompt or messages, model?, prefix?, add_special_tokens?, add_generation_prompt?, return_token_strs?} ->
 /// {count, max_model_len, tokens, token_strs}: the ids that a completion with the same fields would get.
+/// `conversations_at`: see RequestBounds.
 Result<json::Value> tokenize_request(const ServedModel& model, const Prefixes& prefixes, const json::Value& body,
-                                     const IsCancelled& is_cancelled = {});
+                                     const IsCancelled& is_cancelled = {}, std::string_view conversations_at = {});
 
 /// {tokens, model?} -> {prompt}
 Result<json::Value> detokenize_request(const ServedModel& model, const Prefixes& prefixes, const json::Value& body);

@@ -225,7 +225,7 @@ Result<CompletionRequest> parse_completion_request(const Value& body, const Samp
   constexpr std::int32_t kDefaultMaxTokens = 16;
   CompletionRequest request;
   BATON_TRY(request.generation, parse_generation_fields(body, defaults, limits, kDefaultMaxTokens));
-  BATON_TRY_VOID(refuse_tool_fields(body));
+  BATON_TRY_VOID(refuse_tool_fields(body, limits.conversations_at));
   BATON_TRY(request.prompts, parse_prompts(body, limits));
   BATON_TRY(request.echo, flag_field(body, "echo", false));
   if (!request.echo) BATON_TRY_VOID(refuse_no_tokens(body, request.generation.sampling));

@@ -23,6 +23,7 @@ struct RequestBounds {
   std::int32_t n_vocab = 0;
   std::int32_t max_logprobs = 20;
   grammar::JsonSpaces json_spaces = grammar::JsonSpaces::readable;  ///< of structured output
+  std::string_view conversations_at = {};  ///< the path of the dialect that plain completions belong to; errors name it
 };
 
 /// Choices of one answer: sequences of all its prompts. Each prompt is an engine request with the engine's own limit

@@ -208,13 +208,13 @@ Result<ToolFields> parse_tool_fields(const Value& body) {
   return fields;
 }
 
-Result<void> refuse_tool_fields(const Value& body) {
+Result<void> refuse_tool_fields(const Value& body, std::string_view conversations_at) {
+  const std::string advice = conversations_at.empty() ? "" : fmt::format(": use {}", conversations_at);
   const Value* tools = find_given(body, "tools");
-  if (tools != nullptr && !(tools->is_array() && tools->empty()))
-    return bad("tools", "'tools' needs a conversation: use /v1/chat/completions");
+  if (tools != nullptr && !(tools->is_array() && tools->empty())) return bad("tools", "'tools' needs a conversation" + advice);
   const Value* choice = find_given(body, "tool_choice");
   if (choice != nullptr && !json::is_text(*choice, "none") && !json::is_text(*choice, "auto"))
-    return bad("tool_choice", "'tool_choice' needs a conversation with 'tools': use /v1/chat/completions");
+    return bad("tool_choice", "'tool_choice' needs a conversation with 'tools'" + advice);
   return {};
 }
 

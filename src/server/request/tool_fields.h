@@ -32,7 +32,8 @@ struct ToolFields {
 /// Reads `tools`, `tool_choice` and `parallel_tool_calls`. Errors (invalid_request) name the field in `param`.
 Result<ToolFields> parse_tool_fields(const json::Value& body);
 
-/// The error of a request that cannot have tools (a plain completion) for the first of these fields that asks for one.
-Result<void> refuse_tool_fields(const json::Value& body);
+/// The error of a request that cannot have tools (a plain completion) for the first of these fields that asks for one. It says that
+/// the path `conversations_at` has them, if there is one.
+Result<void> refuse_tool_fields(const json::Value& body, std::string_view conversations_at);
 
 }  // namespace baton

@@ -8,6 +8,7 @@
 
 #include "core/limits/insist.h"
 #include "core/log.h"
+#include "server/dialects/responses/dialect.h"
 #include "server/routes/routes.h"
 
 namespace baton {
@@ -21,11 +22,11 @@ constexpr std::string_view kNoMetricsRefusal =
 }  // namespace
 
 Routes::Response Routes::metrics(const Call&) {
-  return HttpResponse{
-      200,
-      {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
-      context_.metrics.render({context_.prefixes.counts(), context_.keys.counts(), context_.model.grammars->counts(),
-                               context_.budgets, context_.connections, responses_.size(), responses_.n_bytes()})};
+  return HttpResponse{200,
+                      {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
+                      context_.metrics.render({context_.prefixes.counts(), context_.keys.counts(),
+                                               context_.model.grammars->counts(), context_.budgets, context_.connections,
+                                               kResponses.path, responses_.size(), responses_.n_bytes()})};
 }
 
 /// Several requests that wait get the same page, so that a flood of them is over soon. The I/O thread calls it.

@@ -354,7 +354,9 @@ Result<Value> Routes::body_of(const Call& call) const {
   return parse_body(call.request, context_.budgets.values_per_body, is_unwanted(call.exchange));
 }
 
-RequestBounds Routes::limits() const { return {context_.model.n_vocab, options_.max_logprobs, options_.json_spaces}; }
+RequestBounds Routes::limits() const {
+  return {context_.model.n_vocab, options_.max_logprobs, options_.json_spaces, kChatCompletions.path};
+}
 
 Routes::Response Routes::models(const Call&) {
   Value list = Value::array();
@@ -384,7 +386,8 @@ Routes::Response Routes::tokenize(const Call& call) {
   auto body = body_of(call);
   if (!body) return error_response(body.error());
   const json::Dismantling end_of_body(*body);
-  const auto answer = tokenize_request(context_.model, context_.prefixes, *body, is_unwanted(call.exchange));
+  const auto answer =
+      tokenize_request(context_.model, context_.prefixes, *body, is_unwanted(call.exchange), kChatCompletions.path);
   return answer ? json_response(*answer) : error_response(answer.error());
 }
 

@@ -179,11 +179,11 @@ TEST(ToolFields, allow_as_many_names_as_there_may_be_tools) {
 TEST(ToolFields, are_refused_without_a_conversation) {
   const auto refused = [](std::string_view fields) {
     const auto body = json::parse("{" + std::string(fields) + "}", "the body");
-    const auto done = refuse_tool_fields(*body);
-    return done ? std::string() : done.error().param;
+    const auto done = refuse_tool_fields(*body, "/talk");
+    return done ? std::string() : done.error().message;
   };
-  EXPECT_EQ(refused(R"("tools": [{}])"), "tools");
-  EXPECT_EQ(refused(R"("tool_choice": "required")"), "tool_choice");
+  EXPECT_EQ(refused(R"("tools": [{}])"), "'tools' needs a conversation: use /talk");
+  EXPECT_EQ(refused(R"("tool_choice": "required")"), "'tool_choice' needs a conversation with 'tools': use /talk");
   EXPECT_EQ(refused(R"("tools": [], "tool_choice": "auto", "parallel_tool_calls": false)"), "");
 }
 

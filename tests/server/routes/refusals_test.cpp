@@ -122,6 +122,15 @@ TEST_F(RefusalsOfKeys, have_the_form_of_the_dialect_without_a_key_and_over_a_quo
       below.body.starts_with(R"({"type":"error","error":{"type":"not_found_error","message":"there is no /v1/messages/)"));
 }
 
+TEST_F(RefusalsOfKeys, say_where_conversations_with_tools_go) {
+  for (const char* path : {"/v1/completions", "/tokenize"}) {
+    const RawResponse refused = fixture_->post(path, R"({"prompt": "a", "tools": [{}]})", kShop);
+    EXPECT_EQ(refused.status, 400);
+    EXPECT_EQ(refused.body,
+              openai_error(400, "BadRequestError", "'tools' needs a conversation: use /v1/chat/completions", "\"tools\""));
+  }
+}
+
 TEST_F(RefusalsOfKeys, have_the_form_of_the_dialect_while_the_server_shuts_down) {
   fixture_->engine->begin_drain();
   for (const Dialect* dialect : {&kChatCompletions, &kMessages, &kResponses}) {
