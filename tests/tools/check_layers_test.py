@@ -97,6 +97,14 @@ class CheckLayers(unittest.TestCase):
         self.assertEqual(status, 1, said)
         self.assertIn("src/plan: holds 25 files of at most 24", said)
 
+    def test_an_allowed_arrow_without_a_user_is_named(self):
+        own = {"tools/check_layers.py": CHECK.read_text(encoding="utf-8")}
+        status, said = run_check({**GOOD, **own})
+        self.assertEqual(status, 1, said)
+        self.assertIn("tools/check_layers.py: no file of plan includes kernels, which ARROWS allows", said)
+        self.assertIn("tools/check_layers.py: no file of server/http includes server/limits, which ROOMS allows", said)
+        self.assertNotIn("no file of io includes core", said)
+
     def test_an_empty_tree_fails(self):
         status, _ = run_check({"src/CMakeLists.txt": ""})
         self.assertEqual(status, 1)
