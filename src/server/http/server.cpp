@@ -2,32 +2,21 @@
 #include "server/http/server.h"
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <csignal>
 #include <new>
-#include <optional>
 #include <string_view>
-#include <thread>
-#include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
-#include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/signal_set.hpp>
 #include <boost/asio/ssl/context.hpp>
-#include <boost/asio/steady_timer.hpp>
 
 #include "core/check.h"
 #include "core/limits/insist.h"
-#include "core/limits/memory_reserve.h"
 #include "core/limits/open_files.h"
 #include "core/log.h"
 #include "core/thread_name.h"
-#include "server/http/connection_room.h"
-#include "server/http/listener.h"
 #include "server/http/session.h"
 
 namespace baton {
@@ -47,12 +36,12 @@ constexpr std::size_t kReserveBytes = std::size_t{2} << 20;  // memory for the I
 constexpr std::string_view kNoStop =
     "event=http_out_of_memory effect=\"the program ends: there is no memory to close connections\"";
 
-Result<std::optional<asio::ssl::context>> make_tls(const HttpAddress& address) {
-  std::optional<asio::ssl::context> context;
-  if (address.ssl_keyfile.empty() && address.ssl_certfile.empty()) return context;
+/// Null without a key and a certificate.
+Result<std::unique_ptr<asio::ssl::context>> make_tls(const HttpAddress& address) {
+  if (address.ssl_keyfile.empty() && address.ssl_certfile.empty()) return nullptr;
   if (address.ssl_certfile.empty()) return fail(ErrorCode::invalid_request, "--ssl-keyfile needs --ssl-certfile");
   const std::string& key = address.ssl_keyfile.empty() ? address.ssl_certfile : address.ssl_keyfile;
-  context.emplace(asio::ssl::context::tls_server);
+  auto context = std::make_unique<asio::ssl::context>(asio::ssl::context::tls_server);
   error_code error;
   context->set_options(asio::ssl::context::no_tlsv1 | asio::ssl::context::no_tlsv1_1, error);
   context->use_certificate_chain_file(address.ssl_certfile, error);
@@ -64,354 +53,37 @@ Result<std::optional<asio::ssl::context>> make_tls(const HttpAddress& address) {
   return context;
 }
 
+/// At most as many connections as the process may open files.
+HttpLimits within_open_files(HttpLimits limits) {
+  const std::size_t n_needed = limits.max_connections + kFilesBeside;
+  const std::size_t n_files = allow_open_files(n_needed);
+  if (n_files >= n_needed) return limits;
+  limits.max_connections = std::max(n_files, kFilesBeside + 1) - kFilesBeside;
+  log::warning("event=connections_limited max_connections={} reason=\"this process may open {} files (ulimit -n)\"",
+               limits.max_connections, n_files);
+  return limits;
+}
+
 }  // namespace
 
-class HttpServer::Impl {
- public:
-  Impl(HttpServer& server, const HttpLimits& limits)
-      : server_(server),
-        limits_(within_open_files(limits)),
-        budgets_(limits_.budgets),
-        room_({limits_.max_connections, limits_.max_connections_per_address, kReserved,
-               std::chrono::milliseconds(limits_.fresh_grace_ms)},
-              kSpareFiles,
-              {.has_unread_request =
-                   [this](ConnectionId id) {
-                     HttpSession* const session = session_at(id);
-                     return session != nullptr && session->has_unread_request();
-                   },
-               .close =
-                   [this](ConnectionId id) {
-                     if (HttpSession* const session = session_at(id)) session->close();
-                   }}) {}
-  ~Impl() { stop(0); }
-
-  Result<void> bind(const HttpAddress& address) {
-    BATON_TRY(tls_, make_tls(address));
-    return listener_.bind(address);
-  }
-
-  Result<void> start(HttpCallbacks callbacks) {
-    check(!thread_.joinable(), "an HttpServer is started once");
-    BATON_TRY_VOID(listener_.listen());
-    callbacks_ = std::move(callbacks);
-    if (callbacks_.on_signal) signals_.emplace(io_, SIGTERM, SIGINT);
-    begin_waits();
-    thread_ = std::thread([this] {
-      name_this_thread("http");
-      run();
-    });
-    return {};
-  }
-
-  void stop(std::int64_t flush_ms) {
-    if (!thread_.joinable()) return;
-    insist(kNoStop, [&] { asio::post(io_, [this, flush_ms] { begin_closing(flush_ms); }); });
-    thread_.join();
-    sessions_.clear();
-  }
-
-  void deliver(std::vector<HttpOutput>&& outputs) {
-    const auto kept = std::make_shared<std::vector<HttpOutput>>();
-    kept->swap(outputs);
-    try {
-      asio::post(io_, [this, kept] { send(*kept); });
-    } catch (const std::bad_alloc&) {
-      outputs.swap(*kept);
-      throw;
-    }
-  }
-
-  ExchangeId begin_exchange(HttpSession& session, HttpRequest request, std::shared_ptr<Ticket> ticket) {
-    const ExchangeId id{next_exchange_++};
-    exchanges_.emplace(id, &session);
-    try {
-      callbacks_.on_request(id, std::move(request), std::move(ticket));
-    } catch (const std::bad_alloc&) {
-      end_exchange(id, /*is_client_gone=*/true);
-      throw;
-    }
-    return id;
-  }
-
-  const ErrorForm& errors_of(std::string_view path) const {
-    return callbacks_.errors_of ? callbacks_.errors_of(path) : kOpenaiErrors;
-  }
-
-  std::shared_ptr<Ticket> look_up(const HttpRequest& head) const {
-    return callbacks_.look_up ? callbacks_.look_up(head) : std::make_shared<Ticket>();
-  }
-
-  /// Without memory only health checks are admitted.
-  std::optional<HttpResponse> check_header(const HttpRequest& head, Ticket& ticket) {
-    reserve_.restore();
-    if (!reserve_.is_held() && !ticket.is_health_check)
-      return refusal_in(*ticket.errors, 503, "this server has no memory left for new requests");
-    return callbacks_.check_header ? callbacks_.check_header(head, ticket) : std::nullopt;
-  }
-
-  void end_exchange(ExchangeId exchange, bool is_client_gone) noexcept {
-    if (is_client_gone && !tell_gone(exchange)) {
-      exchanges_[exchange] = nullptr;  // it is there; tick tries again
-      ++n_untold_;
-      return;
-    }
-    exchanges_.erase(exchange);
-  }
-
-  void remove(HttpSession& session) {
-    sessions_.erase(session.id());
-    if (is_closing_) end_if_empty();
-  }
-
-  void abandon(ExchangeId exchange) {
-    asio::post(io_, [this, exchange] {
-      if (HttpSession* const session = session_of(exchange)) session->close();
-    });
-  }
-
-  void tell_writable(ExchangeId exchange) { callbacks_.on_writable(exchange); }
-  bool is_closing() const { return is_closing_; }
-  bool is_io_thread() { return io_.get_executor().running_in_this_thread(); }
-  const HttpListener& listener() const { return listener_; }
-  Budgets& budgets() { return budgets_; }
-  ConnectionRoom& room() { return room_; }
-  std::span<char> read_buffer() { return read_buffer_; }
-
- private:
-  using Clock = std::chrono::steady_clock;
-
-  /// Gives outputs to their sessions. One write sends all parts that arrived for a session. A session that finds no memory
-  /// is closed.
-  void send(std::vector<HttpOutput>& outputs) {
-    for (HttpOutput& output : outputs) {
-      HttpSession* const session = session_of(output.exchange);
-      if (session == nullptr) continue;
-      try {
-        session->send(std::move(output));
-        if (sent_to_.empty() || sent_to_.back() != session) sent_to_.push_back(session);
-      } catch (const std::bad_alloc&) {
-        session->close();
-      }
-    }
-    for (HttpSession* session : sent_to_) {
-      try {
-        session->write();
-      } catch (const std::bad_alloc&) {
-        session->close();
-      }
-    }
-    sent_to_.clear();
-  }
-
-  /// Null if the exchange has ended.
-  HttpSession* session_of(ExchangeId exchange) const {
-    const auto found = exchanges_.find(exchange);
-    return found == exchanges_.end() ? nullptr : found->second;
-  }
-
-  HttpSession* session_at(ConnectionId connection) const {
-    const auto found = sessions_.find(connection);
-    return found == sessions_.end() ? nullptr : found->second.get();
-  }
-
-  /// Tells that a client has left. False if there was no memory for that.
-  bool tell_gone(ExchangeId exchange) noexcept {
-    try {
-      callbacks_.on_gone(exchange);
-      return true;
-    } catch (const std::bad_alloc&) {
-      return false;
-    }
-  }
-  void tell_untold() {
-    if (n_untold_ > 0)
-      n_untold_ -= std::erase_if(exchanges_, [&](const auto& one) { return one.second == nullptr && tell_gone(one.first); });
-  }
-
-  /// Waits for connections, time and signals, where nothing does so already: each of these waits begins the next one itself,
-  /// unless it found no memory.
-  void begin_waits() {
-    if (!is_ticking_) tick();
-    if (!is_accepting_ && !is_closing_) accept();
-    if (signals_ && !is_waiting_for_signal_) wait_for_signal();
-  }
-
-  /// Handles events until the server stops. An allocation that failed outside of a session's own work costs one event.
-  void run() {
-    const MemoryReserve::User user(reserve_);
-    while (true) {
-      try {
-        begin_waits();
-        io_.run();
-        return;
-      } catch (const std::bad_alloc&) {
-        log::warning("event=out_of_memory open_connections={}", sessions_.size());
-      }
-    }
-  }
-
-  std::vector<HttpSession*> all_sessions() {
-    std::vector<HttpSession*> all;
-    all.reserve(sessions_.size());
-    for (const auto& [id, session] : sessions_) all.push_back(session.get());
-    return all;
-  }
-
-  /// At most as many connections as the process may open files.
-  static HttpLimits within_open_files(HttpLimits limits) {
-    const std::size_t n_needed = limits.max_connections + kFilesBeside;
-    const std::size_t n_files = allow_open_files(n_needed);
-    if (n_files >= n_needed) return limits;
-    limits.max_connections = std::max(n_files, kFilesBeside + 1) - kFilesBeside;
-    log::warning("event=connections_limited max_connections={} reason=\"this process may open {} files (ulimit -n)\"",
-                 limits.max_connections, n_files);
-    return limits;
-  }
-
-  /// Accepts no more, and closes idle sessions. Without memory for that, tick closes them when the time is over.
-  void begin_closing(std::int64_t flush_ms) {
-    is_closing_ = true;
-    close_by_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(flush_ms);
-    error_code ignored;
-    listener_.acceptor().close(ignored);
-    for (HttpSession* session : all_sessions()) session->close_if_idle();
-    end_if_empty();
-  }
-
-  void end_if_empty() {
-    if (sessions_.empty()) io_.stop();
-  }
-
-  /// Waits for a connection before it accepts it: without a free descriptor accepting fails although there is none.
-  void accept() {
-    listener_.acceptor().async_wait(HttpListener::Acceptor::wait_read, [this](error_code error) {
-      is_accepting_ = false;
-      if (is_closing_ || error == asio::error::operation_aborted) return;
-      // Several at a time: when thousands arrive, one for each round of events would let the backlog overflow. Only the
-      // first is known to be there, so an error of a later one means nothing.
-      for (int i = 0; i < kAcceptsPerEvent && !error; ++i) {
-        if (i > 0 && !room_.has_reserve()) break;  // those in the reserve get their answers first
-        HttpSocket socket(io_);
-        listener_.acceptor().accept(socket, error);
-        if (error && i > 0) return accept();
-        if (error) break;
-        try {
-          admit(std::move(socket));
-        } catch (const std::bad_alloc&) {
-          log::warning("event=connection_refused reason=\"out of memory\"");
-        }
-      }
-      if (error && !makes_room_after(error)) return accept_later(error);
-      accept();
-    });
-    is_accepting_ = true;
-  }
-
-  /// Whether accepting may succeed now, because a descriptor was freed for it or because the client has given up.
-  bool makes_room_after(error_code error) {
-    if (error == asio::error::connection_aborted || error == asio::error::would_block) return true;
-    if (error != asio::error::no_descriptors && error != boost::system::errc::too_many_files_open_in_system) return false;
-    return room_.free_file(Clock::now());
-  }
-
-  /// Connections wait in the backlog meanwhile.
-  void accept_later(error_code error) {
-    log::warning("event=accept_failed reason=\"{}\" open_connections={}", error.message(), sessions_.size());
-    accept_timer_.expires_after(std::chrono::milliseconds(100));
-    accept_timer_.async_wait([this](error_code cancelled) {
-      is_accepting_ = false;
-      if (!cancelled && !is_closing_) accept();
-    });
-    is_accepting_ = true;
-  }
-
-  /// Starts a session. Without room it is a reserved one, which gets answers to health checks only.
-  void admit(HttpSocket socket) {
-    const auto now = Clock::now();
-    const std::string address = limits_.max_connections_per_address > 0 ? client_address(socket) : std::string();
-    const std::optional<Shortage> shortage = room_.make_room(address, now);
-    if (!shortage) return;
-    const bool is_reserved = *shortage != Shortage::none;
-    error_code ignored;
-    if (!listener_.is_unix()) socket.set_option(asio::ip::tcp::no_delay(true), ignored);
-    const ConnectionId id = room_.add(address, is_reserved, now);
-    HttpSession* started = nullptr;
-    try {
-      auto session = std::make_unique<HttpSession>(server_, id, std::move(socket), tls_ ? &*tls_ : nullptr, limits_);
-      started = session.get();
-      sessions_.emplace(id, std::move(session));
-    } catch (const std::bad_alloc&) {
-      room_.remove(id);
-      throw;
-    }
-    try {
-      if (is_reserved) started->restrict(*shortage, room_.refusal_for(*shortage));
-      started->start();
-    } catch (const std::bad_alloc&) {
-      started->close();
-    }
-  }
-
-  void tick() {
-    tick_timer_.expires_after(std::chrono::milliseconds(kTickMs));
-    tick_timer_.async_wait([this](error_code cancelled) {
-      is_ticking_ = false;
-      if (cancelled) return;
-      tick();
-      const auto now = Clock::now();
-      tell_untold();
-      room_.tick(now);
-      reserve_.restore();
-      const bool is_over = is_closing_ && now >= close_by_;
-      for (HttpSession* session : all_sessions()) {
-        if (is_over) session->close();
-        session->check_deadline(now);
-      }
-    });
-    is_ticking_ = true;
-  }
-
-  void wait_for_signal() {
-    signals_->async_wait([this](error_code cancelled, int) {
-      is_waiting_for_signal_ = false;
-      if (cancelled) return;
-      callbacks_.on_signal();
-      wait_for_signal();
-    });
-    is_waiting_for_signal_ = true;
-  }
-
-  HttpServer& server_;
-  HttpLimits limits_;
-  Budgets budgets_;
-  MemoryReserve reserve_{kReserveBytes};  // of the I/O thread, in whose arena the small allocations of sessions are
-  asio::io_context io_{1};
-  std::optional<asio::ssl::context> tls_;
-  HttpListener listener_{io_};
-  HttpCallbacks callbacks_;
-  std::optional<asio::signal_set> signals_;
-  asio::steady_timer accept_timer_{io_};
-  asio::steady_timer tick_timer_{io_};
-  std::thread thread_;
-
-  // The I/O thread's.
-  ConnectionRoom room_;
-  std::unordered_map<ConnectionId, std::unique_ptr<HttpSession>> sessions_;
-  std::unordered_map<ExchangeId, HttpSession*> exchanges_;  // null: its client has left, which is not told yet
-  std::size_t n_untold_ = 0;
-  std::vector<char> read_buffer_ = std::vector<char>(kReadBytes);
-  std::vector<HttpSession*> sent_to_;  // by `deliver`; kept for its memory
-  std::int64_t next_exchange_ = 0;
-  bool is_accepting_ = false;
-  bool is_ticking_ = false;
-  bool is_waiting_for_signal_ = false;
-  bool is_closing_ = false;
-  std::chrono::steady_clock::time_point close_by_;
-};
-
-HttpServer::HttpServer() = default;
-HttpServer::~HttpServer() = default;
+HttpServer::HttpServer(const HttpLimits& limits)
+    : limits_(within_open_files(limits)),
+      budgets_(limits_.budgets),
+      reserve_(kReserveBytes),
+      room_({limits_.max_connections, limits_.max_connections_per_address, kReserved,
+             std::chrono::milliseconds(limits_.fresh_grace_ms)},
+            kSpareFiles,
+            {.has_unread_request =
+                 [this](ConnectionId id) {
+                   HttpSession* const session = session_at(id);
+                   return session != nullptr && session->has_unread_request();
+                 },
+             .close =
+                 [this](ConnectionId id) {
+                   if (HttpSession* const session = session_at(id)) session->close();
+                 }}),
+      read_buffer_(kReadBytes) {}
+HttpServer::~HttpServer() { stop(0); }
 
 Result<std::unique_ptr<HttpServer>> HttpServer::bind(const HttpAddress& address, const HttpLimits& limits) {
   // With fewer, what the program opens later would fail in places that cannot say why.
@@ -421,52 +93,287 @@ Result<std::unique_ptr<HttpServer>> HttpServer::bind(const HttpAddress& address,
         fmt::format("this process may open {} files (ulimit -n), and a server needs at least {}: {} for itself, and one for "
                     "each connection",
                     n_files, kFilesBeside + 1, kFilesBeside));
-  std::unique_ptr<HttpServer> server(new HttpServer());
+  std::unique_ptr<HttpServer> server;
   try {
-    server->impl_ = std::make_unique<Impl>(*server, limits);
+    server.reset(new HttpServer(limits));
   } catch (const boost::system::system_error& error) {
     return fail(ErrorCode::io, fmt::format("a server cannot be made: {}", error.what()));
   }
-  BATON_TRY_VOID(server->impl_->bind(address));
+  BATON_TRY(server->tls_, make_tls(address));
+  BATON_TRY_VOID(server->listener_.bind(address));
   return server;
 }
 
-Result<void> HttpServer::start(HttpCallbacks callbacks) { return impl_->start(std::move(callbacks)); }
-void HttpServer::stop(std::int64_t flush_ms) { impl_->stop(flush_ms); }
-std::string HttpServer::address() const { return impl_->listener().name(); }
-std::uint16_t HttpServer::port() const { return impl_->listener().port(); }
+Result<void> HttpServer::start(HttpCallbacks callbacks) {
+  check(!thread_.joinable(), "an HttpServer is started once");
+  BATON_TRY_VOID(listener_.listen());
+  callbacks_ = std::move(callbacks);
+  if (callbacks_.on_signal) signals_.emplace(io_, SIGTERM, SIGINT);
+  begin_waits();
+  thread_ = std::thread([this] {
+    name_this_thread("http");
+    run();
+  });
+  return {};
+}
 
-Budgets& HttpServer::budgets() { return impl_->budgets(); }
-const ConnectionCounts& HttpServer::connection_counts() const { return impl_->room().counts(); }
-bool HttpServer::is_io_thread() const { return impl_->is_io_thread(); }
+void HttpServer::stop(std::int64_t flush_ms) {
+  if (!thread_.joinable()) return;
+  insist(kNoStop, [&] { asio::post(io_, [this, flush_ms] { begin_closing(flush_ms); }); });
+  thread_.join();
+  sessions_.clear();
+}
 
-void HttpServer::deliver(std::vector<HttpOutput>&& outputs) { impl_->deliver(std::move(outputs)); }
+void HttpServer::deliver(std::vector<HttpOutput>&& outputs) {
+  const auto kept = std::make_shared<std::vector<HttpOutput>>();
+  kept->swap(outputs);
+  try {
+    asio::post(io_, [this, kept] { send(*kept); });
+  } catch (const std::bad_alloc&) {
+    outputs.swap(*kept);
+    throw;
+  }
+}
 
 void HttpServer::deliver(HttpOutput output) {
   std::vector<HttpOutput> outputs;
   outputs.push_back(std::move(output));
-  impl_->deliver(std::move(outputs));
+  deliver(std::move(outputs));
 }
 
-void HttpServer::abandon(ExchangeId exchange) { impl_->abandon(exchange); }
-
-const ErrorForm& HttpServer::errors_of(std::string_view path) const { return impl_->errors_of(path); }
-std::shared_ptr<Ticket> HttpServer::look_up(const HttpRequest& head) { return impl_->look_up(head); }
-std::optional<HttpResponse> HttpServer::check_header(const HttpRequest& head, Ticket& ticket) {
-  return impl_->check_header(head, ticket);
-}
 ExchangeId HttpServer::begin_exchange(HttpSession& session, HttpRequest request, std::shared_ptr<Ticket> ticket) {
-  return impl_->begin_exchange(session, std::move(request), std::move(ticket));
+  const ExchangeId id{next_exchange_++};
+  exchanges_.emplace(id, &session);
+  try {
+    callbacks_.on_request(id, std::move(request), std::move(ticket));
+  } catch (const std::bad_alloc&) {
+    end_exchange(id, /*is_client_gone=*/true);
+    throw;
+  }
+  return id;
 }
+
+const ErrorForm& HttpServer::errors_of(std::string_view path) const {
+  return callbacks_.errors_of ? callbacks_.errors_of(path) : kOpenaiErrors;
+}
+
+std::shared_ptr<Ticket> HttpServer::look_up(const HttpRequest& head) const {
+  return callbacks_.look_up ? callbacks_.look_up(head) : std::make_shared<Ticket>();
+}
+
+/// Without memory only health checks are admitted.
+std::optional<HttpResponse> HttpServer::check_header(const HttpRequest& head, Ticket& ticket) {
+  reserve_.restore();
+  if (!reserve_.is_held() && !ticket.is_health_check)
+    return refusal_in(*ticket.errors, 503, "this server has no memory left for new requests");
+  return callbacks_.check_header ? callbacks_.check_header(head, ticket) : std::nullopt;
+}
+
 void HttpServer::end_exchange(ExchangeId exchange, bool is_client_gone) noexcept {
-  impl_->end_exchange(exchange, is_client_gone);
+  if (is_client_gone && !tell_gone(exchange)) {
+    exchanges_[exchange] = nullptr;  // it is there; tick tries again
+    ++n_untold_;
+    return;
+  }
+  exchanges_.erase(exchange);
 }
-std::span<char> HttpServer::read_buffer() { return impl_->read_buffer(); }
-void HttpServer::tell_writable(ExchangeId exchange) { impl_->tell_writable(exchange); }
-bool HttpServer::is_closing() const { return impl_->is_closing(); }
-void HttpServer::set_phase(ConnectionId connection, ConnectionPhase phase) { impl_->room().set_phase(connection, phase); }
-void HttpServer::refused(Shortage shortage) { impl_->room().refused(shortage); }
-void HttpServer::closed(ConnectionId connection) { impl_->room().remove(connection); }
-void HttpServer::remove(HttpSession& session) { impl_->remove(session); }
+
+void HttpServer::remove(HttpSession& session) {
+  sessions_.erase(session.id());
+  if (is_closing_) end_if_empty();
+}
+
+void HttpServer::abandon(ExchangeId exchange) {
+  asio::post(io_, [this, exchange] {
+    if (HttpSession* const session = session_of(exchange)) session->close();
+  });
+}
+
+/// Gives outputs to their sessions. One write sends all parts that arrived for a session. A session that finds no memory
+/// is closed.
+void HttpServer::send(std::vector<HttpOutput>& outputs) {
+  for (HttpOutput& output : outputs) {
+    HttpSession* const session = session_of(output.exchange);
+    if (session == nullptr) continue;
+    try {
+      session->send(std::move(output));
+      if (sent_to_.empty() || sent_to_.back() != session) sent_to_.push_back(session);
+    } catch (const std::bad_alloc&) {
+      session->close();
+    }
+  }
+  for (HttpSession* session : sent_to_) {
+    try {
+      session->write();
+    } catch (const std::bad_alloc&) {
+      session->close();
+    }
+  }
+  sent_to_.clear();
+}
+
+/// Null if the exchange has ended.
+HttpSession* HttpServer::session_of(ExchangeId exchange) const {
+  const auto found = exchanges_.find(exchange);
+  return found == exchanges_.end() ? nullptr : found->second;
+}
+
+HttpSession* HttpServer::session_at(ConnectionId connection) const {
+  const auto found = sessions_.find(connection);
+  return found == sessions_.end() ? nullptr : found->second.get();
+}
+
+/// Tells that a client has left. False if there was no memory for that.
+bool HttpServer::tell_gone(ExchangeId exchange) noexcept {
+  try {
+    callbacks_.on_gone(exchange);
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+/// Waits for connections, time and signals, where nothing does so already: each of these waits begins the next one itself,
+/// unless it found no memory.
+void HttpServer::begin_waits() {
+  if (!is_ticking_) tick();
+  if (!is_accepting_ && !is_closing_) accept();
+  if (signals_ && !is_waiting_for_signal_) wait_for_signal();
+}
+
+/// Handles events until the server stops. An allocation that failed outside of a session's own work costs one event.
+void HttpServer::run() {
+  const MemoryReserve::User user(reserve_);
+  while (true) {
+    try {
+      begin_waits();
+      io_.run();
+      return;
+    } catch (const std::bad_alloc&) {
+      log::warning("event=out_of_memory open_connections={}", sessions_.size());
+    }
+  }
+}
+
+std::vector<HttpSession*> HttpServer::all_sessions() {
+  std::vector<HttpSession*> all;
+  all.reserve(sessions_.size());
+  for (const auto& [id, session] : sessions_) all.push_back(session.get());
+  return all;
+}
+
+/// Accepts no more, and closes idle sessions. Without memory for that, tick closes them when the time is over.
+void HttpServer::begin_closing(std::int64_t flush_ms) {
+  is_closing_ = true;
+  close_by_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(flush_ms);
+  error_code ignored;
+  listener_.acceptor().close(ignored);
+  for (HttpSession* session : all_sessions()) session->close_if_idle();
+  end_if_empty();
+}
+
+void HttpServer::end_if_empty() {
+  if (sessions_.empty()) io_.stop();
+}
+
+/// Waits for a connection before it accepts it: without a free descriptor accepting fails although there is none.
+void HttpServer::accept() {
+  listener_.acceptor().async_wait(HttpListener::Acceptor::wait_read, [this](error_code error) {
+    is_accepting_ = false;
+    if (is_closing_ || error == asio::error::operation_aborted) return;
+    // Several at a time: when thousands arrive, one for each round of events would let the backlog overflow. Only the
+    // first is known to be there, so an error of a later one means nothing.
+    for (int i = 0; i < kAcceptsPerEvent && !error; ++i) {
+      if (i > 0 && !room_.has_reserve()) break;  // those in the reserve get their answers first
+      HttpSocket socket(io_);
+      listener_.acceptor().accept(socket, error);
+      if (error && i > 0) return accept();
+      if (error) break;
+      try {
+        admit(std::move(socket));
+      } catch (const std::bad_alloc&) {
+        log::warning("event=connection_refused reason=\"out of memory\"");
+      }
+    }
+    if (error && !makes_room_after(error)) return accept_later(error);
+    accept();
+  });
+  is_accepting_ = true;
+}
+
+/// Whether accepting may succeed now, because a descriptor was freed for it or because the client has given up.
+bool HttpServer::makes_room_after(error_code error) {
+  if (error == asio::error::connection_aborted || error == asio::error::would_block) return true;
+  if (error != asio::error::no_descriptors && error != boost::system::errc::too_many_files_open_in_system) return false;
+  return room_.free_file(Clock::now());
+}
+
+/// Connections wait in the backlog meanwhile.
+void HttpServer::accept_later(error_code error) {
+  log::warning("event=accept_failed reason=\"{}\" open_connections={}", error.message(), sessions_.size());
+  accept_timer_.expires_after(std::chrono::milliseconds(100));
+  accept_timer_.async_wait([this](error_code cancelled) {
+    is_accepting_ = false;
+    if (!cancelled && !is_closing_) accept();
+  });
+  is_accepting_ = true;
+}
+
+/// Starts a session. Without room it is a reserved one, which gets answers to health checks only.
+void HttpServer::admit(HttpSocket socket) {
+  const auto now = Clock::now();
+  const std::string address = limits_.max_connections_per_address > 0 ? client_address(socket) : std::string();
+  const std::optional<Shortage> shortage = room_.make_room(address, now);
+  if (!shortage) return;
+  const bool is_reserved = *shortage != Shortage::none;
+  error_code ignored;
+  if (!listener_.is_unix()) socket.set_option(asio::ip::tcp::no_delay(true), ignored);
+  const ConnectionId id = room_.add(address, is_reserved, now);
+  HttpSession* started = nullptr;
+  try {
+    auto session = std::make_unique<HttpSession>(*this, id, std::move(socket), tls_.get(), limits_);
+    started = session.get();
+    sessions_.emplace(id, std::move(session));
+  } catch (const std::bad_alloc&) {
+    room_.remove(id);
+    throw;
+  }
+  try {
+    if (is_reserved) started->restrict(*shortage, room_.refusal_for(*shortage));
+    started->start();
+  } catch (const std::bad_alloc&) {
+    started->close();
+  }
+}
+
+void HttpServer::tick() {
+  tick_timer_.expires_after(std::chrono::milliseconds(kTickMs));
+  tick_timer_.async_wait([this](error_code cancelled) {
+    is_ticking_ = false;
+    if (cancelled) return;
+    tick();
+    const auto now = Clock::now();
+    if (n_untold_ > 0)
+      n_untold_ -= std::erase_if(exchanges_, [&](const auto& one) { return one.second == nullptr && tell_gone(one.first); });
+    room_.tick(now);
+    reserve_.restore();
+    const bool is_over = is_closing_ && now >= close_by_;
+    for (HttpSession* session : all_sessions()) {
+      if (is_over) session->close();
+      session->check_deadline(now);
+    }
+  });
+  is_ticking_ = true;
+}
+
+void HttpServer::wait_for_signal() {
+  signals_->async_wait([this](error_code cancelled, int) {
+    is_waiting_for_signal_ = false;
+    if (cancelled) return;
+    callbacks_.on_signal();
+    wait_for_signal();
+  });
+  is_waiting_for_signal_ = true;
+}
 
 }  // namespace baton

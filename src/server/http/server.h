@@ -1,6 +1,7 @@
 /// The HTTP server: a bound address, its connections, and the one I/O thread that handles them.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -8,13 +9,24 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <unordered_map>
 #include <vector>
 
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "core/limits/memory_reserve.h"
 #include "core/result.h"
-#include "server/http/connection_table.h"
+#include "server/http/connection_room.h"
 #include "server/http/listener.h"
 #include "server/http/message.h"
 #include "server/http/ticket.h"
+
+namespace boost::asio::ssl {
+class context;
+}
 
 namespace baton {
 
@@ -57,17 +69,17 @@ class HttpServer {
   void stop(std::int64_t flush_ms);
 
   /// "http://127.0.0.1:8000" or "unix:/path".
-  std::string address() const;
+  const std::string& address() const { return listener_.name(); }
   /// 0 for a Unix socket.
-  std::uint16_t port() const;
+  std::uint16_t port() const { return listener_.port(); }
 
   /// Whether the caller is the I/O thread.
-  bool is_io_thread() const;
+  bool is_io_thread() { return io_.get_executor().running_in_this_thread(); }
 
   /// What all connections take together. Thread: any.
-  Budgets& budgets();
+  Budgets& budgets() { return budgets_; }
   /// Thread: any.
-  const ConnectionCounts& connection_counts() const;
+  const ConnectionCounts& connection_counts() const { return room_.counts(); }
 
   /// Takes parts of answers, in order. Parts of ended exchanges are dropped. If it throws std::bad_alloc, none is taken, and
   /// `outputs` is as before.
@@ -78,24 +90,62 @@ class HttpServer {
 
  private:
   friend class HttpSession;
-  class Impl;
-  HttpServer();
+  using Clock = std::chrono::steady_clock;
+  explicit HttpServer(const HttpLimits& limits);
 
   // For sessions, on the I/O thread.
   const ErrorForm& errors_of(std::string_view path) const;
-  std::shared_ptr<Ticket> look_up(const HttpRequest& head);
+  std::shared_ptr<Ticket> look_up(const HttpRequest& head) const;
   std::optional<HttpResponse> check_header(const HttpRequest& head, Ticket& ticket);
   ExchangeId begin_exchange(HttpSession& session, HttpRequest request, std::shared_ptr<Ticket> ticket);
   void end_exchange(ExchangeId exchange, bool is_client_gone) noexcept;
-  std::span<char> read_buffer();
-  void tell_writable(ExchangeId exchange);
-  bool is_closing() const;
-  void set_phase(ConnectionId connection, ConnectionPhase phase);
-  void refused(Shortage shortage);
-  void closed(ConnectionId connection);
+  void tell_writable(ExchangeId exchange) { callbacks_.on_writable(exchange); }
+  std::span<char> read_buffer() { return read_buffer_; }
+  bool is_closing() const { return is_closing_; }
+  ConnectionRoom& room() { return room_; }
   void remove(HttpSession& session);
 
-  std::unique_ptr<Impl> impl_;
+  void send(std::vector<HttpOutput>& outputs);
+  HttpSession* session_of(ExchangeId exchange) const;
+  HttpSession* session_at(ConnectionId connection) const;
+  bool tell_gone(ExchangeId exchange) noexcept;
+  void begin_waits();
+  void run();
+  std::vector<HttpSession*> all_sessions();
+  void begin_closing(std::int64_t flush_ms);
+  void end_if_empty();
+  void accept();
+  bool makes_room_after(boost::system::error_code error);
+  void accept_later(boost::system::error_code error);
+  void admit(boost::asio::generic::stream_protocol::socket socket);
+  void tick();
+  void wait_for_signal();
+
+  HttpLimits limits_;
+  Budgets budgets_;
+  MemoryReserve reserve_;  // of the I/O thread, in whose arena the small allocations of sessions are
+  boost::asio::io_context io_{1};
+  std::unique_ptr<boost::asio::ssl::context> tls_;  // null: connections are plain
+  HttpListener listener_{io_};
+  HttpCallbacks callbacks_;
+  std::optional<boost::asio::signal_set> signals_;
+  boost::asio::steady_timer accept_timer_{io_};
+  boost::asio::steady_timer tick_timer_{io_};
+  std::thread thread_;
+
+  // The I/O thread's.
+  ConnectionRoom room_;
+  std::unordered_map<ConnectionId, std::unique_ptr<HttpSession>> sessions_;
+  std::unordered_map<ExchangeId, HttpSession*> exchanges_;  // null: its client has left, which is not told yet
+  std::size_t n_untold_ = 0;
+  std::vector<char> read_buffer_;
+  std::vector<HttpSession*> sent_to_;  // by `deliver`; kept for its memory
+  std::int64_t next_exchange_ = 0;
+  bool is_accepting_ = false;
+  bool is_ticking_ = false;
+  bool is_waiting_for_signal_ = false;
+  bool is_closing_ = false;
+  Clock::time_point close_by_;
 };
 
 }  // namespace baton

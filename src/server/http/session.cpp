@@ -22,13 +22,6 @@ constexpr std::size_t kBuffersPerWrite = 16;
 constexpr std::size_t kFewBytes = 64 * 1024;  // with fewer unsent bytes the next piece of a large answer is made
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
-std::variant<HttpSocket, boost::asio::ssl::stream<HttpSocket>> make_stream(HttpSocket socket, boost::asio::ssl::context* tls) {
-  if (tls != nullptr) return boost::asio::ssl::stream<HttpSocket>(std::move(socket), *tls);
-  return socket;
-}
-
-std::string http_date() { return fmt::format("{:%a, %d %b %Y %H:%M:%S} GMT", fmt::gmtime(std::time(nullptr))); }
-
 }  // namespace
 
 HttpSession::HttpSession(HttpServer& server, ConnectionId id, HttpSocket socket, boost::asio::ssl::context* tls,
@@ -37,7 +30,7 @@ HttpSession::HttpSession(HttpServer& server, ConnectionId id, HttpSocket socket,
       id_(id),
       limits_(limits),
       budgets_(server.budgets()),
-      stream_(make_stream(std::move(socket), tls)),
+      stream_(tls == nullptr ? Stream(std::move(socket)) : Stream(std::in_place_type<TlsStream>, std::move(socket), *tls)),
       input_share_(budgets_.headers.share()),
       unsent_share_(budgets_.unsent.share()) {}
 
@@ -84,7 +77,7 @@ void HttpSession::close() noexcept {
   state_ = State::closed;
   boost::system::error_code ignored;
   socket().close(ignored);
-  server_.closed(id_);
+  server_.room().remove(id_);
   if (exchange_.is_valid()) server_.end_exchange(std::exchange(exchange_, ExchangeId{}), /*is_client_gone=*/true);
   // The caller may still use the session, so it is removed later; without memory for that, by the next check_deadline.
   try {
@@ -285,13 +278,13 @@ void HttpSession::linger() {
   boost::system::error_code ignored;
   if (!std::holds_alternative<TlsStream>(stream_)) socket().shutdown(HttpSocket::shutdown_send, ignored);
   if (n_to_drop_ == 0) return wait_for_end();
-  server_.set_phase(id_, ConnectionPhase::arriving);
+  server_.room().set_phase(id_, ConnectionPhase::arriving);
   read();
 }
 
 /// Waits for the client to close. All of the last request is here, so that closing the connection costs the client nothing.
 void HttpSession::wait_for_end() {
-  server_.set_phase(id_, ConnectionPhase::finished);
+  server_.room().set_phase(id_, ConnectionPhase::finished);
   auto* tls = std::get_if<TlsStream>(&stream_);
   if (tls == nullptr) return read();
   begin_operation([&] { tls->async_shutdown([this](boost::system::error_code) { end_operation([&] { close(); }); }); });
@@ -299,7 +292,7 @@ void HttpSession::wait_for_end() {
 
 void HttpSession::send_head(const HttpResponse& response, bool is_stream) {
   has_sent_head_ = true;
-  HttpHeaders framing = {{"Date", http_date()}};
+  HttpHeaders framing = {{"Date", fmt::format("{:%a, %d %b %Y %H:%M:%S} GMT", fmt::gmtime(std::time(nullptr)))}};
   is_chunked_ = is_stream && !is_http_1_0_;
   if (is_stream && is_http_1_0_) keep_alive_ = false;
   if (server_.is_closing()) keep_alive_ = false;
@@ -363,7 +356,7 @@ void HttpSession::answer_at_once(HttpResponse response) {
   parser_.reset();
   ticket_.reset();
   give_back_input();
-  server_.set_phase(id_, ConnectionPhase::busy);
+  server_.room().set_phase(id_, ConnectionPhase::busy);
   send_head(response, /*is_stream=*/false);
   if (!is_head_) queue(std::move(response.body));
   finish_answer();
@@ -412,7 +405,7 @@ void HttpSession::restrict(Shortage shortage, HttpRefusal refusal) {
 /// Whether a request may be answered although there is no room for its connection. If not, it is refused.
 bool HttpSession::has_room() {
   if (shortage_ == Shortage::none || ticket_->is_health_check) return true;
-  server_.refused(shortage_);
+  server_.room().refused(shortage_);
   is_head_ = parser_->head().method == "HEAD";
   refuse(no_room_);
   return false;
@@ -420,7 +413,7 @@ bool HttpSession::has_room() {
 
 void HttpSession::dispatch() {
   state_ = State::answering;
-  server_.set_phase(id_, ConnectionPhase::busy);
+  server_.room().set_phase(id_, ConnectionPhase::busy);
   HttpRequest request = parser_->take();
   parser_.reset();
   is_head_ = request.method == "HEAD";
@@ -436,7 +429,7 @@ void HttpSession::parse() {
     input_.erase(0, std::min(input_.find_first_not_of("\r\n"), input_.size()));
     if (input_.empty()) return read();
     has_request_begun_ = true;
-    server_.set_phase(id_, ConnectionPhase::arriving);
+    server_.room().set_phase(id_, ConnectionPhase::arriving);
     // The first request's time runs from the connection's start.
     if (!std::exchange(is_first_request_, false)) set_deadline(limits_.header_timeout_ms);
   }
@@ -464,7 +457,7 @@ void HttpSession::parse() {
 /// From now on a request is read.
 void HttpSession::begin_reading(std::int64_t timeout_ms) {
   state_ = State::reading;
-  if (!is_first_request_) server_.set_phase(id_, ConnectionPhase::idle);
+  if (!is_first_request_) server_.room().set_phase(id_, ConnectionPhase::idle);
   parser_.emplace(limits_, &budgets_.bodies, &budgets_.headers);
   ticket_.reset();
   has_request_begun_ = false;

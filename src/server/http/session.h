@@ -55,6 +55,7 @@ class HttpSession {
  private:
   enum class State { handshaking, reading, answering, flushing, lingering, closed };
   using TlsStream = boost::asio::ssl::stream<HttpSocket>;
+  using Stream = std::variant<HttpSocket, TlsStream>;
 
   HttpSocket& socket();
   void set_deadline(std::int64_t timeout_ms);
@@ -95,7 +96,7 @@ class HttpSession {
   const ConnectionId id_;
   HttpLimits limits_;
   Budgets& budgets_;
-  std::variant<HttpSocket, TlsStream> stream_;
+  Stream stream_;
   State state_ = State::handshaking;
   std::chrono::steady_clock::time_point deadline_;
   std::chrono::steady_clock::time_point write_deadline_;
