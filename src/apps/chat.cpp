@@ -235,8 +235,8 @@ Result<void> run(ChatOptions options) {
   BATON_TRY(const std::unique_ptr<Engine> engine, load_engine(files, options.model));
   BATON_TRY(ServedModel model, load_served_model(files, options.model, *engine));
   model.grammars = std::make_unique<Grammars>(model.n_vocab, engine->info().eos_token_ids, grammar::GrammarCache::Options{});
-  BATON_TRY(Prefixes prefixes, load_prefixes(options.model.prefixes, model, *engine));
-  Chat chat(*engine, model, prefixes,
+  BATON_TRY(const std::unique_ptr<Prefixes> prefixes, load_prefixes(options.model.prefixes, model, *engine));
+  Chat chat(*engine, model, *prefixes,
             {.system = options.system,
              .prefix = options.prefix,
              .tools = std::move(tools),

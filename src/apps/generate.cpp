@@ -221,9 +221,9 @@ Result<void> run(const GenerateOptions& options) {
   BATON_TRY(const std::unique_ptr<Engine> engine, load_engine(files, options.model));
   BATON_TRY(ServedModel model, load_served_model(files, options.model, *engine));
   model.grammars = std::make_unique<Grammars>(model.n_vocab, engine->info().eos_token_ids, grammar::GrammarCache::Options{});
-  BATON_TRY(const Prefixes prefixes, load_prefixes(options.model.prefixes, model, *engine));
+  BATON_TRY(const std::unique_ptr<Prefixes> prefixes, load_prefixes(options.model.prefixes, model, *engine));
   BATON_TRY(const std::string text, read_prompts(options.prompts));
-  BATON_TRY(std::vector<Line> lines, parse_lines(text, options, model, prefixes));
+  BATON_TRY(std::vector<Line> lines, parse_lines(text, options, model, *prefixes));
   BATON_TRY_VOID(Run(*engine, lines).go());
   if (const auto sentence = engine->fault()) return fail(ErrorCode::unavailable, *sentence);
   report_exactness(lines);

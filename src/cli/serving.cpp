@@ -31,11 +31,12 @@ Result<PrefixDefinition> read_prefix_flag(const std::string& definition) {
   return read_prefix(definition.substr(0, equals), definition.substr(equals + 1));
 }
 
-Result<Prefixes> load_prefixes(const std::vector<std::string>& definitions, const ServedModel& model, Engine& engine) {
-  Prefixes prefixes;
+Result<std::unique_ptr<Prefixes>> load_prefixes(const std::vector<std::string>& definitions, const ServedModel& model,
+                                                Engine& engine) {
+  auto prefixes = std::make_unique<Prefixes>();
   for (const std::string& definition : definitions) {
     BATON_TRY(PrefixDefinition read, read_prefix_flag(definition));
-    BATON_TRY_VOID(prefixes.add(model, engine, std::move(read)));
+    BATON_TRY_VOID(prefixes->add(model, engine, std::move(read)));
   }
   return prefixes;
 }

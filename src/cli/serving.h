@@ -1,6 +1,7 @@
 /// Makes the server's objects from a loaded model: the served model, and the prefixes of the flags.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ Result<ServedModel> load_served_model(const ModelFiles& files, const ModelOption
 Result<PrefixDefinition> read_prefix_flag(const std::string& definition);
 
 /// Computes and pins the prompt of each `--prefix NAME=FILE`, with one log line each.
-Result<Prefixes> load_prefixes(const std::vector<std::string>& definitions, const ServedModel& model, Engine& engine);
+Result<std::unique_ptr<Prefixes>> load_prefixes(const std::vector<std::string>& definitions, const ServedModel& model,
+                                                Engine& engine);
 
 }  // namespace baton

@@ -7,7 +7,6 @@
 #include "core/check.h"
 #include "core/log.h"
 #include "core/one_line.h"
-#include "server/prefixes/restored_prefixes.h"
 
 namespace baton {
 namespace {
@@ -57,7 +56,7 @@ Result<void> Server::register_prefixes(Engine& engine, std::vector<PrefixDefinit
   for (PrefixDefinition& prefix : prefixes) {
     BATON_TRY_VOID(prefixes_.add(*model_, engine, std::move(prefix)));
   }
-  if (store_) restore_prefixes(*store_, prefixes_, options_.routes.prefix_limits, *model_, engine);
+  if (store_) prefixes_.restore(options_.routes.prefix_limits, *model_, engine);
   if (!options_.prefix_folder.empty()) {
     folder_ = std::make_unique<PrefixFolder>(options_.prefix_folder, options_.prefix_links, *model_, engine, prefixes_, [this] {
       if (routes_) routes_->watch_lifetimes();

@@ -63,4 +63,11 @@ Result<PrefixDefinition> read_prefix(std::string_view name, const std::filesyste
 /// The bytes of a prefix's file. Errors: not_found, io, too_large.
 Result<std::string> read_prefix_bytes(const std::filesystem::path& file);
 
+/// What the file of a stored prefix says of it besides its tokens. Of a prefix of the API: all of its definition but the name, and when it was created (Unix time in seconds). Of others:
+/// source and version, because their definition comes with each start.
+std::string metadata_of(const PrefixDefinition& definition, std::int64_t created);
+
+/// The inverse. `name` is the prefix's. Errors: invalid_data, if the text was not made by metadata_of.
+Result<PrefixDefinition> definition_of(std::string_view name, const std::string& metadata);
+
 }  // namespace baton

@@ -13,7 +13,6 @@
 #include "engine/cache/block_hash.h"
 #include "io/file.h"
 #include "server/limits/prefix_name.h"
-#include "server/prefixes/stored_definition.h"
 
 namespace baton {
 namespace {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <list>
 #include <utility>
 
 #include <fmt/format.h>
@@ -11,10 +10,8 @@
 #include "core/check.h"
 #include "core/limits/insist.h"
 #include "core/log.h"
-#include "core/mutex.h"
 #include "core/one_line.h"
 #include "server/http/error_body.h"
-#include "server/prefixes/stored_definition.h"
 #include "server/request/stamp.h"
 #include "server/served/shape_messages.h"
 
@@ -79,6 +76,11 @@ Error cancelled(std::string_view name, std::string_view reason) {
           "id"};
 }
 
+/// The entry of a name in a list, which may be const.
+auto entry_of(auto& entries, std::string_view name) {
+  return std::ranges::find(entries, name, [](const Prefixes::Entry& entry) { return std::string_view(entry.definition.name); });
+}
+
 bool is_folders(PrefixSource source) { return source == PrefixSource::folder; }
 
 Error folders_own(const PrefixDefinition& definition) {
@@ -114,55 +116,11 @@ Result<PrefixTokens> prefix_tokens(const ServedModel& model, const PrefixDefinit
   return made;
 }
 
-/// Lives on the heap, because a Prefixes is moved before threads share it.
-struct Prefixes::State {
-  /// The prefix prefill that `add` waits for.
-  struct Prefill {
-    PrefixDefinition definition;  // without contents
-    std::string engine_name;
-    std::string_view cancel_reason = {};  // empty: not cancelled
-  };
-
-  std::list<Entry>::iterator at(std::string_view name) BATON_REQUIRES(mutex) {
-    return std::ranges::find(entries, name, [](const Entry& entry) { return std::string_view(entry.definition.name); });
-  }
-  /// Checks whether `definition` may take its name, and returns its name in the engine.
-  Result<std::string> engine_name_for(const PrefixDefinition& definition) BATON_REQUIRES(mutex);
-  Result<void> check_limits(const PrefixLimits& limits, const Entry& added);
-  Result<void> check_quota(const PrefixDefinition& definition, std::size_t n_blocks, std::int32_t block_len);
-  bool cancel(Engine& engine, std::string_view name, PrefixSource by, std::string_view reason) BATON_REQUIRES(mutex);
-  /// A prefix that was added, and what its file will say.
-  struct Added {
-    PrefixInfo info;
-    std::string engine_name;
-    std::vector<TokenId> tokens;  // none without a store
-    std::string metadata;
-    bool is_loaded = false;
-  };
-  Result<Added> add(const PrefixLimits& limits, const ServedModel& model, Engine& engine, PrefixDefinition definition,
-                    const PrefixSteps& steps) BATON_REQUIRES(prefill_mutex);
-  class Computing;
-  Result<PrefixInfo> fill(Engine& engine, Entry& entry, std::vector<TokenId> tokens);
-  void keep(Engine& engine, Added added) BATON_REQUIRES(prefill_mutex);
-  Result<void> remove(Engine& engine, std::string_view name, PrefixSource by);
-  void retire(Engine& engine, std::list<Entry>::iterator entry) BATON_REQUIRES(mutex);
-  Error not_found(std::string_view name, std::string_view param) const BATON_REQUIRES(mutex);
-
-  PrefixStore* store = nullptr;  // null: prefixes are not stored; set before threads share it
-
-  Mutex prefill_mutex BATON_ACQUIRED_BEFORE(mutex);  // held while a prefix is computed and stored
-  Mutex mutex;                                       // locked before those of the store and of the engine
-  std::list<Entry> entries BATON_GUARDED_BY(mutex);
-  std::list<Entry> retired BATON_GUARDED_BY(mutex);  // entries that requests still use
-  std::optional<Prefill> prefill BATON_GUARDED_BY(mutex);
-  std::int64_t n_removed BATON_GUARDED_BY(mutex) = 0;
-  std::int64_t n_refused_files BATON_GUARDED_BY(mutex) = 0;
-};
-
-Result<std::string> Prefixes::State::engine_name_for(const PrefixDefinition& definition) {
-  const auto old = at(definition.name);
+/// Checks whether `definition` may take its name, and returns its name in the engine.
+Result<std::string> Prefixes::engine_name_for(const PrefixDefinition& definition) {
+  const auto old = entry_of(entries_, definition.name);
   std::string name = definition.version.empty() ? definition.name : definition.name + "@" + definition.version;
-  if (old == entries.end()) return name;
+  if (old == entries_.end()) return name;
   if (is_folders(old->definition.source)) {
     if (!is_folders(definition.source)) return tl::unexpected<Error>(folders_own(old->definition));
   } else if (is_folders(definition.source)) {
@@ -181,12 +139,12 @@ Result<std::string> Prefixes::State::engine_name_for(const PrefixDefinition& def
 }
 
 /// Whether a new prefix of the API stays within the limits of all such prefixes.
-Result<void> Prefixes::State::check_limits(const PrefixLimits& limits, const Entry& added) {
+Result<void> Prefixes::check_limits(const PrefixLimits& limits, const Entry& added) {
   if (added.definition.source != PrefixSource::api) return {};
-  const MutexLock lock(mutex);
+  const MutexLock lock(mutex_);
   std::size_t number = 0;
   std::size_t n_bytes = 0;
-  for (const Entry& entry : entries) {
+  for (const Entry& entry : entries_) {
     if (entry.definition.source != PrefixSource::api || entry.definition.name == added.definition.name) continue;
     ++number;
     n_bytes += entry.n_bytes;
@@ -202,11 +160,11 @@ Result<void> Prefixes::State::check_limits(const PrefixLimits& limits, const Ent
 }
 
 /// Whether the owner of a new prefix may pin `n_blocks` blocks besides those of its other prefixes.
-Result<void> Prefixes::State::check_quota(const PrefixDefinition& definition, std::size_t n_blocks, std::int32_t block_len) {
+Result<void> Prefixes::check_quota(const PrefixDefinition& definition, std::size_t n_blocks, std::int32_t block_len) {
   if (!definition.max_pinned_blocks) return {};
-  const MutexLock lock(mutex);
+  const MutexLock lock(mutex_);
   std::int64_t n_pinned = 0;
-  for (const Entry& entry : entries)
+  for (const Entry& entry : entries_)
     if (entry.definition.owner == definition.owner && entry.definition.name != definition.name)
       n_pinned += entry.info.n_pinned_tokens / block_len;
   if (n_pinned + static_cast<std::int64_t>(n_blocks) <= *definition.max_pinned_blocks) return {};
@@ -216,62 +174,40 @@ Result<void> Prefixes::State::check_quota(const PrefixDefinition& definition, st
 }
 
 /// Cancels the prefill of a prefix. Returns false if it is not being computed, or if `by` may not cancel it.
-bool Prefixes::State::cancel(Engine& engine, std::string_view name, PrefixSource by, std::string_view reason) {
-  if (!prefill || prefill->definition.name != name || is_folders(prefill->definition.source) != is_folders(by)) return false;
-  prefill->cancel_reason = reason;
+bool Prefixes::cancel_locked(Engine& engine, std::string_view name, PrefixSource by, std::string_view reason) {
+  if (!prefill_ || prefill_->definition.name != name || is_folders(prefill_->definition.source) != is_folders(by)) return false;
+  prefill_->cancel_reason = reason;
   // The engine does not find it before its tokens are made or after it is ready. `add` then reports the reason.
-  (void)engine.remove_prefix(prefill->engine_name);
+  (void)engine.remove_prefix(prefill_->engine_name);
   return true;
 }
 
-void Prefixes::State::retire(Engine& engine, std::list<Entry>::iterator entry) {
+void Prefixes::retire(Engine& engine, std::list<Entry>::iterator entry) {
   check(engine.remove_prefix(entry->engine_name).has_value(), "Prefixes: the engine does not have a prefix that is listed");
-  ++n_removed;
+  ++n_removed_;
   if (entry->n_uses == 0)
-    entries.erase(entry);
+    entries_.erase(entry);
   else
-    retired.splice(retired.end(), entries, entry);
+    retired_.splice(retired_.end(), entries_, entry);
 }
 
-Error Prefixes::State::not_found(std::string_view name, std::string_view param) const {
-  constexpr std::size_t kShown = 100;
-  std::vector<std::string> names;
-  for (const Entry& entry : entries) names.push_back(entry.definition.name);
-  return {ErrorCode::not_found,
-          fmt::format("the prefix '{}' does not exist; there are: {}", name.substr(0, kShown), short_list(names)),
-          std::string(param)};
-}
-
-Prefixes::Use::Use(Use&& other) noexcept
-    : state_(std::exchange(other.state_, nullptr)), entry_(std::exchange(other.entry_, nullptr)) {}
-
-Prefixes::Use& Prefixes::Use::operator=(Use&& other) noexcept {
-  std::swap(state_, other.state_);
-  std::swap(entry_, other.entry_);
-  return *this;
-}
-
-Prefixes::Use::~Use() {
-  if (entry_ == nullptr) return;
+void Prefixes::EndOfUse::operator()(const Entry* entry) const {
   std::list<Entry> gone;  // freed outside the lock
-  const MutexLock lock(state_->mutex);
-  if (--entry_->n_uses > 0) return;
-  const auto at = std::ranges::find(state_->retired, entry_, [](const Entry& entry) { return &entry; });
-  if (at != state_->retired.end()) gone.splice(gone.end(), state_->retired, at);
+  const MutexLock lock(prefixes->mutex_);
+  if (--entry->n_uses > 0) return;
+  std::list<Entry>& retired = prefixes->retired_;
+  const auto at = std::ranges::find(retired, entry, [](const Entry& one) { return &one; });
+  if (at != retired.end()) gone.splice(gone.end(), retired, at);
 }
-
-Prefixes::Prefixes() : state_(std::make_unique<State>()) {}
-Prefixes::Prefixes(Prefixes&&) noexcept = default;
-Prefixes::~Prefixes() = default;
 
 Result<PrefixInfo> Prefixes::add(const ServedModel& model, Engine& engine, PrefixDefinition definition) {
   return add_within({}, model, engine, std::move(definition), {[] { return std::string_view(); }});
 }
 
 /// Registers the prefix in the engine, from its file if there is one.
-Result<PrefixInfo> Prefixes::State::fill(Engine& engine, Entry& entry, std::vector<TokenId> tokens) {
-  if (store != nullptr) {
-    if (auto loaded = store->load(engine, entry.definition.name, entry.engine_name, tokens)) {
+Result<PrefixInfo> Prefixes::fill(Engine& engine, Entry& entry, std::vector<TokenId> tokens) {
+  if (store_ != nullptr) {
+    if (auto loaded = store_->load(engine, entry.definition.name, entry.engine_name, tokens)) {
       entry.is_loaded = true;
       return std::move(*loaded);
     }
@@ -280,12 +216,12 @@ Result<PrefixInfo> Prefixes::State::fill(Engine& engine, Entry& entry, std::vect
 }
 
 /// A computation that `cancel` finds until this ends. If an exception ends it, the engine does not keep the prefix.
-class Prefixes::State::Computing {
+class Prefixes::Computing {
  public:
-  Computing(State& state, Engine& engine, const Entry& entry) : state_(state), engine_(engine), entry_(entry) {}
+  Computing(Prefixes& prefixes, Engine& engine, const Entry& entry) : prefixes_(prefixes), engine_(engine), entry_(entry) {}
   ~Computing() {
-    const MutexLock lock(state_.mutex);
-    state_.prefill.reset();
+    const MutexLock lock(prefixes_.mutex_);
+    prefixes_.prefill_.reset();
     if (is_in_engine_) insist(kNoRemoval, [&] { (void)engine_.remove_prefix(entry_.engine_name); });
   }
   Computing(const Computing&) = delete;
@@ -294,28 +230,28 @@ class Prefixes::State::Computing {
   void set_in_engine(bool is_in_engine) { is_in_engine_ = is_in_engine; }
 
  private:
-  State& state_;
+  Prefixes& prefixes_;
   Engine& engine_;
   const Entry& entry_;
   bool is_in_engine_ = false;
 };
 
-Result<Prefixes::State::Added> Prefixes::State::add(const PrefixLimits& limits, const ServedModel& model, Engine& engine,
-                                                    PrefixDefinition definition, const PrefixSteps& steps) {
+Result<Prefixes::Added> Prefixes::compute(const PrefixLimits& limits, const ServedModel& model, Engine& engine,
+                                          PrefixDefinition definition, const PrefixSteps& steps) {
   std::list<Entry> fresh(1);
   Entry& entry = fresh.front();
   entry.definition = std::move(definition);
   const std::string name = entry.definition.name;
   const auto is_cancelled = [&] {
-    const MutexLock lock(mutex);
-    return !prefill->cancel_reason.empty();
+    const MutexLock lock(mutex_);
+    return !prefill_->cancel_reason.empty();
   };
   {
-    const MutexLock lock(mutex);
+    const MutexLock lock(mutex_);
     BATON_TRY(entry.engine_name, engine_name_for(entry.definition));
     PrefixDefinition head{name, nullptr, entry.definition.version};
     head.source = entry.definition.source;
-    prefill = Prefill{std::move(head), entry.engine_name};
+    prefill_ = Prefill{std::move(head), entry.engine_name};
   }
   Computing computing(*this, engine, entry);
   // Whoever cancels it from now on finds it.
@@ -328,13 +264,13 @@ Result<Prefixes::State::Added> Prefixes::State::add(const PrefixLimits& limits, 
     const std::int32_t block_len = engine.info().block_len;
     BATON_TRY_VOID(check_quota(entry.definition, tokens.size() / static_cast<std::size_t>(block_len), block_len));
     entry.pinned = tokens;
-    if (store != nullptr) added.tokens = tokens;
+    if (store_ != nullptr) added.tokens = tokens;
     return fill(engine, entry, std::move(tokens));
   });
   computing.set_in_engine(info.has_value());
   const Clock::time_point now = Clock::now();
-  const MutexLock lock(mutex);
-  if (!prefill->cancel_reason.empty()) return tl::unexpected<Error>(cancelled(name, prefill->cancel_reason));
+  const MutexLock lock(mutex_);
+  if (!prefill_->cancel_reason.empty()) return tl::unexpected<Error>(cancelled(name, prefill_->cancel_reason));
   if (!info) return tl::unexpected<Error>(about(name, std::move(info.error())));
   info->name = name;
   entry.info = *info;
@@ -349,89 +285,114 @@ Result<Prefixes::State::Added> Prefixes::State::add(const PrefixLimits& limits, 
   added.info = std::move(*info);
   added.engine_name = entry.engine_name;
   added.is_loaded = entry.is_loaded;
-  if (store != nullptr) {
+  if (store_ != nullptr) {
     added.metadata = metadata_of(entry.definition, entry.created);
-    store->expect(name);  // who removes the prefix from now on prevents its file
+    store_->expect(name);  // who removes the prefix from now on prevents its file
   }
-  const auto old = at(name);
-  const auto place = old == entries.end() ? old : std::next(old);
-  if (old != entries.end()) retire(engine, old);
-  entries.splice(place, fresh);
+  const auto old = entry_of(entries_, name);
+  const auto place = old == entries_.end() ? old : std::next(old);
+  if (old != entries_.end()) retire(engine, old);
+  entries_.splice(place, fresh);
   computing.set_in_engine(false);  // it is the entry's
   return added;
 }
 
 /// Stores a prefix, unless its file is as it should be.
-void Prefixes::State::keep(Engine& engine, Added added) {
+void Prefixes::keep(Engine& engine, Added added) {
   const std::string& name = added.info.name;
   Result<void> stored;
-  if (!added.is_loaded || !store->is_stored(name, added.metadata))
-    stored = store->store(engine, name, std::move(added.metadata), added.tokens);
-  const MutexLock lock(mutex);
-  const auto entry = std::ranges::find(entries, added.engine_name, &Entry::engine_name);
-  if (entry == entries.end()) return;
+  if (!added.is_loaded || !store_->is_stored(name, added.metadata))
+    stored = store_->store(engine, name, std::move(added.metadata), added.tokens);
+  const MutexLock lock(mutex_);
+  const auto entry = std::ranges::find(entries_, added.engine_name, &Entry::engine_name);
+  if (entry == entries_.end()) return;
   entry->is_stored = stored.has_value();
   if (!stored) entry->store_error = std::move(stored.error().message);
 }
 
-void Prefixes::use_store(PrefixStore& store) { state_->store = &store; }
-
 Result<PrefixInfo> Prefixes::add_within(const PrefixLimits& limits, const ServedModel& model, Engine& engine,
                                         PrefixDefinition definition, const PrefixSteps& steps) {
-  const MutexLock one_at_a_time(state_->prefill_mutex);
-  BATON_TRY(State::Added added, state_->add(limits, model, engine, std::move(definition), steps));
+  const MutexLock one_at_a_time(prefill_mutex_);
+  BATON_TRY(Added added, compute(limits, model, engine, std::move(definition), steps));
   PrefixInfo info = added.info;
-  if (state_->store != nullptr) state_->keep(engine, std::move(added));
+  if (store_ != nullptr) keep(engine, std::move(added));
   return info;
 }
 
 Result<void> Prefixes::remove(Engine& engine, std::string_view name, PrefixSource by) {
-  auto removed = state_->remove(engine, name, by);
-  if (removed && state_->store != nullptr) state_->store->sync();
-  return removed;
-}
-
-Result<void> Prefixes::State::remove(Engine& engine, std::string_view name, PrefixSource by) {
-  const MutexLock lock(mutex);
-  const bool was_cancelled = cancel(engine, name, by, "it was removed");
-  const auto found = at(name);
-  if (found == entries.end()) {
-    if (was_cancelled) return {};
-    return tl::unexpected<Error>(not_found(name, "id"));
+  MutexLock lock(mutex_);
+  const bool was_cancelled = cancel_locked(engine, name, by, "it was removed");
+  const auto found = entry_of(entries_, name);
+  if (found == entries_.end()) {
+    lock.unlock();
+    return was_cancelled ? Result<void>() : tl::unexpected<Error>(not_found(name, "id"));
   }
   if (is_folders(found->definition.source) != is_folders(by)) return tl::unexpected<Error>(folders_own(found->definition));
   log::info("event=prefix_removed name={}", log_value(name));
-  if (store != nullptr) store->remove(found->definition.name);
+  if (store_ != nullptr) store_->remove(found->definition.name);
   retire(engine, found);
+  lock.unlock();
+  if (store_ != nullptr) store_->sync();
   return {};
 }
 
+void Prefixes::restore(const PrefixLimits& limits, const ServedModel& model, Engine& engine) {
+  constexpr std::chrono::seconds kProgress{5};
+  std::vector<PrefixDefinition> definitions = store_->definitions(unix_seconds());
+  std::uint64_t n_bytes = 0;
+  for (const PrefixDefinition& definition : definitions) n_bytes += store_->bytes_of(definition.name);
+  const auto mb = [](std::uint64_t bytes) { return static_cast<double>(bytes) / 1e6; };
+  const Clock::time_point begin = Clock::now();
+  Clock::time_point shown = begin;
+  std::uint64_t n_done_bytes = 0;
+  std::size_t n_done = 0, n_restored = 0;
+  for (PrefixDefinition& definition : definitions) {
+    const std::string name = definition.name;
+    const std::uint64_t own_bytes = store_->bytes_of(name);
+    const auto added = add_within(limits, model, engine, std::move(definition), {[] { return std::string_view(); }});
+    if (added)
+      ++n_restored;
+    else
+      log::warning("event=prefix_not_restored name={} reason={}", log_value(name), log_value(added.error().message));
+    ++n_done;
+    n_done_bytes += own_bytes;
+    if (Clock::now() - shown < kProgress) continue;
+    shown = Clock::now();
+    log::info("event=prefix_store_progress done={} of={} mb={:.0f} of_mb={:.0f}", n_done, definitions.size(), mb(n_done_bytes),
+              mb(n_bytes));
+  }
+  if (definitions.empty()) return;
+  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  log::info("event=prefix_store_ready restored={} of={} mb={:.1f} seconds={:.2f} mb_per_s={:.0f}", n_restored,
+            definitions.size(), mb(n_done_bytes), seconds, seconds > 0 ? mb(n_done_bytes) / seconds : 0);
+}
+
 void Prefixes::make_way(Engine& engine, const PrefixDefinition& newer) {
-  const MutexLock lock(state_->mutex);
-  if (!state_->prefill || (!is_folders(newer.source) && state_->prefill->definition.version == newer.version)) return;
-  state_->cancel(engine, newer.name, newer.source, "another version replaces it");
+  const MutexLock lock(mutex_);
+  if (!prefill_ || (!is_folders(newer.source) && prefill_->definition.version == newer.version)) return;
+  cancel_locked(engine, newer.name, newer.source, "another version replaces it");
 }
 
 void Prefixes::cancel(Engine& engine, std::string_view name, std::string_view reason) {
-  const MutexLock lock(state_->mutex);
-  state_->cancel(engine, name, PrefixSource::api, reason);
+  const MutexLock lock(mutex_);
+  cancel_locked(engine, name, PrefixSource::api, reason);
 }
 
 void Prefixes::cancel_prefill(Engine& engine, PrefixSource source) {
-  const MutexLock lock(state_->mutex);
-  if (state_->prefill) state_->cancel(engine, state_->prefill->definition.name, source, "the server is shutting down");
+  const MutexLock lock(mutex_);
+  if (prefill_) cancel_locked(engine, prefill_->definition.name, source, "the server is shutting down");
 }
 
 std::optional<Prefixes::Clock::time_point> Prefixes::remove_expired(Engine& engine, Clock::time_point now) {
-  const MutexLock lock(state_->mutex);
+  const MutexLock lock(mutex_);
   std::optional<Clock::time_point> next;
-  for (auto at = state_->entries.begin(); at != state_->entries.end();) {
+  for (auto at = entries_.begin(); at != entries_.end();) {
     const auto entry = at++;
     if (!entry->expires) continue;
     if (*entry->expires <= now) {
       log::info("event=prefix_expired name={}", log_value(entry->definition.name));
-      if (state_->store != nullptr) state_->store->remove(entry->definition.name);
-      state_->retire(engine, entry);
+      if (store_ != nullptr) store_->remove(entry->definition.name);
+      retire(engine, entry);
     } else {
       next = std::min(next.value_or(*entry->expires), *entry->expires);
     }
@@ -440,52 +401,47 @@ std::optional<Prefixes::Clock::time_point> Prefixes::remove_expired(Engine& engi
 }
 
 std::int32_t Prefixes::n_public(std::span<const TokenId> prompt) const {
-  const MutexLock lock(state_->mutex);
+  const MutexLock lock(mutex_);
   std::ptrdiff_t longest = 0;
-  for (const Entry& entry : state_->entries)
+  for (const Entry& entry : entries_)
     longest = std::max(longest, std::ranges::mismatch(entry.pinned, prompt).in1 - entry.pinned.begin());
   return static_cast<std::int32_t>(longest);
 }
 
 void Prefixes::count_hit(std::string_view name) {
-  const MutexLock lock(state_->mutex);
-  if (const auto found = state_->at(name); found != state_->entries.end()) ++found->n_hits;
+  const MutexLock lock(mutex_);
+  if (const auto found = entry_of(entries_, name); found != entries_.end()) ++found->n_hits;
 }
 
 Prefixes::Use Prefixes::find(std::string_view name) const {
-  const MutexLock lock(state_->mutex);
-  const auto found = state_->at(name);
-  if (found == state_->entries.end()) return {};
+  const MutexLock lock(mutex_);
+  const auto found = entry_of(entries_, name);
+  if (found == entries_.end()) return {};
   ++found->n_uses;
-  return {*state_, *found};
+  return Use(&*found, {this});
 }
 
 void Prefixes::for_each(const std::function<void(const Entry&)>& visit) const {
-  const MutexLock lock(state_->mutex);
-  for (const Entry& entry : state_->entries) visit(entry);
+  const MutexLock lock(mutex_);
+  for (const Entry& entry : entries_) visit(entry);
 }
 
 Error Prefixes::not_found(std::string_view name, std::string_view param) const {
-  const MutexLock lock(state_->mutex);
-  return state_->not_found(name, param);
-}
-
-std::int64_t Prefixes::n_removed() const {
-  const MutexLock lock(state_->mutex);
-  return state_->n_removed;
-}
-
-void Prefixes::set_n_refused_files(std::int64_t n) {
-  const MutexLock lock(state_->mutex);
-  state_->n_refused_files = n;
+  constexpr std::size_t kShown = 100;
+  std::vector<std::string> names;
+  const MutexLock lock(mutex_);
+  for (const Entry& entry : entries_) names.push_back(entry.definition.name);
+  return {ErrorCode::not_found,
+          fmt::format("the prefix '{}' does not exist; there are: {}", name.substr(0, kShown), short_list(names)),
+          std::string(param)};
 }
 
 PrefixCounts Prefixes::counts() const {
-  const MutexLock lock(state_->mutex);
+  const MutexLock lock(mutex_);
   PrefixCounts counts;
-  for (const Entry& entry : state_->entries) ++counts.by_source[static_cast<std::size_t>(entry.definition.source)];
-  counts.n_refused_files = state_->n_refused_files;
-  if (state_->store != nullptr) counts.store = state_->store->counts();
+  for (const Entry& entry : entries_) ++counts.by_source[static_cast<std::size_t>(entry.definition.source)];
+  counts.n_refused_files = n_refused_files_;
+  if (store_ != nullptr) counts.store = store_->counts();
   return counts;
 }
 

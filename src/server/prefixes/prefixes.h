@@ -2,9 +2,11 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -13,6 +15,7 @@
 #include <vector>
 
 #include "core/ids.h"
+#include "core/mutex.h"
 #include "core/result.h"
 #include "engine/engine.h"
 #include "server/prefixes/prefix_definition.h"
@@ -79,37 +82,19 @@ class Prefixes {
 
     std::size_t n_bytes = 0;  ///< of its contents: messages, texts and token ids
     std::int64_t n_hits = 0;  ///< requests that named it
-    std::int64_t n_uses = 0;
+    mutable std::int64_t n_uses = 0;
   };
 
- private:
-  struct State;
-
- public:
+  /// Ends the use of an entry.
+  struct EndOfUse {
+    const Prefixes* prefixes = nullptr;
+    void operator()(const Entry* entry) const;
+  };
   /// Keeps an entry (or none) alive. The Prefixes must outlive it.
-  class Use {
-   public:
-    Use() = default;
-    Use(Use&& other) noexcept;
-    Use& operator=(Use&& other) noexcept;
-    ~Use();
-    explicit operator bool() const { return entry_ != nullptr; }
-    const Entry& operator*() const { return *entry_; }
-    const Entry* operator->() const { return entry_; }
-
-   private:
-    friend class Prefixes;
-    Use(State& state, Entry& entry) : state_(&state), entry_(&entry) {}
-    State* state_ = nullptr;
-    Entry* entry_ = nullptr;
-  };
-
-  Prefixes();
-  Prefixes(Prefixes&&) noexcept;
-  ~Prefixes();
+  using Use = std::unique_ptr<const Entry, EndOfUse>;
 
   /// From now on prefixes are loaded from `store` and stored in it. Call it before the first `add`; the store must outlive this.
-  void use_store(PrefixStore& store);
+  void use_store(PrefixStore& store) { store_ = &store; }
 
   /// Computes and pins a prefix in the engine, or loads it from the store, with one log line. Waits until that is done, and for the prefixes
   /// before it, and until it is stored; that it cannot be stored is not an error. Another version replaces the registered one, which serves until the new one is ready. Contents of a
@@ -120,6 +105,9 @@ class Prefixes {
   /// The same for a prefix that comes through the API, which must stay within `limits`.
   Result<PrefixInfo> add_within(const PrefixLimits& limits, const ServedModel& model, Engine& engine,
                                 PrefixDefinition definition, const PrefixSteps& steps);
+  /// Adds every prefix of the API that is in the store, with log lines about the progress. One that cannot be added (its name
+  /// belongs to a flag now, or there is no room) gets one log line, and its file stays.
+  void restore(const PrefixLimits& limits, const ServedModel& model, Engine& engine);
   /// Unpins a prefix, or cancels its computation. Requests that use it keep it. Errors: not_found, with the known
   /// names; invalid_request if it belongs to the folder and `by` is another source.
   Result<void> remove(Engine& engine, std::string_view name, PrefixSource by);
@@ -144,12 +132,46 @@ class Prefixes {
   Error not_found(std::string_view name, std::string_view param) const;
 
   /// Number of versions removed or replaced so far. When it grows, there may be room for a prefix that found none.
-  std::int64_t n_removed() const;
-  void set_n_refused_files(std::int64_t n);
+  std::int64_t n_removed() const { return n_removed_; }
+  void set_n_refused_files(std::int64_t n) { n_refused_files_ = n; }
   PrefixCounts counts() const;
 
  private:
-  std::unique_ptr<State> state_;
+  /// The prefix prefill that `add` waits for.
+  struct Prefill {
+    PrefixDefinition definition;  // without contents
+    std::string engine_name;
+    std::string_view cancel_reason = {};  // empty: not cancelled
+  };
+  /// A prefix that was added, and what its file will say.
+  struct Added {
+    PrefixInfo info;
+    std::string engine_name;
+    std::vector<TokenId> tokens;  // none without a store
+    std::string metadata;
+    bool is_loaded = false;
+  };
+  class Computing;
+
+  Result<std::string> engine_name_for(const PrefixDefinition& definition) BATON_REQUIRES(mutex_);
+  Result<void> check_limits(const PrefixLimits& limits, const Entry& added);
+  Result<void> check_quota(const PrefixDefinition& definition, std::size_t n_blocks, std::int32_t block_len);
+  bool cancel_locked(Engine& engine, std::string_view name, PrefixSource by, std::string_view reason) BATON_REQUIRES(mutex_);
+  Result<Added> compute(const PrefixLimits& limits, const ServedModel& model, Engine& engine, PrefixDefinition definition,
+                        const PrefixSteps& steps) BATON_REQUIRES(prefill_mutex_);
+  Result<PrefixInfo> fill(Engine& engine, Entry& entry, std::vector<TokenId> tokens);
+  void keep(Engine& engine, Added added) BATON_REQUIRES(prefill_mutex_);
+  void retire(Engine& engine, std::list<Entry>::iterator entry) BATON_REQUIRES(mutex_);
+
+  PrefixStore* store_ = nullptr;  // null: prefixes are not stored; set before threads share it
+  std::atomic<std::int64_t> n_removed_ = 0;
+  std::atomic<std::int64_t> n_refused_files_ = 0;
+
+  Mutex prefill_mutex_ BATON_ACQUIRED_BEFORE(mutex_);  // held while a prefix is computed and stored
+  mutable Mutex mutex_;                                // locked before those of the store and of the engine
+  std::list<Entry> entries_ BATON_GUARDED_BY(mutex_);
+  mutable std::list<Entry> retired_ BATON_GUARDED_BY(mutex_);  // entries that requests still use
+  std::optional<Prefill> prefill_ BATON_GUARDED_BY(mutex_);
 };
 
 }  // namespace baton

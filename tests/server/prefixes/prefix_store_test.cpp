@@ -1,5 +1,5 @@
 /// Prefixes that outlive their server: loaded with the same answers, refused by name where a file does not fit
-/// (server/prefixes/prefix_store.h, server/prefixes/restored_prefixes.h, server/prefixes/stored_definition.h).
+/// (server/prefixes/prefix_store.h, server/prefixes/prefixes.h).
 #include "server/prefixes/prefix_store.h"
 
 #include <sys/resource.h>
@@ -12,8 +12,6 @@
 #include "io/file.h"
 #include "server/byte_model.h"
 #include "server/prefixes/prefixes.h"
-#include "server/prefixes/restored_prefixes.h"
-#include "server/prefixes/stored_definition.h"
 #include "support/tiny_engine.h"
 
 namespace baton {
@@ -32,7 +30,7 @@ struct ServerRun {
     store = std::move(*opened);
     store->scan(prefix_identity(digest, engine->info(), engine->prefix_layout()));
     prefixes.use_store(*store);
-    restore_prefixes(*store, prefixes, {}, model, *engine);
+    prefixes.restore({}, model, *engine);
   }
   Result<PrefixInfo> add(const std::string& name, const std::string& text, const std::string& version = "",
                          std::optional<std::chrono::seconds> ttl = {}, PrefixSource source = PrefixSource::api) {
