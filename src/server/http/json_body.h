@@ -3,12 +3,17 @@
 
 #include <cstdint>
 #include <functional>
+#include <string_view>
 
 #include "core/result.h"
 #include "io/json.h"
 #include "server/http/message.h"
 
 namespace baton {
+
+/// The most values that a JSON text can have: its elements and members, and itself. Texts that are not JSON have any
+/// number.
+std::int64_t count_json_values(std::string_view text);
 
 /// The object in a request's body, which has at most `max_values` values: as text they take a few bytes, in memory many.
 /// Errors: too_large, invalid_request; unavailable once `is_cancelled` says that nobody waits for it (empty: never).

@@ -1,4 +1,5 @@
-/// The endpoints under /v1/prefixes: handlers of Routes.
+/// The endpoints under /v1/prefixes, and the prompts that clients asked to keep in the cache: what the thread of prefixes does.
+#include <algorithm>
 #include <chrono>
 #include <new>
 #include <optional>
@@ -10,10 +11,10 @@
 #include <fmt/format.h>
 
 #include "core/limits/insist.h"
+#include "core/log.h"
 #include "io/json_dismantle.h"
 #include "server/http/error_body.h"
 #include "server/http/json_body.h"
-#include "server/prefixes/prefix_api.h"
 #include "server/routes/routes.h"
 
 namespace baton {
@@ -24,7 +25,39 @@ using json::Value;
 constexpr std::string_view kPrefixPath = "/v1/prefixes/";
 constexpr std::string_view kNoPrefix =
     "event=prefixes_out_of_memory effect=\"the program ends: there is no memory to register or end prefixes\"";
+constexpr std::size_t kMaxWaitingPins = 64;
 constexpr std::string_view kNoMorePrefixes = "the server is shutting down and takes no new prefixes";
+
+/// How a prefix is shown. `model`: the name under which the model itself is served; `block_len`: tokens a block of the KV cache.
+Value prefix_json(const Prefixes::Entry& entry, std::string_view model, std::int32_t block_len) {
+  const PrefixDefinition& definition = entry.definition;
+  Value prefix = {{"id", definition.name},
+                  {"object", "prefix"},
+                  {"created", entry.created},
+                  {"model", fmt::format("{}:{}", model, definition.name)},
+                  {"source", std::string(to_string(definition.source))},
+                  {"version", definition.version.empty() ? Value() : Value(definition.version)},
+                  {"expires_at", definition.ttl ? Value(entry.created + definition.ttl->count()) : Value()},
+                  {"n_tools", definition.tools.size()},
+                  {"n_tokens", entry.info.n_tokens},
+                  {"n_pinned_tokens", entry.info.n_pinned_tokens},
+                  {"n_pinned_blocks", entry.info.n_pinned_tokens / block_len},
+                  {"hits", entry.n_hits},
+                  {"fill_ms", entry.info.prefill_ms},
+                  {"loaded", entry.is_loaded},
+                  {"stored", entry.is_stored}};
+  if (!entry.store_error.empty()) prefix["store_error"] = entry.store_error;
+  return prefix;
+}
+
+/// The error for the sender of `request` whose prefix was not added; `param` is the field with the content unless the
+/// error names another.
+Error prefix_error(Error error, const PrefixRequest& request) {
+  if (error.code == ErrorCode::invalid_data || error.code == ErrorCode::out_of_memory) error.code = ErrorCode::invalid_request;
+  if (error.code == ErrorCode::invalid_request && error.param != "version" && error.param != "id" && error.param != "tools")
+    error.param = request.content_field;
+  return error;
+}
 
 }  // namespace
 
@@ -33,10 +66,7 @@ Routes::Response Routes::prefixes(const Call&) {
   Value list = Value::array();
   context_.prefixes.for_each(
       [&](const Prefixes::Entry& entry) { list.push_back(prefix_json(entry, context_.model.names[0], block_len)); });
-  Value body;
-  body["object"] = "list";
-  body["data"] = std::move(list);
-  return json_response(body);
+  return json_response({{"object", "list"}, {"data", std::move(list)}});
 }
 
 Routes::Response Routes::prefix(const Call& call) {
@@ -116,13 +146,13 @@ HttpResponse Routes::add_prefix(PrefixRequest asked) {
       context_.prefixes.add_within(options_.prefix_limits, context_.model, context_.engine, std::move(asked.definition), steps);
   prefix_place_.end();
   if (!added) return logged_error_response(prefix_error(std::move(added.error()), asked));
-  insist(kNoPrefix, [this] { expire_prefixes(); });
+  insist(kNoPrefix, [this] { end_expired(); });
   if (const auto shown = show_prefix(name)) return json_response(*shown);
   return error_response(context_.prefixes.not_found(name, "id"));
 }
 
 void Routes::watch_lifetimes() {
-  prefix_thread_.post([this] { insist(kNoPrefix, [this] { expire_prefixes(); }); });
+  prefix_thread_.post([this] { insist(kNoPrefix, [this] { end_expired(); }); });
 }
 
 Routes::Response Routes::remove_prefix(const Call& call) {
@@ -133,22 +163,49 @@ Routes::Response Routes::remove_prefix(const Call& call) {
                                 error_response(400, fmt::format("prefix {} was removed before it was computed", name), "id"));
   const auto removed = context_.prefixes.remove(context_.engine, name, PrefixSource::api);
   if (!removed && (waiting.empty() || removed.error().code != ErrorCode::not_found)) return error_response(removed.error());
-  Value body;
-  body["id"] = name;
-  body["object"] = "prefix";
-  body["deleted"] = true;
-  return json_response(body);
+  return json_response({{"id", name}, {"object", "prefix"}, {"deleted", true}});
 }
 
-/// Removes expired prefixes, and runs again when the next one expires.
-void Routes::expire_prefixes() {
+/// Pins prompts that are in the cache. While many wait, the next ones are not kept.
+void Routes::keep_marked(const std::vector<CachePinRequest>& asked) {
+  if (!context_.engine.info().enable_prefix_caching) return;
+  {
+    const MutexLock lock(mutex_);
+    if (n_waiting_pins_ + asked.size() > kMaxWaitingPins) return;
+    n_waiting_pins_ += asked.size();
+  }
+  const auto end_wait = [this](std::size_t n) {
+    const MutexLock lock(mutex_);
+    n_waiting_pins_ -= n;
+  };
+  try {
+    prefix_thread_.post(
+        [this, asked = std::vector<CachePinRequest>(asked), end_wait] {  // not const: moving it must not copy it
+          try {
+            for (const CachePinRequest& one : asked) cache_pins_.keep(context_.engine, one, CachePins::Clock::now());
+          } catch (const std::bad_alloc&) {
+            log::warning("event=out_of_memory effect=\"a marked prompt is not kept\"");
+          }
+          end_wait(asked.size());
+          insist(kNoPrefix, [this] { end_expired(); });
+        });
+  } catch (const std::bad_alloc&) {
+    end_wait(asked.size());
+    throw;
+  }
+}
+
+/// Removes expired prefixes, ends pins whose time is over, and runs again when the next one's is.
+void Routes::end_expired() {
   const ThreadWatch::Work work(prefix_place_);
   const auto now = Prefixes::Clock::now();
-  const auto next = context_.prefixes.remove_expired(context_.engine, now);
-  if (!next) return;
-  next_expiry_.expires_after(std::chrono::ceil<std::chrono::milliseconds>(*next - now));
+  const auto next_prefix = context_.prefixes.remove_expired(context_.engine, now);
+  const auto next_pin = cache_pins_.remove_expired(context_.engine, now);
+  if (!next_prefix && !next_pin) return;
+  const auto next = std::min(next_prefix.value_or(next_pin.value_or(now)), next_pin.value_or(next_prefix.value_or(now)));
+  next_expiry_.expires_after(std::chrono::ceil<std::chrono::milliseconds>(next - now));
   next_expiry_.async_wait([this](const boost::system::error_code& error) {
-    if (!error) insist(kNoPrefix, [this] { expire_prefixes(); });
+    if (!error) insist(kNoPrefix, [this] { end_expired(); });
   });
 }
 

@@ -117,8 +117,7 @@ Routes::Routes(RoutesOptions options, const RoutesContext& context)
       prefix_queue_(options_.prefix_limits.max_bytes),
       reload_signals_(control_thread_.io()),
       next_expiry_(prefix_thread_.io()),
-      cache_pins_(context.engine.info().n_blocks / kPinnedPart),
-      next_unpin_(prefix_thread_.io()) {}
+      cache_pins_(context.engine.info().n_blocks / kPinnedPart) {}
 
 Routes::~Routes() { stop(); }
 

@@ -153,7 +153,6 @@ class Routes {
   Result<void> try_converse(const Call& call);
   Result<void> try_complete(const Call& call);
   void keep_marked(const std::vector<CachePinRequest>& asked);
-  void expire_pins();
 
   Response converse(const Call& call);
   Response completions(const Call& call);
@@ -173,7 +172,7 @@ class Routes {
   HttpResponse add_prefix(PrefixRequest asked);
   Response remove_prefix(const Call& call);
   std::optional<json::Value> show_prefix(std::string_view name) const;
-  void expire_prefixes();
+  void end_expired();
   Response tokenize(const Call& call);
   Response detokenize(const Call& call);
   Response tokenizer_info(const Call& call);
@@ -200,7 +199,6 @@ class Routes {
   boost::asio::signal_set reload_signals_;  // used by control_thread_ alone, as soon as it waits
   boost::asio::steady_timer next_expiry_;   // used by prefix_thread_ alone
   CachePins cache_pins_;                    // used by prefix_thread_ alone
-  boost::asio::steady_timer next_unpin_;    // used by prefix_thread_ alone
   Mutex mutex_;
   std::deque<std::shared_ptr<const Call>> waiting_for_metrics_ BATON_GUARDED_BY(mutex_);
   std::set<std::string> logged_fields_ BATON_GUARDED_BY(mutex_);

@@ -22,6 +22,14 @@ TEST(JsonBody, parses_an_object_within_the_limit_of_values) {
   EXPECT_EQ(parse("{", 4).error().code, ErrorCode::invalid_request);
 }
 
+TEST(JsonBody, counts_values_and_not_what_stands_in_strings) {
+  EXPECT_EQ(count_json_values("1"), 1);
+  EXPECT_EQ(count_json_values("[1,2,3]"), 4);
+  EXPECT_EQ(count_json_values(R"({"a": [1, {"b": 2}], "c": "x,y,[{"})"), 6);
+  EXPECT_EQ(count_json_values(R"(["\",,,", "\\", 1])"), 4);
+  EXPECT_EQ(count_json_values("\"\\"), 1);
+}
+
 TEST(JsonBody, answers_with_json) {
   const HttpResponse good = json_response({{"a", 1}});
   EXPECT_EQ(good.status, 200);

@@ -1,7 +1,4 @@
-/// Prefixes over HTTP: request and response texts, and the engine's state after them (server/prefixes/prefix_api.h,
-/// server/routes/routes.h).
-#include "server/prefixes/prefix_api.h"
-
+/// Prefixes over HTTP: request and response texts, and the engine's state after them (server/routes/routes.h).
 #include <deque>
 #include <regex>
 #include <string>
