@@ -57,15 +57,12 @@ std::string short_list(std::span<const std::string> names) {
 }
 
 json::Value error_body(int status, std::string_view message, std::string_view param) {
-  json::Value error;
-  error["message"] = shortened(message);
-  error["type"] = std::string(error_type(status));
-  error["param"] = param.empty() ? json::Value() : json::Value(std::string(param));
   const bool is_too_long = status == 400 && message.starts_with(kContextLengthSentence);
-  error["code"] = is_too_long ? json::Value("context_length_exceeded") : json::Value(status);
-  json::Value body;
-  body["error"] = std::move(error);
-  return body;
+  return {{"error",
+           {{"message", shortened(message)},
+            {"type", error_type(status)},
+            {"param", param.empty() ? json::Value() : json::Value(param)},
+            {"code", is_too_long ? json::Value("context_length_exceeded") : json::Value(status)}}}};
 }
 
 HttpResponse error_response(int status, std::string_view message, std::string_view param) {

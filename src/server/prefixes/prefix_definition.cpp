@@ -149,14 +149,7 @@ std::size_t content_bytes(const PrefixDefinition& definition) {
   return json::dump(definition.messages).size() + n_tool_bytes + definition.tokens.size() * sizeof(TokenId);
 }
 
-json::Value system_messages(std::string text) {
-  Value message;
-  message["role"] = "system";
-  message["content"] = std::move(text);
-  Value messages = Value::array();
-  messages.push_back(std::move(message));
-  return messages;
-}
+json::Value system_messages(std::string text) { return Value::array({{{"role", "system"}, {"content", std::move(text)}}}); }
 
 std::string prefix_text(const json::Value& messages) {
   std::string text;

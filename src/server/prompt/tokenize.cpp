@@ -24,10 +24,7 @@ Result<json::Value> tokenize_request(const ServedModel& model, const Prefixes& p
     BATON_TRY(prompt, tokenize_completion(model, target.prefix, request, request.prompts[0], is_cancelled));
   }
   BATON_TRY(const auto wants_strings, json::get_optional<bool>(body, "return_token_strs"));
-  json::Value answer;
-  answer["count"] = prompt.tokens.size();
-  answer["max_model_len"] = model.max_model_len;
-  answer["tokens"] = prompt.tokens;
+  json::Value answer{{"count", prompt.tokens.size()}, {"max_model_len", model.max_model_len}, {"tokens", prompt.tokens}};
   json::Value& strings = answer["token_strs"] = nullptr;
   if (wants_strings.value_or(false)) {
     strings = json::Value::array();
@@ -47,15 +44,11 @@ Result<json::Value> detokenize_request(const ServedModel& model, const Prefixes&
         ErrorCode::invalid_request,
         fmt::format("'tokens' has {} ids; this model's maximum context length is {}", tokens.size(), model.max_model_len),
         "tokens");
-  json::Value answer;
-  answer["prompt"] = model.tokenizer.decode(tokens, /*skip_special_tokens=*/false);
-  return answer;
+  return json::Value{{"prompt", model.tokenizer.decode(tokens, /*skip_special_tokens=*/false)}};
 }
 
 json::Value tokenizer_info(const ServedModel& model) {
-  json::Value info;
-  info["tokenizer_class"] = "baton";
-  info["model_max_length"] = model.max_model_len;
+  json::Value info{{"tokenizer_class", "baton"}, {"model_max_length", model.max_model_len}};
   for (const char* const role : {"bos_token", "eos_token", "pad_token", "unk_token"}) info[role] = nullptr;
   for (const auto& [role, token] : model.tokenizer.role_tokens()) info[role] = token;
   return info;

@@ -19,12 +19,7 @@ using json::Value;
 
 /// What the render endpoints answer for a prompt.
 Value rendered_prompt(const AnswerHeader& header, const TokenizedPrompt& prompt) {
-  Value rendered;
-  rendered["request_id"] = header.id;
-  rendered["model"] = header.model;
-  rendered["token_ids"] = prompt.tokens;
-  rendered["features"] = nullptr;
-  return rendered;
+  return {{"request_id", header.id}, {"model", header.model}, {"token_ids", prompt.tokens}, {"features", nullptr}};
 }
 
 }  // namespace

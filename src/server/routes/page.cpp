@@ -20,19 +20,13 @@ constexpr std::string_view kPagePolicy =
 Value tree_of(const TreeView& view) {
   Value nodes = Value::array();
   for (const TreeViewNode& node : view.nodes) {
-    Value entry;
-    entry["parent"] = node.parent;
-    entry["n_tokens"] = node.n_tokens;
-    entry["n_sequences"] = node.n_sequences;
-    entry["is_pinned"] = node.is_pinned;
-    entry["hash"] = fmt::format("{:016x}", node.hash);
-    nodes.push_back(std::move(entry));
+    nodes.push_back({{"parent", node.parent},
+                     {"n_tokens", node.n_tokens},
+                     {"n_sequences", node.n_sequences},
+                     {"is_pinned", node.is_pinned},
+                     {"hash", fmt::format("{:016x}", node.hash)}});
   }
-  Value tree;
-  tree["nodes"] = std::move(nodes);
-  tree["n_cached_tokens"] = view.n_cached_tokens;
-  tree["n_left_out"] = view.n_left_out;
-  return tree;
+  return {{"nodes", std::move(nodes)}, {"n_cached_tokens", view.n_cached_tokens}, {"n_left_out", view.n_left_out}};
 }
 
 }  // namespace
@@ -51,20 +45,18 @@ Routes::Response Routes::page(const Call& call) {
 /// Counters, and lengths and hashes of the prefix tree; never text.
 Routes::Response Routes::live(const Call&) {
   const EngineMetrics& metrics = context_.engine.metrics();
-  Value body;
-  body["num_requests_running"] = metrics.num_requests_running.value();
-  body["num_requests_waiting"] = metrics.num_requests_waiting.value();
-  body["kv_blocks_total"] = metrics.kv_blocks_total.value();
-  body["kv_blocks_used"] = metrics.kv_blocks_used.value();
-  body["kv_blocks_pinned"] = metrics.kv_blocks_pinned.value();
-  body["prompt_tokens"] = metrics.prompt_tokens.value();
-  body["prompt_tokens_cached"] = metrics.prompt_tokens_cached.value();
-  body["generation_tokens"] = metrics.generation_tokens.value();
-  body["kv_bytes_requested"] = metrics.kv_bytes_requested.value();
-  body["kv_bytes_saved"] = metrics.kv_bytes_saved.value();
-  body["relay_groups"] = metrics.relay_groups.value();
-  body["tree"] = tree_of(*context_.engine.tree());
-  HttpResponse response = json_response(body);
+  HttpResponse response = json_response({{"num_requests_running", metrics.num_requests_running.value()},
+                                         {"num_requests_waiting", metrics.num_requests_waiting.value()},
+                                         {"kv_blocks_total", metrics.kv_blocks_total.value()},
+                                         {"kv_blocks_used", metrics.kv_blocks_used.value()},
+                                         {"kv_blocks_pinned", metrics.kv_blocks_pinned.value()},
+                                         {"prompt_tokens", metrics.prompt_tokens.value()},
+                                         {"prompt_tokens_cached", metrics.prompt_tokens_cached.value()},
+                                         {"generation_tokens", metrics.generation_tokens.value()},
+                                         {"kv_bytes_requested", metrics.kv_bytes_requested.value()},
+                                         {"kv_bytes_saved", metrics.kv_bytes_saved.value()},
+                                         {"relay_groups", metrics.relay_groups.value()},
+                                         {"tree", tree_of(*context_.engine.tree())}});
   response.headers.emplace_back("Cache-Control", "no-store");
   return response;
 }

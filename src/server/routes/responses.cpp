@@ -93,11 +93,7 @@ Routes::Response Routes::stored_response(const Call& call) {
 Routes::Response Routes::remove_response(const Call& call) {
   const std::string_view id = std::string_view(call.request.path).substr(kResponsePath.size());
   if (!responses_.remove(owner_of(call.caller), id, Clock::now())) return error_response(no_such_response(id, "response_id"));
-  Value body;
-  body["id"] = std::string(id);
-  body["object"] = "response";
-  body["deleted"] = true;
-  return json_response(body);
+  return json_response({{"id", id}, {"object", "response"}, {"deleted", true}});
 }
 
 /// What may be posted below the responses: a count of tokens. Responses do not run in the background, so none is cancelled.

@@ -48,16 +48,14 @@ std::string method_label(std::string_view method) {
 }
 
 Value model_entry(const ServedModel& model, const std::string& id, const Value& parent, std::int64_t created) {
-  Value entry;
-  entry["id"] = id;
-  entry["object"] = "model";
-  entry["created"] = created;
-  entry["owned_by"] = "baton";
-  entry["root"] = model.root;
-  entry["parent"] = parent;
-  entry["max_model_len"] = model.max_model_len;
-  entry["permission"] = Value::array();
-  return entry;
+  return {{"id", id},
+          {"object", "model"},
+          {"created", created},
+          {"owned_by", "baton"},
+          {"root", model.root},
+          {"parent", parent},
+          {"max_model_len", model.max_model_len},
+          {"permission", Value::array()}};
 }
 
 HttpResponse unauthorized() {
@@ -364,10 +362,7 @@ Routes::Response Routes::models(const Call&) {
   context_.prefixes.for_each([&](const Prefixes::Entry& entry) {
     list.push_back(model_entry(context_.model, base + ":" + entry.definition.name, base, entry.created));
   });
-  Value body;
-  body["object"] = "list";
-  body["data"] = std::move(list);
-  return json_response(body);
+  return json_response({{"object", "list"}, {"data", std::move(list)}});
 }
 
 Routes::Response Routes::model(const Call& call) {
@@ -427,17 +422,11 @@ Routes::Response Routes::livez(const Call&) {
   return HttpResponse{200, {}, {}};
 }
 
-Routes::Response Routes::version(const Call&) {
-  Value body;
-  body["version"] = options_.version;
-  return json_response(body);
-}
+Routes::Response Routes::version(const Call&) { return json_response({{"version", options_.version}}); }
 
 Routes::Response Routes::load(const Call&) {
-  Value body;
-  body["server_load"] =
-      context_.engine.metrics().num_requests_running.value() + context_.engine.metrics().num_requests_waiting.value();
-  return json_response(body);
+  const EngineMetrics& metrics = context_.engine.metrics();
+  return json_response({{"server_load", metrics.num_requests_running.value() + metrics.num_requests_waiting.value()}});
 }
 
 }  // namespace baton
