@@ -23,14 +23,6 @@ HttpResponse over_quota(std::string_view name, std::string_view quota, std::int6
   return response;
 }
 
-KeyEntry entry_of_flag(std::string name, std::string_view key, KeyRole role) {
-  KeyEntry entry;
-  entry.name = std::move(name);
-  entry.digest = digest_of(key);
-  entry.role = role;
-  return entry;
-}
-
 }  // namespace
 
 void KeyAccount::set_quotas(const KeyQuotas& quotas, Clock::time_point now) {
@@ -86,17 +78,6 @@ KeyCounts KeyAccount::counts() const {
   return counts;
 }
 
-KeyUse::KeyUse(KeyUse&& other) noexcept : account_(std::exchange(other.account_, nullptr)) {}
-
-KeyUse& KeyUse::operator=(KeyUse&& other) noexcept {
-  std::swap(account_, other.account_);
-  return *this;
-}
-
-KeyUse::~KeyUse() {
-  if (account_ != nullptr) account_->end();
-}
-
 void KeyUse::charge(std::int64_t n_prompt_tokens, std::int64_t n_generated_tokens) const {
   if (account_ != nullptr) account_->charge(n_prompt_tokens, n_generated_tokens, Clock::now());
 }
@@ -114,9 +95,9 @@ Result<std::vector<KeyEntry>> ApiKeys::entries() const {
   // Names of the file have no brackets.
   const KeyRole role = options_.admin_api_keys.empty() ? KeyRole::admin : KeyRole::user;
   for (std::size_t i = 0; i < options_.api_keys.size(); ++i)
-    entries.push_back(entry_of_flag(fmt::format("api-key[{}]", i), options_.api_keys[i], role));
+    entries.push_back({fmt::format("api-key[{}]", i), digest_of(options_.api_keys[i]), role});
   for (std::size_t i = 0; i < options_.admin_api_keys.size(); ++i)
-    entries.push_back(entry_of_flag(fmt::format("admin-api-key[{}]", i), options_.admin_api_keys[i], KeyRole::admin));
+    entries.push_back({fmt::format("admin-api-key[{}]", i), digest_of(options_.admin_api_keys[i]), KeyRole::admin});
   if (has_file()) {
     BATON_TRY(std::vector<KeyEntry> read, read_key_file(options_.file));
     for (KeyEntry& entry : read) entries.push_back(std::move(entry));

@@ -74,9 +74,6 @@ class KeyUse {
  public:
   KeyUse() = default;
   explicit KeyUse(KeyAccount& account) : account_(&account) {}
-  KeyUse(KeyUse&& other) noexcept;
-  KeyUse& operator=(KeyUse&& other) noexcept;
-  ~KeyUse();
 
   /// Counts tokens that were computed for the request.
   void charge(std::int64_t n_prompt_tokens, std::int64_t n_generated_tokens) const;
@@ -84,7 +81,10 @@ class KeyUse {
   std::string_view name() const { return account_ == nullptr ? std::string_view() : account_->name(); }
 
  private:
-  KeyAccount* account_ = nullptr;
+  struct End {
+    void operator()(KeyAccount* account) const { account->end(); }
+  };
+  std::unique_ptr<KeyAccount, End> account_;
 };
 
 /// Who sends a request, as of the request's arrival.
