@@ -44,7 +44,6 @@ TESTED_THROUGH = {
     "src/cli/model_flags.cpp": "tests/cli/options_test.cpp",
     "src/cli/serving.cpp": "tests/e2e/test_generate.py",
     "src/cli/progress.cpp": "tests/e2e/test_programs.py",
-    "src/cli/rank_flags.cpp": "tests/e2e/test_ranks.py",
     "src/cli/rank_session.cpp": "tests/e2e/test_ranks.py",
     "src/cli/version.cpp": "tests/e2e/test_programs.py",
     "src/model/families/*.cpp": "tests/model/families_test.cpp",

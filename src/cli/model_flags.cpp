@@ -16,6 +16,7 @@
 #include "cli/options.h"
 #include "kernels/backend.h"
 #include "parsers/message_format.h"
+#include "ranks/rank_group.h"
 #include "server/request/speculative_config.h"
 
 namespace baton {
@@ -137,6 +138,28 @@ void add_model_options(CLI::App& app, ModelFlags& options) {
   app.add_option("--config", "YAML file with flags (`max-num-seqs: 64`); the command line wins")
       ->check(CLI::ExistingFile)
       ->group("Log");
+}
+
+void add_rank_options(CLI::App& app, RankFlags& flags) {
+  row(app, "Tensor parallelism", "--tensor-parallel-size", flags.tensor_parallel_size,
+      "Processes (-tp), each with a device and a part of every layer; they run on this host unless --rank or a launcher "
+      "(torchrun, mpirun, Kubernetes) says which one this is: see docs/parallel.md")
+      ->check(CLI::Range(1, kMaxRanks));
+  row(app, "Tensor parallelism", "--rank", flags.rank, "Which of them this process is, if somebody else starts all: from 0")
+      ->check(CLI::Range(0, kMaxRanks - 1))
+      ->default_str("");
+  row(app, "Tensor parallelism", "--world-size", flags.world_size,
+      "Number of ranks beside --rank; must equal --tensor-parallel-size")
+      ->check(CLI::Range(1, kMaxRanks))
+      ->default_str("");
+  row(app, "Tensor parallelism", "--master-addr", flags.master_addr, "Host name or address of rank 0 (MASTER_ADDR; 127.0.0.1)")
+      ->default_str("");
+  row(app, "Tensor parallelism", "--master-port", flags.master_port, "Port of rank 0 for the other ranks (MASTER_PORT; 29500)")
+      ->check(CLI::Range(1, 65535))
+      ->default_str("");
+  row(app, "Tensor parallelism", "--rank-hang-timeout", flags.rank_hang_timeout_s,
+      "Seconds without a sign of life after which a rank is given up and the service ends; rank 0's value counts")
+      ->check(CLI::Range(1.0, 3600.0));
 }
 
 void name_environment_variables(CLI::App& app) {
