@@ -1,5 +1,5 @@
 /// Downloads models, and lists them.
-#include "apps/cached_models.h"
+#include "apps/programs.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -102,11 +102,7 @@ int pull_main(const PullOptions& options) {
     print_note("baton pull: name a model: baton pull ORG/NAME\n");
     return 2;
   }
-  if (const auto done = pull(options); !done) {
-    print_error("baton pull", done.error());
-    return 1;
-  }
-  return 0;
+  return exit_code("baton pull", pull(options));
 }
 
 int list_main(const ListOptions& options) {

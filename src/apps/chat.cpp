@@ -1,5 +1,5 @@
 /// `baton chat`: a conversation whose earlier turns stay in the prefix cache, and its commands.
-#include "apps/chat.h"
+#include "apps/programs.h"
 
 #include <array>
 #include <string>
@@ -8,7 +8,6 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "apps/conversation.h"
 #include "apps/line_reader.h"
@@ -255,11 +254,7 @@ int chat_main(ChatOptions options) {
     return 2;
   }
   watch_interrupts();
-  if (const auto done = run(std::move(options)); !done) {
-    print_error("baton chat", done.error());
-    return 1;
-  }
-  return 0;
+  return exit_code("baton chat", run(std::move(options)));
 }
 
 }  // namespace baton

@@ -7,19 +7,11 @@
 
 #include <CLI/CLI.hpp>
 
-#include "apps/cached_models.h"
-#include "apps/chat.h"
-#include "apps/generate.h"
-#include "apps/info.h"
-#include "apps/render.h"
+#include "apps/programs.h"
 #include "apps/serve.h"
-#include "apps/simulate.h"
-#include "apps/tokenize.h"
 #include "cli/flag_rows.h"
 #include "cli/options.h"
 #include "kernels/backend.h"
-#include "server/observe/kv_events_config.h"
-#include "server/served/structured_outputs_config.h"
 
 namespace baton {
 

@@ -1,8 +1,7 @@
 /// `baton generate`: reads all lines, runs them in any order, and prints the answers in the order of the lines.
-#include "apps/generate.h"
+#include "apps/programs.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <iostream>
 #include <iterator>
 #include <map>
@@ -246,11 +245,8 @@ Result<void> run(const GenerateOptions& options) {
 int generate_main(const GenerateOptions& options) {
   use_log_level(options.model);
   watch_interrupts();
-  if (const auto done = run(options); !done) {
-    print_error("baton generate", done.error());
-    return 1;
-  }
-  return was_interrupted() ? 1 : 0;
+  const int code = exit_code("baton generate", run(options));
+  return was_interrupted() ? 1 : code;
 }
 
 }  // namespace baton

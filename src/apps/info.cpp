@@ -1,9 +1,8 @@
 /// Facts about a model as a table or as JSON.
-#include "apps/info.h"
+#include "apps/programs.h"
 
 #include <algorithm>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -205,12 +204,6 @@ Result<void> show_info(const InfoOptions& options) {
 
 }  // namespace
 
-int info_main(const InfoOptions& options) {
-  if (const auto done = show_info(options); !done) {
-    print_error("baton info", done.error());
-    return 1;
-  }
-  return 0;
-}
+int info_main(const InfoOptions& options) { return exit_code("baton info", show_info(options)); }
 
 }  // namespace baton

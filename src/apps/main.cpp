@@ -1,17 +1,8 @@
 /// The program `baton` and its subcommands.
-#include <memory>
-#include <string>
-#include <vector>
 
 #include "apps/bench_program.h"
-#include "apps/cached_models.h"
-#include "apps/chat.h"
-#include "apps/generate.h"
-#include "apps/info.h"
-#include "apps/render.h"
+#include "apps/programs.h"
 #include "apps/serve.h"
-#include "apps/simulate.h"
-#include "apps/tokenize.h"
 #include "cli/commands.h"
 
 namespace baton {

@@ -1,12 +1,10 @@
 /// Renders standard input line by line.
-#include "apps/render.h"
+#include "apps/programs.h"
 
 #include <unistd.h>
 
 #include <string>
 #include <utility>
-
-#include <fmt/format.h>
 
 #include "apps/json_lines.h"
 #include "apps/render_line.h"
@@ -40,12 +38,6 @@ Result<void> render_lines(const RenderOptions& options) {
 
 }  // namespace
 
-int render_main(const RenderOptions& options) {
-  if (const auto done = render_lines(options); !done) {
-    print_error("baton render", done.error());
-    return 1;
-  }
-  return 0;
-}
+int render_main(const RenderOptions& options) { return exit_code("baton render", render_lines(options)); }
 
 }  // namespace baton

@@ -30,7 +30,7 @@ class ParsedTemplates {
 /// bos_token, eos_token... as templates see them.
 using RoleTokens = std::map<std::string, std::string, std::less<>>;
 
-/// The text of a line with the fields that apps/render.h lists. `chat_template` names one of `templates` or is a
+/// The text of a line with the fields that apps/programs.h lists. `chat_template` names one of `templates` or is a
 /// template itself. Errors: invalid_request, with the field's name; those of parsing and rendering the template.
 Result<std::string> render_line(const json::Value& line, const RoleTokens& role_tokens, const ParsedTemplates& templates);
 

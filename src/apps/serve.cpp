@@ -190,11 +190,7 @@ int serve_main(const ServeCommandOptions& options) {
     print_error("baton serve", good.error());
     return 2;
   }
-  if (const auto done = run(options); !done) {
-    print_error("baton serve", done.error());
-    return 1;
-  }
-  return 0;
+  return exit_code("baton serve", run(options));
 }
 
 }  // namespace baton

@@ -1,11 +1,9 @@
 /// The flags, the replay and its table.
-#include "apps/simulate.h"
+#include "apps/programs.h"
 
 #include <chrono>
-#include <cstdio>
 #include <iostream>
 #include <iterator>
-#include <map>
 #include <string>
 
 #include <fmt/format.h>
@@ -126,11 +124,7 @@ Result<void> run(const SimulateOptions& options, const std::string& command) {
 }  // namespace
 
 int simulate_main(const SimulateOptions& options, const std::string& command) {
-  if (const auto done = run(options, command); !done) {
-    print_error("baton simulate", done.error());
-    return 1;
-  }
-  return 0;
+  return exit_code("baton simulate", run(options, command));
 }
 
 }  // namespace baton

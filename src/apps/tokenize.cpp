@@ -1,5 +1,5 @@
 /// Lines to ids, and ids to lines.
-#include "apps/tokenize.h"
+#include "apps/programs.h"
 
 #include <unistd.h>
 
@@ -61,11 +61,7 @@ int tokenize_main(const TokenizeOptions& options) {
     print_note("baton tokenize: --skip-special-tokens needs --decode; for texts it is --no-special-tokens\n");
     return 2;
   }
-  if (const auto done = tokenize_lines(options); !done) {
-    print_error("baton tokenize", done.error());
-    return 1;
-  }
-  return 0;
+  return exit_code("baton tokenize", tokenize_lines(options));
 }
 
 }  // namespace baton

@@ -26,6 +26,11 @@ void print_error(std::string_view program, const Error& error) {
   print_note("{}: {}\n", program, one_line(error.message, kMaxMessageBytes));
 }
 
+int exit_code(std::string_view program, const Result<void>& done) {
+  if (!done) print_error(program, done.error());
+  return done ? 0 : 1;
+}
+
 bool flush_output() {
   if (std::ferror(stdout) != 0) return false;
   if (std::fflush(stdout) == 0) return true;

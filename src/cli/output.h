@@ -34,5 +34,7 @@ void print_note(fmt::format_string<Args...> format, Args&&... args) {
 
 /// Prints "PROGRAM: MESSAGE" on standard error, as one line: messages quote names and texts from files of strangers.
 void print_error(std::string_view program, const Error& error);
+/// The exit code of a program that has ended like this: 0, or 1 once the error is printed.
+int exit_code(std::string_view program, const Result<void>& done);
 
 }  // namespace baton

@@ -1,5 +1,5 @@
-/// `baton pull` and `baton list` over a hub on loopback (apps/cached_models.h).
-#include "apps/cached_models.h"
+/// `baton pull` and `baton list` over a hub on loopback (apps/programs.h).
+#include "apps/programs.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,5 +1,5 @@
-/// `baton info` from its command line to its numbers (apps/info.h).
-#include "apps/info.h"
+/// `baton info` from its command line to its numbers (apps/programs.h).
+#include "apps/programs.h"
 
 #include <algorithm>
 #include <filesystem>

@@ -1,5 +1,5 @@
-/// `baton render` from its command line to its lines (apps/render.h).
-#include "apps/render.h"
+/// `baton render` from its command line to its lines (apps/programs.h).
+#include "apps/programs.h"
 
 #include <algorithm>
 #include <filesystem>

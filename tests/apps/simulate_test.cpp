@@ -1,5 +1,5 @@
 /// `baton simulate` from its command line to its numbers, and the real trace of BATON_TEST_DATA.
-#include "apps/simulate.h"
+#include "apps/programs.h"
 
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
-/// `baton tokenize` from its command line to its lines (apps/tokenize.h).
-#include "apps/tokenize.h"
+/// `baton tokenize` from its command line to its lines (apps/programs.h).
+#include "apps/programs.h"
 
 #include <algorithm>
 #include <filesystem>
