@@ -17,57 +17,53 @@ namespace baton {
 
 void add_serve_options(CLI::App& app, ServeCommandOptions& options) {
   add_model_options(app, options.model);
-  const auto row = [&](const char* flags, auto& value, const char* help, const char* group) {
-    return app.add_option(flags, value, help)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
-        ->capture_default_str()
-        ->group(group);
-  };
   const auto list = [&](const char* flags, std::vector<std::string>& value, const char* help, const char* group) {
     return app.add_option(flags, value, help)->delimiter(',')->allow_extra_args(false)->group(group);
   };
   list("--served-model-name", options.served_model_names,
        "Names that requests may use for the model, one or more (default: MODEL, which comes first)", "Server")
       ->allow_extra_args(true);
-  row("--host", options.host, "Address to listen on (default: all interfaces)", "Server");
-  row("--port", options.port, "Port; 0: any free one", "Server")->check(CLI::Range(0, 65535));
-  row("--uds", options.uds, "Unix socket to listen on in place of host and port", "Server");
-  app.add_option("--api-key", options.api_keys, "A key for /v1 (Authorization: Bearer KEY, x-api-key: KEY); may be repeated")
+  row(app, "Server", "--host", options.server.address.host, "Address to listen on (default: all interfaces)");
+  row(app, "Server", "--port", options.server.address.port, "Port; 0: any free one")->check(CLI::Range(0, 65535));
+  row(app, "Server", "--uds", options.server.address.uds, "Unix socket to listen on in place of host and port");
+  app.add_option("--api-key", options.server.keys.api_keys,
+                 "A key for /v1 (Authorization: Bearer KEY, x-api-key: KEY); may be repeated")
       ->allow_extra_args(false)
       ->group("Server");
-  app.add_option("--admin-api-key", options.admin_api_keys,
+  app.add_option("--admin-api-key", options.server.keys.admin_api_keys,
                  "A key that /v1/prefixes asks for, so that other keys do not register, read or delete prefixes; may be "
                  "repeated (default: any key may)")
       ->allow_extra_args(false)
       ->group("Server");
-  row("--api-key-file", options.api_key_file,
-      "JSON file of keys with names, roles, weights, quotas and cache salts of their own; SIGHUP reads it again", "Server");
-  row("--ssl-keyfile", options.ssl_keyfile, "TLS: private key, PEM", "Server")->check(CLI::ExistingFile);
-  row("--ssl-certfile", options.ssl_certfile, "TLS: certificate chain, PEM", "Server")->check(CLI::ExistingFile);
-  list("--allowed-origins", options.allowed_origins, "CORS: pages that may call (*)", "Server");
-  list("--allowed-methods", options.allowed_methods, "CORS: methods (*)", "Server");
-  list("--allowed-headers", options.allowed_headers, "CORS: headers (*)", "Server");
-  app.add_flag("--allow-credentials", options.allow_credentials, "CORS: cookies and keys of pages")->group("Server");
-  row("--prefix-folder", options.prefix_folder,
-      "Folder whose files NAME.txt and NAME.json are prefixes; they come, change and go with the files", "Prefixes")
+  row(app, "Server", "--api-key-file", options.server.keys.file,
+      "JSON file of keys with names, roles, weights, quotas and cache salts of their own; SIGHUP reads it again");
+  row(app, "Server", "--ssl-keyfile", options.server.address.ssl_keyfile, "TLS: private key, PEM")->check(CLI::ExistingFile);
+  row(app, "Server", "--ssl-certfile", options.server.address.ssl_certfile, "TLS: certificate chain, PEM")
+      ->check(CLI::ExistingFile);
+  list("--allowed-origins", options.server.routes.cors.origins, "CORS: pages that may call (*)", "Server");
+  list("--allowed-methods", options.server.routes.cors.methods, "CORS: methods (*)", "Server");
+  list("--allowed-headers", options.server.routes.cors.headers, "CORS: headers (*)", "Server");
+  app.add_flag("--allow-credentials", options.server.routes.cors.allows_credentials, "CORS: cookies and keys of pages")
+      ->group("Server");
+  row(app, "Prefixes", "--prefix-folder", options.server.prefix_folder,
+      "Folder whose files NAME.txt and NAME.json are prefixes; they come, change and go with the files")
       ->check(CLI::ExistingDirectory);
-  row("--prefix-store", options.prefix_store,
-      "Folder that keeps registered prefixes over restarts: their definitions, keys and values; see docs/prefixes.md",
-      "Prefixes");
-  parsed_row(app, "Prefixes", "--prefix-store-bytes", options.prefix_store_bytes,
+  row(app, "Prefixes", "--prefix-store", options.server.prefix_store.folder,
+      "Folder that keeps registered prefixes over restarts: their definitions, keys and values; see docs/prefixes.md");
+  parsed_row(app, "Prefixes", "--prefix-store-bytes", options.server.prefix_store.max_bytes,
              "Bytes that its files may have together, with K, M or G (default: what the disk holds)",
              [](const std::string& text) { return parse_bytes(text, "--prefix-store-bytes"); });
-  row("--max-prefixes", options.prefix_limits.max_number, "Prefixes that may be registered through the API", "Prefixes")
+  row(app, "Prefixes", "--max-prefixes", options.server.routes.prefix_limits.max_number,
+      "Prefixes that may be registered through the API")
       ->check(CLI::NonNegativeNumber);
-  parsed_row(
-      app, "Prefixes", "--max-prefix-bytes", options.prefix_limits.max_bytes,
-      "Memory for the texts and token ids of these prefixes, with K, M or G (default: 64M)", [](const std::string& text) {
-        return parse_bytes(text, "--max-prefix-bytes").map([](std::int64_t bytes) { return static_cast<std::size_t>(bytes); });
-      });
+  parsed_row(app, "Prefixes", "--max-prefix-bytes", options.server.routes.prefix_limits.max_bytes,
+             "Memory for the texts and token ids of these prefixes, with K, M or G (default: 64M)",
+             [](const std::string& text) { return parse_bytes(text, "--max-prefix-bytes"); });
   app.add_flag("--allow-prefix-links", options.allows_prefix_links,
                "Follow links in the prefix folder to files outside of it; default: they are refused")
       ->group("Prefixes");
-  row("--max-logprobs", options.max_logprobs, "Alternatives with log-probabilities a request may ask for", "Server")
+  row(app, "Server", "--max-logprobs", options.server.routes.max_logprobs,
+      "Alternatives with log-probabilities a request may ask for")
       ->check(CLI::Range(0, 20));
   parsed_row(app, "Server", "--client-memory-bytes", options.client_memory_bytes,
              "Memory that requests and answers of clients may take, with K, M or G; more gets 503; default: an eighth of what "
@@ -76,19 +72,18 @@ void add_serve_options(CLI::App& app, ServeCommandOptions& options) {
   json_row(app, "Server", "--structured-outputs-config", options.structured_outputs,
            "JSON: disable_any_whitespace, cache_bytes, max_grammar_bytes, max_states; see docs/api.md",
            parse_structured_outputs_config);
-  json_row(app, "Server", "--kv-events-config", options.kv_events,
+  json_row(app, "Server", "--kv-events-config", options.server.kv_events,
            "JSON: enable_kv_cache_events, endpoint, replay_endpoint, topic, ...: tell routers over ZeroMQ what the cache "
            "holds; see docs/kv-events.md",
            parse_kv_events_config);
   app.add_flag("--exclude-tools-when-tool-choice-none", options.excludes_unchosen_tools,
                "Leave tools out of the prompt where tool_choice is \"none\"")
       ->group("Server");
-  row("--max-connections-per-address", options.max_connections_per_address,
+  row(app, "Server", "--max-connections-per-address", options.server.limits.max_connections_per_address,
       "Connections that one client address may have open; 0: no limit. Off by default, because all clients behind a proxy "
-      "have its address",
-      "Server")
+      "have its address")
       ->check(CLI::Range(0, 1 << 20));
-  row("--shutdown-timeout", options.shutdown_timeout_s, "Seconds that running requests have after SIGTERM", "Server")
+  row(app, "Server", "--shutdown-timeout", options.shutdown_timeout_s, "Seconds that running requests have after SIGTERM")
       ->check(CLI::Range(0, 86400));
 }
 

@@ -23,7 +23,6 @@
 #include "load/load_engine.h"
 #include "load/model_checksum.h"
 #include "ranks/rank_group.h"
-#include "server/server.h"
 #include "web/pages.h"
 
 namespace baton {
@@ -39,22 +38,13 @@ Result<std::vector<PrefixDefinition>> read_prefixes(const std::vector<std::strin
 }
 
 ServerOptions server_options(const ServeCommandOptions& options) {
-  ServerOptions made;
-  made.address = {options.host, options.port, options.uds, options.ssl_keyfile, options.ssl_certfile};
-  made.keys = {options.api_keys, options.admin_api_keys, options.api_key_file};
-  made.routes.cors = {options.allowed_origins, options.allowed_methods, options.allowed_headers, options.allow_credentials};
+  ServerOptions made = options.server;
   made.routes.version = version_number();
-  made.routes.max_logprobs = options.max_logprobs;
   made.routes.pages = web_files();
-  made.routes.prefix_limits = options.prefix_limits;
-  made.prefix_folder = options.prefix_folder;
   made.prefix_links = options.allows_prefix_links ? OutwardLinks::followed : OutwardLinks::refused;
-  made.prefix_store = {options.prefix_store, static_cast<std::uint64_t>(options.prefix_store_bytes)};
-  made.kv_events = options.kv_events;
   made.shutdown_timeout_ms = options.shutdown_timeout_s * 1000;
   made.step_timeout_ms = static_cast<std::int64_t>(options.model.step_timeout_s * 1000);
   made.handles_signals = true;
-  made.limits.max_connections_per_address = options.max_connections_per_address;
   const std::int64_t client_bytes =
       options.client_memory_bytes > 0 ? options.client_memory_bytes : default_client_memory(memory_limit());
   made.limits.budgets = budget_limits(client_bytes);
@@ -77,22 +67,22 @@ Result<void> check_names(const ServeCommandOptions& options) {
 
 /// Clients of a Unix socket have no address.
 Result<void> check_addresses(const ServeCommandOptions& options) {
-  if (options.uds.empty() || options.max_connections_per_address == 0) return {};
+  if (options.server.address.uds.empty() || options.server.limits.max_connections_per_address == 0) return {};
   return fail(ErrorCode::invalid_request, "--max-connections-per-address counts nothing on a Unix socket (--uds)",
               "max_connections_per_address");
 }
 
 /// What is not kept for later requests is not told of.
 Result<void> check_kv_events(const ServeCommandOptions& options) {
-  if (!options.kv_events.is_enabled || options.model.enable_prefix_caching) return {};
+  if (!options.server.kv_events.is_enabled || options.model.enable_prefix_caching) return {};
   return fail(ErrorCode::invalid_request, "--kv-events-config: there are no events with --no-enable-prefix-caching",
               "kv_events_config");
 }
 
 Result<void> check_prefix_store(const ServeCommandOptions& options) {
   const auto refuse = [](const char* message) { return fail(ErrorCode::invalid_request, message, "prefix_store"); };
-  if (options.prefix_store.empty()) {
-    if (options.prefix_store_bytes > 0) return refuse("--prefix-store-bytes bounds nothing without --prefix-store");
+  if (options.server.prefix_store.folder.empty()) {
+    if (options.server.prefix_store.max_bytes > 0) return refuse("--prefix-store-bytes bounds nothing without --prefix-store");
     return {};
   }
   if (!options.model.enable_prefix_caching) return refuse("--prefix-store: no prefix is kept with --no-enable-prefix-caching");
@@ -108,10 +98,10 @@ Result<void> check_keys(const ServeCommandOptions& options) {
     const char* const in_environment = std::getenv(variable);
     return keys.empty() ? in_environment != nullptr && *in_environment == '\0' : std::ranges::find(keys, "") != keys.end();
   };
-  if (is_empty(options.api_keys, "BATON_API_KEY"))
+  if (is_empty(options.server.keys.api_keys, "BATON_API_KEY"))
     return fail(ErrorCode::invalid_request, "--api-key or BATON_API_KEY is empty; leave it out to serve without a key",
                 "api_key");
-  if (is_empty(options.admin_api_keys, "BATON_ADMIN_API_KEY"))
+  if (is_empty(options.server.keys.admin_api_keys, "BATON_ADMIN_API_KEY"))
     return fail(ErrorCode::invalid_request,
                 "--admin-api-key or BATON_ADMIN_API_KEY is empty; without it any key may register prefixes", "admin_api_key");
   return {};
@@ -142,15 +132,16 @@ Result<void> run(const ServeCommandOptions& options) {
   // Prefix files and the port come before the model, so that a mistake is known at once.
   BATON_TRY(std::vector<PrefixDefinition> prefixes, read_prefixes(options.model.prefixes));
   BATON_TRY(const std::unique_ptr<Server> server, Server::bind(server_options(options)));
-  if (options.host.empty() && options.uds.empty() && options.api_keys.empty() && options.api_key_file.empty())
+  if (options.server.address.host.empty() && options.server.address.uds.empty() && options.server.keys.api_keys.empty() &&
+      options.server.keys.file.empty())
     log::warning("event=open_to_all reason=\"no --host and no --api-key: every interface, every caller\"");
   BATON_TRY(const ModelFiles files, find_model_files(options.model, download_bar()));
   ModelOptions engine_options = options.model;
-  engine_options.kv_events = options.kv_events.is_enabled;
+  engine_options.kv_events = options.server.kv_events.is_enabled;
   BATON_TRY(const std::unique_ptr<Engine> engine, load_engine(files, engine_options));
   BATON_TRY(ServedModel model, load_served_model(files, options.model, *engine));
   if (!options.served_model_names.empty()) model.names = options.served_model_names;
-  if (!options.prefix_store.empty()) {
+  if (!options.server.prefix_store.folder.empty()) {
     BATON_TRY(model.digest, model_checksum(files, options.model));
   }
   model.excludes_unchosen_tools = options.excludes_unchosen_tools;

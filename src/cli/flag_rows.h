@@ -27,9 +27,9 @@ void parsed_row(CLI::App& app, const char* group, const char* flags, Value& valu
   app.add_option_function<std::string>(
          flags,
          [&value, parse](const std::string& text) {
-           Result<Value> parsed = parse(text);
+           auto parsed = parse(text);
            if (!parsed) throw CLI::ValidationError(parsed.error().message);
-           value = std::move(*parsed);
+           value = static_cast<Value>(std::move(*parsed));
          },
          help)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
