@@ -54,7 +54,6 @@ class Conversation {
 
   const Options& options() const { return options_; }
   const SequenceStats& stats() const { return stats_; }  ///< of the last answer
-  std::size_t n_messages() const { return messages_.size(); }
 
  private:
   Result<void> go_on(const std::string& tool_choice);

@@ -10,7 +10,6 @@
 #include "core/one_line.h"
 #include "engine/step/rank_steps.h"
 #include "io/safetensors.h"
-#include "load/generation_config.h"
 #include "load/rank_load.h"
 #include "model/config.h"
 #include "model/decoder.h"

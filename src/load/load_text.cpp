@@ -9,7 +9,6 @@
 
 #include "core/log.h"
 #include "io/file.h"
-#include "load/generation_config.h"
 #include "model/config.h"
 
 namespace baton {

@@ -62,4 +62,17 @@ Result<ModelFiles> find_text_files(const ModelOptions& options, const HubProgres
   return find_files(options, /*wants_weights=*/false, progress);
 }
 
+Result<GenerationConfig> load_generation_config(const ModelFiles& files, const ModelOptions& options) {
+  if (std::ranges::find(kGenerationConfigs, options.generation_config) != kGenerationConfigs.end())
+    return read_generation_config(files.folder);
+  const fs::path folder = options.generation_config;
+  std::error_code ignored;
+  if (!fs::is_regular_file(folder / "generation_config.json", ignored))
+    return fail(ErrorCode::invalid_request,
+                fmt::format("generation_config must be auto, vllm or a folder with a generation_config.json, got '{}'",
+                            options.generation_config),
+                "generation_config");
+  return read_generation_config(folder);
+}
+
 }  // namespace baton

@@ -9,6 +9,7 @@
 #include "core/result.h"
 #include "io/hub.h"
 #include "load/model_options.h"
+#include "model/config.h"
 
 namespace baton {
 
@@ -28,6 +29,11 @@ Result<ModelFiles> find_text_files(const ModelOptions& options, const HubProgres
 
 /// The weights' files in a model's folder, by name; none where there is no such folder.
 std::vector<std::filesystem::path> weight_files(const std::filesystem::path& folder);
+
+/// The generation_config.json of the folder that `options.generation_config` names, or else the model's: also for
+/// "vllm", where its end tokens count and its sampling defaults do not. Errors: invalid_request where the folder has
+/// no such file; invalid_data.
+Result<GenerationConfig> load_generation_config(const ModelFiles& files, const ModelOptions& options);
 
 /// A folder with a config.json among the data beside the program: "models/demo", "shapes/110m". The build folder is
 /// laid out as an installation is.

@@ -9,8 +9,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "load/generation_config.h"
-
 namespace baton {
 namespace {
 
