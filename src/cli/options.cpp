@@ -4,13 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <string_view>
 
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
 #include "core/log.h"
-#include "kernels/backend.h"
 
 namespace baton {
 namespace {

@@ -1,13 +1,11 @@
 /// Starts, joins and watches the ranks.
 #include "cli/rank_session.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 

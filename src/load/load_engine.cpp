@@ -12,7 +12,6 @@
 #include "io/safetensors.h"
 #include "load/rank_load.h"
 #include "model/config.h"
-#include "model/decoder.h"
 #include "model/source/safetensors.h"
 #include "model/split.h"
 #include "model/weights.h"

@@ -1,7 +1,6 @@
 /// Traces of request arrivals, as published: Mooncake's JSON lines with hashes of blocks, Azure's tables of lengths.
 #pragma once
 
-#include <string>
 #include <string_view>
 
 #include "core/result.h"

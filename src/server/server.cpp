@@ -1,7 +1,6 @@
 /// Starting, draining and ending.
 #include "server/server.h"
 
-#include <chrono>
 #include <utility>
 
 #include "core/check.h"

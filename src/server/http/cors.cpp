@@ -2,7 +2,6 @@
 #include "server/http/cors.h"
 
 #include <algorithm>
-#include <string_view>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

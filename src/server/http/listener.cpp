@@ -5,8 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 #include <fmt/format.h>

@@ -2,7 +2,6 @@
 #include "server/http/session.h"
 
 #include <algorithm>
-#include <array>
 #include <ctime>
 #include <new>
 #include <span>

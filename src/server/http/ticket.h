@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <iterator>
 #include <string_view>
-#include <utility>
 
 #include "server/http/error_body.h"
 #include "server/http/message.h"

@@ -7,8 +7,6 @@
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
 
-#include "server/http/message.h"
-
 namespace baton {
 namespace {
 

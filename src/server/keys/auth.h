@@ -6,7 +6,6 @@
 #include <string>
 #include <string_view>
 
-#include "core/result.h"
 #include "server/http/message.h"
 
 namespace baton {

@@ -1,7 +1,6 @@
 /// Taking from budgets and giving back.
 #include "server/limits/budget.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "core/check.h"

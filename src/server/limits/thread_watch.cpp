@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <new>
-#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -2,9 +2,7 @@
 #include "server/observe/kv_event_publisher.h"
 
 #include <array>
-#include <cstring>
 #include <exception>
-#include <string>
 #include <string_view>
 #include <utility>
 

@@ -1,7 +1,6 @@
 /// Publishes changes of the prefix cache over ZeroMQ, so that routers know which server holds which prefix.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -6,13 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 #include <prometheus/counter.h>

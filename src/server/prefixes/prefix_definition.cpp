@@ -2,7 +2,6 @@
 #include "server/prefixes/prefix_definition.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <iterator>
 #include <limits>
 #include <utility>

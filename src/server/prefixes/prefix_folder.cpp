@@ -3,10 +3,8 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 #include <new>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -8,7 +8,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <thread>
 
 #include "core/limits/memory_reserve.h"

@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <system_error>
-#include <utility>
 
 #include <fmt/format.h>
 

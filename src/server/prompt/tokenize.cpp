@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include "server/prompt/prompts.h"
 #include "server/request/chat_dismantle.h"
 
 namespace baton {

@@ -7,7 +7,6 @@
 #include <string_view>
 
 #include "core/result.h"
-#include "engine/request/request.h"
 #include "server/answer/dispatcher.h"
 #include "server/answer/writer.h"
 #include "server/dialects/dialect.h"

@@ -1,7 +1,6 @@
 /// The endpoints that let the model write, count what it would read, or show it: handlers of Routes.
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 

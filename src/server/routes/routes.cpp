@@ -5,7 +5,6 @@
 #include <chrono>
 #include <csignal>
 #include <iterator>
-#include <memory>
 #include <new>
 
 #include <fmt/format.h>
@@ -23,7 +22,6 @@
 #include "server/http/error_body.h"
 #include "server/http/json_body.h"
 #include "server/keys/auth.h"
-#include "server/prompt/prompts.h"
 #include "server/prompt/tokenize.h"
 #include "server/request/stamp.h"
 
