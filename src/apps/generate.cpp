@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "apps/json_lines.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/progress.h"
@@ -97,13 +98,8 @@ Result<Line> parse_line(json::Value body, const GenerateOptions& options, const 
 Result<std::vector<Line>> parse_lines(const std::string& text, const GenerateOptions& options, const ServedModel& model,
                                       const Prefixes& prefixes) {
   std::vector<Line> lines;
-  std::size_t number = 0;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string_view content = std::string_view(text).substr(begin, end - begin);
-    begin = end + 1;
-    ++number;
-    if (content.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+  std::size_t n_lines = 0;
+  for (const auto& [number, content] : split_lines(text, n_lines)) {
     auto body = json::parse(content, fmt::format("line {}", number));
     if (!body) return fail(body.error().code, body.error().message);
     auto line = parse_line(std::move(*body), options, model, prefixes, number);

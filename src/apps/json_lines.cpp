@@ -8,8 +8,6 @@
 #include <cerrno>
 #include <cstring>
 #include <optional>
-#include <string_view>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -23,24 +21,6 @@ namespace {
 constexpr std::size_t kReadBytes = std::size_t{1} << 20;
 constexpr std::int64_t kLinesAtATime = 16;
 constexpr std::int64_t kBytesWithProgress = std::int64_t{16} << 20;
-
-struct NumberedLine {
-  std::size_t number = 0;
-  std::string_view text;
-};
-
-/// The lines of `text` that are not blank. `n_lines` counts all lines.
-std::vector<NumberedLine> split_lines(std::string_view text, std::size_t& n_lines) {
-  std::vector<NumberedLine> lines;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    ++n_lines;
-    if (line.find_first_not_of(" \t\r") != std::string_view::npos) lines.push_back({n_lines, line});
-  }
-  return lines;
-}
 
 Result<std::string> convert_line(std::string_view text, const ConvertLine& convert) {
   BATON_TRY(const json::Value line, json::parse(text, "not JSON"));
@@ -75,6 +55,18 @@ std::optional<Progress> progress_of(int input) {
 }
 
 }  // namespace
+
+std::vector<NumberedLine> split_lines(std::string_view text, std::size_t& n_lines) {
+  std::vector<NumberedLine> lines;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    ++n_lines;
+    if (line.find_first_not_of(" \t\r") != std::string_view::npos) lines.push_back({n_lines, line});
+  }
+  return lines;
+}
 
 Result<void> convert_json_lines(int input, int n_threads, const ConvertLine& convert) {
   const Parallel parallel(n_threads);

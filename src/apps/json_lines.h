@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <functional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "core/result.h"
 #include "io/json.h"
@@ -15,6 +17,13 @@ using ConvertLine = std::function<Result<std::string>(const json::Value& line)>;
 
 /// The longest line that is read.
 inline constexpr std::size_t kMaxLineBytes = std::size_t{256} << 20;
+
+struct NumberedLine {
+  std::size_t number = 0;
+  std::string_view text;
+};
+/// The lines of `text` that are not blank. `n_lines` counts all lines, from where it was.
+std::vector<NumberedLine> split_lines(std::string_view text, std::size_t& n_lines);
 
 /// Reads JSON lines from the file descriptor `input` until its end, and writes the converted lines to standard output.
 /// Blank lines are skipped. Lines that arrive together are converted in parallel and written at once, so a program at

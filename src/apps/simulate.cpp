@@ -73,13 +73,7 @@ void print(const ReplayReport& report, const ReplayOptions& options, const Simul
   row("simulated, took", fmt::format("{:.0f} s, {:.1f} s", report.simulated_s, wall_s));
 }
 
-json::Value to_json(const Distribution& d) {
-  json::Value value;
-  value["median"] = d.median;
-  value["p99"] = d.p99;
-  value["most"] = d.most;
-  return value;
-}
+json::Value to_json(const Distribution& d) { return {{"median", d.median}, {"p99", d.p99}, {"most", d.most}}; }
 
 Result<void> write_json(const ReplayReport& report, const ReplayOptions& options, const SimulateOptions& given,
                         const std::string& command, double wall_s) {

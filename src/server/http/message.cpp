@@ -6,13 +6,10 @@
 #include <fmt/format.h>
 
 namespace baton {
-namespace {
 
 bool equals_ignoring_case(std::string_view text, std::string_view lower_case) {
   return std::ranges::equal(text, lower_case, [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a + 32 : a) == b; });
 }
-
-}  // namespace
 
 std::string_view HttpRequest::header(std::string_view name) const {
   for (const auto& [key, value] : headers)

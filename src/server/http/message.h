@@ -75,6 +75,8 @@ struct HttpLimits {
   std::size_t max_linger_bytes = 256 * 1024 * 1024;
 };
 
+/// Whether a text of ASCII is `lower_case` once it is in lower case.
+bool equals_ignoring_case(std::string_view text, std::string_view lower_case);
 /// Whether a Content-Type, which may have parameters, is `type`, which is in lower case.
 bool is_media_type(std::string_view content_type, std::string_view type);
 /// The value of a hexadecimal digit; -1 for another character.

@@ -1,7 +1,6 @@
 /// Digests of keys, and the header that carries a key.
 #include "server/keys/auth.h"
 
-#include <algorithm>
 #include <cstddef>
 
 #include <openssl/crypto.h>
@@ -13,9 +12,7 @@ namespace {
 constexpr std::string_view kScheme = "bearer ";
 
 bool has_scheme(std::string_view authorization) {
-  return authorization.size() > kScheme.size() &&
-         std::ranges::equal(authorization.substr(0, kScheme.size()), kScheme,
-                            [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a + 32 : a) == b; });
+  return authorization.size() > kScheme.size() && equals_ignoring_case(authorization.substr(0, kScheme.size()), kScheme);
 }
 
 }  // namespace

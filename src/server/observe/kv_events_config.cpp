@@ -50,14 +50,6 @@ Result<bool> is_second_word(const Value& config, std::string_view key, std::stri
   return word == words[1];
 }
 
-/// vLLM's `publisher`: with "null" nothing is published, whatever else is set.
-Result<bool> has_publisher(const Value& config, std::string_view key) {
-  std::string publisher = "zmq";
-  BATON_TRY_VOID(read_event_field(config, key, "publisher", publisher));
-  if (publisher != "zmq" && publisher != "null") return event_config_error(key, "'publisher' must be \"zmq\" or \"null\"");
-  return publisher == "zmq";
-}
-
 }  // namespace
 
 Result<KvEventsConfig> parse_kv_events_config(const Value& config, std::string_view key) {
@@ -77,9 +69,10 @@ Result<KvEventsConfig> parse_kv_events_config(const Value& config, std::string_v
   BATON_TRY_VOID(read_event_count(config, key, "hwm", 0, high_water_mark));
   BATON_TRY(const bool is_array, is_second_word(config, key, "encoding", {"map", "array"}));
   BATON_TRY(const bool is_bytes, is_second_word(config, key, "block_hashes", {"int", "bytes"}));
-  BATON_TRY(const bool is_published, has_publisher(config, key));
+  // vLLM's `publisher`: with "null" nothing is published, whatever else is set.
+  BATON_TRY(const bool is_silent, is_second_word(config, key, "publisher", {"zmq", "null"}));
   if (read.endpoint.empty()) return event_config_error(key, "'endpoint' is empty");
-  read.is_enabled = read.is_enabled && is_published;
+  read.is_enabled = read.is_enabled && !is_silent;
   read.buffer_steps = static_cast<std::size_t>(buffer_steps);
   read.high_water_mark = static_cast<int>(high_water_mark);
   read.encoding = is_array ? KvEventEncoding::array : KvEventEncoding::map;

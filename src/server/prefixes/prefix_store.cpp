@@ -306,13 +306,12 @@ void PrefixStore::remove(const std::string& name) {
 
 void PrefixStore::remove_unclaimed() {
   const MutexLock lock(mutex_);
-  std::vector<std::string> unclaimed;
-  for (const auto& [name, file] : files_)
-    if (!file.is_claimed && file.source != PrefixSource::api) unclaimed.push_back(name);
-  for (const std::string& name : unclaimed) {
+  for (auto at = files_.begin(); at != files_.end();) {
+    const auto& [name, file] = *at++;
+    if (file.is_claimed || file.source == PrefixSource::api) continue;
     log::info("event=prefix_store_unclaimed name={} reason=\"neither a flag nor the prefix folder gives it any more\"",
               log_value(name));
-    unlink(name);
+    unlink(std::string(name));
   }
 }
 
