@@ -10,7 +10,7 @@
 
 #include <benchmark/benchmark.h>
 
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/backend.h"
 #include "kernels/cpu/kv_storage.h"
 
 namespace baton {
@@ -53,18 +53,17 @@ struct Bench {
     step.finish();
   }
 
-  void run(const Parallel& parallel, cpu::CpuIsa isa) {
+  void run(Backend& backend) {
     const Shape shape{n_rows, n_heads, head_dim};
-    cpu::attention(parallel, isa,
-                   {view_of(std::span<const float>(q), shape),
-                    view_of(std::span(out), shape),
-                    {},
-                    {reinterpret_cast<const std::byte*>(rows.data()), DType::u8, {n_rows, 16}},
-                    step.view(),
-                    0,
-                    0,
-                    kv.get(),
-                    0.1f});
+    backend.attention({view_of(std::span<const float>(q), shape),
+                       view_of(std::span(out), shape),
+                       {},
+                       {reinterpret_cast<const std::byte*>(rows.data()), DType::u8, {n_rows, 16}},
+                       step.view(),
+                       0,
+                       0,
+                       kv.get(),
+                       0.1f});
   }
 
   int n_rows, kv_len, n_heads, head_dim;
@@ -75,11 +74,10 @@ struct Bench {
 };
 
 void run(benchmark::State& state, bool shared) {
-  const auto isa = cpu::detect_cpu_isa();
-  if (!isa) return state.SkipWithError(isa.error().message.c_str());
+  const auto backend = cpu::CpuBackend::make({});
+  if (!backend) return state.SkipWithError(backend.error().message.c_str());
   Bench bench(state, shared);
-  const Parallel parallel(0);
-  for (auto _ : state) bench.run(parallel, *isa);
+  for (auto _ : state) bench.run(**backend);
   const double positions = static_cast<double>(bench.n_rows) * bench.kv_len;
   const double n_reads = shared ? bench.kv_len : positions;
   const auto per_second = benchmark::Counter::kIsIterationInvariantRate;

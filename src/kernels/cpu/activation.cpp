@@ -1,5 +1,5 @@
 /// Activations on the CPU: computed in f32, rows in parallel.
-#include "kernels/cpu/activation.h"
+#include "kernels/cpu/backend.h"
 
 #include <vector>
 
@@ -8,9 +8,9 @@
 
 namespace baton::cpu {
 
-void gelu(const Parallel& parallel, const GeluArgs& args) {
+void CpuBackend::gelu(const GeluArgs& args) {
   const std::int64_t n = args.out.shape[1];
-  parallel.for_ranges(args.out.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
+  parallel_.for_ranges(args.out.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
     std::vector<float> row(static_cast<std::size_t>(n));
     for (std::int64_t r = begin; r < end; ++r) {
       load_f32(args.in, r * n, n, row.data());
@@ -23,9 +23,9 @@ void gelu(const Parallel& parallel, const GeluArgs& args) {
   });
 }
 
-void gated_activation(const Parallel& parallel, const GatedActivationArgs& args) {
+void CpuBackend::gated_activation(const GatedActivationArgs& args) {
   const std::int64_t n = args.out.shape[1];
-  parallel.for_ranges(args.out.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
+  parallel_.for_ranges(args.out.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
     std::vector<float> gate_up(static_cast<std::size_t>(2 * n));
     std::vector<float> out(static_cast<std::size_t>(n));
     float* const gate = gate_up.data();

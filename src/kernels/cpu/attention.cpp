@@ -1,6 +1,6 @@
 /// Runs an attention work list: for each item and KV head, blocks of query rows over one chunk of keys after the
 /// other.
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/backend.h"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "kernels/attention_costs.h"
-#include "kernels/cpu/attention_merge.h"
 #include "kernels/cpu/attention_output.h"
 #include "kernels/cpu/attention_tile.h"
 #include "kernels/cpu/kv_storage.h"
@@ -305,12 +304,15 @@ constexpr std::int64_t kPartsPerThread = 8;
 
 }  // namespace
 
-void attention(const Parallel& parallel, CpuIsa isa, const AttentionArgs& args) {
+/// Results depend on isa_, but not on the number of threads or on the other rows of an item. They do not depend on where
+/// an item is cut either, if cuts are multiples of kAttentionChunk and the states are folded in the same order. A row's
+/// window [kv_lo, kv_hi) is applied whatever the item's flags say.
+void CpuBackend::attention(const AttentionArgs& args) {
   const auto& kv = static_cast<const CpuKvStorage&>(*args.kv);
   const auto n_heads = static_cast<int>(args.q.shape[1]);
   Job job{args,
           kv,
-          chunk_kernel(isa, kv.shape().dtype),
+          chunk_kernel(isa_, kv.shape().dtype),
           args.step.span<AttentionItem>(SectionKind::items, args.group),
           args.step.pointer<std::int32_t>(SectionKind::block_lists, args.group),
           reinterpret_cast<const TokenRow*>(args.rows.data),
@@ -323,8 +325,8 @@ void attention(const Parallel& parallel, CpuIsa isa, const AttentionArgs& args) 
   if (job.blocks.empty()) return;
   const auto n_blocks = static_cast<std::int64_t>(job.blocks.size());
   const std::int64_t n_units = n_blocks * job.n_kv_heads;
-  const std::int64_t n_parts = parallel.n_threads() == 1 ? 1 : std::min(n_units, kPartsPerThread * parallel.n_threads());
-  parallel.for_parts(n_parts, [&](std::int64_t part, int) {
+  const std::int64_t n_parts = parallel_.n_threads() == 1 ? 1 : std::min(n_units, kPartsPerThread * parallel_.n_threads());
+  parallel_.for_parts(n_parts, [&](std::int64_t part, int) {
     Scratch scratch;  // not initialised: every member is written before it is read
     const std::int64_t begin = part_begin(job, part, n_parts);
     const std::int64_t end = part_begin(job, part + 1, n_parts);
@@ -338,7 +340,7 @@ void attention(const Parallel& parallel, CpuIsa isa, const AttentionArgs& args) 
     }
   });
   if (args.merge && args.step.group(args.group).n_partials > 0)
-    attention_merge(parallel, {args.out, args.partials, args.step, args.group});
+    attention_merge({args.out, args.partials, args.step, args.group});
 }
 
 }  // namespace baton::cpu

@@ -1,5 +1,5 @@
 /// Folds each row's partial states in the order of merge_inputs, one head after the other.
-#include "kernels/cpu/attention_merge.h"
+#include "kernels/cpu/backend.h"
 
 #include <array>
 
@@ -8,7 +8,8 @@
 
 namespace baton::cpu {
 
-void attention_merge(const Parallel& parallel, const AttentionMergeArgs& args) {
+/// The bits are the same for any number of threads and any instruction set.
+void CpuBackend::attention_merge(const AttentionMergeArgs& args) {
   const auto offsets = args.step.span<std::int32_t>(SectionKind::merge_offsets, args.group);
   const auto inputs = args.step.span<std::int32_t>(SectionKind::merge_inputs, args.group);
   const std::int64_t n_heads = args.out.shape[1];
@@ -17,7 +18,7 @@ void attention_merge(const Parallel& parallel, const AttentionMergeArgs& args) {
   const auto* part_o = reinterpret_cast<const float*>(args.partials.o.data);
   const auto* part_m = reinterpret_cast<const float*>(args.partials.m.data);
   const auto* part_l = reinterpret_cast<const float*>(args.partials.l.data);
-  parallel.for_ranges(args.out.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
+  parallel_.for_ranges(args.out.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
     std::array<float, kMaxHeadDim> o;
     for (std::int64_t row = begin; row < end; ++row) {
       const auto first = static_cast<std::size_t>(offsets[static_cast<std::size_t>(row)]);

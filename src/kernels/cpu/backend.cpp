@@ -11,21 +11,9 @@
 #include <fmt/format.h>
 
 #include "core/limits/memory_limit.h"
-#include "kernels/cpu/activation.h"
-#include "kernels/cpu/attention.h"
-#include "kernels/cpu/attention_merge.h"
-#include "kernels/cpu/bias.h"
-#include "kernels/cpu/collectives.h"
-#include "kernels/cpu/embedding.h"
-#include "kernels/cpu/experts.h"
-#include "kernels/cpu/grouped_matmul.h"
 #include "kernels/cpu/kv_storage.h"
-#include "kernels/cpu/logits.h"
-#include "kernels/cpu/norm.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/pages.h"
-#include "kernels/cpu/rope_append.h"
-#include "kernels/cpu/sampling.h"
 #include "ranks/rank_group.h"
 
 namespace baton::cpu {
@@ -187,23 +175,6 @@ Result<std::unique_ptr<PackedMatrix>> CpuBackend::pack_matrix(ConstTensorView we
   return matmuls_.pack(weight, dtype, name);
 }
 
-Result<std::unique_ptr<PackedExperts>> CpuBackend::pack_experts(const Shape& shape, DType dtype, std::string_view name,
-                                                                const ReadExpert& read) {
-  auto experts = std::make_unique<CpuExperts>();
-  experts->n_experts = shape[0];
-  experts->n = shape[1];
-  experts->k = shape[2];
-  experts->dtype = dtype;
-  for (std::int64_t e = 0; e < shape[0]; ++e) {
-    BATON_TRY(const ConstTensorView weight, read(e));
-    check(weight.dtype == dtype && weight.shape == Shape{shape[1], shape[2]}, "pack_experts: another shape or dtype");
-    BATON_TRY(std::unique_ptr<PackedMatrix> matrix, pack_matrix(weight, dtype, name));
-    experts->size_bytes += matrix->size_bytes;
-    experts->of_expert.push_back(std::move(matrix));
-  }
-  return std::unique_ptr<PackedExperts>(std::move(experts));
-}
-
 Result<std::unique_ptr<KvStorage>> CpuBackend::make_kv_storage(const KvShape& shape) {
   BATON_TRY(std::unique_ptr<KvStorage> storage, CpuKvStorage::make(shape));
   return storage;
@@ -211,25 +182,6 @@ Result<std::unique_ptr<KvStorage>> CpuBackend::make_kv_storage(const KvShape& sh
 
 std::int64_t CpuBackend::kv_block_bytes(const KvShape& shape) const { return CpuKvStorage::bytes_of_block(shape); }
 
-void CpuBackend::resolve_rows(const ResolveRowsArgs& args) { cpu::resolve_rows(args); }
-void CpuBackend::embedding(const EmbeddingArgs& args) { cpu::embedding(parallel_, args); }
-void CpuBackend::rms_norm(const RmsNormArgs& args) { cpu::rms_norm(parallel_, args); }
-void CpuBackend::layer_norm(const LayerNormArgs& args) { cpu::layer_norm(parallel_, args); }
-void CpuBackend::gather_rows(const GatherRowsArgs& args) { cpu::gather_rows(args); }
-void CpuBackend::matmul(const MatmulArgs& args) {
-  matmuls_.multiply(args);
-  if (args.bias.data != nullptr) add_bias(parallel_, args.out, args.bias);
-}
-void CpuBackend::rope_append(const RopeAppendArgs& args) { cpu::rope_append(parallel_, args); }
-void CpuBackend::attention(const AttentionArgs& args) { cpu::attention(parallel_, isa_, args); }
-void CpuBackend::attention_merge(const AttentionMergeArgs& args) { cpu::attention_merge(parallel_, args); }
-void CpuBackend::route_experts(const RouteExpertsArgs& args) { cpu::route_experts(parallel_, args); }
-void CpuBackend::grouped_matmul(const GroupedMatmulArgs& args) { cpu::grouped_matmul(parallel_, matmuls_, args); }
-void CpuBackend::combine_experts(const CombineExpertsArgs& args) { cpu::combine_experts(parallel_, args); }
-void CpuBackend::gelu(const GeluArgs& args) { cpu::gelu(parallel_, args); }
-void CpuBackend::gated_activation(const GatedActivationArgs& args) { cpu::gated_activation(parallel_, args); }
-void CpuBackend::scale_logits(const ScaleLogitsArgs& args) { cpu::scale_logits(parallel_, args); }
-void CpuBackend::sample(const SampleArgs& args) { cpu::sample(parallel_, args); }
 void CpuBackend::all_reduce(TensorView x) { collectives_.all_reduce(parallel_, x); }
 void CpuBackend::all_gather(const AllGatherArgs& args) { collectives_.all_gather(parallel_, args); }
 

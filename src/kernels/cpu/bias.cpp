@@ -1,5 +1,5 @@
-/// Adds biases after matmuls, rows in parallel.
-#include "kernels/cpu/bias.h"
+/// Linear layers on the CPU: matmuls, and then biases, rows in parallel.
+#include "kernels/cpu/backend.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -9,7 +9,9 @@
 #include "kernels/cpu/row_math.h"
 
 namespace baton::cpu {
+namespace {
 
+/// out[r] += bias, in f32, rounded once. out [rows, n] float, bias [n] float.
 void add_bias(const Parallel& parallel, const TensorView& out, const ConstTensorView& bias) {
   constexpr std::int64_t kGrain = 1 << 14;  // least number of elements for one thread
   const std::int64_t n = out.shape[1];
@@ -27,6 +29,13 @@ void add_bias(const Parallel& parallel, const TensorView& out, const ConstTensor
       store_f32(row.data(), n, out, r * n);
     }
   });
+}
+
+}  // namespace
+
+void CpuBackend::matmul(const MatmulArgs& args) {
+  matmuls_.multiply(args);
+  if (args.bias.data != nullptr) add_bias(parallel_, args.out, args.bias);
 }
 
 }  // namespace baton::cpu

@@ -1,6 +1,6 @@
 /// The operations before and after the layers on the CPU: rows resolved with the slot table, token embedding,
 /// selection of rows for logits.
-#include "kernels/cpu/embedding.h"
+#include "kernels/cpu/backend.h"
 
 #include <cstring>
 
@@ -9,7 +9,7 @@
 
 namespace baton::cpu {
 
-void resolve_rows(const ResolveRowsArgs& args) {
+void CpuBackend::resolve_rows(const ResolveRowsArgs& args) {
   auto* slots = reinterpret_cast<SlotState*>(args.slots.data);
   const std::int64_t n_slots = args.slots.shape[0];
   for (const std::int32_t slot : args.step.span<std::int32_t>(SectionKind::reset_slots)) {
@@ -33,10 +33,10 @@ void resolve_rows(const ResolveRowsArgs& args) {
   }
 }
 
-void embedding(const Parallel& parallel, const EmbeddingArgs& args) {
+void CpuBackend::embedding(const EmbeddingArgs& args) {
   const std::int64_t d = args.table.shape[1];
   const auto ids = args.token_ids.elements<std::int32_t>();
-  parallel.for_ranges(args.token_ids.shape[0], 16, [&](std::int64_t begin, std::int64_t end) {
+  parallel_.for_ranges(args.token_ids.shape[0], 16, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
       const std::int32_t id = ids[static_cast<std::size_t>(r)];
       check(id >= 0 && id < args.table.shape[0], "embedding: a token id outside the vocabulary");
@@ -47,7 +47,7 @@ void embedding(const Parallel& parallel, const EmbeddingArgs& args) {
   });
 }
 
-void gather_rows(const GatherRowsArgs& args) {
+void CpuBackend::gather_rows(const GatherRowsArgs& args) {
   const std::size_t row_bytes = static_cast<std::size_t>(args.in.shape[1]) * size_bytes(args.in.dtype);
   std::byte* out = args.out.data;
   for (const SamplingMetadata& sampling : args.step.span<SamplingMetadata>(SectionKind::samples)) {

@@ -1,5 +1,5 @@
 /// Chooses experts, rows in parallel, and sorts the choices by counting.
-#include "kernels/cpu/experts.h"
+#include "kernels/cpu/backend.h"
 
 #include <algorithm>
 #include <cmath>
@@ -59,13 +59,13 @@ void sort_choices(const ExpertChoices& choices, std::int64_t n_rows) {
 
 }  // namespace
 
-void route_experts(const Parallel& parallel, const RouteExpertsArgs& args) {
+void CpuBackend::route_experts(const RouteExpertsArgs& args) {
   const std::int64_t n_rows = args.step.header->n_rows;
   const std::int64_t n_experts = args.logits.shape[1];
   const auto n_chosen = static_cast<std::size_t>(args.choices.experts.shape[1]);
   const auto experts = args.choices.experts.elements<std::int32_t>();
   const auto weights = args.choices.weights.elements<float>();
-  parallel.for_ranges(n_rows, 16, [&](std::int64_t begin, std::int64_t end) {
+  parallel_.for_ranges(n_rows, 16, [&](std::int64_t begin, std::int64_t end) {
     std::vector<bool> taken(static_cast<std::size_t>(n_experts));
     for (std::int64_t r = begin; r < end; ++r) {
       const std::size_t first = static_cast<std::size_t>(r) * n_chosen;
@@ -80,12 +80,12 @@ void route_experts(const Parallel& parallel, const RouteExpertsArgs& args) {
   sort_choices(args.choices, n_rows);
 }
 
-void combine_experts(const Parallel& parallel, const CombineExpertsArgs& args) {
+void CpuBackend::combine_experts(const CombineExpertsArgs& args) {
   const std::int64_t d = args.out.shape[1];
   const std::int64_t n_chosen = args.choices.places.shape[1];
   const std::int32_t* const places = args.choices.places.elements<std::int32_t>().data();
   const float* const weights = args.choices.weights.elements<float>().data();
-  parallel.for_ranges(args.out.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
+  parallel_.for_ranges(args.out.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
     std::vector<float> sum(static_cast<std::size_t>(d));
     std::vector<float> term(static_cast<std::size_t>(d));
     for (std::int64_t r = begin; r < end; ++r) {

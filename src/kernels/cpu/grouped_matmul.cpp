@@ -1,13 +1,21 @@
 /// Multiplies expert by expert with the matmuls of any other weight, each of which uses all threads. Experts without
 /// rows are skipped, so their weights are not read.
-#include "kernels/cpu/grouped_matmul.h"
+#include "kernels/cpu/backend.h"
 
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <span>
+#include <vector>
 
 namespace baton::cpu {
 namespace {
+
+/// Each expert's weight as MatmulEngine packs it.
+class CpuExperts final : public PackedExperts {
+ public:
+  std::vector<std::unique_ptr<PackedMatrix>> of_expert;
+};
 
 /// Copies rows of x to `out`, which is as long.
 void copy_rows(const Parallel& parallel, const ConstTensorView& x, std::span<const std::int32_t> rows, std::byte* out) {
@@ -24,7 +32,24 @@ void copy_rows(const Parallel& parallel, const ConstTensorView& x, std::span<con
 
 }  // namespace
 
-void grouped_matmul(const Parallel& parallel, MatmulEngine& matmuls, const GroupedMatmulArgs& args) {
+Result<std::unique_ptr<PackedExperts>> CpuBackend::pack_experts(const Shape& shape, DType dtype, std::string_view name,
+                                                                const ReadExpert& read) {
+  auto experts = std::make_unique<CpuExperts>();
+  experts->n_experts = shape[0];
+  experts->n = shape[1];
+  experts->k = shape[2];
+  experts->dtype = dtype;
+  for (std::int64_t e = 0; e < shape[0]; ++e) {
+    BATON_TRY(const ConstTensorView weight, read(e));
+    check(weight.dtype == dtype && weight.shape == Shape{shape[1], shape[2]}, "pack_experts: another shape or dtype");
+    BATON_TRY(std::unique_ptr<PackedMatrix> matrix, pack_matrix(weight, dtype, name));
+    experts->size_bytes += matrix->size_bytes;
+    experts->of_expert.push_back(std::move(matrix));
+  }
+  return std::unique_ptr<PackedExperts>(std::move(experts));
+}
+
+void CpuBackend::grouped_matmul(const GroupedMatmulArgs& args) {
   const auto& experts = static_cast<const CpuExperts&>(*args.experts);
   const auto offsets = args.offsets.elements<std::int32_t>();
   std::vector<std::byte> copy;
@@ -38,10 +63,10 @@ void grouped_matmul(const Parallel& parallel, MatmulEngine& matmuls, const Group
       x = args.x.rows(begin, end);
     } else {
       if (copy.size() < x.size_bytes()) copy.resize(x.size_bytes());
-      copy_rows(parallel, args.x, args.rows.rows(begin, end).elements<std::int32_t>(), copy.data());
+      copy_rows(parallel_, args.x, args.rows.rows(begin, end).elements<std::int32_t>(), copy.data());
       x.data = copy.data();
     }
-    matmuls.multiply({x, experts.of_expert[e].get(), args.out.rows(begin, end)});
+    matmuls_.multiply({x, experts.of_expert[e].get(), args.out.rows(begin, end)});
   }
 }
 

@@ -1,5 +1,5 @@
 /// Scale and soft-cap of logits on the CPU: parts of all rows in parallel.
-#include "kernels/cpu/logits.h"
+#include "kernels/cpu/backend.h"
 
 #include <cstdint>
 
@@ -7,10 +7,10 @@
 
 namespace baton::cpu {
 
-void scale_logits(const Parallel& parallel, const ScaleLogitsArgs& args) {
+void CpuBackend::scale_logits(const ScaleLogitsArgs& args) {
   constexpr std::int64_t kGrain = 1 << 14;  // logits of a thread at least
   float* const logits = args.logits.elements<float>().data();
-  parallel.for_ranges(args.logits.shape.n_elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+  parallel_.for_ranges(args.logits.shape.n_elements(), kGrain, [&](std::int64_t begin, std::int64_t end) {
     scale_and_cap(logits + begin, args.scale, args.softcap, end - begin);
   });
 }

@@ -1,5 +1,5 @@
 /// Norms on the CPU: computed in f32, rows in parallel.
-#include "kernels/cpu/norm.h"
+#include "kernels/cpu/backend.h"
 
 #include <cmath>
 #include <vector>
@@ -35,9 +35,9 @@ void add_deltas(const Deltas& deltas, std::int64_t d, std::int64_t r, float* x, 
 
 }  // namespace
 
-void rms_norm(const Parallel& parallel, const RmsNormArgs& args) {
+void CpuBackend::rms_norm(const RmsNormArgs& args) {
   const std::int64_t d = args.x.shape[1];
-  parallel.for_ranges(args.x.shape[0], kGrain, [&](std::int64_t begin, std::int64_t end) {
+  parallel_.for_ranges(args.x.shape[0], kGrain, [&](std::int64_t begin, std::int64_t end) {
     std::vector<float> weight(static_cast<std::size_t>(d));
     std::vector<float> row(static_cast<std::size_t>(d));
     std::vector<float> second;
@@ -56,9 +56,9 @@ void rms_norm(const Parallel& parallel, const RmsNormArgs& args) {
   });
 }
 
-void layer_norm(const Parallel& parallel, const LayerNormArgs& args) {
+void CpuBackend::layer_norm(const LayerNormArgs& args) {
   const std::int64_t d = args.x.shape[1];
-  parallel.for_ranges(args.x.shape[0], kGrain, [&](std::int64_t begin, std::int64_t end) {
+  parallel_.for_ranges(args.x.shape[0], kGrain, [&](std::int64_t begin, std::int64_t end) {
     std::vector<float> weight(static_cast<std::size_t>(d));
     std::vector<float> bias(static_cast<std::size_t>(d));
     std::vector<float> row(static_cast<std::size_t>(d));

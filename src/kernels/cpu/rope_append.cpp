@@ -1,5 +1,6 @@
-/// Rotates each row's heads in f32 and rounds queries to q's dtype, keys and values to the storage's dtype.
-#include "kernels/cpu/rope_append.h"
+/// Rotates each row's heads in f32 and rounds queries to q's dtype, keys and values to the storage's dtype. Dimensions
+/// from rotary_dim on are copied.
+#include "kernels/cpu/backend.h"
 
 #include <cmath>
 #include <vector>
@@ -32,7 +33,7 @@ void rotate(float* x, const float* cos, const float* sin, int half) {
 
 }  // namespace
 
-void rope_append(const Parallel& parallel, const RopeAppendArgs& args) {
+void CpuBackend::rope_append(const RopeAppendArgs& args) {
   auto& kv = static_cast<CpuKvStorage&>(*args.kv);
   const auto kv_indices = args.step.span<std::int64_t>(SectionKind::kv_indices, args.group);
   const auto* rows = reinterpret_cast<const TokenRow*>(args.rows.data);
@@ -46,7 +47,7 @@ void rope_append(const Parallel& parallel, const RopeAppendArgs& args) {
   const int half = has_rope ? static_cast<int>(args.rope.cos.shape[1]) : 0;
   const auto* cos = reinterpret_cast<const float*>(args.rope.cos.data);
   const auto* sin = reinterpret_cast<const float*>(args.rope.sin.data);
-  parallel.for_ranges(args.q.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
+  parallel_.for_ranges(args.q.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
     std::vector<float> qkv(static_cast<std::size_t>(q_width + 2 * kv_width));
     float* const q = qkv.data();
     float* const k = q + q_width;

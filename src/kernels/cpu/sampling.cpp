@@ -1,6 +1,6 @@
 /// Sampling on the CPU, samples in parallel. The candidates are reduced to a short list before any sorting or Gumbel
 /// noise.
-#include "kernels/cpu/sampling.h"
+#include "kernels/cpu/backend.h"
 
 #include <algorithm>
 #include <array>
@@ -416,15 +416,15 @@ SampleResult sample_one(Logits logits, const SamplingMetadata& sampling, const L
 
 }  // namespace
 
-void sample(const Parallel& parallel, const SampleArgs& args) {
+void CpuBackend::sample(const SampleArgs& args) {
   const auto samples = args.step.span<SamplingMetadata>(SectionKind::samples);
   const Lists lists{args.step.span<TokenCount>(SectionKind::token_counts), args.step.span<TokenBias>(SectionKind::token_biases),
                     args.step.span<TokenBan>(SectionKind::token_bans), args.step.span<TokenId>(SectionKind::allowed_ids)};
   const auto n_vocab = static_cast<std::int32_t>(args.logits.shape[1]);
   auto* slots = reinterpret_cast<SlotState*>(args.slots.data);
   auto* results = reinterpret_cast<SampleResult*>(args.results.data);
-  std::vector<Scratch> of_thread(static_cast<std::size_t>(parallel.n_threads()));
-  parallel.for_parts(static_cast<std::int64_t>(samples.size()), [&](std::int64_t i, int thread) {
+  std::vector<Scratch> of_thread(static_cast<std::size_t>(parallel_.n_threads()));
+  parallel_.for_parts(static_cast<std::int64_t>(samples.size()), [&](std::int64_t i, int thread) {
     const SamplingMetadata& sampling = samples[static_cast<std::size_t>(i)];
     check(sampling.slot >= 0 && sampling.slot < args.slots.shape[0], "sample: a sampling entry of a slot outside the table");
     const Logits logits{args.logits.elements<float>().data() + i * n_vocab, n_vocab, kMinusInfinity};
