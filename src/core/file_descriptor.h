@@ -14,6 +14,7 @@ namespace baton {
 /// Closed at the end of its scope. Move-only.
 class FileDescriptor {
  public:
+  FileDescriptor() = default;
   explicit FileDescriptor(int number) : number_(number) {}
   FileDescriptor(FileDescriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
   FileDescriptor& operator=(FileDescriptor&& other) noexcept {
@@ -25,6 +26,8 @@ class FileDescriptor {
   }
   /// -1 if none is open.
   int number() const { return number_; }
+  /// Gives up the ownership.
+  int release() { return std::exchange(number_, -1); }
   /// Fills `bytes` from the file's position on. Returns how many there were; nullopt: errno says what failed.
   std::optional<std::size_t> read_up_to(std::span<std::byte> bytes) const {
     std::size_t n_read = 0;
@@ -48,10 +51,10 @@ class FileDescriptor {
     return true;
   }
   /// Closes now; false where the system reports that written data was lost.
-  bool close() { return ::close(std::exchange(number_, -1)) == 0; }
+  bool close() { return ::close(release()) == 0; }
 
  private:
-  int number_;
+  int number_ = -1;
 };
 
 }  // namespace baton

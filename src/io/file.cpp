@@ -16,7 +16,7 @@
 #include <fmt/format.h>
 
 #include "core/check.h"
-#include "io/file_descriptor.h"
+#include "core/file_descriptor.h"
 
 namespace baton {
 namespace {

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -16,38 +15,27 @@ namespace baton {
 
 /// The file without the lock.
 Result<FileLock> FileLock::open(const std::filesystem::path& path) {
-  const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
-  if (file < 0 && errno == ELOOP)
+  FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
+  if (file.number() < 0 && errno == ELOOP)
     return fail(ErrorCode::io, fmt::format("{} is a link, and a lock must be a file: remove it", path.string()));
-  if (file < 0) return fail(ErrorCode::io, fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)));
-  return FileLock(file);
+  if (file.number() < 0) return fail(ErrorCode::io, fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)));
+  return FileLock(std::move(file));
 }
 
 Result<FileLock> FileLock::acquire(const std::filesystem::path& path) {
   std::error_code ignored;
   std::filesystem::create_directories(path.parent_path(), ignored);
   BATON_TRY(FileLock lock, open(path));
-  while (::flock(lock.file_, LOCK_EX) != 0)
+  while (::flock(lock.file_.number(), LOCK_EX) != 0)
     if (errno != EINTR) return fail(ErrorCode::io, fmt::format("cannot lock {}: {}", path.string(), std::strerror(errno)));
   return lock;
 }
 
 Result<std::optional<FileLock>> FileLock::try_acquire(const std::filesystem::path& path) {
   BATON_TRY(FileLock lock, open(path));
-  if (::flock(lock.file_, LOCK_EX | LOCK_NB) == 0) return std::optional<FileLock>(std::move(lock));
+  if (::flock(lock.file_.number(), LOCK_EX | LOCK_NB) == 0) return std::optional<FileLock>(std::move(lock));
   if (errno == EWOULDBLOCK) return std::optional<FileLock>();
   return fail(ErrorCode::io, fmt::format("cannot lock {}: {}", path.string(), std::strerror(errno)));
-}
-
-FileLock::FileLock(FileLock&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
-
-FileLock& FileLock::operator=(FileLock&& other) noexcept {
-  std::swap(file_, other.file_);
-  return *this;
-}
-
-FileLock::~FileLock() {
-  if (file_ >= 0) ::close(file_);
 }
 
 }  // namespace baton

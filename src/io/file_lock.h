@@ -3,7 +3,9 @@
 
 #include <filesystem>
 #include <optional>
+#include <utility>
 
+#include "core/file_descriptor.h"
 #include "core/result.h"
 
 namespace baton {
@@ -17,14 +19,10 @@ class FileLock {
   /// Does not wait and makes no folder: nullopt if another has the lock. Errors: io.
   static Result<std::optional<FileLock>> try_acquire(const std::filesystem::path& path);
 
-  FileLock(FileLock&& other) noexcept;
-  FileLock& operator=(FileLock&& other) noexcept;
-  ~FileLock();
-
  private:
-  explicit FileLock(int file) : file_(file) {}
+  explicit FileLock(FileDescriptor file) : file_(std::move(file)) {}
   static Result<FileLock> open(const std::filesystem::path& path);
-  int file_;
+  FileDescriptor file_;
 };
 
 }  // namespace baton

@@ -53,23 +53,18 @@ FolderWatch::FolderWatch(std::filesystem::path folder)
     : folder_(std::move(folder)),
       events_(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC)),
       wakes_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-  check(wakes_ >= 0, "FolderWatch: no eventfd");
+  check(wakes_.number() >= 0, "FolderWatch: no eventfd");
   watch_folder();
-}
-
-FolderWatch::~FolderWatch() {
-  if (events_ >= 0) ::close(events_);
-  ::close(wakes_);
 }
 
 /// Watches what is at the path now. True if that is another folder than before.
 bool FolderWatch::watch_folder() {
   struct stat status {};
-  if (events_ < 0 || ::stat(folder_.c_str(), &status) != 0) return false;
+  if (events_.number() < 0 || ::stat(folder_.c_str(), &status) != 0) return false;
   if (watch_ >= 0 && device_ == status.st_dev && inode_ == status.st_ino) return false;
-  if (watch_ >= 0) ::inotify_rm_watch(events_, watch_);
+  if (watch_ >= 0) ::inotify_rm_watch(events_.number(), watch_);
   being_written_.clear();
-  watch_ = ::inotify_add_watch(events_, folder_.c_str(),
+  watch_ = ::inotify_add_watch(events_.number(), folder_.c_str(),
                                IN_CREATE | IN_MODIFY | IN_CLOSE_WRITE | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE | IN_ATTRIB |
                                    IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR);
   device_ = status.st_dev;
@@ -92,7 +87,7 @@ void FolderWatch::take(std::uint32_t what, const std::string& name) {
 void FolderWatch::take_events() {
   alignas(inotify_event) std::array<char, 16'384> buffer{};
   while (true) {
-    const ssize_t n_bytes = ::read(events_, buffer.data(), buffer.size());
+    const ssize_t n_bytes = ::read(events_.number(), buffer.data(), buffer.size());
     if (n_bytes <= 0) return;
     for (ssize_t at = 0; at < n_bytes;) {
       inotify_event event{};
@@ -113,16 +108,16 @@ void FolderWatch::take_events() {
 
 void FolderWatch::wait(std::chrono::milliseconds timeout) {
   if (watch_folder()) return;
-  std::array<pollfd, 2> sources = {pollfd{wakes_, POLLIN, 0}, pollfd{events_, POLLIN, 0}};
-  if (::poll(sources.data(), events_ >= 0 ? 2 : 1, static_cast<int>(timeout.count())) <= 0) return;
+  std::array<pollfd, 2> sources = {pollfd{wakes_.number(), POLLIN, 0}, pollfd{events_.number(), POLLIN, 0}};
+  if (::poll(sources.data(), events_.number() >= 0 ? 2 : 1, static_cast<int>(timeout.count())) <= 0) return;
   std::uint64_t n_wakes = 0;
-  [[maybe_unused]] const ssize_t n_read = ::read(wakes_, &n_wakes, sizeof n_wakes);
-  if (events_ >= 0) take_events();
+  [[maybe_unused]] const ssize_t n_read = ::read(wakes_.number(), &n_wakes, sizeof n_wakes);
+  if (events_.number() >= 0) take_events();
 }
 
 void FolderWatch::wake() {
   const std::uint64_t once = 1;
-  [[maybe_unused]] const ssize_t n_written = ::write(wakes_, &once, sizeof once);
+  [[maybe_unused]] const ssize_t n_written = ::write(wakes_.number(), &once, sizeof once);
 }
 
 }  // namespace baton

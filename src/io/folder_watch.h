@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/file_descriptor.h"
 #include "core/result.h"
 
 namespace baton {
@@ -38,9 +39,6 @@ Result<std::vector<FolderFile>> list_files(const std::filesystem::path& folder);
 class FolderWatch {
  public:
   explicit FolderWatch(std::filesystem::path folder);
-  FolderWatch(const FolderWatch&) = delete;
-  FolderWatch& operator=(const FolderWatch&) = delete;
-  ~FolderWatch();
 
   /// Waits until something may have changed, `timeout` has passed or `wake` is called.
   void wait(std::chrono::milliseconds timeout);
@@ -58,9 +56,9 @@ class FolderWatch {
   void take(std::uint32_t what, const std::string& name);
 
   std::filesystem::path folder_;
-  int events_ = -1;  // inotify's descriptor
+  FileDescriptor events_;  // inotify's
+  FileDescriptor wakes_;   // an eventfd
   int watch_ = -1;
-  int wakes_ = -1;                        // an eventfd
   std::uint64_t device_ = 0, inode_ = 0;  // of the folder that is watched
   std::set<std::string> being_written_;
 };

@@ -12,11 +12,14 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <thread>
 
 #include <curl/curl.h>
 #include <fmt/format.h>
+
+#include "core/file_descriptor.h"
 
 namespace baton {
 namespace {
@@ -104,23 +107,16 @@ tl::unexpected<Error> no_reply(const std::string& url, const std::string& why) {
 /// A file that a download grows. The lock makes other processes that want the same file wait.
 struct Sink {
   Transfer* request = nullptr;
-  int file = -1;
+  FileDescriptor file;
   std::uint64_t size_bytes = 0;  ///< of the file now
   std::uint64_t wanted_bytes = 0;
   bool is_first_data = true;
   bool is_too_long = false;
   const DownloadProgress* progress = nullptr;
 
-  Sink() = default;
-  Sink(const Sink&) = delete;
-  Sink& operator=(const Sink&) = delete;
-  ~Sink() {
-    if (file >= 0) ::close(file);
-  }
-
   bool restart() {
     size_bytes = 0;
-    return ::ftruncate(file, 0) == 0 && ::lseek(file, 0, SEEK_SET) == 0;
+    return ::ftruncate(file.number(), 0) == 0 && ::lseek(file.number(), 0, SEEK_SET) == 0;
   }
 
   /// Appends what came; returning another size than `size` ends the transfer.
@@ -134,13 +130,7 @@ struct Sink {
     }
     sink.is_too_long = sink.size_bytes + size > sink.wanted_bytes;
     if (sink.is_too_long) return 0;
-    std::size_t n_written = 0;
-    while (n_written < size) {
-      const ssize_t count = ::write(sink.file, data + n_written, size - n_written);
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0) return 0;
-      n_written += static_cast<std::size_t>(count);
-    }
+    if (!sink.file.write_all(std::as_bytes(std::span(data, size)))) return 0;
     sink.size_bytes += size;
     if (*sink.progress) (*sink.progress)(sink.size_bytes, sink.wanted_bytes);
     return size;
@@ -200,12 +190,12 @@ Result<void> http_download(const std::string& url, const std::string& token, con
   Sink sink;
   sink.wanted_bytes = size_bytes;
   sink.progress = &progress;
-  sink.file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
-  if (sink.file < 0 && errno == ELOOP)
+  sink.file = FileDescriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
+  if (sink.file.number() < 0 && errno == ELOOP)
     return fail(ErrorCode::io, fmt::format("{} is a link; downloads do not write through links: remove it", path.string()));
-  if (sink.file < 0 || ::flock(sink.file, LOCK_EX) != 0)
+  if (sink.file.number() < 0 || ::flock(sink.file.number(), LOCK_EX) != 0)
     return fail(ErrorCode::io, fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)));
-  const off_t end = ::lseek(sink.file, 0, SEEK_END);
+  const off_t end = ::lseek(sink.file.number(), 0, SEEK_END);
   sink.size_bytes = end < 0 ? 0 : static_cast<std::uint64_t>(end);
   if (sink.size_bytes > size_bytes && !sink.restart())
     return fail(ErrorCode::io, fmt::format("cannot write {}", path.string()));
@@ -232,7 +222,7 @@ Result<void> http_download(const std::string& url, const std::string& token, con
     if (sink.size_bytes == before) std::this_thread::sleep_for(std::chrono::milliseconds(200) * (1 << attempt));
   }
   if (sink.size_bytes != size_bytes) return fail(ErrorCode::unavailable, fmt::format("{}: {}", url, why));
-  if (::fsync(sink.file) != 0)
+  if (::fsync(sink.file.number()) != 0)
     return fail(ErrorCode::io, fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)));
   return {};
 }

@@ -18,9 +18,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/file_descriptor.h"
 #include "core/ids.h"
 #include "core/result.h"
-#include "io/file_descriptor.h"
 
 namespace baton {
 

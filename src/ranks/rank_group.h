@@ -9,8 +9,10 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "core/file_descriptor.h"
 #include "core/result.h"
 
 namespace baton {
@@ -45,17 +47,15 @@ class RankListener {
  public:
   /// Port 0: a free one. Errors: unavailable (port taken, address not of this host).
   static Result<RankListener> bind(const std::string& address, std::uint16_t port);
-  RankListener(RankListener&& other) noexcept;
-  RankListener& operator=(RankListener&& other) noexcept;
-  ~RankListener();
 
-  std::uint16_t port() const { return port_; }
-  /// Gives up the ownership of the listening socket.
-  int release();
+  /// 0 once the socket was given away.
+  std::uint16_t port() const { return socket_.number() < 0 ? std::uint16_t{0} : port_; }
+  /// Gives away the listening socket.
+  FileDescriptor take_socket() { return std::move(socket_); }
 
  private:
-  RankListener(int socket, std::uint16_t port) : socket_(socket), port_(port) {}
-  int socket_ = -1;
+  RankListener(FileDescriptor socket, std::uint16_t port) : socket_(std::move(socket)), port_(port) {}
+  FileDescriptor socket_;
   std::uint16_t port_ = 0;
 };
 

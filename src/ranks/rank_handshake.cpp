@@ -157,7 +157,7 @@ Result<void> check_token(const RankOptions& options) {
 
 /// Nothing if one try failed; `why` then says how. `is_open`: an address is not this host's loopback, and without a token
 /// it is not tried.
-std::optional<RankSocket> connect_once(const RankOptions& options, std::string& why, bool& is_open) {
+std::optional<FileDescriptor> connect_once(const RankOptions& options, std::string& why, bool& is_open) {
   const addrinfo hints = hints_of(AI_NUMERICSERV);
   AddressList found;
   const std::string port = std::to_string(options.master_port);
@@ -168,10 +168,10 @@ std::optional<RankSocket> connect_once(const RankOptions& options, std::string& 
   for (const addrinfo* each = found.first; each != nullptr; each = each->ai_next) {
     is_open = is_open || !is_loopback(each->ai_addr);
     if (is_open && options.token.empty()) return std::nullopt;
-    RankSocket socket(::socket(each->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (socket.get() < 0) continue;
-    set_timeout(socket.get(), kHelloTimeout);
-    if (::connect(socket.get(), each->ai_addr, each->ai_addrlen) == 0) return socket;
+    FileDescriptor socket(::socket(each->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (socket.number() < 0) continue;
+    set_timeout(socket.number(), kHelloTimeout);
+    if (::connect(socket.number(), each->ai_addr, each->ai_addrlen) == 0) return socket;
     why = std::strerror(errno);
   }
   return std::nullopt;
@@ -181,7 +181,7 @@ std::optional<RankSocket> connect_once(const RankOptions& options, std::string& 
 class Host {
  public:
   Host(RankListener listener, const RankOptions& options)
-      : options_(options), listening_(listener.release()), deadline_(HandshakeClock::now() + options.start_timeout) {
+      : options_(options), listening_(listener.take_socket()), deadline_(HandshakeClock::now() + options.start_timeout) {
     peers_.resize(static_cast<std::size_t>(options.world_size));
     for (std::size_t r = 0; r < peers_.size(); ++r) peers_[r].rank = static_cast<int>(r);
   }
@@ -204,7 +204,7 @@ class Host {
  private:
   /// A connection whose hello has not come as a whole.
   struct Stranger {
-    RankSocket socket;
+    FileDescriptor socket;
     HandshakeClock::time_point deadline;
     std::string bytes = {};
   };
@@ -217,14 +217,14 @@ class Host {
     sockaddr_storage bound{};
     socklen_t size = sizeof(bound);
     auto* const address = reinterpret_cast<sockaddr*>(&bound);
-    if (!options_.token.empty() || ::getsockname(listening_.get(), address, &size) != 0 || is_loopback(address)) return {};
+    if (!options_.token.empty() || ::getsockname(listening_.number(), address, &size) != 0 || is_loopback(address)) return {};
     return no_token(0, "the port where rank 0 listens");
   }
 
   /// 0: all have come.
   int first_missing() const {
     const auto missing =
-        std::find_if(peers_.begin() + 1, peers_.end(), [](const RankPeer& peer) { return peer.socket.get() < 0; });
+        std::find_if(peers_.begin() + 1, peers_.end(), [](const RankPeer& peer) { return peer.socket.number() < 0; });
     return missing == peers_.end() ? 0 : missing->rank;
   }
 
@@ -233,25 +233,25 @@ class Host {
       if (const auto sentence = options_.find_lost_rank()) return no_group(*sentence);
     }
     for (const RankPeer& peer : peers_)
-      if (peer.socket.get() >= 0 && is_closed(peer.socket.get()))
+      if (peer.socket.number() >= 0 && is_closed(peer.socket.number()))
         return no_group(to_string(peer) + " ended before all ranks had joined");
     return {};
   }
 
   /// Waits for the listening socket, the first of those polled, and for all strangers.
   void wait_for_hellos() {
-    polled_.assign(1, {.fd = listening_.get(), .events = POLLIN, .revents = 0});
+    polled_.assign(1, {.fd = listening_.number(), .events = POLLIN, .revents = 0});
     for (const Stranger& stranger : strangers_)
-      polled_.push_back({.fd = stranger.socket.get(), .events = POLLIN, .revents = 0});
+      polled_.push_back({.fd = stranger.socket.number(), .events = POLLIN, .revents = 0});
     if (::poll(polled_.data(), polled_.size(), static_cast<int>(kLookForLost.count())) > 0) return;
     for (pollfd& each : polled_) each.revents = 0;
   }
   bool has_input(std::size_t polled) const { return polled < polled_.size() && polled_[polled].revents != 0; }
 
   void accept_one() {
-    RankSocket socket(::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (socket.get() < 0) return;
-    set_timeout(socket.get(), kHelloTimeout);
+    FileDescriptor socket(::accept4(listening_.number(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (socket.number() < 0) return;
+    set_timeout(socket.number(), kHelloTimeout);
     strangers_.push_back({std::move(socket), HandshakeClock::now() + kHelloTimeout});
   }
 
@@ -296,7 +296,7 @@ class Host {
       const std::size_t before = stranger.bytes.size();
       if (!wanted || before == *wanted) return true;
       stranger.bytes.resize(*wanted);
-      const ssize_t n = ::recv(stranger.socket.get(), stranger.bytes.data() + before, *wanted - before, MSG_DONTWAIT);
+      const ssize_t n = ::recv(stranger.socket.number(), stranger.bytes.data() + before, *wanted - before, MSG_DONTWAIT);
       stranger.bytes.resize(before + static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
       if (n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) return false;
       if (n < 0 && errno != EINTR) return true;
@@ -306,7 +306,7 @@ class Host {
   /// Welcomes a rank or refuses it. A refusal ends the start only if the rank has proved by a token that it belongs to it.
   Result<void> answer(Stranger& stranger) {
     const Hello hello = hello_of(stranger);
-    const int socket = stranger.socket.get();
+    const int socket = stranger.socket.number();
     Welcome welcome{.process = ::getpid(), .host = text_of<64>(host_name())};
     if (!is_same_token(options_.token, std::string_view(stranger.bytes).substr(sizeof(Hello)))) {
       log::warning("event=rank_refused rank={} reason=\"it has another token\"", hello.rank);
@@ -340,7 +340,7 @@ class Host {
     if (hello.rank < 1 || hello.rank >= options_.world_size)
       return fmt::format("rank {} has joined, and the ranks of {} are 0 to {}", hello.rank, options_.world_size,
                          options_.world_size - 1);
-    if (peers_[static_cast<std::size_t>(hello.rank)].socket.get() >= 0)
+    if (peers_[static_cast<std::size_t>(hello.rank)].socket.number() >= 0)
       return fmt::format("two processes have joined as rank {}", hello.rank);
     return {};
   }
@@ -356,18 +356,18 @@ class Host {
     const auto lost = [](const RankPeer& peer) { return no_group(to_string(peer) + " ended while the ranks met"); };
     for (RankPeer& peer : peers_) {
       if (peer.rank == 0) continue;
-      if (!send_value(peer.socket.get(), made.memory->place())) return lost(peer);
+      if (!send_value(peer.socket.number(), made.memory->place())) return lost(peer);
     }
     for (RankPeer& peer : peers_) {
       if (peer.rank == 0) continue;
       std::int32_t is_attached = 0;
-      set_timeout(peer.socket.get(), options_.hang_timeout);
-      if (!receive_value(peer.socket.get(), is_attached)) return lost(peer);
+      set_timeout(peer.socket.number(), options_.hang_timeout);
+      if (!receive_value(peer.socket.number(), is_attached)) return lost(peer);
       answer.is_shared &= is_attached;
       answer.process_ids[static_cast<std::size_t>(peer.rank)] = peer.process;
     }
     for (const RankPeer& peer : peers_)
-      if (peer.rank > 0 && !send_value(peer.socket.get(), answer)) return lost(peer);
+      if (peer.rank > 0 && !send_value(peer.socket.number(), answer)) return lost(peer);
     if (answer.is_shared == 0) made.memory.reset();
     made.process_ids.assign(answer.process_ids.begin(), answer.process_ids.begin() + options_.world_size);
     made.peers.assign(std::make_move_iterator(peers_.begin() + 1), std::make_move_iterator(peers_.end()));
@@ -375,7 +375,7 @@ class Host {
   }
 
   const RankOptions& options_;
-  RankSocket listening_;
+  FileDescriptor listening_;
   HandshakeClock::time_point deadline_;
   std::vector<RankPeer> peers_;  ///< by rank; the first stays empty
   std::vector<Stranger> strangers_;
@@ -385,10 +385,6 @@ class Host {
 
 }  // namespace
 
-RankSocket::~RankSocket() {
-  if (socket_ >= 0) ::close(socket_);
-}
-
 std::string to_string(const RankPeer& peer) {
   return fmt::format("rank {} (process {}{})", peer.rank, peer.process, peer.host.empty() ? "" : " on " + peer.host);
 }
@@ -396,7 +392,7 @@ std::string to_string(const RankPeer& peer) {
 Result<RankIntroduction> host_ranks(RankListener listener, const RankOptions& options) {
   auto made = Host(std::move(listener), options).run();
   if (!made) return made;
-  for (const RankPeer& peer : made->peers) make_prompt(peer.socket.get());
+  for (const RankPeer& peer : made->peers) make_prompt(peer.socket.number());
   return made;
 }
 
@@ -404,7 +400,7 @@ Result<RankIntroduction> join_ranks(const RankOptions& options) {
   BATON_TRY_VOID(check_token(options));
   const HandshakeClock::time_point deadline = HandshakeClock::now() + options.start_timeout;
   std::string why;
-  std::optional<RankSocket> socket;
+  std::optional<FileDescriptor> socket;
   bool is_open = false;
   while (!(socket = connect_once(options, why, is_open))) {
     if (is_open && options.token.empty())
@@ -414,7 +410,7 @@ Result<RankIntroduction> join_ranks(const RankOptions& options) {
           fmt::format("rank {} reaches no rank 0 at {}:{}: {}", options.rank, options.master_addr, options.master_port, why));
     std::this_thread::sleep_for(kRetryConnect);
   }
-  set_timeout(socket->get(), options.start_timeout);
+  set_timeout(socket->number(), options.start_timeout);
   const Hello hello{.rank = options.rank,
                     .world_size = options.world_size,
                     .process = ::getpid(),
@@ -426,21 +422,22 @@ Result<RankIntroduction> join_ranks(const RankOptions& options) {
                                 options.master_port));
   };
   Welcome welcome;
-  if (!send_value(socket->get(), hello) || !send_bytes(socket->get(), options.token) ||
-      !receive_value(socket->get(), welcome) || welcome.magic != kHelloMagic)
+  if (!send_value(socket->number(), hello) || !send_bytes(socket->number(), options.token) ||
+      !receive_value(socket->number(), welcome) || welcome.magic != kHelloMagic)
     return gone();
   if (const std::string refusal = string_of(welcome.refusal); !refusal.empty())
     return no_group(fmt::format("rank {}: {}", options.rank, refusal));
   RankIntroduction made;
   RankMemoryPlace place;
-  if (!receive_value(socket->get(), place)) return gone();
+  if (!receive_value(socket->number(), place)) return gone();
   made.memory = RankMemory::attach(place);
   Begin begin;
-  if (!send_value(socket->get(), std::int32_t{made.memory != nullptr}) || !receive_value(socket->get(), begin)) return gone();
+  if (!send_value(socket->number(), std::int32_t{made.memory != nullptr}) || !receive_value(socket->number(), begin))
+    return gone();
   if (begin.is_shared == 0) made.memory.reset();
   made.hang_timeout = milliseconds(begin.hang_timeout_ms);
   made.process_ids.assign(begin.process_ids.begin(), begin.process_ids.begin() + options.world_size);
-  make_prompt(socket->get());
+  make_prompt(socket->number());
   const std::string host = string_of(welcome.host);
   made.peers.push_back({0, welcome.process, host == host_name() ? "" : host, std::move(*socket)});
   return made;

@@ -5,39 +5,21 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "core/file_descriptor.h"
 #include "core/result.h"
 #include "ranks/rank_group.h"
 #include "ranks/rank_memory.h"
 
 namespace baton {
 
-/// Owns a connected socket. Move-only.
-class RankSocket {
- public:
-  RankSocket() = default;
-  explicit RankSocket(int socket) : socket_(socket) {}
-  RankSocket(RankSocket&& other) noexcept : socket_(std::exchange(other.socket_, -1)) {}
-  RankSocket& operator=(RankSocket&& other) noexcept {
-    std::swap(socket_, other.socket_);
-    return *this;
-  }
-  ~RankSocket();
-  int get() const { return socket_; }
-  int release() { return std::exchange(socket_, -1); }
-
- private:
-  int socket_ = -1;
-};
-
 /// Another rank, as rank 0 knows it; or rank 0, as the others know it.
 struct RankPeer {
   int rank = 0;
   std::int64_t process = 0;
-  std::string host;  ///< empty: this one
-  RankSocket socket = {};
+  std::string host;            ///< empty: this one
+  FileDescriptor socket = {};  ///< connected
 };
 
 /// "rank 1 (process 4242 on node-2)".

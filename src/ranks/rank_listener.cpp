@@ -2,7 +2,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -13,7 +12,6 @@
 
 #include "ranks/rank_address.h"
 #include "ranks/rank_group.h"
-#include "ranks/rank_handshake.h"
 
 namespace baton {
 namespace {
@@ -30,38 +28,23 @@ Result<RankListener> RankListener::bind(const std::string& address, std::uint16_
     return unavailable(fmt::format("rank 0 cannot listen at '{}': {}", address, ::gai_strerror(code)));
   int why = 0;
   for (const addrinfo* each = found.first; each != nullptr; each = each->ai_next) {
-    RankSocket socket(::socket(each->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    FileDescriptor socket(::socket(each->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const int on = 1;
-    ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    ::setsockopt(socket.number(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     sockaddr_storage bound{};
     socklen_t size = sizeof(bound);
-    if (socket.get() < 0 || ::bind(socket.get(), each->ai_addr, each->ai_addrlen) != 0 ||
-        ::listen(socket.get(), kMaxRanks) != 0 ||
-        ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &size) != 0) {
+    if (socket.number() < 0 || ::bind(socket.number(), each->ai_addr, each->ai_addrlen) != 0 ||
+        ::listen(socket.number(), kMaxRanks) != 0 ||
+        ::getsockname(socket.number(), reinterpret_cast<sockaddr*>(&bound), &size) != 0) {
       why = errno;
       continue;
     }
     const std::uint16_t chosen = ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
                                                                    : reinterpret_cast<const sockaddr_in&>(bound).sin_port);
-    return RankListener(socket.release(), chosen);
+    return RankListener(std::move(socket), chosen);
   }
   return unavailable(
       fmt::format("rank 0 cannot listen at port {}{}: {}", port, address.empty() ? "" : " of " + address, std::strerror(why)));
 }
-
-RankListener::RankListener(RankListener&& other) noexcept
-    : socket_(std::exchange(other.socket_, -1)), port_(std::exchange(other.port_, std::uint16_t{0})) {}
-
-RankListener& RankListener::operator=(RankListener&& other) noexcept {
-  std::swap(socket_, other.socket_);
-  std::swap(port_, other.port_);
-  return *this;
-}
-
-RankListener::~RankListener() {
-  if (socket_ >= 0) ::close(socket_);
-}
-
-int RankListener::release() { return std::exchange(socket_, -1); }
 
 }  // namespace baton

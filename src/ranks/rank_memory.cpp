@@ -68,15 +68,13 @@ struct RankMemory::Layout {
 Result<std::unique_ptr<RankMemory>> RankMemory::create(int n_ranks, std::size_t user_bytes) {
   check(n_ranks >= 1 && n_ranks <= kMaxRanks, "RankMemory: a number of ranks out of range");
   const std::size_t size_bytes = whole_pages(sizeof(Layout)) + RankGroup::ring_bytes + whole_pages(user_bytes);
-  const int descriptor = ::memfd_create("baton-ranks", MFD_CLOEXEC);
+  FileDescriptor file(::memfd_create("baton-ranks", MFD_CLOEXEC));
   const auto no_memory = [&] {
-    const int why = errno;
-    if (descriptor >= 0) ::close(descriptor);
     return fail(ErrorCode::out_of_memory,
-                fmt::format("{} bytes of memory that the ranks share are not to be had: {}", size_bytes, std::strerror(why)));
+                fmt::format("{} bytes of memory that the ranks share are not to be had: {}", size_bytes, std::strerror(errno)));
   };
-  if (descriptor < 0 || ::ftruncate(descriptor, static_cast<off_t>(size_bytes)) != 0) return no_memory();
-  void* mapped = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  if (file.number() < 0 || ::ftruncate(file.number(), static_cast<off_t>(size_bytes)) != 0) return no_memory();
+  void* mapped = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.number(), 0);
   if (mapped == MAP_FAILED) return no_memory();
   auto* layout = static_cast<Layout*>(mapped);
   std::random_device random;
@@ -84,35 +82,31 @@ Result<std::unique_ptr<RankMemory>> RankMemory::create(int n_ranks, std::size_t 
   layout->size_bytes = size_bytes;
   layout->n_ranks = n_ranks;
   layout->n_looks = n_available_threads() >= 2 * n_ranks ? kLooksWithProcessor : kLooksWithout;
-  return std::unique_ptr<RankMemory>(new RankMemory(layout, descriptor));
+  return std::unique_ptr<RankMemory>(new RankMemory(layout, std::move(file)));
 }
 
 std::unique_ptr<RankMemory> RankMemory::attach(const RankMemoryPlace& place) {
   const std::string path = fmt::format("/proc/{}/fd/{}", place.process, place.descriptor);
-  const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (descriptor < 0) return nullptr;
+  const FileDescriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (file.number() < 0) return nullptr;
   // A file that is too small would kill the process that reads behind its end.
-  const off_t size_bytes = ::lseek(descriptor, 0, SEEK_END);
+  const off_t size_bytes = ::lseek(file.number(), 0, SEEK_END);
   void* mapped = MAP_FAILED;
   if (size_bytes > 0 && static_cast<std::uint64_t>(size_bytes) == place.size_bytes && place.size_bytes > sizeof(Layout))
-    mapped = ::mmap(nullptr, place.size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-  ::close(descriptor);
+    mapped = ::mmap(nullptr, place.size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.number(), 0);
   if (mapped == MAP_FAILED) return nullptr;
   auto* layout = static_cast<Layout*>(mapped);
   if (layout->token != place.token || layout->size_bytes != place.size_bytes || layout->n_ranks != place.n_ranks) {
     ::munmap(mapped, place.size_bytes);
     return nullptr;
   }
-  return std::unique_ptr<RankMemory>(new RankMemory(layout, -1));
+  return std::unique_ptr<RankMemory>(new RankMemory(layout, {}));
 }
 
-RankMemory::~RankMemory() {
-  ::munmap(layout_, layout_->size_bytes);
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
+RankMemory::~RankMemory() { ::munmap(layout_, layout_->size_bytes); }
 
 RankMemoryPlace RankMemory::place() const {
-  return {::getpid(), descriptor_, layout_->n_ranks, layout_->size_bytes, layout_->token};
+  return {::getpid(), file_.number(), layout_->n_ranks, layout_->size_bytes, layout_->token};
 }
 
 std::byte* RankMemory::ring() const { return reinterpret_cast<std::byte*>(layout_) + whole_pages(sizeof(Layout)); }

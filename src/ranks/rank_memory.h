@@ -10,7 +10,9 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
+#include "core/file_descriptor.h"
 #include "core/result.h"
 
 namespace baton {
@@ -61,11 +63,11 @@ class RankMemory {
 
  private:
   struct Layout;
-  RankMemory(Layout* layout, int descriptor) : layout_(layout), descriptor_(descriptor) {}
+  RankMemory(Layout* layout, FileDescriptor file) : layout_(layout), file_(std::move(file)) {}
   std::byte* ring() const;
 
   Layout* layout_;
-  int descriptor_;  ///< of the creator, kept open for those that attach; -1: attached
+  FileDescriptor file_;  ///< of the creator, kept open for those that attach; none: attached
 };
 
 }  // namespace baton

@@ -17,8 +17,8 @@
 #include <fmt/format.h>
 
 #include "core/check.h"
+#include "core/file_descriptor.h"
 #include "core/limits/open_files.h"
-#include "io/file_descriptor.h"
 
 namespace baton {
 namespace {

@@ -3,9 +3,9 @@
 
 #include <fcntl.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace baton {
 
@@ -23,23 +23,17 @@ SpareFiles::SpareFiles(std::size_t n) : n_(n) {
   refill();
 }
 
-SpareFiles::~SpareFiles() {
-  while (give()) {
-  }
-}
-
 bool SpareFiles::give() {
   if (files_.empty()) return false;
-  ::close(files_.back());
   files_.pop_back();
   return true;
 }
 
 void SpareFiles::refill() {
   while (files_.size() < n_) {
-    const int file = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (file < 0) return;
-    files_.push_back(file);
+    FileDescriptor file(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (file.number() < 0) return;
+    files_.push_back(std::move(file));
   }
 }
 

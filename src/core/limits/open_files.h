@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "core/file_descriptor.h"
+
 namespace baton {
 
 /// Raises the process's soft limit to `wanted`, as far as the hard limit allows, and returns the limit that then
@@ -14,9 +16,6 @@ std::size_t allow_open_files(std::size_t wanted);
 class SpareFiles {
  public:
   explicit SpareFiles(std::size_t n);
-  ~SpareFiles();
-  SpareFiles(const SpareFiles&) = delete;
-  SpareFiles& operator=(const SpareFiles&) = delete;
 
   /// Closes one. False if there is none.
   bool give();
@@ -26,7 +25,7 @@ class SpareFiles {
 
  private:
   std::size_t n_;
-  std::vector<int> files_;
+  std::vector<FileDescriptor> files_;
 };
 
 }  // namespace baton
