@@ -8,97 +8,11 @@
 #include "jinja/operators.h"
 
 namespace baton::jinja {
-
-Value Value::boolean(bool value) {
-  Value result;
-  result.kind_ = Kind::boolean;
-  result.data_.boolean = value;
-  return result;
-}
-
-Value Value::integer(std::int64_t value) {
-  Value result;
-  result.kind_ = Kind::integer;
-  result.data_.integer = value;
-  return result;
-}
-
-Value Value::floating(double value) {
-  Value result;
-  result.kind_ = Kind::floating;
-  result.data_.floating = value;
-  return result;
-}
-
-Value Value::string(std::string_view text) {
-  Value result;
-  result.kind_ = Kind::string;
-  result.size_ = static_cast<std::uint32_t>(text.size());
-  result.data_.text = text.data();
-  return result;
-}
-
-Value Value::markup(Value text) {
-  text.is_markup_ = true;
-  return text;
-}
-
-Value Value::digits(Value text) {
-  if (text.is(Kind::string)) text.owner_ = Kind::integer;
-  return text;
-}
-
-Value Value::markup_like(Value like, Value text) {
-  if (text.is(Kind::string)) text.is_markup_ = text.is_markup_ || like.is_markup_;
-  return text;
-}
-
-Value Value::list(List* list) {
-  Value result;
-  result.kind_ = Kind::list;
-  result.data_.list = list;
-  return result;
-}
-
-Value Value::dict(Dict* dict) {
-  Value result;
-  result.kind_ = Kind::dict;
-  result.data_.dict = dict;
-  return result;
-}
-
-Value Value::name_space(Dict* members) {
-  Value result = dict(members);
-  result.kind_ = Kind::name_space;
-  return result;
-}
-
-Value Value::function(Function* function) {
-  Value result;
-  result.kind_ = Kind::function;
-  result.data_.function = function;
-  return result;
-}
-
-Value Value::loop(Loop* loop) {
-  Value result;
-  result.kind_ = Kind::loop;
-  result.data_.loop = loop;
-  return result;
-}
-
-Value Value::undefined(std::string_view name) { return undefined(name, Kind::undefined); }
-
-Value Value::undefined(std::string_view name, Kind owner) {
-  Value result = string(name);
-  result.kind_ = Kind::undefined;
-  result.owner_ = owner;
-  return result;
-}
-
 namespace {
+
 /// A key that is equal to nothing, not even to itself, and so cannot be ordered.
 bool is_nan(Value key) { return key.is(Kind::floating) && std::isnan(key.as_double()); }
+
 }  // namespace
 
 bool Dict::KeyLess::operator()(Value a, Value b) const { return compare_keys(a, b) < 0; }

@@ -50,27 +50,35 @@ enum class Kind : std::uint8_t {
 /// render.
 class Value {
  public:
-  Value() : kind_(Kind::none) { data_.integer = 0; }
-  static Value none() { return Value(); }
-  static Value boolean(bool value);
-  static Value integer(std::int64_t value);
-  static Value floating(double value);
-  static Value string(std::string_view text);  ///< does not copy
-  /// `text`, which counts as HTML that needs no escaping if `like` does (Jinja's Markup: the results of `safe` and
-  /// `escape`).
-  static Value markup_like(Value like, Value text);
-  static Value markup(Value text);
+  Value() = default;
+  static Value none() { return {}; }
+  static Value boolean(bool value) { return {Kind::boolean, {.boolean = value}}; }
+  static Value integer(std::int64_t value) { return {Kind::integer, {.integer = value}}; }
+  static Value floating(double value) { return {Kind::floating, {.floating = value}}; }
+  static Value string(std::string_view text) { return {Kind::string, text}; }  ///< does not copy
+  /// `text`, which counts as HTML that needs no escaping (Jinja's Markup: the results of `safe` and `escape`).
+  static Value markup(Value text) {
+    text.is_markup_ = true;
+    return text;
+  }
   /// A text that is printed as the number it spells: an integer of more than 64 bits.
-  static Value digits(Value text);
-  static Value list(List* list);
-  static Value dict(Dict* dict);
-  static Value name_space(Dict* members);
-  static Value function(Function* function);
-  static Value loop(Loop* loop);
-  /// The undefined value of a variable called `name` (not copied).
-  static Value undefined(std::string_view name);
-  /// The undefined value of `name`, which a value of kind `owner` lacks.
-  static Value undefined(std::string_view name, Kind owner);
+  static Value digits(Value text) {
+    if (text.is(Kind::string)) text.owner_ = Kind::integer;
+    return text;
+  }
+  /// `text`, as markup if it or `like` is.
+  static Value markup_like(Value like, Value text) { return text.is(Kind::string) && like.is_markup_ ? markup(text) : text; }
+  static Value list(List* list) { return {Kind::list, {.list = list}}; }
+  static Value dict(Dict* dict) { return {Kind::dict, {.dict = dict}}; }
+  static Value name_space(Dict* members) { return {Kind::name_space, {.dict = members}}; }
+  static Value function(Function* function) { return {Kind::function, {.function = function}}; }
+  static Value loop(Loop* loop) { return {Kind::loop, {.loop = loop}}; }
+  /// The undefined value of `name` (not copied): a variable, or what a value of kind `owner` lacks.
+  static Value undefined(std::string_view name, Kind owner = Kind::undefined) {
+    Value result(Kind::undefined, name);
+    result.owner_ = owner;
+    return result;
+  }
 
   Kind kind() const { return kind_; }
   bool is(Kind kind) const { return kind_ == kind; }
@@ -92,20 +100,25 @@ class Value {
   Kind undefined_owner() const { return owner_; }
 
  private:
-  Kind kind_;
-  Kind owner_ = Kind::undefined;  // of a string: integer, if it is digits
-  bool is_markup_ = false;
-  std::uint32_t size_ = 0;
-  union {
+  union Data {
+    std::int64_t integer = 0;
     bool boolean;
-    std::int64_t integer;
     double floating;
     const char* text;
     List* list;
     Dict* dict;
     Function* function;
     Loop* loop;
-  } data_;
+  };
+  Value(Kind kind, Data data) : kind_(kind), data_(data) {}
+  Value(Kind kind, std::string_view text)
+      : kind_(kind), size_(static_cast<std::uint32_t>(text.size())), data_{.text = text.data()} {}
+
+  Kind kind_ = Kind::none;
+  Kind owner_ = Kind::undefined;  // of a string: integer, if it is digits
+  bool is_markup_ = false;
+  std::uint32_t size_ = 0;
+  Data data_;
 };
 static_assert(sizeof(Value) == 16);
 
