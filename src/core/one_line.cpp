@@ -2,28 +2,20 @@
 #include "core/one_line.h"
 
 #include <algorithm>
-#include <cstdint>
 
 #include <fmt/format.h>
+
+#include "core/utf8.h"
 
 namespace baton {
 namespace {
 
 /// The bytes of the character at the beginning of `text`; 0 if it is not UTF-8 or a control character.
 std::size_t printable_bytes(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<std::uint32_t>(static_cast<unsigned char>(text[i])); };
-  const std::uint32_t first = byte(0);
-  if (first < 0x80) return first >= 0x20 && first != 0x7f ? 1 : 0;
-  const std::size_t size = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-  if (first < 0xc2 || first > 0xf4 || text.size() < size) return 0;
-  std::uint32_t character = first & (0xffU >> (size + 1));
-  for (std::size_t i = 1; i < size; ++i) {
-    if ((byte(i) & 0xc0U) != 0x80U) return 0;
-    character = character << 6 | (byte(i) & 0x3fU);
-  }
-  const std::uint32_t least = size == 4 ? 0x10000 : size == 3 ? 0x800 : 0xa0;  // below 0xa0 are control characters
-  const bool is_surrogate = character >= 0xd800 && character < 0xe000;
-  return character >= least && character <= 0x10ffff && !is_surrogate ? size : 0;
+  const unicode::Step step = unicode::decode_front(text);
+  const char32_t c = step.code_point;
+  const bool is_control = c < 0x20 || (c >= 0x7f && c < 0xa0);
+  return step.is_valid && !is_control ? step.n_bytes : 0;
 }
 
 /// The largest number of bytes up to `size` that does not cut a character of valid UTF-8.

@@ -32,24 +32,6 @@ void append_upper(std::string& text, char32_t c) {
     append_utf8(text, to_upper(c));
 }
 
-/// The size of the sequence that starts at `at`, 0 where it is not UTF-8.
-std::size_t sequence_size(std::string_view text, std::size_t at) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(at);
-  if (lead < 0x80) return 1;
-  const std::size_t size = lead >= 0xF0 && lead <= 0xF4  ? 4
-                           : lead >= 0xE0 && lead < 0xF0 ? 3
-                           : lead >= 0xC2 && lead < 0xE0 ? 2
-                                                         : 0;
-  if (size == 0 || at + size > text.size()) return 0;
-  for (std::size_t i = 1; i < size; ++i)
-    if ((byte(at + i) & 0xC0) != 0x80) return 0;
-  if ((lead == 0xE0 && byte(at + 1) < 0xA0) || (lead == 0xED && byte(at + 1) > 0x9F) || (lead == 0xF0 && byte(at + 1) < 0x90) ||
-      (lead == 0xF4 && byte(at + 1) > 0x8F))
-    return 0;
-  return size;
-}
-
 template <class Change>
 std::string map_characters(std::string_view text, Change change) {
   std::string result;
@@ -60,46 +42,11 @@ std::string map_characters(std::string_view text, Change change) {
 
 }  // namespace
 
-char32_t char_at(std::string_view text, std::size_t at) {
-  const std::size_t size = sequence_size(text, at);
-  const auto byte = [&](std::size_t i) { return static_cast<char32_t>(static_cast<unsigned char>(text[at + i])); };
-  switch (size) {
-    case 1: return byte(0);
-    case 2: return (byte(0) & 0x1F) << 6 | (byte(1) & 0x3F);
-    case 3: return (byte(0) & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F);
-    case 4: return (byte(0) & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F);
-    default: return 0xFFFD;
-  }
-}
+char32_t char_at(std::string_view text, std::size_t at) { return unicode::decode_front(text.substr(at)).code_point; }
 
-std::size_t char_size(std::string_view text, std::size_t at) { return std::max<std::size_t>(1, sequence_size(text, at)); }
-
-bool is_valid_utf8(std::string_view text) {
-  for (std::size_t i = 0; i < text.size();) {
-    const std::size_t size = sequence_size(text, i);
-    if (size == 0) return false;
-    i += size;
-  }
-  return true;
-}
-
-void append_utf8(std::string& text, char32_t c) {
-  const auto push = [&](char32_t byte) { text += static_cast<char>(static_cast<unsigned char>(byte)); };
-  if (c < 0x80) {
-    push(c);
-  } else if (c < 0x800) {
-    push(0xC0 | c >> 6);
-    push(0x80 | (c & 0x3F));
-  } else if (c < 0x10000) {
-    push(0xE0 | c >> 12);
-    push(0x80 | (c >> 6 & 0x3F));
-    push(0x80 | (c & 0x3F));
-  } else {
-    push(0xF0 | c >> 18);
-    push(0x80 | (c >> 12 & 0x3F));
-    push(0x80 | (c >> 6 & 0x3F));
-    push(0x80 | (c & 0x3F));
-  }
+std::size_t char_size(std::string_view text, std::size_t at) {
+  const unicode::Step step = unicode::decode_front(text.substr(at));
+  return step.is_valid ? step.n_bytes : 1;
 }
 
 bool is_space(char32_t c) {

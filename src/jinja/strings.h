@@ -9,14 +9,16 @@
 #include <string_view>
 #include <vector>
 
+#include "core/utf8.h"
+
 namespace baton::jinja {
 
 /// The code point at byte `at` (U+FFFD for bytes that are not UTF-8) and, by char_size, how many bytes it takes (at
 /// least 1).
 char32_t char_at(std::string_view text, std::size_t at);
 std::size_t char_size(std::string_view text, std::size_t at);
-bool is_valid_utf8(std::string_view text);
-void append_utf8(std::string& text, char32_t character);
+using unicode::append_utf8;
+using unicode::is_valid_utf8;
 
 bool is_space(char32_t character);
 bool is_space_at(std::string_view text, std::size_t at);

@@ -1,4 +1,4 @@
-/// UTF-8 and the few properties of characters that tokenizers ask for.
+/// Pieces of UTF-8 and the few properties of characters that tokenizers ask for.
 #pragma once
 
 #include <cstddef>
@@ -6,28 +6,11 @@
 #include <string>
 #include <string_view>
 
+#include "core/utf8.h"
+
 namespace baton::unicode {
 
-/// Replaces bytes that are not a character.
-inline constexpr char32_t kReplacement = 0xFFFD;
-inline constexpr std::string_view kReplacementUtf8 = "\xEF\xBF\xBD";
-
-/// One step through UTF-8. A valid character has n_bytes 1 to 4. Otherwise n_bytes counts the bytes that one U+FFFD
-/// stands for (the maximal subpart of an ill-formed sequence, Unicode 3.9), and is_cut_off says that the text ended
-/// inside a character that could still have become valid.
-struct Step {
-  char32_t code_point = kReplacement;
-  std::size_t n_bytes = 0;
-  bool is_valid = false;
-  bool is_cut_off = false;
-};
-
-/// The step at the front of `text`, which must not be empty.
-Step decode_front(std::string_view text);
-
-void append_utf8(std::string& out, char32_t code_point);
 std::string to_utf8(char32_t code_point);
-bool is_valid_utf8(std::string_view text);
 /// `text` with each maximal ill-formed part replaced by U+FFFD.
 std::string to_valid_utf8(std::string_view text);
 /// The bytes of the last character of valid UTF-8, empty for an empty text.
