@@ -27,7 +27,9 @@ tl::unexpected<Error> invalid_bpe(std::string message) {
 Result<Bpe> Bpe::from_json(const json::Value& model, const std::function<bool(std::string_view)>& is_special) {
   Bpe bpe;
   BATON_TRY_VOID(bpe.read_options(model));
-  BATON_TRY_VOID(bpe.read_vocabulary(model));
+  BATON_TRY(bpe.vocabulary_, Vocabulary::from_json(model, "BPE"));
+  // A vocabulary that has every byte may name an unknown token that only the added tokens contain. It is never needed.
+  bpe.unk_id_ = bpe.vocabulary_.id_of(bpe.unk_token_).value_or(-1);
   BATON_TRY_VOID(bpe.read_merges(model, is_special));
   bpe.prepare();
   return bpe;
@@ -75,19 +77,6 @@ Result<void> Bpe::read_options(const json::Value& model) {
   BATON_TRY(fuse_unk_, component::get_or<bool>(model, kRole, "fuse_unk", false));
   BATON_TRY(byte_fallback_, component::get_or<bool>(model, kRole, "byte_fallback", false));
   BATON_TRY(ignore_merges_, component::get_or<bool>(model, kRole, "ignore_merges", false));
-  return {};
-}
-
-Result<void> Bpe::read_vocabulary(const json::Value& model) {
-  const json::Value* vocab = json::find(model, "vocab");
-  if (vocab == nullptr || !vocab->is_object()) return invalid_bpe("'vocab' must be an object");
-  for (auto entry = vocab->begin(); entry != vocab->end(); ++entry) {
-    auto id = json::to_int64(entry.value(), entry.key(), 0, kMaxTokenId);
-    if (!id) return invalid_bpe("'vocab': " + id.error().message);
-    vocabulary_.insert(entry.key(), static_cast<TokenId>(*id));
-  }
-  // A vocabulary that has every byte may name an unknown token that only the added tokens contain. It is never needed.
-  unk_id_ = vocabulary_.id_of(unk_token_).value_or(-1);
   return {};
 }
 

@@ -86,7 +86,6 @@ class Bpe {
   static TokenId right_of(std::uint64_t pair) { return static_cast<TokenId>(pair & 0xFFFFFFFFu); }
 
   Result<void> read_options(const json::Value& model);
-  Result<void> read_vocabulary(const json::Value& model);
   Result<void> read_merges(const json::Value& model, const std::function<bool(std::string_view)>& is_special);
   Result<std::optional<Merge>> read_merge(const json::Value& value, std::uint32_t rank) const;
   const Merge* find_merge(TokenId left, TokenId right) const;

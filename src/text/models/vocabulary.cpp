@@ -1,7 +1,24 @@
 /// The two-way table between token texts and ids.
 #include "text/models/vocabulary.h"
 
+#include <fmt/format.h>
+
 namespace baton {
+
+Result<Vocabulary> Vocabulary::from_json(const json::Value& model, std::string_view name) {
+  const auto invalid = [&](std::string_view message) {
+    return fail(ErrorCode::invalid_data, fmt::format("tokenizer.json: the {} model: {}", name, message));
+  };
+  const json::Value* vocab = json::find(model, "vocab");
+  if (vocab == nullptr || !vocab->is_object()) return invalid("'vocab' must be an object");
+  Vocabulary vocabulary;
+  for (auto entry = vocab->begin(); entry != vocab->end(); ++entry) {
+    const auto id = json::to_int64(entry.value(), entry.key(), 0, kMaxTokenId);
+    if (!id) return invalid("'vocab': " + id.error().message);
+    vocabulary.insert(entry.key(), static_cast<TokenId>(*id));
+  }
+  return vocabulary;
+}
 
 bool Vocabulary::insert(std::string_view text, TokenId id) {
   if (id < 0 || id > kMaxTokenId) return false;

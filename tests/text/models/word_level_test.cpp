@@ -1,5 +1,5 @@
 /// Tests of the WordLevel model.
-#include "text/models/word_level.h"
+#include "text/models/word_models.h"
 
 #include <gtest/gtest.h>
 

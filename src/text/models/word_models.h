@@ -1,4 +1,5 @@
-/// The WordPiece model: takes the longest beginning of a word that the vocabulary has, again and again.
+/// The models whose tokens are words: WordPiece, which takes the longest beginning of a word that the vocabulary has, again
+/// and again, and WordLevel, for which each word is a token.
 #pragma once
 
 #include <functional>
@@ -33,6 +34,24 @@ class WordPiece {
   ByteTrie later_;  // tokens with the prefix, without it
   TokenId unk_id_ = -1;
   std::size_t max_characters_ = 100;
+};
+
+/// The `model` of a tokenizer.json when it is a WordLevel: words that the vocabulary does not have are the unknown token.
+/// Immutable. Thread: any.
+class WordLevel {
+ public:
+  /// As WordPiece::from_json.
+  static Result<WordLevel> from_json(const json::Value& model, const std::function<bool(std::string_view)>& is_special);
+
+  /// Appends the token of `word` to `out`.
+  void encode(std::string_view word, std::vector<TokenId>& out) const;
+
+  const Vocabulary& vocabulary() const { return vocabulary_; }
+
+ private:
+  Vocabulary vocabulary_;
+  std::vector<bool> is_special_;  // by id
+  TokenId unk_id_ = -1;
 };
 
 }  // namespace baton

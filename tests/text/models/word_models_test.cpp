@@ -1,5 +1,5 @@
 /// Tests of the WordPiece model.
-#include "text/models/word_piece.h"
+#include "text/models/word_models.h"
 
 #include <gtest/gtest.h>
 
