@@ -1,8 +1,7 @@
-/// Chooses the instantiation of the attention kernel and sets its parameters.
-#include "kernels/cuda/attention.h"
-
+/// Attention for a step's work list on a CUDA device, in one persistent launch: chooses the instantiation of the kernel and
+/// sets its parameters.
 #include <bit>
-#include <optional>
+#include <string>
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -13,6 +12,7 @@
 #include "kernels/cuda/attention/launch.h"
 #include "kernels/cuda/attention/merge/merge.h"
 #include "kernels/cuda/attention/wide/wide.h"
+#include "kernels/cuda/backend.h"
 #include "kernels/cuda/kv/kv_layout.h"
 #include "kernels/cuda/kv/kv_storage.h"
 
@@ -21,77 +21,78 @@ namespace {
 
 constexpr int kMaxGroup = 64;  // query heads of a KV head: a tile holds whole token rows
 
-/// An instantiation of the kernel.
+/// An instantiation of the kernel; null: none.
 struct Variant {
-  void (*launch)(const AttentionParams&, const Device&, int);
-  int (*n_stages)(const Device&);
+  void (*launch)(const AttentionParams&, const Device&, int) = nullptr;
+  int (*n_stages)(const Device&) = nullptr;
 };
 
-template <class T, int kDim, bool kFp8>
-constexpr Variant variant() {
-  return {launch_attention<T, kDim, kFp8>, attention_stages<T, kDim, kFp8>};
+/// What `make` makes of the head size, which it takes as a template argument; null if the size is none of kDims.
+template <int... kDims, class Make>
+auto of_dim(int dim, const Make& make) {
+  decltype(make.template operator()<64>()) made{};
+  (void)((dim == kDims && (made = make.template operator()<kDims>(), true)) || ...);
+  return made;
 }
-template <class T, int kDim>
-constexpr Variant invariant() {
-  return {launch_invariant_attention<T, kDim>, invariant_attention_stages<T, kDim>};
+
+template <class T, bool kFp8, int... kDims>
+Variant find_general(int padded_dim) {
+  return of_dim<kDims...>(padded_dim, []<int kDim>() {
+    return Variant{launch_attention<T, kDim, kFp8>, attention_stages<T, kDim, kFp8>};
+  });
 }
 
 template <class T>
-std::optional<Variant> find_invariant(int padded_dim) {
-  if (padded_dim == 64) return invariant<T, 64>();
-  if (padded_dim == 96) return invariant<T, 96>();
-  if (padded_dim == 128) return invariant<T, 128>();
-  if (padded_dim == 256) return invariant<T, 256>();
-  return std::nullopt;
+Variant find_invariant(int padded_dim) {
+  return of_dim<64, 96, 128, 256>(padded_dim, []<int kDim>() {
+    return Variant{launch_invariant_attention<T, kDim>, invariant_attention_stages<T, kDim>};
+  });
 }
 
-std::optional<Variant> find_variant(DType dtype, int padded_dim, bool batch_invariant) {
-  if (batch_invariant) {
-    if (dtype == DType::bf16) return find_invariant<__nv_bfloat16>(padded_dim);
-    if (dtype == DType::f16) return find_invariant<__half>(padded_dim);
-    return std::nullopt;
-  }
-  if (dtype == DType::bf16) {
-    if (padded_dim == 64) return variant<__nv_bfloat16, 64, false>();
-    if (padded_dim == 96) return variant<__nv_bfloat16, 96, false>();
-    if (padded_dim == 128) return variant<__nv_bfloat16, 128, false>();
-    if (padded_dim == 256) return variant<__nv_bfloat16, 256, false>();
-  }
-  if (dtype == DType::f16) {
-    if (padded_dim == 64) return variant<__half, 64, false>();
-    if (padded_dim == 96) return variant<__half, 96, false>();
-    if (padded_dim == 128) return variant<__half, 128, false>();
-    if (padded_dim == 256) return variant<__half, 256, false>();
-  }
-  if (dtype == DType::f8_e4m3) {
-    if (padded_dim == 64) return variant<__nv_bfloat16, 64, true>();
-    if (padded_dim == 128) return variant<__nv_bfloat16, 128, true>();
-  }
-  return std::nullopt;
+Variant find_variant(DType dtype, int padded_dim, bool batch_invariant) {
+  if (dtype == DType::bf16)
+    return batch_invariant ? find_invariant<__nv_bfloat16>(padded_dim)
+                           : find_general<__nv_bfloat16, false, 64, 96, 128, 256>(padded_dim);
+  if (dtype == DType::f16)
+    return batch_invariant ? find_invariant<__half>(padded_dim) : find_general<__half, false, 64, 96, 128, 256>(padded_dim);
+  if (dtype == DType::f8_e4m3 && !batch_invariant) return find_general<__nv_bfloat16, true, 64, 128>(padded_dim);
+  return {};
 }
 
 using WideLaunch = void (*)(const AttentionParams&, const Device&, int);
 
-template <class T, int kDim>
-WideLaunch wide_launch(bool batch_invariant) {
-  return batch_invariant ? launch_wide_invariant_attention<T, kDim> : launch_wide_attention<T, kDim>;
+template <class T>
+WideLaunch find_wide(int head_dim, bool batch_invariant) {
+  return of_dim<64, 128>(head_dim, [&]<int kDim>() -> WideLaunch {
+    return batch_invariant ? launch_wide_invariant_attention<T, kDim> : launch_wide_attention<T, kDim>;
+  });
 }
 
 /// The wide kernel for these keys, or null.
 WideLaunch find_wide_launch(DType dtype, int head_dim, bool batch_invariant) {
-  if (dtype == DType::bf16) {
-    if (head_dim == 64) return wide_launch<__nv_bfloat16, 64>(batch_invariant);
-    if (head_dim == 128) return wide_launch<__nv_bfloat16, 128>(batch_invariant);
-  }
-  if (dtype == DType::f16) {
-    if (head_dim == 64) return wide_launch<__half, 64>(batch_invariant);
-    if (head_dim == 128) return wide_launch<__half, 128>(batch_invariant);
-  }
-  if (dtype == DType::f8_e4m3 && !batch_invariant) {
-    if (head_dim == 64) return launch_wide_attention<__nv_bfloat16, 64, true>;
-    if (head_dim == 128) return launch_wide_attention<__nv_bfloat16, 128, true>;
-  }
-  return nullptr;
+  if (dtype == DType::bf16) return find_wide<__nv_bfloat16>(head_dim, batch_invariant);
+  if (dtype == DType::f16) return find_wide<__half>(head_dim, batch_invariant);
+  if (dtype != DType::f8_e4m3 || batch_invariant) return nullptr;
+  return of_dim<64, 128>(head_dim, []<int kDim>() -> WideLaunch { return launch_wide_attention<__nv_bfloat16, kDim, true>; });
+}
+
+/// Why attention does not work with this storage on this device, as a sentence; empty: it does. q must have the storage's
+/// dtype (bf16 for f8_e4m3), out that dtype or f32.
+std::string attention_obstacle(const Device& device, const KvShape& kv, bool batch_invariant) {
+  if (kv.head_dim % 8 != 0 || kv.head_dim < 8 || kv.head_dim > 256)
+    return fmt::format("heads of {} on CUDA: they must be a multiple of 8 and at most 256", kv.head_dim);
+  if (batch_invariant && kv.dtype == DType::f8_e4m3)
+    return "a KV cache of float8_e4m3 with --batch-invariant on CUDA: only bfloat16 and float16 have it";
+  const Variant variant = find_variant(kv.dtype, padded_head_dim(kv.head_dim), batch_invariant);
+  if (variant.launch == nullptr)
+    return fmt::format(
+        "a KV cache of {} with heads of {} on CUDA: bfloat16 and float16 take heads of up to 256, float8_e4m3 up to 64 and "
+        "from 104 to 128",
+        to_string(kv.dtype), kv.head_dim);
+  if (variant.n_stages(device) < 2)
+    return fmt::format("heads of {} in {} need more shared memory a block than the {} KiB of {}", kv.head_dim,
+                       to_string(kv.dtype), device.max_shared_bytes >> 10, device.name);
+  return {};
 }
 
 }  // namespace
@@ -100,24 +101,17 @@ bool has_wide_attention(const Device& device) {
   return device.compute_capability == 90 && runs_wide_attention<__nv_bfloat16, 128>();
 }
 
-std::string attention_obstacle(const Device& device, const KvShape& kv, bool batch_invariant) {
-  if (kv.head_dim % 8 != 0 || kv.head_dim < 8 || kv.head_dim > 256)
-    return fmt::format("heads of {} on CUDA: they must be a multiple of 8 and at most 256", kv.head_dim);
-  if (batch_invariant && kv.dtype == DType::f8_e4m3)
-    return "a KV cache of float8_e4m3 with --batch-invariant on CUDA: only bfloat16 and float16 have it";
-  const auto variant = find_variant(kv.dtype, padded_head_dim(kv.head_dim), batch_invariant);
-  if (!variant)
-    return fmt::format(
-        "a KV cache of {} with heads of {} on CUDA: bfloat16 and float16 take heads of up to 256, float8_e4m3 up to 64 and "
-        "from 104 to 128",
-        to_string(kv.dtype), kv.head_dim);
-  if (variant->n_stages(device) < 2)
-    return fmt::format("heads of {} in {} need more shared memory a block than the {} KiB of {}", kv.head_dim,
-                       to_string(kv.dtype), device.max_shared_bytes >> 10, device.name);
-  return {};
+Result<std::unique_ptr<KvStorage>> CudaBackend::make_kv_storage(const KvShape& shape) {
+  const std::string obstacle = attention_obstacle(device_, shape, batch_invariant_);
+  if (!obstacle.empty()) return fail(ErrorCode::unsupported, obstacle);
+  BATON_TRY(std::unique_ptr<KvStorage> storage, CudaKvStorage::make(device(), shape));
+  return storage;
 }
 
-void attention(const Device& device, int n_blocks, const AttentionArgs& args, bool batch_invariant) {
+/// attention_blocks_ is the size of the persistent grid; all blocks are resident at once. If args.merge is set and the step
+/// has partial states, a second launch merges them. In batch-invariant mode the plan must be one of that mode.
+void CudaBackend::attention(const AttentionArgs& args) {
+  const Device& device = this->device();
   const auto& kv = static_cast<const CudaKvStorage&>(*args.kv);
   const KvShape& shape = kv.shape();
   const KvLayout layout = kv.layout();
@@ -145,15 +139,15 @@ void attention(const Device& device, int n_blocks, const AttentionArgs& args, bo
   const LayerGroupHeader& group = args.step.group(args.group);
   const bool is_all_wide = group.has_wide_tiles != 0;
   const WideLaunch launch_wide = (is_all_wide || group.n_wide_workers > 0) && has_wide_attention(device)
-                                     ? find_wide_launch(shape.dtype, shape.head_dim, batch_invariant)
+                                     ? find_wide_launch(shape.dtype, shape.head_dim, batch_invariant_)
                                      : nullptr;
   check(launch_wide != nullptr || group.n_wide_workers == 0, "attention on CUDA: workers for a kernel that the device lacks");
   params.has_both_kernels = launch_wide != nullptr && !is_all_wide;
-  if (launch_wide != nullptr) launch_wide(params, device, wide_attention_blocks(n_blocks));
+  if (launch_wide != nullptr) launch_wide(params, device, wide_attention_blocks(attention_blocks_));
   if (launch_wide == nullptr || params.has_both_kernels)
-    find_variant(shape.dtype, padded_head_dim(shape.head_dim), batch_invariant)->launch(params, device, n_blocks);
+    find_variant(shape.dtype, padded_head_dim(shape.head_dim), batch_invariant_).launch(params, device, attention_blocks_);
   const bool has_states = group.n_partials > 0;
-  if (args.merge && has_states) cuda::attention_merge(device, merging, batch_invariant);
+  if (args.merge && has_states) cuda::attention_merge(device, merging, batch_invariant_);
 }
 
 }  // namespace baton::cuda

@@ -13,14 +13,9 @@
 #include "kernels/cuda/attention/wide/wide.h"
 #include "kernels/cuda/device/device_memory.h"
 #include "kernels/cuda/experts/experts.h"
-#include "kernels/cuda/experts/grouped_matmul.h"
 #include "kernels/cuda/kv/kv_storage.h"
 #include "kernels/cuda/ranks/collectives.h"
-#include "kernels/cuda/rows/activation.h"
-#include "kernels/cuda/rows/embedding.h"
-#include "kernels/cuda/rows/norm.h"
-#include "kernels/cuda/rows/rope_append.h"
-#include "kernels/cuda/sampling/logits.h"
+#include "kernels/cuda/rows/rows.h"
 #include "kernels/cuda/sampling/parts.h"
 #include "ranks/rank_group.h"
 
@@ -371,13 +366,6 @@ Result<std::unique_ptr<PackedExperts>> CudaBackend::pack_experts(const Shape& sh
   return cuda::pack_experts(device_, std::move(buffer), shape, dtype, read);
 }
 
-Result<std::unique_ptr<KvStorage>> CudaBackend::make_kv_storage(const KvShape& shape) {
-  const std::string obstacle = attention_obstacle(device_, shape, batch_invariant_);
-  if (!obstacle.empty()) return fail(ErrorCode::unsupported, obstacle);
-  BATON_TRY(std::unique_ptr<KvStorage> storage, CudaKvStorage::make(device(), shape));
-  return storage;
-}
-
 std::int64_t CudaBackend::kv_block_bytes(const KvShape& shape) const { return kv_layout(shape).block_bytes() * shape.n_layers; }
 
 void CudaBackend::resolve_rows(const ResolveRowsArgs& args) { cuda::resolve_rows(device(), args); }
@@ -390,7 +378,6 @@ void CudaBackend::matmul(const MatmulArgs& args) {
   matmuls_->multiply(args);
 }
 void CudaBackend::rope_append(const RopeAppendArgs& args) { cuda::rope_append(device(), args); }
-void CudaBackend::attention(const AttentionArgs& args) { cuda::attention(device(), attention_blocks_, args, batch_invariant_); }
 void CudaBackend::attention_merge(const AttentionMergeArgs& args) { cuda::attention_merge(device(), args, batch_invariant_); }
 void CudaBackend::route_experts(const RouteExpertsArgs& args) { cuda::route_experts(device(), args); }
 void CudaBackend::grouped_matmul(const GroupedMatmulArgs& args) { cuda::grouped_matmul(device(), args); }

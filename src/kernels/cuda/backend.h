@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "kernels/backend.h"
-#include "kernels/cuda/attention.h"
 #include "kernels/cuda/device/device.h"
 #include "kernels/cuda/gemm/matmul.h"
 #include "kernels/cuda/ranks/collectives.h"

@@ -1,13 +1,20 @@
-/// Routing of rows to experts, and the sum of what the experts compute, on a CUDA device.
+/// Routing of rows to experts, their matmuls, and the sum of what they compute, on a CUDA device: see the functions of the
+/// same names in kernels/ops.h.
 #pragma once
 
+#include <memory>
+
+#include "kernels/backend.h"
 #include "kernels/cuda/device/device.h"
-#include "kernels/ops.h"
 
 namespace baton::cuda {
 
-/// See route_experts and combine_experts in kernels/ops.h.
+/// Copies the experts to `buffer`, which has their size, one behind the other as row-major [n, k].
+Result<std::unique_ptr<PackedExperts>> pack_experts(const Device& device, Buffer buffer, const Shape& shape, DType dtype,
+                                                    const ReadExpert& read);
+
 void route_experts(const Device& device, const RouteExpertsArgs& args);
+void grouped_matmul(const Device& device, const GroupedMatmulArgs& args);
 void combine_experts(const Device& device, const CombineExpertsArgs& args);
 
 }  // namespace baton::cuda

@@ -1,6 +1,6 @@
 /// Chooses the kernel of a grouped matmul by the sizes that the host knows, never by the offsets, and has the kernel
 /// for dtypes and sizes that the matrix units do not take.
-#include "kernels/cuda/experts/grouped_matmul.h"
+#include "kernels/cuda/experts/experts.h"
 
 #include <algorithm>
 #include <cstdint>

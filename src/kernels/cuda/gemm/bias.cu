@@ -1,5 +1,5 @@
 /// Adds biases after matmuls; the threads of a fixed grid loop over the elements.
-#include "kernels/cuda/gemm/bias.h"
+#include "kernels/cuda/gemm/kernels.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -12,7 +12,7 @@
 #include <fmt/format.h>
 
 #include "kernels/cuda/device/device_memory.h"
-#include "kernels/cuda/gemm/bias.h"
+#include "kernels/cuda/gemm/kernels.h"
 
 namespace baton::cuda {
 namespace {

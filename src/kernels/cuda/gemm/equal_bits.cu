@@ -1,4 +1,4 @@
-#include "kernels/cuda/gemm/equal_bits.h"
+#include "kernels/cuda/gemm/kernels.h"
 
 #include <cuda_runtime.h>
 

@@ -10,7 +10,7 @@
 
 #include "kernels/cuda/device/device_memory.h"
 #include "kernels/cuda/device/elements.h"
-#include "kernels/cuda/gemm/equal_bits.h"
+#include "kernels/cuda/gemm/kernels.h"
 
 namespace baton::cuda {
 namespace {

@@ -12,11 +12,10 @@
 
 #include "kernels/cuda/device/device_memory.h"
 #include "kernels/cuda/device/elements.h"
-#include "kernels/cuda/gemm/bias.h"
 #include "kernels/cuda/gemm/chain_gemm.h"
 #include "kernels/cuda/gemm/cublas_matmul.h"
 #include "kernels/cuda/gemm/invariant_matmul.h"
-#include "kernels/cuda/gemm/skinny_gemm.h"
+#include "kernels/cuda/gemm/kernels.h"
 #include "kernels/cuda/gemm/stream_gemm.h"
 
 namespace baton::cuda {

@@ -3,7 +3,7 @@
 /// is the limit, so multiplying by FMA costs nothing.
 ///
 /// A block's first loads overlap the end of the kernel before, because weights are older than any step.
-#include "kernels/cuda/gemm/skinny_gemm.h"
+#include "kernels/cuda/gemm/kernels.h"
 
 #include <algorithm>
 #include <cstdint>

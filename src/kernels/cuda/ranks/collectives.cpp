@@ -7,7 +7,6 @@
 
 #include <fmt/format.h>
 
-#include "kernels/cuda/ranks/join_parts.h"
 #include "ranks/rank_group.h"
 
 namespace baton::cuda {

@@ -76,5 +76,8 @@ void wait_for_stream(Collectives* collectives, const Device& device, const char*
 /// See the functions of the same names in kernels/ops.h. `collectives` null: there is one rank.
 void all_reduce(const Device& device, Collectives* collectives, TensorView x);
 void all_gather(const Device& device, Collectives* collectives, const AllGatherArgs& args);
+/// The last step of all_gather: out[row][rank * n + i] = parts[rank][row][i], for the columns that out has. At most 65,535
+/// rows.
+void join_parts(const Device& device, const AllGatherArgs& args);
 
 }  // namespace baton::cuda

@@ -1,5 +1,5 @@
 /// Puts the parts of all ranks beside each other; each thread of a row's blocks copies 16 bytes at a time where it can.
-#include "kernels/cuda/ranks/join_parts.h"
+#include "kernels/cuda/ranks/collectives.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,5 +1,5 @@
 /// Activations on a CUDA device, in f32.
-#include "kernels/cuda/rows/activation.h"
+#include "kernels/cuda/rows/rows.h"
 
 #include <algorithm>
 #include <cstdint>

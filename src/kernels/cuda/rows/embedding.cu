@@ -1,6 +1,6 @@
 /// The operations before and after the layers on a CUDA device: rows resolved with the slot table, token embedding,
 /// selection of rows for logits.
-#include "kernels/cuda/rows/embedding.h"
+#include "kernels/cuda/rows/rows.h"
 
 #include "kernels/cuda/device/elements.cuh"
 #include "kernels/cuda/device/step_sections.cuh"

@@ -1,5 +1,5 @@
 /// Norms on a CUDA device, computed in f32, one block for each row.
-#include "kernels/cuda/rows/norm.h"
+#include "kernels/cuda/rows/rows.h"
 
 #include "kernels/cuda/device/elements.cuh"
 #include "kernels/cuda/device/launch.cuh"

@@ -1,6 +1,6 @@
 /// Rotates each row's heads in f32 and rounds queries to q's dtype, keys and values to the storage's dtype. One
 /// launch; each thread writes eight dimensions. The kernel mostly waits for memory, so dtypes are runtime parameters.
-#include "kernels/cuda/rows/rope_append.h"
+#include "kernels/cuda/rows/rows.h"
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

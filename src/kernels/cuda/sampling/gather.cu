@@ -1,7 +1,5 @@
 /// Reads each row of logits once, in parts of kPartTokens tokens, one block for each part of a row. A block holds its
 /// part in registers and writes a record of it and a near list (sampling/parts.h).
-#include "kernels/cuda/sampling/gather.h"
-
 #include <array>
 #include <cstdint>
 

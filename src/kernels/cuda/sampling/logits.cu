@@ -1,5 +1,5 @@
 /// Scale and soft-cap of logits on a CUDA device, in place.
-#include "kernels/cuda/sampling/logits.h"
+#include "kernels/cuda/sampling/sampling.h"
 
 #include <algorithm>
 

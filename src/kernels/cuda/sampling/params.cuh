@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/batch.h"
+#include "kernels/cuda/device/device.h"
 #include "kernels/cuda/device/step_sections.cuh"
 #include "kernels/cuda/sampling/parts.h"
 #include "kernels/cuda/sampling/radix_select.cuh"
@@ -185,5 +186,9 @@ __device__ inline Place block_max(Shared& shared, Place value) {
 __device__ inline std::uint64_t block_sum(Shared& shared, std::uint64_t value) {
   return block_join(value, shared.search.of_warps, [](std::uint64_t a, std::uint64_t b) { return a + b; });
 }
+
+/// First half of sampling (gather.cu): reads all rows once, and fills in the records and near lists of all parts of
+/// `n_samples` rows from params.first_sample on.
+void gather_parts(const Device& device, const SampleParams& params, unsigned n_samples);
 
 }  // namespace baton::cuda

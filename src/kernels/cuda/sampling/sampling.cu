@@ -7,7 +7,6 @@
 #include <algorithm>
 
 #include "kernels/cuda/device/launch.cuh"
-#include "kernels/cuda/sampling/gather.h"
 #include "kernels/cuda/sampling/near.cuh"
 #include "kernels/cuda/sampling/records.cuh"
 

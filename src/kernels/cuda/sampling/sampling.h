@@ -1,4 +1,4 @@
-/// Sampling on a CUDA device.
+/// Scaling of logits and sampling on a CUDA device.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +16,9 @@ struct SampleWorkspace {
   std::int32_t n_originals = 0;
   std::byte* parts = nullptr;  ///< records and near lists of kSampleParts parts of rows, kPartBytes each
 };
+
+/// See scale_logits in kernels/ops.h.
+void scale_logits(const Device& device, const ScaleLogitsArgs& args);
 
 /// See sample in kernels/ops.h. Takes vocabularies of up to 4,194,304 tokens. A sample, list, slot or token outside
 /// its table stops the device.

@@ -1,0 +1,29 @@
+/// The kernels of matmuls that need no object, one file each.
+#pragma once
+
+#include <cstddef>
+
+#include "core/tensor.h"
+#include "kernels/cuda/device/device.h"
+
+namespace baton::cuda {
+
+/// Whether multiply_skinny supports this matmul: x [rows, k] and weight [n, k] bf16 or f16, out [rows, n] of the same
+/// dtype or f32. With more rows cuBLASLt is as fast.
+bool can_multiply_skinny(const Device& device, const ConstTensorView& x, const ConstTensorView& weight, const TensorView& out);
+
+/// The skinny GEMM: out = x W^T + bias for few rows, which streams a 16-bit weight once at memory bandwidth. The order of
+/// the f32 sums depends on k alone. `bias` [n] of out's dtype, or null data. Weights may be read while the operation before
+/// still runs.
+void multiply_skinny(const Device& device, const ConstTensorView& x, const ConstTensorView& weight, const ConstTensorView& bias,
+                     const TensorView& out);
+
+/// out[r] += bias, in f32, rounded once. out [rows, n] float, bias [n] float. For matmuls that cannot add the bias
+/// themselves.
+void add_bias(const Device& device, const TensorView& out, const ConstTensorView& bias);
+
+/// Whether two areas of device memory are equal. `n_bytes` is a multiple of 4, and both are aligned to 4 bytes.
+/// `flag`: 4 bytes of device memory to work with. Waits for the stream.
+bool equal_bits(const Device& device, const std::byte* a, const std::byte* b, std::size_t n_bytes, std::byte* flag);
+
+}  // namespace baton::cuda
