@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "model/families/llama.h"
-#include "model/families/text_model.h"
 
 namespace baton {
 namespace {

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "model/families/llama.h"
-#include "model/families/text_model.h"
 
 namespace baton {
 namespace {

@@ -1,7 +1,6 @@
 /// Reads a Mixtral's config.json.
 #include "model/families/readers.h"
 
-#include "model/families/experts.h"
 #include "model/families/llama.h"
 
 namespace baton {

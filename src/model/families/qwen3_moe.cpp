@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "model/families/experts.h"
 #include "model/families/llama.h"
 
 namespace baton {

@@ -1,11 +1,23 @@
-/// The readers of all families, for the table in families.cpp; NAME.cpp describes and defines read_NAME.
+/// The readers of all families, for the table in families.cpp, and what several of them call; NAME.cpp describes and defines
+/// read_NAME.
 #pragma once
+
+#include <cstdint>
 
 #include "core/result.h"
 #include "io/json.h"
 #include "model/spec.h"
 
 namespace baton {
+
+/// Reads how many experts a layer has, `num_local_experts` (Transformers 5) or `num_experts`, and how many of them
+/// compute a row, `num_experts_per_tok`; the last two arguments are the defaults.
+Result<void> read_experts(const json::Value& config, FeedForwardSpec& spec, std::int32_t n_experts,
+                          std::int32_t n_experts_per_row);
+/// Reads the text model inside a model that also takes images, `text_config`, with `read`. Tied embeddings, dtype, special
+/// tokens and quantisation are those of the whole config where it states them. The spec knows the names that the text
+/// model's tensors have inside the whole.
+Result<ModelSpec> read_text_model(const json::Value& config, Result<ModelSpec> (*read)(const json::Value&));
 
 Result<ModelSpec> read_cohere2(const json::Value& config);
 Result<ModelSpec> read_gemma2(const json::Value& config);
