@@ -9,27 +9,10 @@ namespace baton::jinja {
 namespace {
 
 std::string_view operator_text(Operator op) {
-  switch (op) {
-    case Operator::add: return "+";
-    case Operator::subtract: return "-";
-    case Operator::multiply: return "*";
-    case Operator::divide: return "/";
-    case Operator::floor_divide: return "//";
-    case Operator::modulo: return "%";
-    case Operator::power: return "**";
-    case Operator::concat: return "~";
-    case Operator::logical_and: return "and";
-    case Operator::logical_or: return "or";
-    case Operator::equal: return "==";
-    case Operator::not_equal: return "!=";
-    case Operator::less: return "<";
-    case Operator::less_equal: return "<=";
-    case Operator::greater: return ">";
-    case Operator::greater_equal: return ">=";
-    case Operator::in: return "in";
-    case Operator::not_in: return "not in";
-  }
-  return "?";
+  static constexpr std::string_view kTexts[] = {"+",  "-",  "*",  "/", "//", "%", "**", "~",  "and",
+                                                "or", "==", "!=", "<", "<=", ">", ">=", "in", "not in"};
+  static_assert(std::size(kTexts) == static_cast<std::size_t>(Operator::not_in) + 1);
+  return kTexts[static_cast<std::size_t>(op)];
 }
 
 /// What errors call the expression.
@@ -182,7 +165,7 @@ Result<Value> Interpreter::evaluate(const Mapping& node, Scope* scope) {
   for (const auto& [key_expression, value_expression] : node.pairs) {
     BATON_TRY(const Value key, evaluate(*key_expression, scope));
     BATON_TRY(const Value value, evaluate(*value_expression, scope));
-    if (!is_hashable(key)) return type_error("unhashable type: '" + std::string(type_name(key)) + "'");
+    BATON_TRY_VOID(check_hashable(key));
     arena_.set(*dict, key, value);
   }
   return Value::dict(dict);

@@ -171,14 +171,18 @@ Result<Expression> ExpressionParser::chain(Operand operand, OperatorHere op_here
   return make(line, std::move(chain));
 }
 
+std::optional<Operator> ExpressionParser::skip_one_of(std::initializer_list<std::pair<std::string_view, Operator>> operators) {
+  for (const auto& [text, op] : operators)
+    if (skip_op(text) || skip_name(text)) return op;
+  return std::nullopt;
+}
+
 Result<Expression> ExpressionParser::logical_or() {
-  return chain([&] { return logical_and(); },
-               [&] { return skip_name("or") ? std::optional(Operator::logical_or) : std::nullopt; });
+  return chain([&] { return logical_and(); }, [&] { return skip_one_of({{"or", Operator::logical_or}}); });
 }
 
 Result<Expression> ExpressionParser::logical_and() {
-  return chain([&] { return logical_not(); },
-               [&] { return skip_name("and") ? std::optional(Operator::logical_and) : std::nullopt; });
+  return chain([&] { return logical_not(); }, [&] { return skip_one_of({{"and", Operator::logical_and}}); });
 }
 
 Result<Expression> ExpressionParser::logical_not() {
@@ -193,48 +197,41 @@ Result<Expression> ExpressionParser::logical_not() {
 Result<Expression> ExpressionParser::comparison() {
   return chain([&] { return sum(); },
                [&]() -> std::optional<Operator> {
-                 static constexpr std::pair<std::string_view, Operator> table[] = {
-                     {"==", Operator::equal},      {"!=", Operator::not_equal}, {"<", Operator::less},
-                     {"<=", Operator::less_equal}, {">", Operator::greater},    {">=", Operator::greater_equal}};
-                 for (const auto& [text, op] : table)
-                   if (skip_op(text)) return op;
-                 if (skip_name("in")) return Operator::in;
-                 if (at_name("not") && tokens_[std::min(at_ + 1, tokens_.size() - 1)].kind == TokenKind::name &&
-                     tokens_[at_ + 1].text == "in") {
+                 const Token& after = tokens_[std::min(at_ + 1, tokens_.size() - 1)];
+                 if (at_name("not") && after.kind == TokenKind::name && after.text == "in") {
                    next();
                    next();
                    return Operator::not_in;
                  }
-                 return std::nullopt;
+                 return skip_one_of({{"==", Operator::equal},
+                                     {"!=", Operator::not_equal},
+                                     {"<", Operator::less},
+                                     {"<=", Operator::less_equal},
+                                     {">", Operator::greater},
+                                     {">=", Operator::greater_equal},
+                                     {"in", Operator::in}});
                });
 }
 
 Result<Expression> ExpressionParser::sum() {
-  return chain([&] { return concat(); },
-               [&]() -> std::optional<Operator> {
-                 if (skip_op("+")) return Operator::add;
-                 if (skip_op("-")) return Operator::subtract;
-                 return std::nullopt;
-               });
+  return chain([&] { return concat(); }, [&] { return skip_one_of({{"+", Operator::add}, {"-", Operator::subtract}}); });
 }
 
 Result<Expression> ExpressionParser::concat() {
-  return chain([&] { return product(); }, [&] { return skip_op("~") ? std::optional(Operator::concat) : std::nullopt; });
+  return chain([&] { return product(); }, [&] { return skip_one_of({{"~", Operator::concat}}); });
 }
 
 Result<Expression> ExpressionParser::product() {
-  return chain([&] { return power(); },
-               [&]() -> std::optional<Operator> {
-                 if (skip_op("*")) return Operator::multiply;
-                 if (skip_op("/")) return Operator::divide;
-                 if (skip_op("//")) return Operator::floor_divide;
-                 if (skip_op("%")) return Operator::modulo;
-                 return std::nullopt;
-               });
+  return chain(
+      [&] { return power(); },
+      [&] {
+        return skip_one_of(
+            {{"*", Operator::multiply}, {"/", Operator::divide}, {"//", Operator::floor_divide}, {"%", Operator::modulo}});
+      });
 }
 
 Result<Expression> ExpressionParser::power() {
-  return chain([&] { return unary(true); }, [&] { return skip_op("**") ? std::optional(Operator::power) : std::nullopt; });
+  return chain([&] { return unary(true); }, [&] { return skip_one_of({{"**", Operator::power}}); });
 }
 
 Result<Expression> ExpressionParser::unary(bool with_filters) {

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/limits/stack_space.h"
@@ -87,6 +89,8 @@ class ExpressionParser {
   void leave_expression();
   Result<void> count_postfix();
   Result<void> check_stack() const;
+  /// The operator that stands here, if it is one of these; it is consumed.
+  std::optional<Operator> skip_one_of(std::initializer_list<std::pair<std::string_view, Operator>> operators);
   /// A chain of operands with the operators that `op_here` recognises and consumes.
   template <class Operand, class OperatorHere>
   Result<Expression> chain(Operand operand, OperatorHere op_here);

@@ -88,25 +88,24 @@ Result<Value> index(const NativeCall& call) {
   return Value::integer(found - items.begin());
 }
 
-Result<Value> get(const NativeCall& call) {
-  if (!is_hashable(*call[0])) return type_error("unhashable type: '" + std::string(type_name(*call[0])) + "'");
+/// The dict's value of the first argument, or null.
+Result<const Value*> find(const NativeCall& call) {
+  BATON_TRY_VOID(check_hashable(*call[0]));
   call.arena.spend_key(*call[0]);
-  const Value* value = dict_of(call).find(*call[0]);
+  return dict_of(call).find(*call[0]);
+}
+
+Result<Value> get(const NativeCall& call) {
+  BATON_TRY(const Value* value, find(call));
   return value != nullptr ? *value : call[1].value_or(Value::none());
 }
 
-Result<Value> keys(const NativeCall& call) {
+template <List::Flavor flavor>
+Result<Value> keys_or_values(const NativeCall& call) {
   Values result;
   if (!call.arena.reserve(dict_of(call).entries.size(), sizeof(Value))) return fail_exhausted(call.arena);
-  for (const auto& [key, value] : dict_of(call).entries) result.push_back(key);
-  return call.arena.list(List::Flavor::keys, std::move(result));
-}
-
-Result<Value> values(const NativeCall& call) {
-  Values result;
-  if (!call.arena.reserve(dict_of(call).entries.size(), sizeof(Value))) return fail_exhausted(call.arena);
-  for (const auto& [key, value] : dict_of(call).entries) result.push_back(value);
-  return call.arena.list(List::Flavor::values, std::move(result));
+  for (const auto& [key, value] : dict_of(call).entries) result.push_back(flavor == List::Flavor::keys ? key : value);
+  return call.arena.list(flavor, std::move(result));
 }
 
 Result<Value> items(const NativeCall& call) {
@@ -128,9 +127,7 @@ Result<Value> copy_dict(const NativeCall& call) {
 }
 
 Result<Value> pop_key(const NativeCall& call) {
-  if (!is_hashable(*call[0])) return type_error("unhashable type: '" + std::string(type_name(*call[0])) + "'");
-  call.arena.spend_key(*call[0]);
-  const Value* found = dict_of(call).find(*call[0]);
+  BATON_TRY(const Value* found, find(call));
   if (found == nullptr) {
     if (call[1]) return *call[1];
     return type_error("pop(): the key is not in the dict");
@@ -142,9 +139,8 @@ Result<Value> pop_key(const NativeCall& call) {
 }
 
 Result<Value> set_default(const NativeCall& call) {
-  if (!is_hashable(*call[0])) return type_error("unhashable type: '" + std::string(type_name(*call[0])) + "'");
-  call.arena.spend_key(*call[0]);
-  if (const Value* value = dict_of(call).find(*call[0])) return *value;
+  BATON_TRY(const Value* found, find(call));
+  if (found != nullptr) return *found;
   const Value value = call[1].value_or(Value::none());
   call.arena.set(dict_of(call), *call[0], value);
   return value;
@@ -199,8 +195,8 @@ constexpr Native kTupleMethods[] = {{"count", count, {"value"}, 1}, {"index", in
 constexpr Native kDictMethods[] = {
     {"get", get, {"key", "default"}, 1},
     {"items", items},
-    {"keys", keys},
-    {"values", values},
+    {"keys", keys_or_values<List::Flavor::keys>},
+    {"values", keys_or_values<List::Flavor::values>},
     {"copy", copy_dict},
     {"pop", pop_key, {"key", "default"}, 1},
     {"update", update, {}, 0, true},

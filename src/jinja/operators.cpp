@@ -113,8 +113,6 @@ int compare_numbers(Value a, Value b) {
   return compare(a.as_double(), b.as_double());
 }
 
-bool is_nan(Value value) { return value.is(Kind::floating) && std::isnan(value.as_double()); }
-
 int compare_pointers(const void* a, const void* b) {
   return std::less<const void*>()(a, b) ? -1 : std::less<const void*>()(b, a) ? 1 : 0;
 }
@@ -156,6 +154,13 @@ bool same_key(Value a, Value b) {
   return &x == &y || (x.is_tuple() && y.is_tuple() &&
                       std::equal(x.items.begin(), x.items.end(), y.items.begin(), y.items.end(),
                                  [](Value v, Value w) { return !v.is(Kind::list) && !w.is(Kind::list) && same_key(v, w); }));
+}
+
+bool is_nan(Value value) { return value.is(Kind::floating) && std::isnan(value.as_double()); }
+
+Result<void> check_hashable(Value value) {
+  if (is_hashable(value)) return {};
+  return type_error("unhashable type: '" + std::string(type_name(value)) + "'");
 }
 
 bool is_hashable(Value value) {
@@ -376,7 +381,7 @@ Result<bool> contains(Arena& arena, Value container, Value member) {
       if (!arena.spend_text(container.as_string().size() + member.as_string().size())) return fail_exhausted(arena);
       return find_first(container.as_string(), member.as_string(), 0) != std::string_view::npos;
     case Kind::dict:
-      if (!is_hashable(member)) return type_error("unhashable type: '" + std::string(type_name(member)) + "'");
+      BATON_TRY_VOID(check_hashable(member));
       arena.spend_key(member);
       return container.as_dict()->find(member) != nullptr;
     case Kind::list: {

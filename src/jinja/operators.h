@@ -27,6 +27,10 @@ bool same_key(Value a, Value b);
 /// An order of all dict keys but nan: negative, 0 (where same_key is true) or positive.
 int compare_keys(Value a, Value b);
 bool is_hashable(Value value);
+/// A type error if it is not.
+Result<void> check_hashable(Value value);
+/// A number that is equal to nothing, not even to itself, and so cannot be ordered.
+bool is_nan(Value value);
 /// Python's <.
 Result<bool> less(Arena& arena, Value a, Value b);
 Result<bool> contains(Arena& arena, Value container, Value member);

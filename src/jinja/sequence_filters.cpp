@@ -153,7 +153,7 @@ Result<Value> unique(const NativeCall& call) {
   Dict* seen = call.arena.dict();
   Values result;
   for (const Keyed& entry : keyed) {
-    if (!is_hashable(entry.key)) return type_error("unhashable type: '" + std::string(type_name(entry.key)) + "'");
+    BATON_TRY_VOID(check_hashable(entry.key));
     const std::size_t n_seen = seen->entries.size();
     call.arena.set(*seen, entry.key, Value::none());
     if (call.arena.is_exhausted()) return fail_exhausted(call.arena);

@@ -1,19 +1,12 @@
 /// Values, dicts and the arena of one render.
 #include "jinja/value.h"
 
-#include <cmath>
 #include <cstring>
 #include <memory>
 
 #include "jinja/operators.h"
 
 namespace baton::jinja {
-namespace {
-
-/// A key that is equal to nothing, not even to itself, and so cannot be ordered.
-bool is_nan(Value key) { return key.is(Kind::floating) && std::isnan(key.as_double()); }
-
-}  // namespace
 
 bool Dict::KeyLess::operator()(Value a, Value b) const { return compare_keys(a, b) < 0; }
 
