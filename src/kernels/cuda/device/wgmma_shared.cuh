@@ -13,138 +13,72 @@
 
 namespace baton::cuda {
 
-#define BATON_C4(i) "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3])
-#define BATON_WGMMA_N8(type)                                                                                   \
-  asm volatile(                                                                                                \
-      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %6, 0;\n\t"                                                        \
-      "wgmma.mma_async.sync.aligned.m64n8k16.f32." type "." type " {%0,%1,%2,%3}, %4, %5, p, 1, 1, 0, 0;\n\t}" \
-      : BATON_C4(0)                                                                                            \
-      : "l"(a), "l"(b), "r"(1))
-#define BATON_WGMMA_N16(type)                                                                                               \
-  asm volatile(                                                                                                             \
-      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %10, 0;\n\t"                                                                    \
-      "wgmma.mma_async.sync.aligned.m64n16k16.f32." type "." type " {%0,%1,%2,%3,%4,%5,%6,%7}, %8, %9, p, 1, 1, 0, 0;\n\t}" \
-      : BATON_C4(0), BATON_C4(1)                                                                                            \
-      : "l"(a), "l"(b), "r"(1))
-#define BATON_WGMMA_N32(type)                                                                   \
-  asm volatile(                                                                                 \
-      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %18, 0;\n\t"                                        \
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type                               \
-      " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, %16, %17, p, 1, 1, 0, 0;\n\t}" \
-      : BATON_C4(0), BATON_C4(1), BATON_C4(2), BATON_C4(3)                                      \
-      : "l"(a), "l"(b), "r"(1))
-#define BATON_WGMMA_N48(type)                                                                                            \
-  asm volatile(                                                                                                          \
-      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %26, 0;\n\t"                                                                 \
-      "wgmma.mma_async.sync.aligned.m64n48k16.f32." type "." type                                                        \
-      " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23}, %24, %25, p, 1, 1, 0, " \
-      "0;\n\t}"                                                                                                          \
-      : BATON_C4(0), BATON_C4(1), BATON_C4(2), BATON_C4(3), BATON_C4(4), BATON_C4(5)                                     \
-      : "l"(a), "l"(b), "r"(1))
-#define BATON_WGMMA_N56(type)                                                                     \
-  asm volatile(                                                                                   \
-      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %30, 0;\n\t"                                          \
-      "wgmma.mma_async.sync.aligned.m64n56k16.f32." type "." type                                 \
-      " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"  \
-      "%24,%25,%26,%27}, %28, %29, p, 1, 1, 0, 0;\n\t}"                                           \
-      : BATON_C4(0), BATON_C4(1), BATON_C4(2), BATON_C4(3), BATON_C4(4), BATON_C4(5), BATON_C4(6) \
-      : "l"(a), "l"(b), "r"(1))
-#define BATON_WGMMA_N64(type)                                                                                  \
-  asm volatile(                                                                                                \
-      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %34, 0;\n\t"                                                       \
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                                              \
-      " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"               \
-      "%24,%25,%26,%27,%28,%29,%30,%31}, %32, %33, p, 1, 1, 0, 0;\n\t}"                                        \
-      : BATON_C4(0), BATON_C4(1), BATON_C4(2), BATON_C4(3), BATON_C4(4), BATON_C4(5), BATON_C4(6), BATON_C4(7) \
-      : "l"(a), "l"(b), "r"(accumulate))
-#define BATON_WGMMA_N96(type)                                                                                                \
-  asm volatile(                                                                                                              \
-      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %50, 0;\n\t"                                                                     \
-      "wgmma.mma_async.sync.aligned.m64n96k16.f32." type "." type                                                            \
-      " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"                             \
-      "%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,"                             \
-      "%46,%47}, %48, %49, p, 1, 1, 0, 0;\n\t}"                                                                              \
-      : BATON_C4(0), BATON_C4(1), BATON_C4(2), BATON_C4(3), BATON_C4(4), BATON_C4(5), BATON_C4(6), BATON_C4(7), BATON_C4(8), \
-        BATON_C4(9), BATON_C4(10), BATON_C4(11)                                                                              \
-      : "l"(a), "l"(b), "r"(1))
+// The sums of 8 columns each, as operands of the instruction and as its outputs.
+#define BATON_SUMS_1 "%0,%1,%2,%3"
+#define BATON_SUMS_2 BATON_SUMS_1 ",%4,%5,%6,%7"
+#define BATON_SUMS_4 BATON_SUMS_2 ",%8,%9,%10,%11,%12,%13,%14,%15"
+#define BATON_SUMS_6 BATON_SUMS_4 ",%16,%17,%18,%19,%20,%21,%22,%23"
+#define BATON_SUMS_7 BATON_SUMS_6 ",%24,%25,%26,%27"
+#define BATON_SUMS_8 BATON_SUMS_7 ",%28,%29,%30,%31"
+#define BATON_SUMS_12 BATON_SUMS_8 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
+#define BATON_SUMS_16 BATON_SUMS_12 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define BATON_C(i) "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3])
+#define BATON_C_1 BATON_C(0)
+#define BATON_C_2 BATON_C_1, BATON_C(1)
+#define BATON_C_4 BATON_C_2, BATON_C(2), BATON_C(3)
+#define BATON_C_6 BATON_C_4, BATON_C(4), BATON_C(5)
+#define BATON_C_7 BATON_C_6, BATON_C(6)
+#define BATON_C_8 BATON_C_7, BATON_C(7)
+#define BATON_C_12 BATON_C_8, BATON_C(8), BATON_C(9), BATON_C(10), BATON_C(11)
+#define BATON_C_16 BATON_C_12, BATON_C(12), BATON_C(13), BATON_C(14), BATON_C(15)
+#define BATON_WGMMA_OF(type, groups, columns, a_place, b_place, accumulate_place)                            \
+  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, " accumulate_place                                      \
+               ", 0;\n\t"                                                                                    \
+               "wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." type "." type " {" BATON_SUMS_##groups \
+               "}, " a_place ", " b_place ", p, 1, 1, 0, 0;\n\t}"                                            \
+               : BATON_C_##groups                                                                            \
+               : "l"(a), "l"(b), "r"(accumulate))
+#define BATON_WGMMA(groups, columns, ...)                   \
+  if constexpr (kGroups == groups) {                        \
+    if constexpr (std::is_same_v<T, __half>)                \
+      BATON_WGMMA_OF("f16", groups, columns, __VA_ARGS__);  \
+    else                                                    \
+      BATON_WGMMA_OF("bf16", groups, columns, __VA_ARGS__); \
+  }
 
-#define BATON_WGMMA_N128(type)                                                                                               \
-  asm volatile(                                                                                                              \
-      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %66, 0;\n\t"                                                                     \
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type                                                           \
-      " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,"     \
-      "%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,"     \
-      "%58,%59,%60,%61,%62,%63}, %64, %65, p, 1, 1, 0, 0;\n\t}"                                                              \
-      : BATON_C4(0), BATON_C4(1), BATON_C4(2), BATON_C4(3), BATON_C4(4), BATON_C4(5), BATON_C4(6), BATON_C4(7), BATON_C4(8), \
-        BATON_C4(9), BATON_C4(10), BATON_C4(11), BATON_C4(12), BATON_C4(13), BATON_C4(14), BATON_C4(15)                      \
-      : "l"(a), "l"(b), "r"(accumulate))
-
-template <class T>
-__device__ __forceinline__ void wgmma_shared(float (&c)[1][4], std::uint64_t a, std::uint64_t b) {
-  if constexpr (std::is_same_v<T, __half>)
-    BATON_WGMMA_N8("f16");
-  else
-    BATON_WGMMA_N8("bf16");
-}
-template <class T>
-__device__ __forceinline__ void wgmma_shared(float (&c)[2][4], std::uint64_t a, std::uint64_t b) {
-  if constexpr (std::is_same_v<T, __half>)
-    BATON_WGMMA_N16("f16");
-  else
-    BATON_WGMMA_N16("bf16");
-}
-template <class T>
-__device__ __forceinline__ void wgmma_shared(float (&c)[4][4], std::uint64_t a, std::uint64_t b) {
-  if constexpr (std::is_same_v<T, __half>)
-    BATON_WGMMA_N32("f16");
-  else
-    BATON_WGMMA_N32("bf16");
-}
-template <class T>
-__device__ __forceinline__ void wgmma_shared(float (&c)[6][4], std::uint64_t a, std::uint64_t b) {
-  if constexpr (std::is_same_v<T, __half>)
-    BATON_WGMMA_N48("f16");
-  else
-    BATON_WGMMA_N48("bf16");
-}
-template <class T>
-__device__ __forceinline__ void wgmma_shared(float (&c)[7][4], std::uint64_t a, std::uint64_t b) {
-  if constexpr (std::is_same_v<T, __half>)
-    BATON_WGMMA_N56("f16");
-  else
-    BATON_WGMMA_N56("bf16");
-}
-template <class T>
-__device__ __forceinline__ void wgmma_shared(float (&c)[12][4], std::uint64_t a, std::uint64_t b) {
-  if constexpr (std::is_same_v<T, __half>)
-    BATON_WGMMA_N96("f16");
-  else
-    BATON_WGMMA_N96("bf16");
-}
 /// Begins at zero unless `accumulate`.
-template <class T>
-__device__ __forceinline__ void wgmma_shared(float (&c)[8][4], std::uint64_t a, std::uint64_t b, int accumulate) {
-  if constexpr (std::is_same_v<T, __half>)
-    BATON_WGMMA_N64("f16");
-  else
-    BATON_WGMMA_N64("bf16");
+template <class T, int kGroups>
+__device__ __forceinline__ void wgmma_shared(float (&c)[kGroups][4], std::uint64_t a, std::uint64_t b, int accumulate = 1) {
+  static_assert(kGroups == 1 || kGroups == 2 || kGroups == 4 || (kGroups >= 6 && kGroups <= 8) || kGroups == 12 ||
+                kGroups == 16);
+  BATON_WGMMA(1, "8", "%4", "%5", "%6")
+  BATON_WGMMA(2, "16", "%8", "%9", "%10")
+  BATON_WGMMA(4, "32", "%16", "%17", "%18")
+  BATON_WGMMA(6, "48", "%24", "%25", "%26")
+  BATON_WGMMA(7, "56", "%28", "%29", "%30")
+  BATON_WGMMA(8, "64", "%32", "%33", "%34")
+  BATON_WGMMA(12, "96", "%48", "%49", "%50")
+  BATON_WGMMA(16, "128", "%64", "%65", "%66")
 }
-template <class T>
-__device__ __forceinline__ void wgmma_shared(float (&c)[16][4], std::uint64_t a, std::uint64_t b, int accumulate) {
-  if constexpr (std::is_same_v<T, __half>)
-    BATON_WGMMA_N128("f16");
-  else
-    BATON_WGMMA_N128("bf16");
-}
-#undef BATON_WGMMA_N128
-#undef BATON_WGMMA_N64
-#undef BATON_WGMMA_N8
-#undef BATON_WGMMA_N16
-#undef BATON_WGMMA_N32
-#undef BATON_WGMMA_N48
-#undef BATON_WGMMA_N56
-#undef BATON_WGMMA_N96
-#undef BATON_C4
+#undef BATON_WGMMA
+#undef BATON_WGMMA_OF
+#undef BATON_C_16
+#undef BATON_C_12
+#undef BATON_C_8
+#undef BATON_C_7
+#undef BATON_C_6
+#undef BATON_C_4
+#undef BATON_C_2
+#undef BATON_C_1
+#undef BATON_C
+#undef BATON_SUMS_16
+#undef BATON_SUMS_12
+#undef BATON_SUMS_8
+#undef BATON_SUMS_7
+#undef BATON_SUMS_6
+#undef BATON_SUMS_4
+#undef BATON_SUMS_2
+#undef BATON_SUMS_1
 
 }  // namespace baton::cuda
 
