@@ -70,13 +70,6 @@ __device__ __forceinline__ void store_shared(std::uint32_t at, uint4 x) {
 __device__ __forceinline__ void arrive_with_copies(std::uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
-/// Ends a group of this thread's copies.
-__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-/// Waits until at most the last `kPending` groups of this thread's copies are under way.
-template <int kPending>
-__device__ __forceinline__ void wait_for_copy_groups() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
 /// Waits for all copies of this thread; call it before the thread ends.
 __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
@@ -187,66 +180,55 @@ __device__ __forceinline__ std::uint64_t wgmma_descriptor(std::uint32_t address,
          (static_cast<std::uint64_t>(leading_bytes >> 4) << 16) | ((address & 0x3ffffu) >> 4);
 }
 
-#define BATON_C4(c, i) "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3])
-#define BATON_WGMMA_64(type)                                                                                             \
-  asm volatile(                                                                                                          \
-      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %37, 0;\n\t"                                                                 \
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                                                        \
-      " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29," \
-      "%30,%31}, {%32,%33,%34,%35}, %36, p, 1, 1, 0;\n\t}"                                                               \
-      : BATON_C4(c, 0), BATON_C4(c, 1), BATON_C4(c, 2), BATON_C4(c, 3), BATON_C4(c, 4), BATON_C4(c, 5), BATON_C4(c, 6),  \
-        BATON_C4(c, 7)                                                                                                   \
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate))
+// The sums of 64 and of 128 columns, as operands of the instruction and as its outputs.
+#define BATON_SUMS_8                                                                                                    \
+  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30," \
+  "%31"
+#define BATON_SUMS_16                                                                                                 \
+  BATON_SUMS_8                                                                                                        \
+  ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59," \
+  "%60,%61,%62,%63"
+#define BATON_C(i) "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3])
+#define BATON_C_8 BATON_C(0), BATON_C(1), BATON_C(2), BATON_C(3), BATON_C(4), BATON_C(5), BATON_C(6), BATON_C(7)
+#define BATON_C_16 \
+  BATON_C_8, BATON_C(8), BATON_C(9), BATON_C(10), BATON_C(11), BATON_C(12), BATON_C(13), BATON_C(14), BATON_C(15)
+#define BATON_WGMMA_OF(type, groups, columns, b_is_transposed, a_and_b_places, accumulate_place)            \
+  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, " accumulate_place                                     \
+               ", 0;\n\t"                                                                                   \
+               "wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." type "." type " " BATON_SUMS_##groups \
+               "}, " a_and_b_places ", p, 1, 1, " b_is_transposed ";\n\t}"                                  \
+               : BATON_C_##groups                                                                           \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate))
+#define BATON_WGMMA(...)                   \
+  if constexpr (std::is_same_v<T, __half>) \
+    BATON_WGMMA_OF("f16", __VA_ARGS__);    \
+  else                                     \
+    BATON_WGMMA_OF("bf16", __VA_ARGS__)
 
 /// c (+)= a b for 64 x 16 times 16 x 64, B with its 16 contiguous (K-major).
 template <class T>
 __device__ __forceinline__ void wgmma_64x64x16(float (&c)[8][4], const std::uint32_t (&a)[4], std::uint64_t b, int accumulate) {
-  if constexpr (std::is_same_v<T, __half>)
-    BATON_WGMMA_64("f16");
-  else
-    BATON_WGMMA_64("bf16");
+  BATON_WGMMA(8, "64", "0", "{%32,%33,%34,%35}, %36", "%37");
 }
-#undef BATON_WGMMA_64
-
-#define BATON_WGMMA_N64_MN(type)                                                                                         \
-  asm volatile(                                                                                                          \
-      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %37, 0;\n\t"                                                                 \
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                                                        \
-      " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29," \
-      "%30,%31}, {%32,%33,%34,%35}, %36, p, 1, 1, 1;\n\t}"                                                               \
-      : BATON_C4(c, 0), BATON_C4(c, 1), BATON_C4(c, 2), BATON_C4(c, 3), BATON_C4(c, 4), BATON_C4(c, 5), BATON_C4(c, 6),  \
-        BATON_C4(c, 7)                                                                                                   \
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(1))
-#define BATON_WGMMA_N128_MN(type)                                                                                           \
-  asm volatile(                                                                                                             \
-      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %69, 0;\n\t"                                                                    \
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type                                                          \
-      " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,"    \
-      "%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,"    \
-      "%58,%59,%60,%61,%62,%63}, {%64,%65,%66,%67}, %68, p, 1, 1, 1;\n\t}"                                                  \
-      : BATON_C4(c, 0), BATON_C4(c, 1), BATON_C4(c, 2), BATON_C4(c, 3), BATON_C4(c, 4), BATON_C4(c, 5), BATON_C4(c, 6),     \
-        BATON_C4(c, 7), BATON_C4(c, 8), BATON_C4(c, 9), BATON_C4(c, 10), BATON_C4(c, 11), BATON_C4(c, 12), BATON_C4(c, 13), \
-        BATON_C4(c, 14), BATON_C4(c, 15)                                                                                    \
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(1))
 
 /// c += a b for 64 x 16 times 16 x N (N = 64 or 128 by the size of c), B with its N contiguous (MN-major).
 template <class T>
 __device__ __forceinline__ void wgmma_transposed(float (&c)[8][4], const std::uint32_t (&a)[4], std::uint64_t b) {
-  if constexpr (std::is_same_v<T, __half>)
-    BATON_WGMMA_N64_MN("f16");
-  else
-    BATON_WGMMA_N64_MN("bf16");
+  constexpr int accumulate = 1;
+  BATON_WGMMA(8, "64", "1", "{%32,%33,%34,%35}, %36", "%37");
 }
 template <class T>
 __device__ __forceinline__ void wgmma_transposed(float (&c)[16][4], const std::uint32_t (&a)[4], std::uint64_t b) {
-  if constexpr (std::is_same_v<T, __half>)
-    BATON_WGMMA_N128_MN("f16");
-  else
-    BATON_WGMMA_N128_MN("bf16");
+  constexpr int accumulate = 1;
+  BATON_WGMMA(16, "128", "1", "{%64,%65,%66,%67}, %68", "%69");
 }
-#undef BATON_WGMMA_N64_MN
-#undef BATON_WGMMA_N128_MN
-#undef BATON_C4
+#undef BATON_WGMMA
+#undef BATON_WGMMA_OF
+#undef BATON_C_16
+#undef BATON_C_8
+#undef BATON_C
+#undef BATON_SUMS_16
+#undef BATON_SUMS_8
 
 #endif  // BATON_SM90A
 
