@@ -11,7 +11,7 @@
 #include "core/log.h"
 #include "core/mutex.h"
 #include "core/thread_name.h"
-#include "engine/engine_impl.h"
+#include "engine/engine_parts.h"
 
 namespace baton {
 namespace {
@@ -30,7 +30,7 @@ PrefixLayout layout_of(const Executor& executor, const EngineInfo& info) {
 
 }  // namespace
 
-Engine::Impl::Impl(const EngineOptions& options, EngineParts parts)
+Engine::Engine(const EngineOptions& options, EngineParts parts)
     : options_(options),
       info_(std::move(parts.info)),
       eos_token_ids_(std::move(parts.eos_token_ids)),
@@ -64,7 +64,7 @@ Engine::Impl::Impl(const EngineOptions& options, EngineParts parts)
   metrics_recorder_.set_tier_size(info_.n_tier_slots, info_.tier_entry_bytes);
 }
 
-Result<RequestId> Engine::Impl::submit(Request request) {
+Result<RequestId> Engine::submit(Request request) {
   BATON_TRY_VOID(check_request(request, limits()));
   if (const auto sentence = fault()) return fail(ErrorCode::unavailable, *sentence);
   const auto arrived = request.arrived.value_or(Sequence::Clock::now());
@@ -102,14 +102,14 @@ Result<RequestId> Engine::Impl::submit(Request request) {
   return id;
 }
 
-void Engine::Impl::post(FinishCommand command) {
+void Engine::post(FinishCommand command) {
   const MutexLock lock(mutex_);
   if (is_stopping_) return;  // all sequences have ended or are about to
   inbox_.finishes.push_back(command);
   inbox_filled_.notify_one();
 }
 
-Result<void> Engine::Impl::check_new_prefix(std::string_view name, std::span<const TokenId> tokens) const {
+Result<void> Engine::check_new_prefix(std::string_view name, std::span<const TokenId> tokens) const {
   if (!options_.enable_prefix_caching) {
     return fail(ErrorCode::invalid_request, fmt::format("prefix '{}' cannot be registered: prefix caching is off", name),
                 "prefix");
@@ -119,7 +119,7 @@ Result<void> Engine::Impl::check_new_prefix(std::string_view name, std::span<con
   return {};
 }
 
-Result<PrefixInfo> Engine::Impl::register_prefix(std::string name, std::vector<TokenId> tokens, CacheScope scope) {
+Result<PrefixInfo> Engine::register_prefix(std::string name, std::vector<TokenId> tokens, CacheScope scope) {
   const auto begin = Sequence::Clock::now();
   const auto n_tokens = static_cast<std::int32_t>(tokens.size());
   BATON_TRY_VOID(check_new_prefix(name, tokens));
@@ -144,42 +144,42 @@ Result<PrefixInfo> Engine::Impl::register_prefix(std::string name, std::vector<T
   return info;
 }
 
-Result<void> Engine::Impl::remove_prefix(const std::string& name) {
+Result<void> Engine::remove_prefix(const std::string& name) {
   const MutexLock lock(mutex_);
   BATON_TRY_VOID(prefixes_.remove(name));
   inbox_filled_.notify_one();
   return {};
 }
 
-std::vector<PrefixInfo> Engine::Impl::prefixes() const {
+std::vector<PrefixInfo> Engine::prefixes() const {
   const MutexLock lock(mutex_);
   return prefixes_.list();
 }
 
-std::shared_ptr<const TreeView> Engine::Impl::tree() {
+std::shared_ptr<const TreeView> Engine::tree() {
   const MutexLock lock(mutex_);
   inbox_.wants_tree = !is_stopping_;
   inbox_filled_.notify_one();
   return tree_;
 }
 
-void Engine::Impl::begin_drain() {
+void Engine::begin_drain() {
   const MutexLock lock(mutex_);
   is_draining_ = true;
   prefixes_.cancel_prefills();
   inbox_filled_.notify_one();
 }
 
-bool Engine::Impl::is_draining() const {
+bool Engine::is_draining() const {
   const MutexLock lock(mutex_);
   return is_draining_;
 }
-bool Engine::Impl::is_idle() const {
+bool Engine::is_idle() const {
   const MutexLock lock(mutex_);
   return n_unfinished_ == 0;
 }
 
-void Engine::Impl::start() {
+void Engine::start() {
   const MutexLock lock(mutex_);
   check(!has_thread_ && !is_stopping_, "Engine::start: it was started or stopped before");
   has_thread_ = true;
@@ -192,7 +192,7 @@ void Engine::Impl::start() {
 }
 
 /// A step that finds no memory, the reserve included, cannot be taken back: the scheduler's state would be half changed.
-void Engine::Impl::run(MemoryReserve& reserve) {
+void Engine::run(MemoryReserve& reserve) {
   const MemoryReserve::User user(reserve);
   try {
     run_steps(reserve);
@@ -202,11 +202,11 @@ void Engine::Impl::run(MemoryReserve& reserve) {
 }
 
 /// Whether callers have asked for something.
-bool Engine::Impl::has_work() const {
+bool Engine::has_work() const {
   return is_stopping_ || !inbox_.is_empty() || prefixes_.has_changes() || transfer_queue_.has_work();
 }
 
-void Engine::Impl::run_steps(MemoryReserve& reserve) {
+void Engine::run_steps(MemoryReserve& reserve) {
   bool was_short = false;
   while (true) {
     {
@@ -233,7 +233,7 @@ void Engine::Impl::run_steps(MemoryReserve& reserve) {
   }
 }
 
-void Engine::Impl::stop() {
+void Engine::stop() {
   {
     const MutexLock lock(mutex_);
     is_draining_ = is_stopping_ = true;
@@ -251,49 +251,11 @@ void Engine::Impl::stop() {
 Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, std::unique_ptr<Backend> backend,
                                                std::unique_ptr<Model> model) {
   BATON_TRY(EngineParts parts, make_parts(options, std::move(backend), std::move(model)));
-  return std::unique_ptr<Engine>(new Engine(std::make_unique<Impl>(options, std::move(parts))));
+  return std::unique_ptr<Engine>(new Engine(options, std::move(parts)));
 }
 
-Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Engine::~Engine() { impl_->stop(); }
-
-Result<RequestId> Engine::submit(Request request) { return impl_->submit(std::move(request)); }
-void Engine::finish(RequestId request, std::int32_t index, FinishReason reason) {
-  impl_->post(FinishCommand{request, index, reason});
-}
-void Engine::cancel(RequestId request) { impl_->post(FinishCommand{request, {}, FinishReason::abort}); }
-std::vector<Event> Engine::wait_events(std::chrono::milliseconds timeout) { return impl_->events().wait(timeout); }
-std::vector<KvEvent> Engine::wait_kv_events(std::chrono::milliseconds timeout) { return impl_->kv_events().wait(timeout); }
-Result<PrefixInfo> Engine::register_prefix(std::string name, std::vector<TokenId> tokens, CacheScope scope) {
-  return impl_->register_prefix(std::move(name), std::move(tokens), std::move(scope));
-}
-Result<void> Engine::remove_prefix(const std::string& name) { return impl_->remove_prefix(name); }
-std::vector<PrefixInfo> Engine::prefixes() const { return impl_->prefixes(); }
-const PrefixLayout& Engine::prefix_layout() const { return impl_->prefix_layout(); }
-Result<void> Engine::export_prefix(std::span<const TokenId> tokens, const CacheScope& scope, const PieceWriter& write) {
-  return impl_->export_prefix(tokens, scope, write);
-}
-Result<PrefixInfo> Engine::load_prefix(std::string name, std::vector<TokenId> tokens, CacheScope scope,
-                                       const PieceReader& read) {
-  return impl_->load_prefix(std::move(name), std::move(tokens), std::move(scope), read);
-}
-void Engine::start() { impl_->start(); }
-void Engine::stop() { impl_->stop(); }
-bool Engine::step() { return impl_->step(); }
-void Engine::set_relay(bool relay) { impl_->set_relay(relay); }
-void Engine::drop_cached_blocks() { impl_->drop_cached_blocks(); }
-void Engine::begin_drain() { impl_->begin_drain(); }
-bool Engine::is_draining() const { return impl_->is_draining(); }
-bool Engine::is_idle() const { return impl_->is_idle(); }
-bool Engine::is_stuck() const { return impl_->watchdog().is_stuck(); }
-std::optional<std::string> Engine::fault() const { return impl_->fault(); }
-const EngineMetrics& Engine::metrics() const { return impl_->metrics(); }
-EngineInfo Engine::info() const { return impl_->info(); }
-std::shared_ptr<const TreeView> Engine::tree() { return impl_->tree(); }
-std::vector<StepRecord> Engine::recent_steps() const { return impl_->watchdog().recent_steps(); }
-void Engine::check_invariants() const { impl_->check_invariants(); }
 std::vector<BlockId> Engine::free_blocks(int group) const {
-  const std::span<const BlockId> blocks = impl_->cache().free_blocks(group);
+  const std::span<const BlockId> blocks = cache_.free_blocks(group);
   return {blocks.begin(), blocks.end()};
 }
 

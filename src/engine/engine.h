@@ -4,92 +4,48 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
 #include <vector>
 
+#include "core/limits/memory_reserve.h"
+#include "core/mutex.h"
 #include "core/result.h"
-#include "engine/cache/cache_group.h"
+#include "engine/cache/kv_cache.h"
 #include "engine/cache/kv_events.h"
 #include "engine/cache/prefix_layout.h"
+#include "engine/cache/tree_view.h"
+#include "engine/engine_options.h"
+#include "engine/inbox.h"
+#include "engine/metrics_recorder.h"
+#include "engine/prefix_service.h"
+#include "engine/request/event_queue.h"
 #include "engine/request/metrics.h"
 #include "engine/request/request.h"
-#include "engine/schedule/mask_budget.h"
+#include "engine/schedule/queue_limit.h"
+#include "engine/schedule/request_check.h"
+#include "engine/schedule/scheduler.h"
+#include "engine/step/batch_builder.h"
+#include "engine/step/block_transfer.h"
+#include "engine/step/executor.h"
+#include "engine/step/in_flight.h"
+#include "engine/step/sampler.h"
+#include "engine/step/step_masks.h"
 #include "engine/watchdog.h"
 #include "kernels/backend.h"
 
 namespace baton {
 
-struct TreeView;
-
-class Model;
-class RankGroup;
-
-/// Default bound of the block list entries of a step: 256 MB.
-inline constexpr std::int32_t kMaxBlockEntries = 64 << 20;
-
-struct EngineOptions {
-  bool relay = true;  ///< `--attention relay|paged`
-  bool batch_invariant = false;
-  bool enable_prefix_caching = true;
-  bool kv_events = false;                      ///< Engine::wait_kv_events has events, which somebody must take
-  std::int32_t max_num_seqs = 128;             ///< sequences that run at once
-  std::int32_t max_num_batched_tokens = 2048;  ///< rows of a step
-  std::int32_t max_prefill_tokens = 0;         ///< prompt rows of a step that also decodes; 0: the backend's default
-  std::int32_t max_model_len = 0;              ///< 0: the model's
-  std::int32_t block_len = 16;
-  std::int64_t kv_cache_bytes = 0;  ///< of each rank; 0: a share of free memory, see gpu_memory_utilization
-  double memory_utilization = 0.9;
-  std::int64_t host_tier_bytes = 0;  ///< host memory for blocks that the prefix cache evicts; 0: none
-  DType kv_dtype = DType::bf16;
-  bool enforce_eager = false;             ///< decode steps are not captured as graphs
-  bool has_priorities = false;            ///< requests may have a priority; otherwise they are refused
-  bool by_size = false;                   ///< see SchedulerOptions; not together with has_priorities
-  std::int32_t max_num_queued_reqs = 0;   ///< sequences that may wait for their first step; 0: no limit
-  std::int32_t max_pinned_blocks = 0;     ///< 0: as many as leave room for a sequence of max_model_len
-  std::int32_t step_timeout_ms = 60'000;  ///< a longer step marks the engine as stuck; 0: never
-  std::uint64_t seed = 0;                 ///< for requests without one
-  SpeculationOptions speculation = {};    ///< of requests that do not set their own
-  /// Block list entries of a step, one for each block that a sequence reads by itself. 0: what max_num_seqs sequences
-  /// of max_model_len have, at most kMaxBlockEntries. Sequences that could exceed the bound wait.
-  std::int32_t max_block_entries = 0;
-  MaskBudget mask_budget = {};                      ///< of a step's token masks
-  std::int32_t max_list_entries = kMaxListEntries;  ///< of a step's penalties, biases, bans and allowed ids
-  std::vector<TokenId> eos_token_ids = {};          ///< end-of-sequence ids in addition to the model's own
-  std::shared_ptr<RankGroup> ranks = {};            ///< the backend's group, if this is rank 0 of several; else null
-};
-
-/// A registered prefix: its full blocks are computed, and pinned until the prefix is removed.
-struct PrefixInfo {
-  std::string name;
-  std::int32_t n_tokens = 0;         ///< of the prefix
-  std::int32_t n_pinned_tokens = 0;  ///< tokens in its full blocks; each request computes the tail
-  double prefill_ms = 0;
-};
-
-/// Properties of a running engine for the start line, /metrics and /v1/models.
-struct EngineInfo {
-  std::int32_t max_model_len = 0;
-  std::int32_t n_blocks = 0;  ///< of the layer group that has the most
-  std::vector<CacheGroup> cache_groups;
-  std::int32_t block_len = 0;
-  std::int64_t kv_cache_bytes = 0;    ///< of each rank
-  std::int32_t n_tier_slots = 0;      ///< entries that the host tier can hold, one block of each layer group
-  std::int64_t tier_entry_bytes = 0;  ///< of one of them
-  DType kv_dtype = DType::bf16;
-  DType weight_dtype = DType::bf16;
-  std::string attention;  ///< "relay" or "paged"
-  bool batch_invariant = false;
-  bool enable_prefix_caching = true;
-  std::int32_t max_num_seqs = 0;
-  std::int32_t max_num_batched_tokens = 0;
-  std::int32_t max_prefill_tokens = 0;  ///< the value in use
-  std::vector<TokenId> eos_token_ids;   ///< of the model and the options: those that end an answer
-  BackendInfo backend;
-};
+struct EngineParts;
 
 /// Runs a model for many requests. Each step is planned and enqueued before the previous step is committed: plan(n+1)
 /// ends before commit(n) begins.
@@ -102,7 +58,7 @@ class Engine {
   /// option out of range).
   static Result<std::unique_ptr<Engine>> create(const EngineOptions& options, std::unique_ptr<Backend> backend,
                                                 std::unique_ptr<Model> model);
-  ~Engine();
+  ~Engine() { stop(); }
 
   /// Accepts a request. Errors: invalid_request (prompt empty or too long, a parameter out of range: the message names
   /// the field), unavailable (the queue is full, memory is short, or the engine is shutting down). If it throws
@@ -110,15 +66,15 @@ class Engine {
   Result<RequestId> submit(Request request);
   /// Ends a sequence whose text contains a stop string, or all sequences of a request that was cancelled. Their tokens
   /// in flight are dropped. Does nothing for a sequence that has ended.
-  void finish(RequestId request, std::int32_t index, FinishReason reason);
-  void cancel(RequestId request);
+  void finish(RequestId request, std::int32_t index, FinishReason reason) { post(FinishCommand{request, index, reason}); }
+  void cancel(RequestId request) { post(FinishCommand{request, {}, FinishReason::abort}); }
 
   /// Waits at most `timeout` for events; empty if there are none. One thread only may call it.
-  std::vector<Event> wait_events(std::chrono::milliseconds timeout);
+  std::vector<Event> wait_events(std::chrono::milliseconds timeout) { return events_.wait(timeout); }
 
   /// Waits at most `timeout` for changes of what the prefix cache holds; empty if there are none, or without
   /// EngineOptions::kv_events. They wait in memory until they are taken. One thread only may call it.
-  std::vector<KvEvent> wait_kv_events(std::chrono::milliseconds timeout);
+  std::vector<KvEvent> wait_kv_events(std::chrono::milliseconds timeout) { return kv_events_.wait(timeout); }
 
   /// Computes and pins the full blocks of a prompt, so that requests that begin with it find them in the cache.
   /// Returns when they are computed; before `start` it runs steps on the caller's thread. Errors: invalid_request
@@ -133,7 +89,7 @@ class Engine {
   std::vector<PrefixInfo> prefixes() const;
 
   /// How export_prefix and load_prefix cut keys and values into pieces.
-  const PrefixLayout& prefix_layout() const;
+  const PrefixLayout& prefix_layout() const { return transfers_.layout(); }
   using PieceWriter = std::function<Result<void>(std::span<const std::byte> piece)>;
   using PieceReader = std::function<Result<void>(std::vector<std::byte>& piece)>;
   /// Copies the keys and values of the full blocks of a registered prefix out of the cache: `write` gets the pieces of
@@ -155,11 +111,11 @@ class Engine {
 
   /// Turns relayed attention on or off for the steps planned from now on, so that both kinds can be measured over one
   /// model and cache. info() keeps the value that the engine started with. Thread: the one that runs the steps.
-  void set_relay(bool relay);
+  void set_relay(bool relay) { builder_.set_relay(relay); }
   /// Empties the prefix cache, so that a benchmark can begin every run with a cold one: frees all cached blocks that no
   /// sequence uses and no registered prefix pins, and forgets which blocks were evicted before. Thread: the one that runs
   /// the steps.
-  void drop_cached_blocks();
+  void drop_cached_blocks() { cache_.drop_cached(); }
 
   /// Refuses new requests and cancels prefix prefills from now on. Accepted requests continue.
   void begin_drain();
@@ -167,17 +123,17 @@ class Engine {
   /// True while no request waits or runs.
   bool is_idle() const;
   /// True while a step of the engine's own thread takes longer than step_timeout_ms.
-  bool is_stuck() const;
+  bool is_stuck() const { return watchdog_.is_stuck(); }
   /// Why the engine can run no more steps: a sentence that names the rank that was lost. From then on `submit` refuses
   /// requests with it (unavailable), and those that were accepted end with it as their error.
-  std::optional<std::string> fault() const;
+  std::optional<std::string> fault() const { return executor_->fault(); }
 
-  const EngineMetrics& metrics() const;
-  EngineInfo info() const;
+  const EngineMetrics& metrics() const { return metrics_recorder_.metrics(); }
+  const EngineInfo& info() const { return info_; }
   /// The prefix tree as of the last call but one: each call asks the engine's thread for a new picture, and waits for none.
   std::shared_ptr<const TreeView> tree();
   /// The last few dozen records, oldest first.
-  std::vector<StepRecord> recent_steps() const;
+  std::vector<StepRecord> recent_steps() const { return watchdog_.recent_steps(); }
   /// Aborts if an invariant of scheduler or cache does not hold. Must not be called while the engine's own thread
   /// runs.
   void check_invariants() const;
@@ -185,9 +141,98 @@ class Engine {
   std::vector<BlockId> free_blocks(int group) const;
 
  private:
-  class Impl;
-  explicit Engine(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  Engine(const EngineOptions& options, EngineParts parts);
+  void post(FinishCommand command);
+  Result<void> check_new_prefix(std::string_view name, std::span<const TokenId> tokens) const;
+  Result<void> check_transfer() const;
+  BlockTransfer transfer_of(BlockTransfer::Direction direction, std::span<const TokenId> tokens, const CacheScope& scope) const;
+  void wait_transfer(const std::function<bool()>& is_reached) BATON_REQUIRES(mutex_);
+  Result<KvCache::Pin> import_blocks(BlockTransfer& transfer, const PieceReader& read);
+  void run(MemoryReserve& reserve);
+  void run_steps(MemoryReserve& reserve);
+  bool has_work() const BATON_REQUIRES(mutex_);
+  bool drain();
+  bool move_blocks();
+  void take(SubmitCommand& command);
+  void take(const FinishCommand& command);
+  void take(PrefixPrefill& prefill, SequenceId id);
+  SequenceId add(std::unique_ptr<Sequence> sequence);
+  bool plan_next();
+  void sample_last();
+  void read_oldest();
+  void commit_oldest();
+  void end_failed();
+  void end_all_if_faulty();
+  void tell_of(const BuiltStep& built);
+  void emit(const Sequence& sequence, ShortVector<TokenOutput> tokens, std::vector<TokenOutput> prompt_scores = {},
+            std::shared_ptr<const Error> error = {});
+  void retire();
+  void publish();
+  void end_prefix_prefill(PrefixPrefill& prefill, Result<KvCache::Pin> pin);
+  void expire();
+  void draw_tree();
+  void end(SequenceId id, FinishReason reason, std::shared_ptr<const Error> error = {});
+  QueueLimit::Line line_of(Tenant tenant, std::int32_t prompt_len, std::int32_t max_len, std::int32_t n_sequences) const {
+    return {tenant.id, options_.by_size ? FairQueue::size_of(prompt_len, max_len, n_sequences) : 0};
+  }
+  QueueLimit::Line line_of(const SequenceTask& task) const {
+    return line_of(task.tenant, task.prompt_len, task.max_len, task.n_siblings);
+  }
+  void record(StepRecord::What what, std::int64_t step) { watchdog_.record(what, step); }
+  RequestLimits limits() const {
+    return {info_.max_model_len,    n_vocab_, eos_token_ids_, options_.speculation, bounds_.max_list_entries,
+            options_.has_priorities};
+  }
+
+  const EngineOptions options_;
+  const EngineInfo info_;
+  const std::vector<TokenId> eos_token_ids_;
+  const std::int32_t n_vocab_;
+  const StepBounds bounds_;
+
+  // Engine thread only.
+  KvCache cache_;
+  Scheduler scheduler_;
+  BatchBuilder builder_;
+  std::unique_ptr<Executor> executor_;
+  BlockTransfers transfers_;
+  RunningPrefills prefills_;
+  StepMasks masks_;
+  MetricsRecorder metrics_recorder_;
+  std::deque<StepInFlight> in_flight_;
+  std::map<RequestId, LiveRequest> requests_;
+  std::set<std::pair<Sequence::Clock::time_point, SequenceId>> deadlines_;
+  // Collected during a step and published at its end.
+  std::vector<Event> news_;
+  // Of the step being read and committed; their memory is kept.
+  std::vector<Sequence*> committing_;  ///< in plan order; null: it is gone
+  std::vector<StepOutcome> outcomes_;
+  EngineState state_;                       ///< memory for the next plan's
+  bool needs_plan_ = false;                 ///< see StepPlan::needs_another, of the last plan
+  std::int64_t n_retired_ = 0;              ///< sequences that ended
+  std::vector<QueueLimit::Line> unqueued_;  ///< the lines of sequences that no longer wait for their first step
+
+  mutable Mutex mutex_;
+  Condition inbox_filled_;
+  Inbox inbox_ BATON_GUARDED_BY(mutex_);
+  std::int64_t next_request_ BATON_GUARDED_BY(mutex_) = 0;
+  SequenceId next_sequence_ BATON_GUARDED_BY(mutex_){0};
+  QueueLimit queue_ BATON_GUARDED_BY(mutex_);               ///< of sequences that wait for their first step
+  std::int64_t n_unfinished_ BATON_GUARDED_BY(mutex_) = 0;  ///< sequences and prefix prefills, from submit to their last event
+  bool is_draining_ BATON_GUARDED_BY(mutex_) = false;
+  bool is_stopping_ BATON_GUARDED_BY(mutex_) = false;
+  bool has_thread_ BATON_GUARDED_BY(mutex_) = false;
+  PrefixService prefixes_ BATON_GUARDED_BY(mutex_);
+  TransferQueue transfer_queue_ BATON_GUARDED_BY(mutex_);
+  /// As of the last request for one.
+  std::shared_ptr<const TreeView> tree_ BATON_GUARDED_BY(mutex_) = std::make_shared<TreeView>();
+  /// For steps, from start on. Without it, new requests are refused.
+  std::optional<MemoryReserve> reserve_ BATON_GUARDED_BY(mutex_);
+
+  EventQueue<Event> events_;
+  EventQueue<KvEvent> kv_events_;  ///< empty without EngineOptions::kv_events
+  Watchdog watchdog_;
+  std::thread thread_;  ///< the owner's
 };
 
 }  // namespace baton

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/result.h"
-#include "engine/engine.h"
+#include "engine/engine_options.h"
 #include "engine/step/batch_builder.h"
 #include "engine/step/executor.h"
 #include "model/decoder.h"

@@ -7,7 +7,7 @@
 #include "core/check.h"
 #include "core/log.h"
 #include "engine/cache/cache_size.h"
-#include "engine/engine_impl.h"
+#include "engine/engine.h"
 
 namespace baton {
 namespace {
@@ -19,7 +19,7 @@ void log_failure(const Error& error) {
 
 }  // namespace
 
-bool Engine::Impl::step() {
+bool Engine::step() {
   watchdog_.begin_step();
   const bool took = drain();
   expire();
@@ -42,7 +42,7 @@ bool Engine::Impl::step() {
 }
 
 /// Copies blocks out of the cache and into it, as callers asked. The steps in flight come first, see BlockTransfers.
-bool Engine::Impl::move_blocks() {
+bool Engine::move_blocks() {
   {
     const MutexLock lock(mutex_);
     if (!transfer_queue_.has_work()) return false;
@@ -53,7 +53,7 @@ bool Engine::Impl::move_blocks() {
 }
 
 /// Ends the sequences whose deadline has passed.
-void Engine::Impl::expire() {
+void Engine::expire() {
   const auto now = Sequence::Clock::now();
   while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
     const SequenceId id = deadlines_.begin()->second;
@@ -63,7 +63,7 @@ void Engine::Impl::expire() {
 }
 
 /// Ends a sequence and emits its final event. Does nothing if it has ended already: the first reason counts.
-void Engine::Impl::end(SequenceId id, FinishReason reason, std::shared_ptr<const Error> error) {
+void Engine::end(SequenceId id, FinishReason reason, std::shared_ptr<const Error> error) {
   const Sequence* sequence = scheduler_.find(id);
   if (sequence == nullptr || sequence->schedule->finished) return;
   scheduler_.finish(id, reason);
@@ -71,7 +71,7 @@ void Engine::Impl::end(SequenceId id, FinishReason reason, std::shared_ptr<const
 }
 
 /// Ends the sequences whose grammars cannot go on, with the tokens they have.
-void Engine::Impl::end_failed() {
+void Engine::end_failed() {
   for (StepMasks::Failure& failure : masks_.take_failures()) {
     log_failure(failure.error);
     end(failure.id, FinishReason::error, std::make_shared<const Error>(std::move(failure.error)));
@@ -79,14 +79,14 @@ void Engine::Impl::end_failed() {
 }
 
 /// Ends all sequences if a rank has been lost: what the other ranks compute without it is worthless.
-void Engine::Impl::end_all_if_faulty() {
+void Engine::end_all_if_faulty() {
   const std::optional<std::string> sentence = executor_->fault();
   if (!sentence) return;
   const auto error = std::make_shared<const Error>(Error{ErrorCode::unavailable, *sentence});
   for (const SequenceId id : scheduler_.unfinished()) end(id, FinishReason::error, error);
 }
 
-bool Engine::Impl::drain() {
+bool Engine::drain() {
   Inbox inbox;
   PrefixService::Changes prefixes;
   SequenceId next;
@@ -110,7 +110,7 @@ bool Engine::Impl::drain() {
 }
 
 /// Makes the picture that Engine::tree was asked for.
-void Engine::Impl::draw_tree() {
+void Engine::draw_tree() {
   std::vector<const BlockTable*> tables;
   for (const auto& [id, request] : requests_) {
     for (const SequenceId member : request.sequences) {
@@ -128,13 +128,13 @@ void Engine::Impl::draw_tree() {
   tree_ = std::move(drawn);
 }
 
-SequenceId Engine::Impl::add(std::unique_ptr<Sequence> sequence) {
+SequenceId Engine::add(std::unique_ptr<Sequence> sequence) {
   const SequenceId id = sequence->task->id;
   scheduler_.add(std::move(sequence));
   return id;
 }
 
-void Engine::Impl::take(SubmitCommand& command) {
+void Engine::take(SubmitCommand& command) {
   LiveRequest& request = requests_[command.id];
   metrics_recorder_.arrived(static_cast<std::int32_t>(command.sequences.size()));
   for (auto& sequence : command.sequences) {
@@ -145,7 +145,7 @@ void Engine::Impl::take(SubmitCommand& command) {
   }
 }
 
-void Engine::Impl::take(const FinishCommand& command) {
+void Engine::take(const FinishCommand& command) {
   const auto at = requests_.find(command.request);
   if (at == requests_.end()) return;
   for (const SequenceId id : at->second.sequences) {
@@ -154,7 +154,7 @@ void Engine::Impl::take(const FinishCommand& command) {
   }
 }
 
-void Engine::Impl::take(PrefixPrefill& prefill, SequenceId id) {
+void Engine::take(PrefixPrefill& prefill, SequenceId id) {
   auto sequence = make_prefix_prefill(prefill, info_.block_len, id);
   if (sequence->task->prompt_len == 0) return end_prefix_prefill(prefill, KvCache::Pin{});
   prefills_.started(add(std::move(sequence)), prefill);
@@ -162,7 +162,7 @@ void Engine::Impl::take(PrefixPrefill& prefill, SequenceId id) {
 
 /// Plans, builds and submits the next step; false if there is nothing to run. The next plan may then have something, see
 /// StepPlan::needs_another.
-bool Engine::Impl::plan_next() {
+bool Engine::plan_next() {
   record(StepRecord::What::plan_begin, scheduler_.next_step());
   StepPlan plan = scheduler_.plan();
   record(StepRecord::What::plan_end, plan.step);
@@ -186,7 +186,7 @@ bool Engine::Impl::plan_next() {
 /// Enqueues the sampling of the newest step. If it needs masks, these depend on the tokens of the step before, so the host
 /// waits for that step; the device goes on with the newest step's forward meanwhile. Sequences whose masks are not ready in
 /// time have the same row in the next step.
-void Engine::Impl::sample_last() {
+void Engine::sample_last() {
   StepInFlight& step = in_flight_.back();
   if (step.built.masked.empty()) return executor_->sample();
   if (in_flight_.size() > 1) read_oldest();
@@ -197,7 +197,7 @@ void Engine::Impl::sample_last() {
 }
 
 /// Waits for the oldest step and reads its results, which commit_oldest applies.
-void Engine::Impl::read_oldest() {
+void Engine::read_oldest() {
   StepInFlight& step = in_flight_.front();
   record(StepRecord::What::run_begin, step.plan.step);
   const std::span<const SampleResult> results = executor_->wait();
@@ -214,7 +214,7 @@ void Engine::Impl::read_oldest() {
 }
 
 /// Applies the results of the oldest step, which it waits for if need be, and emits its events.
-void Engine::Impl::commit_oldest() {
+void Engine::commit_oldest() {
   if (!in_flight_.front().is_read) read_oldest();
   StepInFlight step = std::move(in_flight_.front());
   in_flight_.pop_front();
@@ -229,7 +229,7 @@ void Engine::Impl::commit_oldest() {
 }
 
 /// Records what the committed step read and generated, and emits the events of its outcomes.
-void Engine::Impl::tell_of(const BuiltStep& built) {
+void Engine::tell_of(const BuiltStep& built) {
   const auto now = Sequence::Clock::now();
   news_.reserve(news_.size() + outcomes_.size());
   auto outcome = outcomes_.begin();
@@ -251,8 +251,8 @@ void Engine::Impl::tell_of(const BuiltStep& built) {
   metrics_recorder_.count_generated();
 }
 
-void Engine::Impl::emit(const Sequence& sequence, ShortVector<TokenOutput> tokens, std::vector<TokenOutput> prompt_scores,
-                        std::shared_ptr<const Error> error) {
+void Engine::emit(const Sequence& sequence, ShortVector<TokenOutput> tokens, std::vector<TokenOutput> prompt_scores,
+                  std::shared_ptr<const Error> error) {
   if (sequence.is_prefix_prefill()) return;
   Event& event = news_.emplace_back();
   event.request = sequence.task->request;
@@ -266,7 +266,7 @@ void Engine::Impl::emit(const Sequence& sequence, ShortVector<TokenOutput> token
 }
 
 /// Removes finished sequences, and requests without sequences.
-void Engine::Impl::retire() {
+void Engine::retire() {
   const auto now = Sequence::Clock::now();
   for (const auto& sequence : scheduler_.take_finished()) {
     metrics_recorder_.finished(*sequence, now);
@@ -290,7 +290,7 @@ void Engine::Impl::retire() {
 }
 
 /// Pushes the events before it updates the counts, so that a caller who sees an idle engine finds all its events.
-void Engine::Impl::publish() {
+void Engine::publish() {
   metrics_recorder_.update_gauges(scheduler_, cache_);
   events_.push(std::exchange(news_, {}));
   kv_events_.push(cache_.take_events());
@@ -301,14 +301,14 @@ void Engine::Impl::publish() {
 }
 
 /// Updates the gauges first, so that the caller who waits for the prefix finds its blocks counted.
-void Engine::Impl::end_prefix_prefill(PrefixPrefill& prefill, Result<KvCache::Pin> pin) {
+void Engine::end_prefix_prefill(PrefixPrefill& prefill, Result<KvCache::Pin> pin) {
   metrics_recorder_.update_gauges(scheduler_, cache_);
   const MutexLock lock(mutex_);
   --n_unfinished_;
   prefixes_.end(prefill, std::move(pin));
 }
 
-void Engine::Impl::check_invariants() const {
+void Engine::check_invariants() const {
   scheduler_.check_invariants(transfers_.tables());
   check(executor_->n_in_flight() == in_flight_.size(), "Engine: the executor holds other steps than are in flight");
 }

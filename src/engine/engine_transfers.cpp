@@ -3,25 +3,25 @@
 #include <utility>
 
 #include "core/mutex.h"
-#include "engine/engine_impl.h"
+#include "engine/engine.h"
 
 namespace baton {
 
 /// A copy of the full blocks of `tokens`.
-BlockTransfer Engine::Impl::transfer_of(BlockTransfer::Direction direction, std::span<const TokenId> tokens,
-                                        const CacheScope& scope) const {
+BlockTransfer Engine::transfer_of(BlockTransfer::Direction direction, std::span<const TokenId> tokens,
+                                  const CacheScope& scope) const {
   const std::span<const TokenId> full = tokens.first(tokens.size() - tokens.size() % static_cast<std::size_t>(info_.block_len));
   return {direction, {full.begin(), full.end()}, scope};
 }
 
 /// A rank has a part of every block, and only rank 0's could be copied here.
-Result<void> Engine::Impl::check_transfer() const {
+Result<void> Engine::check_transfer() const {
   if (options_.ranks == nullptr) return {};
   return fail(ErrorCode::unsupported, "keys and values cannot be stored where several ranks share a model");
 }
 
 /// Waits for the engine's thread, or runs its steps where it has none.
-void Engine::Impl::wait_transfer(const std::function<bool()>& is_reached) {
+void Engine::wait_transfer(const std::function<bool()>& is_reached) {
   inbox_filled_.notify_one();
   while (!is_reached()) {
     if (has_thread_) {
@@ -33,7 +33,7 @@ void Engine::Impl::wait_transfer(const std::function<bool()>& is_reached) {
   }
 }
 
-Result<void> Engine::Impl::export_prefix(std::span<const TokenId> tokens, const CacheScope& scope, const PieceWriter& write) {
+Result<void> Engine::export_prefix(std::span<const TokenId> tokens, const CacheScope& scope, const PieceWriter& write) {
   BATON_TRY_VOID(check_transfer());
   BlockTransfer transfer = transfer_of(BlockTransfer::Direction::out_of_cache, tokens, scope);
   if (transfer.tokens.empty()) return {};
@@ -61,7 +61,7 @@ Result<void> Engine::Impl::export_prefix(std::span<const TokenId> tokens, const 
 }
 
 /// Copies what `read` gives. The pin on the blocks is the caller's.
-Result<KvCache::Pin> Engine::Impl::import_blocks(BlockTransfer& transfer, const PieceReader& read) {
+Result<KvCache::Pin> Engine::import_blocks(BlockTransfer& transfer, const PieceReader& read) {
   const std::vector<std::uint32_t> sizes =
       prefix_layout().piece_bytes(static_cast<std::int32_t>(transfer.tokens.size()) / info_.block_len);
   MutexLock lock(mutex_);
@@ -91,8 +91,8 @@ Result<KvCache::Pin> Engine::Impl::import_blocks(BlockTransfer& transfer, const 
   return std::move(*transfer.ended);
 }
 
-Result<PrefixInfo> Engine::Impl::load_prefix(std::string name, std::vector<TokenId> tokens, CacheScope scope,
-                                             const PieceReader& read) {
+Result<PrefixInfo> Engine::load_prefix(std::string name, std::vector<TokenId> tokens, CacheScope scope,
+                                       const PieceReader& read) {
   const auto begun = Sequence::Clock::now();
   BATON_TRY_VOID(check_new_prefix(name, tokens));
   BATON_TRY_VOID(check_transfer());

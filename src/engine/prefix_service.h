@@ -16,7 +16,7 @@
 #include "core/mutex.h"
 #include "core/result.h"
 #include "engine/cache/kv_cache.h"
-#include "engine/engine.h"
+#include "engine/engine_options.h"
 #include "engine/schedule/sequence.h"
 
 namespace baton {

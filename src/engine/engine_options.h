@@ -1,0 +1,82 @@
+/// What an engine is made with, and what it says of itself.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/ids.h"
+#include "engine/cache/cache_group.h"
+#include "engine/request/speculation.h"
+#include "engine/schedule/mask_budget.h"
+#include "kernels/backend.h"
+
+namespace baton {
+
+class RankGroup;
+
+/// Default bound of the block list entries of a step: 256 MB.
+inline constexpr std::int32_t kMaxBlockEntries = 64 << 20;
+
+struct EngineOptions {
+  bool relay = true;  ///< `--attention relay|paged`
+  bool batch_invariant = false;
+  bool enable_prefix_caching = true;
+  bool kv_events = false;                      ///< Engine::wait_kv_events has events, which somebody must take
+  std::int32_t max_num_seqs = 128;             ///< sequences that run at once
+  std::int32_t max_num_batched_tokens = 2048;  ///< rows of a step
+  std::int32_t max_prefill_tokens = 0;         ///< prompt rows of a step that also decodes; 0: the backend's default
+  std::int32_t max_model_len = 0;              ///< 0: the model's
+  std::int32_t block_len = 16;
+  std::int64_t kv_cache_bytes = 0;  ///< of each rank; 0: a share of free memory, see gpu_memory_utilization
+  double memory_utilization = 0.9;
+  std::int64_t host_tier_bytes = 0;  ///< host memory for blocks that the prefix cache evicts; 0: none
+  DType kv_dtype = DType::bf16;
+  bool enforce_eager = false;             ///< decode steps are not captured as graphs
+  bool has_priorities = false;            ///< requests may have a priority; otherwise they are refused
+  bool by_size = false;                   ///< see SchedulerOptions; not together with has_priorities
+  std::int32_t max_num_queued_reqs = 0;   ///< sequences that may wait for their first step; 0: no limit
+  std::int32_t max_pinned_blocks = 0;     ///< 0: as many as leave room for a sequence of max_model_len
+  std::int32_t step_timeout_ms = 60'000;  ///< a longer step marks the engine as stuck; 0: never
+  std::uint64_t seed = 0;                 ///< for requests without one
+  SpeculationOptions speculation = {};    ///< of requests that do not set their own
+  /// Block list entries of a step, one for each block that a sequence reads by itself. 0: what max_num_seqs sequences
+  /// of max_model_len have, at most kMaxBlockEntries. Sequences that could exceed the bound wait.
+  std::int32_t max_block_entries = 0;
+  MaskBudget mask_budget = {};                      ///< of a step's token masks
+  std::int32_t max_list_entries = kMaxListEntries;  ///< of a step's penalties, biases, bans and allowed ids
+  std::vector<TokenId> eos_token_ids = {};          ///< end-of-sequence ids in addition to the model's own
+  std::shared_ptr<RankGroup> ranks = {};            ///< the backend's group, if this is rank 0 of several; else null
+};
+
+/// A registered prefix: its full blocks are computed, and pinned until the prefix is removed.
+struct PrefixInfo {
+  std::string name;
+  std::int32_t n_tokens = 0;         ///< of the prefix
+  std::int32_t n_pinned_tokens = 0;  ///< tokens in its full blocks; each request computes the tail
+  double prefill_ms = 0;
+};
+
+/// Properties of a running engine for the start line, /metrics and /v1/models.
+struct EngineInfo {
+  std::int32_t max_model_len = 0;
+  std::int32_t n_blocks = 0;  ///< of the layer group that has the most
+  std::vector<CacheGroup> cache_groups;
+  std::int32_t block_len = 0;
+  std::int64_t kv_cache_bytes = 0;    ///< of each rank
+  std::int32_t n_tier_slots = 0;      ///< entries that the host tier can hold, one block of each layer group
+  std::int64_t tier_entry_bytes = 0;  ///< of one of them
+  DType kv_dtype = DType::bf16;
+  DType weight_dtype = DType::bf16;
+  std::string attention;  ///< "relay" or "paged"
+  bool batch_invariant = false;
+  bool enable_prefix_caching = true;
+  std::int32_t max_num_seqs = 0;
+  std::int32_t max_num_batched_tokens = 0;
+  std::int32_t max_prefill_tokens = 0;  ///< the value in use
+  std::vector<TokenId> eos_token_ids;   ///< of the model and the options: those that end an answer
+  BackendInfo backend;
+};
+
+}  // namespace baton
