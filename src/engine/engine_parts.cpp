@@ -18,33 +18,29 @@ namespace baton {
 namespace {
 
 Result<void> check_options(const EngineOptions& options, const ModelSpec& spec) {
-  const auto refuse = [](const char* field, std::string message) {
-    return fail(ErrorCode::invalid_request, std::move(message), field);
+  const auto refuse = []<class... Args>(const char* field, fmt::format_string<Args...> message, Args&&... args) {
+    return fail(ErrorCode::invalid_request, fmt::format(message, std::forward<Args>(args)...), field);
   };
-  if (options.max_num_seqs < 1 || options.max_num_seqs > 4096) {
-    return refuse("max_num_seqs", fmt::format("--max-num-seqs must be from 1 to 4096, got {}", options.max_num_seqs));
-  }
+  if (options.max_num_seqs < 1 || options.max_num_seqs > 4096)
+    return refuse("max_num_seqs", "--max-num-seqs must be from 1 to 4096, got {}", options.max_num_seqs);
   if (options.max_num_batched_tokens < 1 || options.max_num_batched_tokens > (1 << 20)) {
-    return refuse("max_num_batched_tokens", fmt::format("--max-num-batched-tokens must be from 1 to {}, got {}", 1 << 20,
-                                                        options.max_num_batched_tokens));
+    return refuse("max_num_batched_tokens", "--max-num-batched-tokens must be from 1 to {}, got {}", 1 << 20,
+                  options.max_num_batched_tokens);
   }
-  if (options.block_len < 16 || options.block_len > kAttentionChunk || kAttentionChunk % options.block_len != 0) {
-    return refuse("block_size", fmt::format("--block-size must be 16, 32, 64, 128 or 256, got {}", options.block_len));
-  }
+  if (options.block_len < 16 || options.block_len > kAttentionChunk || kAttentionChunk % options.block_len != 0)
+    return refuse("block_size", "--block-size must be 16, 32, 64, 128 or 256, got {}", options.block_len);
   if (options.max_model_len < 0 || options.max_model_len == 1 || options.max_model_len > spec.max_position) {
-    return refuse("max_model_len", fmt::format("--max-model-len must be from 2 to the {} positions of this model, got {}",
-                                               spec.max_position, options.max_model_len));
+    return refuse("max_model_len", "--max-model-len must be from 2 to the {} positions of this model, got {}",
+                  spec.max_position, options.max_model_len);
   }
-  if (options.max_prefill_tokens < 0) {
-    return refuse("max_prefill_tokens", fmt::format("--max-prefill-tokens must be 0 (the device's default) or more, got {}",
-                                                    options.max_prefill_tokens));
-  }
+  if (options.max_prefill_tokens < 0)
+    return refuse("max_prefill_tokens", "--max-prefill-tokens must be 0 (the device's default) or more, got {}",
+                  options.max_prefill_tokens);
   if (options.step_timeout_ms < 0) return refuse("step_timeout", "--step-timeout must be 0 (off) or more");
   BATON_TRY_VOID(check_speculation(options.speculation));
-  if (options.max_num_queued_reqs < 0) {
-    return refuse("max_num_queued_reqs",
-                  fmt::format("--max-num-queued-reqs must be 0 (no limit) or more, got {}", options.max_num_queued_reqs));
-  }
+  if (options.max_num_queued_reqs < 0)
+    return refuse("max_num_queued_reqs", "--max-num-queued-reqs must be 0 (no limit) or more, got {}",
+                  options.max_num_queued_reqs);
   return {};
 }
 

@@ -18,17 +18,15 @@ namespace {
 /// A lower temperature is treated as greedy: dividing logits by it would only lose precision.
 constexpr float kGreedyTemperature = 1e-5f;
 
-tl::unexpected<Error> refuse(std::string param, std::string message) {
-  return fail(ErrorCode::invalid_request, std::move(message), std::move(param));
+template <class... Args>
+tl::unexpected<Error> refuse(std::string param, fmt::format_string<Args...> message, Args&&... args) {
+  return fail(ErrorCode::invalid_request, fmt::format(message, std::forward<Args>(args)...), std::move(param));
 }
 
 Result<void> check_tokens(std::span<const TokenId> tokens, std::int32_t n_vocab, const char* param) {
-  for (const TokenId token : tokens) {
-    if (token < 0 || token >= n_vocab) {
-      return refuse(param,
-                    fmt::format("{}: token id {} is outside this model's vocabulary of {} tokens", param, token, n_vocab));
-    }
-  }
+  for (const TokenId token : tokens)
+    if (token < 0 || token >= n_vocab)
+      return refuse(param, "{}: token id {} is outside this model's vocabulary of {} tokens", param, token, n_vocab);
   return {};
 }
 
@@ -37,65 +35,54 @@ Result<void> check_lengths(const Request& request, const RequestLimits& limits) 
   const SamplingParams& sampling = request.sampling;
   const auto prompt_len = static_cast<std::int64_t>(request.prompt.size());
   const bool may_generate_nothing = sampling.n_prompt_logprobs >= 0;
-  if (sampling.max_tokens && *sampling.max_tokens < (may_generate_nothing ? 0 : 1)) {
-    return refuse("max_tokens", fmt::format("max_tokens must be at least 1, got {}", *sampling.max_tokens));
-  }
+  if (sampling.max_tokens && *sampling.max_tokens < (may_generate_nothing ? 0 : 1))
+    return refuse("max_tokens", "max_tokens must be at least 1, got {}", *sampling.max_tokens);
   const bool generates_nothing = sampling.max_tokens == 0;
-  if (prompt_len > limits.max_model_len || (prompt_len == limits.max_model_len && !generates_nothing)) {
-    return refuse(
-        "prompt",
-        fmt::format("This model's maximum context length is {} tokens. However, the prompt has {} tokens, which leaves no "
-                    "room for an answer. Please shorten the prompt.",
-                    limits.max_model_len, prompt_len));
-  }
+  if (prompt_len > limits.max_model_len || (prompt_len == limits.max_model_len && !generates_nothing))
+    return refuse("prompt",
+                  "This model's maximum context length is {} tokens. However, the prompt has {} tokens, which leaves no "
+                  "room for an answer. Please shorten the prompt.",
+                  limits.max_model_len, prompt_len);
   if (sampling.max_tokens && prompt_len + *sampling.max_tokens > limits.max_model_len) {
     return refuse(
         "max_tokens",
-        fmt::format(
-            "This model's maximum context length is {} tokens. However, you requested {} tokens ({} in the prompt, {} in the "
-            "completion). Please shorten the prompt or lower max_tokens.",
-            limits.max_model_len, prompt_len + *sampling.max_tokens, prompt_len, *sampling.max_tokens));
+        "This model's maximum context length is {} tokens. However, you requested {} tokens ({} in the prompt, {} in the "
+        "completion). Please shorten the prompt or lower max_tokens.",
+        limits.max_model_len, prompt_len + *sampling.max_tokens, prompt_len, *sampling.max_tokens);
   }
   const auto max_tokens = sampling.max_tokens.value_or(limits.max_model_len - static_cast<std::int32_t>(prompt_len));
-  if (sampling.min_tokens < 0 || sampling.min_tokens > max_tokens) {
-    return refuse("min_tokens",
-                  fmt::format("min_tokens must be from 0 to max_tokens ({}), got {}", max_tokens, sampling.min_tokens));
-  }
+  if (sampling.min_tokens < 0 || sampling.min_tokens > max_tokens)
+    return refuse("min_tokens", "min_tokens must be from 0 to max_tokens ({}), got {}", max_tokens, sampling.min_tokens);
   return {};
 }
 
 Result<void> check_sampling(const SamplingParams& sampling) {
-  if (!std::isfinite(sampling.temperature) || sampling.temperature < 0) {
-    return refuse("temperature", fmt::format("temperature must be 0 or more, got {}", sampling.temperature));
-  }
+  if (!std::isfinite(sampling.temperature) || sampling.temperature < 0)
+    return refuse("temperature", "temperature must be 0 or more, got {}", sampling.temperature);
   if (!(sampling.top_p > 0 && sampling.top_p <= 1)) {
-    return refuse("top_p", fmt::format("top_p must be over 0 and at most 1, got {}", sampling.top_p));
+    return refuse("top_p", "top_p must be over 0 and at most 1, got {}", sampling.top_p);
   }
-  if (sampling.top_k < 0) return refuse("top_k", fmt::format("top_k must be 0 (off) or more, got {}", sampling.top_k));
-  if (!(sampling.min_p >= 0 && sampling.min_p <= 1)) {
-    return refuse("min_p", fmt::format("min_p must be from 0 (off) to 1, got {}", sampling.min_p));
-  }
+  if (sampling.top_k < 0) return refuse("top_k", "top_k must be 0 (off) or more, got {}", sampling.top_k);
+  if (!(sampling.min_p >= 0 && sampling.min_p <= 1))
+    return refuse("min_p", "min_p must be from 0 (off) to 1, got {}", sampling.min_p);
   if (!(sampling.repetition_penalty > 0 && std::isfinite(sampling.repetition_penalty))) {
-    return refuse("repetition_penalty",
-                  fmt::format("repetition_penalty must be over 0 (1 is off), got {}", sampling.repetition_penalty));
+    return refuse("repetition_penalty", "repetition_penalty must be over 0 (1 is off), got {}", sampling.repetition_penalty);
   }
   for (const auto& [name, penalty] :
        {std::pair("presence_penalty", sampling.presence_penalty), std::pair("frequency_penalty", sampling.frequency_penalty)}) {
-    if (!(penalty >= -kMaxPenalty && penalty <= kMaxPenalty)) {
-      return refuse(name, fmt::format("{} must be from {} to {}, got {}", name, -kMaxPenalty, kMaxPenalty, penalty));
-    }
+    if (!(penalty >= -kMaxPenalty && penalty <= kMaxPenalty))
+      return refuse(name, "{} must be from {} to {}, got {}", name, -kMaxPenalty, kMaxPenalty, penalty);
   }
   for (const auto& [name, n] :
        {std::pair("top_logprobs", sampling.n_top_logprobs), std::pair("prompt_logprobs", sampling.n_prompt_logprobs)}) {
-    if (n < -1 || n > kMaxTopLogprobs)
-      return refuse(name, fmt::format("{} must be from 0 to {}, got {}", name, kMaxTopLogprobs, n));
+    if (n < -1 || n > kMaxTopLogprobs) return refuse(name, "{} must be from 0 to {}, got {}", name, kMaxTopLogprobs, n);
   }
   return {};
 }
 
 Result<void> check_count(const char* field, std::size_t n, std::size_t most) {
   if (n <= most) return {};
-  return refuse(field, fmt::format("{}: {} entries are more than the {} that are accepted", field, n, most));
+  return refuse(field, "{}: {} entries are more than the {} that are accepted", field, n, most);
 }
 
 Result<void> check_lists(const SamplingParams& sampling, std::int32_t n_vocab) {
@@ -103,10 +90,9 @@ Result<void> check_lists(const SamplingParams& sampling, std::int32_t n_vocab) {
   std::vector<TokenId> ids;
   for (const TokenBias& bias : sampling.logit_bias) {
     ids.push_back(bias.id);
-    if (!(bias.bias >= -kMaxBias || std::isinf(bias.bias)) || !(bias.bias <= kMaxBias)) {
-      return refuse("logit_bias", fmt::format("logit_bias must be from {} to {}, got {} for token {}", -kMaxBias, kMaxBias,
-                                              bias.bias, bias.id));
-    }
+    if (!(bias.bias >= -kMaxBias || std::isinf(bias.bias)) || !(bias.bias <= kMaxBias))
+      return refuse("logit_bias", "logit_bias must be from {} to {}, got {} for token {}", -kMaxBias, kMaxBias, bias.bias,
+                    bias.id);
   }
   BATON_TRY_VOID(check_tokens(ids, n_vocab, "logit_bias"));
   std::ranges::sort(ids);
@@ -117,10 +103,8 @@ Result<void> check_lists(const SamplingParams& sampling, std::int32_t n_vocab) {
 
   BATON_TRY_VOID(check_count("bad_words", sampling.bad_words.size(), kMaxBadWords));
   for (const std::vector<TokenId>& word : sampling.bad_words) {
-    if (word.empty() || word.size() > kMaxBadWordTokens) {
-      return refuse("bad_words",
-                    fmt::format("bad_words: a word must have from 1 to {} tokens, got {}", kMaxBadWordTokens, word.size()));
-    }
+    if (word.empty() || word.size() > kMaxBadWordTokens)
+      return refuse("bad_words", "bad_words: a word must have from 1 to {} tokens, got {}", kMaxBadWordTokens, word.size());
     BATON_TRY_VOID(check_tokens(word, n_vocab, "bad_words"));
   }
   return {};
@@ -138,9 +122,10 @@ Result<void> check_step(const Request& request, const RequestLimits& limits) {
                       : sampling.frequency_penalty != 0 ? "frequency_penalty"
                       : !sampling.allowed_ids.empty()   ? "allowed_token_ids"
                                                         : "logit_bias";
-  return refuse(field, fmt::format("{}: with {} tokens of prompt and answer, penalties, logit_bias, bad_words and "
-                                   "allowed_token_ids come to {} entries, and a step holds {}",
-                                   field, max_len, n_entries, limits.max_list_entries));
+  return refuse(field,
+                "{}: with {} tokens of prompt and answer, penalties, logit_bias, bad_words and "
+                "allowed_token_ids come to {} entries, and a step holds {}",
+                field, max_len, n_entries, limits.max_list_entries);
 }
 
 /// The stop ids of a sequence, without duplicates: the model's end-of-sequence ids, unless ignored, and the request's
@@ -173,49 +158,39 @@ Result<void> check_request(const Request& request, const RequestLimits& limits) 
   BATON_TRY_VOID(check_step(request, limits));
   BATON_TRY_VOID(check_tokens(request.prompt, limits.n_vocab, "prompt"));
   BATON_TRY_VOID(check_tokens(request.sampling.stop_ids, limits.n_vocab, "stop_token_ids"));
-  if (request.n_sequences < 1 || request.n_sequences > kMaxSequencesPerRequest) {
-    return refuse("n", fmt::format("n must be from 1 to {}, got {}", kMaxSequencesPerRequest, request.n_sequences));
-  }
+  if (request.n_sequences < 1 || request.n_sequences > kMaxSequencesPerRequest)
+    return refuse("n", "n must be from 1 to {}, got {}", kMaxSequencesPerRequest, request.n_sequences);
   const std::size_t n_stop_ids = stop_ids_of(request.sampling, limits.eos_token_ids).size();
-  if (n_stop_ids > kMaxStopIds) {
-    return refuse("stop_token_ids",
-                  fmt::format("stop_token_ids: {} ids, with the model's own, are more than the {} that can be watched",
-                              n_stop_ids, kMaxStopIds));
-  }
+  if (n_stop_ids > kMaxStopIds)
+    return refuse("stop_token_ids", "stop_token_ids: {} ids, with the model's own, are more than the {} that can be watched",
+                  n_stop_ids, kMaxStopIds);
   if (request.priority != 0 && !limits.has_priorities) {
-    return refuse("priority", fmt::format("priority is {}, but requests are served in the order of arrival: the server was not "
-                                          "started with --scheduling-policy priority",
-                                          request.priority));
+    return refuse("priority",
+                  "priority is {}, but requests are served in the order of arrival: the server was not "
+                  "started with --scheduling-policy priority",
+                  request.priority);
   }
   if (request.speculation) BATON_TRY_VOID(check_speculation(*request.speculation));
-  if (request.deadline && request.deadline->count() < 1) {
-    return refuse("deadline_ms", fmt::format("deadline_ms must be at least 1, got {}", request.deadline->count()));
-  }
+  if (request.deadline && request.deadline->count() < 1)
+    return refuse("deadline_ms", "deadline_ms must be at least 1, got {}", request.deadline->count());
   if (request.tenant.id < 0 || request.tenant.id >= kMaxTenants || request.tenant.weight < 1 ||
       request.tenant.weight > kMaxTenantWeight) {
-    return refuse("tenant", fmt::format("tenant {} with the weight {}: numbers are from 0 to {}, weights from 1 to {}",
-                                        request.tenant.id, request.tenant.weight, kMaxTenants - 1, kMaxTenantWeight));
+    return refuse("tenant", "tenant {} with the weight {}: numbers are from 0 to {}, weights from 1 to {}", request.tenant.id,
+                  request.tenant.weight, kMaxTenants - 1, kMaxTenantWeight);
   }
-  if (request.scope.salt_from < 0) {
-    return refuse("cache_salt",
-                  fmt::format("the position a cache salt applies from must be 0 or more, got {}", request.scope.salt_from));
-  }
+  if (request.scope.salt_from < 0)
+    return refuse("cache_salt", "the position a cache salt applies from must be 0 or more, got {}", request.scope.salt_from);
   return {};
 }
 
 Result<void> check_prefix(std::string_view name, std::span<const TokenId> tokens, const RequestLimits& limits) {
   if (name.empty() || tokens.empty()) return refuse("prefix", "a prefix needs a name and at least one token");
-  if (static_cast<std::int64_t>(tokens.size()) >= limits.max_model_len) {
-    return refuse("prefix",
-                  fmt::format("prefix '{}' has {} tokens, which leaves no room in the maximum context length of {} tokens",
-                              name, tokens.size(), limits.max_model_len));
-  }
-  for (const TokenId token : tokens) {
-    if (token < 0 || token >= limits.n_vocab) {
-      return refuse("prefix", fmt::format("prefix '{}': token id {} is outside the vocabulary of {} tokens", name, token,
-                                          limits.n_vocab));
-    }
-  }
+  if (static_cast<std::int64_t>(tokens.size()) >= limits.max_model_len)
+    return refuse("prefix", "prefix '{}' has {} tokens, which leaves no room in the maximum context length of {} tokens", name,
+                  tokens.size(), limits.max_model_len);
+  for (const TokenId token : tokens)
+    if (token < 0 || token >= limits.n_vocab)
+      return refuse("prefix", "prefix '{}': token id {} is outside the vocabulary of {} tokens", name, token, limits.n_vocab);
   return {};
 }
 
