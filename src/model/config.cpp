@@ -22,7 +22,7 @@ Result<std::optional<double>> sampling_number(const Value& root, std::string_vie
   BATON_TRY(const auto number, json::get_optional<double>(root, key));
   using Limits = std::numeric_limits<float>;
   if (number && *number != 0 && !(std::abs(*number) >= Limits::min() && std::abs(*number) <= Limits::max()))
-    return fields::bad_value(key, fmt::format("'{}' must be a number that float32 holds, not {}", key, *number));
+    return fields::bad_value(key, "'{}' must be a number that float32 holds, not {}", key, *number);
   return number;
 }
 
@@ -36,19 +36,17 @@ Result<GenerationConfig> read_generation_fields(const Value& root) {
   BATON_TRY(config.repetition_penalty, sampling_number(root, "repetition_penalty"));
   BATON_TRY(config.max_new_tokens, json::get_optional<std::int32_t>(root, "max_new_tokens"));
   if (config.temperature && *config.temperature < 0)
-    return fields::bad_value("temperature", fmt::format("'temperature' must be at least 0, not {}", *config.temperature));
+    return fields::bad_value("temperature", "'temperature' must be at least 0, not {}", *config.temperature);
   if (config.top_p && !(*config.top_p > 0 && *config.top_p <= 1))
-    return fields::bad_value("top_p", fmt::format("'top_p' must be above 0 and at most 1, not {}", *config.top_p));
+    return fields::bad_value("top_p", "'top_p' must be above 0 and at most 1, not {}", *config.top_p);
   if (config.top_k && *config.top_k < -1)
-    return fields::bad_value("top_k", fmt::format("'top_k' must be at least -1, not {}", *config.top_k));
+    return fields::bad_value("top_k", "'top_k' must be at least -1, not {}", *config.top_k);
   if (config.min_p && !(*config.min_p >= 0 && *config.min_p <= 1))
-    return fields::bad_value("min_p", fmt::format("'min_p' must be from 0 to 1, not {}", *config.min_p));
+    return fields::bad_value("min_p", "'min_p' must be from 0 to 1, not {}", *config.min_p);
   if (config.repetition_penalty && !(*config.repetition_penalty > 0))
-    return fields::bad_value("repetition_penalty",
-                             fmt::format("'repetition_penalty' must be above 0, not {}", *config.repetition_penalty));
+    return fields::bad_value("repetition_penalty", "'repetition_penalty' must be above 0, not {}", *config.repetition_penalty);
   if (config.max_new_tokens && *config.max_new_tokens < 1)
-    return fields::bad_value("max_new_tokens",
-                             fmt::format("'max_new_tokens' must be at least 1, not {}", *config.max_new_tokens));
+    return fields::bad_value("max_new_tokens", "'max_new_tokens' must be at least 1, not {}", *config.max_new_tokens);
   BATON_TRY(config.eos_token_ids, fields::token_ids(root, "eos_token_id", fields::kMaxVocab));
   return config;
 }

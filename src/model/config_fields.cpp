@@ -47,10 +47,6 @@ Result<void> expect_unquantised(const Value& root) {
 
 }  // namespace
 
-tl::unexpected<Error> bad_value(std::string_view key, std::string message) {
-  return fail(ErrorCode::invalid_data, std::move(message), std::string(key));
-}
-
 tl::unexpected<Error> unsupported(std::string_view key, const Value& value, std::string_view supported) {
   std::string found = json::dump(value);
   if (found.size() > 80) found = found.substr(0, 80) + "...";
@@ -61,7 +57,7 @@ tl::unexpected<Error> unsupported(std::string_view key, const Value& value, std:
 Result<std::int32_t> optional_size(const Value& root, std::string_view key, std::int64_t most, std::int64_t fallback) {
   BATON_TRY(const auto found, json::get_optional<std::int64_t>(root, key));
   const std::int64_t size = found.value_or(fallback);
-  if (size < 1 || size > most) return bad_value(key, fmt::format("'{}' must be from 1 to {}, not {}", key, most, size));
+  if (size < 1 || size > most) return bad_value(key, "'{}' must be from 1 to {}, not {}", key, most, size);
   return static_cast<std::int32_t>(size);
 }
 
@@ -80,7 +76,7 @@ Result<double> optional_number(const Value& root, std::string_view key, double l
   BATON_TRY(const auto found, json::get_optional<double>(root, key));
   const double number = found.value_or(fallback);
   if (!(number >= least && number <= most))
-    return bad_value(key, fmt::format("'{}' must be from {} to {}, not {}", key, least, most, number));
+    return bad_value(key, "'{}' must be from {} to {}, not {}", key, least, most, number);
   return number;
 }
 
@@ -100,8 +96,7 @@ Result<std::vector<TokenId>> token_ids(const Value& root, std::string_view key, 
     ids.push_back(id);
   }
   for (const TokenId id : ids)
-    if (id < 0 || id >= n_vocab)
-      return bad_value(key, fmt::format("'{}' must be token ids from 0 to {}, not {}", key, n_vocab - 1, id));
+    if (id < 0 || id >= n_vocab) return bad_value(key, "'{}' must be token ids from 0 to {}, not {}", key, n_vocab - 1, id);
   return ids;
 }
 
@@ -150,22 +145,20 @@ Result<void> read_heads(const Value& root, const Defaults& defaults, std::int32_
   BATON_TRY(attention.n_kv_heads, optional_size(root, "num_key_value_heads", kMaxHeads, n_kv_heads));
   if (attention.n_heads % attention.n_kv_heads != 0)
     return bad_value("num_key_value_heads",
-                     fmt::format("'num_attention_heads' must be a multiple of 'num_key_value_heads', but they are {} and {}",
-                                 attention.n_heads, attention.n_kv_heads));
+                     "'num_attention_heads' must be a multiple of 'num_key_value_heads', but they are {} and {}",
+                     attention.n_heads, attention.n_kv_heads);
   const Value* found = json::find(root, "head_dim");
   const bool has_head_dim = (found != nullptr && !found->is_null()) || defaults.head_dim > 0;
   if (!has_head_dim && d_model % attention.n_heads != 0)
     return bad_value("hidden_size",
-                     fmt::format("'hidden_size' must be a multiple of 'num_attention_heads' where there is no 'head_dim', "
-                                 "but they are {} and {}",
-                                 d_model, attention.n_heads));
+                     "'hidden_size' must be a multiple of 'num_attention_heads' where there is no 'head_dim', "
+                     "but they are {} and {}",
+                     d_model, attention.n_heads);
   const std::int32_t head_dim = defaults.head_dim > 0 ? defaults.head_dim : d_model / attention.n_heads;
   BATON_TRY(attention.head_dim, optional_size(root, "head_dim", kMaxHeadDim, head_dim));
-  if (attention.head_dim % 2 != 0)
-    return bad_value("head_dim", fmt::format("'head_dim' must be even, not {}", attention.head_dim));
+  if (attention.head_dim % 2 != 0) return bad_value("head_dim", "'head_dim' must be even, not {}", attention.head_dim);
   if (const std::int64_t width = std::int64_t{attention.n_heads} * attention.head_dim; width > kMaxWidth)
-    return bad_value("num_attention_heads",
-                     fmt::format("'num_attention_heads' * 'head_dim' must be at most {}, not {}", kMaxWidth, width));
+    return bad_value("num_attention_heads", "'num_attention_heads' * 'head_dim' must be at most {}, not {}", kMaxWidth, width);
   return {};
 }
 
@@ -180,8 +173,8 @@ Result<void> read_windows(const Value& root, std::int32_t window, const std::fun
                           ModelSpec& spec) {
   BATON_TRY(const auto types, json::get_optional<std::vector<std::string>>(root, "layer_types"));
   if (types && types->size() != spec.layers.size())
-    return bad_value("layer_types", fmt::format("'layer_types' must name the types of {} layers, not of {}", spec.layers.size(),
-                                                types->size()));
+    return bad_value("layer_types", "'layer_types' must name the types of {} layers, not of {}", spec.layers.size(),
+                     types->size());
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
     if (types && (*types)[i] != "sliding_attention" && (*types)[i] != "full_attention")
       return unsupported("layer_types", (*types)[i], "\"full_attention\" or \"sliding_attention\"");

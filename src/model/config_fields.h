@@ -8,7 +8,10 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "core/result.h"
 #include "io/json.h"
@@ -26,7 +29,10 @@ inline constexpr std::int64_t kMaxHeadDim = 1024;
 inline constexpr std::int64_t kMaxVocab = 1 << 22;
 inline constexpr std::int64_t kMaxPositions = 1 << 24;
 
-tl::unexpected<Error> bad_value(std::string_view key, std::string message);
+template <class... Args>
+tl::unexpected<Error> bad_value(std::string_view key, fmt::format_string<Args...> message, Args&&... args) {
+  return fail(ErrorCode::invalid_data, fmt::format(message, std::forward<Args>(args)...), std::string(key));
+}
 tl::unexpected<Error> unsupported(std::string_view key, const json::Value& value, std::string_view supported);
 
 /// A size from 1 to `most`; `fallback` if the field is absent or null.

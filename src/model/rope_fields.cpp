@@ -8,8 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "model/config_fields.h"
 
 namespace baton::fields {
@@ -58,7 +56,7 @@ Result<ScalingKind> kind_of(const Value& parameters, const RopeContext& context)
 Result<std::optional<double>> positive(const Value& parameters, std::string_view key) {
   BATON_TRY(const auto found, json::get_optional<double>(parameters, key));
   if (found && !(*found > 0 && *found <= kMaxFactor))
-    return bad_value(key, fmt::format("'{}' must be above 0 and at most {}, not {}", key, kMaxFactor, *found));
+    return bad_value(key, "'{}' must be above 0 and at most {}, not {}", key, kMaxFactor, *found);
   return found;
 }
 
@@ -79,9 +77,8 @@ Result<void> read_llama3(const Value& parameters, RopeScaling& scaling) {
   BATON_TRY(scaling.high_freq_factor,
             optional_number(parameters, "high_freq_factor", 1e-6, kMaxFactor, scaling.high_freq_factor));
   if (scaling.high_freq_factor > scaling.low_freq_factor) return {};
-  return bad_value("high_freq_factor",
-                   fmt::format("'high_freq_factor' must be larger than 'low_freq_factor', but they are {} and {}",
-                               scaling.high_freq_factor, scaling.low_freq_factor));
+  return bad_value("high_freq_factor", "'high_freq_factor' must be larger than 'low_freq_factor', but they are {} and {}",
+                   scaling.high_freq_factor, scaling.low_freq_factor);
 }
 
 /// YaRN's attention factor for contexts `factor` times longer (arXiv:2309.00071, equation 22), with the weight that
@@ -89,7 +86,7 @@ Result<void> read_llama3(const Value& parameters, RopeScaling& scaling) {
 double yarn_attention_factor(double factor, double weight) { return factor <= 1 ? 1 : 0.1 * weight * std::log(factor) + 1; }
 
 Result<void> read_yarn(const Value& parameters, const RopeSpec& spec, RopeScaling& scaling) {
-  if (spec.theta <= 1) return bad_value("rope_theta", fmt::format("'rope_theta' must be above 1, not {}", spec.theta));
+  if (spec.theta <= 1) return bad_value("rope_theta", "'rope_theta' must be above 1, not {}", spec.theta);
   const auto read_beta = [&](std::string_view key, double& beta) -> Result<void> {
     BATON_TRY(const auto found, json::get_optional<double>(parameters, key));
     if (!found || *found == 0) return {};  // 0 is the default in Transformers
@@ -99,8 +96,8 @@ Result<void> read_yarn(const Value& parameters, const RopeSpec& spec, RopeScalin
   BATON_TRY_VOID(read_beta("beta_fast", scaling.beta_fast));
   BATON_TRY_VOID(read_beta("beta_slow", scaling.beta_slow));
   if (scaling.beta_fast < scaling.beta_slow)
-    return bad_value("beta_fast", fmt::format("'beta_fast' must be at least 'beta_slow', but they are {} and {}",
-                                              scaling.beta_fast, scaling.beta_slow));
+    return bad_value("beta_fast", "'beta_fast' must be at least 'beta_slow', but they are {} and {}", scaling.beta_fast,
+                     scaling.beta_slow);
   BATON_TRY(const auto truncate, json::get_optional<bool>(parameters, "truncate"));
   scaling.truncate = truncate.value_or(true);
   BATON_TRY(const double mscale, optional_number(parameters, "mscale", 0, kMaxFactor, 0));
@@ -121,19 +118,18 @@ Result<void> read_yarn(const Value& parameters, const RopeSpec& spec, RopeScalin
 Result<std::vector<double>> divisors(const Value& parameters, std::string_view key, std::int32_t rotary_dim) {
   BATON_TRY(auto found, json::get<std::vector<double>>(parameters, key));
   if (found.size() != static_cast<std::size_t>(rotary_dim / 2))
-    return bad_value(key, fmt::format("'{}' must hold {} numbers, one for two rotated elements of a head, not {}", key,
-                                      rotary_dim / 2, found.size()));
+    return bad_value(key, "'{}' must hold {} numbers, one for two rotated elements of a head, not {}", key, rotary_dim / 2,
+                     found.size());
   for (const double divisor : found)
     if (!(divisor >= 1e-6 && divisor <= kMaxFactor))
-      return bad_value(key, fmt::format("'{}' must hold numbers from 1e-06 to {}, not {}", key, kMaxFactor, divisor));
+      return bad_value(key, "'{}' must hold numbers from 1e-06 to {}, not {}", key, kMaxFactor, divisor);
   return found;
 }
 
 Result<void> read_longrope(const Value& parameters, const RopeSpec& spec, RopeScaling& scaling) {
   if (scaling.original_max_position < 2)
-    return bad_value(
-        "original_max_position_embeddings",
-        fmt::format("'original_max_position_embeddings' must be at least 2, not {}", scaling.original_max_position));
+    return bad_value("original_max_position_embeddings", "'original_max_position_embeddings' must be at least 2, not {}",
+                     scaling.original_max_position);
   BATON_TRY(scaling.short_factors, divisors(parameters, "short_factor", spec.rotary_dim));
   BATON_TRY(scaling.long_factors, divisors(parameters, "long_factor", spec.rotary_dim));
   BATON_TRY(const auto attention_factor, positive(parameters, "attention_factor"));
@@ -191,8 +187,8 @@ Result<RopeSpec> read_rope_parameters(const Value* parameters, const RopeContext
   spec.rotary_dim = static_cast<std::int32_t>(context.head_dim * share);  // rounded down, as in Transformers
   if (spec.rotary_dim < 2 || spec.rotary_dim % 2 != 0)
     return bad_value("partial_rotary_factor",
-                     fmt::format("'partial_rotary_factor' must leave an even number of a head's {} elements, not {}",
-                                 context.head_dim, spec.rotary_dim));
+                     "'partial_rotary_factor' must leave an even number of a head's {} elements, not {}", context.head_dim,
+                     spec.rotary_dim);
   BATON_TRY(spec.scaling, read_scaling(object, context, spec));
   return spec;
 }

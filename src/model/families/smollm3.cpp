@@ -4,8 +4,6 @@
 #include <cstdint>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "model/families/llama.h"
 
 namespace baton {
@@ -17,8 +15,8 @@ Result<std::vector<bool>> read_rotated_layers(const json::Value& config, std::si
   std::vector<bool> rotated(n_layers);
   BATON_TRY(const auto listed, json::get_optional<std::vector<std::int64_t>>(config, "no_rope_layers"));
   if (listed && listed->size() != n_layers)
-    return fields::bad_value("no_rope_layers", fmt::format("'no_rope_layers' must hold a number for each of {} layers, not {}",
-                                                           n_layers, listed->size()));
+    return fields::bad_value("no_rope_layers", "'no_rope_layers' must hold a number for each of {} layers, not {}", n_layers,
+                             listed->size());
   BATON_TRY(const std::int32_t interval, fields::optional_size(config, "no_rope_layer_interval", fields::kMaxLayers, 4));
   for (std::size_t i = 0; i < n_layers; ++i)
     rotated[i] = listed ? (*listed)[i] != 0 : (i + 1) % static_cast<std::size_t>(interval) != 0;
