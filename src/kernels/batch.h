@@ -372,6 +372,13 @@ class StepInput {
     std::memcpy(bytes_.data(), &header_, sizeof(header_));
     std::memcpy(bytes_.data() + sizeof(header_), groups_.data(), groups_.size() * sizeof(LayerGroupHeader));
   }
+  /// Takes the bytes of another finished step, whose headers must have been checked.
+  void adopt(std::span<const std::byte> bytes) {
+    bytes_.assign(bytes.begin(), bytes.end());
+    std::memcpy(&header_, bytes_.data(), sizeof(header_));
+    groups_.resize(static_cast<std::size_t>(header_.n_groups));
+    std::memcpy(groups_.data(), bytes_.data() + sizeof(header_), groups_.size() * sizeof(LayerGroupHeader));
+  }
   std::span<const std::byte> bytes() const { return bytes_; }
   /// Valid until this object changes; moving the object keeps it valid.
   StepView view() const {

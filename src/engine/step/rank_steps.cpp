@@ -2,7 +2,6 @@
 #include "engine/step/rank_steps.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <type_traits>
 #include <utility>
@@ -71,11 +70,6 @@ std::string sentence_of(const RankGroup& ranks) {
   return ranks.wait_fault(kSentenceTimeout).value_or("a rank has ended its group");
 }
 
-template <std::int32_t n>
-struct Element {
-  std::array<std::byte, n> bytes;
-};
-
 tl::unexpected<Error> bad_step(std::string why) {
   return fail(ErrorCode::invalid_data, "rank 0 has sent a step that is none: " + std::move(why));
 }
@@ -95,7 +89,7 @@ Result<StepView> view_of(std::span<const std::byte> bytes) {
   for (const SectionInfo& info : kSections)
     for (std::int32_t g = 0; g < (static_cast<std::size_t>(info.kind) < kStepKinds ? 1 : header.n_groups); ++g) {
       const Section& section = step.section(info.kind, g);
-      if (section.count == 0) continue;
+      if (section.count == 0 && section.offset == 0) continue;  // the step has none
       const std::int64_t end = section.offset + std::int64_t{section.count} * info.element_bytes;
       if (section.count < 0 || section.offset < static_cast<std::int64_t>(begin) ||
           static_cast<std::size_t>(section.offset) % kSectionAlignment != 0 || end > header.size_bytes)
@@ -314,21 +308,8 @@ Result<StepInput> unpack_step(std::span<const std::byte> bytes, const StepBounds
   if (packed.header->n_groups != bounds.n_groups)
     return bad_step(fmt::format("{} layer groups, and the model has {}", packed.header->n_groups, bounds.n_groups));
   if (const auto excess = find_excess(packed, bounds)) return bad_step(*excess);
-  const std::int32_t n_groups = packed.header->n_groups;
-  StepInput step = reused.header().n_groups == n_groups ? std::move(reused) : StepInput(n_groups);
-  step.restart();
-  step.header() = *packed.header;
-  for (std::int32_t g = 0; g < n_groups; ++g) step.group(g) = packed.group(g);
-  const auto append = [&]<std::size_t kind>(std::integral_constant<std::size_t, kind>) {
-    constexpr SectionKind section = kSections[kind].kind;
-    for (std::int32_t g = 0; g < (kind < kStepKinds ? 1 : n_groups); ++g)
-      step.append(section, packed.span<Element<kSections[kind].element_bytes>>(section, g), g);
-  };
-  [&]<std::size_t... kinds>(std::index_sequence<kinds...>) {
-    (append(std::integral_constant<std::size_t, kinds>{}), ...);
-  }(std::make_index_sequence<kSections.size()>{});
-  step.finish();
-  return step;
+  reused.adopt(bytes);
+  return reused;
 }
 
 Result<void> follow_rank_0(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model, RankGroup& ranks) {
