@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "core/check.h"
@@ -112,36 +113,23 @@ struct Float8E4M3 {
 
 static_assert(sizeof(BFloat16) == 2 && sizeof(Float16) == 2 && sizeof(Float8E4M3) == 1);
 
+/// The dtype of a C++ type, as `value`.
 template <class T>
 struct DTypeOf;
 template <>
-struct DTypeOf<float> {
-  static constexpr DType value = DType::f32;
-};
+struct DTypeOf<float> : std::integral_constant<DType, DType::f32> {};
 template <>
-struct DTypeOf<BFloat16> {
-  static constexpr DType value = DType::bf16;
-};
+struct DTypeOf<BFloat16> : std::integral_constant<DType, DType::bf16> {};
 template <>
-struct DTypeOf<Float16> {
-  static constexpr DType value = DType::f16;
-};
+struct DTypeOf<Float16> : std::integral_constant<DType, DType::f16> {};
 template <>
-struct DTypeOf<Float8E4M3> {
-  static constexpr DType value = DType::f8_e4m3;
-};
+struct DTypeOf<Float8E4M3> : std::integral_constant<DType, DType::f8_e4m3> {};
 template <>
-struct DTypeOf<std::int32_t> {
-  static constexpr DType value = DType::i32;
-};
+struct DTypeOf<std::int32_t> : std::integral_constant<DType, DType::i32> {};
 template <>
-struct DTypeOf<std::int64_t> {
-  static constexpr DType value = DType::i64;
-};
+struct DTypeOf<std::int64_t> : std::integral_constant<DType, DType::i64> {};
 template <>
-struct DTypeOf<std::uint8_t> {
-  static constexpr DType value = DType::u8;
-};
+struct DTypeOf<std::uint8_t> : std::integral_constant<DType, DType::u8> {};
 
 /// Calls `body(T{})` with the C++ type of a float dtype (f32, bf16, f16); aborts for any other.
 template <class Body>
