@@ -49,7 +49,6 @@ TESTED_THROUGH = {
     "src/model/families/*.cpp": "tests/model/families_test.cpp",
     "src/kernels/cpu/attention_*.cpp": "tests/kernels/attention_test.cpp",
     "src/kernels/cpu/backend.cpp": "tests/kernels/small_ops_test.cpp",
-    "src/kernels/cpu/bias.cpp": "tests/kernels/matmul_test.cpp",
     "src/kernels/cpu/collectives.cpp": "tests/kernels/collectives_test.cpp",
     "src/kernels/cpu/embedding.cpp": "tests/kernels/small_ops_test.cpp",
     "src/kernels/cpu/skinny_gemm_*.cpp": "tests/kernels/skinny_gemm_test.cpp",

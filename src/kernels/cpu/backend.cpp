@@ -79,14 +79,8 @@ Result<std::unique_ptr<Backend>> CpuBackend::make(const BackendOptions& options)
   BATON_TRY_VOID(Collectives::check_ranks(options.ranks.get()));
   BATON_TRY(const CpuIsa isa, detect_cpu_isa());
   limit_matmul_isa(isa);
-  return std::unique_ptr<Backend>(new CpuBackend(isa, options));
+  return std::unique_ptr<Backend>(new CpuBackend(isa, threads_of(options), options));
 }
-
-CpuBackend::CpuBackend(CpuIsa isa, const BackendOptions& options)
-    : isa_(isa),
-      parallel_(threads_of(options)),
-      matmuls_(parallel_, isa, options.batch_invariant),
-      collectives_(options.ranks) {}
 
 BackendInfo CpuBackend::info() const {
   BackendInfo info;
@@ -165,14 +159,6 @@ double CpuBackend::time_us(const std::function<void()>& operations) {
   const auto begin = std::chrono::steady_clock::now();
   operations();
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
-}
-
-Result<std::unique_ptr<PackedMatrix>> CpuBackend::pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) {
-  if (dtype == DType::bf16 && isa_ < CpuIsa::avx512_bf16)
-    return fail(ErrorCode::unsupported,
-                fmt::format("{}: this processor has no bf16 products ({}); weights must be float32", name, to_string(isa_)),
-                "dtype");
-  return matmuls_.pack(weight, dtype, name);
 }
 
 Result<std::unique_ptr<KvStorage>> CpuBackend::make_kv_storage(const KvShape& shape) {

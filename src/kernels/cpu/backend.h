@@ -10,15 +10,17 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/collectives.h"
 #include "kernels/cpu/isa.h"
-#include "kernels/cpu/matmul.h"
 
 namespace baton::cpu {
+
+class MatmulEngine;
 
 /// Runs every operation when it is called, on the caller's threads. The executor delays a step until its results are
 /// requested, so that planning is one step ahead here as on a device.
 class CpuBackend final : public Backend {
  public:
   static Result<std::unique_ptr<Backend>> make(const BackendOptions& options);
+  ~CpuBackend() override;
 
   BackendInfo info() const override;
   BackendCapabilities capabilities() const override;
@@ -62,11 +64,11 @@ class CpuBackend final : public Backend {
   void all_gather(const AllGatherArgs& args) override;
 
  private:
-  CpuBackend(CpuIsa isa, const BackendOptions& options);
+  CpuBackend(CpuIsa isa, int n_threads, const BackendOptions& options);
 
   CpuIsa isa_;
   Parallel parallel_;
-  MatmulEngine matmuls_;
+  std::unique_ptr<MatmulEngine> matmuls_;
   Collectives collectives_;
   std::size_t max_step_bytes_ = std::numeric_limits<std::size_t>::max();  ///< the bound set by reserve_steps
 };

@@ -11,7 +11,7 @@
 namespace baton::cpu {
 namespace {
 
-/// Each expert's weight as MatmulEngine packs it.
+/// Each expert's weight as pack_matrix packs it.
 class CpuExperts final : public PackedExperts {
  public:
   std::vector<std::unique_ptr<PackedMatrix>> of_expert;
@@ -66,7 +66,7 @@ void CpuBackend::grouped_matmul(const GroupedMatmulArgs& args) {
       copy_rows(parallel_, args.x, args.rows.rows(begin, end).elements<std::int32_t>(), copy.data());
       x.data = copy.data();
     }
-    matmuls_.multiply({x, experts.of_expert[e].get(), args.out.rows(begin, end)});
+    matmul({x, experts.of_expert[e].get(), args.out.rows(begin, end)});
   }
 }
 

@@ -1,11 +1,11 @@
-/// Matmuls on the CPU: chooses oneDNN's GEMM, our skinny GEMM or our tile GEMM for each number of rows.
+/// Matmuls on the CPU, over weights that are packed once, and biases after them: chooses oneDNN's GEMM, our skinny GEMM or our tile GEMM for each number of rows.
 ///
 /// A weight is packed once, in the layout that oneDNN prefers for 32 rows. At load oneDNN primitives are made over
 /// this layout for a ladder of row counts; a matmul of M rows uses the next step of the ladder (padding rows are
 /// multiplied and dropped). In batch-invariant mode the ladder has one step. Our own GEMMs read the same memory: the
 /// skinny GEMM takes up to 32 rows, the AMX tile GEMM any number. Each is used for the row counts at which it was
 /// measured to be faster.
-#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/backend.h"
 
 #include <algorithm>
 #include <array>
@@ -13,6 +13,7 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <memory>
 #include <random>
 #include <tuple>
 #include <vector>
@@ -21,13 +22,17 @@
 #include <immintrin.h>
 
 #include "core/log.h"
+#include "kernels/cpu/elements.h"
 #include "kernels/cpu/onednn.h"
+#include "kernels/cpu/row_math.h"
 #include "kernels/cpu/skinny_gemm.h"
 #include "kernels/cpu/tile_gemm.h"
 
 namespace baton::cpu {
 namespace {
 
+/// Row count of oneDNN's GEMMs in batch-invariant mode, for any number of rows in a matmul.
+constexpr std::int64_t kInvariantRows = 32;
 constexpr std::array<std::int64_t, 14> kLadder{1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512};
 /// The implementations of a matmul.
 enum class Gemm { onednn, skinny, tiles };
@@ -73,13 +78,39 @@ double seconds_now() { return std::chrono::duration<double>(std::chrono::steady_
 /// n, k, dtype.
 using MatrixShape = std::tuple<std::int64_t, std::int64_t, DType>;
 
+/// out[r] += bias, in f32, rounded once. out [rows, n] float, bias [n] float.
+void add_bias(const Parallel& parallel, const TensorView& out, const ConstTensorView& bias) {
+  constexpr std::int64_t kGrain = 1 << 14;  // least number of elements for one thread
+  const std::int64_t n = out.shape[1];
+  parallel.for_ranges(out.shape[0], std::max<std::int64_t>(1, kGrain / n), [&](std::int64_t begin, std::int64_t end) {
+    std::vector<float> added(static_cast<std::size_t>(n));
+    std::vector<float> row(out.dtype == DType::f32 ? 0 : static_cast<std::size_t>(n));
+    load_f32(bias, 0, n, added.data());
+    for (std::int64_t r = begin; r < end; ++r) {
+      if (out.dtype == DType::f32) {
+        add_to(out.elements<float>().data() + r * n, added.data(), n);
+        continue;
+      }
+      load_f32(out, r * n, n, row.data());
+      add_to(row.data(), added.data(), n);
+      store_f32(row.data(), n, out, r * n);
+    }
+  });
+}
+
 }  // namespace
 
-class MatmulEngine::Impl {
+/// Packs weights and multiplies by them.
+class MatmulEngine {
  public:
-  Impl(const Parallel& parallel, CpuIsa isa, bool batch_invariant)
+  MatmulEngine(const Parallel& parallel, CpuIsa isa, bool batch_invariant)
       : parallel_(parallel), isa_(isa), batch_invariant_(batch_invariant), onednn_(parallel) {}
 
+  /// Packs [n, k] for x of `dtype` (f32 or bf16). The first weight of a shape is multiplied by 1 to 256 rows with each
+  /// GEMM that can, and the fastest is used for the shape from then on. In batch-invariant mode each new shape is also
+  /// tested: a row must give the same bits alone, at every place of a tile and among 2048 rows. If our GEMMs fail the
+  /// test they are not used; if oneDNN fails, the error names the weight. It is also an error if oneDNN has only
+  /// reference code for the shape.
   Result<std::unique_ptr<PackedMatrix>> pack(ConstTensorView weight, DType dtype, std::string_view name) {
     check(weight.shape.rank() == 2, "pack_matrix: the weight must be [n, k]");
     check(dtype == DType::f32 || dtype == DType::bf16, "pack_matrix: products are in f32 or bf16");
@@ -276,14 +307,25 @@ class MatmulEngine::Impl {
   std::vector<std::byte> padded_x_;
 };
 
-MatmulEngine::MatmulEngine(const Parallel& parallel, CpuIsa isa, bool batch_invariant)
-    : impl_(std::make_unique<Impl>(parallel, isa, batch_invariant)) {}
-MatmulEngine::~MatmulEngine() = default;
+// The constructor and the destructor stand where MatmulEngine is known.
+CpuBackend::CpuBackend(CpuIsa isa, int n_threads, const BackendOptions& options)
+    : isa_(isa),
+      parallel_(n_threads),
+      matmuls_(std::make_unique<MatmulEngine>(parallel_, isa, options.batch_invariant)),
+      collectives_(options.ranks) {}
+CpuBackend::~CpuBackend() = default;
 
-Result<std::unique_ptr<PackedMatrix>> MatmulEngine::pack(ConstTensorView weight, DType dtype, std::string_view name) {
-  return impl_->pack(weight, dtype, name);
+Result<std::unique_ptr<PackedMatrix>> CpuBackend::pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) {
+  if (dtype == DType::bf16 && isa_ < CpuIsa::avx512_bf16)
+    return fail(ErrorCode::unsupported,
+                fmt::format("{}: this processor has no bf16 products ({}); weights must be float32", name, to_string(isa_)),
+                "dtype");
+  return matmuls_->pack(weight, dtype, name);
 }
 
-void MatmulEngine::multiply(const MatmulArgs& args) { impl_->multiply(args); }
+void CpuBackend::matmul(const MatmulArgs& args) {
+  matmuls_->multiply(args);
+  if (args.bias.data != nullptr) add_bias(parallel_, args.out, args.bias);
+}
 
 }  // namespace baton::cpu
