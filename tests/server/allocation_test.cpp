@@ -10,8 +10,8 @@
 
 #include <gtest/gtest.h>
 
+#include "core/limits/thread_time.h"
 #include "core/thread_name.h"
-#include "core/thread_time.h"
 
 void* operator new(std::size_t size) { return baton::test::allocate(size); }
 void operator delete(void* bytes) noexcept { std::free(bytes); }

@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/limits/thread_time.h"
 #include "core/log.h"
 #include "core/one_line.h"
-#include "core/thread_time.h"
 #include "server/routes/routes.h"
 
 namespace baton {

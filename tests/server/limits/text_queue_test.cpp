@@ -16,7 +16,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/thread_time.h"
+#include "core/limits/thread_time.h"
 
 namespace baton {
 namespace {
