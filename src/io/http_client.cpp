@@ -100,6 +100,36 @@ class Transfer {
   bool has_timed_out_ = false;
 };
 
+/// An address that redirects move.
+class Address {
+ public:
+  explicit Address(const std::string& url) { move(url); }
+  Address(const Address& other) : parts_(curl_url_dup(other.parts_.get()), &curl_url_cleanup) {}
+  Address& operator=(Address&&) = default;
+
+  /// To `location`, which may be relative; false where it is no address.
+  bool move(const std::string& location) {
+    return curl_url_set(parts_.get(), CURLUPART_URL, location.c_str(), CURLU_NON_SUPPORT_SCHEME) == CURLUE_OK;
+  }
+  std::string text() const { return part(CURLUPART_URL, 0); }
+  bool has_server_of(const std::string& url) const {
+    const Address other(url);
+    for (const CURLUPart which : {CURLUPART_SCHEME, CURLUPART_HOST, CURLUPART_PORT})
+      if (part(which) != other.part(which)) return false;
+    return true;
+  }
+
+ private:
+  std::string part(CURLUPart which, unsigned flags = CURLU_DEFAULT_PORT) const {
+    char* text = nullptr;
+    if (curl_url_get(parts_.get(), which, &text, flags) != CURLUE_OK) return "";
+    const std::unique_ptr<char, void (*)(void*)> held(text, &curl_free);
+    return text;
+  }
+
+  std::unique_ptr<CURLU, void (*)(CURLU*)> parts_{curl_url(), &curl_url_cleanup};
+};
+
 tl::unexpected<Error> no_reply(const std::string& url, const std::string& why) {
   return fail(ErrorCode::unavailable, fmt::format("{}: {}", url, why));
 }
@@ -168,19 +198,20 @@ Result<HttpReply> http_get(const std::string& url, const std::string& token) {
   return std::move(request.reply());
 }
 
-Result<HttpReply> http_head(const std::string& url, const std::string& token) {
-  std::string target = url;
+Result<HttpReply> http_head(const std::string& url, const std::string& token,
+                            const std::function<bool(const HttpReply&)>& is_enough) {
+  Address target(url);
   for (int i = 0; i <= kMaxRedirects; ++i) {
-    Transfer request(target, token);
+    Transfer request(target.text(), target.has_server_of(url) ? token : "");
     request.set(CURLOPT_NOBODY, 1L);
-    if (!request.perform()) return no_reply(target, request.why());
+    if (!request.perform()) return no_reply(target.text(), request.why());
     HttpReply& reply = request.reply();
     const auto location = reply.headers.find("location");
-    const bool is_local = reply.status / 100 == 3 && location != reply.headers.end() && location->second.starts_with('/') &&
-                          !location->second.starts_with("//");
-    if (!is_local) return std::move(reply);
-    const std::size_t host_end = target.find('/', target.find("://") + 3);
-    target = target.substr(0, host_end) + location->second;
+    if (reply.status / 100 != 3 || location == reply.headers.end()) return std::move(reply);
+    Address next = target;
+    if (!next.move(location->second)) return no_reply(target.text(), fmt::format("a redirect to {}", location->second));
+    if (!next.has_server_of(target.text()) && is_enough(reply)) return std::move(reply);
+    target = std::move(next);
   }
   return no_reply(url, "too many redirects");
 }

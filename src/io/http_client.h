@@ -23,8 +23,10 @@ using DownloadProgress = std::function<void(std::uint64_t received, std::uint64_
 /// A whole reply of at most 64 MiB, redirects followed. `token`, if any, is sent as bearer to the first host only. A
 /// reply of any status is a result; errors (unavailable) say why there was none.
 Result<HttpReply> http_get(const std::string& url, const std::string& token);
-/// Status and headers, redirects to other hosts not followed.
-Result<HttpReply> http_head(const std::string& url, const std::string& token);
+/// Status and headers. Redirects within a server are followed, and to others too unless `is_enough` of that reply. The token goes
+/// to the first server only (scheme, host and port).
+Result<HttpReply> http_head(const std::string& url, const std::string& token,
+                            const std::function<bool(const HttpReply&)>& is_enough);
 
 /// The least speed of a download: fewer than `bytes_per_s` for `seconds` end it.
 struct SpeedFloor {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <system_error>
@@ -29,6 +30,45 @@ bool is_set(const char* name) {
   std::transform(value.begin(), value.end(), value.begin(),
                  [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
   return value == "1" || value == "true" || value == "yes" || value == "on";
+}
+
+/// The first of the variables that is set and not empty.
+std::string first_variable(std::initializer_list<const char*> names) {
+  for (const char* name : names)
+    if (std::string value = variable(name); !value.empty()) return value;
+  return "";
+}
+
+/// A path from the environment as Python's expanduser and expandvars read it: a leading ~ is HOME, $NAME and ${NAME} are variables
+/// where they are set.
+fs::path expand(std::string path) {
+  if (path == "~" || path.starts_with("~/")) path.replace(0, 1, variable("HOME"));
+  for (std::size_t at = 0; (at = path.find('$', at)) != std::string::npos;) {
+    const bool is_braced = path.substr(at + 1).starts_with('{');
+    const std::size_t begin = at + (is_braced ? 2 : 1);
+    const std::size_t end =
+        is_braced ? path.find('}', begin)
+                  : std::min(path.size(),
+                             path.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789", begin));
+    if (end == std::string::npos) break;
+    const char* value = std::getenv(path.substr(begin, end - begin).c_str());
+    if (value != nullptr) path.replace(at, end + (is_braced ? 1 : 0) - at, value);
+    at = value != nullptr ? at + std::string_view(value).size() : end;
+  }
+  return path;
+}
+
+/// The token of the environment, else the one that `hf auth login` has saved in `home`.
+std::string find_token(const fs::path& home) {
+  if (is_set("HF_HUB_DISABLE_IMPLICIT_TOKEN")) return "";
+  std::string token = first_variable({"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"});
+  if (token.empty()) {
+    const std::string path = variable("HF_TOKEN_PATH");
+    token = read_file(path.empty() ? home / "token" : expand(path)).value_or("");
+  }
+  constexpr std::string_view kBlank = " \t\r\n";
+  const std::size_t begin = token.find_first_not_of(kBlank);
+  return begin == std::string::npos ? "" : token.substr(begin, token.find_last_not_of(kBlank) + 1 - begin);
 }
 
 std::optional<fs::path> complete_snapshot(std::string_view model, std::string_view revision, const HubOptions& options) {
@@ -101,17 +141,15 @@ std::string missing_of(const fs::path& snapshot) {
 
 HubOptions hub_options_from_environment() {
   HubOptions options;
-  if (const std::string cache = variable("HF_HUB_CACHE"); !cache.empty()) {
-    options.cache = cache;
-  } else if (const std::string home = variable("HF_HOME"); !home.empty()) {
-    options.cache = fs::path(home) / "hub";
-  } else {
-    options.cache = fs::path(variable("HOME")) / ".cache" / "huggingface" / "hub";
-  }
+  std::string home = variable("HF_HOME");
+  if (const std::string caches = variable("XDG_CACHE_HOME"); home.empty())
+    home = (caches.empty() ? "~/.cache" : caches) + "/huggingface";
+  const std::string cache = first_variable({"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"});
+  options.cache = cache.empty() ? expand(home) / "hub" : expand(cache);
   options.endpoint = variable("HF_ENDPOINT");
   if (options.endpoint.empty()) options.endpoint = "https://huggingface.co";
   while (options.endpoint.ends_with('/')) options.endpoint.pop_back();
-  options.token = variable("HF_TOKEN");
+  options.token = find_token(expand(home));
   options.is_offline = is_set("HF_HUB_OFFLINE") || is_set("TRANSFORMERS_OFFLINE");
   return options;
 }

@@ -21,8 +21,8 @@ struct HubOptions {
   bool wants_weights = true;    ///< else configuration, tokenizer and chat templates are enough
 };
 
-/// From HF_HUB_CACHE, else HF_HOME/hub, else ~/.cache/huggingface/hub; HF_ENDPOINT; HF_TOKEN; HF_HUB_OFFLINE or
-/// TRANSFORMERS_OFFLINE.
+/// What Hugging Face's own library takes from the environment (docs/programs.md has the table): the cache and the token, by their
+/// older names too, the token that `hf auth login` has saved, HF_ENDPOINT, HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE.
 HubOptions hub_options_from_environment();
 
 /// How far a download is.

@@ -53,7 +53,7 @@ Result<std::string> blob_name(const std::string& file, const RemoteFile& remote)
 }
 
 Result<RemoteFile> ask_for_file(std::string url, const std::string& token) {
-  BATON_TRY(const HttpReply head, http_head(url, token));
+  BATON_TRY(const HttpReply head, http_head(url, token, names_linked_file));
   return remote_file_of(std::move(url), head);
 }
 

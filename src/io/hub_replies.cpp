@@ -15,7 +15,8 @@ namespace {
 
 tl::unexpected<Error> bad_status(const std::string& url, long status) {
   const std::string_view hint = status == 401 || status == 403
-                                    ? " (private or gated: set HF_TOKEN, accept the model's conditions)"
+                                    ? " (private or gated: set HF_TOKEN or log in with `hf auth login`, "
+                                      "and accept the model's conditions)"
                                 : status == 404 ? " (there is no such model or revision)"
                                                 : "";
   return fail(status == 404 ? ErrorCode::not_found : ErrorCode::unavailable,
@@ -44,6 +45,10 @@ Result<RemoteModel> remote_model_of(const std::string& url, const HttpReply& rep
   auto model = read_model(*info);
   if (!model) return fail(ErrorCode::invalid_data, fmt::format("{}: {}", url, model.error().message));
   return model;
+}
+
+bool names_linked_file(const HttpReply& reply) {
+  return reply.headers.contains("x-linked-etag") && reply.headers.contains("x-linked-size");
 }
 
 Result<RemoteFile> remote_file_of(std::string url, const HttpReply& reply) {

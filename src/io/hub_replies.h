@@ -27,6 +27,10 @@ struct RemoteFile {
   std::uint64_t size_bytes = 0;
 };
 
+/// Whether a redirect to another server says itself what the file is: large files are stored elsewhere, and their addresses there
+/// are signed for GET.
+bool names_linked_file(const HttpReply& reply);
+
 /// The reply to HEAD of a file, from the headers that large files have on the first server, else from the plain ones.
 /// Errors name `url`: not_found and unavailable (by the status), invalid_data.
 Result<RemoteFile> remote_file_of(std::string url, const HttpReply& reply);

@@ -47,17 +47,40 @@ TEST_F(HttpClient, no_reply_is_an_error_that_names_the_address) {
   EXPECT_FALSE(http_get("file:///etc/hostname", ""));
 }
 
-TEST_F(HttpClient, head_follows_redirects_on_the_same_server_only) {
+TEST_F(HttpClient, head_follows_redirects_until_a_reply_is_enough) {
   HttpServer server([](const ServerRequest& request) {
     if (request.target == "/moved") return ServerReply{.status = 307, .headers = "Location: /new\r\n"};
     if (request.target == "/round") return ServerReply{.status = 307, .headers = "Location: /round\r\n"};
     return ServerReply{.status = 302, .headers = "Location: http://elsewhere.invalid/\r\nETag: \"1\"\r\n"};
   });
-  const auto reply = http_head(server.url() + "/moved", "");
+  const auto has_etag = [](const HttpReply& reply) { return reply.headers.contains("etag"); };
+  const auto reply = http_head(server.url() + "/moved", "", has_etag);
   ASSERT_TRUE(reply) << reply.error().message;
   EXPECT_EQ(reply->status, 302);
   EXPECT_EQ(reply->headers.at("etag"), "\"1\"");
-  EXPECT_EQ(http_head(server.url() + "/round", "").error().message, server.url() + "/round: too many redirects");
+  EXPECT_EQ(http_head(server.url() + "/round", "", has_etag).error().message, server.url() + "/round: too many redirects");
+}
+
+TEST_F(HttpClient, head_follows_redirects_to_another_server_without_the_token) {
+  HttpServer storage([](const ServerRequest& request) {
+    if (request.target == "/a/b") return ServerReply{.status = 308, .headers = "Location: c\r\n"};
+    return ServerReply{.headers = "ETag: \"1\"\r\n", .body = request.target};
+  });
+  HttpServer hub([&](const ServerRequest& request) {
+    return ServerReply{
+        .status = request.target == "/nowhere" ? 301 : 308,
+        .headers = "Location: " + (request.target == "/nowhere" ? "gopher://x" : storage.url() + "/a/b") + "\r\n"};
+  });
+  const auto never = [](const HttpReply&) { return false; };
+  const auto reply = http_head(hub.url() + "/file", "secret", never);
+  ASSERT_TRUE(reply) << reply.error().message;
+  EXPECT_EQ(reply->status, 200);
+  EXPECT_EQ(reply->headers.at("etag"), "\"1\"");
+  EXPECT_NE(hub.requests()[0].head.find("Authorization: Bearer secret\r\n"), std::string::npos);
+  ASSERT_EQ(storage.requests().size(), 2u);
+  EXPECT_EQ(storage.requests()[1].target, "/a/c");
+  for (const auto& request : storage.requests()) EXPECT_EQ(request.head.find("secret"), std::string::npos);
+  EXPECT_FALSE(http_head(hub.url() + "/nowhere", "secret", never));
 }
 
 TEST_F(HttpClient, the_token_stays_with_the_first_server) {

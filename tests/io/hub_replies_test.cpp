@@ -40,8 +40,9 @@ TEST(HubReplies, a_damaged_reply_is_named_with_its_source) {
 
 TEST(HubReplies, a_status_that_is_no_success_is_an_error) {
   EXPECT_EQ(remote_model_of("u", {.status = 404, .headers = {}, .body = ""}).error().code, ErrorCode::not_found);
-  EXPECT_EQ(remote_model_of("u", {.status = 403, .headers = {}, .body = ""}).error().message,
-            "u: HTTP status 403 (private or gated: set HF_TOKEN, accept the model's conditions)");
+  EXPECT_EQ(
+      remote_model_of("u", {.status = 403, .headers = {}, .body = ""}).error().message,
+      "u: HTTP status 403 (private or gated: set HF_TOKEN or log in with `hf auth login`, and accept the model's conditions)");
   EXPECT_EQ(remote_file_of("u", {.status = 500, .headers = {}, .body = ""}).error().code, ErrorCode::unavailable);
 }
 

@@ -386,8 +386,8 @@ TEST_F(Hub, errors_name_what_was_tried) {
     test::HttpServer server(gated);
     EXPECT_EQ(message(find_model("org/tiny", "main", options(server.url()), {})),
               tried + server.url() +
-                  "/api/models/org/tiny/revision/main: HTTP status 401 (private or gated: set HF_TOKEN, accept the model's "
-                  "conditions)");
+                  "/api/models/org/tiny/revision/main: HTTP status 401 (private or gated: set HF_TOKEN or log in with `hf auth "
+                  "login`, and accept the model's conditions)");
   }
   {
     FakeHub without_weights = hub_;
@@ -419,9 +419,75 @@ TEST_F(Hub, a_damaged_answer_is_an_error) {
             std::string::npos);
 }
 
-TEST(HubOptions, follow_the_environment) {
-  for (const char* name : {"HF_HUB_CACHE", "HF_HOME", "HF_ENDPOINT", "HF_TOKEN", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"})
-    ::unsetenv(name);
+TEST_F(Hub, a_mirror_that_redirects_every_request_to_another_server) {
+  hub_.token = "";
+  test::HttpServer real(hub_);
+  for (const int status : {301, 302, 307, 308}) {
+    fs::remove_all(folder_ / "hub");
+    test::HttpServer mirror([&](const test::ServerRequest& request) {
+      return test::ServerReply{.status = status, .headers = "Location: " + real.url() + request.target + "\r\n"};
+    });
+    HubOptions with_token = options(mirror.url());
+    with_token.token = "secret";
+    const auto found = find_model("org/tiny", "main", with_token, {});
+    ASSERT_TRUE(found) << status << ": " << found.error().message;
+    EXPECT_EQ(read_file(snapshot() / "model.safetensors").value(), weights_);
+    for (const auto& request : mirror.requests()) EXPECT_NE(request.head.find("Bearer secret"), std::string::npos);
+  }
+  for (const auto& request : real.requests()) EXPECT_EQ(request.head.find("secret"), std::string::npos) << request.head;
+}
+
+class HubEnvironment : public Hub {
+ protected:
+  void SetUp() override {
+    Hub::SetUp();
+    for (const char* name :
+         {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HF_ENDPOINT", "HF_TOKEN",
+          "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HUB_DISABLE_IMPLICIT_TOKEN", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"})
+      ::unsetenv(name);
+  }
+  static std::string token() { return hub_options_from_environment().token; }
+  static fs::path cache() { return hub_options_from_environment().cache; }
+};
+
+TEST_F(HubEnvironment, the_token_is_found_where_the_hubs_own_library_finds_it) {
+  ::setenv("HOME", folder_.c_str(), 1);
+  EXPECT_EQ(token(), "");
+  put(folder_ / ".cache/huggingface/token", "saved\n");
+  EXPECT_EQ(token(), "saved");
+  put(folder_ / "xdg/huggingface/token", " of xdg \r\n");
+  ::setenv("XDG_CACHE_HOME", (folder_ / "xdg").c_str(), 1);
+  EXPECT_EQ(token(), "of xdg");
+  put(folder_ / "home/token", "of home");
+  ::setenv("HF_HOME", "~/home", 1);
+  EXPECT_EQ(token(), "of home");
+  put(folder_ / "mine", "mine");
+  ::setenv("HF_TOKEN_PATH", "$HOME/mine", 1);
+  EXPECT_EQ(token(), "mine");
+  ::setenv("HUGGING_FACE_HUB_TOKEN", "older name", 1);
+  EXPECT_EQ(token(), "older name");
+  ::setenv("HF_TOKEN", "", 1);
+  EXPECT_EQ(token(), "older name");
+  ::setenv("HF_TOKEN", "hf_x\n", 1);
+  EXPECT_EQ(token(), "hf_x");
+  ::setenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1", 1);
+  EXPECT_EQ(token(), "");
+}
+
+TEST_F(HubEnvironment, the_cache_is_found_where_the_hubs_own_library_finds_it) {
+  ::setenv("HOME", "/home/x", 1);
+  EXPECT_EQ(cache(), "/home/x/.cache/huggingface/hub");
+  ::setenv("XDG_CACHE_HOME", "/xdg", 1);
+  EXPECT_EQ(cache(), "/xdg/huggingface/hub");
+  ::setenv("HF_HOME", "${XDG_CACHE_HOME}/hf$NOT_SET_", 1);
+  EXPECT_EQ(cache(), "/xdg/hf$NOT_SET_/hub");
+  ::setenv("HUGGINGFACE_HUB_CACHE", "~/older", 1);
+  EXPECT_EQ(cache(), "/home/x/older");
+  ::setenv("HF_HUB_CACHE", "~/$HOME", 1);
+  EXPECT_EQ(cache(), "/home/x//home/x");
+}
+
+TEST_F(HubEnvironment, the_endpoint_and_being_offline_follow_it) {
   ::setenv("HOME", "/home/x", 1);
   EXPECT_EQ(hub_options_from_environment().cache, "/home/x/.cache/huggingface/hub");
   EXPECT_EQ(hub_options_from_environment().endpoint, "https://huggingface.co");
