@@ -55,22 +55,54 @@ void make_room(Entries& entries) {
   entries.swap(larger);
 }
 
+/// Who wrote a text, which decides how it is read.
+enum class From {
+  anyone,
+  exact_client,  ///< integers of more than 64 bits keep their digits
+  careful_hand,  ///< a key given twice is an error
+  python,        ///< NaN, Infinity and -Infinity are numbers
+};
+
+/// Begins a string that stands for one of Python's numbers.
+constexpr char kPythonNumber = '\1';
+
+/// `text` with NaN, Infinity and -Infinity, outside of strings, as strings after kPythonNumber.
+std::string mark_python_numbers(std::string_view text) {
+  std::string marked;
+  marked.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) {
+    std::size_t end = at + 1;
+    if (text[at] == '"') {
+      while (end < text.size() && text[end] != '"') end += text[end] == '\\' ? 2 : 1;
+      end = std::min(end + 1, text.size());
+    }
+    for (const std::string_view word : {"NaN", "Infinity", "-Infinity"})
+      if (text.substr(at).starts_with(word)) end = at + word.size();
+    const bool is_number = text[at] != '"' && end > at + 1;
+    marked += is_number ? fmt::format("\"\\u{:04x}{}\"", kPythonNumber, text.substr(at, end - at)) : text.substr(at, end - at);
+    at = end;
+  }
+  return marked;
+}
+
 /// Receives the parser's events. `open_` holds the containers from the root to the innermost one; only the innermost
 /// grows, so the pointers stay valid.
 class Builder {
  public:
-  Builder(const std::function<bool()>& is_cancelled, bool refuses_duplicates, bool keeps_digits)
-      : is_cancelled_(is_cancelled), refuses_duplicates_(refuses_duplicates), keeps_digits_(keeps_digits) {}
+  Builder(const std::function<bool()>& is_cancelled, From from) : is_cancelled_(is_cancelled), from_(from) {}
 
   bool null() { return add(nullptr); }
   bool boolean(bool value) { return add(value); }
   bool number_integer(std::int64_t value) { return add(value); }
   bool number_unsigned(std::uint64_t value) { return add(value); }
   bool number_float(double value, const std::string& text) {
-    if (!keeps_digits_ || text.find_first_of(".eE") != std::string::npos) return add(value);
+    if (from_ != From::exact_client || text.find_first_of(".eE") != std::string::npos) return add(value);
     return add(Value::binary({text.begin(), text.end()}));
   }
-  bool string(std::string& value) { return add(std::move(value)); }
+  bool string(std::string& value) {
+    if (from_ == From::python && value.starts_with(kPythonNumber)) return add(std::strtod(value.c_str() + 1, nullptr));
+    return add(std::move(value));
+  }
   bool binary(Value::binary_t&) { return false; }
   bool start_object(std::size_t) { return open(Value::object()); }
   bool start_array(std::size_t) { return open(Value::array()); }
@@ -82,7 +114,7 @@ class Builder {
   }
   bool end_object() {
     const auto duplicate = merge_duplicates(entries_of(*open_.back()));
-    if (duplicate && refuses_duplicates_) {
+    if (duplicate && from_ == From::careful_hand) {
       const std::string place = place_of_innermost();
       ambiguity_ = fmt::format("'{}{}{}' is given twice", place, place.empty() ? "" : ".", *duplicate);
       return false;
@@ -155,8 +187,7 @@ class Builder {
   }
 
   const std::function<bool()>& is_cancelled_;
-  const bool refuses_duplicates_;
-  const bool keeps_digits_;
+  const From from_;
   std::int64_t n_values_ = 0;
   bool was_cancelled_ = false;
   Value root_;
@@ -215,17 +246,11 @@ std::optional<std::int64_t> integer_of(double number) {
   return static_cast<std::int64_t>(number);
 }
 
-struct Strictness {
-  bool refuses_duplicates = false;
-  bool keeps_digits = false;
-};
-
-Result<Value> build(std::string_view text, std::string_view what, const std::function<bool()>& is_cancelled,
-                    Strictness strictness) {
+Result<Value> build(std::string_view text, std::string_view what, const std::function<bool()>& is_cancelled, From from) {
   // No JSON has a zero byte. The library takes it for the end of the text.
   if (const auto zero = text.find('\0'); zero != std::string_view::npos)
     return fail(ErrorCode::invalid_request, fmt::format("{} is not valid JSON: byte {} is zero", what, zero));
-  Builder builder(is_cancelled, strictness.refuses_duplicates, strictness.keeps_digits);
+  Builder builder(is_cancelled, from);
   try {
     if (Value::sax_parse(text.begin(), text.end(), &builder)) return builder.take_root();
   } catch (const Value::exception& exception) {
@@ -241,22 +266,27 @@ Result<Value> build(std::string_view text, std::string_view what, const std::fun
 }  // namespace
 
 Result<Value> parse_cancellable(std::string_view text, std::string_view what, const std::function<bool()>& is_cancelled) {
-  return build(text, what, is_cancelled, {});
+  return build(text, what, is_cancelled, From::anyone);
 }
 
 Result<Value> parse_exact(std::string_view text, std::string_view what, const std::function<bool()>& is_cancelled) {
-  return build(text, what, is_cancelled, {.keeps_digits = true});
+  return build(text, what, is_cancelled, From::exact_client);
 }
 
 Result<Value> parse(std::string_view text, std::string_view what) { return parse_cancellable(text, what, {}); }
 
 Result<Value> parse_unambiguous(std::string_view text, std::string_view what) {
-  return build(text, what, {}, {.refuses_duplicates = true});
+  return build(text, what, {}, From::careful_hand);
+}
+
+Result<Value> parse_of_python(std::string_view text, std::string_view what) {
+  if (text.find("NaN") == std::string_view::npos && text.find("Infinity") == std::string_view::npos) return parse(text, what);
+  return build(mark_python_numbers(text), what, {}, From::python);
 }
 
 Result<Value> parse_file(const std::filesystem::path& path) {
   BATON_TRY(const std::string text, read_file(path));
-  auto value = parse(text, path.string());
+  auto value = parse_of_python(text, path.string());
   if (!value) value.error().code = ErrorCode::invalid_data;
   return value;
 }

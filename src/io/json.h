@@ -29,7 +29,9 @@ inline constexpr int kMaxDepth = 256;
 Result<Value> parse(std::string_view text, std::string_view what);
 /// The same, but a key given twice is an error that names it by its place: 'keys[1].weight' is given twice.
 Result<Value> parse_unambiguous(std::string_view text, std::string_view what);
-/// The same of a file; a missing file is not_found, a damaged one invalid_data.
+/// The same, as Python's module writes it: NaN, Infinity and -Infinity are numbers, which no converted field takes.
+Result<Value> parse_of_python(std::string_view text, std::string_view what);
+/// The same of a file, as Python's module writes it; a missing file is not_found, a damaged one invalid_data.
 Result<Value> parse_file(const std::filesystem::path& path);
 
 /// Without spaces, in UTF-8; bytes that are not UTF-8 become U+FFFD, numbers that are not finite become null.

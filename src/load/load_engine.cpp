@@ -2,6 +2,7 @@
 #include "load/load_engine.h"
 
 #include <chrono>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -156,24 +157,21 @@ Result<std::unique_ptr<Backend>> open_device(const ModelOptions& options) {
 
 Result<LoadedModel> load_model(const ModelFiles& files, const ModelOptions& options, Backend& backend) {
   BATON_TRY(ModelSpec spec, read_model_spec(files.folder));
+  const bool is_dummy = options.load_format == "dummy";
+  std::optional<Checkpoint> checkpoint;
+  if (!is_dummy) {
+    BATON_TRY(checkpoint, Checkpoint::open(files.folder));
+    BATON_TRY_VOID(fit_to_checkpoint(spec, *checkpoint));
+  }
   BATON_TRY(const DType dtype, weight_dtype(options, spec, backend));
   BATON_TRY_VOID(check_kv_dtype(options, engine_options(options, dtype).kv_dtype, dtype));
   if (options.ranks != nullptr && options.ranks->rank() == 0)
     RankSteps(options.ranks).device(describe_device(dtype, backend.info()));
   const BackendInfo device = backend.info();
-  ModelWeights weights;
-  ModelSpec of_rank;
-  if (options.load_format == "dummy") {
-    BATON_TRY(of_rank, split_spec(spec, {device.rank, device.world_size}));
-    BATON_TRY_VOID(check_memory(files, spec, dtype, backend));
-    BATON_TRY(weights, random_weights(spec, backend, dtype, options.seed, options.threads));
-  } else {
-    BATON_TRY(const Checkpoint checkpoint, Checkpoint::open(files.folder));
-    BATON_TRY_VOID(fit_to_checkpoint(spec, checkpoint));
-    BATON_TRY(of_rank, split_spec(spec, {device.rank, device.world_size}));
-    BATON_TRY_VOID(check_memory(files, spec, dtype, backend));
-    BATON_TRY(weights, load_weights(spec, checkpoint, backend, dtype, options.threads));
-  }
+  BATON_TRY(ModelSpec of_rank, split_spec(spec, {device.rank, device.world_size}));
+  BATON_TRY_VOID(check_memory(files, spec, dtype, backend));
+  BATON_TRY(ModelWeights weights, is_dummy ? random_weights(spec, backend, dtype, options.seed, options.threads)
+                                           : load_weights(spec, *checkpoint, backend, dtype, options.threads));
   const std::size_t weight_bytes = weights.size_bytes();
   auto model = std::make_unique<Model>(std::move(of_rank), std::move(weights));
   return LoadedModel{std::move(spec), std::move(model), dtype, weight_bytes};

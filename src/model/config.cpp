@@ -54,7 +54,7 @@ Result<GenerationConfig> read_generation_fields(const Value& root) {
 /// Parses `text` and reads it with `read`. Prefixes errors with the file's name.
 template <class Read>
 auto read_object(std::string_view text, std::string_view what, Read read) -> decltype(read(std::declval<const Value&>())) {
-  auto root = json::parse(text, what);
+  auto root = json::parse_of_python(text, what);
   if (!root) return fail(ErrorCode::invalid_data, std::move(root.error().message));
   if (!root->is_object())
     return fail(ErrorCode::invalid_data, fmt::format("{} must hold an object, not {}", what, json::describe_type(*root)));

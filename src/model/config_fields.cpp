@@ -11,15 +11,16 @@ namespace {
 
 using json::Value;
 
-Result<DType> read_dtype(const Value& root) {
+/// Nothing where none is stated, or "auto": the weights' own.
+Result<std::optional<DType>> read_dtype(const Value& root) {
   for (const std::string_view key : {"dtype", "torch_dtype"}) {  // Transformers 5, 4
     BATON_TRY(const auto name, json::get_optional<std::string>(root, key));
-    if (!name) continue;
+    if (!name || *name == "auto") continue;
     const auto dtype = dtype_from_name(*name);
     if (!dtype || *dtype == DType::f8_e4m3) return unsupported(key, *name, "\"float32\", \"bfloat16\" or \"float16\"");
-    return *dtype;
+    return dtype;
   }
-  return DType::f32;
+  return std::nullopt;
 }
 
 /// The name of the scheme that `config`, an object, says the weights are quantised with.
@@ -95,6 +96,7 @@ Result<std::vector<TokenId>> token_ids(const Value& root, std::string_view key, 
     BATON_TRY(const TokenId id, json::convert<TokenId>(*value, key));
     ids.push_back(id);
   }
+  std::erase(ids, -1);  // older configurations write it for "none"
   for (const TokenId id : ids)
     if (id < 0 || id >= n_vocab) return bad_value(key, "'{}' must be token ids from 0 to {}, not {}", key, n_vocab - 1, id);
   return ids;
@@ -131,7 +133,9 @@ Result<void> read_model_fields(const Value& root, const Defaults& defaults, Mode
   BATON_TRY(spec.n_vocab, size_or_default(root, "vocab_size", kMaxVocab, defaults.n_vocab));
   BATON_TRY(spec.max_position, optional_size(root, "max_position_embeddings", kMaxPositions, defaults.max_position));
   BATON_TRY(spec.tie_embeddings, optional_flag(root, "tie_word_embeddings", defaults.tie_embeddings));
-  BATON_TRY(spec.dtype, read_dtype(root));
+  BATON_TRY(const std::optional<DType> dtype, read_dtype(root));
+  spec.states_dtype = dtype.has_value();
+  spec.dtype = dtype.value_or(DType::f32);
   BATON_TRY(const auto bos, token_ids(root, "bos_token_id", spec.n_vocab));
   if (!bos.empty()) spec.bos_token_id = bos.front();
   BATON_TRY(spec.eos_token_ids, token_ids(root, "eos_token_id", spec.n_vocab));

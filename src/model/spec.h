@@ -172,7 +172,8 @@ struct ModelSpec {
   float logits_softcap = 0;  ///< bound of the scaled logits; 0: no bound
   TensorNames names;
   std::vector<TensorRoot> other_roots;  ///< where the tensors may be instead
-  DType dtype = DType::f32;             ///< dtype that the checkpoint's config states; f32 if it states none
+  DType dtype = DType::f32;             ///< of the checkpoint: what its config states, else its embedding's (fit_to_checkpoint)
+  bool states_dtype = true;             ///< the config does
   std::optional<TokenId> bos_token_id;
   std::vector<TokenId> eos_token_ids;  ///< each in [0, n_vocab)
   ModelRank rank;                      ///< the layers' heads and widths are this rank's; everything else is the whole model's

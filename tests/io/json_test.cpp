@@ -1,8 +1,10 @@
 /// Parsing, printing and typed access of io/json.h.
 #include "io/json.h"
 
+#include <cmath>
 #include <cstdint>
 #include <fstream>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -153,6 +155,22 @@ TEST(Json, says_which_field_is_missing_or_of_the_wrong_type) {
   EXPECT_FALSE(get<float>(object, "huge"));
   EXPECT_FALSE(get<int>(parsed("[1]"), "a"));
   EXPECT_EQ(get<int>(object, "s").error().param, "s");
+}
+
+TEST(Json, reads_the_numbers_that_only_python_writes) {
+  const auto read =
+      parse_of_python(R"({"a":NaN,"b":[Infinity, -Infinity,-1],"NaN":"Infinity \" NaN","c":{"d":"\\","e":NaN}})", "x");
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_TRUE(std::isnan(find(*read, "a")->get<double>()));
+  EXPECT_EQ(find(*read, "b")->at(0).get<double>(), std::numeric_limits<double>::infinity());
+  EXPECT_EQ(find(*read, "b")->at(1).get<double>(), -std::numeric_limits<double>::infinity());
+  EXPECT_EQ(find(*read, "b")->at(2).get<int>(), -1);
+  EXPECT_EQ(find(*read, "NaN")->get<std::string>(), "Infinity \" NaN");
+  EXPECT_TRUE(std::isnan(find(*find(*read, "c"), "e")->get<double>()));
+  EXPECT_FALSE(get<double>(*read, "a"));
+  for (const char* wrong : {"NaN", "[Infinity]", "-Infinity"}) EXPECT_FALSE(parse(wrong, "x")) << wrong;
+  for (const char* wrong : {"nan", "[Infinit]", "+Infinity", "\"NaN", "\"\\", "[NaN", "xNaN", "NaN1"})
+    EXPECT_FALSE(parse_of_python(wrong, "x")) << wrong;
 }
 
 TEST(Json, reads_files) {

@@ -122,6 +122,27 @@ TEST(Config, fields_left_out_take_the_defaults_of_transformers) {
   EXPECT_TRUE(config->eos_token_ids.empty());
 }
 
+TEST(Config, reads_what_tools_write_for_nothing) {
+  json::Value root = llama();
+  root["bos_token_id"] = -1;
+  root["eos_token_id"] = {2, -1};
+  root["torch_dtype"] = "auto";
+  const auto config = parsed(root);
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->bos_token_id, std::nullopt);
+  EXPECT_EQ(config->eos_token_ids, std::vector<TokenId>{2});
+  EXPECT_FALSE(config->states_dtype);
+  std::string text = json::dump(llama());
+  text.insert(1, R"("router_jitter":NaN,"limit":[Infinity,-Infinity],)");
+  EXPECT_TRUE(parse_model_spec(text, "config.json"));
+  text.insert(1, R"("rms_norm_eps":Infinity,)");
+  text.replace(text.rfind("\"rms_norm_eps\""), 14, "\"other\"");
+  const auto infinite = parse_model_spec(text, "config.json");
+  ASSERT_FALSE(infinite);
+  EXPECT_NE(infinite.error().message.find("rms_norm_eps"), std::string::npos) << infinite.error().message;
+  EXPECT_EQ(error_with("bos_token_id", "-2"), "config.json: 'bos_token_id' must be token ids from 0 to 511, not -2");
+}
+
 TEST(Config, a_llama_has_the_biases_that_its_config_says) {
   json::Value root = llama();
   root["attention_bias"] = true;
@@ -301,7 +322,7 @@ TEST(GenerationConfig, refuses_values_out_of_range) {
   EXPECT_EQ(error(R"({"temperature":1e300})"), "it: 'temperature' must be a number that float32 holds, not 1e+300");
   EXPECT_EQ(error(R"({"repetition_penalty":1e-60})"),
             "it: 'repetition_penalty' must be a number that float32 holds, not 1e-60");
-  EXPECT_EQ(error(R"({"eos_token_id":-1})"), "it: 'eos_token_id' must be token ids from 0 to 4194303, not -1");
+  EXPECT_EQ(error(R"({"eos_token_id":-2})"), "it: 'eos_token_id' must be token ids from 0 to 4194303, not -2");
 }
 
 TEST(Config, reads_a_real_model) {

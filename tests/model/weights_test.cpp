@@ -266,6 +266,20 @@ TEST_F(Weights, an_output_layer_that_differs_from_the_embedding_it_is_tied_to_is
   EXPECT_EQ(values_of(tied->lm_head.weight()), written("model.embed_tokens.weight"));
 }
 
+TEST_F(Weights, the_dtype_that_no_configuration_states_is_the_embeddings) {
+  TensorToWrite& embedding = tensor("model.embed_tokens.weight");
+  embedding.bytes.resize(embedding.bytes.size() / 2);
+  for (const bool states_dtype : {true, false}) {
+    for (const char* stored : {"BF16", "F16"}) {
+      embedding.dtype = stored;
+      spec_.states_dtype = states_dtype;
+      spec_.dtype = DType::f32;
+      ASSERT_TRUE(load(DType::f32));
+      EXPECT_EQ(spec_.dtype, states_dtype ? DType::f32 : embedding.dtype == "F16" ? DType::f16 : DType::bf16);
+    }
+  }
+}
+
 TEST_F(Weights, are_converted_to_the_dtype_asked_for_and_norms_to_f32) {
   for (const char* name : {"BF16", "F16"}) {
     TensorToWrite& k = tensor("model.layers.0.self_attn.k_proj.weight");

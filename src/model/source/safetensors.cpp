@@ -171,6 +171,9 @@ Result<void> fit_to_checkpoint(ModelSpec& spec, const Checkpoint& checkpoint) {
     spec.names = names;
     break;
   }
+  const auto embedding = checkpoint.load(weight_name(spec.names, spec.names.embedding));
+  if (!spec.states_dtype && embedding && (embedding->dtype == DType::bf16 || embedding->dtype == DType::f16))
+    spec.dtype = embedding->dtype;
   BATON_TRY(spec.tie_embeddings, ties_embeddings(spec, checkpoint));
   return {};
 }
