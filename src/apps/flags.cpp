@@ -55,7 +55,8 @@ void add_serve_options(CLI::App& app, ServeCommandOptions& options) {
              [](const std::string& text) { return parse_bytes(text, "--prefix-store-bytes"); });
   row(app, "Prefixes", "--max-prefixes", options.server.routes.prefix_limits.max_number,
       "Prefixes that may be registered through the API")
-      ->check(CLI::NonNegativeNumber);
+      ->transform(count_units())
+      ->check(at_least_zero());
   parsed_row(app, "Prefixes", "--max-prefix-bytes", options.server.routes.prefix_limits.max_bytes,
              "Memory for the texts and token ids of these prefixes, with K, M or G (default: 64M)",
              [](const std::string& text) { return parse_bytes(text, "--max-prefix-bytes"); });
@@ -93,12 +94,11 @@ void add_generate_options(CLI::App& app, GenerateOptions& options) {
                  "JSON lines {id?, prompt | messages, prefix?, temperature, max_tokens, ...}; - for standard input")
       ->capture_default_str()
       ->group("Prompts");
-  app.add_option("--temperature", options.temperature, "For lines that say none")
-      ->check(CLI::NonNegativeNumber)
-      ->group("Prompts");
+  app.add_option("--temperature", options.temperature, "For lines that say none")->check(at_least_zero())->group("Prompts");
   app.add_option("--max-tokens", options.max_tokens,
                  "For lines that say none (else 16 for a prompt, what the context has left for messages)")
-      ->check(CLI::PositiveNumber)
+      ->transform(count_units())
+      ->check(at_least_zero(/*or_zero=*/false))
       ->group("Prompts");
 }
 
@@ -155,10 +155,17 @@ void add_info_options(CLI::App& app, InfoOptions& options) {
   row(app, "Memory", "--kv-cache-dtype", options.model.kv_cache_dtype, "auto (the weights'), bfloat16, float16, float32, fp8")
       ->check(CLI::IsMember(choices(kKvDtypeNames)));
   row(app, "Memory", "--context", options.context_len, "Tokens of a context; 0: the model's longest, at most 8192")
-      ->check(CLI::NonNegativeNumber);
-  row(app, "Sharing", "--requests", options.workload.n_requests, "Requests at once")->check(CLI::Range(1, 1 << 20));
-  row(app, "Sharing", "--shared", options.workload.shared_len, "Tokens they share")->check(CLI::Range(0, 1 << 24));
-  row(app, "Sharing", "--own", options.workload.own_len, "Tokens of each behind them")->check(CLI::Range(1, 1 << 24));
+      ->transform(count_units())
+      ->check(at_least_zero());
+  row(app, "Sharing", "--requests", options.workload.n_requests, "Requests at once")
+      ->transform(count_units())
+      ->check(CLI::Range(1, 1 << 20));
+  row(app, "Sharing", "--shared", options.workload.shared_len, "Tokens they share")
+      ->transform(count_units())
+      ->check(CLI::Range(0, 1 << 24));
+  row(app, "Sharing", "--own", options.workload.own_len, "Tokens of each behind them")
+      ->transform(count_units())
+      ->check(CLI::Range(1, 1 << 24));
   app.add_flag("--json", options.as_json, "Write one JSON object");
   app.footer(
       "Examples:\n"
@@ -169,8 +176,8 @@ void add_info_options(CLI::App& app, InfoOptions& options) {
 void add_pull_options(CLI::App& app, PullOptions& options) {
   add_name_options(app, "MODEL,--model", options.model, "Hugging Face id of the model: ORG/NAME");
   app.footer(
-      "HF_HOME or HF_HUB_CACHE name the cache, HF_TOKEN opens private models,\n"
-      "HF_ENDPOINT is another hub.\n"
+      "HF_HOME or HF_HUB_CACHE name the cache, HF_TOKEN or `hf auth login` opens\n"
+      "private models, HF_ENDPOINT is another hub.\n"
       "Example:\n"
       "  baton pull meta-llama/Llama-3.2-1B-Instruct --revision main");
 }
@@ -195,10 +202,11 @@ void add_chat_options(CLI::App& app, ChatOptions& options) {
   app.add_flag("--no-history", options.keeps_no_history, "Do not keep the typed lines for later runs (~/.local/state/baton)")
       ->group("Conversation");
   app.add_option("--temperature", options.temperature, "0: the most likely token (default: the model's)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(at_least_zero())
       ->group("Conversation");
   app.add_option("--max-tokens", options.max_tokens, "Of an answer (default: what the context has left)")
-      ->check(CLI::PositiveNumber)
+      ->transform(count_units())
+      ->check(at_least_zero(/*or_zero=*/false))
       ->group("Conversation");
 }
 
@@ -221,15 +229,20 @@ void add_simulate_options(CLI::App& app, SimulateOptions& options) {
   row("--scheduling-policy", options.scheduling_policy,
       "fair: short requests not behind long ones; fcfs: in the order of arrival")
       ->check(CLI::IsMember({"fair", "fcfs"}));
-  row("--max-num-seqs", options.max_num_seqs, "Sequences that run at once")->check(CLI::Range(1, 4096));
-  row("--max-num-batched-tokens", options.max_num_batched_tokens, "Tokens of a step")->check(CLI::Range(1, 65536));
+  row("--max-num-seqs", options.max_num_seqs, "Sequences that run at once")
+      ->transform(count_units())
+      ->check(CLI::Range(1, 4096));
+  row("--max-num-batched-tokens", options.max_num_batched_tokens, "Tokens of a step")
+      ->transform(count_units())
+      ->check(CLI::Range(1, 65536));
   row("--max-prefill-tokens", options.max_prefill_tokens, "Prompt tokens of a step in which others decode; 0: no other limit")
-      ->check(CLI::NonNegativeNumber);
+      ->transform(count_units())
+      ->check(at_least_zero());
   row("--step-ms", options.step_ms, "What a step takes at least")->check(CLI::Range(0.001, 1e6));
   row("--tokens-per-second", options.tokens_per_second, "How fast prompts are computed beside that")
       ->check(CLI::Range(1.0, 1e12));
   row("--rate", options.rate, "Arrivals this many times as fast as in the trace")->check(CLI::Range(1e-6, 1e6));
-  row("--limit", options.limit, "The first so many requests only; 0: all")->check(CLI::NonNegativeNumber);
+  row("--limit", options.limit, "The first so many requests only; 0: all")->transform(count_units())->check(at_least_zero());
   row("--json", options.json_file, "File for the numbers as JSON");
 }
 

@@ -13,6 +13,7 @@
 #include "bench/offline/mmlu_bench.h"
 #include "bench/offline/throughput_bench.h"
 #include "bench/startup/startup_bench.h"
+#include "cli/flag_rows.h"
 #include "cli/options.h"
 
 namespace baton {
@@ -56,10 +57,10 @@ void add_offline_bench_options(CLI::App& app, OfflineBenchOptions& options) {
   row("--runs", options.n_runs, "Runs of each arm, interleaved")->check(CLI::Range(1, 1000));
   row("--num-warmups", options.n_warmups,
       "Requests that run before the first timed run (default: a quarter of them all, at most --max-num-seqs)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(at_least_zero());
   row("--time-limit-s", options.time_limit_s,
       "Seconds after which a run is cut; it then counts the requests that have finished; 0: no limit")
-      ->check(CLI::NonNegativeNumber);
+      ->check(at_least_zero());
   row("--output-json,--json", options.json_file, "File for the numbers");
 }
 
@@ -188,7 +189,7 @@ void add_mmlu_bench_options(CLI::App& app, MmluBenchOptions& options) {
       ->check(CLI::IsMember(choices(kMmluPrompts)));
   row("--subjects", options.dataset.subjects, "Subjects, separated by commas (default: all 57)");
   row("--num-prompts", options.dataset.num_prompts, "Questions, drawn from those of the subjects; 0: all")
-      ->check(CLI::NonNegativeNumber);
+      ->check(at_least_zero());
   row("--seed", options.dataset.seed, "Seed of the draw and the order");
   app.footer(
       "Examples:\n"

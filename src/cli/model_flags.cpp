@@ -22,11 +22,14 @@
 namespace baton {
 namespace {
 
-std::string nearest_flag(const CLI::App& app, std::string_view flag) {
+/// What to try in place of an unknown flag.
+std::string hint_for_flag(const CLI::App& app, std::string_view flag) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options())
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-  return std::string(nearest_name(flag, names));
+  const std::string_view nearest = nearest_name(flag, names);
+  const bool is_near = 3 * edit_distance(flag, nearest) <= static_cast<int>(std::max(flag.size(), nearest.size()));
+  return is_near ? fmt::format("the nearest there is: {}", nearest) : "--help lists those there are";
 }
 
 /// "auto", "none" and the names of parsers.
@@ -57,12 +60,15 @@ void add_scheduler_options(CLI::App& app, ModelFlags& options) {
       "Share of free memory that the cache may use")
       ->check(CLI::Range(0.01, 1.0));
   row(app, "Cache and scheduler", "--max-num-seqs", options.max_num_seqs, "Sequences that run at the same time")
+      ->transform(count_units())
       ->check(CLI::Range(1, 4096));
   row(app, "Cache and scheduler", "--max-num-batched-tokens", options.max_num_batched_tokens, "Most tokens in a step")
+      ->transform(count_units())
       ->check(CLI::Range(1, 65536));
   row(app, "Cache and scheduler", "--max-prefill-tokens", options.max_prefill_tokens,
       "Most prompt tokens in a step in which other requests decode; 0: 128 on a CPU, otherwise no separate limit")
-      ->check(CLI::NonNegativeNumber);
+      ->transform(count_units())
+      ->check(at_least_zero());
   row(app, "Cache and scheduler", "--step-timeout", options.step_timeout_s,
       "Seconds after which an unfinished step, or a thread that hangs, is logged and /health answers 503; 0: never")
       ->check(CLI::Range(0.0, 86400.0));
@@ -71,7 +77,8 @@ void add_scheduler_options(CLI::App& app, ModelFlags& options) {
       ->check(CLI::IsMember(choices(kSchedulingPolicies)));
   row(app, "Cache and scheduler", "--max-num-queued-reqs", options.max_num_queued_reqs,
       "Sequences (a request's n) that may wait for their first step; further requests get 503; 0: no limit")
-      ->check(CLI::NonNegativeNumber);
+      ->transform(count_units())
+      ->check(at_least_zero());
 }
 
 }  // namespace
@@ -88,8 +95,9 @@ void add_model_options(CLI::App& app, ModelFlags& options) {
       ->check(CLI::IsMember(choices(kLoadFormats)));
   row(app, "Model", "--dtype", options.dtype, "Data type of the weights: auto (the checkpoint's), bfloat16, float16, float32")
       ->check(CLI::IsMember(choices(kDtypeNames)));
-  row(app, "Model", "--max-model-len", options.max_model_len, "Longest prompt plus answer in tokens; 0: the model's limit")
-      ->check(CLI::NonNegativeNumber);
+  row(app, "Model", "--max-model-len", options.max_model_len,
+      "Longest prompt plus answer in tokens, as 4096 or 4k; 0: the model's limit; auto: what the cache has room for")
+      ->transform(count_units(/*has_auto=*/true));
   row(app, "Model", "--chat-template", options.chat_template, "File with a chat template that replaces the model's")
       ->check(CLI::ExistingFile);
   row(app, "Model", "--tool-call-parser", options.tool_call_parser,
@@ -105,7 +113,7 @@ void add_model_options(CLI::App& app, ModelFlags& options) {
 
   row(app, "Device", "--device", options.device, "cpu or cuda")->check(CLI::IsMember(choices(kBackendNames)));
   row(app, "Device", "--threads", options.threads, "Threads of the CPU backend; 0: as many as CPU affinity and quota allow")
-      ->check(CLI::NonNegativeNumber);
+      ->check(at_least_zero());
   app.add_flag("--enforce-eager", options.enforce_eager,
                "Launch the operations of a decode step one by one instead of as a CUDA graph; no effect on a CPU")
       ->group("Device");
@@ -131,7 +139,8 @@ void add_model_options(CLI::App& app, ModelFlags& options) {
       ->group("Prefixes");
   row(app, "Prefixes", "--max-pinned-blocks", options.max_pinned_blocks,
       "Cache blocks that registered prompts may keep; 0: all except those of one longest sequence")
-      ->check(CLI::NonNegativeNumber);
+      ->transform(count_units())
+      ->check(at_least_zero());
 
   row(app, "Log", "--log-level", options.log_level, "debug, info, warning or error")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}));
@@ -187,8 +196,7 @@ Result<void> refuse_unknown_flags(const CLI::App& app, const std::vector<std::st
   const auto flag = std::find_if(extras.begin(), extras.end(), [](const std::string& word) { return word.starts_with("-"); });
   if (flag == extras.end()) return fail(ErrorCode::invalid_request, fmt::format("unexpected argument '{}'", extras[0]));
   const std::string name = flag->substr(0, flag->find('='));
-  return fail(ErrorCode::invalid_request,
-              fmt::format("unknown flag {}; the nearest there is: {}", name, nearest_flag(app, name)));
+  return fail(ErrorCode::invalid_request, fmt::format("unknown flag {}; {}", name, hint_for_flag(app, name)));
 }
 
 }  // namespace baton

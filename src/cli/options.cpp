@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
+#include <optional>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
@@ -13,62 +16,34 @@
 namespace baton {
 namespace {
 
-/// Flags of vLLM that ask for something that Baton always does; only `value` is accepted.
-struct NeutralFlag {
-  std::string_view name;
-  std::string_view value;  ///< empty: the flag takes none
-  std::string_view reason;
-};
-constexpr std::array kNeutralFlags = std::to_array<NeutralFlag>({
-    {"--enable-chunked-prefill", "", "prompts are always computed in chunks"},
-    {"--enable-prompt-tokens-details", "", "cached_tokens is always reported"},
-    {"--pipeline-parallel-size", "1", "one device"},
-    {"-pp", "1", "one device"},
-    {"--data-parallel-size", "1", "one engine"},
-    {"-dp", "1", "one engine"},
-    {"--async-scheduling", "", "steps are always planned ahead"},
-    {"--disable-log-requests", "", "prompts are never logged"},
-    {"--no-enable-log-requests", "", "prompts are never logged"},
-    {"--enable-auto-tool-choice", "", "the model may always choose among the tools of a request"},
-    {"--tokenizer-mode", "auto", "there is one tokenizer"},
-    {"--guided-decoding-backend", "auto", "there is one"},
-});
+/// What "512", "1.5K" or "2GiB" stand for, with K, M and G as powers of 1024, in any case; `suffix` or "iB" may follow these
+/// letters where it is not empty. Nothing for other texts and for more than 2^50.
+std::optional<double> scaled_number(const std::string& text, std::string_view suffix) {
+  const std::string digits = text.substr(0, text.find_first_not_of("0123456789."));
+  if (digits.empty() || digits.size() >= 16 || digits.find_first_of("0123456789") == std::string::npos) return std::nullopt;
+  std::string unit = text.substr(digits.size());
+  std::transform(unit.begin(), unit.end(), unit.begin(),
+                 [](char c) { return static_cast<char>(std::toupper(static_cast<unsigned char>(c))); });
+  constexpr std::string_view kLetters = "KMG";
+  double factor = 1;
+  if (!unit.empty()) {
+    const std::size_t power = kLetters.find(unit.front());
+    const std::string_view rest = std::string_view(unit).substr(1);
+    const bool is_known =
+        power != std::string_view::npos && (rest.empty() || (!suffix.empty() && (rest == suffix || rest == "IB")));
+    if (!is_known) return std::nullopt;
+    factor = std::pow(0x1p10, static_cast<double>(power + 1));
+  }
+  char* end = nullptr;
+  const double number = std::strtod(digits.c_str(), &end) * factor;
+  if (*end != '\0' || number > 0x1p50) return std::nullopt;
+  return number;
+}
 
 }  // namespace
 
 void use_log_level(const ModelFlags& options) {
   if (const auto level = log::level_from_name(options.log_level)) log::set_level(*level);
-}
-
-Result<std::vector<std::string>> without_neutral_flags(const std::vector<std::string>& words) {
-  std::vector<std::string> rest;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    const std::string flag = words[i].substr(0, words[i].find('='));
-    const auto* known =
-        std::find_if(kNeutralFlags.begin(), kNeutralFlags.end(), [&](const NeutralFlag& row) { return row.name == flag; });
-    if (known == kNeutralFlags.end()) {
-      // The parser takes one dash and two letters for two flags.
-      rest.push_back(flag == "-tp" ? "--tensor-parallel-size" + words[i].substr(flag.size()) : words[i]);
-      continue;
-    }
-    if (!known->value.empty()) {
-      std::string value;
-      if (flag.size() < words[i].size())
-        value = words[i].substr(flag.size() + 1);
-      else if (i + 1 < words.size())
-        value = words[++i];
-      std::string accepted;
-      bool is_accepted = false;
-      for (const NeutralFlag& row : kNeutralFlags) {
-        if (row.name != flag) continue;
-        is_accepted |= row.value == value;
-        accepted += fmt::format("{}{}", accepted.empty() ? "" : " or ", row.value);
-      }
-      if (!is_accepted) return fail(ErrorCode::unsupported, fmt::format("{} {}: only {} is supported", flag, value, accepted));
-    }
-    log::info("flag={} effect=none reason=\"{}\"", flag, known->reason);
-  }
-  return rest;
 }
 
 Result<std::vector<std::string>> with_config_file(std::vector<std::string> arguments) {
@@ -113,25 +88,19 @@ Result<std::vector<std::string>> with_config_file(std::vector<std::string> argum
 }
 
 Result<std::int64_t> parse_bytes(const std::string& text, const std::string& flag) {
-  std::size_t end = 0;
-  double number = -1;
-  const std::string digits = text.substr(0, text.find_first_not_of("0123456789."));
-  if (!digits.empty() && digits.size() < 16) {
-    number = std::strtod(digits.c_str(), nullptr);
-    end = digits.size();
-  }
-  std::string unit = text.substr(end);
-  std::transform(unit.begin(), unit.end(), unit.begin(),
-                 [](char c) { return static_cast<char>(std::toupper(static_cast<unsigned char>(c))); });
-  double factor = 0;
-  if (unit.empty()) factor = 1;
-  if (unit == "K" || unit == "KIB" || unit == "KB") factor = 0x1p10;
-  if (unit == "M" || unit == "MIB" || unit == "MB") factor = 0x1p20;
-  if (unit == "G" || unit == "GIB" || unit == "GB") factor = 0x1p30;
-  if (number < 0 || factor == 0 || number * factor > 0x1p50)
+  const std::optional<double> number = scaled_number(text, "B");
+  if (!number)
     return fail(ErrorCode::invalid_request,
                 fmt::format("{} {}: not a size; write a number with K, M, G or nothing behind it", flag, text));
-  return static_cast<std::int64_t>(std::llround(number * factor));
+  return static_cast<std::int64_t>(std::llround(*number));
+}
+
+Result<std::int64_t> parse_count(const std::string& text) {
+  const std::optional<double> number = scaled_number(text, "");
+  if (!number || *number != std::floor(*number))
+    return fail(ErrorCode::invalid_request,
+                fmt::format("'{}' is not a number; write digits with k, M (1024, 1048576) or nothing behind them", text));
+  return static_cast<std::int64_t>(*number);
 }
 
 }  // namespace baton

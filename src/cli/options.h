@@ -59,4 +59,7 @@ Result<std::vector<std::string>> with_config_file(std::vector<std::string> argum
 /// The number of bytes that "512M" means (K, M and G are powers of 1024; no letter: bytes).
 Result<std::int64_t> parse_bytes(const std::string& text, const std::string& flag);
 
+/// The whole number that "4k", "32K", "1.5M" or "4096" means (k, M and G are powers of 1024, in any case).
+Result<std::int64_t> parse_count(const std::string& text);
+
 }  // namespace baton

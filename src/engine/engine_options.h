@@ -19,6 +19,8 @@ class RankGroup;
 /// Default bound of the block list entries of a step: 256 MB.
 inline constexpr std::int32_t kMaxBlockEntries = 64 << 20;
 
+inline constexpr std::int32_t kFittingLength = -1;  ///< of EngineOptions::max_model_len
+
 struct EngineOptions {
   bool relay = true;  ///< `--attention relay|paged`
   bool batch_invariant = false;
@@ -27,7 +29,7 @@ struct EngineOptions {
   std::int32_t max_num_seqs = 128;             ///< sequences that run at once
   std::int32_t max_num_batched_tokens = 2048;  ///< rows of a step
   std::int32_t max_prefill_tokens = 0;         ///< prompt rows of a step that also decodes; 0: the backend's default
-  std::int32_t max_model_len = 0;              ///< 0: the model's
+  std::int32_t max_model_len = 0;              ///< 0: the model's; kFittingLength: the longest that the cache has room for
   std::int32_t block_len = 16;
   std::int64_t kv_cache_bytes = 0;  ///< of each rank; 0: a share of free memory, see gpu_memory_utilization
   double memory_utilization = 0.9;

@@ -29,8 +29,8 @@ Result<void> check_options(const EngineOptions& options, const ModelSpec& spec) 
   }
   if (options.block_len < 16 || options.block_len > kAttentionChunk || kAttentionChunk % options.block_len != 0)
     return refuse("block_size", "--block-size must be 16, 32, 64, 128 or 256, got {}", options.block_len);
-  if (options.max_model_len < 0 || options.max_model_len == 1 || options.max_model_len > spec.max_position) {
-    return refuse("max_model_len", "--max-model-len must be from 2 to the {} positions of this model, got {}",
+  if (options.max_model_len < kFittingLength || options.max_model_len == 1 || options.max_model_len > spec.max_position) {
+    return refuse("max_model_len", "--max-model-len must be auto, or from 2 to the {} positions of this model, got {}",
                   spec.max_position, options.max_model_len);
   }
   if (options.max_prefill_tokens < 0)
@@ -220,6 +220,10 @@ Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Bac
   if (capabilities.shares_host_memory) size.free_memory_bytes -= tier_bytes;
   size.memory_utilization = options.memory_utilization;
   size.is_host_memory = capabilities.shares_host_memory;
+  if (options.max_model_len == kFittingLength) {
+    info.max_model_len = size.max_model_len = longest_fitting(size);
+    log::info("event=max_model_len_chosen max_model_len={} model={}", info.max_model_len, spec.max_position);
+  }
   BATON_TRY(info.cache_groups, choose_cache_groups(size));
   info.n_blocks = std::ranges::max(info.cache_groups, {}, &CacheGroup::n_blocks).n_blocks;
   for (std::size_t g = 0; g < size.groups.size(); ++g)

@@ -40,7 +40,7 @@ struct ModelOptions {
   bool batch_invariant = false;
   bool enable_prefix_caching = true;
   bool kv_events = false;          ///< see EngineOptions; no flag of its own
-  std::int32_t max_model_len = 0;  ///< tokens; 0: the model's
+  std::int32_t max_model_len = 0;  ///< tokens; 0: the model's; kFittingLength (see EngineOptions)
   std::int32_t max_num_seqs = 128;
   std::int32_t max_num_batched_tokens = 2048;
   std::int32_t max_prefill_tokens = 0;  ///< 0: the device's default

@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 
 #include "core/log.h"
+#include "engine/engine_options.h"
 
 namespace baton {
 namespace {
@@ -48,6 +49,41 @@ std::string refusal(std::vector<std::string> words) {
     return error.what();
   }
   return "accepted";
+}
+
+TEST(Options, counts_take_k_m_and_g) {
+  EXPECT_EQ(parse_count("512").value(), 512);
+  EXPECT_EQ(parse_count("4k").value(), 4096);
+  EXPECT_EQ(parse_count("32K").value(), 32768);
+  EXPECT_EQ(parse_count("1M").value(), 1 << 20);
+  EXPECT_EQ(parse_count("1.5k").value(), 1536);
+  for (const char* wrong : {"", "k", ".", "1.2.3", "-1", "4kb", "1.3", "4 k", "0x10", "1e3", "auto", "99999999999999999999"})
+    EXPECT_FALSE(parse_count(wrong)) << wrong;
+}
+
+TEST(Options, lengths_are_written_as_vllm_takes_them) {
+  const auto max_model_len = [](const char* text) { return Parsed({"--max-model-len", text}).options.max_model_len; };
+  EXPECT_EQ(max_model_len("4096"), 4096);
+  EXPECT_EQ(max_model_len("4k"), 4096);
+  EXPECT_EQ(max_model_len("32K"), 32768);
+  EXPECT_EQ(max_model_len("1M"), 1 << 20);
+  EXPECT_EQ(max_model_len("0"), 0);
+  EXPECT_EQ(max_model_len("auto"), kFittingLength);
+  EXPECT_EQ(max_model_len("-1"), kFittingLength);
+  EXPECT_EQ(Parsed({"--max-num-batched-tokens=8k"}).options.max_num_batched_tokens, 8192);
+  EXPECT_EQ(Parsed({"--max-num-seqs", "1k"}).options.max_num_seqs, 1024);
+}
+
+TEST(Options, a_number_that_is_none_is_named_in_a_short_sentence) {
+  for (const char* flag :
+       {"--max-model-len", "--max-num-seqs", "--max-num-batched-tokens", "--max-prefill-tokens", "--threads",
+        "--max-num-queued-reqs", "--max-pinned-blocks", "--step-timeout", "--kv-offloading-size", "--seed"}) {
+    const std::string refused = refusal({flag, "4x"});
+    EXPECT_TRUE(refused.find("4x") != std::string::npos && refused.find(flag) != std::string::npos) << refused;
+    EXPECT_LT(refused.size(), 160u) << refused;
+  }
+  for (const char* flag : {"--max-prefill-tokens", "--threads", "--max-num-queued-reqs"})
+    EXPECT_LT(refusal({flag, "-1"}).size(), 160u);
 }
 
 TEST(Options, nan_is_no_value) {
@@ -95,27 +131,16 @@ TEST(Options, the_environment_stands_behind_the_command_line) {
   unsetenv("BATON_MAX_NUM_SEQS");
 }
 
-TEST(Options, flags_that_say_what_baton_does_anyway_are_taken) {
-  const auto rest = without_neutral_flags(
-      {"--enable-chunked-prefill", "--pipeline-parallel-size", "1", "org/name", "-dp=1", "--async-scheduling", "--seed", "3"});
-  ASSERT_TRUE(rest) << rest.error().message;
-  EXPECT_EQ(*rest, (std::vector<std::string>{"org/name", "--seed", "3"}));
-  const auto refused = without_neutral_flags({"-pp", "2"});
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().message, "-pp 2: only 1 is supported");
-}
-
-TEST(Options, tp_is_short_for_tensor_parallel_size) {
-  EXPECT_EQ(without_neutral_flags({"org/name", "-tp", "2"}).value(),
-            (std::vector<std::string>{"org/name", "--tensor-parallel-size", "2"}));
-  EXPECT_EQ(without_neutral_flags({"-tp=4"}).value(), (std::vector<std::string>{"--tensor-parallel-size=4"}));
-}
-
 TEST(Options, other_flags_are_refused_with_the_nearest_there_is) {
   const Parsed misspelt({"org/name", "--max-num-seq", "4"});
   const auto refused = refuse_unknown_flags(misspelt.app, misspelt.app.remaining());
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().message, "unknown flag --max-num-seq; the nearest there is: --max-num-seqs");
+  for (const char* far : {"--quantization", "--lora-modules", "--enable-sleep-mode"}) {
+    const Parsed unknown({"org/name", far});
+    EXPECT_EQ(refuse_unknown_flags(unknown.app, unknown.app.remaining()).error().message,
+              "unknown flag " + std::string(far) + "; --help lists those there are");
+  }
   const Parsed two({"a", "b"});
   ASSERT_FALSE(refuse_unknown_flags(two.app, two.app.remaining()));
   EXPECT_TRUE(refuse_unknown_flags(two.app, {}));

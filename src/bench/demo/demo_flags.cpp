@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 
 #include "bench/demo/demo.h"
+#include "cli/flag_rows.h"
 #include "cli/options.h"
 #include "kernels/backend.h"
 
@@ -12,7 +13,7 @@ void add_demo_options(CLI::App& app, DemoOptions& options) {
       ->check(CLI::IsMember(choices(kBackendNames)))
       ->capture_default_str();
   app.add_option("--threads", options.threads, "Threads of the CPU backend; 0: as many as affinity and quota allow")
-      ->check(CLI::NonNegativeNumber)
+      ->check(at_least_zero())
       ->capture_default_str();
   app.add_option("--questions", options.n_questions, "Questions asked at once, at most 256")
       ->check(CLI::Range(1, 256))

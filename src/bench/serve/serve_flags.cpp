@@ -6,6 +6,7 @@
 
 #include "bench/serve/serve_bench.h"
 #include "bench/stream/stream_bench.h"
+#include "cli/flag_rows.h"
 #include "cli/options.h"
 
 namespace baton {
@@ -43,9 +44,9 @@ void add_server_flags(CLI::App& app, ServeBenchOptions& options) {
   serve_row(app, kGroup, "--tokenizer", target.tokenizer,
             "Folder, Hugging Face id or file; default: the model's, if it is a folder on this machine or the demo model");
   serve_row(app, kGroup, "--vocab-size", target.vocab_size, "Size of the vocabulary; default: the model's or the tokenizer's")
-      ->check(CLI::NonNegativeNumber);
+      ->check(at_least_zero());
   serve_row(app, kGroup, "--ready-check-timeout-sec", target.ready_timeout_s, "Wait so long for the server; 0: do not wait")
-      ->check(CLI::NonNegativeNumber);
+      ->check(at_least_zero());
 }
 
 void add_load_flags(CLI::App& app, ServeBenchOptions& options) {
@@ -58,23 +59,23 @@ void add_load_flags(CLI::App& app, ServeBenchOptions& options) {
   serve_row(app, kGroup, "--burstiness", options.schedule.burstiness,
             "1: Poisson arrivals; less: more bursty; more: more even; inf: equal gaps");
   serve_row(app, kGroup, "--max-concurrency", options.max_concurrency, "Most requests under way; 0: no limit")
-      ->check(CLI::NonNegativeNumber);
+      ->check(at_least_zero());
   serve_row(app, kGroup, "--ramp-up-strategy", options.schedule.ramp_up,
             "linear or exponential: the rate grows from request to request, in place of --request-rate");
   serve_row(app, kGroup, "--ramp-up-start-rps", options.schedule.ramp_up_start, "First rate of the ramp");
   serve_row(app, kGroup, "--ramp-up-end-rps", options.schedule.ramp_up_end, "Last rate of the ramp");
   serve_row(app, kGroup, "--num-warmups", options.num_warmups,
             "Requests before the first load; they share its prefixes, not its own parts")
-      ->check(CLI::NonNegativeNumber);
+      ->check(at_least_zero());
   serve_row(app, kGroup, "--time-limit-s", options.time_limit_s,
             "Send nothing after so many seconds; what is under way ends; 0: no limit")
-      ->check(CLI::NonNegativeNumber);
+      ->check(at_least_zero());
   serve_row(app, kGroup, "--timeout-s", options.timeout_s, "A request that takes longer has failed")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least_zero(/*or_zero=*/false));
   app.add_flag("--ignore-eos,!--no-ignore-eos", options.ignore_eos,
                "Answers have exactly the dataset's length (the default); --no-ignore-eos lets the model end them")
       ->group(kGroup);
-  serve_row(app, kGroup, "--temperature", options.temperature, "Of sampling; 0 is greedy")->check(CLI::NonNegativeNumber);
+  serve_row(app, kGroup, "--temperature", options.temperature, "Of sampling; 0 is greedy")->check(at_least_zero());
   serve_row(app, kGroup, "--extra-body", options.extra_body, "A JSON object whose fields each request gets too");
 }
 
@@ -87,7 +88,7 @@ void add_report_flags(CLI::App& app, ServeBenchOptions& options) {
              "Service levels in ms, ttft:200,tpot:50,e2el:5000: counts who meets all");
   serve_row(app, kGroup, "--sustained-at", options.report.sustained_at_s,
             "A load is sustained if its mean latency a token, e2e / tokens, stays within so many seconds")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least_zero(/*or_zero=*/false));
   serve_row(app, kGroup, "--label", options.label, "Name of this run in files");
   app.add_option("--metadata", options.metadata, "KEY=VALUE, copied into the result")->group(kGroup);
   app.add_flag("--save-result", options.save_result, "Write a JSON file for each load")->group(kGroup);
@@ -127,7 +128,7 @@ void add_stream_bench_options(CLI::App& app, StreamBenchOptions& options) {
   row("--clients", options.n_clients, "Connections, each with one request after another; 0: only wait, and look at the server")
       ->check(CLI::Range(0, 60000));
   row("--seconds", options.seconds, "Requests begin for so long; those under way end")->check(CLI::Range(0.0, 86400.0));
-  row("--requests", options.n_requests, "Requests in all; 0: no limit but the seconds")->check(CLI::NonNegativeNumber);
+  row("--requests", options.n_requests, "Requests in all; 0: no limit but the seconds")->check(at_least_zero());
   row("--max-tokens", options.max_tokens, "Tokens of each answer, exactly")->check(CLI::Range(1, 1 << 20));
   app.add_flag("--chat,!--completions", options.is_chat, "/v1/chat/completions (the default) or /v1/completions")
       ->group("Load");
@@ -137,7 +138,7 @@ void add_stream_bench_options(CLI::App& app, StreamBenchOptions& options) {
       ->check(CLI::ExistingFile);
   row("--server-pid", options.server_pid,
       "The server's process, if it is on this machine: its processor time is shown by thread")
-      ->check(CLI::NonNegativeNumber);
+      ->check(at_least_zero());
   row("--json", options.json_file, "File for the numbers");
 }
 

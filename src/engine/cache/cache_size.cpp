@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <ranges>
 #include <span>
 
 #include <fmt/format.h>
@@ -123,6 +124,20 @@ Result<std::vector<CacheGroup>> choose_cache_groups(const CacheSizeOptions& opti
     groups.push_back({static_cast<std::int32_t>(std::min(sizes[g], most)), options.groups[g].window});
   }
   return groups;
+}
+
+std::int32_t longest_fitting(const CacheSizeOptions& options) {
+  const std::int64_t bytes = bytes_of(options);
+  const auto fits = [&](std::int32_t max_model_len) {
+    CacheSizeOptions of_length = options;
+    of_length.max_model_len = max_model_len;
+    const GroupSizes sizes(of_length);
+    return sizes.bytes_of(sizes.for_contexts(0)) <= bytes;
+  };
+  if (fits(options.max_model_len)) return options.max_model_len;
+  const auto lengths = std::views::iota(1, options.max_model_len / options.block_len + 1);
+  const auto n_fitting = std::ranges::partition_point(lengths, [&](std::int32_t n) { return fits(n * options.block_len); });
+  return options.block_len * std::max<std::int32_t>(1, static_cast<std::int32_t>(n_fitting - lengths.begin()));
 }
 
 Result<KvCache::Pin> pin_beside(KvCache& cache, const CacheScope& scope, std::span<const TokenId> tokens,

@@ -43,6 +43,10 @@ inline constexpr std::int32_t kKeptContexts = 8;
 /// one sequence of max_model_len does not fit (the message has both numbers), invalid_request.
 Result<std::vector<CacheGroup>> choose_cache_groups(const CacheSizeOptions& options);
 
+/// The most tokens, at most options.max_model_len, of which one sequence fits: that number or a multiple of block_len, at least one
+/// block.
+std::int32_t longest_fitting(const CacheSizeOptions& options);
+
 /// Pins the cached full blocks of a prefix under a scope. Error out_of_memory, and then nothing is pinned: more than
 /// `max_pinned_blocks` of some group would be pinned (0: no such limit), or the remaining blocks could not hold a
 /// sequence of max_model_len.

@@ -55,6 +55,24 @@ TEST(CacheSize, says_both_numbers_when_one_sequence_does_not_fit) {
   EXPECT_FALSE(choose_cache_groups(of));
 }
 
+TEST(CacheSize, the_longest_fitting_sequence_fits_and_one_block_more_does_not) {
+  CacheSizeOptions of = options();
+  EXPECT_EQ(longest_fitting(of), 100);  // all
+  of.kv_cache_bytes = 6'999;
+  EXPECT_EQ(longest_fitting(of), 96);
+  of.kv_cache_bytes = 1;
+  EXPECT_EQ(longest_fitting(of), 16);  // choose_cache_groups then says that it does not fit
+  of.groups = {{.block_bytes = 1000, .window = 32}, {.block_bytes = 1500}};
+  of.max_model_len = 4'000'000;
+  of.max_rows_in_flight = 64;
+  of.kv_cache_bytes = 100'000'000;
+  of.max_model_len = longest_fitting(of);
+  EXPECT_LT(of.max_model_len, 4'000'000);
+  EXPECT_TRUE(choose_cache_groups(of));
+  of.max_model_len += 16;
+  EXPECT_FALSE(choose_cache_groups(of));
+}
+
 TEST(CacheSize, refuses_absurd_options) {
   CacheSizeOptions of = options();
   of.kv_cache_bytes = -1;
