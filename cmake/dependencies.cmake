@@ -10,6 +10,8 @@ find_package(yaml-cpp REQUIRED)
 find_package(tl-expected REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET zlib)
+pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(LIBEDIT REQUIRED IMPORTED_TARGET libedit)
 pkg_check_modules(ZEROMQ REQUIRED IMPORTED_TARGET libzmq)
 # utf8proc's pkg-config file defines a macro for every layer above, and Ubuntu's of SentencePiece asks for protobuf's headers, which

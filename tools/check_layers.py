@@ -88,7 +88,7 @@ ROOMS = {
     "server": {
         "limits": [],
         "http": ["limits"],
-        "request": ["http"],
+        "request": [],
         "keys": ["http", "limits"],
         "served": ["limits", "request"],
         "prefixes": ["http", "limits", "request", "served"],
@@ -143,6 +143,7 @@ SEAMS = [
         r"io/http_client\.cpp|bench/http/http_streams\.cpp",
         "libcurl belongs to io/http_client and bench/http/http_streams",
     ),
+    (r"#\s*include\s*<(zlib|zstd)\.h", r"io/content_coding\.cpp", "zlib and zstd belong to io/content_coding"),
     (r"#\s*include\s*<pcre2", r"text/.*", "PCRE2 belongs to text"),
     (r"#\s*include\s*<sentencepiece", r"text/.*", "SentencePiece belongs to text"),
     (r"#\s*include\s*<boost/beast", r"server/http/.*", "Boost.Beast belongs to server/http"),

@@ -76,7 +76,9 @@ Result<void> Server::start(ServedModel model, Engine& engine, std::vector<Prefix
   BATON_TRY_VOID(register_prefixes(engine, std::move(prefixes)));
   set_engine(&engine);
   metrics_ = std::make_unique<MetricsPage>(engine, model_->names[0]);
-  dispatcher_ = std::make_unique<AnswerDispatcher>(engine, *http_, *metrics_);
+  dispatcher_ =
+      std::make_unique<AnswerDispatcher>(engine, *http_, *metrics_, std::chrono::milliseconds(options_.longest_silence_ms));
+  options_.routes.max_body_bytes = options_.limits.max_body_bytes;
   routes_ = std::make_unique<Routes>(options_.routes, RoutesContext{*keys_, *model_, prefixes_, engine, *dispatcher_, *metrics_,
                                                                     http_->budgets(), http_->connection_counts(), watch_});
   watch_.start();

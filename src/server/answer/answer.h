@@ -52,6 +52,9 @@ class Answer {
     request_share_ = std::move(request_bytes);
   }
 
+  /// See AnswerWriter.
+  std::string_view waiting_frame() const { return writer_->waiting_frame(); }
+
   bool is_stream() const { return content_.request.is_stream; }
   bool is_done() const { return n_open_ == 0; }
   /// Whether an error has ended it; other sequences may still run.

@@ -1,6 +1,7 @@
 /// The table of jobs and the dispatcher.
 #include "server/answer/dispatcher.h"
 
+#include <algorithm>
 #include <new>
 #include <string_view>
 #include <utility>
@@ -19,6 +20,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kWait{100};
 /// Of each thread, for what must not be lost: an event, the end of an answer.
 constexpr std::size_t kAnswersReserveBytes = std::size_t{1} << 20;
+constexpr std::chrono::seconds kLookEvery{1};
 constexpr std::string_view kLostEvents =
     "event=answers_out_of_memory effect=\"the program ends: there is no memory to bring results to their answers\"";
 constexpr std::string_view kLostCancellation =
@@ -26,8 +28,8 @@ constexpr std::string_view kLostCancellation =
 
 }  // namespace
 
-AnswerDispatcher::AnswerDispatcher(Engine& engine, HttpServer& http, MetricsPage& metrics)
-    : engine_(engine), http_(http), metrics_(metrics) {}
+AnswerDispatcher::AnswerDispatcher(Engine& engine, HttpServer& http, MetricsPage& metrics, std::chrono::milliseconds wait)
+    : engine_(engine), http_(http), metrics_(metrics), longest_silence_(wait) {}
 AnswerDispatcher::~AnswerDispatcher() { stop(); }
 
 void AnswerDispatcher::start(ThreadWatch& watch) {
@@ -276,6 +278,7 @@ Result<void> AnswerDispatcher::begin(ExchangeId exchange, std::unique_ptr<Answer
   if (answer->is_stream()) http_.deliver(head_output(exchange, job->headers, answer->header()));
   // Nothing fails any more: the client may have the head.
   job->use.charge(n_prompt_tokens, 0);
+  job->last_piece = Clock::now();
   job->requests = submission.finish();
   job->answer = std::move(answer);
   return {};
@@ -317,7 +320,10 @@ void AnswerDispatcher::answer(const Work& work, std::vector<HttpOutput>& outputs
   Answer::Reaction reaction = answer.take(work.prompt, *work.event);
   if (reaction.has_met_stop)
     insist(kLostCancellation, [&] { engine_.finish(work.event->request, work.event->index, FinishReason::stop); });
-  if (!reaction.frames.empty()) outputs.push_back(piece_output(job.exchange, std::move(reaction.frames)));
+  if (!reaction.frames.empty()) {
+    job.last_piece = Clock::now();
+    outputs.push_back(piece_output(job.exchange, std::move(reaction.frames)));
+  }
   if (!answer.is_done()) return;
   if (answer.has_failed()) insist(kLostCancellation, [&] { cancel(job); });
   if (answer.is_large()) return;  // release_jobs hands it on
@@ -381,6 +387,7 @@ void AnswerDispatcher::run(ThreadWatch::Place& place, MemoryReserve& reserve) {
       if (is_stopping_) return;
     }
     if (!events.empty()) answer_events(events);
+    break_silence();
   }
 }
 
@@ -400,6 +407,25 @@ void AnswerDispatcher::answer_events(const std::vector<Event>& events) {
   }
   deliver(std::move(outputs));
   release_jobs(work);
+}
+
+/// Tells the clients of streams that have waited long that they still do: a proxy ends what is silent.
+void AnswerDispatcher::break_silence() {
+  const Clock::time_point now = Clock::now();
+  if (now < next_look_at_silence_) return;
+  next_look_at_silence_ = now + std::min<Clock::duration>(longest_silence_, kLookEvery);
+  std::vector<HttpOutput> outputs;
+  try {
+    const JobsLock lock(*this);
+    for (Job& job : jobs_) {
+      if (job.is_busy || job.answer == nullptr || !job.answer->is_stream() || now - job.last_piece < longest_silence_) continue;
+      outputs.push_back(piece_output(job.exchange, std::string(job.answer->waiting_frame())));
+      job.last_piece = now;
+    }
+  } catch (const std::bad_alloc&) {
+    return;  // they are told later
+  }
+  deliver(std::move(outputs));
 }
 
 /// Hands outputs to the HTTP server as soon as there is memory for that. Not on the I/O thread.

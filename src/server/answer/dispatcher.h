@@ -37,8 +37,10 @@ namespace baton {
 /// client that leaves meanwhile is noted, and the thread that made the job busy ends it.
 class AnswerDispatcher {
  public:
-  /// All three must outlive it.
-  AnswerDispatcher(Engine& engine, HttpServer& http, MetricsPage& metrics);
+  static constexpr std::chrono::seconds kLongestSilence{15};
+
+  /// All three must outlive it. A stream that has nothing to say for `wait` says that it waits.
+  AnswerDispatcher(Engine& engine, HttpServer& http, MetricsPage& metrics, std::chrono::milliseconds wait = kLongestSilence);
   ~AnswerDispatcher();
 
   /// `watch` must outlive the threads.
@@ -78,6 +80,7 @@ class AnswerDispatcher {
     HttpHeaders headers;
     const ErrorForm* errors = nullptr;
     std::chrono::steady_clock::time_point arrived;
+    std::chrono::steady_clock::time_point last_piece;  // of a stream
     KeyUse use;
     std::unique_ptr<Answer> answer;   // null until begun
     std::vector<RequestId> requests;  // one for each prompt
@@ -127,6 +130,7 @@ class AnswerDispatcher {
   void cancel(Job& job);
   void run(ThreadWatch::Place& place, MemoryReserve& reserve);
   void answer_events(const std::vector<Event>& events);
+  void break_silence();
   std::vector<Work> take_jobs(const std::vector<Event>& events);
   void answer(const Work& work, std::vector<HttpOutput>& outputs);
   void give_up(const Work& work, std::vector<HttpOutput>& outputs);
@@ -143,6 +147,8 @@ class AnswerDispatcher {
   Engine& engine_;
   HttpServer& http_;
   MetricsPage& metrics_;
+  const std::chrono::milliseconds longest_silence_;
+  std::chrono::steady_clock::time_point next_look_at_silence_;  // of the thread
   std::thread thread_;
   std::thread sender_;
 

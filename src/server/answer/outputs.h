@@ -30,6 +30,7 @@ inline HttpOutput head_output(ExchangeId exchange, const HttpHeaders& headers, c
   response.headers = headers;
   response.headers.emplace_back("Content-Type", "text/event-stream; charset=utf-8");
   response.headers.emplace_back("Cache-Control", "no-cache");
+  response.headers.emplace_back("X-Accel-Buffering", "no");  // nginx would keep the events until it has many
   response.headers.emplace_back("X-Request-Id", header.id);
   return {exchange, HttpOutput::Kind::head, std::move(response), {}};
 }

@@ -12,9 +12,10 @@
 
 #include "core/check.h"
 #include "core/limits/insist.h"
+#include "core/limits/thread_time.h"
 #include "core/log.h"
 #include "core/parallel.h"
-#include "core/thread_time.h"
+#include "io/content_coding.h"
 #include "io/json_dismantle.h"
 #include "server/dialects/messages/dialect.h"
 #include "server/dialects/openai/dialect.h"
@@ -33,10 +34,8 @@ using json::Value;
 constexpr std::size_t kMaxLoggedFields = 100;
 /// Marked prompts take at most one block of so many.
 constexpr std::int32_t kPinnedPart = 4;
-constexpr std::string_view kShuttingDown = "the server is shutting down";
 constexpr std::string_view kNoRefusal =
     "event=answers_out_of_memory effect=\"the program ends: there is no memory to refuse a request\"";
-constexpr std::string_view kTooManyTexts = "too many requests wait for this server's templates and tokenizer; please try again";
 
 /// The method as a metrics label: one of few, whatever clients send.
 std::string method_label(std::string_view method) {
@@ -54,6 +53,12 @@ Value model_entry(const ServedModel& model, const std::string& id, const Value& 
           {"parent", parent},
           {"max_model_len", model.max_model_len},
           {"permission", Value::array()}};
+}
+
+/// "/v1/models/" is "/v1/models": some clients end every path with a slash.
+std::string_view without_last_slashes(std::string_view path) {
+  while (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
+  return path;
 }
 
 HttpResponse unauthorized() {
@@ -177,8 +182,10 @@ Routes::Response Routes::refuse(const HttpRequest& head, Call& call) const {
     for (const Route& route : table())
       if (!route.path.ends_with('/') && route.handler != &Routes::not_offered && (paths.empty() || paths.back() != route.path))
         paths.push_back(route.path);
+    const std::string near = near_path(head.path);
+    const std::string hint = near.empty() ? "" : fmt::format(" (is {} meant? check the base URL)", near);
     return error_response(
-        404, fmt::format("there is no {} here; there are: {}", head.path.substr(0, 100), fmt::join(paths, ", ")), {});
+        404, fmt::format("there is no {} here{}; there are: {}", head.path.substr(0, 100), hint, fmt::join(paths, ", ")), {});
   }
   if (call.route != nullptr) {
     if (Response refused = identify_sender(head, call)) return refused;
@@ -188,6 +195,12 @@ Routes::Response Routes::refuse(const HttpRequest& head, Call& call) const {
                             fmt::format("the body must be JSON, with 'Content-Type: application/json'; the type is '{}'",
                                         head.header("content-type").substr(0, 100)),
                             {});
+    if (const auto coding = parse_content_coding(head.header("content-encoding"));
+        call.route->runs_on == RunsOn::texts && !coding) {
+      HttpResponse response = error_response(415, coding.error().message, {});
+      response.headers.emplace_back("Accept-Encoding", kContentCodings);
+      return response;
+    }
     return std::nullopt;
   }
   std::string allowed = "OPTIONS";
@@ -221,11 +234,23 @@ const Dialect& Routes::dialect_of(std::string_view path) {
 
 const ErrorForm& Routes::errors_of(std::string_view path) { return dialect_of(path).errors; }
 
+/// The path of a route that a path without one comes close to: with a slash twice, without /v1 or with it twice; else empty.
+std::string Routes::near_path(std::string_view path) {
+  std::string single;
+  for (const char c : without_last_slashes(path))
+    if (c != '/' || !single.ends_with('/')) single += c;
+  while (single.starts_with("/v1/v1/")) single.erase(0, 3);
+  for (const std::string& near : {single, "/v1" + single})
+    if (near != path && !routes_of(near).empty()) return near;
+  return "";
+}
+
 std::shared_ptr<Ticket> Routes::look_up(const HttpRequest& head) {
   auto call = std::make_shared<Call>();
-  call->dialect = &dialect_of(head.path);
+  const std::string_view path = without_last_slashes(head.path);
+  call->dialect = &dialect_of(path);
   call->errors = &call->dialect->errors;
-  call->routes = routes_of(head.path);
+  call->routes = routes_of(path);
   for (const Route& route : call->routes) {
     if (call->route == nullptr && route.answers(head.method)) call->route = &route;
     if (route.access == Access::none && route.handler != &Routes::page) call->is_health_check = true;
@@ -252,6 +277,7 @@ void Routes::handle(ExchangeId exchange, HttpRequest request, std::shared_ptr<Ti
   const Route& route = *call->route;
   call->exchange = exchange;
   call->request = std::move(request);
+  call->request.path.resize(without_last_slashes(call->request.path).size());
   KeyUse use;
   Response refused = take_caller(*call, use);
   context_.dispatcher.open(exchange, call->handler(), method_label(call->request.method),
@@ -265,7 +291,10 @@ void Routes::handle(ExchangeId exchange, HttpRequest request, std::shared_ptr<Ti
       return;
     }
     case RunsOn::metrics: return queue_metrics(call);
-    case RunsOn::texts: is_queued = queue(call, call->request.body.size()); break;
+    case RunsOn::texts:
+      is_queued =
+          call->request.header("content-encoding").empty() ? queue(call, call->request.body.size()) : queue_compressed(call);
+      break;
     case RunsOn::pages: is_queued = queue(call, 0, TextQueue::Kind::page); break;
   }
   if (!is_queued) context_.dispatcher.respond(exchange, error_response(503, kTooManyTexts, {}));

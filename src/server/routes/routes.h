@@ -17,6 +17,7 @@
 
 #include "core/mutex.h"
 #include "engine/engine.h"
+#include "io/content_coding.h"
 #include "io/json.h"
 #include "server/answer/dispatcher.h"
 #include "server/dialects/dialect.h"
@@ -44,6 +45,7 @@ struct RoutesOptions {
   std::string version;
   PrefixLimits prefix_limits;
   ResponseStoreLimits response_limits = {};
+  std::size_t max_body_bytes = HttpLimits().max_body_bytes;  ///< of a compressed body when it is decoded
   std::int32_t max_logprobs = 20;
   grammar::JsonSpaces json_spaces = grammar::JsonSpaces::readable;  ///< see RequestBounds
   std::span<const WebFile> pages;                                   ///< constants; empty: this server has no page
@@ -97,6 +99,9 @@ class Routes {
   /// nullopt: the answer comes later, mostly from the engine.
   using Response = std::optional<HttpResponse>;
   using Handler = Response (Routes::*)(const Call&);
+  static constexpr std::string_view kShuttingDown = "the server is shutting down";
+  static constexpr std::string_view kTooManyTexts =
+      "too many requests wait for this server's templates and tokenizer; please try again";
   enum class RunsOn { io, texts, pages, metrics };
   enum class Access { none, key, admin };
   struct Route {
@@ -124,6 +129,7 @@ class Routes {
   static std::span<const Route> table();
   static std::span<const Route> routes_of(std::string_view path);
   static const Dialect& dialect_of(std::string_view path);
+  static std::string near_path(std::string_view path);
 
   /// Whether requests to the route count against quotas: those that cost more than a page.
   static bool is_counted(const Route& route) { return route.runs_on == RunsOn::texts; }
@@ -132,6 +138,8 @@ class Routes {
   Response refuse(const HttpRequest& head, Call& call) const;
   Response take_caller(Call& call, KeyUse& use) const;
   bool queue(std::shared_ptr<const Call> call, std::size_t n_bytes, TextQueue::Kind kind = TextQueue::Kind::text);
+  bool queue_compressed(std::shared_ptr<Call> call);
+  Result<void> decode_body(Call& call, ContentCoding coding) const;
   void queue_metrics(std::shared_ptr<const Call> call);
   void answer_metrics();
   void refuse_metrics();

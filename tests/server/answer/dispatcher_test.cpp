@@ -71,6 +71,41 @@ TEST(AnswerDispatcher, cancels_what_runs_for_a_client_that_left_in_the_middle_of
   EXPECT_EQ(fixture.post("/v1/completions", R"({"prompt": "AB", "max_tokens": 2})").status, 200);
 }
 
+TEST(AnswerDispatcher, a_stream_that_waits_says_so_in_its_dialect) {
+  const std::string messages = R"("messages": [{"role": "user", "content": "hi"}], "stream": true)";
+  const struct {
+    const char* path;
+    std::string body;
+    const char* frame;
+  } cases[] = {
+      {"/v1/completions", endless(/*is_stream=*/true), ": waiting\n\n"},
+      {"/v1/chat/completions", "{" + messages + "}", ": waiting\n\n"},
+      {"/v1/responses", R"({"input": "hi", "stream": true})", ": waiting\n\n"},
+      {"/v1/messages", R"({"max_tokens": 9, )" + messages + "}", "event: ping\ndata: {\"type\":\"ping\"}\n\n"},
+  };
+  for (const auto& of : cases) {
+    ServerOptions options;
+    options.longest_silence_ms = 1;
+    HeldServer fixture(std::move(options));
+    RawClient client = fixture.client();
+    client.send_post(of.path, of.body);
+    fixture.wait_until([&] { return client.has_come(of.frame); });
+    EXPECT_TRUE(client.has_come("X-Accel-Buffering: no\r\n")) << of.path;
+  }
+}
+
+TEST(AnswerDispatcher, an_answer_in_one_piece_says_nothing_while_it_waits) {
+  ServerOptions options;
+  options.longest_silence_ms = 1;
+  HeldServer fixture(std::move(options));
+  RawClient whole = fixture.client();
+  RawClient stream = fixture.client();
+  whole.send_post("/v1/completions", endless(/*is_stream=*/false));
+  stream.send_post("/v1/completions", endless(/*is_stream=*/true));
+  fixture.wait_until([&] { return stream.has_come(": waiting\n\n"); });
+  EXPECT_FALSE(whole.has_come("waiting"));
+}
+
 TEST(AnswerDispatcher, cancels_what_runs_for_a_client_that_left_before_its_answer) {
   HeldServer fixture;
   RawClient client = fixture.client();

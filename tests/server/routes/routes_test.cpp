@@ -459,13 +459,49 @@ TEST(RoutesOfPosts, refuse_bodies_of_another_type_than_json) {
   EXPECT_EQ(status_of("/ping", "").status, 200);
 }
 
-TEST(RoutesOfIds, a_path_that_ends_in_a_slash_has_no_id) {
+TEST(RoutesOfIds, slashes_at_the_end_of_a_path_are_none) {
   const ServerFixture fixture;
-  for (const std::string path : {"/v1/models/", "/v1/prefixes/"}) {
-    const RawResponse response = fixture.get(path);
-    EXPECT_EQ(response.status, 404);
-    EXPECT_NE(response.body.find("there is no " + path + " here; there are: "), std::string::npos) << response.body;
-  }
+  for (const std::string path : {"/v1/models/", "/v1/prefixes/", "/v1/models//", "/health/"})
+    EXPECT_EQ(fixture.get(path).status, 200) << path;
+  EXPECT_EQ(fixture.get("/v1/models/demo/").body, fixture.get("/v1/models/demo").body);
+  EXPECT_EQ(fixture.post("/tokenize/", R"({"prompt": "A"})").status, 200);
+}
+
+TEST(RoutesOfIds, a_path_that_is_near_another_names_it) {
+  const ServerFixture fixture;
+  for (const std::string path : {"//v1/models", "/models", "/v1/v1/models", "/v1//models/"})
+    EXPECT_NE(
+        fixture.get(path).body.find("there is no " + path + " here (is /v1/models meant? check the base URL); there are: "),
+        std::string::npos)
+        << fixture.get(path).body;
+  EXPECT_NE(fixture.get("/v2/models").body.find("there is no /v2/models here; there are: "), std::string::npos);
+}
+
+TEST(RoutesOfBodies, a_compressed_body_is_decoded_under_the_limits) {
+  ServerOptions options;
+  options.limits.max_body_bytes = 1000;
+  const ServerFixture fixture(std::move(options));
+  const auto status_of = [&](const std::string& coding, const std::string& bytes) {
+    RawClient client = fixture.client();
+    client.send("POST /tokenize HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-encoding: " + coding +
+                "\r\ncontent-length: " + std::to_string(bytes.size()) + "\r\n\r\n" + bytes);
+    return client.read_response();
+  };
+  // zlib's stored blocks: a length, its complement, the bytes; raw, so that no checksum follows.
+  const auto stored = [](const std::string& text) {
+    const auto n = static_cast<std::uint16_t>(text.size());
+    const auto byte = [](unsigned value) { return std::string(1, static_cast<char>(value & 0xFFU)); };
+    return byte(1) + byte(n) + byte(n >> 8) + byte(~n) + byte(~n >> 8) + text;
+  };
+  EXPECT_EQ(status_of("deflate", stored(R"({"prompt": "A"})")).status, 200);
+  EXPECT_EQ(status_of("identity", R"({"prompt": "A"})").status, 200);
+  EXPECT_EQ(status_of("deflate", R"({"prompt": "A"})").status, 400);
+  EXPECT_EQ(status_of("gzip", "").status, 400);
+  const std::string fits = R"({"prompt": ")" + std::string(900, 'A') + "\"}";
+  EXPECT_EQ(status_of("deflate", stored(fits)).status, 200);
+  const RawResponse refused = status_of("br", R"({"prompt": "A"})");
+  EXPECT_EQ(refused.status, 415);
+  EXPECT_TRUE(refused.has("Accept-Encoding: gzip, deflate, zstd\r\n")) << refused.head;
 }
 
 }  // namespace

@@ -34,6 +34,7 @@ class MessagesWriter final : public AnswerWriter {
 
   std::string choice_frames(std::size_t index, bool is_last) override;
   std::string last_frames() override;
+  std::string_view waiting_frame() const override { return "event: ping\ndata: {\"type\":\"ping\"}\n\n"; }
   std::string error_frames(int status, std::string_view message) override;
   Resumable write_response(std::string& out) override;
   std::size_t response_bytes() const override;
