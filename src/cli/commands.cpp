@@ -24,24 +24,35 @@ constexpr const char* kProgram = "baton";
 /// A word with more errors is not taken for a mistyped subcommand.
 constexpr int kMostTypingErrors = 2;
 
+/// The subcommand of this name; null if there is none.
+const CLI::App* find_command(const CLI::App& app, const std::string& name) {
+  const std::vector<const CLI::App*> known = app.get_subcommands([](const CLI::App*) { return true; });
+  const auto found = std::ranges::find(known, name, &CLI::App::get_name);
+  return found == known.end() ? nullptr : *found;
+}
+
 /// The words after the program's name. A subcommand's configuration file is inserted after the subcommand.
-Result<std::vector<std::string>> words_of(int argc, char** argv) {
+Result<std::vector<std::string>> words_of(const CLI::App& app, int argc, char** argv) {
   std::vector<std::string> words(argv + 1, argv + argc);
   const std::ptrdiff_t n_commands = words.empty() || words[0].starts_with("-") ? 0 : 1;
-  BATON_TRY(const std::vector<std::string> flags, with_config_file({words.begin() + n_commands, words.end()}));
+  const CLI::App* const command = n_commands == 0 ? nullptr : find_command(app, words[0]);
+  const auto is_own = [command](const std::string& flag) {
+    return command != nullptr && command->get_option_no_throw(flag) != nullptr;
+  };
+  BATON_TRY(const std::vector<std::string> all, with_config_file({words.begin() + n_commands, words.end()}));
+  BATON_TRY(const std::vector<std::string> flags, without_neutral_flags(all, is_own));
   words.resize(static_cast<std::size_t>(n_commands));
   words.insert(words.end(), flags.begin(), flags.end());
-  return without_neutral_flags(words);
+  return words;
 }
 
 /// Refuses an unknown word in place of a subcommand. The parser would only say that there is no subcommand, or show
 /// the general help.
 Result<void> refuse_unknown_command(const CLI::App& app, const std::vector<std::string>& words) {
   if (words.empty() || words[0].starts_with("-")) return {};
-  const std::vector<const CLI::App*> known = app.get_subcommands([](const CLI::App*) { return true; });
-  if (std::ranges::find(known, words[0], &CLI::App::get_name) != known.end()) return {};
+  if (find_command(app, words[0]) != nullptr) return {};
   std::vector<std::string> names;
-  for (const CLI::App* each : known)
+  for (const CLI::App* each : app.get_subcommands([](const CLI::App*) { return true; }))
     if (!each->get_group().empty()) names.push_back(each->get_name());
   const std::string_view nearest = nearest_name(words[0], names);
   const bool is_near = edit_distance(words[0], nearest) <= kMostTypingErrors;
@@ -111,7 +122,7 @@ int Commands::run_command(const Command& command) {
 }
 
 int Commands::run_words(int argc, char** argv) {
-  auto words = words_of(argc, argv);
+  auto words = words_of(*app_, argc, argv);
   if (!words) {
     print_error(kProgram, words.error());
     return 2;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -46,8 +47,9 @@ void name_environment_variables(CLI::App& app);
 void refuse_not_a_number(CLI::App& app);
 
 /// Removes the flags of vLLM that ask for something that Baton always does, each with one log line. Refuses other
-/// values of them. `-tp` becomes --tensor-parallel-size.
-Result<std::vector<std::string>> without_neutral_flags(const std::vector<std::string>& words);
+/// values of them, except of flags that are the program's own (`is_own`). `-tp` becomes --tensor-parallel-size.
+Result<std::vector<std::string>> without_neutral_flags(const std::vector<std::string>& words,
+                                                       const std::function<bool(const std::string& flag)>& is_own = {});
 
 /// Refuses words that `app` did not know (`extras`), by name and with the nearest known flag.
 Result<void> refuse_unknown_flags(const CLI::App& app, const std::vector<std::string>& extras);

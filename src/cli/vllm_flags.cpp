@@ -97,12 +97,13 @@ bool is_among(std::string_view value, std::string_view values) {
 
 }  // namespace
 
-Result<std::vector<std::string>> without_neutral_flags(const std::vector<std::string>& words) {
+Result<std::vector<std::string>> without_neutral_flags(const std::vector<std::string>& words,
+                                                       const std::function<bool(const std::string& flag)>& is_own) {
   std::vector<std::string> rest;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string flag = words[i].substr(0, words[i].find('='));
     const auto* known = std::ranges::find(kNeutralFlags, flag, &NeutralFlag::name);
-    if (known == kNeutralFlags.end()) {
+    if (known == kNeutralFlags.end() || (is_own && is_own(flag))) {
       // The parser takes one dash and two letters for two flags.
       rest.push_back(flag == "-tp" ? "--tensor-parallel-size" + words[i].substr(flag.size()) : words[i]);
       continue;

@@ -47,6 +47,9 @@ TEST(VllmFlags, command_lines_written_for_vllm_start_where_their_flags_change_no
             "--tokenizer org/other: only org/name is supported: the tokenizer is the model's");
   EXPECT_EQ(without_neutral_flags({"--runner", "pooling"}).error().message,
             "--runner pooling: only auto|generate is supported: the model generates");
+  EXPECT_EQ(
+      without_neutral_flags({"--tokenizer", "file"}, [](const std::string& flag) { return flag == "--tokenizer"; }).value(),
+      (std::vector<std::string>{"--tokenizer", "file"}));
   EXPECT_FALSE(without_neutral_flags({"--api-server-count", "2"}));
   EXPECT_FALSE(without_neutral_flags({"--runner"}));
 }

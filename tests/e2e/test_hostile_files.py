@@ -259,7 +259,7 @@ CONFIG_VALUES = {
     "architectures": [["Strange" * 1000], [[["x"]]], {"a": 1}],
     "rope_scaling": [{"type": "yarn", "factor": 1e300}, {"rope_type": ["x"]}, {"type": "strange"}, 7],
     "quantization_config": [{"quant_method": "gptq"}, 7],
-    "eos_token_id": [-1, 2**40, ["x"], {"a": 1}],
+    "eos_token_id": [-2, 2**40, ["x"], {"a": 1}],
     "dtype": [7, "float8"],
 }
 

@@ -157,7 +157,7 @@ def test_completions_take_a_grammar_for_each_prompt(client):
     [
         ({"response_format": named({"properties": {"a": {"not": {}}}})}, "response_format.json_schema.schema", "#/properties/a"),
         ({"response_format": {"type": "xml"}}, "response_format.type", "xml"),
-        ({"extra_body": {"guided_regex": "(?=a)"}}, "guided_regex", "byte"),
+        ({"extra_body": {"guided_regex": "(?<=a)b"}}, "guided_regex", "byte"),
         ({"extra_body": {"guided_json": {}, "guided_regex": "a"}}, "guided_regex", "only one"),
         (
             {"extra_body": {"structured_outputs": {"json": {}, "whitespace_pattern": "x"}}},

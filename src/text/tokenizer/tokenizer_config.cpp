@@ -25,7 +25,7 @@ Result<std::string> read_if_there(const std::filesystem::path& path) {
 }
 
 Result<json::Value> parse_object(std::string_view text, std::string_view what) {
-  auto value = json::parse(text, what);
+  auto value = json::parse_of_python(text, what);
   if (!value) return fail(ErrorCode::invalid_data, value.error().message);
   if (!value->is_object()) return fail(ErrorCode::invalid_data, fmt::format("{}: must be an object", what));
   return value;
