@@ -81,6 +81,7 @@ def commands(root, build, files):
     """(source, directory, clang's arguments) for what is to be analysed."""
     seen = seeing_mutexes(files)
     flags = []
+    own = []
     for entry in json.loads((build / "compile_commands.json").read_text(encoding="utf-8")):
         path = Path(entry["directory"], entry["file"]).resolve()
         words = shlex.split(entry["command"])
@@ -92,10 +93,11 @@ def commands(root, build, files):
             parts = {path}
         names = {part.relative_to(root).as_posix() for part in parts if part.is_relative_to(root)}
         if names & seen and all(name.startswith("src/") for name in names):
+            own = flags  # those of third-party sources in the build may be another compiler's
             yield path, entry["directory"], flags
     for name in OTHER_SOURCES:
         if name in files:
-            yield root / name, root, [*flags, f"-I{root}/src", f"-I{root}"]
+            yield root / name, root, [*own, f"-I{root}/src", f"-I{root}"]
 
 
 def analyse(clang, command):

@@ -233,11 +233,12 @@ std::string Matcher::forced_from(Id& id, std::size_t max_bytes) {
     configurations_.count(1);
     const std::span<const Configurations::Item> items = configurations_.items(id);
     if (items.empty() || configurations_.is_complete(id) || program_->bytes(items[0].state).empty()) break;
+    const Configurations& all = configurations_;  // the lambdas do not know that the mutex is held
     std::optional<unsigned char> only;
     const bool is_forced = std::all_of(items.begin(), items.end(), [&](const Configurations::Item& item) {
       const std::span<const ByteEdge> edges = program_->bytes(item.state);
       return program_->tokens(item.state).empty() && std::all_of(edges.begin(), edges.end(), [&](const ByteEdge& edge) {
-               if (!configurations_.may_follow(item, edge)) return true;
+               if (!all.may_follow(item, edge)) return true;
                if (!only) only = edge.first;
                return edge.first == *only && edge.last == *only;
              });
