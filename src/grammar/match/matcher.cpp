@@ -25,6 +25,21 @@ std::vector<TokenId> special_tokens_of(const Program& program, const TokenTrie& 
   return tokens;
 }
 
+/// The one byte that all items let follow, if there is one and no token.
+std::optional<unsigned char> forced_byte(const Program& program, const Configurations& configurations,
+                                         std::span<const Configurations::Item> items) {
+  std::optional<unsigned char> only;
+  for (const Configurations::Item& item : items) {
+    if (!program.tokens(item.state).empty()) return std::nullopt;
+    for (const ByteEdge& edge : program.bytes(item.state)) {
+      if (!configurations.may_follow(item, edge)) continue;
+      if (!only) only = edge.first;
+      if (edge.first != *only || edge.last != *only) return std::nullopt;
+    }
+  }
+  return only;
+}
+
 }  // namespace
 
 MatcherState::MatcherState(const MatcherState& other) : matcher_(other.matcher_), id_(other.id_) {
@@ -233,19 +248,9 @@ std::string Matcher::forced_from(Id& id, std::size_t max_bytes) {
     configurations_.count(1);
     const std::span<const Configurations::Item> items = configurations_.items(id);
     if (items.empty() || configurations_.is_complete(id) || program_->bytes(items[0].state).empty()) break;
-    const Configurations& all = configurations_;  // the lambdas do not know that the mutex is held
-    std::optional<unsigned char> only;
-    const bool is_forced = std::all_of(items.begin(), items.end(), [&](const Configurations::Item& item) {
-      const std::span<const ByteEdge> edges = program_->bytes(item.state);
-      return program_->tokens(item.state).empty() && std::all_of(edges.begin(), edges.end(), [&](const ByteEdge& edge) {
-               if (!all.may_follow(item, edge)) return true;
-               if (!only) only = edge.first;
-               return edge.first == *only && edge.last == *only;
-             });
-    });
+    const std::optional<unsigned char> only = forced_byte(*program_, configurations_, items);
     if (!only) break;
     const unsigned char byte = *only;
-    if (!is_forced) break;
     const Id next = configurations_.step(id, byte);
     if (next == Configurations::kDead) break;
     id = next;
