@@ -1,10 +1,8 @@
 /// Requests whose bodies are compressed.
 #include <memory>
-#include <new>
 #include <string>
 #include <utility>
 
-#include "core/log.h"
 #include "io/content_coding.h"
 #include "server/http/error_body.h"
 #include "server/routes/routes.h"
@@ -12,28 +10,15 @@
 namespace baton {
 
 /// Queues the decoding of a compressed body, which then waits in turn as a text of its own size. False if there is no place for it.
-bool Routes::queue_compressed(std::shared_ptr<Call> call) {
+bool Routes::queue_compressed(const std::shared_ptr<Call>& call) {
   constexpr std::size_t kUsualRatio = 8;
-  const ExchangeId exchange = call->exchange;
-  TextQueue::Work work;
-  work.tenant = call->caller.tenant;
-  work.n_bytes = kUsualRatio * call->request.body.size();
-  work.dropped = [this, exchange] { context_.dispatcher.respond(exchange, error_response(503, kShuttingDown, {})); };
-  work.run = [this, call = std::move(call)] {
-    if (!context_.dispatcher.is_open(call->exchange)) return;
-    try {
-      Result<void> decoded = parse_content_coding(call->request.header("content-encoding")).and_then([&](ContentCoding coding) {
-        return decode_body(*call, coding);
-      });
-      if (decoded && !queue(call, call->request.body.size()))
-        decoded = fail(ErrorCode::unavailable, std::string(kTooManyTexts));
-      if (!decoded) context_.dispatcher.respond(call->exchange, error_response(decoded.error()));
-    } catch (const std::bad_alloc&) {
-      log::warning("event=out_of_memory effect=\"a request is refused\"");
-      refuse_for_memory(call->exchange);
-    }
-  };
-  return texts_.push(std::move(work));
+  return texts_.push(work_for(*call, kUsualRatio * call->request.body.size(), [this, call] {
+    Result<void> decoded = parse_content_coding(call->request.header("content-encoding")).and_then([&](ContentCoding coding) {
+      return decode_body(*call, coding);
+    });
+    if (decoded && !queue(call, call->request.body.size())) decoded = fail(ErrorCode::unavailable, std::string(kTooManyTexts));
+    if (!decoded) context_.dispatcher.respond(call->exchange, error_response(decoded.error()));
+  }));
 }
 
 /// Puts the text of a body into its place. Errors: those of decode_content.

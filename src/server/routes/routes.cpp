@@ -303,14 +303,31 @@ void Routes::handle(ExchangeId exchange, HttpRequest request, std::shared_ptr<Ti
 /// Queues work on so many bytes of text. False if there is no place for it.
 bool Routes::queue(std::shared_ptr<const Call> call, std::size_t n_bytes, TextQueue::Kind kind) {
   call->is_long = n_bytes > TextQueue::kLongBytes;
-  const ExchangeId exchange = call->exchange;
-  TextQueue::Work work;
+  TextQueue::Work work = work_for(*call, n_bytes, [this, call] {
+    if (Response response = (this->*call->route->handler)(*call))
+      context_.dispatcher.respond(call->exchange, std::move(*response));
+  });
   work.kind = kind;
-  work.tenant = call->caller.tenant;
+  return texts_.push(std::move(work));
+}
+
+/// Work on a request, which is left out if its client has left. If memory runs out, its exchange ends, not the program.
+TextQueue::Work Routes::work_for(const Call& call, std::size_t n_bytes, std::function<void()> act) {
+  const ExchangeId exchange = call.exchange;
+  TextQueue::Work work;
+  work.tenant = call.caller.tenant;
   work.n_bytes = n_bytes;
   work.dropped = [this, exchange] { context_.dispatcher.respond(exchange, error_response(503, kShuttingDown, {})); };
-  work.run = [this, call = std::move(call)] { answer(*call); };
-  return texts_.push(std::move(work));
+  work.run = [this, exchange, act = std::move(act)] {
+    if (!context_.dispatcher.is_open(exchange)) return;
+    try {
+      act();
+    } catch (const std::bad_alloc&) {
+      log::warning("event=out_of_memory effect=\"a request is refused\"");
+      refuse_for_memory(exchange);
+    }
+  };
+  return work;
 }
 
 /// For a handler that finds out that it works on `n_bytes` of text. If that is long work and it was queued as short, it is
@@ -339,18 +356,6 @@ Routes::Response Routes::take_caller(Call& call, KeyUse& use) const {
   if (Response refused = call.caller.account->begin(RateLimit::Clock::now())) return refused;
   use = KeyUse(*call.caller.account);
   return std::nullopt;
-}
-
-/// Runs a request's handler, unless the client has left. If memory runs out, its exchange ends, not the program.
-void Routes::answer(const Call& call) {
-  if (!context_.dispatcher.is_open(call.exchange)) return;
-  try {
-    if (Response response = (this->*call.route->handler)(call))
-      context_.dispatcher.respond(call.exchange, std::move(*response));
-  } catch (const std::bad_alloc&) {
-    log::warning("event=out_of_memory effect=\"a request is refused\"");
-    refuse_for_memory(call.exchange);
-  }
 }
 
 /// Answers 503. That needs memory too: it is tried until others have given some back. Not on the I/O thread.

@@ -138,13 +138,13 @@ class Routes {
   Response refuse(const HttpRequest& head, Call& call) const;
   Response take_caller(Call& call, KeyUse& use) const;
   bool queue(std::shared_ptr<const Call> call, std::size_t n_bytes, TextQueue::Kind kind = TextQueue::Kind::text);
-  bool queue_compressed(std::shared_ptr<Call> call);
+  bool queue_compressed(const std::shared_ptr<Call>& call);
   Result<void> decode_body(Call& call, ContentCoding coding) const;
   void queue_metrics(std::shared_ptr<const Call> call);
   void answer_metrics();
   void refuse_metrics();
   Result<bool> goes_on_as_long_work(const Call& call, std::size_t n_bytes);
-  void answer(const Call& call);
+  TextQueue::Work work_for(const Call& call, std::size_t n_bytes, std::function<void()> act);
   void refuse_for_memory(ExchangeId exchange);
   void take_signal(int signal);
   void log_unknown_fields(const std::vector<std::string>& fields);
