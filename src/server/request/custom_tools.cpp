@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "core/utf8.h"
 #include "server/request/json_fields.h"
 
 namespace baton {
@@ -15,33 +16,9 @@ namespace {
 using json::Value;
 using openai::bad;
 using openai::find_given;
+using openai::string_member;
 
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 constexpr std::string_view kSpaces = " \t\r\n";
-
-Result<std::string> string_of(const Value& object, std::string_view name, const std::string& key) {
-  auto text = json::get<std::string>(object, name);
-  if (!text) return bad(fmt::format("{}.{}", key, name), fmt::format("'{}.{}' must be a string", key, name));
-  return std::move(*text);
-}
-
-void append_utf8(std::string& out, std::uint32_t c) {
-  if (c < 0x80) {
-    out += static_cast<char>(c);
-  } else if (c < 0x800) {
-    out += static_cast<char>(0xC0 | c >> 6);
-    out += static_cast<char>(0x80 | (c & 0x3F));
-  } else if (c < 0x10000) {
-    out += static_cast<char>(0xE0 | c >> 12);
-    out += static_cast<char>(0x80 | (c >> 6 & 0x3F));
-    out += static_cast<char>(0x80 | (c & 0x3F));
-  } else {
-    out += static_cast<char>(0xF0 | c >> 18);
-    out += static_cast<char>(0x80 | (c >> 12 & 0x3F));
-    out += static_cast<char>(0x80 | (c >> 6 & 0x3F));
-    out += static_cast<char>(0x80 | (c & 0x3F));
-  }
-}
 
 /// Whether `front` is `{"input": "`, and the text begins behind it; nullopt: it may become that.
 std::optional<bool> begins_text(std::string_view front) {
@@ -60,7 +37,7 @@ std::optional<bool> begins_text(std::string_view front) {
 
 Result<Value> custom_function(const Value& tool, const std::string& key) {
   Value function;
-  BATON_TRY(function["name"], string_of(tool, "name", key));
+  BATON_TRY(function["name"], string_member(tool, "name", key));
   BATON_TRY(const auto given, json::get_optional<std::string>(tool, "description"));
   std::string description = given.value_or("");
   Value input;
@@ -68,7 +45,7 @@ Result<Value> custom_function(const Value& tool, const std::string& key) {
   if (const Value* format = find_given(tool, "format")) {
     const std::string name = key + ".format";
     if (!format->is_object()) return json::wrong_type(name, "an object", *format);
-    BATON_TRY(const std::string type, string_of(*format, "type", name));
+    BATON_TRY(const std::string type, string_member(*format, "type", name));
     if (type != "text" && type != "grammar")
       return bad(name + ".type",
                  fmt::format("'{}.type' must be \"text\" or \"grammar\", not \"{}\"", name, type.substr(0, 40)));
@@ -76,8 +53,8 @@ Result<Value> custom_function(const Value& tool, const std::string& key) {
       // Chat completions have it one level deeper than responses.
       const Value* inner = find_given(*format, "grammar");
       const Value& grammar = inner == nullptr ? *format : *inner;
-      BATON_TRY(const std::string syntax, string_of(grammar, "syntax", name));
-      BATON_TRY(const std::string definition, string_of(grammar, "definition", name));
+      BATON_TRY(const std::string syntax, string_member(grammar, "syntax", name));
+      BATON_TRY(const std::string definition, string_member(grammar, "definition", name));
       if (syntax != "regex" && syntax != "lark")
         return bad(name + ".syntax",
                    fmt::format("'{}.syntax' must be \"lark\" or \"regex\", not \"{}\"", name, syntax.substr(0, 40)));
@@ -124,7 +101,7 @@ std::string CustomInput::take(std::string_view arguments) {
         break;
       }
       case State::text:
-        if (c != '\\' && std::exchange(high_, 0) != 0) out += kReplacement;
+        if (c != '\\' && std::exchange(high_, 0) != 0) out += unicode::kReplacementUtf8;
         if (c == '\\')
           state_ = State::escape;
         else if (c == '"')
@@ -169,11 +146,11 @@ void CustomInput::take_digit(char c, std::string& out) {
   const std::uint32_t high = std::exchange(high_, is_high ? code_ : 0);
   if (is_high) return;
   if (is_low && high != 0)
-    append_utf8(out, 0x10000 + ((high - 0xD800) << 10) + (code_ - 0xDC00));
+    unicode::append_utf8(out, 0x10000 + ((high - 0xD800) << 10) + (code_ - 0xDC00));
   else if (is_low)
-    out += kReplacement;
+    out += unicode::kReplacementUtf8;
   else
-    append_utf8(out, code_);
+    unicode::append_utf8(out, code_);
 }
 
 std::string CustomInput::end() { return std::exchange(front_, {}); }

@@ -19,6 +19,12 @@ const Value* find_given(const Value& body, std::string_view key) {
   return value == nullptr || value->is_null() ? nullptr : value;
 }
 
+Result<std::string> string_member(const Value& object, std::string_view name, const std::string& key) {
+  auto text = json::get<std::string>(object, name);
+  if (!text) return bad(fmt::format("{}.{}", key, name), fmt::format("'{}.{}' must be a string", key, name));
+  return std::move(*text);
+}
+
 Result<std::optional<std::int32_t>> integer_field(const Value& body, std::string_view key, std::int32_t least,
                                                   std::int32_t most) {
   const Value* value = find_given(body, key);

@@ -17,6 +17,8 @@ namespace baton::openai {
 tl::unexpected<Error> bad(std::string_view field, std::string message);
 /// The field, or null where it is absent or null.
 const json::Value* find_given(const json::Value& body, std::string_view key);
+/// The string `name` of an object that errors call `key`.
+Result<std::string> string_member(const json::Value& object, std::string_view name, const std::string& key);
 /// An optional integer in [least, most]; nullopt where the field is absent or null.
 Result<std::optional<std::int32_t>> integer_field(const json::Value& body, std::string_view key, std::int32_t least,
                                                   std::int32_t most);

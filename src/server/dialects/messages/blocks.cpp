@@ -18,6 +18,7 @@ namespace {
 using json::Value;
 using openai::bad;
 using openai::find_given;
+using openai::string_member;
 
 tl::unexpected<Error> refused_block(const std::string& key, std::string_view type, std::string_view accepted) {
   return bad(key + ".type",
@@ -28,7 +29,7 @@ tl::unexpected<Error> refused_block(const std::string& key, std::string_view typ
 Result<std::string> read_text(const Value& block, const std::string& key) {
   BATON_TRY(const std::string type, block_type(block, key));
   if (type != "text") return refused_block(key, type, "\"text\" only");
-  return block_string(block, "text", key);
+  return string_member(block, "text", key);
 }
 
 /// The texts of a list of blocks, by lines; blocks of other types say nothing.
@@ -81,7 +82,7 @@ Result<std::vector<std::string>> result_texts(const Value* content, const std::s
     const std::string name = fmt::format("{}[{}]", key, i);
     BATON_TRY(const std::string type, block_type(block, name));
     if (type == "text") {
-      BATON_TRY(std::string text, block_string(block, "text", name));
+      BATON_TRY(std::string text, string_member(block, "text", name));
       texts.push_back(std::move(text));
     } else if (auto text = text_from_elsewhere(block, type)) {
       texts.push_back(std::move(*text));
@@ -104,16 +105,16 @@ Result<Value> read_tool_result(const Value& block, const std::string& key) {
   BATON_TRY(const bool is_error, openai::flag_field(block, "is_error", false));
   if (is_error) texts.front().insert(0, "Error: ");
   Value message = chat_message("tool", chat_content(std::move(texts)));
-  BATON_TRY(message["tool_call_id"], block_string(block, "tool_use_id", key));
+  BATON_TRY(message["tool_call_id"], string_member(block, "tool_use_id", key));
   return message;
 }
 
 /// A call, whatever a model has written as its input.
 Result<Value> read_tool_use(const Value& block, const std::string& key) {
   Value call;
-  BATON_TRY(call["id"], block_string(block, "id", key));
+  BATON_TRY(call["id"], string_member(block, "id", key));
   call["type"] = "function";
-  BATON_TRY(call["function"]["name"], block_string(block, "name", key));
+  BATON_TRY(call["function"]["name"], string_member(block, "name", key));
   const Value* input = find_given(block, "input");
   call["function"]["arguments"] = input == nullptr ? "{}" : input->is_string() ? input->get<std::string>() : json::dump(*input);
   return call;
@@ -137,7 +138,7 @@ class BlockReader {
     BATON_TRY(const std::string type, block_type(block, key));
     const bool is_assistant = role_ == "assistant";
     if (type == "text") {
-      BATON_TRY(std::string text, block_string(block, "text", key));
+      BATON_TRY(std::string text, string_member(block, "text", key));
       texts_.push_back(std::move(text));
     } else if (type == "tool_result" && role_ == "user") {
       flush();
@@ -208,15 +209,9 @@ class BlockReader {
 
 }  // namespace
 
-Result<std::string> block_string(const Value& block, std::string_view name, const std::string& key) {
-  auto text = json::get<std::string>(block, name);
-  if (!text) return bad(fmt::format("{}.{}", key, name), fmt::format("'{}.{}' must be a string", key, name));
-  return std::move(*text);
-}
-
 Result<std::string> block_type(const Value& block, const std::string& key) {
   if (!block.is_object()) return json::wrong_type(key, "an object", block);
-  return block_string(block, "type", key);
+  return string_member(block, "type", key);
 }
 
 Result<void> read_mark(const Value& block, const std::string& key, CacheMark place, std::vector<CacheMark>& marks) {
@@ -224,7 +219,7 @@ Result<void> read_mark(const Value& block, const std::string& key, CacheMark pla
   if (control == nullptr) return {};
   const std::string name = key.empty() ? "cache_control" : key + ".cache_control";
   if (!control->is_object()) return json::wrong_type(name, "an object", *control);
-  BATON_TRY(const std::string type, block_string(*control, "type", name));
+  BATON_TRY(const std::string type, string_member(*control, "type", name));
   if (type != "ephemeral") return bad(name + ".type", fmt::format("'{}.type' must be \"ephemeral\"", name));
   if (const Value* ttl = find_given(*control, "ttl")) {
     if (*ttl != "5m" && *ttl != "1h") return bad(name + ".ttl", fmt::format("'{}.ttl' must be \"5m\" or \"1h\"", name));
@@ -256,7 +251,7 @@ Result<void> read_system(const Value& system, MessagesReading& reading) {
 Result<void> read_message_blocks(const Value& message, std::size_t index, bool is_last, MessagesReading& reading) {
   const std::string key = fmt::format("messages[{}]", index);
   if (!message.is_object()) return json::wrong_type(key, "an object", message);
-  BATON_TRY(const std::string role, block_string(message, "role", key));
+  BATON_TRY(const std::string role, string_member(message, "role", key));
   if (role != "user" && role != "assistant" && role != "system")
     return bad(key + ".role",
                fmt::format("'{}.role' must be \"user\", \"assistant\" or \"system\", not \"{}\"", key, role.substr(0, 40)));

@@ -18,8 +18,6 @@ struct MessagesReading {
   json::Value messages = json::Value::array();  ///< of the chat completion
 };
 
-/// A member that must be a string; errors call the object `key`.
-Result<std::string> block_string(const json::Value& block, std::string_view name, const std::string& key);
 /// The `type` of a block, an object.
 Result<std::string> block_type(const json::Value& block, const std::string& key);
 /// Notes the mark of a block that has one. Error (invalid_request): it is none, or one too many.

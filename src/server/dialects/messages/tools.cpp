@@ -18,6 +18,7 @@ namespace {
 using json::Value;
 using openai::bad;
 using openai::find_given;
+using openai::string_member;
 
 /// Types that stand for a schema, by how they begin: a date follows.
 struct SchemaTool {
@@ -40,7 +41,7 @@ Result<Value> read_tool(const Value& tool, const std::string& key) {
   Value function;
   const Value* type = find_given(tool, "type");
   if (type == nullptr || json::is_text(*type, "custom")) {
-    BATON_TRY(function["name"], block_string(tool, "name", key));
+    BATON_TRY(function["name"], string_member(tool, "name", key));
     if (const Value* description = find_given(tool, "description")) function["description"] = *description;
     const Value* schema = find_given(tool, "input_schema");
     if (schema == nullptr || !schema->is_object())
@@ -52,7 +53,7 @@ Result<Value> read_tool(const Value& tool, const std::string& key) {
   BATON_TRY(const std::string name, block_type(tool, key));
   const auto typed = std::ranges::find_if(kSchemaTools, [&](const SchemaTool& one) { return name.starts_with(one.begin); });
   if (typed == std::end(kSchemaTools)) return Value();
-  BATON_TRY(function["name"], block_string(tool, "name", key));
+  BATON_TRY(function["name"], string_member(tool, "name", key));
   function["description"] = std::string(typed->description);
   BATON_TRY(function["parameters"], json::parse(typed->schema, "a schema"));
   return function;
@@ -94,7 +95,7 @@ Result<void> read_message_choice(const Value& body, Value& chat) {
   } else if (type == "tool") {
     Value named;
     named["type"] = "function";
-    BATON_TRY(named["function"]["name"], block_string(*choice, "name", key));
+    BATON_TRY(named["function"]["name"], string_member(*choice, "name", key));
     chat[key] = std::move(named);
   } else {
     return bad("tool_choice.type", fmt::format("'tool_choice.type' must be \"auto\", \"any\", \"tool\" or \"none\", not \"{}\"",

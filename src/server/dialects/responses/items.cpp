@@ -24,12 +24,7 @@ namespace {
 using json::Value;
 using openai::bad;
 using openai::find_given;
-
-Result<std::string> item_string(const Value& item, std::string_view name, const std::string& key) {
-  auto text = json::get<std::string>(item, name);
-  if (!text) return bad(fmt::format("{}.{}", key, name), fmt::format("'{}.{}' must be a string", key, name));
-  return std::move(*text);
-}
+using openai::string_member;
 
 /// Where a content stands.
 enum class ContentOf : std::uint8_t {
@@ -54,9 +49,9 @@ Result<std::vector<std::string>> texts_of(const Value& content, const std::strin
     const std::string part_key = fmt::format("{}[{}]", key, i);
     const Value& part = content[i];
     if (!part.is_object()) return json::wrong_type(part_key, "an object", part);
-    BATON_TRY(const std::string type, item_string(part, "type", part_key));
+    BATON_TRY(const std::string type, string_member(part, "type", part_key));
     if (is_text_part(type) || type == "refusal") {
-      BATON_TRY(std::string text, item_string(part, is_text_part(type) ? "text" : "refusal", part_key));
+      BATON_TRY(std::string text, string_member(part, is_text_part(type) ? "text" : "refusal", part_key));
       texts.push_back(std::move(text));
       continue;
     }
@@ -88,7 +83,7 @@ class ItemReader {
  public:
   /// Reads an item, the last one of the conversation or not.
   Result<void> read(const Value& item, const std::string& key, bool is_last) {
-    BATON_TRY(const std::string type, item_string(item, "type", key));
+    BATON_TRY(const std::string type, string_member(item, "type", key));
     if (type == "message") return read_message(item, key, is_last);
     if (type == "reasoning") return read_reasoning(item);
     if (type == "function_call" || type == "custom_tool_call") return read_named_call(item, key, type == "custom_tool_call");
@@ -113,7 +108,7 @@ class ItemReader {
 
  private:
   Result<void> read_message(const Value& item, const std::string& key, bool is_last) {
-    BATON_TRY(const std::string role, item_string(item, "role", key));
+    BATON_TRY(const std::string role, string_member(item, "role", key));
     if (role != "user" && role != "assistant" && role != "system" && role != "developer")
       return bad(key + ".role",
                  fmt::format("'{}.role' must be \"user\", \"assistant\", \"system\" or \"developer\", not \"{}\"", key,
@@ -155,8 +150,8 @@ class ItemReader {
 
   /// What the arguments are is the model's business.
   Result<void> read_named_call(const Value& item, const std::string& key, bool is_custom) {
-    BATON_TRY(std::string id, item_string(item, "call_id", key));
-    BATON_TRY(const std::string name, item_string(item, "name", key));
+    BATON_TRY(std::string id, string_member(item, "call_id", key));
+    BATON_TRY(const std::string name, string_member(item, "name", key));
     BATON_TRY(const auto name_space, json::get_optional<std::string>(item, "namespace"));
     const Value* given = find_given(item, is_custom ? "input" : "arguments");
     const Value text = given == nullptr ? Value("") : given->is_string() ? *given : Value(json::dump(*given));
@@ -187,7 +182,7 @@ class ItemReader {
     const Value* output = find_given(item, "output");
     if (output == nullptr) return bad(key + ".output", fmt::format("'{}.output' is missing", key));
     BATON_TRY(std::vector<std::string> texts, texts_of(*output, key + ".output", ContentOf::history));
-    BATON_TRY(std::string id, item_string(item, "call_id", key));
+    BATON_TRY(std::string id, string_member(item, "call_id", key));
     add_result(std::move(id), std::move(texts));
     return {};
   }

@@ -19,6 +19,7 @@ namespace {
 using json::Value;
 using openai::bad;
 using openai::find_given;
+using openai::string_member;
 
 /// The last ones are no fields: only their errors are the chat completion's.
 constexpr SameField kSameResponsesFields[] = {{"model", "model"},
@@ -111,12 +112,6 @@ Value repeated_members(const Value& body) {
   return repeated;
 }
 
-Result<std::string> member_string(const Value& object, std::string_view name, const std::string& key) {
-  auto text = json::get<std::string>(object, name);
-  if (!text) return bad(fmt::format("{}.{}", key, name), fmt::format("'{}.{}' must be a string", key, name));
-  return std::move(*text);
-}
-
 Result<void> read_text_field(const Value& body, ResponsesRequest& request) {
   const Value* text = find_given(body, "text");
   if (text == nullptr) return {};
@@ -126,7 +121,7 @@ Result<void> read_text_field(const Value& body, ResponsesRequest& request) {
   const Value* format = find_given(*text, "format");
   if (format == nullptr) return {};
   if (!format->is_object()) return json::wrong_type("text.format", "an object", *format);
-  BATON_TRY(const std::string type, member_string(*format, "type", "text.format"));
+  BATON_TRY(const std::string type, string_member(*format, "type", "text.format"));
   Value translated;
   translated["type"] = type;
   if (type == "json_schema") {

@@ -19,6 +19,7 @@ namespace {
 using json::Value;
 using openai::bad;
 using openai::find_given;
+using openai::string_member;
 using Kind = ResponseTool::Kind;
 
 /// Tools that the client runs and that have no name and no schema of their own, as functions.
@@ -46,12 +47,6 @@ const TypedTool* typed_tool(std::string_view type) {
   return found == std::end(kTypedTools) ? nullptr : found;
 }
 
-Result<std::string> tool_string(const Value& object, std::string_view name, const std::string& key) {
-  auto text = json::get<std::string>(object, name);
-  if (!text) return bad(fmt::format("{}.{}", key, name), fmt::format("'{}.{}' must be a string", key, name));
-  return std::move(*text);
-}
-
 /// Whether a tool of this type and these members runs where the client is.
 bool is_hosted(const Value& tool, std::string_view type) {
   if (type == kToolSearch) {
@@ -70,7 +65,7 @@ class ToolReader {
 
   Result<void> read(const Value& tool, const std::string& key, const std::string& name_space, const std::string& about) {
     if (!tool.is_object()) return json::wrong_type(key, "an object", tool);
-    BATON_TRY(const std::string type, tool_string(tool, "type", key));
+    BATON_TRY(const std::string type, string_member(tool, "type", key));
     if (type == "function" || type == "custom") return read_named(tool, type, key, name_space, about);
     if (type == "namespace" && name_space.empty()) return read_namespace(tool, key);
     if (is_hosted(tool, type)) {
@@ -95,7 +90,7 @@ class ToolReader {
     if (is_custom) {
       BATON_TRY(function, custom_function(tool, key));
     } else {
-      BATON_TRY(function["name"], tool_string(tool, "name", key));
+      BATON_TRY(function["name"], string_member(tool, "name", key));
       for (const char* const member : {"description", "parameters", "strict"})
         if (const Value* value = find_given(tool, member)) function[member] = *value;
     }
@@ -110,7 +105,7 @@ class ToolReader {
   }
 
   Result<void> read_namespace(const Value& tool, const std::string& key) {
-    BATON_TRY(const std::string name, tool_string(tool, "name", key));
+    BATON_TRY(const std::string name, string_member(tool, "name", key));
     if (name.empty()) return bad(key + ".name", fmt::format("'{}.name' must not be empty", key));
     BATON_TRY(const auto about, json::get_optional<std::string>(tool, "description"));
     const Value* members = find_given(tool, "tools");
@@ -150,10 +145,10 @@ class ToolReader {
 /// The function that a choice {"type", "name"?, "namespace"?} names, as a chat completion has it. nullopt: the tool is left out.
 Result<std::optional<Value>> named_function(const Value& given, const std::string& key, const ResponseTools& tools) {
   if (!given.is_object()) return json::wrong_type(key, "an object", given);
-  BATON_TRY(const std::string type, tool_string(given, "type", key));
+  BATON_TRY(const std::string type, string_member(given, "type", key));
   std::string name;
   if (type == "function" || type == "custom") {
-    BATON_TRY(name, tool_string(given, "name", key));
+    BATON_TRY(name, string_member(given, "name", key));
     BATON_TRY(const auto name_space, json::get_optional<std::string>(given, "namespace"));
     if (name_space) {
       name = shown_tool_name(*name_space, name);
@@ -183,7 +178,7 @@ Result<void> set_allowed(const Value& choice, const ResponseTools& tools, Value&
   const Value* listed = find_given(choice, "tools");
   if (listed == nullptr || !listed->is_array()) return bad("tool_choice.tools", "'tool_choice.tools' must be a list of tools");
   Value allowed;
-  BATON_TRY(allowed["mode"], tool_string(choice, "mode", "tool_choice"));
+  BATON_TRY(allowed["mode"], string_member(choice, "mode", "tool_choice"));
   allowed["tools"] = Value::array();
   for (std::size_t i = 0; i < listed->size(); ++i) {
     BATON_TRY(std::optional<Value> named, named_function((*listed)[i], fmt::format("tool_choice.tools[{}]", i), tools));
