@@ -13,17 +13,12 @@
 
 #include <gtest/gtest.h>
 
+#include "server/byte_model.h"
 #include "server/request/chat_history.h"
 #include "text/template/chat_template.h"
 
 namespace baton {
 namespace {
-
-json::Value value_of(std::string_view text) {
-  auto value = json::parse(text, "the text");
-  EXPECT_TRUE(value) << text;
-  return value ? std::move(*value) : json::Value();
-}
 
 /// What a template gets that shows everything and takes everything.
 constexpr TemplateTraits kAll{.shows_tools = true,
@@ -46,9 +41,9 @@ constexpr TemplateTraits kAll{.shows_tools = true,
                               .takes_tool_parts = true};
 
 std::string shaped_text(std::string_view messages, const TemplateTraits& traits) {
-  const auto parsed = parse_messages(value_of(messages), "messages");
-  EXPECT_TRUE(parsed) << messages << ": " << (parsed ? "" : parsed.error().message);
-  return parsed ? json::dump(shape_messages(*parsed, traits)) : "";
+  const auto history = parse_messages(parsed(messages), "messages");
+  EXPECT_TRUE(history) << messages << ": " << (history ? "" : history.error().message);
+  return history ? json::dump(shape_messages(*history, traits)) : "";
 }
 
 constexpr std::string_view kCall = R"([{"role":"assistant","content":null,"tool_calls":[{"id":"call_1","type":"function",)"
@@ -59,7 +54,7 @@ TEST(ShapeMessages, gives_arguments_as_the_template_wants_them) {
   EXPECT_EQ(shaped_text(kCall, traits), kCall) << "a text that the template writes stays as the model wrote it";
   traits.takes_text_arguments = false;
   const auto arguments = [&](std::string_view given) {
-    return json::dump(value_of(
+    return json::dump(parsed(
         shaped_text(R"([{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":)" + std::string(given) + "}}]}]",
                     traits))[0]["tool_calls"][0]["function"]["arguments"]);
   };
@@ -89,7 +84,7 @@ TEST(ShapeMessages, gives_content_ids_and_roles_as_the_template_wants_them) {
     TemplateTraits traits = kAll;
     traits.takes_null_content = takes_null;
     traits.takes_absent_content = takes_absent;
-    const json::Value message = value_of(shaped_text(
+    const json::Value message = parsed(shaped_text(
         R"([{"role":"assistant",)" + std::string(given) + R"("tool_calls":[{"function":{"name":"f","arguments":"{}"}}]}])",
         traits))[0];
     const json::Value* found = json::find(message, "content");
@@ -106,21 +101,21 @@ TEST(ShapeMessages, gives_content_ids_and_roles_as_the_template_wants_them) {
   EXPECT_EQ(content(R"("content":"",)", true, true), R"("")");
   TemplateTraits no_text = kAll;
   no_text.takes_empty_content = false;
-  EXPECT_TRUE(value_of(shaped_text(R"([{"role":"assistant","content":"","tool_calls":[{"function":{"name":"f"}}]}])",
-                                   no_text))[0]["content"]
+  EXPECT_TRUE(parsed(shaped_text(R"([{"role":"assistant","content":"","tool_calls":[{"function":{"name":"f"}}]}])",
+                                 no_text))[0]["content"]
                   .is_null());
 
   TemplateTraits traits = kAll;
   traits.has_short_ids = true;
   traits.knows_developer = false;
-  const json::Value messages = value_of(shaped_text(R"([{"role":"developer","content":"d"},{"role":"assistant","content":"",
+  const json::Value messages = parsed(shaped_text(R"([{"role":"developer","content":"d"},{"role":"assistant","content":"",
       "tool_calls":[{"id":"call_1","function":{"name":"f","arguments":"{}"}}]},
       {"role":"tool","tool_call_id":"call_1","content":"r"}])",
-                                                    traits));
+                                                  traits));
   EXPECT_EQ(messages[0]["role"], "system");
   EXPECT_EQ(messages[1]["tool_calls"][0]["id"].get<std::string>().size(), 9u);
   EXPECT_EQ(messages[1]["tool_calls"][0]["id"], messages[2]["tool_call_id"]);
-  EXPECT_EQ(value_of(shaped_text(R"([{"role":"developer","content":"d"}])", kAll))[0]["role"], "developer");
+  EXPECT_EQ(parsed(shaped_text(R"([{"role":"developer","content":"d"}])", kAll))[0]["role"], "developer");
 }
 
 TEST(ShapeMessages, writes_calls_as_content_for_templates_that_do_not_show_them) {
@@ -136,14 +131,14 @@ TEST(ShapeMessages, writes_calls_as_content_for_templates_that_do_not_show_them)
 /// A conversation as a template shows it; the template's own message where it refuses.
 std::string shown(const ChatTemplate& chat_template, const TemplateTraits& traits, const json::Value& messages,
                   bool has_tools = false) {
-  const auto parsed = parse_messages(messages, "messages");
-  EXPECT_TRUE(parsed) << (parsed ? "" : parsed.error().message);
+  const auto history = parse_messages(messages, "messages");
+  EXPECT_TRUE(history) << (history ? "" : history.error().message);
   ChatTemplate::Context context;
-  context.messages = shape_messages(*parsed, traits);
+  context.messages = shape_messages(*history, traits);
   context.add_generation_prompt = true;
   context.role_tokens = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};
   if (has_tools)
-    context.tools = value_of(R"([{"type":"function","function":{"name":"f","description":"d","parameters":
+    context.tools = parsed(R"([{"type":"function","function":{"name":"f","description":"d","parameters":
         {"type":"object","properties":{"a":{"type":"string","description":"a"}},"required":["a"]}}}])");
   const auto text = chat_template.render(context);
   return text ? *text : "refused: " + text.error().message;
@@ -152,7 +147,7 @@ std::string shown(const ChatTemplate& chat_template, const TemplateTraits& trait
 std::string shown(std::string_view source, std::string_view messages) {
   const auto made = ChatTemplate::parse(std::string(source));
   EXPECT_TRUE(made) << source;
-  return shown(*made, probe_template(*made, {}), value_of(messages));
+  return shown(*made, probe_template(*made, {}), parsed(messages));
 }
 
 // Templates that show less and less of the system.
@@ -240,11 +235,11 @@ TEST(ShapeMessages, gives_results_that_a_template_does_not_show_as_text) {
 std::vector<json::Value> conversations() {
   std::vector<json::Value> made;
   const std::string texts = R"([{"type":"text","text":"T8"},{"type":"text","text":"T9"}])";
-  for (const std::string_view messages : {kTwoInFront, kLater, kAtEnd}) made.push_back(value_of(messages));
-  made.push_back(value_of(R"([{"role":"system","content":)" + texts + R"(},{"role":"user","content":"T1"}])"));
-  made.push_back(value_of(R"([{"role":"user","content":)" + texts + R"(}])"));
-  made.push_back(value_of(R"([{"role":"developer","content":"T1"},{"role":"system","content":"T2"},{"role":"user","content":)" +
-                          texts + R"(},{"role":"developer","content":"T3"}])"));
+  for (const std::string_view messages : {kTwoInFront, kLater, kAtEnd}) made.push_back(parsed(messages));
+  made.push_back(parsed(R"([{"role":"system","content":)" + texts + R"(},{"role":"user","content":"T1"}])"));
+  made.push_back(parsed(R"([{"role":"user","content":)" + texts + R"(}])"));
+  made.push_back(parsed(R"([{"role":"developer","content":"T1"},{"role":"system","content":"T2"},{"role":"user","content":)" +
+                        texts + R"(},{"role":"developer","content":"T3"}])"));
   return made;
 }
 

@@ -8,36 +8,14 @@
 #include <gtest/gtest.h>
 
 #include "server/byte_model.h"
+#include "server/dialects/messages/reading.h"
 #include "server/dialects/messages/request.h"
 
 namespace baton {
 namespace {
 
-MessagesRequest read(std::string_view text) {
-  auto request = read_messages_request(parsed(text), /*needs_max_tokens=*/true);
-  EXPECT_TRUE(request) << (request ? "" : request.error().message);
-  return request ? std::move(*request) : MessagesRequest{};
-}
-
-/// A request with these messages.
-MessagesRequest says(std::string_view messages) {
-  return read(R"({"max_tokens": 5, "messages": )" + std::string(messages) + "}");
-}
-
-struct Refusal {
-  std::string param;
-  std::string message;
-};
-Refusal refusal(std::string_view text) {
-  const auto request = read_messages_request(parsed(text), /*needs_max_tokens=*/true);
-  EXPECT_FALSE(request) << text;
-  if (request) return {};
-  EXPECT_EQ(request.error().code, ErrorCode::invalid_request);
-  return {request.error().param, request.error().message};
-}
-Refusal refusal_of_message(std::string_view message) {
-  return refusal(R"({"max_tokens": 5, "messages": [)" + std::string(message) + "]}");
-}
+using testing::messages::refusal_of_message;
+using testing::messages::says;
 
 TEST(MessagesBlocks, leaves_out_blocks_that_say_nothing_to_this_model) {
   const MessagesRequest request = says(R"([{"role": "user", "content": "q"},

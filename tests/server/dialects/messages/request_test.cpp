@@ -7,41 +7,17 @@
 #include <gtest/gtest.h>
 
 #include "server/byte_model.h"
+#include "server/dialects/messages/reading.h"
 
 namespace baton {
 namespace {
 
-MessagesRequest read(std::string_view text) {
-  auto request = read_messages_request(parsed(text), /*needs_max_tokens=*/true);
-  EXPECT_TRUE(request) << (request ? "" : request.error().message);
-  return request ? std::move(*request) : MessagesRequest{};
-}
-
-/// A request with these fields beside those that every request needs.
-MessagesRequest with(std::string_view fields) {
-  return read(R"({"model": "demo", "max_tokens": 5, "messages": [{"role": "user", "content": "hi"}], )" + std::string(fields) +
-              "}");
-}
-
-/// A request with these messages.
-MessagesRequest says(std::string_view messages) {
-  return read(R"({"max_tokens": 5, "messages": )" + std::string(messages) + "}");
-}
-
-struct Refusal {
-  std::string param;
-  std::string message;
-};
-Refusal refusal(std::string_view text) {
-  const auto request = read_messages_request(parsed(text), /*needs_max_tokens=*/true);
-  EXPECT_FALSE(request) << text;
-  if (request) return {};
-  EXPECT_EQ(request.error().code, ErrorCode::invalid_request);
-  return {request.error().param, request.error().message};
-}
-Refusal refusal_of_message(std::string_view message) {
-  return refusal(R"({"max_tokens": 5, "messages": [)" + std::string(message) + "]}");
-}
+using testing::messages::read;
+using testing::messages::Refusal;
+using testing::messages::refusal;
+using testing::messages::refusal_of_message;
+using testing::messages::says;
+using testing::messages::with;
 
 TEST(MessagesRequest, has_the_fields_of_a_chat_completion) {
   const MessagesRequest request = with(

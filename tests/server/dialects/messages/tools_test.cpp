@@ -8,22 +8,13 @@
 #include <gtest/gtest.h>
 
 #include "server/byte_model.h"
+#include "server/dialects/messages/reading.h"
 #include "server/dialects/messages/request.h"
 
 namespace baton {
 namespace {
 
-MessagesRequest read(std::string_view text) {
-  auto request = read_messages_request(parsed(text), /*needs_max_tokens=*/true);
-  EXPECT_TRUE(request) << (request ? "" : request.error().message);
-  return request ? std::move(*request) : MessagesRequest{};
-}
-
-/// A request with these fields beside those that every request needs.
-MessagesRequest with(std::string_view fields) {
-  return read(R"({"model": "demo", "max_tokens": 5, "messages": [{"role": "user", "content": "hi"}], )" + std::string(fields) +
-              "}");
-}
+using testing::messages::with;
 
 TEST(MessagesTools, shows_typed_tools_that_the_client_runs_and_leaves_out_the_others) {
   const MessagesRequest request = with(R"("tools": [{"type": "web_search_20250305", "name": "web_search", "max_uses": 5},

@@ -8,22 +8,14 @@
 #include <gtest/gtest.h>
 
 #include "server/byte_model.h"
+#include "server/dialects/responses/reading.h"
 #include "server/dialects/responses/request.h"
 
 namespace baton {
 namespace {
 
-ResponsesRequest with(std::string_view fields) {
-  auto request = read_responses_request(parsed(R"({"input": "hi", )" + std::string(fields) + "}"), json::Value::array());
-  EXPECT_TRUE(request) << (request ? "" : request.error().message);
-  return request ? std::move(*request) : ResponsesRequest{};
-}
-
-std::string refused(std::string_view fields) {
-  const auto request = read_responses_request(parsed(R"({"input": "hi", )" + std::string(fields) + "}"), json::Value::array());
-  EXPECT_FALSE(request) << fields;
-  return request ? std::string() : request.error().param;
-}
+using testing::responses::refused;
+using testing::responses::with;
 
 TEST(ResponsesTools, leaves_out_tools_that_only_a_hosted_server_runs) {
   constexpr std::string_view kHosted =
