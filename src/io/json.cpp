@@ -17,8 +17,8 @@
 namespace baton::json {
 namespace {
 
-using Entry = std::pair<const std::string, Value>;
-using Entries = std::vector<Entry>;
+using Entry = Value::object_t::value_type;
+using Entries = Value::object_t::Container;
 
 /// The library's ordered object is a vector of pairs; its own insertion searches for the key first, which makes
 /// reading a vocabulary of 100,000 entries quadratic.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <concepts>
+#include <cstdint>
 #include <filesystem>
 #include <limits>
 #include <optional>
@@ -15,11 +16,13 @@
 #include <nlohmann/json.hpp>
 
 #include "core/result.h"
+#include "io/json_memory.h"
 
 namespace baton::json {
 
 /// Objects keep the order of their keys. Looking up a key is linear, so large objects are iterated, not searched.
-using Value = nlohmann::ordered_json;
+using Value =
+    nlohmann::basic_json<nlohmann::ordered_map, std::vector, std::string, bool, std::int64_t, std::uint64_t, double, Memory>;
 
 /// Lists and objects nested deeper than this are refused, so that walking a value cannot overflow the stack.
 inline constexpr int kMaxDepth = 256;

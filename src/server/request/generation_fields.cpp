@@ -14,17 +14,14 @@ using json::Value;
 
 bool is_number(const Value& value, double number) { return value.is_number() && value.get<double>() == number; }
 bool is_empty(const Value& value) { return (value.is_array() || value.is_object()) && value.empty(); }
-bool is_text(const Value& value, std::string_view text) {
-  return value.is_string() && value.get_ref<const std::string&>() == text;
-}
 
 bool never(const Value&) { return false; }
 bool one(const Value& value) { return is_number(value, 1); }
 bool is_false(const Value& value) { return value.is_boolean() && !value.get_ref<const Value::boolean_t&>(); }
 bool empty_list(const Value& value) { return is_empty(value); }
-bool empty_text(const Value& value) { return is_text(value, ""); }
-bool no_tool(const Value& value) { return is_text(value, "none") || is_text(value, "auto"); }
-bool only_text(const Value& value) { return value.is_array() && value.size() == 1 && is_text(value[0], "text"); }
+bool empty_text(const Value& value) { return json::is_text(value, ""); }
+bool no_tool(const Value& value) { return json::is_text(value, "none") || json::is_text(value, "auto"); }
+bool only_text(const Value& value) { return value.is_array() && value.size() == 1 && json::is_text(value[0], "text"); }
 
 /// A field that would change the answer and that this server does not support. null always counts as absent.
 struct FieldNotDone {

@@ -100,7 +100,7 @@ using ToolNames = std::set<std::string_view>;
 /// A tool with its type in front. Adding members one by one, the library looks each of them up among the others.
 Value with_type(const Value& tool) {
   Value typed = Value::object();
-  std::vector<std::pair<const std::string, Value>>& members = typed.get_ref<Value::object_t&>();
+  Value::object_t::Container& members = typed.get_ref<Value::object_t&>();
   members.reserve(tool.size() + 1);
   members.emplace_back("type", "function");
   for (const auto& [name, value] : tool.get_ref<const Value::object_t&>())
