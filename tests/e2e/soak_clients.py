@@ -303,6 +303,7 @@ class Clients(Dialects):
     def check_stream(self, asked: dict, text: bytes) -> str:
         """Each choice has its tokens and one end, the last frame but [DONE] the usage."""
         frames = text.removesuffix(b"\n\n").split(b"\n\n")
+        frames = [frame for frame in frames if not frame.startswith(b":")]  # comments, while a stream waits
         if frames[-1] != b"data: [DONE]":
             return f"WRONG: a stream ended with {text[-80:]!r}"
         n_tokens: collections.Counter[int] = collections.Counter()
