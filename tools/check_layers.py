@@ -46,10 +46,11 @@ ROOMS = {
     },
     "grammar": {
         "automaton": [],
-        "schema": ["automaton"],
-        "front": ["automaton", "schema"],
+        "ebnf": ["automaton"],
+        "schema": ["automaton", "ebnf"],
+        "front": ["automaton", "ebnf", "schema"],
         "match": ["automaton"],
-        "": ["automaton", "schema", "front", "match"],
+        "": ["automaton", "ebnf", "schema", "front", "match"],
     },
     "kernels/cuda": {
         "device": [],

@@ -14,7 +14,7 @@
 #include "grammar/automaton/configurations.h"
 #include "grammar/automaton/expression.h"
 #include "grammar/automaton/regex.h"
-#include "grammar/front/ebnf.h"
+#include "grammar/ebnf/ebnf.h"
 #include "grammar/front/structural_tag.h"
 #include "grammar/schema/json_schema.h"
 #include "io/json_parse.h"

@@ -5,7 +5,10 @@
 #include <array>
 #include <optional>
 
+#include <fmt/format.h>
+
 #include "core/check.h"
+#include "core/limits/stack_space.h"
 #include "grammar/automaton/char_ranges.h"
 
 namespace baton::grammar {
@@ -201,6 +204,59 @@ Result<ExprId> Expressions::characters(const CharRanges& ranges, WorkMeter& mete
   if (!meter.write(64 + ranges.size() * sizeof(CharRanges::value_type))) return over_budget(meter);
   characters_.emplace(ranges, result);
   return result;
+}
+
+namespace {
+
+/// Puts the bodies of rules in their places, each once.
+class RuleBodies {
+ public:
+  RuleBodies(Expressions& expressions, WorkMeter& meter) : expressions_(expressions), meter_(meter) {}
+
+  Result<ExprId> of(ExprId id) {
+    if (!stack_.has_room(8192)) return fail(ErrorCode::too_large, "the grammar is nested too deep");
+    if (!meter_.spend(4)) return over_budget(meter_);
+    const Expr expr = expressions_[id];
+    if (expr.kind == Expr::Kind::rule) return of_rule(expr.index);
+    if (expr.children.empty()) return id;
+    std::vector<ExprId> parts;
+    for (const ExprId child : expr.children) {
+      BATON_TRY(const ExprId part, of(child));
+      parts.push_back(part);
+    }
+    if (expr.kind == Expr::Kind::repeat) return expressions_.repeat(parts[0], expr.min, expr.max);
+    return expr.kind == Expr::Kind::choice ? expressions_.choice(parts) : expressions_.sequence(parts);
+  }
+
+ private:
+  Result<ExprId> of_rule(RuleId rule) {
+    const auto known = bodies_.find(rule);
+    if (known != bodies_.end()) {
+      if (known->second == Expressions::kUndefined)
+        return fail(ErrorCode::unsupported, fmt::format("the rule '{}' refers to itself", expressions_.name(rule)));
+      return known->second;
+    }
+    const ExprId body = expressions_.body(rule);
+    if (body == Expressions::kUndefined)
+      return fail(ErrorCode::invalid_request,
+                  fmt::format("the grammar uses the rule '{}' and does not define it", expressions_.name(rule)));
+    if (!meter_.write(64)) return over_budget(meter_);
+    bodies_[rule] = Expressions::kUndefined;
+    BATON_TRY(const ExprId inside, of(body));
+    bodies_[rule] = inside;
+    return inside;
+  }
+
+  Expressions& expressions_;
+  WorkMeter& meter_;
+  StackSpace stack_;
+  std::map<RuleId, ExprId> bodies_;  // kUndefined: under way
+};
+
+}  // namespace
+
+Result<ExprId> without_rules(Expressions& expressions, ExprId expr, WorkMeter& meter) {
+  return RuleBodies(expressions, meter).of(expr);
 }
 
 }  // namespace baton::grammar

@@ -115,6 +115,10 @@ class Expressions {
   std::map<CharRanges, ExprId> characters_;
 };
 
+/// The same expression, with the bodies of rules in their places. Errors: unsupported where a rule refers to itself or is not
+/// defined; the budget's.
+Result<ExprId> without_rules(Expressions& expressions, ExprId expr, WorkMeter& meter);
+
 /// The automaton of an expression without rules and special tokens, minimal. Errors: too_large (over Dfa::kMaxStates), the budget's.
 Result<Dfa> determinize(const Expressions& expressions, ExprId expr, WorkMeter& meter);
 

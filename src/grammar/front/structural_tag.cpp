@@ -16,7 +16,7 @@
 #include "grammar/automaton/regex.h"
 #include "grammar/automaton/source_cursor.h"
 #include "grammar/front/argument_texts.h"
-#include "grammar/front/ebnf.h"
+#include "grammar/ebnf/ebnf.h"
 #include "grammar/schema/json_schema.h"
 #include "grammar/schema/schema_document.h"
 #include "io/json.h"

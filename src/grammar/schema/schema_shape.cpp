@@ -11,6 +11,7 @@
 #include "core/limits/stack_space.h"
 #include "grammar/automaton/dfa.h"
 #include "grammar/automaton/source_cursor.h"
+#include "grammar/ebnf/regular_grammar.h"
 
 namespace baton::grammar {
 
@@ -21,7 +22,7 @@ tl::unexpected<Error> schema_error(ErrorCode code, const SchemaDocument& documen
 
 namespace {
 
-constexpr std::array<std::string_view, 35> kAssertions{"$ref",
+constexpr std::array<std::string_view, 36> kAssertions{"$ref",
                                                        "allOf",
                                                        "anyOf",
                                                        "oneOf",
@@ -37,6 +38,7 @@ constexpr std::array<std::string_view, 35> kAssertions{"$ref",
                                                        "maxLength",
                                                        "pattern",
                                                        "format",
+                                                       kGrammarKeyword,
                                                        "items",
                                                        "prefixItems",
                                                        "additionalItems",

@@ -16,6 +16,7 @@
 #include "grammar/automaton/regex.h"
 #include "grammar/automaton/source_cursor.h"
 #include "grammar/automaton/string_formats.h"
+#include "grammar/ebnf/regular_grammar.h"
 
 namespace baton::grammar {
 
@@ -117,6 +118,18 @@ Result<const Dfa*> SchemaValues::pattern(const json::Value& schema, std::string_
   return regex(schema, keyword, pattern, /*is_whole=*/false);
 }
 
+Result<const Dfa*> SchemaValues::regular_grammar(const json::Value& schema, const std::string& text) {
+  if (!meter_.pass(4 * text.size())) return over_budget(meter_);
+  const auto known = grammars_.find(text);
+  if (known != grammars_.end()) return &known->second;
+  auto dfa = grammar::regular_grammar(expressions_, text, meter_);
+  if (!dfa)
+    return schema_error(dfa.error().code, document_, schema, kGrammarKeyword,
+                        fmt::format("is refused: {}", dfa.error().message));
+  if (!meter_.write(128 + text.size())) return over_budget(meter_);
+  return &grammars_.emplace(text, std::move(*dfa)).first->second;
+}
+
 Result<const Dfa*> SchemaValues::any_text() { return regex(document_.root(), "pattern", "", /*is_whole=*/false); }
 
 Result<StringLanguage> SchemaValues::strings(const SchemaShape& shape) {
@@ -136,6 +149,12 @@ Result<StringLanguage> SchemaValues::strings(const SchemaShape& shape) {
     if (const json::Value* found = find_keyword(*part, "pattern"); found != nullptr) {
       if (!found->is_string()) return schema_error(ErrorCode::invalid_request, document_, *part, "pattern", "must be a string");
       BATON_TRY(const Dfa* dfa, pattern(*part, "pattern", found->get_ref<const std::string&>()));
+      BATON_TRY_VOID(intersect(*dfa));
+    }
+    if (const json::Value* found = find_keyword(*part, kGrammarKeyword); found != nullptr) {
+      if (!found->is_string())
+        return schema_error(ErrorCode::invalid_request, document_, *part, kGrammarKeyword, "must be a string");
+      BATON_TRY(const Dfa* dfa, regular_grammar(*part, found->get_ref<const std::string&>()));
       BATON_TRY_VOID(intersect(*dfa));
     }
     if (const json::Value* found = find_keyword(*part, "format"); found != nullptr) {
@@ -163,7 +182,8 @@ Result<std::vector<SchemaShape>> SchemaValues::shapes(const SchemaSet& schemas) 
 Result<std::string> SchemaValues::string_key(const SchemaShape& shape) {
   std::string key;
   for (const json::Value* part : shape.parts)
-    for (const std::string_view keyword : {"minLength", "maxLength", "pattern", "format"})
+    for (const std::string_view keyword : {std::string_view("minLength"), std::string_view("maxLength"),
+                                           std::string_view("pattern"), std::string_view("format"), kGrammarKeyword})
       if (const json::Value* value = find_keyword(*part, keyword); value != nullptr) {
         const std::string text = json::dump(*value);
         if (!meter_.pass(16 * text.size())) return over_budget(meter_);

@@ -73,6 +73,8 @@ class SchemaValues {
   Result<std::optional<ListedValues>> finite_values(const SchemaSet& schemas);
   /// The texts in which `pattern`, the value of a keyword or a name, matches somewhere.
   Result<const Dfa*> pattern(const json::Value& schema, std::string_view keyword, const std::string& pattern);
+  /// The texts of a grammar in GBNF or Lark whose rules do not refer to themselves.
+  Result<const Dfa*> regular_grammar(const json::Value& schema, const std::string& text);
   /// All texts of characters.
   Result<const Dfa*> any_text();
 
@@ -85,6 +87,7 @@ class SchemaValues {
   std::vector<std::string>& ignored_;
   WorkMeter& meter_;
   std::map<std::pair<std::string, bool>, Dfa> automata_;  // by expression, and whether it is of the whole text
+  std::map<std::string, Dfa, std::less<>> grammars_;      // by text
 };
 
 /// The kind of a value; a number without fraction is an integer.

@@ -249,6 +249,17 @@ TEST(JsonSchema, patterns_look_ahead_at_their_front) {
            {"\".a@example.com\"", "\"a..b@example.com\"", "\"a@b..com\"", "\"a@b\"", "\"a.@b.com\""}}});
 }
 
+TEST(JsonSchema, strings_of_a_grammar_whose_rules_do_not_refer_to_themselves) {
+  expect({{R"({"type": "string", "x-grammar": "start: line+\nline: \"+\" /[a-z\"]*/ LF\n%import common.LF"})",
+           {R"("+a\n")", R"("+\n+\"b\n")"},
+           {R"("")", R"("a\n")", R"("+a")"}},
+          {R"({"type": "string", "x-grammar": "root ::= \"a\" b\nb ::= [0-9]{2}", "maxLength": 3})", {"\"a12\""}, {"\"a1\""}},
+          {R"({"type": "string", "x-grammar": "root ::= [ab]+", "pattern": "aa", "minLength": 3})",
+           {"\"aab\"", "\"baa\""},
+           {"\"aa\"", "\"aba\"", "\"aac\""}},
+          {R"({"enum": ["a", "c", 1], "x-grammar": "root ::= [ab]"})", {"\"a\"", "1"}, {"\"c\""}}});
+}
+
 TEST(JsonSchema, refuses_by_path_and_keyword) {
   const std::vector<std::pair<std::string, std::string>> cases{
       {R"({"properties": {"a": {"not": {"type": "null"}}}})", "#/properties/a/not is not supported"},
@@ -263,6 +274,11 @@ TEST(JsonSchema, refuses_by_path_and_keyword) {
        "#/properties/n/exclusiveMaximum is true, and there is no 'maximum'"},
       {R"({"propertyNames": {"anyOf": [{"minLength": 2}, {"enum": ["a"]}]}})",
        "#/propertyNames/anyOf of names that are listed"},
+      {R"({"properties": {"a": {"type": "string", "x-grammar": "root ::= \"a\" root | \"b\""}}})",
+       "#/properties/a/x-grammar is refused: the rule 'root' refers to itself"},
+      {R"({"type": "string", "x-grammar": "start: a"})",
+       "#/x-grammar is refused: the grammar uses the rule 'a' and does not define it"},
+      {R"({"type": "string", "x-grammar": 1})", "#/x-grammar must be a string"},
       {R"({"propertyNames": {"anyOf": [{"minLength": 2}, {"pattern": "a"}]}})",
        "#/propertyNames/anyOf of names is supported only"},
       {R"({"propertyNames": {"not": {"const": "a"}}})", "#/propertyNames/not is not supported"},

@@ -1,5 +1,5 @@
 /// A parser of grammars in GBNF and Lark.
-#include "grammar/front/ebnf.h"
+#include "grammar/ebnf/ebnf.h"
 
 #include <algorithm>
 #include <map>
@@ -15,6 +15,7 @@
 #include "grammar/automaton/char_ranges.h"
 #include "grammar/automaton/regex.h"
 #include "grammar/automaton/source_cursor.h"
+#include "grammar/ebnf/lark_terminals.h"
 
 namespace baton::grammar {
 
@@ -22,6 +23,12 @@ namespace {
 
 bool is_name_character(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+}
+
+/// Whether Lark takes a name for a terminal's: its first letter is large.
+bool is_terminal(std::string_view name) {
+  name.remove_prefix(std::min(name.find_first_not_of('_'), name.size()));
+  return !name.empty() && name[0] >= 'A' && name[0] <= 'Z';
 }
 
 class EbnfParser {
@@ -37,6 +44,8 @@ class EbnfParser {
   }
   /// Passes over spaces, line ends and comments.
   void skip();
+  /// Passes over spaces, up to the end of the line.
+  void skip_blanks();
   std::string_view take_name();
   /// Whether a definition begins here; its name and sign are taken if so.
   std::optional<std::string_view> take_definition();
@@ -51,11 +60,25 @@ class EbnfParser {
   Result<char32_t> escape();
   Result<CharRanges> char_class();
   Result<ExprId> regex();
+  Result<ExprId> lark_literal(char quote);
+  /// A number of repetitions, behind a `~`.
+  Result<ExprId> counted(ExprId part);
+  Result<void> directive();
+  Result<void> import();
+  Result<void> import_common(std::string_view name, std::string_view alias);
+  Result<void> definition(std::string_view name);
+  /// A terminal, and what may be ignored behind it.
+  ExprId terminal(ExprId expr);
+  /// Where texts begin, and what may be ignored there.
+  Result<RuleId> start(RuleId first);
 
   Expressions& expressions_;
   SourceCursor source_;
   WorkMeter& meter_;
   bool is_lark_ = false;
+  bool is_in_rule_ = false;          // of Lark, and not in a terminal
+  std::optional<RuleId> ignored_;    // any number of the texts of %ignore; nullopt: there is no such directive
+  std::vector<ExprId> all_ignored_;  // what these directives name
   std::map<std::string, RuleId, std::less<>> rules_;
   StackSpace stack_;
 };
@@ -73,6 +96,10 @@ void EbnfParser::skip() {
   }
 }
 
+void EbnfParser::skip_blanks() {
+  while (source_.rest.starts_with(" ") || source_.rest.starts_with("\t")) source_.rest.remove_prefix(1);
+}
+
 std::string_view EbnfParser::take_name() {
   const auto end = std::find_if_not(source_.rest.begin(), source_.rest.end(), is_name_character);
   const std::string_view name = source_.rest.substr(0, static_cast<std::size_t>(end - source_.rest.begin()));
@@ -85,7 +112,9 @@ std::optional<std::string_view> EbnfParser::take_definition() {
   if (source_.rest.starts_with("?") || source_.rest.starts_with("!"))
     source_.rest.remove_prefix(1);  // how Lark shapes its tree
   const std::string_view name = take_name();
-  while (source_.rest.starts_with(" ") || source_.rest.starts_with("\t")) source_.rest.remove_prefix(1);
+  if (is_lark_ && !name.empty() && source_.take("."))
+    source_.take_count();  // which of two terminals a text is, where it may be both
+  skip_blanks();
   if (!name.empty() && (source_.take("::=") || source_.take(":"))) return name;
   source_.rest = before;
   return std::nullopt;
@@ -140,8 +169,33 @@ Result<std::string> EbnfParser::literal(char quote) {
     append_utf8(bytes, c);
   }
   if (!source_.take(std::string_view(&quote, 1))) return source_.invalid("has a literal without its end");
-  if (is_lark_ && source_.rest.starts_with("i")) return source_.unsupported("a literal with flags");
   return bytes;
+}
+
+Result<ExprId> EbnfParser::lark_literal(char quote) {
+  BATON_TRY(const std::string text, literal(quote));
+  if (source_.take("..")) {
+    const char other = source_.rest.starts_with("'") ? '\'' : '"';
+    if (!source_.take(std::string_view(&other, 1))) return source_.invalid("has a range whose end is no literal");
+    BATON_TRY(const std::string end, literal(other));
+    std::string_view first = text, last = end;
+    const std::optional<char32_t> from = take_character(first), to = take_character(last);
+    if (!from || !to || !first.empty() || !last.empty())
+      return source_.invalid("has a range of texts that are no single characters");
+    if (*to < *from) return source_.invalid("has a range whose end is before its begin");
+    return expressions_.characters({{*from, *to}}, meter_);
+  }
+  if (!source_.take("i")) return expressions_.bytes(text);
+  std::vector<ExprId> parts;
+  for (const char c : text) {
+    if (!meter_.spend(4)) return over_budget(meter_);
+    const auto byte = static_cast<unsigned char>(c);
+    ByteSet set;
+    set.set(byte);
+    if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) set.set(byte ^ 0x20U);
+    parts.push_back(expressions_.byte_set(set));
+  }
+  return parts.empty() ? expressions_.empty() : expressions_.sequence(parts);
 }
 
 Result<CharRanges> EbnfParser::char_class() {
@@ -196,15 +250,16 @@ Result<ExprId> EbnfParser::item() {
     if (!source_.take(end)) return source_.invalid(fmt::format("has a group without '{}'", end));
     return inside;
   };
+  if (is_lark_ && (source_.rest.starts_with("\"") || source_.rest.starts_with("'") || source_.rest.starts_with("/"))) {
+    const char begin = source_.rest[0];
+    source_.rest.remove_prefix(1);
+    BATON_TRY(const ExprId expr, begin == '/' ? regex() : lark_literal(begin));
+    return terminal(expr);
+  }
   if (source_.take("\"")) {
     BATON_TRY(const std::string text, literal('"'));
     return expressions_.bytes(text);
   }
-  if (is_lark_ && source_.take("'")) {
-    BATON_TRY(const std::string text, literal('\''));
-    return expressions_.bytes(text);
-  }
-  if (is_lark_ && source_.take("/")) return regex();
   if (source_.take("(")) return closed(")");
   if (source_.take("[")) {
     if (is_lark_) {
@@ -219,9 +274,23 @@ Result<ExprId> EbnfParser::item() {
   if (name.empty())
     return source_.invalid(source_.rest.empty() ? "ends too early"
                                                 : fmt::format("has '{}' where it is not expected", source_.rest[0]));
-  if (is_lark_ && (source_.rest.starts_with("{") || source_.rest.starts_with(".")))
-    return source_.unsupported("a template or a priority");
-  return expressions_.rule(rule_of(name));
+  if (is_lark_ && source_.rest.starts_with("{")) return source_.unsupported("a template");
+  const ExprId rule = expressions_.rule(rule_of(name));
+  return is_terminal(name) ? terminal(rule) : rule;
+}
+
+ExprId EbnfParser::terminal(ExprId expr) {
+  return is_in_rule_ && ignored_ ? expressions_.sequence({expr, expressions_.rule(*ignored_)}) : expr;
+}
+
+Result<ExprId> EbnfParser::counted(ExprId part) {
+  skip_blanks();
+  const std::optional<int> min = source_.take_count();
+  const std::optional<int> max = source_.take("..") ? source_.take_count() : min;
+  if (!min || !max) return source_.invalid("has a '~' that begins no repetition");
+  if (*min > kMaxRepeat || *max > kMaxRepeat) return source_.invalid(fmt::format("repeats more than {} times", kMaxRepeat));
+  if (*max < *min) return source_.invalid("has a repetition whose bounds are in the wrong order");
+  return expressions_.repeat(part, *min, *max);
 }
 
 Result<ExprId> EbnfParser::postfix(ExprId part) {
@@ -242,10 +311,14 @@ Result<ExprId> EbnfParser::postfix(ExprId part) {
         return source_.invalid(fmt::format("repeats more than {} times", kMaxRepeat));
       if (max && *max < min.value_or(0)) return source_.invalid("has a repetition whose bounds are in the wrong order");
       part = expressions_.repeat(part, min.value_or(0), max.value_or(kUnlimited));
-    } else if (is_lark_ && (source_.rest.starts_with("~") || source_.rest.starts_with(".."))) {
-      return source_.unsupported("a counted repetition or a range");
     } else {
-      return part;
+      const std::string_view before = source_.rest;
+      skip_blanks();
+      if (!is_lark_ || !source_.take("~")) {
+        source_.rest = before;
+        return part;
+      }
+      BATON_TRY(part, counted(part));
     }
   }
 }
@@ -288,29 +361,99 @@ Result<RuleId> EbnfParser::parse() {
       is_lark_ = true;
     } else {
       take_name();
-      while (source_.rest.starts_with(" ") || source_.rest.starts_with("\t")) source_.rest.remove_prefix(1);
+      skip_blanks();
       is_lark_ = source_.rest.starts_with(":") && !source_.rest.starts_with("::=");
     }
     source_.rest = before;
   }
+  if (is_lark_ && source_.rest.find("%ignore") != std::string_view::npos)
+    ignored_ = expressions_.add_rule("what %ignore names");
   for (skip(); !source_.rest.empty(); skip()) {
-    if (source_.take("%"))
-      return source_.unsupported(fmt::format("the directive '%{}'", one_line(take_name(), kMaxQuotedBytes)));
+    if (is_lark_ && source_.take("%")) {
+      BATON_TRY_VOID(directive());
+      continue;
+    }
     const std::optional<std::string_view> name = take_definition();
-    if (!name) return source_.invalid("begins no rule; a rule is 'name ::= ...'");
-    const RuleId rule = rule_of(*name);
-    if (expressions_.body(rule) != Expressions::kUndefined)
-      return source_.invalid(fmt::format("defines the rule '{}' again", one_line(*name, kMaxQuotedBytes)));
-    BATON_TRY(const ExprId body, alternatives());
-    if (source_.rest.starts_with(")") || source_.rest.starts_with("]"))
-      return source_.invalid(fmt::format("has a '{}' too many", source_.rest[0]));
-    expressions_.define(rule, body);
+    if (!name) {
+      if (is_lark_ && !take_name().empty() && source_.rest.starts_with("{")) return source_.unsupported("a template");
+      return source_.invalid(is_lark_ ? "begins no rule; a rule is 'name: ...'" : "begins no rule; a rule is 'name ::= ...'");
+    }
+    BATON_TRY_VOID(definition(*name));
   }
   const std::string_view first = is_lark_ ? "start" : "root";
   const auto root = rules_.find(first);
   if (root == rules_.end())
     return fail(ErrorCode::invalid_request, fmt::format("the grammar has no rule '{}', where texts begin", first));
-  return root->second;
+  return start(root->second);
+}
+
+Result<void> EbnfParser::definition(std::string_view name) {
+  const RuleId rule = rule_of(name);
+  if (expressions_.body(rule) != Expressions::kUndefined)
+    return source_.invalid(fmt::format("defines the rule '{}' again", one_line(name, kMaxQuotedBytes)));
+  is_in_rule_ = is_lark_ && !is_terminal(name);
+  BATON_TRY(const ExprId body, alternatives());
+  if (source_.rest.starts_with(")") || source_.rest.starts_with("]"))
+    return source_.invalid(fmt::format("has a '{}' too many", source_.rest[0]));
+  expressions_.define(rule, body);
+  return {};
+}
+
+Result<void> EbnfParser::directive() {
+  const std::string_view name = take_name();
+  if (name == "import") return import();
+  if (name != "ignore") return source_.unsupported(fmt::format("the directive '%{}'", one_line(name, kMaxQuotedBytes)));
+  is_in_rule_ = false;
+  BATON_TRY(const ExprId ignored, alternatives());
+  all_ignored_.push_back(ignored);
+  return {};
+}
+
+Result<void> EbnfParser::import() {
+  skip_blanks();
+  if (take_name() != "common") return source_.unsupported("an import from another module than 'common'");
+  if (source_.take(".")) {
+    const std::string_view name = take_name();
+    skip_blanks();
+    if (!source_.take("->")) return import_common(name, name);
+    skip_blanks();
+    return import_common(name, take_name());
+  }
+  skip_blanks();
+  if (!source_.take("(")) return source_.invalid("has an import that names no terminal");
+  do {
+    skip();
+    const std::string_view name = take_name();
+    BATON_TRY_VOID(import_common(name, name));
+    skip();
+  } while (source_.take(","));
+  if (!source_.take(")")) return source_.invalid("has an import without ')'");
+  return {};
+}
+
+Result<void> EbnfParser::import_common(std::string_view name, std::string_view alias) {
+  const std::optional<std::string_view> regex = common_terminal(name);
+  if (!regex)
+    return source_.invalid(fmt::format("imports '{}', which 'common' does not have", one_line(name, kMaxQuotedBytes)));
+  const RuleId rule = rule_of(alias);
+  if (expressions_.body(rule) != Expressions::kUndefined)
+    return source_.invalid(fmt::format("defines the rule '{}' again", one_line(alias, kMaxQuotedBytes)));
+  BATON_TRY(const ExprId body, parse_regex(expressions_, *regex, RegexUse::part, meter_));
+  expressions_.define(rule, body);
+  return {};
+}
+
+Result<RuleId> EbnfParser::start(RuleId first) {
+  if (!ignored_) return first;
+  // As one automaton, in which a text is at one place however often and by whatever parts it is ignored.
+  expressions_.define(*ignored_, expressions_.repeat(expressions_.choice(all_ignored_), 0, kUnlimited));
+  const auto regular = without_rules(expressions_, expressions_.rule(*ignored_), meter_);
+  if (!regular) return fail(regular.error().code, fmt::format("what the grammar's %ignore names: {}", regular.error().message));
+  BATON_TRY(const Dfa dfa, determinize(expressions_, *regular, meter_));
+  expressions_.define(*ignored_, expressions_.automaton(dfa));
+  const RuleId whole = expressions_.add_rule("start");
+  expressions_.define(whole, expressions_.sequence({expressions_.rule(*ignored_), expressions_.rule(first)}));
+  return whole;
 }
 
 }  // namespace
