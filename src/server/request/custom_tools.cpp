@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "core/utf8.h"
+#include "grammar/ebnf/regular_grammar.h"
 #include "server/request/json_fields.h"
 
 namespace baton {
@@ -64,6 +65,12 @@ Result<Value> custom_function(const Value& tool, const std::string& key) {
       } else {
         if (!description.empty()) description += "\n\n";
         description += "The input must keep to this grammar in Lark's notation:\n" + definition;
+        auto is_regular = grammar::is_regular_grammar(definition);
+        if (!is_regular) return bad(name + ".definition", fmt::format("'{}.definition': {}", name, is_regular.error().message));
+        if (*is_regular) {
+          input[std::string(grammar::kGrammarKeyword)] = definition;
+          function["strict"] = true;
+        }
       }
     }
   }
@@ -101,7 +108,7 @@ std::string CustomInput::take(std::string_view arguments) {
         break;
       }
       case State::text:
-        if (c != '\\' && std::exchange(high_, 0) != 0) out += unicode::kReplacementUtf8;
+        if (c != '\\') end_half(out);
         if (c == '\\')
           state_ = State::escape;
         else if (c == '"')
@@ -119,6 +126,7 @@ std::string CustomInput::take(std::string_view arguments) {
 
 void CustomInput::take_escaped(char c, std::string& out) {
   state_ = State::text;
+  if (c != 'u') end_half(out);
   switch (c) {
     case 'n': out += '\n'; break;
     case 't': out += '\t'; break;
@@ -143,16 +151,27 @@ void CustomInput::take_digit(char c, std::string& out) {
   if (++n_digits_ < 4) return;
   state_ = State::text;
   const bool is_high = code_ >= 0xD800 && code_ < 0xDC00, is_low = code_ >= 0xDC00 && code_ < 0xE000;
-  const std::uint32_t high = std::exchange(high_, is_high ? code_ : 0);
-  if (is_high) return;
-  if (is_low && high != 0)
-    unicode::append_utf8(out, 0x10000 + ((high - 0xD800) << 10) + (code_ - 0xDC00));
+  if (is_low && high_ != 0) {
+    unicode::append_utf8(out, 0x10000 + ((std::exchange(high_, 0) - 0xD800) << 10) + (code_ - 0xDC00));
+    return;
+  }
+  end_half(out);
+  if (is_high)
+    high_ = code_;
   else if (is_low)
     out += unicode::kReplacementUtf8;
   else
     unicode::append_utf8(out, code_);
 }
 
-std::string CustomInput::end() { return std::exchange(front_, {}); }
+void CustomInput::end_half(std::string& out) {
+  if (std::exchange(high_, 0) != 0) out += unicode::kReplacementUtf8;
+}
+
+std::string CustomInput::end() {
+  std::string rest = std::exchange(front_, {});
+  end_half(rest);
+  return rest;
+}
 
 }  // namespace baton

@@ -11,8 +11,9 @@
 namespace baton {
 
 /// The function of a chat completion that stands for a custom tool {"name", "description", "format"}, which errors call `key`.
-/// A regular expression of the format becomes a pattern of the argument, and is_strict; a grammar in Lark's notation is shown to
-/// the model in the description.
+/// A regular expression of the format becomes a pattern of the argument, and is_strict. A grammar in Lark's notation is shown to the
+/// model in the description, and kept to where its rules do not refer to themselves (grammar/ebnf/regular_grammar.h). Errors:
+/// invalid_request for fields that are wrong, and for what is no grammar.
 Result<json::Value> custom_function(const json::Value& tool, const std::string& key);
 
 /// The arguments of the function for a text of the tool.
@@ -31,6 +32,8 @@ class CustomInput {
   enum class State : std::uint8_t { front, text, escape, digits, behind };
   void take_escaped(char c, std::string& out);
   void take_digit(char c, std::string& out);
+  /// The first half of a character whose second half did not follow.
+  void end_half(std::string& out);
 
   State state_ = State::front;
   std::string front_;       // what has been read before the text begins

@@ -42,11 +42,26 @@ TEST(CustomTools, are_functions_of_one_text) {
       parsed(R"({"name": "p", "format": {"type": "grammar", "syntax": "lark", "definition": "start: \"a\""}})"), "k");
   ASSERT_TRUE(lark);
   EXPECT_NE((*lark)["description"].get<std::string>().find("start: \"a\""), std::string::npos);
+  EXPECT_EQ((*lark)["parameters"]["properties"]["input"]["x-grammar"], "start: \"a\"");
+  EXPECT_EQ((*lark)["strict"], true);
+  for (const std::string_view definition : {R"(start: \"(\" start \")\" | \"a\")", R"(%declare A\nstart: A)"}) {
+    const auto shown =
+        custom_function(parsed(R"({"name": "p", "format": {"type": "grammar", "syntax": "lark", "definition": ")" +
+                               std::string(definition) + "\"}}"),
+                        "k");
+    ASSERT_TRUE(shown) << definition;
+    EXPECT_NE((*shown)["description"].get<std::string>().find("this grammar"), std::string::npos) << definition;
+    EXPECT_FALSE(shown->contains("strict")) << definition;
+    EXPECT_FALSE((*shown)["parameters"]["properties"]["input"].contains("x-grammar")) << definition;
+  }
   constexpr std::string_view kBad[][2] = {
       {R"({})", "k.name"},
       {R"({"name": "p", "format": "text"})", "k.format"},
       {R"({"name": "p", "format": {"type": "xml"}})", "k.format.type"},
-      {R"({"name": "p", "format": {"type": "grammar", "syntax": "bnf", "definition": ""}})", "k.format.syntax"}};
+      {R"({"name": "p", "format": {"type": "grammar", "syntax": "bnf", "definition": ""}})", "k.format.syntax"},
+      {R"({"name": "p", "format": {"type": "grammar", "syntax": "lark", "definition": "start: (a"}})", "k.format.definition"},
+      {R"({"name": "p", "format": {"type": "grammar", "syntax": "lark", "definition": "begin: \"a\""}})",
+       "k.format.definition"}};
   for (const auto& [tool, param] : kBad) EXPECT_EQ(custom_function(parsed(tool), "k").error().param, param) << tool;
 }
 
@@ -55,6 +70,9 @@ TEST(CustomTools, give_their_text_in_pieces_of_any_size) {
       {R"({"input": "a \"b\" \\ \/ \n\t"})", "a \"b\" \\ / \n\t"},
       {R"({ "input" : "\u00e9\ud83d\ude00x" } )", "é😀x"},
       {R"({"input": "\ud83d lone"})", "\xEF\xBF\xBD lone"},
+      {R"({"input": "\ud83d\n\ud83d\ud83d\ude00\ude00\ud83d"})", "\xEF\xBF\xBD\n\xEF\xBF\xBD😀\xEF\xBF\xBD\xEF\xBF\xBD"},
+      {R"({"input": "\ud83d\u0061)", "\xEF\xBF\xBD\x61"},
+      {R"({"input": "\ud83d)", "\xEF\xBF\xBD"},
       {R"({"input": "cut)", "cut"},
       {R"({"input": ""})", ""},
       {R"({"inp)", R"({"inp)"},
