@@ -42,7 +42,11 @@ class DrawnGrammar {
     const std::string_view sign = is_lark ? ": " : " ::= ";
     std::string all = std::string(is_lark ? "start" : "root") + std::string(sign) + alternatives(is_lark, 0) + "\n";
     const std::size_t n = std::min<std::size_t>(count(), 3000);
-    for (std::size_t i = 0; i < n && has_room(all); ++i) all += fmt::format("r{}{}{}\n", i, sign, alternatives(is_lark, 1));
+    for (std::size_t i = 0; i < n && has_room(all); ++i) {
+      const std::string_view name = is_lark && draws_.one_in(3) ? "T" : "r";
+      all += fmt::format("{}{}{}{}\n", name, i, sign, alternatives(is_lark, 1));
+    }
+    if (is_lark) all += repeat(draws_.of(kDirectives), small_or_many());
     return all;
   }
 
@@ -74,6 +78,12 @@ class DrawnGrammar {
   static constexpr int kMostDeep = 6;
   static constexpr std::array<std::string_view, 12> kPostfixes{"*",     "+",      "?",       "{3}",         "{0,7}", "{2,}",
                                                                "{300}", "{0,90}", "{50,80}", "{1000,2000}", "*?",    "{9}{9}"};
+  static constexpr std::array<std::string_view, 6> kDirectives{"",
+                                                               "%ignore \" \"\n",
+                                                               "%ignore /[ab]*/\n%ignore T0\n",
+                                                               "%import common.WS\n%ignore WS\n",
+                                                               "%import common (NUMBER, ESCAPED_STRING)\n",
+                                                               "%ignore r1\n"};
   static constexpr std::array<std::string_view, 16> kAtoms{"a",      "b",       ".",         "\\d",      "\\w",       "\\s",
                                                            "\\p{L}", "\\P{Lu}", "[^a]",      "[a-z0-9]", "[\\p{N}x]", "^",
                                                            "$",      "\\u00e9", "(?:ab|ba)", "[^\\p{L}]"};
@@ -175,7 +185,7 @@ class DrawnGrammar {
     constexpr std::array<std::string_view, 3> kAhead{"^(?=", "^(?!", "(?:a|(?!"};
     constexpr std::array<std::string_view, 5> kBounds{"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
                                                       "multipleOf"};
-    switch (draws_.below(29)) {
+    switch (draws_.below(30)) {
       case 0:
       case 1: return fmt::format("\"type\":{}", draws_.of(kTypes));
       case 2:
@@ -214,7 +224,8 @@ class DrawnGrammar {
         const std::string rest = regex(2) + (ahead.starts_with('^') ? "" : ")");
         return fmt::format("\"pattern\":{}", escaped(std::string(ahead) + regex(2) + ")" + rest));
       }
-      case 27: return fmt::format("\"{}\":\"{}\"", draws_.one_in(2) ? "$id" : "$anchor", repeat(word(), small_or_many()));
+      case 27: return fmt::format("\"x-grammar\":{}", escaped(ebnf()));
+      case 28: return fmt::format("\"{}\":\"{}\"", draws_.one_in(2) ? "$id" : "$anchor", repeat(word(), small_or_many()));
       default: return fmt::format("\"{}\":{}", draws_.of(kRefusedKeywords), value(2));
     }
   }
@@ -239,8 +250,11 @@ class DrawnGrammar {
     for (std::size_t n = 1 + draws_.below(3); n > 0; --n) {
       std::string item;
       switch (depth > kMostDeep ? draws_.below(3) : draws_.below(6)) {
-        case 0: item = fmt::format("r{}", draws_.below(300)); break;
-        case 1: item = fmt::format("\"{}\"", repeat(word(), small_or_many())); break;
+        case 0: item = fmt::format("{}{}", is_lark && draws_.one_in(3) ? "T" : "r", draws_.below(300)); break;
+        case 1:
+          item = is_lark && draws_.one_in(4) ? "\"a\"..\"\xC3\xA9\"" : fmt::format("\"{}\"", repeat(word(), small_or_many()));
+          if (is_lark && draws_.one_in(4)) item += "i";
+          break;
         case 2: item = is_lark ? "/[a-z]+/" : "[^a-z]"; break;
         case 3: item = "(" + alternatives(is_lark, depth + 1) + ")"; break;
         case 4: item = is_lark ? "[" + alternatives(is_lark, depth + 1) + "]" : "."; break;
@@ -249,6 +263,7 @@ class DrawnGrammar {
       all += repeat(item + " ", small_or_many());
       if (draws_.one_in(3)) all.back() = draws_.one_in(2) ? '*' : '?';
       if (!is_lark && draws_.one_in(8)) all += draws_.of(std::array<std::string_view, 3>{"{3}", "{0,200}", "{1000,}"});
+      if (is_lark && draws_.one_in(8)) all += draws_.of(std::array<std::string_view, 3>{"~3", "~ 0..200", "~1000..2000"});
       all += " ";
     }
     return all;
