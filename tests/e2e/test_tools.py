@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import urllib.error
@@ -424,6 +425,60 @@ def test_a_named_call_streams(agents: Server):
     assert names == ["plan_trip"]
     jsonschema.validate(json.loads(arguments), TRIP["function"]["parameters"])
     assert finish == "stop"
+
+
+# Patches as a coding agent has them, of few and short lines, so that a random model comes to their end.
+PATCH = """
+start: begin hunk~1..2 end
+begin: "*** Begin Patch" LF
+end: "*** End Patch" LF?
+hunk: "*** Add File: " NAME LF line~1..3 | "*** Delete File: " NAME LF
+line: "+" /[^\\n]{0,9}/ LF
+NAME: /[a-z]{1,8}/ "." /py|cc/
+%import common.LF
+"""
+PATCHES = re.compile(
+    r"\*\*\* Begin Patch\n(\*\*\* (Add File: [a-z]{1,8}\.(py|cc)\n(\+[^\n]{0,9}\n){1,3}|Delete File: [a-z]{1,8}\.(py|cc)\n)){1,2}"
+    r"\*\*\* End Patch\n?"
+)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_custom_tool_keeps_to_its_grammar_in_chat(agents: Server, seed: int):
+    made = {"type": "grammar", "grammar": {"syntax": "lark", "definition": PATCH}}
+    answer = agents.client().chat.completions.create(
+        model="demo",
+        messages=[ASK],
+        tools=[{"type": "custom", "custom": {"name": "patch", "format": made}}],
+        tool_choice={"type": "custom", "custom": {"name": "patch"}},
+        temperature=1,
+        seed=seed,
+        max_tokens=400,
+    )
+    (call,) = answer.choices[0].message.tool_calls
+    assert call.type == "custom"
+    assert PATCHES.fullmatch(call.custom.input), call.custom.input
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_custom_tool_keeps_to_its_grammar_in_responses(agents: Server, is_streamed: bool):
+    asked = {
+        "model": "demo",
+        "input": "Add a file.",
+        "tools": [{"type": "custom", "name": "patch", "format": {"type": "grammar", "syntax": "lark", "definition": PATCH}}],
+        "tool_choice": "required",
+        "temperature": 1,
+        "max_output_tokens": 400,
+    }
+    if is_streamed:
+        with agents.client().responses.stream(**asked) as stream:
+            response = stream.get_final_response()
+    else:
+        response = agents.client().responses.create(**asked)
+    calls = [item for item in response.output if item.type == "custom_tool_call"]
+    assert calls
+    for call in calls:
+        assert PATCHES.fullmatch(call.input), call.input
 
 
 def test_allowed_tools_are_the_only_ones(agents: Server):
