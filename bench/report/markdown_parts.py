@@ -23,8 +23,9 @@ def wrapped_command(command):
 
 
 def about(results):
-    """What stands under a table: machine, date, commit, one of the commands."""
-    return f"{results.about()}. For example:\n\n{wrapped_command(results.measured[0].rows[0]['command'])}"
+    """What stands under a table: machine, date, commit, whether kernels have changed since, one of the commands."""
+    notes = f"{results.about()}. {results.older_kernels()}".rstrip()
+    return f"{notes} For example:\n\n{wrapped_command(results.measured[0].rows[0]['command'])}"
 
 
 def failures(results):

@@ -16,6 +16,9 @@ import result_rows  # noqa: E402
 
 PUBLISHED = "published_relayattention.json"
 
+# The last commit that changed the machine code of kernels for one GPU, and its day: rows of Baton from before it say so.
+KERNELS, KERNELS_DAY = "dfb8a6e", "2026-11-26"
+
 
 class Measured:
     """The rows of one arm at one point, measured on one machine and day."""
@@ -71,6 +74,11 @@ def is_other_program(row):
 
 def day_of(row):
     return row["date"][:10]
+
+
+def has_older_kernels(row):
+    """Whether a row is Baton's on a GPU, measured before its kernels changed last."""
+    return not is_other_program(row) and "NVIDIA" in row["machine"]["device"] and day_of(row) < KERNELS_DAY
 
 
 class Results:
@@ -132,6 +140,16 @@ class Results:
     def of_table(self, *tables):
         """The rows of attention benchmarks whose table is one of these."""
         return Results([row for row in self.rows if row["point"].get("table") in tables])
+
+    def older_kernels(self):
+        """A sentence where rows of Baton that are shown are from before its kernels changed last; else nothing."""
+        rows = [row for one in self.measured for row in one.rows if not is_other_program(row)]
+        older = sorted({day_of(row) for row in rows if has_older_kernels(row)})
+        if not older:
+            return ""
+        days = older[0] if len(older) == 1 else f"{', '.join(older[:-1])} and {older[-1]}"
+        which = "All rows of Baton" if all(map(has_older_kernels, rows)) else f"Baton's rows of {days}"
+        return f"{which} are of kernels that have changed since ({KERNELS}, {KERNELS_DAY})."
 
     def about(self):
         """Machine, date and commit, as they stand under each figure."""

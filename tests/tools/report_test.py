@@ -13,6 +13,7 @@ import fill  # noqa: E402
 import findings  # noqa: E402
 import markdown_parts  # noqa: E402
 import quantities  # noqa: E402
+import readme  # noqa: E402
 import result_rows  # noqa: E402
 import selection  # noqa: E402
 import tables  # noqa: E402
@@ -80,6 +81,67 @@ class Selection(unittest.TestCase):
     def test_spread_is_the_range_by_the_median(self):
         self.assertEqual(selection.spread([9, 10, 12]), 0.3)
         self.assertIsNone(selection.spread([9]))
+
+
+class OlderKernels(unittest.TestCase):
+    def rows(self, *days, device="NVIDIA H200"):
+        rows = [offline_row("relay", [1], date=f"{day}T10:00:00Z", point={"shared": n}) for n, day in enumerate(days)]
+        return selection.Results([row | {"machine": {"device": device}} for row in rows])
+
+    def test_a_table_says_which_of_its_rows_are_from_before_the_kernels_changed(self):
+        mixed = self.rows("2026-11-22", selection.KERNELS_DAY, "2026-11-23")
+        self.assertIn("Baton's rows of 2026-11-22 and 2026-11-23 are of kernels that have changed since", mixed.older_kernels())
+        self.assertIn(mixed.older_kernels() + " For example:", markdown_parts.about(mixed))
+        self.assertTrue(self.rows("2026-11-22").older_kernels().startswith("All rows of Baton are of kernels"))
+
+    def test_it_says_nothing_of_newer_rows_processors_and_other_programs(self):
+        self.assertEqual(self.rows(selection.KERNELS_DAY, "2026-12-01").older_kernels(), "")
+        self.assertEqual(self.rows("2026-11-22", device="a CPU").older_kernels(), "")
+        other = row("vllm", us=7, commit="vllm 0.24.0", date="2026-11-22T12:00:00Z")
+        self.assertEqual(selection.Results([other]).older_kernels(), "")
+
+
+class Pages(unittest.TestCase):
+    def test_pages_of_kernels_say_when_these_changed_last(self):
+        folder = ROOT / "bench" / "results"
+        names = {"host-tier.md", "invariance.md", "streaming-gemm.md", "structured-output.md", "tensor-parallel.md"}
+        pages = [path for path in folder.glob("*.md") if path.name.startswith(("h100", "h200")) or path.name in names]
+        self.assertGreater(len(pages), 10)
+        wanted = f"Kernels for one GPU changed last on {selection.KERNELS_DAY} ({selection.KERNELS}): rows of earlier days"
+        for path in pages:
+            self.assertIn(wanted, path.read_text(encoding="utf-8"), path.name)
+        for path in folder.glob("cpu-*.md"):
+            self.assertIn("Kernels for a processor changed last on ", path.read_text(encoding="utf-8"), path.name)
+
+
+class Readme(unittest.TestCase):
+    def step(self, arm, milliseconds, date="2026-11-26T10:00:00Z", name="decode-8b", commit="c1"):
+        point = {"name": name, "model": "llama-3-8b", "dataset": "decode", "requests": 8, "shared": 2048}
+        return row(arm, step_ms=milliseconds, point=point, date=date, commit=commit)
+
+    def job(self, arm, seconds, date="2026-11-26T10:00:00Z", commit="c1"):
+        point = {"name": "strangers-256", "model": "llama-3-8b", "requests": 256, "shared": 0}
+        return offline_row(arm, seconds, elapsed_time=seconds[0], point=point, date=date, commit=commit)
+
+    def test_vllms_default_and_its_cascade_stand_apart(self):
+        both = [self.step("vllm", 12, commit="vllm 0.24.0"), self.step("vllm-cascade", 9, commit="vllm 0.24.0")]
+        for others, cells in [(both, "12.00 | 9.00 | 1.50"), (both[:1], "12.00 | not measured | 2.00"),
+                              (both[1:], "not measured | 9.00 | 1.50")]:  # fmt: skip
+            table = readme.steps(selection.Results([self.step("relay", 6), self.step("paged", 8), *others]), None)
+            self.assertIn(f"| Llama-3-8B, 8 x 2048 | 6.00 | 8.00 | {cells} |", table)
+
+    def test_a_point_that_one_of_the_programs_did_not_run_is_left_out(self):
+        self.assertEqual(readme.steps(selection.Results([self.step("relay", 6), self.step("paged", 8)]), None), "")
+        self.assertEqual(readme.steps(selection.Results([self.step("vllm", 6, commit="vllm 0.24.0")]), None), "")
+
+    def test_machine_and_days_are_one_line_and_older_kernels_are_marked(self):
+        vllm = self.job("vllm", [9], date="2026-11-22T10:00:00Z", commit="vllm 0.24.0")
+        new = readme.jobs(selection.Results([self.job("relay", [6]), vllm]), None)
+        self.assertIn("| 2026-11-26 |", new)
+        self.assertTrue(new.endswith("NVIDIA H200 for each program; Baton on 2026-11-26, vLLM 0.24.0 on 2026-11-22."), new)
+        old = readme.jobs(selection.Results([self.job("relay", [6], date="2026-11-23T10:00:00Z"), vllm]), None)
+        self.assertIn("| 2026-11-23 \\* |", old)
+        self.assertIn("\n\\* Before Baton's kernels changed last", old)
 
 
 class Theory(unittest.TestCase):
