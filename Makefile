@@ -4,7 +4,7 @@ BUILD := build/$(PRESET)
 PREFIX ?= /usr/local
 PYTHON ?= python3
 FUZZ_SECONDS ?= 60
-VENV_REQUIREMENTS := tools/lint_requirements.txt bench/report/requirements.txt packaging/wheel_requirements.txt $(wildcard tests/e2e/requirements.txt)
+VENV_REQUIREMENTS := tools/lint_requirements.txt bench/report/requirements.txt $(wildcard tests/e2e/requirements.txt)
 # Clients whose bounds on versions exclude each other; what they need is in tests/e2e/requirements.txt.
 VENV_WITHOUT_DEPENDENCIES := $(wildcard tests/e2e/requirements_without_dependencies.txt)
 # Clients that ask for older versions of what other clients need have an environment of their own.
@@ -24,7 +24,7 @@ build:  ## the programs: build/PRESET/bin/baton, baton-bench (asks before it ins
 	@packaging/install-packages build
 	@packaging/compile $(PRESET)
 
-demo: build  ## serve 64 questions about one catalogue, with relayed and with paged attention
+demo: build  ## what sharing a prompt saves, then 64 questions about one catalogue over HTTP
 	@$(BUILD)/bin/baton demo $(DEMO_FLAGS)
 
 test:  ## C++ tests and goldens: offline, under four processor minutes once they are built
@@ -49,9 +49,9 @@ deploy-test: build build/venv-deploy/.ready  ## the files of deploy/: Ray, Kuber
 	@packaging/install-packages deploy
 	@BATON_BINARY=$(CURDIR)/$(BUILD)/bin/baton build/venv-deploy/bin/python -m pytest -q -rs -W ignore tests/deploy
 
-wheel: build build/venv/.ready  ## the Python package with the program inside: build/wheels
+wheel: build build/venv-wheel/.ready  ## the Python package with the program inside: build/wheels
 	@packaging/install-packages wheel
-	@packaging/wheel build/venv/bin/python
+	@packaging/wheel build/venv-wheel/bin/python
 
 python-test: wheel  ## the wheel in an environment of its own, and the examples of docs/python.md
 	@$(PYTHON) -m venv --clear build/wheel-venv
@@ -121,6 +121,12 @@ build/venv/.ready: $(VENV_REQUIREMENTS) $(VENV_WITHOUT_DEPENDENCIES)
 	@$(PYTHON) -m venv --clear build/venv
 	@build/venv/bin/python -m pip install -q --disable-pip-version-check $(addprefix -r ,$(VENV_REQUIREMENTS))
 	@build/venv/bin/python -m pip install -q --disable-pip-version-check --no-deps $(addprefix -r ,$(VENV_WITHOUT_DEPENDENCIES))
+	@touch $@
+
+build/venv-wheel/.ready: packaging/wheel_requirements.txt
+	@packaging/install-packages wheel
+	@$(PYTHON) -m venv --clear build/venv-wheel
+	@build/venv-wheel/bin/python -m pip install -q --disable-pip-version-check -r $<
 	@touch $@
 
 build/venv-clients/.ready: $(VENV_CLIENTS_REQUIREMENTS)
