@@ -53,7 +53,7 @@ void add_commands(Commands& commands, CommandOptions& options) {
   commands.add_ranked(
       "chat", "Talk to a model on the terminal", [&](CLI::App& sub) { add_chat_options(sub, chat); },
       [&] { return chat_main(chat); }, chat.model.ranks);
-  add_elsewhere("demo", "64 questions about one catalogue, over HTTP, with relayed and with paged attention");
+  add_elsewhere("demo", "What sharing a prompt saves, then 64 questions about one catalogue over HTTP");
   commands.add(
       "simulate", "Replay a trace of requests through scheduler and cache, without a model, in seconds",
       [&](CLI::App& sub) { add_simulate_options(sub, simulate); },

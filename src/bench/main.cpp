@@ -88,7 +88,7 @@ int run_demo(int argc, char** argv) {
   DemoOptions demo;
   Commands commands("baton", "Shows what Baton does.");
   commands.add_ranked(
-      "demo", "64 questions about one catalogue, over HTTP, with relayed and with paged attention",
+      "demo", "What sharing a prompt saves, then 64 questions about one catalogue over HTTP",
       [&](CLI::App& sub) { add_demo_options(sub, demo); }, [&] { return demo_main(demo); }, demo.ranks);
   return commands.run(argc, argv);
 }

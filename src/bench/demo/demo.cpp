@@ -1,4 +1,4 @@
-/// `baton demo`: a server in this process, 64 streamed questions over loopback, and a table of what sharing saved.
+/// `baton demo`: what sharing saves where reading sets the pace, then a server in this process and 64 streamed questions.
 #include "bench/demo/demo.h"
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "bench/demo/demo_answer.h"
+#include "bench/demo/demo_report.h"
 #include "bench/engine/decode_bench.h"
 #include "bench/http/http_streams.h"
 #include "cli/output.h"
@@ -39,19 +40,6 @@ struct Question {
   std::string answer;
 };
 
-/// The results of one arm.
-struct ArmResult {
-  std::string attention;
-  std::vector<DemoAnswer> answers;
-  std::int64_t n_right = 0;
-  std::int64_t n_tokens = 0;
-  double seconds = 0;
-  double median_first_token_s = 0;
-  std::int64_t kv_bytes_requested = 0;
-  std::int64_t kv_bytes_saved = 0;
-  std::int32_t prefix_tokens = 0;
-};
-
 Result<std::vector<Question>> read_questions(const std::filesystem::path& file, std::int32_t count) {
   BATON_TRY(const std::string text, read_file(file));
   std::vector<Question> all;
@@ -75,7 +63,7 @@ Result<std::vector<Question>> read_questions(const std::filesystem::path& file, 
 }
 
 /// Sends all questions at once and reads the streams.
-Result<void> ask(const std::string& url, const std::vector<Question>& questions, ArmResult& result) {
+Result<void> ask(const std::string& url, const std::vector<Question>& questions, DemoArm& result) {
   BATON_TRY(HttpStreams streams, HttpStreams::create(questions.size(), {}));
   for (std::size_t i = 0; i < questions.size(); ++i)
     streams.send(i, url + "/v1/chat/completions",
@@ -115,7 +103,7 @@ Result<void> ask(const std::string& url, const std::vector<Question>& questions,
   return {};
 }
 
-void summarize(const std::vector<Question>& questions, ArmResult& result) {
+void summarize(const std::vector<Question>& questions, DemoArm& result) {
   std::vector<double> first_tokens;
   for (std::size_t i = 0; i < questions.size(); ++i) {
     result.n_right += result.answers[i].text == questions[i].answer ? 1 : 0;
@@ -136,8 +124,8 @@ Result<BackendCapabilities> capabilities_of(const DemoOptions& options) {
 }
 
 /// Without a batch-invariant mode relay and paged attention may round a token to another.
-Result<ArmResult> run_arm(const std::string& attention, const DemoOptions& options, const BackendCapabilities& can,
-                          const std::vector<Question>& questions) {
+Result<DemoArm> run_arm(const std::string& attention, const DemoOptions& options, const BackendCapabilities& can,
+                        const std::vector<Question>& questions) {
   ModelOptions model_options;
   model_options.attention = attention;
   model_options.batch_invariant = can.has_batch_invariant;
@@ -159,12 +147,12 @@ Result<ArmResult> run_arm(const std::string& attention, const DemoOptions& optio
   prefixes.push_back(std::move(catalogue));
   BATON_TRY_VOID(server->start(std::move(served), *engine, std::move(prefixes)));
 
-  ArmResult result;
+  DemoArm result;
   result.attention = attention;
   result.prefix_tokens = server->prefixes().find(kPrefixName)->info.n_tokens;
   Result<void> asked;
   if (can.is_asynchronous) {  // a GPU loads kernels at their first use
-    ArmResult rehearsal = result;
+    DemoArm rehearsal = result;
     asked = ask(server->address(), questions, rehearsal);
   }
   const std::int64_t requested = engine->metrics().kv_bytes_requested.value();
@@ -180,38 +168,22 @@ Result<ArmResult> run_arm(const std::string& attention, const DemoOptions& optio
   return result;
 }
 
-void print_answers(const std::vector<Question>& questions, const ArmResult& relay) {
+void print_answers(const std::vector<Question>& questions, const DemoArm& relay) {
   print_output("\nSome of the questions and answers:\n\n");
   for (std::size_t i = 0; i < std::min<std::size_t>(7, questions.size()); ++i)
     print_output("  {}\n    {}{}\n", questions[i].text, relay.answers[i].text,
                  relay.answers[i].text == questions[i].answer ? "" : fmt::format("   (expected: {})", questions[i].answer));
 }
 
-void print_table(const ArmResult& relay, const ArmResult& paged, std::size_t n_questions) {
-  const auto row = [](const char* name, const std::string& a, const std::string& b) {
-    print_output("  {:<34}{:>14}{:>14}\n", name, a, b);
-  };
-  const auto megabytes = [](std::int64_t bytes) { return fmt::format("{:.0f} MB", static_cast<double>(bytes) / 1e6); };
-  print_output("\n{} questions at once behind one catalogue of {} tokens:\n\n", n_questions, relay.prefix_tokens);
-  row("", "relay", "paged");
-  row("exactly right", fmt::format("{} of {}", relay.n_right, n_questions),
-      fmt::format("{} of {}", paged.n_right, n_questions));
-  row("time to first token, median", fmt::format("{:.0f} ms", 1e3 * relay.median_first_token_s),
-      fmt::format("{:.0f} ms", 1e3 * paged.median_first_token_s));
-  row("tokens a second", fmt::format("{:.0f}", static_cast<double>(relay.n_tokens) / relay.seconds),
-      fmt::format("{:.0f}", static_cast<double>(paged.n_tokens) / paged.seconds));
-  row("KV bytes requested", megabytes(relay.kv_bytes_requested), megabytes(paged.kv_bytes_requested));
-  row("KV bytes saved by sharing", megabytes(relay.kv_bytes_saved), megabytes(paged.kv_bytes_saved));
-}
-
 /// Questions whose token ids differ between the arms.
-std::int64_t count_differences(const ArmResult& relay, const ArmResult& paged) {
+std::int64_t count_differences(const DemoArm& relay, const DemoArm& paged) {
   std::int64_t n = 0;
   for (std::size_t i = 0; i < relay.answers.size(); ++i) n += relay.answers[i].token_ids != paged.answers[i].token_ids ? 1 : 0;
   return n;
 }
 
-/// Measures a model that memory bandwidth limits: 110 M random weights, 32 requests behind 2048 shared tokens.
+/// Measures a model that memory bandwidth limits: 110 M random weights, 32 requests behind 2048 shared tokens. It is shown
+/// first, because the times of the small model that answers the questions do not depend on sharing.
 Result<std::vector<DecodeRun>> run_large(const DemoOptions& options) {
   DecodeBenchOptions bench;
   bench.shape = "110m";
@@ -219,38 +191,24 @@ Result<std::vector<DecodeRun>> run_large(const DemoOptions& options) {
   bench.model.threads = options.threads;
   bench.requests = {32};
   bench.n_runs = 2;
+  print_output(
+      "What sharing saves: {} requests decode behind one prompt of {} tokens. A model of 110 M parameters with random "
+      "weights,\n"
+      "with relayed attention and with paged attention.\n\n",
+      bench.requests[0], bench.shared);
+  flush_output();
   BATON_TRY(DecodeBenchReport report, run_decode_bench(bench));
+  write_output(sharing_text(report.runs, bench.shared));
   return std::move(report.runs);
 }
 
-void print_large(const std::vector<DecodeRun>& runs, const BackendCapabilities& can, const ArmResult& relay,
-                 const ArmResult& paged) {
-  print_output("\n110 M parameters with random weights, 32 requests behind 2048 shared tokens, decode only:\n\n");
-  for (const DecodeRun& run : runs)
-    print_output("  {:<6}{:>8.0f} tokens a second   KV bytes requested {:>6.1f} GB, saved {:>6.1f} GB\n", run.arm, run.median(),
-                 static_cast<double>(run.kv_bytes_requested) / 1e9, static_cast<double>(run.kv_bytes_saved) / 1e9);
-  if (!can.shares_host_memory) {
-    print_output("\nThere relay is {:.2f} x paged.\n", runs[0].median() / runs[1].median());
-    return;
-  }
-  const double small_ratio =
-      (static_cast<double>(relay.n_tokens) / relay.seconds) / (static_cast<double>(paged.n_tokens) / paged.seconds);
-  print_output(
-      "\nRelay is {:.2f} x paged on the demo model, whose whole catalogue fits the processor's cache (and whose time goes "
-      "mostly to the small\n"
-      "model's other work), and {:.2f} x on the 110 M shape, where each step reads far more keys and values. On a GPU with "
-      "longer prompts and\n"
-      "more requests the same plan saves memory traffic, which is what sets the pace there.\n",
-      small_ratio, runs[0].median() / runs[1].median());
-}
-
-json::Value to_json(const ArmResult& result) {
+json::Value to_json(const DemoArm& result) {
   return {{"attention", result.attention},
           {"right", result.n_right},
           {"questions", result.answers.size()},
           {"tokens", result.n_tokens},
           {"seconds", result.seconds},
-          {"tokens_per_s", static_cast<double>(result.n_tokens) / result.seconds},
+          {"tokens_per_s", result.tokens_per_s()},
           {"median_ttft_ms", 1e3 * result.median_first_token_s},
           {"kv_bytes_requested", result.kv_bytes_requested},
           {"kv_bytes_saved", result.kv_bytes_saved},
@@ -262,27 +220,9 @@ Result<bool> run(const DemoOptions& options) {
   BATON_TRY(const ModelFiles files, find_model_files(ModelOptions{}, download_bar()));
   BATON_TRY(const BackendCapabilities can, capabilities_of(options));
   BATON_TRY(const std::vector<Question> questions, read_questions(files.folder / "questions.jsonl", options.n_questions));
-  print_output(
-      "Serving the demo model with the catalogue registered as '{}', and asking {} questions at once over HTTP, with relayed\n"
-      "attention (the shared catalogue is read once a step for all) and with paged attention (each request reads it).\n\n",
-      kPrefixName, questions.size());
-  flush_output();
-  BATON_TRY(const ArmResult relay, run_arm("relay", options, can, questions));
-  BATON_TRY(const ArmResult paged, run_arm("paged", options, can, questions));
-  print_answers(questions, relay);
-  print_table(relay, paged, questions.size());
-  const std::int64_t n_different = count_differences(relay, paged);
-  const auto* how = can.has_batch_invariant ? " (--batch-invariant)" : "";
-  if (n_different == 0)
-    print_output("\n  The two gave the same tokens, every one{}\n", how);
-  else
-    print_output("\n  The two differ in {} answers{}\n", n_different, how);
-  flush_output();
-
-  json::Value report{{"relay", to_json(relay)}, {"paged", to_json(paged)}, {"differing_answers", n_different}};
+  json::Value report = json::Value::object();
   if (!options.skip_large) {
     BATON_TRY(const std::vector<DecodeRun> runs, run_large(options));
-    print_large(runs, can, relay, paged);
     report["large"] = json::Value::array();
     for (const DecodeRun& decode : runs)
       report["large"].push_back({{"arm", decode.arm},
@@ -290,6 +230,26 @@ Result<bool> run(const DemoOptions& options) {
                                  {"kv_bytes_requested", decode.kv_bytes_requested},
                                  {"kv_bytes_saved", decode.kv_bytes_saved}});
   }
+  print_output(
+      "{}Now answers: serving the demo model with the catalogue registered as '{}', and asking {} questions at once over "
+      "HTTP,\n"
+      "with relayed and with paged attention.\n\n",
+      options.skip_large ? "" : "\n", kPrefixName, questions.size());
+  flush_output();
+  BATON_TRY(const DemoArm relay, run_arm("relay", options, can, questions));
+  BATON_TRY(const DemoArm paged, run_arm("paged", options, can, questions));
+  print_answers(questions, relay);
+  const std::int64_t n_different = count_differences(relay, paged);
+  const auto* how = can.has_batch_invariant ? " (--batch-invariant)" : "";
+  write_output(answers_text(relay, paged, !options.skip_large));
+  if (n_different == 0)
+    print_output("  The two gave the same tokens, every one{}\n", how);
+  else
+    print_output("  The two differ in {} answers{}\n", n_different, how);
+  flush_output();
+  report["relay"] = to_json(relay);
+  report["paged"] = to_json(paged);
+  report["differing_answers"] = n_different;
   const std::string program = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "baton";
   print_output(
       "\nServe it yourself:\n\n  {} serve{} --prefix {}={}\n\n  curl -s localhost:8000/v1/chat/completions -H 'Content-Type: "

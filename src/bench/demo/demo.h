@@ -13,14 +13,15 @@ struct DemoOptions {
   std::string device = ModelOptions{}.device;
   int threads = 0;
   std::int32_t n_questions = 64;
-  bool skip_large = false;  ///< leaves out the 110 M shape
+  bool skip_large = false;  ///< leaves out the first table, of the 110 M shape
   std::string json_file;
   std::shared_ptr<RankGroup> ranks;  ///< see ModelOptions
 };
 
 void add_demo_options(CLI::App& app, DemoOptions& options);
 
-/// Serves the demo model with its catalogue registered, asks questions at once, with relayed and with paged attention.
+/// Shows what sharing saves a model of 110 M parameters. Then serves the demo model with its catalogue registered, and asks
+/// questions at once, with relayed and with paged attention.
 /// Exit code: 0; 1 if too few answers are exactly right (62 of 64 are needed), the two attentions differ in a token on
 /// a CPU, or something failed.
 int demo_main(const DemoOptions& options);

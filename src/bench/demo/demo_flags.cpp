@@ -18,7 +18,7 @@ void add_demo_options(CLI::App& app, DemoOptions& options) {
   app.add_option("--questions", options.n_questions, "Questions asked at once, at most 256")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
-  app.add_flag("--skip-large", options.skip_large, "Without the two lines of the 110 M shape");
+  app.add_flag("--skip-large", options.skip_large, "Without the first table, of the 110 M shape");
   app.add_option("--json", options.json_file, "File for the numbers");
 }
 
