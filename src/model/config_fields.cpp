@@ -1,7 +1,9 @@
 /// Reads the fields declared in config_fields.h.
 #include "model/config_fields.h"
 
+#include <algorithm>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -120,12 +122,41 @@ Result<void> expect_decoder(const Value& root) {
   return expect_unquantised(root);
 }
 
+namespace {
+
+/// The names that Transformers' ACT2FN has for one function: they differ in how it is computed, not in its formula.
+constexpr std::string_view kSilu[] = {"silu", "swish"};
+constexpr std::string_view kGelu[] = {"gelu", "gelu_python"};
+constexpr std::string_view kGeluTanh[] = {"gelu_new", "gelu_fast", "gelu_accurate", "gelu_pytorch_tanh", "gelu_python_tanh"};
+
+bool is_one_of(std::span<const std::string_view> names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+/// "a", "b" or "c".
+std::string listed(std::vector<std::string_view> names) {
+  std::string list;
+  for (std::size_t i = 0; i < names.size(); ++i)
+    list += fmt::format(R"({}"{}")", i == 0 ? "" : i + 1 == names.size() ? " or " : ", ", names[i]);
+  return list;
+}
+
+}  // namespace
+
+Result<void> expect_silu(const Value& root, std::string_view key) {
+  BATON_TRY(const auto name, json::get_optional<std::string>(root, key));
+  if (!name || is_one_of(kSilu, *name)) return {};
+  return unsupported(key, *name, listed({std::begin(kSilu), std::end(kSilu)}));
+}
+
 Result<FeedForwardSpec::Kind> read_gelu(const Value& root, std::string_view key, FeedForwardSpec::Kind fallback) {
   BATON_TRY(const auto name, json::get_optional<std::string>(root, key));
   if (!name) return fallback;
-  if (*name == "gelu") return FeedForwardSpec::Kind::gelu;
-  if (*name == "gelu_new" || *name == "gelu_pytorch_tanh" || *name == "gelu_fast") return FeedForwardSpec::Kind::gelu_tanh;
-  return unsupported(key, *name, R"("gelu", "gelu_new", "gelu_fast" or "gelu_pytorch_tanh")");
+  if (is_one_of(kGelu, *name)) return FeedForwardSpec::Kind::gelu;
+  if (is_one_of(kGeluTanh, *name)) return FeedForwardSpec::Kind::gelu_tanh;
+  std::vector<std::string_view> names(std::begin(kGelu), std::end(kGelu));
+  names.insert(names.end(), std::begin(kGeluTanh), std::end(kGeluTanh));
+  return unsupported(key, *name, listed(std::move(names)));
 }
 
 Result<void> read_model_fields(const Value& root, const Defaults& defaults, ModelSpec& spec) {

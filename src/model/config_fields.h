@@ -55,7 +55,10 @@ Result<void> expect_decoder(const json::Value& root);
 Result<std::int32_t> size_or_default(const json::Value& root, std::string_view key, std::int64_t most,
                                      std::int32_t default_size);
 
-/// gelu or gelu_tanh: the activation that `key` names; `fallback` if the field is absent or null.
+/// Refuses an activation that `key` names and that is not SiLU, under whichever of Transformers' names.
+Result<void> expect_silu(const json::Value& root, std::string_view key);
+/// gelu or gelu_tanh: the activation that `key` names, under any of Transformers' names; `fallback` if the field is absent or
+/// null.
 Result<FeedForwardSpec::Kind> read_gelu(const json::Value& root, std::string_view key, FeedForwardSpec::Kind fallback);
 
 /// What a family's fields mean if they are absent, as in Transformers.

@@ -234,7 +234,7 @@ TEST(Config, heads_may_not_be_wider_than_the_limit) {
 
 TEST(Config, values_that_change_the_arithmetic_are_refused_by_name) {
   EXPECT_EQ(error_with("hidden_act", "\"gelu\""),
-            "config.json: 'hidden_act' is \"gelu\", which is not supported; supported is \"silu\"");
+            "config.json: 'hidden_act' is \"gelu\", which is not supported; supported is \"silu\" or \"swish\"");
   EXPECT_EQ(error_with("sliding_window", "4096"),
             "config.json: 'sliding_window' is 4096, which is not supported; supported is null");
   EXPECT_EQ(error_with("quantization_config", R"({"quant_method":"awq"})"),

@@ -206,7 +206,7 @@ TEST(Mixtral, has_experts_in_all_layers_whose_weights_sum_to_one) {
   EXPECT_EQ(error_of("MixtralForCausalLM", R"({"num_local_experts":513})"),
             "config.json: 'num_local_experts' must be from 1 to 512, not 513");
   EXPECT_EQ(error_of("MixtralForCausalLM", R"({"hidden_act":"gelu"})"),
-            "config.json: 'hidden_act' is \"gelu\", which is not supported; supported is \"silu\"");
+            "config.json: 'hidden_act' is \"gelu\", which is not supported; supported is \"silu\" or \"swish\"");
 }
 
 TEST(Qwen3Moe, has_experts_in_the_layers_that_its_fields_choose) {
@@ -243,13 +243,38 @@ TEST(Phi, has_layer_norms_parallel_blocks_and_a_bias_everywhere) {
   EXPECT_EQ(layer.feed_forward.kind, FeedForwardSpec::Kind::gelu_tanh);
   EXPECT_EQ(spec.ropes[0].rotary_dim, 32) << "half a head by default";
   EXPECT_EQ(spec_of("PhiForCausalLM", R"({"hidden_size":640,"partial_rotary_factor":0.4})").ropes[0].rotary_dim, 32);
-  EXPECT_EQ(spec_of("PhiForCausalLM", R"({"hidden_act":"gelu"})").layers[0].feed_forward.kind, FeedForwardSpec::Kind::gelu);
-  EXPECT_EQ(
-      error_of("PhiForCausalLM", R"({"hidden_act":"relu"})"),
-      "config.json: 'hidden_act' is \"relu\", which is not supported; supported is \"gelu\", \"gelu_new\", \"gelu_fast\" or "
-      "\"gelu_pytorch_tanh\"");
+  EXPECT_EQ(error_of("PhiForCausalLM", R"({"hidden_act":"relu"})"),
+            R"(config.json: 'hidden_act' is "relu", which is not supported; supported is "gelu", "gelu_python", "gelu_new", )"
+            R"("gelu_fast", "gelu_accurate", "gelu_pytorch_tanh" or "gelu_python_tanh")");
   EXPECT_EQ(error_of("PhiForCausalLM", R"({"qk_layernorm":true})"),
             "config.json: 'qk_layernorm' is true, which is not supported; supported is false");
+}
+
+/// All names of Transformers' ACT2FN that stand for one formula, and none of those that are near it.
+TEST(Activations, have_every_name_that_transformers_gives_them) {
+  const auto config = [](std::string_view key, std::string_view name) { return fmt::format(R"({{"{}":"{}"}})", key, name); };
+  using Kind = FeedForwardSpec::Kind;
+  for (const char* name : {"silu", "swish"})
+    for (const char* family : {"LlamaForCausalLM", "MixtralForCausalLM", "Cohere2ForCausalLM"})
+      EXPECT_EQ(spec_of(family, config("hidden_act", name)).layers[0].feed_forward.kind, Kind::gated_silu) << family << name;
+  const std::vector<std::string_view> exact{"gelu", "gelu_python"};
+  const std::vector<std::string_view> tanh{"gelu_new", "gelu_fast", "gelu_accurate", "gelu_pytorch_tanh", "gelu_python_tanh"};
+  for (const bool is_exact : {true, false})
+    for (const std::string_view name : is_exact ? exact : tanh) {
+      const auto kind_of = [&](std::string_view family, std::string_view key) {
+        return spec_of(family, config(key, name)).layers[0].feed_forward.kind;
+      };
+      EXPECT_EQ(kind_of("PhiForCausalLM", "hidden_act"), is_exact ? Kind::gelu : Kind::gelu_tanh) << name;
+      for (const char* family : {"Gemma2ForCausalLM", "Gemma3ForCausalLM"})
+        EXPECT_EQ(kind_of(family, "hidden_activation"), is_exact ? Kind::gated_gelu : Kind::gated_gelu_tanh) << family << name;
+    }
+  for (const char* other : {"gelu_10", "quick_gelu", "hardswish", "mish", "relu2", "silu"}) {
+    EXPECT_NE(error_of("PhiForCausalLM", config("hidden_act", other)).find("which is not supported"), std::string::npos)
+        << other;
+    EXPECT_NE(error_of("Gemma3ForCausalLM", config("hidden_activation", other)).find("which is not supported"),
+              std::string::npos)
+        << other;
+  }
 }
 
 TEST(Phi3, has_fused_tensors_one_window_and_longrope_under_three_names) {
@@ -357,6 +382,15 @@ TEST(Gemma3, has_norms_of_heads_five_windows_of_six_and_two_rotations) {
   EXPECT_EQ(spec.layers[0].attention.qk_norm_spec.weight_offset, 1);
   EXPECT_EQ(spec.layers[0].attention.softcap, 0);
   EXPECT_EQ(spec.logits_softcap, 0);
+  const ModelSpec capped = spec_of(
+      "Gemma3ForCausalLM", R"({"attn_logit_softcapping":50.0,"final_logit_softcapping":30.0,"query_pre_attn_scalar":64})");
+  for (const LayerSpec& layer : capped.layers) {
+    EXPECT_EQ(layer.attention.softcap, 0) << "Transformers gives it to no attention function of a Gemma 3";
+    EXPECT_EQ(layer.attention.scale, 0.125f);
+  }
+  EXPECT_EQ(capped.logits_softcap, 30);
+  EXPECT_EQ(error_of("Gemma3ForCausalLM", R"({"attn_logit_softcapping":-1})"),
+            "config.json: 'attn_logit_softcapping' must be from 1e-06 to 1000000, not -1");
   ASSERT_EQ(spec.ropes.size(), 2u);
   EXPECT_EQ(spec.ropes[0].theta, 500000);
   EXPECT_EQ(spec.ropes[0].scaling.factor, 8);
@@ -402,8 +436,11 @@ TEST(TextModels, are_read_from_the_configs_of_models_that_take_images) {
   };
   const auto gemma = whole("Gemma3ForConditionalGeneration", R"({"torch_dtype":"bfloat16","eos_token_id":[1,106],
       "vision_config":{"hidden_size":1152},"text_config":{"hidden_size":2560,"intermediate_size":10240,"num_hidden_layers":34,
-      "model_type":"gemma3_text","rope_scaling":{"factor":8.0,"rope_type":"linear"},"sliding_window":1024}})");
+      "model_type":"gemma3_text","rope_scaling":{"factor":8.0,"rope_type":"linear"},"sliding_window":1024,
+      "attn_logit_softcapping":50.0,"final_logit_softcapping":30.0}})");
   ASSERT_TRUE(gemma) << gemma.error().message;
+  EXPECT_EQ(gemma->layers[0].attention.softcap, 0);
+  EXPECT_EQ(gemma->logits_softcap, 0) << "Gemma3ForConditionalGeneration applies none";
   EXPECT_EQ(gemma->family, "Gemma3ForConditionalGeneration");
   EXPECT_EQ(gemma->n_vocab, 262208) << "Transformers' default";
   EXPECT_EQ(gemma->layers.size(), 34u);

@@ -35,9 +35,8 @@ Result<float> read_softcap(const json::Value& config, std::string_view key, floa
   return static_cast<float>(bound);
 }
 
-/// What Gemma 2 and 3 share; without windows and rotations.
-Result<ModelSpec> read_gemma_layers(const json::Value& config, const fields::Defaults& defaults, float scores_bound,
-                                    float logits_bound) {
+/// What Gemma 2 and 3 share; without windows, rotations and the soft-cap of the scores.
+Result<ModelSpec> read_gemma_layers(const json::Value& config, const fields::Defaults& defaults, float logits_bound) {
   BATON_TRY_VOID(fields::expect(config, "use_bidirectional_attention", false));
   BATON_TRY(ModelSpec spec, read_llama_layers(config, defaults));
   spec.names.attention_post_norm = "model.layers.{}.post_attention_layernorm";
@@ -46,7 +45,6 @@ Result<ModelSpec> read_gemma_layers(const json::Value& config, const fields::Def
   spec.embedding_scale = std::sqrt(static_cast<float>(spec.d_model));
   spec.rounds_embedding_scale = true;
   BATON_TRY(spec.logits_softcap, read_softcap(config, "final_logit_softcapping", logits_bound));
-  BATON_TRY(const float softcap, read_softcap(config, "attn_logit_softcapping", scores_bound));
   BATON_TRY(const double scalar, fields::optional_number(config, "query_pre_attn_scalar", 1e-6, 1e6, 256));
   BATON_TRY(const bool has_biases, fields::optional_flag(config, "attention_bias", false));
   BATON_TRY(const FeedForwardSpec::Kind gelu, fields::read_gelu(config, "hidden_activation", FeedForwardSpec::Kind::gelu_tanh));
@@ -54,7 +52,6 @@ Result<ModelSpec> read_gemma_layers(const json::Value& config, const fields::Def
   for (LayerSpec& layer : spec.layers) {
     layer.norm.weight_offset = 1;
     layer.has_post_norms = true;
-    layer.attention.softcap = softcap;
     layer.attention.scale = static_cast<float>(1 / std::sqrt(scalar));
     layer.attention.has_qkv_bias = layer.attention.has_out_bias = has_biases;
     layer.feed_forward.kind =
@@ -93,7 +90,9 @@ Result<void> read_gemma3_ropes(const json::Value& config, ModelSpec& spec) {
 /// Norms with an offset of 1 before and after both blocks, a gated feed-forward block with GELU, scaled embeddings,
 /// soft-caps of scores and logits, a window in every other layer. The defaults are those of Gemma2Config.
 Result<ModelSpec> read_gemma2(const json::Value& config) {
-  BATON_TRY(ModelSpec spec, read_gemma_layers(config, kGemma2Defaults, 50, 30));
+  BATON_TRY(ModelSpec spec, read_gemma_layers(config, kGemma2Defaults, 30));
+  BATON_TRY(const float softcap, read_softcap(config, "attn_logit_softcapping", 50));
+  for (LayerSpec& layer : spec.layers) layer.attention.softcap = softcap;
   BATON_TRY(const std::int32_t window, fields::read_window(config, kGemmaWindow));
   BATON_TRY_VOID(fields::read_windows(
       config, window, [](std::size_t i) { return i % 2 == 0; }, spec));
@@ -102,10 +101,12 @@ Result<ModelSpec> read_gemma2(const json::Value& config) {
   return spec;
 }
 
-/// The same with norms of queries and keys, a window in five of six layers, and a rotation of its own for those. The
-/// defaults are those of Gemma3TextConfig.
+/// The same with norms of queries and keys, a window in five of six layers, and a rotation of its own for those, and without
+/// a soft-cap of scores: Gemma3Attention of Transformers (5.17) reads `attn_logit_softcapping` and gives it to no attention
+/// function. The defaults are those of Gemma3TextConfig.
 Result<ModelSpec> read_gemma3(const json::Value& config) {
-  BATON_TRY(ModelSpec spec, read_gemma_layers(config, kGemma3Defaults, 0, 0));
+  BATON_TRY_VOID(read_softcap(config, "attn_logit_softcapping", 0));  // checked only
+  BATON_TRY(ModelSpec spec, read_gemma_layers(config, kGemma3Defaults, 0));
   BATON_TRY(const std::int32_t window, fields::read_window(config, kGemmaWindow));
   BATON_TRY(const std::int32_t period, fields::optional_size(config, "sliding_window_pattern", fields::kMaxLayers, 6));
   BATON_TRY_VOID(fields::read_windows(
@@ -120,7 +121,12 @@ Result<ModelSpec> read_gemma3(const json::Value& config) {
   return spec;
 }
 
-/// The text model inside a Gemma 3 that also takes images: `text_config`.
-Result<ModelSpec> read_gemma3_with_images(const json::Value& config) { return read_text_model(config, read_gemma3); }
+/// The text model inside a Gemma 3 that also takes images: `text_config`. Gemma3ForConditionalGeneration leaves the logits as
+/// they are, where Gemma3ForCausalLM applies `final_logit_softcapping`.
+Result<ModelSpec> read_gemma3_with_images(const json::Value& config) {
+  BATON_TRY(ModelSpec spec, read_text_model(config, read_gemma3));
+  spec.logits_softcap = 0;
+  return spec;
+}
 
 }  // namespace baton

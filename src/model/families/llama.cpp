@@ -37,7 +37,7 @@ fields::RopeContext rope_context(const fields::Defaults& defaults, const ModelSp
 }
 
 Result<ModelSpec> read_llama_layout(const Value& config, const fields::Defaults& defaults) {
-  BATON_TRY_VOID(fields::expect(config, "hidden_act", "silu"));
+  BATON_TRY_VOID(fields::expect_silu(config, "hidden_act"));
   BATON_TRY(ModelSpec spec, read_llama_layers(config, defaults));
   BATON_TRY(RopeSpec rope, fields::read_rope(config, rope_context(defaults, spec)));
   spec.ropes.push_back(std::move(rope));
