@@ -123,7 +123,7 @@ ROOMS = {
 MOST_FILES = 24
 MORE_FILES = {
     "apps": (30, "programs of `baton`, two files each, and what they share"),
-    "io": (34, "independent readers and writers, two files each, which hardly include each other"),
+    "io": (36, "independent readers and writers, two files each, which hardly include each other"),
     "jinja": (28, "one language: every file knows its values"),
     "parsers": (33, "one small file for each notation of calls"),
     "model": (26, "what a model is, beside its families/ and source/"),

@@ -14,6 +14,7 @@
 #include "io/file.h"
 #include "io/hub_download.h"
 #include "io/hub_files.h"
+#include "io/other_weights.h"
 
 namespace baton {
 namespace {
@@ -80,22 +81,55 @@ std::optional<fs::path> complete_snapshot(std::string_view model, std::string_vi
   return snapshot;
 }
 
+/// What stands in the cache's snapshot in the place of weights that are read.
+std::string cached_other_weights(std::string_view model, std::string_view revision, const HubOptions& options) {
+  const fs::path repository = hub::repository_of(options.cache, model);
+  const auto commit = hub::cached_commit(repository, revision);
+  return commit && options.wants_weights ? other_weights_in(repository / "snapshots" / *commit) : "";
+}
+
 Result<fs::path> download_or_say_why_not(std::string_view model, std::string_view revision, const HubOptions& options,
                                          const HubProgress& progress) {
   const std::string tried =
       fmt::format("model {} (revision {}) was not found: there is no such folder, no whole copy in the cache {}", model,
                   revision, options.cache.string());
-  if (options.is_offline) return fail(ErrorCode::not_found, tried + ", and HF_HUB_OFFLINE forbids to ask the network");
+  if (options.is_offline) {
+    const std::string others = cached_other_weights(model, revision, options);
+    return fail(ErrorCode::not_found, fmt::format("{}, and HF_HUB_OFFLINE forbids to ask the network{}{}", tried,
+                                                  others.empty() ? "" : "; of the cached files ", others));
+  }
   auto downloaded = hub::download(model, revision, options, progress);
   if (!downloaded)
     downloaded.error().message = fmt::format("{}, and it could not be downloaded: {}", tried, downloaded.error().message);
   return downloaded;
 }
 
+/// A folder that has only weights of another format is no model. A tokenizer may be all that is wanted.
+Result<void> check_folder(const fs::path& folder, bool wants_weights) {
+  const auto has = [&](const char* name) { return hub::is_there(folder / name); };
+  if (has("config.json")) return {};
+  if (!wants_weights && (has("tokenizer.json") || has("tokenizer.model") || has("tekken.json") || has("vocab.json"))) return {};
+  const std::string others = other_weights_in(folder);
+  if (others.empty()) return {};
+  return fail(ErrorCode::not_found, fmt::format("{} has no config.json; {}", folder.string(), others));
+}
+
+/// A file is no model; one whose name could be a model's is looked for as such unless it holds weights.
+Result<void> refuse_file(std::string_view model) {
+  if (!hub::is_there(fs::path(model))) return {};
+  const std::string others = other_weights({std::string(model)});
+  if (others.empty() && hub::is_model_id(model)) return {};
+  return fail(ErrorCode::not_found,
+              fmt::format("{} is a file; a model is a folder with config.json, a tokenizer and weights as safetensors{}{}",
+                          model, others.empty() ? "" : ". ", others));
+}
+
 Result<void> check_names(std::string_view model, std::string_view revision) {
-  if (!hub::is_model_id(model))
-    return fail(ErrorCode::not_found,
-                fmt::format("there is no folder {}, and it is not a model's name (ORG/NAME) either", model));
+  if (!hub::is_model_id(model)) {
+    const std::string others = other_weights({std::string(model)});
+    return fail(ErrorCode::not_found, fmt::format("there is no folder {}, and it is not a model's name (ORG/NAME) either{}{}",
+                                                  model, others.empty() ? "" : "; ", others));
+  }
   if (!hub::is_revision(revision))
     return fail(ErrorCode::invalid_request, fmt::format("'{}' is not the name of a revision", revision));
   return {};
@@ -157,7 +191,11 @@ HubOptions hub_options_from_environment() {
 Result<fs::path> find_model(std::string_view model, std::string_view revision, const HubOptions& options,
                             const HubProgress& progress) {
   std::error_code ignored;
-  if (fs::is_directory(fs::path(model), ignored)) return fs::path(model);
+  if (fs::is_directory(fs::path(model), ignored)) {
+    BATON_TRY_VOID(check_folder(model, options.wants_weights));
+    return fs::path(model);
+  }
+  BATON_TRY_VOID(refuse_file(model));
   BATON_TRY_VOID(check_names(model, revision));
   if (auto snapshot = complete_snapshot(model, revision, options)) return *std::move(snapshot);
   return download_or_say_why_not(model, revision, options, progress);

@@ -19,6 +19,7 @@
 #include "io/http_client.h"
 #include "io/hub_files.h"
 #include "io/hub_replies.h"
+#include "io/other_weights.h"
 
 namespace baton::hub {
 namespace {
@@ -109,9 +110,16 @@ class Download {
     for (const std::string_view needed :
          {std::string_view("config.json"), files_.contains(std::string(kWeights)) ? kWeights : kIndex})
       if (!files_.contains(std::string(needed)) && (options_.wants_weights || needed == "config.json"))
-        return fail(ErrorCode::not_found, fmt::format("{} has no {} at {}; weights must be in the safetensors format", model_,
-                                                      needed, options_.endpoint));
+        return fail(ErrorCode::not_found, missing_file(needed));
     return {};
+  }
+
+  /// What an error says where the repository lacks a file, and what it has in its place.
+  std::string missing_file(std::string_view needed) const {
+    const std::string others = other_weights(files_);
+    const std::string_view known = needed == "config.json" ? "" : "weights must be in the safetensors format";
+    const std::string_view more = others.empty() ? known : others;
+    return fmt::format("{} has no {} at {}{}{}", model_, needed, options_.endpoint, more.empty() ? "" : "; ", more);
   }
 
   /// Asks for the sizes of the files that are missing, then downloads them.

@@ -16,6 +16,7 @@
 #include "core/log.h"
 #include "core/one_line.h"
 #include "io/json.h"
+#include "io/other_weights.h"
 
 namespace baton {
 namespace {
@@ -194,8 +195,9 @@ Result<Checkpoint> Checkpoint::open(const std::filesystem::path& folder) {
     return fail(ErrorCode::not_found, fmt::format("{} is not a folder", folder.string()));
   if (std::filesystem::exists(folder / kSingleFile, ignored)) return open_single(folder / kSingleFile);
   if (std::filesystem::exists(folder / kIndexFile, ignored)) return open_sharded(folder / kIndexFile);
-  return fail(ErrorCode::not_found,
-              fmt::format("{} has no weights: neither {} nor {} is there", folder.string(), kSingleFile, kIndexFile));
+  const std::string others = other_weights_in(folder);
+  return fail(ErrorCode::not_found, fmt::format("{} has no weights: neither {} nor {} is there{}{}", folder.string(),
+                                                kSingleFile, kIndexFile, others.empty() ? "" : "; ", others));
 }
 
 Result<ConstTensorView> Checkpoint::load(std::string_view name) const {

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "io/json.h"
+#include "io/other_weights.h"
 #include "io/safetensors.h"
 #include "model/source/safetensors.h"
 #include "model/weights.h"
@@ -37,8 +38,8 @@ void read_weights(const fs::path& folder, ModelInfo& info) {
   const auto checkpoint = Checkpoint::open(folder);
   if (!checkpoint) {
     std::error_code ignored;
-    const bool has_files =
-        fs::exists(folder / "model.safetensors", ignored) || fs::exists(folder / "model.safetensors.index.json", ignored);
+    const bool has_files = fs::exists(folder / "model.safetensors", ignored) ||
+                           fs::exists(folder / "model.safetensors.index.json", ignored) || !other_weights_in(folder).empty();
     if (has_files) info.weights_fault = checkpoint.error().message;
     return;
   }

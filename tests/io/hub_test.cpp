@@ -56,6 +56,42 @@ TEST_F(Hub, a_folder_is_its_own_model) {
             "there is no folder /no/such/folder, and it is not a model's name (ORG/NAME) either");
 }
 
+TEST_F(Hub, weights_that_are_not_read_are_named_wherever_they_are) {
+  const auto found = [&](const fs::path& model) { return message(find_model(model.string(), "main", offline(), {})); };
+  put(folder_ / "gguf/tiny.Q8_0.gguf", "GGUF");
+  EXPECT_TRUE(found(folder_ / "gguf").starts_with((folder_ / "gguf").string() + " has no config.json; tiny.Q8_0.gguf is GGUF"));
+  EXPECT_TRUE(found(folder_ / "gguf/tiny.Q8_0.gguf").find("is a file; a model is a folder with config.json") !=
+              std::string::npos);
+  EXPECT_NE(found(folder_ / "gguf/tiny.Q8_0.gguf").find("is GGUF, llama.cpp's format"), std::string::npos);
+  EXPECT_NE(found("org/tiny/tiny.Q8_0.gguf").find("either; org/tiny/tiny.Q8_0.gguf is GGUF"), std::string::npos);
+  HubOptions text_only = offline();
+  text_only.wants_weights = false;
+  EXPECT_NE(message(find_model((folder_ / "gguf").string(), "main", text_only, {})).find("is GGUF"), std::string::npos);
+  put(folder_ / "gguf/tokenizer.json", "{}");
+  EXPECT_EQ(find_model((folder_ / "gguf").string(), "main", text_only, {}).value(), folder_ / "gguf");
+  put(folder_ / "bin/pytorch_model.bin", "x");
+  EXPECT_TRUE(found(folder_ / "bin").ends_with("save_pretrained writes a model as safetensors"));
+  put(folder_ / "bin/config.json", "{}");
+  EXPECT_EQ(found(folder_ / "bin"), "no error") << "dummy weights need the configuration only";
+
+  put(folder_ / "hub/models--org--tiny/refs/main", kCommit);
+  put(snapshot() / "config.json", "{}");
+  put(snapshot() / "pytorch_model.bin", "x");
+  EXPECT_NE(found("org/tiny").find("forbids to ask the network; of the cached files pytorch_model.bin is a pickle of PyTorch"),
+            std::string::npos)
+      << found("org/tiny");
+  for (const char* file : {"tiny.Q4_K_M.gguf", "pytorch_model.bin"}) {
+    FakeHub other = hub_;
+    other.files.erase("model.safetensors");
+    other.files[file] = "x";
+    test::HttpServer server(other);
+    const std::string said = message(pull_model("org/tiny", "main", options(server.url()), {}));
+    EXPECT_NE(said.find("org/tiny has no model.safetensors.index.json at " + server.url() + "; " + file + " is "),
+              std::string::npos)
+        << said;
+  }
+}
+
 TEST_F(Hub, a_name_is_looked_up_in_the_cache_through_chains_of_links) {
   const fs::path repository = folder_ / "hub/models--org--tiny";
   put(repository / "refs/main", std::string(kCommit) + "\n");

@@ -109,6 +109,11 @@ TEST_F(Safetensors, says_when_there_are_no_weights) {
   EXPECT_EQ(error_of_open(),
             folder_.string() + " has no weights: neither model.safetensors nor model.safetensors.index.json is there");
   EXPECT_EQ(Checkpoint::open(folder_ / "absent").error().message, path("absent") + " is not a folder");
+  write("pytorch_model.bin", "x");
+  EXPECT_TRUE(error_of_open().starts_with(folder_.string() +
+                                          " has no weights: neither model.safetensors nor model.safetensors.index.json is "
+                                          "there; pytorch_model.bin is a pickle of PyTorch, and Baton reads"))
+      << error_of_open();
 }
 
 TEST_F(Safetensors, every_truncation_of_a_file_is_an_error) {

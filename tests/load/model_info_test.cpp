@@ -41,6 +41,10 @@ TEST(ModelInfo, of_a_configuration_alone_knows_the_sizes) {
   EXPECT_TRUE(info->stored_bytes.empty());
   EXPECT_EQ(info->weights_fault, "");
   EXPECT_GE(info->weight_bytes, info->spec.n_parameters() * 4);
+  std::ofstream(folder / "pytorch_model.bin") << "a pickle";
+  const auto other = read_model_info(folder, "auto");
+  ASSERT_TRUE(other) << other.error().message;
+  EXPECT_NE(other->weights_fault.find("pytorch_model.bin is a pickle of PyTorch"), std::string::npos) << other->weights_fault;
   std::ofstream(folder / "model.safetensors") << "damaged";
   std::ofstream(folder / "tokenizer.json") << R"({"model": {"type": "Strange"}})";
   const auto damaged = read_model_info(folder, "auto");
