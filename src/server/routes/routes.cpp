@@ -248,9 +248,11 @@ std::string Routes::near_path(std::string_view path) {
 std::shared_ptr<Ticket> Routes::look_up(const HttpRequest& head) {
   auto call = std::make_shared<Call>();
   const std::string_view path = without_last_slashes(head.path);
-  call->dialect = &dialect_of(path);
-  call->errors = &call->dialect->errors;
   call->routes = routes_of(path);
+  // A client of another dialect reads the refusal in the form of the path that it meant.
+  const std::string near = call->routes.empty() ? near_path(path) : "";
+  call->dialect = &dialect_of(near.empty() ? path : near);
+  call->errors = &call->dialect->errors;
   for (const Route& route : call->routes) {
     if (call->route == nullptr && route.answers(head.method)) call->route = &route;
     if (route.access == Access::none && route.handler != &Routes::page) call->is_health_check = true;

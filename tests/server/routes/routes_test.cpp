@@ -5,7 +5,9 @@
 #include <regex>
 #include <set>
 #include <string>
+#include <utility>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "server/prefixes_held.h"
@@ -475,6 +477,27 @@ TEST(RoutesOfIds, a_path_that_is_near_another_names_it) {
         std::string::npos)
         << fixture.get(path).body;
   EXPECT_NE(fixture.get("/v2/models").body.find("there is no /v2/models here; there are: "), std::string::npos);
+  // What clients send whose base URL lacks /v1, has it although they add it, or ends with a slash; in the form of the dialect.
+  const std::pair<std::string, std::string> cases[] = {{"/chat/completions", "/v1/chat/completions"},
+                                                       {"/v1/v1/chat/completions", "/v1/chat/completions"},
+                                                       {"//v1//chat/completions/", "/v1/chat/completions"},
+                                                       {"/completions", "/v1/completions"},
+                                                       {"/responses", "/v1/responses"},
+                                                       {"//v1/responses/resp_1", "/v1/responses/resp_1"},
+                                                       {"/messages", "/v1/messages"},
+                                                       {"/v1/v1/messages", "/v1/messages"},
+                                                       {"//v1/messages/count_tokens", "/v1/messages/count_tokens"}};
+  for (const auto& [path, meant] : cases) {
+    const RawResponse response = fixture.post(path, "{}");
+    EXPECT_EQ(response.status, 404) << path;
+    const json::Value body = parsed(response.body);
+    const bool is_messages = meant.starts_with("/v1/messages");
+    EXPECT_EQ(body.contains("type"), is_messages) << response.body;
+    EXPECT_EQ(body["error"]["type"], is_messages ? "not_found_error" : "NotFoundError") << response.body;
+    EXPECT_TRUE(body["error"]["message"].get<std::string>().starts_with(
+        fmt::format("there is no {} here (is {} meant? check the base URL); there are: ", path, meant)))
+        << response.body;
+  }
 }
 
 TEST(RoutesOfBodies, a_compressed_body_is_decoded_under_the_limits) {
