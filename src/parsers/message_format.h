@@ -21,6 +21,7 @@ struct Tool {
   std::string name;
   json::Value parameters = {};  ///< the JSON schema of the arguments; null: any object
   bool is_strict = false;       ///< whether arguments must keep to the schema
+  std::string field = {};       ///< of the request that holds the schema, for errors: "tools[1].function.parameters"
 };
 
 /// What a request demands of the answer.

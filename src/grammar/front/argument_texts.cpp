@@ -30,8 +30,10 @@ struct DeclaredArguments {
   bool allows_others = true;
 };
 
-tl::unexpected<Error> arguments_error(ErrorCode code, std::string_view keyword, std::string_view text) {
-  return fail(code, fmt::format("the JSON schema of the arguments: {} {}", keyword, text));
+/// An error of a keyword of the object itself.
+tl::unexpected<Error> arguments_error(ErrorCode code, const SchemaDocument& document, std::string_view keyword,
+                                      std::string_view text) {
+  return schema_error(code, document, document.root(), keyword, text);
 }
 
 /// propertyNames without effect.
@@ -42,41 +44,45 @@ bool allows_all_names(std::string_view keyword, const json::Value& value) {
                                         (type == nullptr || json::is_text(*type, "string")));
 }
 
-Result<DeclaredArguments> declared_arguments(const json::Value& schema, WorkMeter& meter) {
+Result<DeclaredArguments> declared_arguments(const SchemaDocument& document, WorkMeter& meter) {
+  const json::Value& schema = document.root();
   DeclaredArguments declared;
   if (schema.is_boolean() && schema.get<bool>()) return declared;
-  if (!schema.is_object()) return arguments_error(ErrorCode::invalid_request, "it", "must be an object");
+  if (!schema.is_object()) return fail(ErrorCode::invalid_request, "the JSON schema: # of arguments must be an object");
   for (const std::string_view keyword :
        {"$ref", "allOf", "anyOf", "oneOf", "not", "if", "enum", "const", "patternProperties", "propertyNames", "minProperties",
         "maxProperties", "dependentRequired", "dependentSchemas", "dependencies", "unevaluatedProperties"})
     if (const json::Value* value = find_keyword(schema, keyword); value != nullptr && !allows_all_names(keyword, *value))
-      return arguments_error(ErrorCode::unsupported, keyword, "is not supported in this format of calls");
+      return arguments_error(ErrorCode::unsupported, document, keyword, "is not supported in this format of calls");
   const json::Value* type = find_keyword(schema, "type");
   if (type != nullptr && !json::is_text(*type, "object"))
-    return arguments_error(ErrorCode::unsupported, "type", "must be 'object'");
+    return arguments_error(ErrorCode::unsupported, document, "type", "must be 'object'");
   if (const json::Value* other = find_keyword(schema, "additionalProperties"); other != nullptr) {
     const bool is_any = other->is_object() && other->empty();
     if (!other->is_boolean() && !is_any)
-      return arguments_error(ErrorCode::unsupported, "additionalProperties", "must be true or false in this format of calls");
+      return arguments_error(ErrorCode::unsupported, document, "additionalProperties",
+                             "must be true or false in this format of calls");
     declared.allows_others = is_any || other->get<bool>();
   }
   if (const json::Value* properties = find_keyword(schema, "properties"); properties != nullptr) {
-    if (!properties->is_object()) return arguments_error(ErrorCode::invalid_request, "properties", "must be an object");
+    if (!properties->is_object())
+      return arguments_error(ErrorCode::invalid_request, document, "properties", "must be an object");
     if (!meter.spend(static_cast<std::int64_t>(4 * properties->size())) ||
         !meter.write(3 * properties->size() * sizeof(DeclaredArgument)))
       return over_budget(meter);
     for (auto field = properties->begin(); field != properties->end(); ++field)
       declared.all.push_back({.name = field.key(), .schema = &field.value()});
   }
-  if (const json::Value* required = find_keyword(schema, "required"); required != nullptr) {
-    BATON_TRY(const std::vector<std::string> names, json::convert<std::vector<std::string>>(*required, "required"));
+  if (const json::Value* required = find_keyword(schema, "required"); required != nullptr && !required->is_boolean()) {
+    const auto names = json::convert<std::vector<std::string>>(*required, "required");
+    if (!names) return arguments_error(ErrorCode::invalid_request, document, "required", "must be a list of names");
     std::map<std::string_view, DeclaredArgument*> by_name;
     for (DeclaredArgument& one : declared.all) by_name.emplace(one.name, &one);
-    for (const std::string& name : names) {
+    for (const std::string& name : *names) {
       if (!meter.spend(8)) return over_budget(meter);
       const auto known = by_name.find(name);
       if (known == by_name.end())
-        return arguments_error(ErrorCode::unsupported, "required",
+        return arguments_error(ErrorCode::unsupported, document, "required",
                                fmt::format("names '{}', which is no property", one_line(name, kMaxQuotedBytes)));
       known->second->is_required = true;
     }
@@ -128,9 +134,9 @@ Result<ExprId> ArgumentTexts::raw_strings(SchemaValues& values, const SchemaShap
       const std::string& text = value->get_ref<const std::string&>();
       if (!meter_.pass(4 * text.size())) return over_budget(meter_);
       if (!language.is_any())
-        return arguments_error(ErrorCode::unsupported, "enum", "beside other keywords about strings is not supported");
-      if (!plain->accepts(text))
-        return arguments_error(ErrorCode::unsupported, "enum", "has a text that this format of calls cannot write");
+        return fail(ErrorCode::unsupported,
+                    "enum beside other keywords about strings is not supported in this format of calls");
+      if (!plain->accepts(text)) return fail(ErrorCode::unsupported, "enum has a text that this format of calls cannot write");
       all.push_back(expressions_.bytes(text));
     }
     return expressions_.sequence({expressions_.choice(all), end});
@@ -174,19 +180,20 @@ Result<ExprId> ArgumentTexts::xml_value(SchemaCompiler& compiler, const json::Va
 }
 
 Result<ExprId> ArgumentTexts::xml(const json::Value& schema) {
-  BATON_TRY(const DeclaredArguments declared, declared_arguments(schema, meter_));
   BATON_TRY(const SchemaDocument document, SchemaDocument::of(schema, meter_));
+  BATON_TRY(const DeclaredArguments declared, declared_arguments(document, meter_));
   SchemaCompiler compiler(document, text_, ignored_, meter_);
   const ExprId line_end = expressions_.optional(expressions_.bytes("\n"));
   std::vector<ExprId> all;
   for (const DeclaredArgument& one : declared.all) {
     if (one.name.empty() || one.name.find_first_of("\n<>") != std::string::npos)
       return arguments_error(
-          ErrorCode::unsupported, "properties",
+          ErrorCode::unsupported, document, "properties",
           fmt::format("has '{}', which this format of calls cannot write", one_line(one.name, kMaxQuotedBytes)));
-    BATON_TRY(const ExprId value, xml_value(compiler, *one.schema));
+    const auto value = xml_value(compiler, *one.schema);
+    if (!value) return compiler.located(value.error(), *one.schema);
     const ExprId element =
-        expressions_.sequence({line_end, expressions_.bytes(fmt::format("<parameter={}>\n", one.name)), value});
+        expressions_.sequence({line_end, expressions_.bytes(fmt::format("<parameter={}>\n", one.name)), *value});
     all.push_back(one.is_required ? element : expressions_.optional(element));
   }
   if (declared.allows_others) {
@@ -210,8 +217,8 @@ Result<ExprId> ArgumentTexts::python_value(SchemaCompiler& compiler, const json:
 }
 
 Result<ExprId> ArgumentTexts::python(const json::Value& schema) {
-  BATON_TRY(const DeclaredArguments declared, declared_arguments(schema, meter_));
   BATON_TRY(const SchemaDocument document, SchemaDocument::of(schema, meter_));
+  BATON_TRY(const DeclaredArguments declared, declared_arguments(document, meter_));
   SchemaCompiler compiler(document, text_, ignored_, meter_);
   const ExprId comma = expressions_.bytes(", ");
   std::optional<ExprId> other;
@@ -232,11 +239,12 @@ Result<ExprId> ArgumentTexts::python(const json::Value& schema) {
                          });
     if (!is_word)
       return arguments_error(
-          ErrorCode::unsupported, "properties",
+          ErrorCode::unsupported, document, "properties",
           fmt::format("has '{}', which this format of calls cannot write", one_line(one->name, kMaxQuotedBytes)));
     if (!meter_.pass(one->name.size())) return over_budget(meter_);
-    BATON_TRY(const ExprId value, python_value(compiler, *one->schema));
-    const ExprId argument = expressions_.sequence({expressions_.bytes(fmt::format("{}=", one->name)), value});
+    const auto value = python_value(compiler, *one->schema);
+    if (!value) return compiler.located(value.error(), *one->schema);
+    const ExprId argument = expressions_.sequence({expressions_.bytes(fmt::format("{}=", one->name)), *value});
     const RuleId rest = expressions_.add_rule(fmt::format("the arguments behind {}", one_line(one->name, kMaxQuotedBytes)));
     expressions_.define(rest, behind);
     const ExprId with_it = expressions_.sequence({argument, expressions_.rule(rest)});

@@ -16,7 +16,7 @@ namespace baton::grammar {
 ///
 /// A schema, of an object, allows those declared in its order, then others if additionalProperties allows them. Of the
 /// object only `type`, `properties`, `required` and `additionalProperties` (true, false or {}) are supported.
-/// Errors: unsupported and invalid_request name the keyword; those of parse_json_schema for a property.
+/// Errors: unsupported and invalid_request name the path and the keyword; those of parse_json_schema for a property.
 class ArgumentTexts {
  public:
   /// All must outlive it. The paths of unknown keywords are appended to `ignored`.

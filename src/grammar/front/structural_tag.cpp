@@ -15,8 +15,8 @@
 #include "grammar/automaton/free_text.h"
 #include "grammar/automaton/regex.h"
 #include "grammar/automaton/source_cursor.h"
-#include "grammar/front/argument_texts.h"
 #include "grammar/ebnf/ebnf.h"
+#include "grammar/front/argument_texts.h"
 #include "grammar/schema/json_schema.h"
 #include "grammar/schema/schema_document.h"
 #include "io/json.h"
@@ -114,6 +114,15 @@ tl::unexpected<Error> of_tag(Error error, std::string_view begin) {
   return tl::unexpected<Error>(std::move(error));
 }
 
+/// An error of a schema in the name of the request's field that holds it, where the tag says so.
+tl::unexpected<Error> of_field(Error error, std::string_view field, std::string_view name) {
+  if (!field.empty() && error.message.starts_with("the JSON schema")) {
+    error.param = one_line(field, kMaxQuotedBytes);
+    error.message = fmt::format("'{}' of \"{}\": {}", error.param, one_line(name, kMaxQuotedBytes), error.message);
+  }
+  return tl::unexpected<Error>(std::move(error));
+}
+
 Result<bool> flag_of(const json::Value& value, std::string_view key, const std::string& path) {
   const json::Value* found = json::find(value, key);
   if (found == nullptr || found->is_null()) return false;
@@ -163,7 +172,7 @@ const std::vector<StructuralTagCompiler::Kind>& StructuralTagCompiler::kinds() {
       {"const_string", &Self::const_string, {"value"}, false},
       {"regex", &Self::regex, {"pattern"}, false},
       {"grammar", &Self::grammar, {"grammar"}, false},
-      {"json_schema", &Self::json_schema, {"json_schema", "style"}, false},
+      {"json_schema", &Self::json_schema, {"json_schema", "style", "name", "field"}, false},
       {"qwen_xml_parameter", &Self::xml, {"json_schema"}, false},
       {"any_text", &Self::any_text, {"excludes"}, true},
       {"sequence", &Self::sequence, {"elements"}, true},
@@ -260,7 +269,15 @@ Result<ExprId> StructuralTagCompiler::json_schema(const json::Value& value, cons
   if (json::find(value, "style") != nullptr) {
     BATON_TRY(style, text_of(value, "style", path));
   }
-  return schema_texts(*schema, style, path);
+  std::string_view said[2];
+  for (const std::size_t i : {0u, 1u}) {
+    const std::string_view key = i == 0 ? "field" : "name";
+    if (json::find(value, key) == nullptr) continue;
+    BATON_TRY(said[i], text_of(value, key, path));
+  }
+  auto texts = schema_texts(*schema, style, path);
+  if (!texts) return of_field(std::move(texts.error()), said[0], said[1]);
+  return texts;
 }
 
 Result<ExprId> StructuralTagCompiler::xml(const json::Value& value, const std::string& path, const Ends& /*ends*/) {

@@ -127,7 +127,6 @@ Result<ExprId> SchemaCompiler::numbers(const SchemaShape& shape, unsigned kinds)
   return numbers_.emplace(key, expressions_.rule(rule)).first->second;
 }
 
-/// An error that says where in the schema it was found.
 tl::unexpected<Error> SchemaCompiler::located(Error error, const json::Value& schema) const {
   if (error.code != ErrorCode::unavailable && !error.message.starts_with("the JSON schema"))
     error.message = fmt::format("the JSON schema: {}: {}", document_.path_of(schema), error.message);

@@ -42,6 +42,9 @@ class SchemaCompiler {
   }
   SchemaValues& values() { return values_; }
 
+  /// An error of the part `schema` that says where it is, unless it does already.
+  tl::unexpected<Error> located(Error error, const json::Value& schema) const;
+
  private:
   Result<ExprId> body_of(const SchemaSet& schemas);
   Result<ExprId> shape_body(const SchemaShape& shape);
@@ -50,7 +53,6 @@ class SchemaCompiler {
   Result<ExprId> strings(const SchemaShape& shape);
   Result<ExprId> numbers(const SchemaShape& shape, unsigned kinds);
   Result<void> refuse_overlaps();
-  tl::unexpected<Error> located(Error error, const json::Value& schema) const;
 
   const SchemaDocument& document_;
   Expressions& expressions_;

@@ -219,10 +219,12 @@ Result<void> SchemaDocument::read() {
     return fail(ErrorCode::invalid_request,
                 fmt::format("the JSON schema must be an object or a boolean, not {}", json::describe_type(root)));
   if (const json::Value* schema = find_keyword(root, "$schema"); schema != nullptr) {
-    if (!schema->is_string()) return json::wrong_type("$schema", "a string", *schema);
+    if (!schema->is_string())
+      return fail(ErrorCode::invalid_request,
+                  fmt::format("the JSON schema: #/$schema must be a string, not {}", json::describe_type(*schema)));
     const std::optional<SchemaDraft> draft = draft_of(schema->get_ref<const std::string&>());
     if (!draft)
-      return fail(ErrorCode::unsupported, fmt::format("the JSON schema: $schema '{}' is not one of drafts 4 to 2020-12",
+      return fail(ErrorCode::unsupported, fmt::format("the JSON schema: #/$schema '{}' is not one of drafts 4 to 2020-12",
                                                       one_line(schema->get_ref<const std::string&>(), kMaxQuotedBytes)));
     draft_ = *draft;
   }

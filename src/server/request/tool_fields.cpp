@@ -87,6 +87,7 @@ Result<Tool> parse_tool(Value& definition, const std::string& key, std::set<std:
   if (const Value* parameters = find_given(function, "parameters")) {
     if (!parameters->is_object()) return json::wrong_type(key + ".function.parameters", "an object", *parameters);
     tool.parameters = *parameters;
+    tool.field = given.member == "custom" ? key + ".custom.format" : key + ".function.parameters";
   }
   if (const Value* strict = find_given(function, "strict")) {
     BATON_TRY(tool.is_strict, json::convert<bool>(*strict, key + ".function.strict"));

@@ -64,6 +64,9 @@ Result<Grammars::Constrained> Grammars::constraint(const StructuredOutput& asked
   requests_[kind].add(1);
   if (!entry) {
     refused_.add(1);
+    // A part of the field is named already: the schema of one of the tools.
+    if (entry.error().param.starts_with(asked.field + "["))
+      return fail(ErrorCode::invalid_request, std::move(entry.error().message), std::move(entry.error().param));
     std::string field = asked.field;
     // Whose mistake it is shows when the content's grammar is compiled alone.
     if (asked.content != nullptr) {

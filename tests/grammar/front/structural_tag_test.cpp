@@ -322,9 +322,42 @@ TEST(StructuralTag, refuses_by_name_what_it_does_not_know) {
   EXPECT_EQ(refusal(tag(R"({"type": "repeat", "content": {"type": "any_text"}, "min": 2, "max": 1})")),
             "the structural tag: #/format/max is smaller than min");
   EXPECT_EQ(refusal(tag(R"({"type": "qwen_xml_parameter", "json_schema": {"properties": {"a>": {}}}})")),
-            "the JSON schema of the arguments: properties has 'a>', which this format of calls cannot write");
+            "the JSON schema: #/properties has 'a>', which this format of calls cannot write");
   EXPECT_EQ(refusal(tag(R"({"type": "json_schema", "style": "python", "json_schema": {"anyOf": []}})")),
-            "the JSON schema of the arguments: anyOf is not supported in this format of calls");
+            "the JSON schema: #/anyOf is not supported in this format of calls");
+}
+
+/// Where the schema stands and whose it is are told by the tag; where in it is a JSON pointer, in every style.
+TEST(StructuralTag, an_error_of_a_schema_names_the_field_of_the_request_that_holds_it) {
+  const auto refused = [](std::string_view style, std::string_view schema) {
+    const std::string text = tag(fmt::format(
+        R"({{"type": "tag", "begin": "<f>", "end": "</f>", "content": {{"type": "json_schema", "style": "{}", "name": "find",
+            "field": "tools[1].function.parameters", "json_schema": {}}}}})",
+        style, schema));
+    const auto result = compile_grammar({.kind = GrammarKind::structural_tag, .text = text}, {}, {});
+    EXPECT_FALSE(result) << text;
+    const Error error = result ? Error{} : result.error();
+    EXPECT_EQ(error.param, "tools[1].function.parameters") << error.message;
+    constexpr std::string_view kBegin = "'tools[1].function.parameters' of \"find\": the JSON schema: ";
+    EXPECT_TRUE(error.message.starts_with(kBegin)) << error.message;
+    return error.message.substr(std::min(kBegin.size(), error.message.size()));
+  };
+  for (const char* style : {"json", "qwen_xml", "python"}) {
+    SCOPED_TRACE(style);
+    EXPECT_EQ(refused(style, R"({"type": "object", "properties": {"x": {"not": {}}}})"), "#/properties/x/not is not supported");
+    EXPECT_EQ(refused(style, R"({"type": "object", "properties": {"x": {"items": {"type": "sting"}}}})"),
+              R"(#/properties/x/items/type is "sting", which is no type)");
+    EXPECT_TRUE(
+        refused(style, R"({"type": "object", "properties": {"x": {}}, "required": 1})").starts_with("#/required must be"));
+    EXPECT_EQ(refused(style, R"({"type": "object", "$schema": 1})"), "#/$schema must be a string, not an integer");
+  }
+  EXPECT_EQ(refused("qwen_xml", R"({"properties": {"x": {"enum": ["a", "b"], "minLength": 1}}})"),
+            "#/properties/x: enum beside other keywords about strings is not supported in this format of calls");
+  EXPECT_EQ(refused("python", R"({"additionalProperties": {"type": "string"}})"),
+            "#/additionalProperties must be true or false in this format of calls");
+  EXPECT_EQ(testing::refusal(GrammarKind::structural_tag,
+                             tag(R"({"type": "json_schema", "json_schema": {"not": {}}, "name": "f", "field": 1})")),
+            "the structural tag: #/format/field must be a string");
 }
 
 }  // namespace

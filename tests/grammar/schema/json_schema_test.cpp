@@ -239,6 +239,21 @@ TEST(JsonSchema, parts_of_all_of_follow_each_other_where_one_is_an_any_of) {
           {R"({"allOf": [)" + choice + R"(, {"oneOf": [)" + with("x") + R"(, {"type": "null"}]}]})",
            {R"({"c": 1, "d": 2, "x": 3})"},
            {R"({"x": 3, "b": 1})", "null"}}});
+  // The same through $ref, with the schema's own properties in front, and where two parts have a property in common.
+  const std::string defs = R"("$defs": {"choice": )" + choice + R"(, "a": )" + with("a") + "}";
+  expect(
+      {{R"({"allOf": [{"$ref": "#/$defs/choice"}, {"$ref": "#/$defs/a"}], )" + defs + "}",
+        {R"({"b": 1, "a": 2})", R"({"c": 1, "d": 2, "a": 3})"},
+        {R"({"a": 1, "b": 2})", R"({"c": 1, "a": 2, "d": 3})"}},
+       {R"({"allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/choice"}], )" + defs + "}",
+        {R"({"a": 1, "b": 2})"},
+        {R"({"b": 1, "a": 2})"}},
+       {R"({"anyOf": [)" + with("b") + "," + with("c") + R"(], "type": "object", "properties": {"z": {}}, "required": ["z"]})",
+        {R"({"z": 1, "b": 2})", R"({"z": 1, "c": 2})"},
+        {R"({"b": 2, "z": 1})"}},
+       {R"({"allOf": [)" + choice + "," + with("b") + "]}",
+        {R"({"b": 1})", R"({"c": 1, "d": 2, "b": 3})"},
+        {R"({"c": 1, "b": 2})", R"({"c": 1, "b": 2, "d": 3})"}}});
 }
 
 TEST(JsonSchema, patterns_look_ahead_at_their_front) {

@@ -368,7 +368,45 @@ TEST(RoutesGrammars, a_mistake_in_tools_or_in_the_format_beside_them_names_its_f
     return parsed(response.body)["error"]["param"];
   };
   EXPECT_EQ(param(R"({"type": "object"})", R"({"type": "sting"})"), "response_format.json_schema.schema");
-  EXPECT_EQ(param(R"({"type": "object", "properties": {"a": {"type": "sting"}}})", R"({"type": "string"})"), "tools");
+  EXPECT_EQ(param(R"({"type": "object", "properties": {"a": {"type": "sting"}}})", R"({"type": "string"})"),
+            "tools[0].function.parameters");
+}
+
+/// In each dialect's words: which tool, by its place and its name, and where in its schema.
+TEST(RoutesGrammars, a_mistake_in_a_tools_schema_names_the_tool_and_the_place) {
+  const ServerFixture fixture = caller();
+  constexpr std::string_view kSchema =
+      R"({"type": "object", "properties": {"x": {"type": "array", "items": {"format": "idn-email"}}}})";
+  constexpr std::string_view kPlace = "the JSON schema: #/properties/x/items/format 'idn-email' is not supported";
+  const auto refused = [&](std::string_view path, const std::string& body) {
+    for (const std::string_view stream : {"true", "false"}) {
+      const RawResponse response = fixture.post(path, fmt::format(R"({{"stream": {}, {}}})", stream, body));
+      EXPECT_EQ(response.status, 400) << response.body;
+      if (stream == "false") return parsed(response.body)["error"];
+    }
+    return json::Value();
+  };
+  const std::string chat = fmt::format(R"("messages": [{{"role": "user", "content": "q"}}], "tools": [
+      {{"type": "function", "function": {{"name": "good", "parameters": {{"type": "object"}}}}}},
+      {{"type": "function", "function": {{"name": "bad", "parameters": {}}}}}], "tool_choice": )",
+                                       kSchema);
+  for (const std::string_view choice : {R"("required")", R"({"type": "function", "function": {"name": "bad"}})"}) {
+    const json::Value error = refused("/v1/chat/completions", chat + std::string(choice));
+    EXPECT_EQ(error["param"], "tools[1].function.parameters");
+    EXPECT_EQ(error["message"], fmt::format("'tools[1].function.parameters' of \"bad\": {}", kPlace));
+  }
+  const json::Value responses = refused(
+      "/v1/responses",
+      fmt::format(R"("input": "q", "tools": [{{"type": "web_search"}}, {{"type": "function", "name": "bad", "parameters": {}}}],
+                     "tool_choice": "required")",
+                  kSchema));
+  EXPECT_EQ(responses["param"], "tools[1].parameters");
+  EXPECT_EQ(responses["message"], fmt::format("'tools[1].parameters' of \"bad\": {}", kPlace));
+  const json::Value messages = refused("/v1/messages", fmt::format(R"("messages": [{{"role": "user", "content": "q"}}],
+      "max_tokens": 4, "tools": [{{"name": "good", "input_schema": {{"type": "object"}}}}, {{"name": "bad", "input_schema": {}}}],
+      "tool_choice": {{"type": "any"}})",
+                                                                   kSchema));
+  EXPECT_EQ(messages["message"], fmt::format("'tools[1].input_schema' of \"bad\": {}", kPlace));
 }
 
 }  // namespace

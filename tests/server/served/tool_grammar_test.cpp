@@ -56,6 +56,21 @@ TEST(ToolGrammar, demands_of_calls_become_grammars) {
   EXPECT_TRUE(strict.generation.grammar);
 }
 
+TEST(ToolGrammar, schemas_keep_the_names_of_their_fields_and_tools_for_errors) {
+  ChatRequest chat = chat_with(R"(, "tool_choice": "required")");
+  ASSERT_TRUE(demand_calls(hermes(), chat));
+  const std::string& text = chat.generation.grammar->source.text;
+  EXPECT_NE(text.find(R"("field":"tools[0].function.parameters","name":"a")"), std::string::npos) << text;
+  EXPECT_EQ(text.find("tools[1]"), std::string::npos) << "the second tool has no schema";
+  const std::string_view with_custom = R"({"messages": [{"role": "user", "content": "q"}], "tools": [{"type": "custom",
+      "custom": {"name": "c", "format": {"type": "grammar", "grammar": {"syntax": "regex", "definition": "[0-9]+"}}}}]})";
+  auto parsed_custom = parse_chat_request(json::parse(with_custom, "the body").value(), {}, {.n_vocab = 100});
+  ASSERT_TRUE(parsed_custom) << parsed_custom.error().message;
+  ChatRequest& custom = *parsed_custom;
+  ASSERT_TRUE(demand_calls(hermes(), custom));
+  EXPECT_NE(custom.generation.grammar->source.text.find(R"("field":"tools[0].custom.format","name":"c")"), std::string::npos);
+}
+
 TEST(ToolGrammar, allowed_tools_keep_out_the_others) {
   ChatRequest chat = chat_with(R"(, "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto",
       "tools": [{"type": "function", "function": {"name": "a"}}]}})");
