@@ -63,16 +63,11 @@ void add_serve_options(CLI::App& app, ServeCommandOptions& options) {
   app.add_flag("--allow-prefix-links", options.allows_prefix_links,
                "Follow links in the prefix folder to files outside of it; default: they are refused")
       ->group("Prefixes");
-  row(app, "Server", "--max-logprobs", options.server.routes.max_logprobs,
-      "Alternatives with log-probabilities a request may ask for")
-      ->check(CLI::Range(0, 20));
+  add_answer_options(app, options.structured_outputs, options.server.routes.max_logprobs);
   parsed_row(app, "Server", "--client-memory-bytes", options.client_memory_bytes,
              "Memory that requests and answers of clients may take, with K, M or G; more gets 503; default: an eighth of what "
              "the machine and the control group allow, at most 4G",
              [](const std::string& text) { return parse_bytes(text, "--client-memory-bytes"); });
-  json_row(app, "Server", "--structured-outputs-config", options.structured_outputs,
-           "JSON: disable_any_whitespace, cache_bytes, max_grammar_bytes, max_states; see docs/api.md",
-           parse_structured_outputs_config);
   json_row(app, "Server", "--kv-events-config", options.server.kv_events,
            "JSON: enable_kv_cache_events, endpoint, replay_endpoint, topic, ...: tell routers over ZeroMQ what the cache "
            "holds; see docs/kv-events.md",

@@ -15,6 +15,7 @@
 #include "cli/output.h"
 #include "cli/rank_session.h"
 #include "cli/version.h"
+#include "cli/vllm_flags.h"
 
 namespace baton {
 namespace {

@@ -104,6 +104,12 @@ std::string_view nearest_name(std::string_view word, std::span<const std::string
   return nearest == names.end() ? std::string_view() : std::string_view(*nearest);
 }
 
+std::string_view near_name(std::string_view word, std::span<const std::string> names) {
+  const std::string_view nearest = nearest_name(word, names);
+  const bool is_near = 3 * edit_distance(word, nearest) <= static_cast<int>(std::max(word.size(), nearest.size()));
+  return is_near ? nearest : std::string_view();
+}
+
 void use_help_text(CLI::App& app) { app.formatter(std::make_shared<HelpText>()); }
 
 }  // namespace baton

@@ -22,6 +22,8 @@ std::string wrapped(std::string_view text, std::size_t n_columns, std::size_t in
 /// The name that takes the fewest edits (letters changed, added or left out) to reach from `word`, the first of several;
 /// empty if there are no names.
 std::string_view nearest_name(std::string_view word, std::span<const std::string> names);
+/// The same, if no more than a third of the letters differ; else empty.
+std::string_view near_name(std::string_view word, std::span<const std::string> names);
 /// Letters to change, add or leave out.
 int edit_distance(std::string_view a, std::string_view b);
 

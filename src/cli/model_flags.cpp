@@ -27,9 +27,8 @@ std::string hint_for_flag(const CLI::App& app, std::string_view flag) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options())
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-  const std::string_view nearest = nearest_name(flag, names);
-  const bool is_near = 3 * edit_distance(flag, nearest) <= static_cast<int>(std::max(flag.size(), nearest.size()));
-  return is_near ? fmt::format("the nearest there is: {}", nearest) : "--help lists those there are";
+  const std::string_view near = near_name(flag, names);
+  return near.empty() ? "--help lists those there are" : fmt::format("the nearest there is: {}", near);
 }
 
 /// "auto", "none" and the names of parsers.
@@ -147,6 +146,14 @@ void add_model_options(CLI::App& app, ModelFlags& options) {
   app.add_option("--config", "YAML file with flags (`max-num-seqs: 64`); the command line wins")
       ->check(CLI::ExistingFile)
       ->group("Log");
+}
+
+void add_answer_options(CLI::App& app, StructuredOutputsConfig& structured_outputs, std::int32_t& max_logprobs) {
+  row(app, "Server", "--max-logprobs", max_logprobs, "Alternatives with log-probabilities a request may ask for")
+      ->check(CLI::Range(0, 20));
+  json_row(app, "Server", "--structured-outputs-config", structured_outputs,
+           "JSON: disable_any_whitespace, cache_bytes, max_grammar_bytes, max_states; see docs/api.md",
+           parse_structured_outputs_config);
 }
 
 void add_rank_options(CLI::App& app, RankFlags& flags) {

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,6 +13,7 @@
 #include "core/result.h"
 #include "load/model_options.h"
 #include "ranks/rank_place.h"
+#include "server/served/structured_outputs_config.h"
 
 namespace CLI {
 class App;
@@ -33,6 +33,9 @@ std::vector<std::string> choices(std::span<const std::string_view> names);
 /// Adds the rows of ModelFlags. Help texts show the values in `options` as defaults.
 void add_model_options(CLI::App& app, ModelFlags& options);
 
+/// Adds the rows of what bounds the answers of a server, or of Python's LLM.
+void add_answer_options(CLI::App& app, StructuredOutputsConfig& structured_outputs, std::int32_t& max_logprobs);
+
 /// Adds the rows of RankFlags.
 void add_rank_options(CLI::App& app, RankFlags& flags);
 
@@ -45,11 +48,6 @@ void name_environment_variables(CLI::App& app);
 /// Makes each option of `app` that is a fraction refuse "nan", which every comparison with a limit lets pass. Call after all
 /// options are added.
 void refuse_not_a_number(CLI::App& app);
-
-/// Removes the flags of vLLM that ask for something that Baton always does, each with one log line. Refuses other
-/// values of them, except of flags that are the program's own (`is_own`). `-tp` becomes --tensor-parallel-size.
-Result<std::vector<std::string>> without_neutral_flags(const std::vector<std::string>& words,
-                                                       const std::function<bool(const std::string& flag)>& is_own = {});
 
 /// Refuses words that `app` did not know (`extras`), by name and with the nearest known flag.
 Result<void> refuse_unknown_flags(const CLI::App& app, const std::vector<std::string>& extras);

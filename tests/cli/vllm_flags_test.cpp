@@ -1,10 +1,15 @@
-/// Flags of vLLM that change nothing (cli/options.h, without_neutral_flags).
+/// Flags of vLLM that change nothing (cli/vllm_flags.h, without_neutral_flags).
+#include "cli/vllm_flags.h"
+
+#include <algorithm>
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "cli/options.h"
+#include "io/file.h"
+#include "support/source_folder.h"
 
 namespace baton {
 namespace {
@@ -52,6 +57,38 @@ TEST(VllmFlags, command_lines_written_for_vllm_start_where_their_flags_change_no
       (std::vector<std::string>{"--tokenizer", "file"}));
   EXPECT_FALSE(without_neutral_flags({"--api-server-count", "2"}));
   EXPECT_FALSE(without_neutral_flags({"--runner"}));
+}
+
+TEST(VllmFlags, a_switch_is_taken_in_the_way_that_changes_nothing) {
+  EXPECT_TRUE(without_neutral_flags({"--no-enable-lora", "--no-trust-remote-code", "--trust-remote-code",
+                                     "--no-disable-custom-all-reduce", "--no-async-scheduling"})
+                  .value()
+                  .empty());
+  const auto message = [](const char* flag) { return without_neutral_flags({flag}).error().message; };
+  EXPECT_EQ(message("--enable-lora"), "--enable-lora is not supported: there are no adapters");
+  EXPECT_EQ(message("--no-enable-chunked-prefill"),
+            "--no-enable-chunked-prefill is not supported: prompts are always computed in chunks");
+  EXPECT_EQ(message("--enable-sleep-mode"), "--enable-sleep-mode is not supported: a model that is not needed is closed");
+  EXPECT_EQ(without_neutral_flags({"--no-swap-space"}).value(), (std::vector<std::string>{"--no-swap-space"}));
+}
+
+TEST(VllmFlags, what_baton_cannot_do_is_refused_with_its_reason) {
+  const auto message = [](const char* flag) { return without_neutral_flags({flag, "x"}).error().message; };
+  EXPECT_EQ(message("--quantization"), "--quantization is not supported: weights are read in the format of the checkpoint");
+  EXPECT_EQ(message("-q"), "-q is not supported: weights are read in the format of the checkpoint");
+  EXPECT_EQ(message("--rope-scaling=x"), "--rope-scaling is not supported: config.json is taken as it is");
+}
+
+TEST(VllmFlags, the_table_is_in_the_order_of_names_and_is_all_in_the_docs) {
+  EXPECT_TRUE(std::ranges::is_sorted(vllm_flags(), {}, &VllmFlag::name));
+  const auto read = read_file(test::source_folder() / "docs/flags.md");
+  ASSERT_TRUE(read);
+  for (const VllmFlag& flag : vllm_flags()) {
+    const std::string name =
+        flag.values == kOff ? fmt::format("`--no-{}`", flag.name.substr(2)) : fmt::format("`{}`", flag.name);
+    EXPECT_NE(read->find(name), std::string::npos) << name;
+    EXPECT_NE(read->find(flag.reason), std::string::npos) << flag.reason;
+  }
 }
 
 TEST(VllmFlags, tp_is_short_for_tensor_parallel_size) {
