@@ -29,7 +29,7 @@ class UnavailableError(BatonError):
     """The queue is full, memory is short, the engine is shutting down, or a process of tensor parallelism is lost."""
 
 
-class UnsupportedError(BatonError, NotImplementedError):
+class UnsupportedError(BatonError, NotImplementedError, ValueError):
     """The model or the argument is known and not supported."""
 
 

@@ -19,6 +19,9 @@
 namespace baton::python {
 namespace {
 
+/// What compiled grammars and their upkeep may take, of which the cache gets a quarter (see cache_options).
+constexpr std::int64_t kGrammarBytes = std::int64_t{1} << 30;
+
 template <class T>
 T value_or_throw(Result<T> result) {
   if (!result) throw LocalModelError(std::move(result.error()));
@@ -33,14 +36,11 @@ ModelFiles files_of(const ModelOptions& options) {
   return value_or_throw(find_model_files(options, {}));
 }
 
-std::unique_ptr<LocalRanks> start_ranks(const RankStart& start) {
-  const int n = start.tensor_parallel_size;
-  if (n < 1 || n > kMaxRanks)
-    throw LocalModelError({ErrorCode::invalid_request,
-                           fmt::format("tensor_parallel_size must be from 1 to {}, got {}", kMaxRanks, n),
-                           "tensor_parallel_size"});
-  if (n == 1) return nullptr;
-  return value_or_throw(LocalRanks::start(start.program, {.world_size = n, .version = version_line()}));
+std::unique_ptr<LocalRanks> start_ranks(const RankFlags& flags, const std::string& program) {
+  if (flags.tensor_parallel_size == 1) return nullptr;
+  const auto hang_timeout = std::chrono::milliseconds(static_cast<std::int64_t>(1000 * flags.rank_hang_timeout_s));
+  return value_or_throw(LocalRanks::start(
+      program, {.world_size = flags.tensor_parallel_size, .version = version_line(), .hang_timeout = hang_timeout}));
 }
 
 ModelOptions with_ranks(ModelOptions options, const std::unique_ptr<LocalRanks>& ranks) {
@@ -50,13 +50,17 @@ ModelOptions with_ranks(ModelOptions options, const std::unique_ptr<LocalRanks>&
 
 }  // namespace
 
-LocalModel::LocalModel(const ModelOptions& options, const RankStart& ranks) : LocalModel(files_of(options), options, ranks) {}
+LocalModel::LocalModel(const EngineArguments& arguments, const std::string& program)
+    : LocalModel(files_of(arguments.model), arguments, program) {}
 
-LocalModel::LocalModel(const ModelFiles& files, const ModelOptions& options, const RankStart& ranks)
+LocalModel::LocalModel(const ModelFiles& files, const EngineArguments& arguments, const std::string& program)
     : name_(files.name),
-      text_(value_or_throw(load_text(files, options))),
-      ranks_(start_ranks(ranks)),
-      engine_(value_or_throw(load_engine(files, with_ranks(options, ranks_)))) {
+      max_logprobs_(arguments.max_logprobs),
+      spaces_(arguments.structured_outputs.spaces),
+      grammar_options_(cache_options(arguments.structured_outputs, kGrammarBytes)),
+      text_(value_or_throw(load_text(files, arguments.model))),
+      ranks_(start_ranks(arguments.ranks, program)),
+      engine_(value_or_throw(load_engine(files, with_ranks(arguments.model, ranks_)))) {
   engine_->start();
 }
 
@@ -67,13 +71,13 @@ grammar::GrammarCache& LocalModel::grammars() {
         std::make_shared<const grammar::TokenTrie>(bytes_of_tokens(text_.tokenizer, text_.n_vocab),
                                                    engine_->info().eos_token_ids,
                                                    special_tokens_of(text_.tokenizer, text_.n_vocab)),
-        grammar::GrammarCache::Options{});
+        grammar_options_);
   return *grammars_;
 }
 
 void LocalModel::constrain(Question& question, const std::string& structured_outputs) {
   const json::Value object = value_or_throw(json::parse(structured_outputs, "structured_outputs"));
-  const auto asked = value_or_throw(grammar::read_structured_outputs(object, grammar::JsonSpaces::readable));
+  const auto asked = value_or_throw(grammar::read_structured_outputs(object, spaces_));
   if (!asked) return;
   auto entry = grammars().get(asked->source, {});
   if (!entry && entry.error().code == ErrorCode::unavailable) throw LocalModelError(std::move(entry.error()));
@@ -86,9 +90,22 @@ void LocalModel::constrain(Question& question, const std::string& structured_out
   question.constraint.encode = [this](std::string_view text) { return text_.tokenizer.encode_plain_behind(text); };
 }
 
+void LocalModel::check(const Question& question) const {
+  const auto refuse = [](const char* param, std::string message) {
+    throw LocalModelError({ErrorCode::invalid_request, std::move(message), param});
+  };
+  if (!question.detokenize && !question.stop.empty()) refuse("stop", "stop strings need detokenize");
+  const auto check_logprobs = [&](const char* param, std::int32_t n) {
+    if (n > max_logprobs_) refuse(param, fmt::format("{} is {}; max_logprobs is {}", param, n, max_logprobs_));
+  };
+  check_logprobs("logprobs", question.sampling.n_top_logprobs);
+  check_logprobs("prompt_logprobs", question.sampling.n_prompt_logprobs);
+  const auto is_empty = [](const std::string& word) { return word.find_first_not_of(' ') == word.npos; };
+  if (std::ranges::any_of(question.bad_words, is_empty)) refuse("bad_words", "bad_words holds an empty word");
+}
+
 std::int64_t LocalModel::submit(std::vector<TokenId> prompt, const Question& question) {
-  if (!question.detokenize && !question.stop.empty())
-    throw LocalModelError({ErrorCode::invalid_request, "stop strings need detokenize", "stop"});
+  check(question);
   Request request;
   request.prompt = std::move(prompt);
   request.sampling = question.sampling;
@@ -96,8 +113,6 @@ std::int64_t LocalModel::submit(std::vector<TokenId> prompt, const Question& que
   request.scope.salt = question.cache_salt;
   request.n_sequences = question.n;
   request.priority = question.priority;
-  if (std::ranges::any_of(question.bad_words, [](const std::string& word) { return word.find_first_not_of(' ') == word.npos; }))
-    throw LocalModelError({ErrorCode::invalid_request, "bad_words holds an empty word", "bad_words"});
   request.sampling.bad_words = spell_words(text_.tokenizer, question.bad_words);
   Live live;
   live.n_unfinished = static_cast<std::size_t>(std::max(0, question.n));

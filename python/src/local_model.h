@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/arguments.h"
 #include "core/mutex.h"
 #include "core/result.h"
 #include "engine/engine.h"
@@ -18,7 +19,6 @@
 #include "grammar/grammar_cache.h"
 #include "load/load_text.h"
 #include "load/model_files.h"
-#include "load/model_options.h"
 #include "load/sequence_text.h"
 #include "ranks/local_ranks.h"
 
@@ -62,19 +62,13 @@ struct News {
   std::shared_ptr<const Error> error;      ///< why it ended with "error", if that is known
 };
 
-/// Where the ranks of tensor parallelism come from.
-struct RankStart {
-  int tensor_parallel_size = 1;
-  std::string program;  ///< the `baton` that they run
-};
-
 /// Loads a model, takes prompts and gives out news. Failures are thrown as LocalModelError.
 ///
 /// Thread: any, except that one thread at a time calls `wait`.
 class LocalModel {
  public:
-  /// With several ranks, this process is rank 0 and starts the others, which end with this object.
-  LocalModel(const ModelOptions& options, const RankStart& ranks);
+  /// With several ranks, this process is rank 0 and starts `program`, a `baton`, as the others, which end with this object.
+  LocalModel(const EngineArguments& arguments, const std::string& program);
   LocalModel(const LocalModel&) = delete;
   LocalModel& operator=(const LocalModel&) = delete;
   ~LocalModel() = default;
@@ -102,6 +96,7 @@ class LocalModel {
   const std::string& name() const { return name_; }
   std::int32_t n_vocab() const { return text_.n_vocab; }
   const SamplingDefaults& defaults() const { return text_.defaults; }
+  const Tokenizer& tokenizer() const { return text_.tokenizer; }
   /// KV bytes that plans read, and what they would have read more without sharing.
   std::pair<double, double> kv_bytes() const;
 
@@ -110,11 +105,15 @@ class LocalModel {
     std::vector<SequenceText> sequences;
     std::size_t n_unfinished = 0;
   };
-  LocalModel(const ModelFiles& files, const ModelOptions& options, const RankStart& ranks);
+  LocalModel(const ModelFiles& files, const EngineArguments& arguments, const std::string& program);
   grammar::GrammarCache& grammars();
+  void check(const Question& question) const;
   News news_of(const Event& event, Live& live);
 
   std::string name_;
+  std::int32_t max_logprobs_;
+  grammar::JsonSpaces spaces_;
+  grammar::GrammarCache::Options grammar_options_;
   TextSide text_;
   std::unique_ptr<LocalRanks> ranks_;  // null: this process is alone
   std::unique_ptr<Engine> engine_;     // after text_, whose tokenizer the decoders use, and after its ranks

@@ -8,6 +8,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "cli/arguments.h"
 #include "core/log.h"
 #include "local_model.h"
 
@@ -41,7 +42,7 @@ void translate(const std::exception_ptr& thrown, void*) {
     std::rethrow_exception(thrown);
   } catch (const LocalModelError& failure) {
     const nb::object type = nb::module_::import_("baton.errors").attr(exception_of(failure.error().code));
-    const nb::object made = type(failure.error().message, failure.error().param);
+    const nb::object made = type(in_words_of_a_call(failure.error().message), failure.error().param);
     PyErr_SetObject(type.ptr(), made.ptr());
   }
 }
@@ -56,36 +57,25 @@ auto sampling_value(T SamplingParams::*member) {
   return [member](Question& question, T value) { question.sampling.*member = std::move(value); };
 }
 
-void bind_options(nb::module_& module) {
-  nb::class_<ModelOptions>(module, "ModelOptions")
-      .def(nb::init<>())
-      .def_rw("model", &ModelOptions::model)
-      .def_rw("revision", &ModelOptions::revision)
-      .def_rw("download_dir", &ModelOptions::download_dir)
-      .def_rw("load_format", &ModelOptions::load_format)
-      .def_rw("dtype", &ModelOptions::dtype)
-      .def_rw("device", &ModelOptions::device)
-      .def_rw("threads", &ModelOptions::threads)
-      .def_rw("enforce_eager", &ModelOptions::enforce_eager)
-      .def_rw("attention", &ModelOptions::attention)
-      .def_rw("batch_invariant", &ModelOptions::batch_invariant)
-      .def_rw("enable_prefix_caching", &ModelOptions::enable_prefix_caching)
-      .def_rw("max_model_len", &ModelOptions::max_model_len)
-      .def_rw("max_num_seqs", &ModelOptions::max_num_seqs)
-      .def_rw("max_num_batched_tokens", &ModelOptions::max_num_batched_tokens)
-      .def_rw("block_size", &ModelOptions::block_size)
-      .def_rw("kv_cache_dtype", &ModelOptions::kv_cache_dtype)
-      .def_rw("kv_cache_memory_bytes", &ModelOptions::kv_cache_memory_bytes)
-      .def_rw("gpu_memory_utilization", &ModelOptions::gpu_memory_utilization)
-      .def_rw("kv_offloading_size", &ModelOptions::kv_offloading_size)
-      .def_rw("kv_offloading_backend", &ModelOptions::kv_offloading_backend)
-      .def_rw("scheduling_policy", &ModelOptions::scheduling_policy)
-      .def_rw("seed", &ModelOptions::seed)
-      .def_rw("chat_template", &ModelOptions::chat_template)
-      .def_rw("generation_config", &ModelOptions::generation_config)
-      .def("set_speculation", [](ModelOptions& options, std::int32_t n_tokens, std::int32_t longest, std::int32_t shortest) {
-        options.speculation = {n_tokens, longest, shortest};
-      });
+void bind_arguments(nb::module_& module) {
+  nb::class_<EngineArguments>(module, "EngineArguments");
+  module.def(
+      "parse_arguments",
+      [](const std::string& model, const std::vector<std::pair<std::string, std::string>>& pairs) {
+        std::vector<Argument> arguments;
+        for (const auto& [name, value] : pairs) arguments.push_back({name, value});
+        auto parsed = parse_arguments(model, arguments);
+        if (parsed) return std::move(*parsed);
+        if (parsed.error().code == ErrorCode::not_found) throw nb::type_error(parsed.error().message.c_str());
+        throw LocalModelError(std::move(parsed.error()));
+      },
+      nb::arg("model"), nb::arg("arguments"));
+  nb::class_<ArgumentRow>(module, "ArgumentRow")
+      .def_ro("name", &ArgumentRow::name)
+      .def_ro("effect", &ArgumentRow::effect)
+      .def_ro("values", &ArgumentRow::values)
+      .def_ro("reason", &ArgumentRow::reason);
+  module.def("argument_rows", &argument_rows);
 }
 
 void bind_questions(nb::module_& module) {
@@ -165,12 +155,7 @@ void bind_model(nb::module_& module) {
       .def_ro("prefill_ms", &PrefixInfo::prefill_ms);
   const auto unlocked = nb::call_guard<nb::gil_scoped_release>();
   nb::class_<LocalModel>(module, "LocalModel")
-      .def(
-          "__init__",
-          [](LocalModel* made, const ModelOptions& options, int tensor_parallel_size, const std::string& program) {
-            new (made) LocalModel(options, {tensor_parallel_size, program});
-          },
-          nb::arg("options"), nb::arg("tensor_parallel_size"), nb::arg("program"), unlocked)
+      .def(nb::init<const EngineArguments&, const std::string&>(), nb::arg("arguments"), nb::arg("program"), unlocked)
       .def("constrain", &LocalModel::constrain, nb::arg("question"), nb::arg("structured_outputs"), unlocked)
       .def("submit", &LocalModel::submit, nb::arg("prompt"), nb::arg("question"), unlocked)
       .def("cancel", &LocalModel::cancel, nb::arg("request"), unlocked)
@@ -186,6 +171,17 @@ void bind_model(nb::module_& module) {
       .def("prefixes", &LocalModel::prefixes)
       .def_prop_ro("name", &LocalModel::name)
       .def_prop_ro("n_vocab", &LocalModel::n_vocab)
+      .def_prop_ro("n_tokens", [](const LocalModel& model) { return model.tokenizer().n_vocab(); })
+      .def_prop_ro("bos_token_id", [](const LocalModel& model) { return model.tokenizer().bos(); })
+      .def_prop_ro("eos_token_id", [](const LocalModel& model) { return model.tokenizer().eos(); })
+      .def_prop_ro("role_tokens",
+                   [](const LocalModel& model) {
+                     const auto& tokens = model.tokenizer().role_tokens();
+                     return std::vector<std::pair<std::string, std::string>>(tokens.begin(), tokens.end());
+                   })
+      .def("token_text", [](const LocalModel& model, TokenId id) { return std::string(model.tokenizer().token_text(id)); })
+      .def("id_of", [](const LocalModel& model, const std::string& token) { return model.tokenizer().id_of(token); })
+      .def("is_special", [](const LocalModel& model, TokenId id) { return model.tokenizer().is_special(id); })
       .def_prop_ro("max_model_len", [](const LocalModel& model) { return model.info().max_model_len; })
       .def_prop_ro("device", [](const LocalModel& model) { return model.info().backend.device; })
       .def_prop_ro("default_temperature", [](const LocalModel& model) { return model.defaults().temperature; })
@@ -201,7 +197,7 @@ void bind_model(nb::module_& module) {
 
 NB_MODULE(_engine, module) {
   nb::register_exception_translator(translate);
-  bind_options(module);
+  bind_arguments(module);
   bind_questions(module);
   bind_news(module);
   bind_model(module);

@@ -10,7 +10,7 @@ import threading
 import time
 
 import pytest
-from baton import LLM, BatonError, InvalidRequestError, SamplingParams, UnavailableError
+from baton import LLM, BatonError, InvalidRequestError, SamplingParams, UnavailableError, UnsupportedError
 
 PROMPTS = [f"Item number {i} costs" for i in range(4)]
 GREEDY = SamplingParams(temperature=0, max_tokens=12)
@@ -65,10 +65,12 @@ def test_a_lost_process_is_an_exception() -> None:
 def test_sizes_that_cannot_be_are_refused() -> None:
     """By name; a model that cannot be split leaves no process."""
     for size in (0, 65):
-        with pytest.raises(InvalidRequestError, match="tensor_parallel_size must be from 1 to 64"):
+        with pytest.raises(InvalidRequestError, match="tensor_parallel_size: .* not in range"):
             LLM("demo", tensor_parallel_size=size)
-    with pytest.raises(InvalidRequestError, match="must be an integer"):
-        LLM("demo", tensor_parallel_size="2")
+    with pytest.raises(InvalidRequestError, match="tensor_parallel_size: .*two"):
+        LLM("demo", tensor_parallel_size="two")
+    with pytest.raises(UnsupportedError, match="tensor_parallel_size starts the other ranks"):
+        LLM("demo", tensor_parallel_size=2, rank=1)
     with pytest.raises(BatonError, match="cannot be split over 3 ranks"):
         LLM("demo", tensor_parallel_size=3)
     assert ranks_of_this_process() == []
