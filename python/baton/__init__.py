@@ -23,8 +23,9 @@ from baton.errors import (
     UnsupportedError,
 )
 from baton.llm import LLM
-from baton.outputs import CompletionOutput, Logprob, RequestOutput, SharingStats
-from baton.sampling_params import SamplingParams, StructuredOutputsParams
+from baton.outputs import CompletionOutput, Logprob, RequestMetrics, RequestOutput, SharingStats
+from baton.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
+from baton.tokenizer import Tokenizer
 
 __all__ = [
     "LLM",
@@ -37,11 +38,14 @@ __all__ = [
     "Logprob",
     "NotFoundError",
     "OutOfMemoryError",
+    "RequestMetrics",
     "RequestOutput",
+    "RequestOutputKind",
     "SamplingParams",
     "SharingStats",
     "StructuredOutputsParams",
     "TextPrompt",
+    "Tokenizer",
     "TokensPrompt",
     "UnavailableError",
     "UnsupportedError",

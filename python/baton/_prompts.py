@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, TypedDict
 
-from baton import _engine
+from baton import _engine, _neutral
 from baton.errors import InvalidRequestError
 
 
@@ -24,38 +24,50 @@ class TokensPrompt(TypedDict, total=False):
     cache_salt: str
 
 
-Prompt = str | TextPrompt | TokensPrompt
+Prompt = str | list[int] | TextPrompt | TokensPrompt
 Message = dict[str, Any]
+
+
+def is_ids(prompt: Any) -> bool:  # noqa: ANN401
+    """Return whether a prompt is a list of token ids."""
+    return isinstance(prompt, list | tuple) and bool(prompt) and all(isinstance(token, int) for token in prompt)
 
 
 def as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
     """Return one prompt, or several, as a list of prompts."""
-    return [prompts] if isinstance(prompts, str | dict) else list(prompts)
+    return [prompts] if isinstance(prompts, str | dict) or is_ids(prompts) else list(prompts)
+
+
+def is_conversation(messages: Sequence[Message] | Sequence[Sequence[Message]]) -> bool:
+    """Return whether it is one, rather than a list of several."""
+    return bool(messages) and isinstance(messages[0], dict)
 
 
 def conversations(messages: Sequence[Message] | Sequence[Sequence[Message]]) -> list[list[Message]]:
     """Return one conversation, or several, as a list of conversations."""
-    if messages and isinstance(messages[0], dict):
-        return [list(messages)]
-    return [list(conversation) for conversation in messages]
+    return [list(messages)] if is_conversation(messages) else [list(conversation) for conversation in messages]
 
 
 def tokens_of(model: _engine.LocalModel, prompt: Prompt, prefix: list[int] | None) -> tuple[str | None, list[int], str]:
     """Return the text of a prompt if it has one, its token ids behind those of `prefix`, and its salt."""
     if isinstance(prompt, str):
         prompt = {"prompt": prompt}
+    elif isinstance(prompt, list | tuple):
+        prompt = {"prompt_token_ids": list(prompt)}
     if not isinstance(prompt, dict):
-        raise InvalidRequestError(f"a prompt is a string, or a dict with prompt or prompt_token_ids, not {type(prompt)}", "prompts")
-    unknown = set(prompt) - {"prompt", "prompt_token_ids", "cache_salt"}
+        forms = "text, a list of token ids, or a dict with prompt or prompt_token_ids"
+        raise InvalidRequestError(f"a prompt is {forms}, not {type(prompt).__name__}", "prompts")
+    unknown = sorted(set(prompt) - {"prompt", "prompt_token_ids", "cache_salt"} - set(_neutral.PROMPTS))
     if unknown:
-        raise InvalidRequestError(f"a prompt's fields {sorted(unknown)} are not supported", "prompts")
+        raise InvalidRequestError(f"a prompt's fields {unknown} are not known", "prompts")
+    _neutral.check(_neutral.PROMPTS, ((name, value) for name, value in prompt.items() if name in _neutral.PROMPTS))
     text = prompt.get("prompt")
     ids = prompt.get("prompt_token_ids")
     if ids is None:
         if text is None:
             raise InvalidRequestError("a prompt has neither prompt nor prompt_token_ids", "prompts")
         ids = model.encode(text, add_special_tokens=prefix is None)
-    return text, (prefix or []) + list(ids), prompt.get("cache_salt", "")
+    return text, (prefix or []) + list(ids), prompt.get("cache_salt") or ""
 
 
 def _flat(message: Message) -> Message:
@@ -69,7 +81,7 @@ def _flat(message: Message) -> Message:
     return {**message, "content": "\n".join(part["text"] for part in parts)}
 
 
-def rendered(
+def chat_text(
     model: _engine.LocalModel,
     messages: list[Message],
     *,
@@ -78,11 +90,11 @@ def rendered(
     continue_final_message: bool,
     tools: list[dict[str, Any]] | None,
     chat_template_kwargs: dict[str, Any] | None,
-) -> TokensPrompt:
-    """Return a conversation's prompt by the chat template."""
+) -> str:
+    """Return the text of a conversation's prompt by the chat template."""
     if add_generation_prompt and continue_final_message:
         raise InvalidRequestError("continue_final_message needs add_generation_prompt=False", "continue_final_message")
-    text = model.render(
+    return model.render(
         messages=json.dumps([_flat(message) for message in messages]),
         tools=json.dumps(tools) if tools else "",
         variables=json.dumps(chat_template_kwargs or {}),
@@ -90,5 +102,8 @@ def rendered(
         add_generation_prompt=add_generation_prompt,
         continues_last=continue_final_message,
     )
-    # The template writes the beginning of a text itself.
-    return {"prompt_token_ids": model.encode(text, add_special_tokens=False)}
+
+
+def rendered(model: _engine.LocalModel, messages: list[Message], **options: Any) -> TokensPrompt:  # noqa: ANN401
+    """Return a conversation's prompt by the chat template, which writes the beginning of a text itself."""
+    return {"prompt_token_ids": model.encode(chat_text(model, messages, **options), add_special_tokens=False)}

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import functools
 import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
-from baton import _engine, _loading, _prompts, errors
+from baton import _engine, _loading, _neutral, _prompts, errors
 from baton.errors import BatonError
 from baton.llm import WAIT_MS, new_output
 from baton.outputs import RequestOutput, add_news
-from baton.sampling_params import SamplingParams
+from baton.sampling_params import RequestOutputKind, SamplingParams
+from baton.tokenizer import Tokenizer
 
 
 class AsyncLLM:
@@ -53,20 +55,48 @@ class AsyncLLM:
             raise BatonError("this AsyncLLM has been closed")
         return self._model
 
+    async def get_tokenizer(self, lora_request: None = None) -> Tokenizer:
+        """Return the model's tokenizer, with the names that Transformers' tokenizers have."""
+        _neutral.check(_neutral.CALLS, [("lora_request", lora_request)])
+        return Tokenizer(self.model)
+
     async def generate(
-        self, prompt: _prompts.Prompt, sampling_params: SamplingParams | None = None, *, delta: bool = False
+        self,
+        prompt: _prompts.Prompt,
+        sampling_params: SamplingParams | None = None,
+        request_id: str | None = None,
+        *,
+        delta: bool = False,
+        priority: int = 0,
+        lora_request: None = None,
+        trace_headers: dict[str, str] | None = None,
+        tokenization_kwargs: dict[str, Any] | None = None,
+        data_parallel_rank: int | None = None,
     ) -> AsyncIterator[RequestOutput]:
-        """Yield the request's output whenever there is news of it: all so far, or with `delta` only what is new."""
+        """Yield the request's output whenever there is news of it, as the parameters' output_kind says.
+
+        `delta`: only what is new. `request_id`: that of the outputs; None: a number. `priority`: lower ones first. The others
+        are vLLM's and change nothing.
+        """
+        neutral = {
+            "lora_request": lora_request,
+            "trace_headers": trace_headers,
+            "tokenization_kwargs": tokenization_kwargs,
+            "data_parallel_rank": data_parallel_rank,
+        }
+        _neutral.check(_neutral.CALLS, neutral.items())
         model = self.model
         params = sampling_params or SamplingParams()
+        kind = RequestOutputKind.DELTA if delta else params.output_kind
         text, ids, salt = await asyncio.to_thread(_prompts.tokens_of, model, prompt, None)
         question = await asyncio.to_thread(params.question, model)
         question.cache_salt = salt
+        question.priority = priority
         with self._lock:
             request = model.submit(ids, question)
             queue: asyncio.Queue[Any] = asyncio.Queue()
             self._streams[request] = (asyncio.get_running_loop(), queue)
-        output = new_output(request, text, ids, params)
+        output = new_output(request_id or request, text, ids, params)
         try:
             while not output.finished:
                 news = await queue.get()
@@ -75,8 +105,9 @@ class AsyncLLM:
                 add_news(model, output, news)
                 if news.error:
                     raise errors.failure(news)
-                yield copy.deepcopy(output)
-                if delta:
+                if kind is not RequestOutputKind.FINAL_ONLY or output.finished:
+                    yield copy.deepcopy(output)
+                if kind is RequestOutputKind.DELTA:
                     _forget_told(output)
         finally:
             with self._lock:
@@ -89,23 +120,29 @@ class AsyncLLM:
         self,
         messages: list[_prompts.Message],
         sampling_params: SamplingParams | None = None,
+        request_id: str | None = None,
         *,
         delta: bool = False,
+        priority: int = 0,
+        chat_template: str | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
         tools: list[dict[str, Any]] | None = None,
         chat_template_kwargs: dict[str, Any] | None = None,
     ) -> AsyncIterator[RequestOutput]:
         """Yield the answer of a conversation whose prompt the model's chat template writes."""
-        prompt = await asyncio.to_thread(
+        write = functools.partial(
             _prompts.rendered,
             self.model,
             messages,
-            chat_template=None,
-            add_generation_prompt=True,
-            continue_final_message=False,
+            chat_template=chat_template,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
             tools=tools,
             chat_template_kwargs=chat_template_kwargs,
         )
-        async for output in self.generate(prompt, sampling_params, delta=delta):
+        prompt = await asyncio.to_thread(write)
+        async for output in self.generate(prompt, sampling_params, request_id, delta=delta, priority=priority):
             yield output
 
     def _deliver(self) -> None:

@@ -8,27 +8,28 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
-from baton import _engine, _loading, _prompts, errors
-from baton.errors import BatonError, InvalidRequestError
+from baton import _engine, _loading, _neutral, _prompts, errors
+from baton.errors import BatonError, InvalidRequestError, UnsupportedError
 from baton.outputs import CompletionOutput, RequestOutput, add_news
 from baton.sampling_params import SamplingParams
+from baton.tokenizer import Tokenizer
 
 #: How long a wait for news lasts, so that Ctrl-C is heard.
 WAIT_MS = 100
 
 
-def new_output(request: int, prompt: str | None, ids: list[int], params: SamplingParams) -> RequestOutput:
+def new_output(request: int | str, prompt: str | None, ids: list[int], params: SamplingParams) -> RequestOutput:
     """Return the output of a request without any news."""
     answers = [CompletionOutput(index, logprobs=None if params.logprobs is None else []) for index in range(params.n)]
-    return RequestOutput(str(request), prompt, ids, answers, prompt_logprobs=None if params.prompt_logprobs is None else [None])
+    return RequestOutput(str(request), prompt, ids, None if params.prompt_logprobs is None else [None], answers)
 
 
-class LLM:
+class LLM(_neutral.AbsentMethods):
     """A loaded model. Prompts that begin alike share that part: it is computed, stored and read once for all of them.
 
-    `model` is a folder, a Hugging Face id, or "demo". Keyword arguments have the names and meanings of the flags of `baton
-    serve`; those that vLLM has too have vLLM's names. Use it as a context manager, or call close(), to free the model
-    before the object goes. One thread at a time may generate.
+    `model` is a folder, a Hugging Face id, or "demo". Keyword arguments are the flags of `baton serve` that concern an engine,
+    and vLLM's as far as their values change nothing (docs/python.md lists all). Use it as a context manager, or call
+    close(), to free the model before the object goes. One thread at a time may generate.
     """
 
     def __init__(self, model: str = "demo", **arguments: Any) -> None:  # noqa: ANN401
@@ -62,8 +63,15 @@ class LLM:
         named = {name: getattr(self.model, f"default_{name}") for name in names}
         return SamplingParams(**{name: value for name, value in named.items() if value is not None})
 
-    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """Return the token ids of a text."""
+    def get_tokenizer(self, lora_request: None = None) -> Tokenizer:
+        """Return the model's tokenizer, with the names that Transformers' tokenizers have."""
+        _neutral.check(_neutral.CALLS, [("lora_request", lora_request)])
+        return Tokenizer(self.model)
+
+    def encode(self, text: str, *pooling: Any, add_special_tokens: bool = True, **more: Any) -> list[int]:  # noqa: ANN401
+        """Return the token ids of a text. What vLLM's method of this name does, pooling, is not there."""
+        if pooling or more or not isinstance(text, str):
+            raise UnsupportedError("encode() takes one text and gives its token ids: pooling is not supported", "encode")
         return self.model.encode(text, add_special_tokens)
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
@@ -99,15 +107,19 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         use_tqdm: bool | Callable[..., Any] = True,
-        prefix: str | None = None,
+        lora_request: None = None,
         priority: Sequence[int] | None = None,
+        tokenization_kwargs: dict[str, Any] | None = None,
+        prefix: str | None = None,
     ) -> list[RequestOutput]:
         """Answer the prompts, in one batch as far as they fit. Return outputs in the order of the prompts.
 
-        A prompt is text, or a dict with prompt or prompt_token_ids, and cache_salt. `sampling_params`: one for all, or one
-        for each; None: the model's defaults. `prefix`: the name of a registered prefix that comes before every prompt.
-        `use_tqdm`: a progress bar on a terminal (if tqdm is installed).
+        A prompt is text, a list of token ids, or a dict with prompt or prompt_token_ids, and cache_salt. `sampling_params`: one
+        for all, or one for each; None: the model's defaults. `use_tqdm`: a progress bar on a terminal (if tqdm is installed), or
+        what makes one. `priority`: one for each, lower ones first. `prefix`: the name of a registered prefix that comes before
+        every prompt. The others are vLLM's and change nothing.
         """
+        _neutral.check(_neutral.CALLS, [("lora_request", lora_request), ("tokenization_kwargs", tokenization_kwargs)])
         asked = _prompts.as_list(prompts)
         params = self._params_for(asked, sampling_params)
         if priority is not None and len(priority) != len(asked):
@@ -120,15 +132,26 @@ class LLM:
         self,
         messages: Sequence[_prompts.Message] | Sequence[Sequence[_prompts.Message]],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
-        *,
         use_tqdm: bool | Callable[..., Any] = True,
+        lora_request: None = None,
         chat_template: str | None = None,
+        chat_template_content_format: str = "auto",
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         tools: list[dict[str, Any]] | None = None,
         chat_template_kwargs: dict[str, Any] | None = None,
+        tokenization_kwargs: dict[str, Any] | None = None,
+        mm_processor_kwargs: dict[str, Any] | None = None,
+        *,
+        priority: Sequence[int] | None = None,
     ) -> list[RequestOutput]:
         """Answer one conversation, or several, whose prompts the model's chat template writes."""
+        neutral = {
+            "chat_template_content_format": chat_template_content_format,
+            "tokenization_kwargs": tokenization_kwargs,
+            "mm_processor_kwargs": mm_processor_kwargs,
+        }
+        _neutral.check(_neutral.CALLS, neutral.items())
         prompts = [
             _prompts.rendered(
                 self.model,
@@ -141,7 +164,7 @@ class LLM:
             )
             for conversation in _prompts.conversations(messages)
         ]
-        return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
+        return self.generate(prompts, sampling_params, use_tqdm=use_tqdm, lora_request=lora_request, priority=priority)
 
     def _prefix_tokens(self, prefix: str | None) -> list[int] | None:
         if prefix is None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import enum
 import json as json_text
 from typing import Any
 
-from baton import _engine
+from baton import _engine, _neutral
 from baton.errors import InvalidRequestError
 
 MAX_SAMPLES = 128
@@ -42,12 +44,21 @@ class StructuredOutputsParams:
             )
 
 
+class RequestOutputKind(enum.Enum):
+    """What AsyncLLM yields: all so far, what is new, or the whole answer once."""
+
+    CUMULATIVE = 0
+    DELTA = 1
+    FINAL_ONLY = 2
+
+
 @dataclasses.dataclass
 class SamplingParams:
-    """Parameters of one prompt's answers. The engine checks ranges; its errors name the field.
+    """Parameters of one prompt's answers: all of vLLM's. The engine checks ranges; its errors name the field.
 
     `max_tokens` None: what the context allows. `top_k` 0 or -1: off. `logprobs` and `prompt_logprobs` n: also the n most
-    likely tokens. `stop_token_ids` come in addition to the model's own ends.
+    likely tokens. `stop_token_ids` come in addition to the model's own ends. `output_kind`: of AsyncLLM. `skip_clone`: clone()
+    returns the object itself. Fields that docs/python.md calls neutral take the values that change nothing.
     """
 
     n: int = 1
@@ -61,36 +72,79 @@ class SamplingParams:
     seed: int | None = None
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
-    bad_words: list[str] | None = None
-    include_stop_str_in_output: bool = False
     ignore_eos: bool = False
     max_tokens: int | None = 16
     min_tokens: int = 0
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    prompt_logprob_token_ids: None = None
+    prompt_logprob_start: int | None = None
+    logprob_token_ids: None = None
+    flat_logprobs: bool = False
     detokenize: bool = True
     skip_special_tokens: bool = True
+    spaces_between_special_tokens: bool = True
+    include_stop_str_in_output: bool = False
+    output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
+    stream_interval: int | None = None
+    skip_clone: bool = False
+    output_text_buffer_length: int = 0
+    structured_outputs: StructuredOutputsParams | None = None
     logit_bias: dict[int, float] | None = None
     allowed_token_ids: list[int] | None = None
-    structured_outputs: StructuredOutputsParams | None = None
+    extra_args: dict[str, Any] | None = None
+    bad_words: list[str] | None = None
+    skip_reading_prefix_cache: bool | None = None
+    thinking_token_budget: int | None = None
+    repetition_detection: None = None
+    routed_experts_prompt_start: int = 0
+    trace_decode_token_ids: None = None
+
+    @staticmethod
+    def from_optional(**given: Any) -> SamplingParams:  # noqa: ANN401
+        """Return parameters of which None means the default (of max_tokens: no limit); ids of logit_bias may be texts."""
+        known = {name: value for name, value in given.items() if value is not None or name == "max_tokens"}
+        if "logit_bias" in known:
+            try:
+                known["logit_bias"] = {int(token): min(100.0, max(-100.0, bias)) for token, bias in known["logit_bias"].items()}
+            except (TypeError, ValueError) as error:
+                raise InvalidRequestError(f"logit_bias: {error}", "logit_bias") from None
+        return SamplingParams(**known)
 
     def __post_init__(self) -> None:
-        """Refuse what the engine would not see."""
+        """Write fields in one form, and refuse what the engine would not see."""
+        self.stop = [self.stop] if isinstance(self.stop, str) else list(self.stop or [])
+        self.stop_token_ids = list(dict.fromkeys(self.stop_token_ids or []))
+        self.bad_words = list(dict.fromkeys(self.bad_words or []))
+        self.logprobs = 1 if self.logprobs is True else self.logprobs
+        self.prompt_logprobs = 1 if self.prompt_logprobs is True else self.prompt_logprobs
+        self.seed = None if self.seed == -1 else self.seed
+        self._check()
+
+    def clone(self) -> SamplingParams:
+        """Return a copy that shares nothing with this one."""
+        return self if self.skip_clone else copy.deepcopy(self)
+
+    def _check(self) -> None:
         if not 1 <= self.n <= MAX_SAMPLES:
             raise InvalidRequestError(f"n must be from 1 to {MAX_SAMPLES}, got {self.n}", "n")
+        for name in ("logprobs", "prompt_logprobs"):
+            wanted = getattr(self, name)
+            if wanted is not None and wanted < 0:
+                raise InvalidRequestError(f"{name} must be at least 0, got {wanted}: the whole vocabulary is not given", name)
         if not isinstance(self.structured_outputs, StructuredOutputsParams | None):
             kind = type(self.structured_outputs).__name__
             raise InvalidRequestError(f"structured_outputs must be StructuredOutputsParams, not {kind}", "structured_outputs")
-
-    def stops(self) -> list[str]:
-        """Return the stop strings as a list."""
-        return [self.stop] if isinstance(self.stop, str) else list(self.stop or [])
+        if not isinstance(self.output_kind, RequestOutputKind):
+            raise InvalidRequestError(f"output_kind must be a RequestOutputKind, not {self.output_kind!r}", "output_kind")
+        _neutral.check(_neutral.SAMPLING, ((name, getattr(self, name)) for name in _neutral.SAMPLING))
 
     def question(self, model: _engine.LocalModel) -> _engine.Question:
         """Return these parameters as the engine takes them. Compiling a grammar may take seconds."""
+        self._check()  # fields may have been set since
         question = _engine.Question()
         question.n = self.n
-        question.stop = self.stops()
+        question.stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
         question.include_stop = self.include_stop_str_in_output
         question.skip_special_tokens = self.skip_special_tokens
         question.detokenize = self.detokenize
