@@ -1,4 +1,4 @@
-/// The files of the page at `/`, which are part of the program.
+/// The files of the page at `/`, and the documents that it shows, which are part of the program.
 #pragma once
 
 #include <span>

@@ -26,6 +26,7 @@ class Server:
         self,
         log: pathlib.Path,
         *flags: str,
+        port: int = 0,
         open_files: int | None = None,
         address_space: int | None = None,
         control_group: pathlib.Path | None = None,
@@ -33,6 +34,7 @@ class Server:
     ) -> None:
         """Start it with `flags`, allowed so many open files and bytes of address space, and wait until it answers.
 
+        `port` 0 is any free port.
         `control_group` is the folder of a control group that the process joins before it becomes the server.
         """
         limits = {"nofile": open_files, "as": address_space}
@@ -43,7 +45,7 @@ class Server:
         self.log = log
         with log.open("wb") as output:
             self.process = subprocess.Popen(
-                [*limit, BINARY, "serve", "--host", "127.0.0.1", "--port", "0", *flags],
+                [*limit, BINARY, "serve", "--host", "127.0.0.1", "--port", str(port), *flags],
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )

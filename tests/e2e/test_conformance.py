@@ -140,7 +140,7 @@ MESSAGE_STREAMS = {"text": CHAT | STREAM, "a call": CHAT | MESSAGES_CALLS | STRE
 # Where a published schema has no null, but published answers have one, or conventions ask for one.
 NULLS = {"finish_reason", "refusal", "usage", "logprobs", "user", "content"}
 # Routes whose answers are no JSON, or which are in the other tests.
-OTHER_ROUTES = {"/page.css", "/page.js", "/live", "/health", "/livez", "/ping", "/metrics"}
+OTHER_ROUTES = {"/live", "/health", "/livez", "/ping", "/metrics"}
 BODIES = {case.path: case.body for case in reversed(WHOLE.values()) if case.body}
 
 

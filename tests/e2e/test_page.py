@@ -1,15 +1,17 @@
-"""The page at / and the numbers behind its live view. With Chromium and selenium (not in requirements.txt), in a browser too."""
+"""The files of the page at / and the numbers behind its live view. test_page_in_browser.py uses the page."""
 
-import shutil
+import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
-from conftest import Server
+from conftest import ROOT, Server
 
-FILES = {"/": "text/html", "/page.css": "text/css", "/page.js": "text/javascript"}
+WEB = ROOT / "src/web"
+FILES = {"/": "text/html", "/page/page.css": "text/css"} | {f"/page/{path.name}": "text/javascript" for path in WEB.glob("*.js")}
+DOCUMENTS = re.findall(r'href="#docs/([\w-]+)">', (WEB / "index.html").read_text())
 
 
 @pytest.mark.parametrize(("path", "media_type"), FILES.items())
@@ -18,15 +20,33 @@ def test_the_page_is_part_of_the_program(server, path, media_type):
     assert response.status_code == 200
     assert response.headers["Content-Type"] == media_type + "; charset=utf-8"
     assert "frame-ancestors 'none'" in response.headers["Content-Security-Policy"]
-    assert len(response.content) > 1000
+    assert "script-src 'self'; style-src 'self'; connect-src 'self'" in response.headers["Content-Security-Policy"]
+    assert len(response.content) > 500
     assert httpx.head(server.url + path, timeout=10).status_code == 200
     assert httpx.post(server.url + path, json={}, timeout=10).status_code == 405
 
 
-def test_the_page_does_not_answer_for_other_paths(server):
-    response = httpx.get(server.url + "/nothing", timeout=10)
+@pytest.mark.parametrize("name", sorted(set(DOCUMENTS)))
+def test_documents_are_part_of_the_program(server, name):
+    response = httpx.get(f"{server.url}/page/{name}.md", timeout=10)
+    assert response.headers["Content-Type"] == "text/plain; charset=utf-8"
+    assert response.content == (ROOT / f"docs/{name}.md").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("path", "sentence"),
+    [
+        ("/nothing", "there is no /nothing here"),
+        ("/page/nothing.js", "the page has no file /page/nothing.js"),
+        ("/page/index.html", "the page has no file /page/index.html"),
+        ("/page", "there is no /page here"),
+        ("/page.js", "there is no /page.js here"),
+    ],
+)
+def test_the_page_does_not_answer_for_other_paths(server, path, sentence):
+    response = httpx.get(server.url + path, timeout=10)
     assert response.status_code == 404
-    assert "there is no /nothing here" in response.json()["error"]["message"]
+    assert sentence in response.json()["error"]["message"]
 
 
 def test_the_page_loads_nothing_from_elsewhere(server):
@@ -34,6 +54,7 @@ def test_the_page_loads_nothing_from_elsewhere(server):
         text = httpx.get(server.url + path, timeout=10).text
         for line in text.splitlines():
             assert "http://" not in line.replace("http://www.w3.org/2000/svg", ""), line
+            assert "url(" not in line.replace("url(data:", ""), line
             assert "https://" not in line, line
 
 
@@ -95,38 +116,3 @@ def test_live_needs_the_right_of_an_admin(tmp_path):
         assert "tree" in live(server, headers={"Authorization": "Bearer admin"})
     finally:
         assert server.stop() == 0
-
-
-@pytest.fixture(scope="module")
-def browser():
-    webdriver = pytest.importorskip("selenium.webdriver")
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not chromium or not driver:
-        pytest.skip("no chromium with chromedriver on this machine")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for argument in ("--headless=new", "--no-sandbox", "--window-size=1200,900"):
-        options.add_argument(argument)
-    opened = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    yield opened
-    opened.quit()
-
-
-def test_a_browser_asks_and_sees_the_answer(browser, server, questions):
-    browser.get(server.url + "/")
-    wait_until(lambda: browser.execute_script("return document.getElementById('model').options.length") >= 2)
-    browser.execute_script("document.getElementById('model').value = 'demo:shop'")
-    browser.find_element("id", "temperature").send_keys("0")
-    browser.find_element("id", "text").send_keys(questions[0]["messages"][-1]["content"] + "\n")
-    wait_until(lambda: browser.find_elements("css selector", "#messages .assistant .numbers"))
-    assert browser.find_element("css selector", "#messages .assistant .content").text == questions[0]["answer"]
-    assert "from the cache" in browser.find_element("css selector", "#messages .assistant .numbers").text
-    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
-
-
-def test_a_browser_sees_the_tree(browser, server):
-    browser.get(server.url + "/#live")
-    browser.refresh()
-    wait_until(lambda: browser.find_elements("css selector", "#tree rect"))
-    assert browser.find_elements("css selector", "#numbers dd")
-    assert browser.find_element("id", "problem").text == ""

@@ -33,7 +33,8 @@ Value tree_of(const TreeView& view) {
 
 Routes::Response Routes::page(const Call& call) {
   const auto found = std::ranges::find(options_.pages, call.request.path, &WebFile::path);
-  if (found == options_.pages.end()) return HttpResponse{404, {}, {}};
+  if (found == options_.pages.end())
+    return error_response(404, fmt::format("the page has no file {}", call.request.path.substr(0, 100)), {});
   return HttpResponse{200,
                       {{"Content-Type", std::string(found->type)},
                        {"Content-Security-Policy", std::string(kPagePolicy)},
