@@ -11,12 +11,12 @@
 
 #include "core/limits/stack_space.h"
 #include "core/one_line.h"
-
 #include "grammar/automaton/free_text.h"
 #include "grammar/automaton/regex.h"
 #include "grammar/automaton/source_cursor.h"
 #include "grammar/ebnf/ebnf.h"
 #include "grammar/front/argument_texts.h"
+#include "grammar/front/tag_fields.h"
 #include "grammar/schema/json_schema.h"
 #include "grammar/schema/schema_document.h"
 #include "io/json.h"
@@ -25,12 +25,6 @@
 namespace baton::grammar {
 
 namespace {
-
-/// The most texts of one list: triggers, tokens, ends, excludes.
-constexpr std::size_t kMaxTexts = 1024;
-
-/// The texts of which one ends the innermost tag. Empty: no tag, or one that ends without a text.
-using Ends = std::vector<std::string_view>;
 
 class StructuralTagCompiler {
  public:
@@ -91,22 +85,6 @@ class StructuralTagCompiler {
   ByteSet token_begins_;  ///< the bytes that they begin with
 };
 
-tl::unexpected<Error> tag_error(ErrorCode code, const std::string& path, std::string_view text) {
-  return fail(code, fmt::format("the structural tag: {} {}", path, text));
-}
-
-Result<const json::Value*> field(const json::Value& value, std::string_view key, const std::string& path) {
-  const json::Value* found = json::find(value, key);
-  if (found == nullptr) return tag_error(ErrorCode::invalid_request, path, fmt::format("has no '{}'", key));
-  return found;
-}
-
-Result<std::string_view> text_of(const json::Value& value, std::string_view key, const std::string& path) {
-  BATON_TRY(const json::Value* found, field(value, key, path));
-  if (!found->is_string()) return tag_error(ErrorCode::invalid_request, path + "/" + std::string(key), "must be a string");
-  return std::string_view(found->get_ref<const std::string&>());
-}
-
 /// An error of a schema that says whose it is: the begin of a call's tag has the name of its tool.
 tl::unexpected<Error> of_tag(Error error, std::string_view begin) {
   if (error.message.starts_with("the JSON schema") && !error.message.ends_with("')"))
@@ -121,49 +99,6 @@ tl::unexpected<Error> of_field(Error error, std::string_view field, std::string_
     error.message = fmt::format("'{}' of \"{}\": {}", error.param, one_line(name, kMaxQuotedBytes), error.message);
   }
   return tl::unexpected<Error>(std::move(error));
-}
-
-Result<bool> flag_of(const json::Value& value, std::string_view key, const std::string& path) {
-  const json::Value* found = json::find(value, key);
-  if (found == nullptr || found->is_null()) return false;
-  if (!found->is_boolean())
-    return tag_error(ErrorCode::invalid_request, path + "/" + std::string(key), "must be true or false");
-  return found->get<bool>();
-}
-
-Result<const json::Value*> list_of(const json::Value& value, std::string_view key, const std::string& path) {
-  BATON_TRY(const json::Value* found, field(value, key, path));
-  if (!found->is_array() || found->empty())
-    return tag_error(ErrorCode::invalid_request, path + "/" + std::string(key), "must be a list that is not empty");
-  return found;
-}
-
-/// The texts of a list, none of them empty, each once; nothing where there is no such field.
-Result<Ends> texts_of(const json::Value& value, std::string_view key, const std::string& path) {
-  Ends texts;
-  const json::Value* list = json::find(value, key);
-  if (list == nullptr || list->is_null()) return texts;
-  const auto add = [&](const json::Value& one) {
-    if (!one.is_string() || one.get_ref<const std::string&>().empty()) return false;
-    texts.emplace_back(one.get_ref<const std::string&>());
-    return true;
-  };
-  if (!list->is_array() || !std::all_of(list->begin(), list->end(), add))
-    return tag_error(ErrorCode::invalid_request, path + "/" + std::string(key), "must be a list of texts that are not empty");
-  if (texts.size() > kMaxTexts)
-    return tag_error(ErrorCode::too_large, path + "/" + std::string(key),
-                     fmt::format("has {} texts; at most {} are accepted", texts.size(), kMaxTexts));
-  std::set<std::string_view> seen;
-  std::erase_if(texts, [&](std::string_view text) { return !seen.insert(text).second; });
-  return texts;
-}
-
-/// What ends a tag: none for the empty text.
-Result<Ends> ends_of(const json::Value& value, const std::string& path) {
-  BATON_TRY(const json::Value* end, field(value, "end", path));
-  if (end->is_array()) return texts_of(value, "end", path);
-  BATON_TRY(const std::string_view text, text_of(value, "end", path));
-  return text.empty() ? Ends{} : Ends{text};
 }
 
 const std::vector<StructuralTagCompiler::Kind>& StructuralTagCompiler::kinds() {
