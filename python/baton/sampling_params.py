@@ -149,7 +149,7 @@ class SamplingParams:
         question.skip_special_tokens = self.skip_special_tokens
         question.detokenize = self.detokenize
         question.set_temperature(self.temperature)
-        question.set_top_k(max(self.top_k, 0) if self.top_k == -1 else self.top_k)
+        question.set_top_k(0 if self.top_k == -1 else self.top_k)
         question.set_top_p(self.top_p)
         question.set_min_p(self.min_p)
         question.set_repetition_penalty(self.repetition_penalty)

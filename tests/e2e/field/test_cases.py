@@ -52,11 +52,6 @@ def plain(saying: Saying) -> Server:
     return saying("Yes.")
 
 
-def not_yet(line: int) -> pytest.MarkDecorator:
-    """A line of the issue that is still to be done."""
-    return pytest.mark.xfail(strict=True, reason=f"line {line}")
-
-
 def test_a_hosted_tool_beside_a_function_is_left_out(plain: Server, stream: bool):
     tools = [
         {"type": "function", "name": "shell", "parameters": {"type": "object", "properties": {}}},
