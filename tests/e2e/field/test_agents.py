@@ -1,7 +1,7 @@
-"""What the two coding agents that most people run send, as their public sources and documents describe it, and what they get.
+"""What the two coding agents that most people run send, as public sources describe it, and what they get.
 
-The bodies in `agents` are written by hand: `responses_turn` is a turn of the agent that speaks `/v1/responses` alone, the others are
-of the one that speaks `/v1/messages`: a turn, the title of a session, and the question whether a key is good.
+The bodies in `agents` are written by hand. `responses_turn` is a turn of the agent that speaks `/v1/responses` alone. The others
+are of the one that speaks `/v1/messages`: a turn, the title of a session, and the question whether a key is good.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def shape(name: str) -> dict:
 
 
 def call(name: str, **arguments: object) -> str:
-    """Return a call as the model writes it."""
-    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+    """Return a call as the template asks for it: a strict tool is held to that."""
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
 
 
 def responses_turn(server: Server, **changes: object) -> list[dict]:
@@ -38,6 +38,13 @@ def responses_turn(server: Server, **changes: object) -> list[dict]:
     return events(body)
 
 
+def only_item(happened: list[dict]) -> dict:
+    """Return the one item that a response has."""
+    items = [event["item"] for event in happened if event["type"] == "response.output_item.done"]
+    assert len(items) == 1, items
+    return items[0]
+
+
 def messages(server: Server, name: str, path: str = "/v1/messages?beta=true") -> tuple[int, str]:
     """Send a body of the other agent."""
     return post(server, path, shape(name), {"anthropic-version": "2023-06-01", "anthropic-beta": BETAS, "x-api-key": "none"})
@@ -45,7 +52,7 @@ def messages(server: Server, name: str, path: str = "/v1/messages?beta=true") ->
 
 def test_a_patch_comes_back_as_the_call_of_a_custom_tool(saying: Saying):
     happened = responses_turn(saying(call("apply_patch", input=PATCH)))
-    (item,) = [event["item"] for event in happened if event["type"] == "response.output_item.done"]
+    item = only_item(happened)
     assert (item["type"], item["name"], item["input"]) == ("custom_tool_call", "apply_patch", PATCH)
     pieces = [event["delta"] for event in happened if event["type"] == "response.custom_tool_call_input.delta"]
     assert "".join(pieces) == PATCH
@@ -58,7 +65,10 @@ def test_a_patch_comes_back_as_the_call_of_a_custom_tool(saying: Saying):
     ("said", "wanted"),
     [
         (call("exec_command", cmd="ls C:\\"), {"type": "function_call", "name": "exec_command"}),
-        (call("mcp__tracker__list_issues", state="open"), {"type": "function_call", "name": "list_issues", "namespace": "mcp__tracker"}),
+        (
+            call("mcp__tracker__list_issues", state="open"),
+            {"type": "function_call", "name": "list_issues", "namespace": "mcp__tracker"},
+        ),
         (call("tool_search", query="issues"), {"type": "tool_search_call", "execution": "client"}),
         ("All tests pass.", {"type": "message", "role": "assistant"}),
     ],
@@ -66,14 +76,14 @@ def test_a_patch_comes_back_as_the_call_of_a_custom_tool(saying: Saying):
 )
 def test_each_kind_of_item_comes_back_as_its_own(saying: Saying, said: str, wanted: dict):
     happened = responses_turn(saying(said))
-    (item,) = [event["item"] for event in happened if event["type"] == "response.output_item.done"]
+    item = only_item(happened)
     assert {name: item.get(name) for name in wanted} == wanted
     assert happened[-1]["type"] == "response.completed"
 
 
 def test_what_it_said_goes_into_the_next_turn(saying: Saying):
     happened = responses_turn(saying(call("exec_command", cmd="ls")))
-    (item,) = [event["item"] for event in happened if event["type"] == "response.output_item.done"]
+    item = only_item(happened)
     result = {"type": "function_call_output", "call_id": item["call_id"], "output": "a.py"}
     again = responses_turn(saying("Done."), input=[*shape("responses_turn")["input"], item, result])
     assert again[-1]["type"] == "response.completed"
@@ -102,7 +112,8 @@ def test_its_tokens_are_counted_as_it_is_answered(saying: Saying):
     status, body = messages(server, "messages_turn")
     assert status == 200, body
     usage = events(body)[0]["message"]["usage"]
-    assert usage["input_tokens"] + usage["cache_read_input_tokens"] + usage["cache_creation_input_tokens"] == counted["input_tokens"]
+    read = sum(usage[name] for name in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"))
+    assert read == counted["input_tokens"]
 
 
 def test_a_session_gets_its_title(saying: Saying):
