@@ -71,28 +71,7 @@ std::vector<Case> cases() {
   };
 }
 
-TEST(JsonMemory, that_is_missing_throws_and_leaves_values_that_end) {
-  name_this_thread("json");
-  test::FailingAllocations& failing = test::FailingAllocations::instance();
-  for (const Case& one : cases()) {
-    const ::testing::ScopedTrace trace(__FILE__, __LINE__, std::string(one.name));
-    for (const std::int64_t n_failing : {1, 3, 1000}) {
-      std::int64_t n_thrown = 0;
-      for (std::int64_t k = 0, n_reached = 1; n_reached > 0; ++k) {
-        failing.fail("json", k, n_failing);
-        try {
-          const Value value = one.make();
-          n_reached = failing.stop();
-          EXPECT_EQ(dump(value), one.made);
-        } catch (const std::bad_alloc&) {
-          n_reached = failing.stop();
-          ++n_thrown;
-        }
-      }
-      EXPECT_GE(n_thrown, 3);
-    }
-  }
-}
+// The tests of the whole reserve come first: nlohmann-json 3.11.2 loses the head of a value in braces whose parts find no memory.
 
 /// All blocks that there are for one kind of head.
 std::set<void*> take_all(std::size_t n_heads) {
@@ -121,6 +100,29 @@ TEST(HeadReserve, keeps_half_for_lists_and_objects) {
   taken.merge(take_all(HeadReserve::kHeads));
   EXPECT_EQ(taken.size(), HeadReserve::kHeads);
   for (void* const block : taken) EXPECT_TRUE(HeadReserve::give_back(block));
+}
+
+TEST(JsonMemory, that_is_missing_throws_and_leaves_values_that_end) {
+  name_this_thread("json");
+  test::FailingAllocations& failing = test::FailingAllocations::instance();
+  for (const Case& one : cases()) {
+    const ::testing::ScopedTrace trace(__FILE__, __LINE__, std::string(one.name));
+    for (const std::int64_t n_failing : {1, 3, 1000}) {
+      std::int64_t n_thrown = 0;
+      for (std::int64_t k = 0, n_reached = 1; n_reached > 0; ++k) {
+        failing.fail("json", k, n_failing);
+        try {
+          const Value value = one.make();
+          n_reached = failing.stop();
+          EXPECT_EQ(dump(value), one.made);
+        } catch (const std::bad_alloc&) {
+          n_reached = failing.stop();
+          ++n_thrown;
+        }
+      }
+      EXPECT_GE(n_thrown, 3);
+    }
+  }
 }
 
 TEST(JsonMemory, of_heads_comes_back_when_values_end) {
