@@ -52,7 +52,10 @@ bool go_on(const AnswerGrammar& grammar, const AnswerGrammar::Place& place, std:
 }
 
 Error no_memory() { return {ErrorCode::out_of_memory, "there is no memory left to find the tokens that the grammar allows"}; }
-Error not_allowed() { return {ErrorCode::internal, "the answer has a token that its grammar does not allow"}; }
+Error not_allowed(const AnswerGrammar& grammar) {
+  if (grammar.matcher().has_overflowed()) return grammar::Matcher::overflow();
+  return {ErrorCode::internal, "the answer has a token that its grammar does not allow"};
+}
 
 }  // namespace
 
@@ -82,7 +85,7 @@ void StepMasks::take(std::span<Sequence* const> sequences, std::span<StepOutcome
       taken.error = std::make_shared<const Error>(failure->second.error);
     }
     if (taken.finished) grammar->end();
-    if (!is_allowed) fail(*sequence, not_allowed());
+    if (!is_allowed) fail(*sequence, not_allowed(*grammar));
   }
 }
 
@@ -138,7 +141,8 @@ void StepMasks::catch_up(const BuiltStep& step, std::span<Sequence* const> seque
   }
   jobs_.run(jobs, MaskJobs::Part::half);
   for (const auto& [sequence, has_memory] : behind)
-    if (!has_memory || sequence->grammar->has_failed()) fail(*sequence, has_memory ? not_allowed() : no_memory());
+    if (!has_memory || sequence->grammar->has_failed())
+      fail(*sequence, has_memory ? not_allowed(*sequence->grammar) : no_memory());
 }
 
 /// Finds the samples that have masks, and the distinct ones among these.

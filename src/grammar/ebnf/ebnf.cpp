@@ -58,6 +58,8 @@ class EbnfParser {
   Result<ExprId> postfix(ExprId part);
   Result<std::string> literal(char quote);
   Result<char32_t> escape();
+  /// Of so many hexadecimal digits; of four, also as a surrogate pair.
+  Result<char32_t> code_point(std::size_t n_digits);
   Result<CharRanges> char_class();
   Result<ExprId> regex();
   Result<ExprId> lark_literal(char quote);
@@ -134,6 +136,16 @@ RuleId EbnfParser::rule_of(std::string_view name) {
   return rules_.emplace(std::string(name), expressions_.add_rule(one_line(name, kMaxQuotedBytes))).first->second;
 }
 
+Result<char32_t> EbnfParser::code_point(std::size_t n_digits) {
+  BATON_TRY(const char32_t first, source_.take_hex(n_digits));
+  if (first < 0xD800 || first >= 0xE000) return first;
+  if (first < 0xDC00 && n_digits == 4 && source_.take("\\u")) {
+    BATON_TRY(const char32_t second, source_.take_hex(4));
+    if (second >= 0xDC00 && second < 0xE000) return 0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00);
+  }
+  return source_.invalid("has half of a surrogate pair");
+}
+
 Result<char32_t> EbnfParser::escape() {
   if (source_.rest.empty()) return source_.invalid("ends with a backslash");
   const char c = source_.rest[0];
@@ -145,8 +157,8 @@ Result<char32_t> EbnfParser::escape() {
     case 'f': return U'\f';
     case 'b': return U'\b';
     case 'x': return source_.take_hex(2);
-    case 'u': return source_.take_hex(4);
-    case 'U': return source_.take_hex(8);
+    case 'u': return code_point(4);
+    case 'U': return code_point(8);
     default: break;
   }
   if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'))
@@ -353,6 +365,7 @@ Result<ExprId> EbnfParser::alternatives() {
 }
 
 Result<RuleId> EbnfParser::parse() {
+  source_.take("\xEF\xBB\xBF");
   {  // which notation it is: what stands behind the first name
     skip();
     const std::string_view before = source_.rest;
@@ -362,7 +375,8 @@ Result<RuleId> EbnfParser::parse() {
     } else {
       take_name();
       skip_blanks();
-      is_lark_ = source_.rest.starts_with(":") && !source_.rest.starts_with("::=");
+      const bool has_more = source_.rest.starts_with(".") || source_.rest.starts_with("{");  // a priority, or a template
+      is_lark_ = has_more || (source_.rest.starts_with(":") && !source_.rest.starts_with("::="));
     }
     source_.rest = before;
   }

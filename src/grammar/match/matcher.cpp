@@ -184,6 +184,11 @@ bool Matcher::is_complete(const MatcherState& state) {
   return configurations_.is_complete(state.id_);
 }
 
+bool Matcher::has_overflowed() {
+  const MutexLock lock(mutex_);
+  return configurations_.has_overflowed();
+}
+
 bool Matcher::must_end(const MatcherState& state) {
   const MutexLock lock(mutex_);
   return configurations_.is_complete(state.id_) && configurations_.items(state.id_).empty();
@@ -233,8 +238,7 @@ Result<bool> Matcher::mask(const MatcherState& state, std::span<std::uint32_t> m
   }
   std::copy(found->begin(), found->end(), mask.begin());
   if (std::all_of(mask.begin(), mask.end(), [](std::uint32_t word) { return word == 0; })) {
-    if (configurations_.has_overflowed())
-      return fail(ErrorCode::too_large, "the grammar is nested too deep here, or leaves too many derivations open");
+    if (configurations_.has_overflowed()) return tl::unexpected<Error>(overflow());
     return fail(ErrorCode::unsupported, "the vocabulary has no token for what the grammar asks for here");
   }
   masks_.emplace(id, std::move(*found));

@@ -104,6 +104,13 @@ class Matcher {
   Accepted accept(MatcherState& state, TokenId token, AcceptProgress& progress, MatcherWork& work);
   /// Whether the text may end here.
   bool is_complete(const MatcherState& state);
+  /// Whether a limit of Configurations has refused a text so far. Masks look at what stays inside of a rule alone, so that they may
+  /// have a token that `accept` then refuses for it.
+  bool has_overflowed();
+  /// The error of such a text.
+  static Error overflow() {
+    return {ErrorCode::too_large, "the grammar is nested too deep here, or leaves too many derivations open"};
+  }
   /// Whether nothing but the end may follow.
   bool must_end(const MatcherState& state);
 

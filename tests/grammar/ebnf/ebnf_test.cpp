@@ -113,6 +113,12 @@ TEST(Ebnf, reads_what_else_lark_has) {
       {"start: \"a\"..\"f\" 'x'..'z'", {"ax", "fz"}, {"gx", "a"}},
       {"start: \"é\"..\"ü\"", {"é", "ö"}, {"a", "\xC3"}},
       {"start: A~2 \"b\" ~ 1..3\nA: /[0-9]/", {"12b", "12bbb"}, {"1b", "12", "12bbbb"}},
+      {"start: \"\\ud83d\\ude00\" [\"\\u00e9\"]", {"😀", "😀é"}, {"\xEF\xBF\xBD", "é"}},
+      {"\xEF\xBB\xBFstart.2: \"a\"",
+       {"a"},
+       {"\xEF\xBB\xBF"
+        "a"}},
+      {"A.2: \"a\"\nstart: A", {"a"}, {""}},
       {"start: B | A\nA.2: \"if\"\nB.1: /[a-z]+/", {"if", "of"}, {"IF"}},
       {"%import common (INT, CNAME)\n%import common.SIGNED_NUMBER -> NUM\nstart: CNAME \"=\" (INT | NUM)",
        {"a_1=12", "_x=-1.5e3", "b=.5"},
@@ -155,6 +161,10 @@ TEST(Ebnf, says_what_is_wrong_and_in_which_line) {
       {"start: \"a\"~x", "begins no repetition"},
       {"start: \"a\"~3..1", "wrong order"},
       {"start: list{A}\nA: \"a\"", "a template"},
+      {"_sep{x, s}: x (s x)*\nstart: \"a\"", "line 1 of the grammar has a template"},
+      {"start: \"\\ud83d\"", "has half of a surrogate pair"},
+      {"root ::= \"\\ude00\\ud83d\"", "has half of a surrogate pair"},
+      {"root ::= [\\U0000d83d]", "has half of a surrogate pair"},
       {"start: \"a\"\nlist{x}: x", "a template"},
       {"start: /a(?=b)/", "look-ahead"},
       {"root ::= \"a\" root", "no text can match"}};

@@ -235,6 +235,21 @@ TEST(Matcher, an_expensive_mask_is_made_in_bounded_parts) {
   EXPECT_EQ(mask, mask_of(matcher, state));
 }
 
+TEST(Matcher, a_text_that_is_refused_for_a_limit_is_known_as_one) {
+  const auto grammar = compiled(GrammarKind::ebnf, "root ::= \"(\" root \")\" | \"a\"");
+  Matcher matcher(grammar.program, vocabulary());
+  MatcherState state = matcher.start();
+  constexpr TokenId kOpen = 2 + '(';
+  int depth = 0;
+  while (depth <= Configurations::kMaxDepth && matcher.accept(state, kOpen)) {
+    EXPECT_FALSE(matcher.has_overflowed());
+    ++depth;
+  }
+  EXPECT_LE(depth, Configurations::kMaxDepth);
+  EXPECT_TRUE(has(mask_of(matcher, state), kOpen)) << "what stays inside of the rule is found without the stack";
+  EXPECT_TRUE(matcher.has_overflowed());
+}
+
 TEST(Matcher, work_that_nobody_wants_is_forgotten) {
   const CompiledGrammar grammar = compiled(GrammarKind::regex, "[ab]*a[ab]{40}");
   Matcher matcher(grammar.program, vocabulary(), {.table_bytes = 0, .local_bytes = 0, .mask_bytes = 0});
