@@ -214,6 +214,17 @@ const VllmFlag* find_row(std::string_view flag) {
   return row != nullptr && row->is_switch() ? row : nullptr;
 }
 
+/// A word as the parser takes it. vLLM writes names of flags with underscores too, and --tensor-parallel-size as -tp; the parser takes
+/// one dash and two letters for two flags.
+std::string in_own_spelling(const std::string& word) {
+  std::string own = word;
+  const std::size_t end = std::min(word.find('='), word.size());
+  if (own.starts_with("--")) std::replace(own.begin(), own.begin() + static_cast<std::ptrdiff_t>(end), '_', '-');
+  if (own.substr(0, end) == "-tp") own.replace(0, end, "--tensor-parallel-size");
+  if (own.size() == 3 && own.starts_with("-O") && own[2] >= '0' && own[2] <= '9') own.insert(2, "=");
+  return own;
+}
+
 tl::unexpected<Error> refuse(const VllmFlag& row, std::string_view written) {
   return fail(ErrorCode::unsupported, fmt::format("{} is not supported: {}", written, row.reason));
 }
@@ -226,19 +237,19 @@ Result<std::vector<std::string>> without_neutral_flags(const std::vector<std::st
                                                        const std::function<bool(const std::string& flag)>& is_own) {
   std::vector<std::string> rest;
   for (std::size_t i = 0; i < words.size(); ++i) {
-    const std::string flag = words[i].substr(0, words[i].find('='));
+    const std::string word = in_own_spelling(words[i]);
+    const std::string flag = word.substr(0, word.find('='));
     const VllmFlag* row = find_row(flag);
     if (row == nullptr || (is_own && is_own(flag))) {
-      // The parser takes one dash and two letters for two flags.
-      rest.push_back(flag == "-tp" ? "--tensor-parallel-size" + words[i].substr(flag.size()) : words[i]);
+      rest.push_back(word);
       continue;
     }
     if (row->values == kNothing || (row->is_switch() && !is_among(flag == row->name ? kOn : kOff, row->values)))
       return refuse(*row, flag);
     if (!row->is_switch()) {
       std::string value;
-      if (flag.size() < words[i].size())
-        value = words[i].substr(flag.size() + 1);
+      if (flag.size() < word.size())
+        value = word.substr(flag.size() + 1);
       else if (i + 1 < words.size())
         value = words[++i];
       const std::string accepted = row->values == kModelName ? model_of(words) : std::string(row->values);

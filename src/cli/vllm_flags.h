@@ -32,7 +32,7 @@ struct VllmFlag {
 std::span<const VllmFlag> vllm_flags();
 
 /// Removes vLLM's flags that change nothing, each with one log line. Refuses other values of them (unsupported), except of flags
-/// that are the program's own (`is_own`). `-tp` becomes --tensor-parallel-size.
+/// that are the program's own (`is_own`). `-tp` becomes --tensor-parallel-size, and --max_num_seqs --max-num-seqs.
 Result<std::vector<std::string>> without_neutral_flags(const std::vector<std::string>& words,
                                                        const std::function<bool(const std::string& flag)>& is_own = {});
 

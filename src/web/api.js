@@ -38,6 +38,8 @@ export const isFromProxy = (status) => status === 502 || status === 504;
 
 /// Answers like fetch, but a server that cannot be reached and a refusal are errors with a sentence.
 export async function send(path, options = {}) {
+  if (/[^\x20-\x7e]/.test($("key").value.trim()))
+    throw new Refused(401, "The API key has a character that no header can carry: type it again at the top.", null);
   let response = null;
   try {
     response = await fetch(path, { ...options, headers: headers() });

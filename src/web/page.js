@@ -25,7 +25,7 @@ async function load() {
 /// Shows the view that the address names: #chat, #live, #docs/NAME or #docs/NAME/HEADING.
 function open() {
   const [name, text, heading] = location.hash.slice(1).split("/");
-  const view = name in kTitles ? name : "chat";
+  const view = Object.hasOwn(kTitles, name) ? name : "chat";
   document.title = kTitles[view];
   for (const each of Object.keys(kTitles)) {
     $(each).hidden = each !== view;
@@ -38,9 +38,18 @@ function open() {
   if (view === "docs") showDocument(text || "api", heading);
 }
 
-$("key").value = sessionStorage.getItem("key") || "";
+/// Does what needs the browser's storage, which may be closed.
+function withStorage(act) {
+  try {
+    return act(sessionStorage);
+  } catch {
+    return null;
+  }
+}
+
+$("key").value = withStorage((storage) => storage.getItem("key")) || "";
 $("key").addEventListener("change", () => {
-  sessionStorage.setItem("key", $("key").value);
+  withStorage((storage) => storage.setItem("key", $("key").value));
   $("key").removeAttribute("aria-invalid");
   load().then(() => $("live").hidden || setLive(true));
 });

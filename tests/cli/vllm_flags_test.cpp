@@ -97,5 +97,12 @@ TEST(VllmFlags, tp_is_short_for_tensor_parallel_size) {
   EXPECT_EQ(without_neutral_flags({"-tp=4"}).value(), (std::vector<std::string>{"--tensor-parallel-size=4"}));
 }
 
+TEST(VllmFlags, names_may_be_written_with_underscores) {
+  EXPECT_EQ(without_neutral_flags({"org/a_b", "--max_num_seqs", "8", "--kv_cache_dtype=fp8_e4m3"}).value(),
+            (std::vector<std::string>{"org/a_b", "--max-num-seqs", "8", "--kv-cache-dtype=fp8_e4m3"}));
+  EXPECT_EQ(without_neutral_flags({"--trust_remote_code", "-O3", "-O", "2"}).value(), std::vector<std::string>{});
+  EXPECT_EQ(without_neutral_flags({"--swap_space=4", "x_y"}).value(), std::vector<std::string>{"x_y"});
+}
+
 }  // namespace
 }  // namespace baton

@@ -50,6 +50,9 @@ Result<Value> read_tool(const Value& tool, const std::string& key) {
     if (const Value* strict = find_given(tool, "strict")) function["strict"] = *strict;
     return function;
   }
+  if (json::is_text(*type, "function"))
+    return bad(key,
+               fmt::format("'{}' is a tool as OpenAI's API has them; this one takes name, description and input_schema", key));
   BATON_TRY(const std::string name, block_type(tool, key));
   const auto typed = std::ranges::find_if(kSchemaTools, [&](const SchemaTool& one) { return name.starts_with(one.begin); });
   if (typed == std::end(kSchemaTools)) return Value();

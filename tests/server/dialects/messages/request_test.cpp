@@ -95,6 +95,8 @@ TEST(MessagesRequest, refuses_by_name_what_is_not_supported) {
   EXPECT_EQ(refusal(R"({"max_tokens": 5})").message, "'messages' is missing");
   constexpr std::string_view kFields[][2] = {
       {R"("tools": [{"name": "look"}])", "tools[0].input_schema"},
+      {R"("tools": [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}])", "tools[0]"},
+      {R"("tools": [{"type": "function", "name": "look", "parameters": {"type": "object"}}])", "tools[0]"},
       {R"("tool_choice": {"type": "sometimes"})", "tool_choice.type"},
       {R"("thinking": {"type": "often"})", "thinking.type"},
       {R"("stop_sequences": "x")", "stop_sequences"},
