@@ -1,7 +1,7 @@
 /// Fuzzes what a client's tools and a model's calls of them meet: a list of tools with drawn schemas is read as the server reads it, and
 /// an answer that is drawn from the texts of a format is parsed whole and in parts, streamed or for an answer in one piece, and ended by
 /// the model or cut. No cut into parts changes what is returned, reading the tools stays within its budget, and no case takes more than
-/// 3 s and 350 MB.
+/// what support/case_limits.h says.
 #include <algorithm>
 #include <array>
 #include <cstddef>
