@@ -43,6 +43,7 @@ struct EngineOptions {
   std::int32_t step_timeout_ms = 60'000;  ///< a longer step marks the engine as stuck; 0: never
   std::uint64_t seed = 0;                 ///< for requests without one
   SpeculationOptions speculation = {};    ///< of requests that do not set their own
+  bool weighs_drafts = true;              ///< measured times of steps decide how many drafts they have; tests turn it off
   /// Block list entries of a step, one for each block that a sequence reads by itself. 0: what max_num_seqs sequences
   /// of max_model_len have, at most kMaxBlockEntries. Sequences that could exceed the bound wait.
   std::int32_t max_block_entries = 0;

@@ -33,6 +33,7 @@ struct SchedulerOptions {
   /// not set, or if most sequences would draft, all of them wait for the commit, so that all have rows in each step:
   /// the right choice where planning ahead gains nothing.
   bool drafters_wait_alone = false;
+  bool weighs_drafts = true;  ///< see EngineOptions
 };
 
 /// A sequence is preempted at most this often. After earlier preemptions it is admitted again when blocks for its

@@ -192,7 +192,8 @@ void Scheduler::drop_sample(PlannedSequence& planned) {
 }
 
 void Scheduler::took(const StepPlan& plan, double seconds) {
-  if (plan.n_decodes > 0 && plan.n_prefill() == 0) row_cost_.observe(plan.n_decodes, plan.n_rows, seconds);
+  if (options_.weighs_drafts && plan.n_decodes > 0 && plan.n_prefill() == 0)
+    row_cost_.observe(plan.n_decodes, plan.n_rows, seconds);
 }
 
 }  // namespace baton

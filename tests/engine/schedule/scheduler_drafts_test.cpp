@@ -33,11 +33,14 @@ std::unique_ptr<Sequence> sequence_of(std::int64_t id, bool repeats, bool specul
 /// Runs steps as the engine does, planned one ahead. Each sequence continues its prompt's pattern.
 class Steps {
  public:
-  explicit Steps(bool drafters_wait_alone)
+  explicit Steps(bool drafters_wait_alone, bool weighs_drafts = true)
       : cache_(200, 16, true),
-        scheduler_(
-            {.max_num_seqs = 8, .max_num_batched_tokens = 64, .max_drafts = 16, .drafters_wait_alone = drafters_wait_alone},
-            cache_) {}
+        scheduler_({.max_num_seqs = 8,
+                    .max_num_batched_tokens = 64,
+                    .max_drafts = 16,
+                    .drafters_wait_alone = drafters_wait_alone,
+                    .weighs_drafts = weighs_drafts},
+                   cache_) {}
 
   void add(std::unique_ptr<Sequence> sequence) { scheduler_.add(std::move(sequence)); }
 
@@ -63,8 +66,9 @@ class Steps {
     return rows;
   }
 
-  int n_awaited = 0;  ///< plans for which the step in flight was committed first
-  int n_ahead = 0;    ///< plans made with a step in flight
+  int n_awaited = 0;          ///< plans for which the step in flight was committed first
+  int n_ahead = 0;            ///< plans made with a step in flight
+  double seconds_of_row = 0;  ///< what each row adds to a step's time; 0: no step's time is known
 
  private:
   void commit() {
@@ -85,6 +89,7 @@ class Steps {
       outcomes.push_back(std::move(outcome));
     }
     scheduler_.commit(plan, outcomes);
+    if (seconds_of_row > 0) scheduler_.took(plan, seconds_of_row * plan.n_rows);
     scheduler_.check_invariants();
   }
 
@@ -127,6 +132,24 @@ TEST(SchedulerDrafts, all_wait_together_where_planning_ahead_gains_nothing) {
   EXPECT_EQ(steps.n_awaited, 7);
   EXPECT_EQ(steps.n_ahead, 0);
   for (std::size_t i = 2; i < rows.size(); ++i) EXPECT_EQ(rows[i].size(), 5u) << "step " << i;
+}
+
+/// Steps with drafts among the last 40 of 60, whose time is all rows. The third sequence varies the number of rows.
+int n_late_drafts(bool weighs_drafts) {
+  Steps steps(/*drafters_wait_alone=*/false, weighs_drafts);
+  steps.seconds_of_row = 1e-3;
+  for (std::int64_t id = 0; id < 2; ++id) steps.add(sequence_of(id, true, true));
+  steps.run(10);
+  steps.add(sequence_of(2, true, true));
+  steps.run(10);
+  int n = 0;
+  for (const auto& rows : steps.run(40)) n += rows.at(0) + rows.at(1) + rows.at(2) > 3 ? 1 : 0;
+  return n;
+}
+
+TEST(SchedulerDrafts, end_where_measured_times_say_that_rows_are_expensive) {
+  EXPECT_LE(n_late_drafts(/*weighs_drafts=*/true), 1);
+  EXPECT_EQ(n_late_drafts(/*weighs_drafts=*/false), 40);
 }
 
 TEST(SchedulerDrafts, nobody_waits_for_drafts_that_nothing_promises) {
