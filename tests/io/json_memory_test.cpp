@@ -12,6 +12,10 @@
 
 #include <gtest/gtest.h>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/lsan_interface.h>
+#endif
+
 #include "core/thread_name.h"
 #include "io/json.h"
 #include "support/failing_allocations.h"
@@ -29,6 +33,26 @@ struct Case {
   std::string_view name;
   std::function<Value()> make;
   std::string_view made;
+  bool loses_heads = false;  ///< in nlohmann-json 3.11.2, where memory is short
+};
+
+/// While it lives, the leak sanitizer does not report what is allocated.
+class LeaksAreKnown {
+ public:
+#ifdef __SANITIZE_ADDRESS__
+  explicit LeaksAreKnown(bool known) : known_(known) {
+    if (known_) __lsan_disable();
+  }
+  ~LeaksAreKnown() {
+    if (known_) __lsan_enable();
+  }
+
+ private:
+  bool known_;
+#else
+  explicit LeaksAreKnown(bool) {}
+  ~LeaksAreKnown() {}
+#endif
 };
 
 std::vector<Case> cases() {
@@ -45,7 +69,8 @@ std::vector<Case> cases() {
        [] {
          return Value{{"index", 3}, {"delta", {{"role", "assistant"}, {"content", kLong}}}, {"list", {1, 2, "three"}}};
        },
-       R"({"index":3,"delta":{"role":"assistant","content":"a text that needs memory of its own"},"list":[1,2,"three"]})"},
+       R"({"index":3,"delta":{"role":"assistant","content":"a text that needs memory of its own"},"list":[1,2,"three"]})",
+       /*loses_heads=*/true},
       {"growth of null",
        [] {
          Value value;
@@ -71,7 +96,7 @@ std::vector<Case> cases() {
   };
 }
 
-// The tests of the whole reserve come first: nlohmann-json 3.11.2 loses the head of a value in braces whose parts find no memory.
+// The tests of the whole reserve come first: a value in braces whose parts find no memory may lose its head.
 
 /// All blocks that there are for one kind of head.
 std::set<void*> take_all(std::size_t n_heads) {
@@ -107,6 +132,7 @@ TEST(JsonMemory, that_is_missing_throws_and_leaves_values_that_end) {
   test::FailingAllocations& failing = test::FailingAllocations::instance();
   for (const Case& one : cases()) {
     const ::testing::ScopedTrace trace(__FILE__, __LINE__, std::string(one.name));
+    const LeaksAreKnown known(one.loses_heads);
     for (const std::int64_t n_failing : {1, 3, 1000}) {
       std::int64_t n_thrown = 0;
       for (std::int64_t k = 0, n_reached = 1; n_reached > 0; ++k) {
