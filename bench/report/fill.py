@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the generated parts of docs/report/README.md and README.md from bench/results.
+"""Writes the generated parts of docs/report/README.md, docs/results.md and README.md from bench/results.
 
     bench/report/fill.py                          rewrites what stands between the markers
     bench/report/fill.py --check                  1 if a document is not what the results say
@@ -48,11 +48,11 @@ def filled(text, folder, figures):
     return PART.sub(part, text)
 
 
-DOCUMENTS = [ROOT / "docs" / "report" / "README.md", ROOT / "README.md"]
+DOCUMENTS = [ROOT / "docs" / "report" / "README.md", ROOT / "docs" / "results.md", ROOT / "README.md"]
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Writes the generated parts of docs/report/README.md and README.md")
+    parser = argparse.ArgumentParser(description="Writes the generated parts of the report, docs/results.md and README.md")
     parser.add_argument("--results", type=Path, default=ROOT / "bench" / "results")
     parser.add_argument("--document", type=Path, nargs="+", default=DOCUMENTS)
     parser.add_argument("--check", action="store_true")

@@ -1,4 +1,4 @@
-"""The generated parts of README.md: a few rows of docs/report, for who reads no further."""
+"""The generated parts of README.md and docs/results.md: a few rows of docs/report."""
 
 from markdown_parts import markdown, number
 from quantities import ARMS, MODEL_NAMES, duration

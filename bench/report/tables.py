@@ -1,4 +1,4 @@
-"""The generated parts of docs/report/README.md and README.md: Markdown tables of bench/results."""
+"""The generated parts of docs/report/README.md, docs/results.md and README.md: Markdown tables of bench/results."""
 
 import statistics
 
