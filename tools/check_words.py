@@ -22,8 +22,8 @@ WORDS = [
     (
         r"\bbehind\b",
         "after, for, below, on top of",
-        r"behind (\w+ ){0,5}(proxy|proxies|router|balancer|mutex|lock|Ray Serve|service|ingress|gateway)\b"
-        r"|left behind|fall\w* behind",
+        r"behind ([\w'-]+ ){0,5}(proxy|proxies|router|balancer|mutex|lock|Ray Serve|service|ingress|gateway)\b"
+        r"|behind ([\w'-]+ ){0,5}(prompts?|prefix(es)?|catalogue)\b|(left|stays) behind|Look-behind|fall\w* behind",
     ),
     (r"\bthose (that|who|which)\b", "the noun", None),
     (r"\bnobody\b", "no client, no thread, nothing: the noun", None),
@@ -35,7 +35,7 @@ WORDS = [
     ),
     (r"\bproducts\b", "matmuls, GEMMs", r"\b(dot|inner|outer|scalar|cross|partial) products\b|products of (the )?(catalogue|shop)"),
     (r"\bfills? of\b|\b(a|the|its|each|that) fill\b|\bfills\b(?= (end|begin|run|wait))", "prefill", None),
-    (r"\bclaim(s|ed)?\b", "priority, need, share; say, state", r"\b(no|any|the|a) claims? (that|to be|beyond|without)\b|bench claims"),
+    (r"\bclaim(s|ed)?\b", "priority, need; say, state", r"\b(no|any|the|a) claims? (that|to be|beyond|without)\b"),
     (r"\b(goes|go|going|went|gone) on\b", "continues", r"\b(goes|go) on (a|the|standard)\b"),
     (r"\b(takes?|took|taking) along\b|\btakes its \w+ along\b", "includes, removes too", None),
     (r"\banew\b", "again", None),
