@@ -17,7 +17,7 @@ GOOD = {
 
 # A file, a line that is added to it, and what must be said.
 SEEDED = [
-    ("src/a.cpp", "// The text behind the prompt.", "src/a.cpp:4: 'behind' (after,"),
+    ("src/a.cpp", "// The text behind the answer.", "src/a.cpp:4: 'behind' (after,"),
     ("src/a.cpp", 'const char* k = "the tokens behind it";', "src/a.cpp:4: 'behind'"),
     ("src/a.cpp", "/// Those that wait.", "'Those that' (the noun)"),
     ("src/a.cpp", "/// Nobody reads it.", "'Nobody' (no client, no thread, nothing"),
