@@ -44,14 +44,14 @@ elseif(BATON_SANITIZE MATCHES "thread")
   list(APPEND BATON_TEST_ENVIRONMENT
        "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/packaging/tsan.supp:second_deadlock_stack=1")
 endif()
-# For who runs the program beside the tests (tests/e2e/soak.py): the same, one NAME=VALUE a line.
+# The same for programs that run beside the tests (tests/e2e/soak.py), one NAME=VALUE a line.
 list(JOIN BATON_TEST_ENVIRONMENT "\n" environment_lines)
 file(WRITE ${CMAKE_BINARY_DIR}/test_environment "${environment_lines}\n")
 
 # baton_tests(FOLDER LINK target... [COMPUTES]): the program FOLDER_tests of all *_test.cpp below tests/FOLDER, part of the target
 # test_programs; the default target leaves tests out. Each file is one test of ctest, named by its path (server/http/parser_test.cpp is
 # server_http_parser_test), and one process: after the program is linked, a link of that name leads to it, under which it runs that
-# file (tests/support/main.cpp). The target of that name links a program of one file in its place, for who works on that. A file that
+# file (tests/support/main.cpp). The target of that name links a program of one file in its place, for work on that file. A file that
 # replaces operator new is always such a program. Files named *_long_test.cpp have ctest's label `long`: `make test` leaves them to
 # `make test-long`; files that draw more cases in a long run (support/long_run.h) are registered again for it. A test runs once, so
 # compiling it is most of its cost: it is not optimised, or, where it computes references itself (COMPUTES), a little. What it tests is.

@@ -62,7 +62,7 @@ def run_ncu(command, kernels, metrics, skip, count):
 
 
 def usable_metrics(program):
-    """All metrics if ncu knows them, else those that matter."""
+    """All metrics if ncu knows them, else the ones that matter."""
     known = run_ncu([*program("01_ceilings"), "--only", "read16"], "plain_read|bulk_read", BASE + MORE, 1, 1)
     return BASE + MORE if known else BASE
 

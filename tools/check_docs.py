@@ -51,7 +51,7 @@ def exists(root, document, name):
 
 
 def is_path(root, name):
-    """Whether a word in backticks claims to be a file of the tree, rather than a URL path, a command or a model's name."""
+    """Whether a word in backticks names a file of the tree, rather than a URL path, a command or a model's name."""
     if not PATH.fullmatch(name) or NOT_IN_TREE.search(name):
         return False
     first = name.split("/")[0]

@@ -23,7 +23,8 @@ WORDS = [
         r"\bbehind\b",
         "after, for, below, on top of",
         r"behind ([\w'-]+ ){0,5}(proxy|proxies|router|balancer|mutex|lock|Ray Serve|service|ingress|gateway)\b"
-        r"|behind ([\w'-]+ ){0,5}(prompts?|prefix(es)?|catalogue)\b|(left|stays) behind|Look-behind|fall\w* behind",
+        r"|behind ([\w'-]+ ){0,5}(prompts?|prefix(es)?|catalogue)\b"
+        r"|(left|stays|leaves) (\w+ ){0,3}behind|Look-behind|fall\w* behind",
     ),
     (r"\bthose (that|who|which)\b", "the noun", None),
     (r"\bnobody\b", "no client, no thread, nothing: the noun", None),
@@ -34,7 +35,7 @@ WORDS = [
         r"\b(people|person|users?|operators?|readers?|clients?|strangers?|authors?|anyone|who does what) who\b|\bwho does what\b",
     ),
     (r"\bproducts\b", "matmuls, GEMMs", r"\b(dot|inner|outer|scalar|cross|partial) products\b|products of (the )?(catalogue|shop)"),
-    (r"\bfills? of\b|\b(a|the|its|each|that) fill\b|\bfills\b(?= (end|begin|run|wait))", "prefill", None),
+    (r"\bfills? of\b|\b(a|the|its|each) fill\b|\bfills\b(?= (end|begin|run|wait))", "prefill", None),
     (r"\bclaim(s|ed)?\b", "priority, need; say, state", r"\b(no|any|the|a) claims? (that|to be|beyond|without)\b"),
     (r"\b(goes|go|going|went|gone) on\b", "continues", r"\b(goes|go) on (a|the|standard)\b"),
     (r"\b(takes?|took|taking) along\b|\btakes its \w+ along\b", "includes, removes too", None),
@@ -46,12 +47,13 @@ COMPILED = [(re.compile(word, re.IGNORECASE), say, right and re.compile(right, r
 
 # Recorded bytes, raw results, experiments, and the table itself.
 SKIPPED = re.compile(
-    r"bench/results/|docs/report/|tests/goldens/|tests/fuzz/seeds/|models/|workshop/|CONTRIBUTING\.md|tools/demo_model/"
+    r"bench/results/|docs/report/|tests/goldens/|tests/fuzz/seeds/|models/|workshop/|CONTRIBUTING\.md|tools/(demo_model|goldens)/"
     r"|(tests/)?tools/check_words"
 )
 C_LIKE = {".h", ".cpp", ".cu", ".cuh", ".js"}
 C_TEXT = re.compile(r'//(.*)|"((?:[^"\\]|\\.)*)"' + r"|'(?:[^'\\]|\\.)'")
 TEST_NAME = re.compile(r"^\s*(?:TEST\w*\((?:\w+, )?|def (?=test_))(\w+)")
+EXPRESSION = re.compile(r"\{[^{}]*\}")  # of an f-string
 INLINE_CODE = re.compile(r"`[^`]*`|\]\([^)]*\)")
 
 
@@ -70,7 +72,7 @@ def python_texts(text):
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type in (tokenize.COMMENT, tokenize.STRING):
             for number, line in enumerate(token.string.splitlines(), start=token.start[0]):
-                yield number, line
+                yield number, EXPRESSION.sub("", line)
     for number, line in enumerate(text.splitlines(), start=1):
         if match := TEST_NAME.match(line):
             yield number, match.group(1).replace("_", " ")

@@ -6,7 +6,7 @@
 SUITES is the folder with json-schema-test-suite-DRAFT.tar.zst and the expected list of llguidance; CHECK_INSTANCES the
 program of that name (build/PRESET/tests). Needs the zstd program. Exits 1 if an instance that the expected list marks as
 "pass" is judged wrongly, or if a schema that it compiles is refused. With --walks, N texts of random allowed tokens are
-judged by the package jsonschema too, and those that it finds invalid are printed; its patterns are Python's, so some are right.
+judged by the package jsonschema too, and answers that it finds invalid are printed; its patterns are Python's, so some are right.
 """
 
 import argparse

@@ -4,7 +4,7 @@ paper's figure 7).
 
     bench/experiments/experiment_03_offline.py --device cuda
 
-1,000 requests with ShareGPT's prompt and answer lengths behind one system prompt, Llama-2-7B shape, all there at the
+1,000 requests with ShareGPT's prompt and answer lengths after one system prompt, Llama-2-7B shape, all there at the
 begin, caches cold.
 """
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Experiment 4: time to answer MMLU's questions behind 1, 3 and 5 solved ones (the RelayAttention paper's table 3).
+"""Experiment 4: time to answer MMLU's questions after 1, 3 and 5 solved ones (the RelayAttention paper's table 3).
 
     bench/experiments/experiment_04_mmlu.py --device cuda
 

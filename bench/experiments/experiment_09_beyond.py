@@ -19,7 +19,7 @@ DEMO_VOCABULARY, LLAMA3_VOCABULARY = 1024, 128_000
 
 def group_jobs(settings):
     """1 to 64 system prompts in one batch, 256 requests in all: SGLang's generated-shared-prefix, 16 to 256
-    requests behind each."""
+    requests after each."""
     in_all, system, question, output = settings.pick((512, 2048, 128, 256), (32, 512, 32, 16), (8, 128, 16, 4))
     for groups in settings.pick([1, 4, 16, 64], [1, 4, 16], [2]):
         dataset = ["--dataset-name", "generated-shared-prefix", "--gsp-num-groups", groups]
@@ -45,7 +45,7 @@ def custom_job(settings, name, requests, point, seconds, arms=ARMS[:2]):
 
 
 def nested_jobs(settings):
-    """A base prompt, tenants behind it, applications behind those: one, two and three levels with the same number
+    """A base prompt, tenants after it, applications after those: one, two and three levels with the same number
     of tokens."""
     n_requests, total, own, output = settings.pick((256, 3072, 128, 128), (24, 768, 32, 16), (8, 192, 16, 4))
     vocabulary = LLAMA3_VOCABULARY if settings.is_full else DEMO_VOCABULARY

@@ -1,4 +1,4 @@
-"""What all experiments share: their options, running the program, writing rows as soon as they exist, going on where
+"""What all experiments share: their options, running the program, writing rows as soon as they exist, continuing where
 a run ended.
 
 An experiment is a list of jobs. A job is one load of a model (or of the attention benchmark): it runs its arms
@@ -100,7 +100,7 @@ class Runner:
 
     def say(self, text):
         now = datetime.datetime.now(datetime.UTC).strftime("%H:%M:%S")
-        with contextlib.suppress(BrokenPipeError):  # nobody reads any more; the results are still wanted
+        with contextlib.suppress(BrokenPipeError):  # the reader of the output is gone; the results are still wanted
             print(f"{now} {self.worker}{self.experiment.number:02} {self.job.name}: {text}", flush=True)
 
     def begins(self):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the experiments 1 to 12, one job a GPU at a time, within a given time, and goes on where the last call ended.
+"""Runs the experiments 1 to 12, one job a GPU at a time, within a given time, and continues where the last call ended.
 
     bench/experiments/run_all.py --quick                                          on a CPU, the demo model
     bench/experiments/run_all.py --device cuda --gpus 4 --minutes 9 --resume \\
@@ -48,7 +48,7 @@ def pack(results, target):
 
 
 def merge(archive, results):
-    """Adds the rows of an archive that pack() made to the result files, those that are not there yet."""
+    """Adds the rows of an archive that pack() made to the result files, unless they are there."""
     with tempfile.TemporaryDirectory() as folder, tarfile.open(archive) as packed:
         for member in packed.getmembers():
             path = Path(folder) / Path(member.name).name

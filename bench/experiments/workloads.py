@@ -100,7 +100,7 @@ def write_requests(path, requests):
 
 
 def nested_requests(n_requests, levels, own, output_len, n_vocab, seed=0):
-    """Requests behind nested prefixes: levels [(number of prefixes, tokens)], each prefix of a level behind one of
+    """Requests behind nested prefixes: levels [(number of prefixes, tokens)], each prefix of a level after one of
     the level above it."""
     rng = random.Random(seed)
     prefixes = [[]]

@@ -32,7 +32,7 @@ constexpr std::int32_t kMostRequests = 128;
 constexpr std::int32_t kMaxPartials = 1 << 14;
 constexpr int kReplays = 9;
 constexpr int kWarmUps = 2;
-constexpr int kStepsATime = 10;  ///< one behind the other, as in the engine, so that the launch of a graph is hidden
+constexpr int kStepsATime = 10;  ///< one after the other, as in the engine, so that the launch of a graph is hidden
 
 /// One rank's device and model.
 struct Rank {

@@ -5,7 +5,7 @@
     bench/peers/flashinfer_pack.py --out FOLDER --version 0.6.12            the one that vLLM 0.24.0 takes, 5 MiB
 
 FlashInfer compiles its kernels where they run, so that machine must have nvcc, ninja and PyTorch. Left out is the source
-of kernels for other GPUs, of products, mixtures of experts and communication. bench/peers/run_peers.sh
+of kernels for other GPUs, of matmuls, mixtures of experts and communication. bench/peers/run_peers.sh
 unpacks 0.6.12 into /tmp/flashinfer and other versions into /tmp/site_flashinfer, with the apache-tvm-ffi that they want.
 Here: pip with PyPI, tar, xz. The packages are never committed.
 """

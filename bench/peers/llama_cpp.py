@@ -12,13 +12,13 @@ arms relay and paged (--own 0 --new 32), each in a process of its own, with rand
 number of threads. Rates are medians of the rounds. Before the first round llama.cpp tries its ways with a few new tokens, and
 the fastest is measured: flash attention on or off, KV in f16 (its default) or bf16.
 
-What is counted. Neither count holds prefill: llama-batched-bench times 32 steps of one token for each request, right behind
-the prompt, and samples nothing; Baton times the 31 steps behind the first one, with sampling (greedy), planning and
+What is counted. Neither count holds prefill: llama-batched-bench times 32 steps of one token for each request, right after
+the prompt, and samples nothing; Baton times the 31 steps after the first one, with sampling (greedy), planning and
 committing. Both are tokens / time. Prefill is the shared prompt, once: llama.cpp's S_PP, and Baton's registration of a prefix
 of 512 tokens.
 
 A round in which other programs had more than --others of the processors is repeated. Each round is written to --json, and a
-call with the same file goes on where the last one ended. Needs python3 with venv, cmake, ninja or make, a C++ compiler, and
+call with the same file continues where the last one ended. Needs python3 with venv, cmake, ninja or make, a C++ compiler, and
 the network for PyPI (llama-cpp-python, gguf, numpy, scikit-build-core).
 """
 
@@ -313,7 +313,7 @@ def main() -> None:
             say(f"cell {i + 1} of {len(wanted)}: {shape}, {shared} shared, {requests} request{'s' if requests > 1 else ''}")
         while len(cell["rounds"]) < options.runs:
             if options.stop_after and time.monotonic() - began > options.stop_after:
-                sys.exit("llama_cpp.py: --stop-after: call again to go on")
+                sys.exit("llama_cpp.py: --stop-after: call again to continue")
             if not cell["trials"]:
                 choose_way(peer, options, cell)
             measure_round(peer, options, cell)

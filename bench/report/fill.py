@@ -32,7 +32,7 @@ def figure(name, figures):
 
 
 def filled(text, folder, figures):
-    """The document with its generated parts written anew. Errors: KeyError for a part that has no table."""
+    """The document with its generated parts written again. Errors: KeyError for a part that has no table."""
     published = selection.Published(folder)
 
     def part(match):

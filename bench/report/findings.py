@@ -87,7 +87,7 @@ def offline(results):
             return ""
         asked = paged["kv_bytes_requested"] / 1e12
         sentences.append(
-            f"Behind {shared} tokens relay leaves {saved:,.0f} TB unread of the {asked:,.0f} TB that the paged arm requests. "
+            f"After {shared} tokens relay leaves {saved:,.0f} TB unread of the {asked:,.0f} TB that the paged arm requests. "
             f"The paged arm takes {more:.1f} s longer, so it reads them again at {saved / more:.1f} TB/s: faster than memory "
             "can be read, because the keys and values of a layer's prefix stay in the GPU's L2 cache while a step uses them."
         )
@@ -115,7 +115,7 @@ def interactive(results):
         for level, arms in levels.items():
             relay, paged = arms.get("relay", (None, False)), arms.get("paged", (None, False))
             if relay[0] and paged[0] and relay[1] and paged[1]:
-                sentences.append(f"At {level:g} s a token behind {shared} tokens relay sustains {relay[0] / paged[0]:.2f} times "
+                sentences.append(f"At {level:g} s a token after {shared} tokens relay sustains {relay[0] / paged[0]:.2f} times "
                                  "the rate of the paged arm.")  # fmt: skip
             for arm, (rate, is_bounded) in arms.items():
                 if arm not in ARMS and rate and is_bounded and relay[0] and relay[1]:
@@ -195,7 +195,7 @@ def attention_peers(results):
     behind = [case(value, point) for value, point in ratios if value < 1]
     ahead = [value for value, _ in ratios if value >= 1]
     text = f"Relay is the fastest in {len(ahead)} of {len(ratios)} cases, by {span(ahead)}."
-    return text + (f" It is behind in {joined(behind)}." if behind else "")
+    return text + (f" It is slower in {joined(behind)}." if behind else "")
 
 
 def kernel_reads(results):
@@ -235,7 +235,7 @@ def peers(results):
     if not wins and not losses:
         return ""
     text = f"Relay is ahead of every other engine in {wins} of {wins + len(losses)} points."
-    return text + (f" Behind: {joined(losses)}." if losses else "")
+    return text + (f" Slower: {joined(losses)}." if losses else "")
 
 
 def several(results):

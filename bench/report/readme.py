@@ -6,8 +6,8 @@ from selection import KERNELS, KERNELS_DAY, day_of, has_older_kernels, is_other_
 
 NAMES = MODEL_NAMES | {"llama-3-8b": "Llama-3-8B"}
 JOBS = {
-    "gsp-64x16": "{groups} prompts of {shared:,} tokens, 16 requests behind each",
-    "gsp-4x64": "{groups} prompts of {shared:,} tokens, 64 requests behind each",
+    "gsp-64x16": "{groups} prompts of {shared:,} tokens, 16 requests for each",
+    "gsp-4x64": "{groups} prompts of {shared:,} tokens, 64 requests for each",
     "sharegpt-2048": "one prompt of {shared:,} tokens, {requests:,} requests of ShareGPT's lengths",
     "sharegpt-512": "one prompt of {shared:,} tokens, {requests:,} requests of ShareGPT's lengths",
     "strangers-256": "{requests} requests that share nothing",

@@ -55,7 +55,7 @@ def paper(published, model, shared):
 
 
 def job_cells(results, published, shown, **point):
-    """The cells of a whole job in its arms, behind those of `shown`; None if it was not measured."""
+    """The cells of a whole job in its arms, after those of `shown`; None if it was not measured."""
     found = [results.one(arm, **point) for arm in ARMS]
     if not any(found):
         return None

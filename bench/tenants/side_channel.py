@@ -4,7 +4,7 @@
     bench/tenants/side_channel.py [--pairs 2000] [--arms cache_salt,keys,off] [--prefix-tokens 256]
 
 For each pair, tenant A sends a new private prompt. Then tenant B sends two requests in random order: one begins with A's prompt,
-the other with tokens that nobody has sent. Their times to the first token are compared by Welch's t, of all times and of those
+the other with tokens that no tenant has sent. Their times to the first token are compared by Welch's t, of all times and of those
 below the 90th percentile of both together (outliers hide small differences). |t| < 4.5 in both tells nothing.
 
 Arms: cache_salt: each tenant's requests carry a salt of its own. keys: each tenant has a key of --api-key-file, and no request a
@@ -72,7 +72,7 @@ def cropped(one: list[float], other: list[float]) -> tuple[list[float], list[flo
 
 
 def measure(arm: str, binary: pathlib.Path, n_pairs: int, prefix_len: int, seed: int) -> tuple[Times, Times]:
-    """Times of B's requests that begin with A's prompt, and of those that do not."""
+    """Times of B's requests that begin with A's prompt, and of the others."""
     flags = ["--kv-cache-memory-bytes", "256M", "--log-level", "warning"]
     with write_key_file() as key_file:
         flags += ["--api-key-file", key_file] if arm == "keys" else []

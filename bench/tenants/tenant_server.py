@@ -86,7 +86,7 @@ class Tenant:
         head = f"POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n{key}"
         request = f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data
         connection = self.connect()
-        # The clock is read before the last byte is sent: a thread that loses its processor behind it may find the answer there.
+        # The clock is read before the last byte is sent: a thread that loses its processor after it may find the answer there.
         connection.sendall(request[:-1])
         begin = time.perf_counter()
         connection.sendall(request[-1:])

@@ -53,7 +53,7 @@ PAUSE_SECONDS = 0.05
 
 
 def tokens(rng: random.Random, n: int) -> list[int]:
-    """Random tokens that nobody has sent."""
+    """Random tokens that no tenant has sent."""
     return [rng.randrange(FIRST_TOKEN, LAST_TOKEN) for _ in range(n)]
 
 

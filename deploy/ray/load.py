@@ -16,7 +16,7 @@ import aiohttp
 
 @dataclasses.dataclass
 class Outcomes:
-    """What became of all requests. `errors` are those that said why; `lost` are those that did not."""
+    """What became of all requests. `errors` ended with a reason; `lost` ended without one."""
 
     complete: int = 0
     tokens: int = 0

@@ -44,7 +44,7 @@ HIT = re.compile(r"^vllm:prefix_cache_(hits|queries)_total\{[^}]*\} (\S+)$", re.
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
+    """A port without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
@@ -57,7 +57,7 @@ def fetch(url: str) -> str:
 
 
 def cache_counts(urls: list[str]) -> tuple[float, float]:
-    """Tokens found in the caches behind all urls, and tokens looked up."""
+    """Tokens found in the caches after all urls, and tokens looked up."""
     found = [pair for url in urls for pair in HIT.findall(fetch(f"{url}/metrics"))]
     return sum(float(n) for name, n in found if name == "hits"), sum(float(n) for name, n in found if name == "queries")
 

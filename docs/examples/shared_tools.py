@@ -3,7 +3,7 @@
     baton serve demo --port 8000
     python3 docs/examples/shared_tools.py http://127.0.0.1:8000
 
-Needs Python 3.11 and nothing else. Each agent asks a question of its own behind the same tools, and `baton_stats` of its
+Needs Python 3.11 and nothing else. Each agent asks a question of its own after the same tools, and `baton_stats` of its
 answer says how many tokens of its context were read together with other agents.
 """
 

@@ -49,7 +49,7 @@ def conversations(messages: Sequence[Message] | Sequence[Sequence[Message]]) -> 
 
 
 def tokens_of(model: _engine.LocalModel, prompt: Prompt, prefix: list[int] | None) -> tuple[str | None, list[int], str]:
-    """Return the text of a prompt if it has one, its token ids behind those of `prefix`, and its salt."""
+    """Return the text of a prompt if it has one, its token ids after those of `prefix`, and its salt."""
     if isinstance(prompt, str):
         prompt = {"prompt": prompt}
     elif isinstance(prompt, list | tuple):

@@ -98,7 +98,7 @@ class LLM(_neutral.AbsentMethods):
         return self.model.prefixes()
 
     def kv_bytes(self) -> tuple[float, float]:
-        """Return the bytes of keys and values read so far, and those that sharing saved."""
+        """Return the bytes of keys and values read so far, and the bytes that sharing saved."""
         return self.model.kv_bytes()
 
     def generate(
@@ -226,7 +226,7 @@ class LLM(_neutral.AbsentMethods):
 
 
 def _abandon(model: _engine.LocalModel, outputs: Iterable[int]) -> None:
-    """Cancel requests that nobody waits for any longer."""
+    """Cancel requests whose caller no longer waits."""
     for request in outputs:
         model.cancel(request)
 

@@ -36,7 +36,7 @@ class SharingStats:
 
 @dataclasses.dataclass
 class CompletionOutput:
-    """One answer to a prompt. `finish_reason`: stop, length, abort or error; None while it goes on.
+    """One answer to a prompt. `finish_reason`: stop, length, abort or error; None while it continues.
 
     `stop_reason` is the stop string or the stop token id that ended it; None for the model's own end.
     """
@@ -62,7 +62,7 @@ class CompletionOutput:
 class RequestMetrics:
     """When a request came, was first computed, and was answered, in seconds; 0: not yet.
 
-    Names that end in _ts are of the clock time.monotonic, those that end in _time of time.time; vLLM has had both.
+    Names that end in _ts are of the clock time.monotonic, names in _time of time.time; vLLM has had both.
     """
 
     arrival_time: float = dataclasses.field(default_factory=time.time)

@@ -54,7 +54,7 @@ struct News {
   std::int32_t index = 0;
   std::string text;                   ///< to be appended
   std::vector<TokenOutput> tokens;    ///< to be appended; the one that ended the sequence included
-  std::string finish_reason;          ///< as to_string(FinishReason); empty: it goes on
+  std::string finish_reason;          ///< as to_string(FinishReason); empty: it continues
   std::optional<std::string> stop;    ///< the stop string that ended it
   std::optional<TokenId> stop_token;  ///< the stop id that ended it, if it is not the model's end
   SequenceStats stats;

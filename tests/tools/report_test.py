@@ -220,7 +220,7 @@ class Report(unittest.TestCase):
             for arm, name, seconds in (("relay", "a", 2), ("vllm", "a", 3), ("relay", "b", 2), ("vllm", "b", 1)):
                 result_rows.append(path, row(arm, point={"name": name}, elapsed_times=[seconds]))
             told = findings.finding("peers", Path(folder))
-            self.assertEqual(told, "Relay is ahead of every other engine in 1 of 2 points. Behind: b (vllm: 0.50 of Baton's time).")
+            self.assertEqual(told, "Relay is ahead of every other engine in 1 of 2 points. Slower: b (vllm: 0.50 of Baton's time).")
             self.assertEqual(findings.finding("offline", Path(folder)), "")
 
     def test_several_gpus_stand_beside_one_and_beside_the_other_engine(self):

@@ -17,7 +17,7 @@ def error_body(path: str, status: int, message: str) -> bytes:
 
 
 def error_events(path: str, message: str) -> bytes:
-    """The events that end a stream which cannot go on: an error, and for OpenAI's older routes the [DONE] behind it."""
+    """The events that end a stream which cannot continue: an error, and for OpenAI's older routes the [DONE] after it."""
     if path.startswith("/v1/messages"):
         return b"event: error\ndata: " + error_body(path, 500, message) + b"\n\n"
     if path.startswith("/v1/responses"):

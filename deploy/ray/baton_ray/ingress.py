@@ -95,7 +95,7 @@ class BatonIngress:
         return response
 
     async def _body(self, request: PassedRequest, pieces: DeploymentResponseGenerator, is_events: bool) -> AsyncIterator[bytes]:
-        """The rest of an answer. Whoever stops reading it cancels it at the replica."""
+        """The rest of an answer. A caller that stops reading cancels it at the replica."""
         is_complete = False
         try:
             async for piece in pieces:

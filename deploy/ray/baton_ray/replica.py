@@ -101,7 +101,7 @@ class BatonReplica:
 
 
 async def whole_events(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The same bytes, cut behind events only; what follows the last event comes at the end."""
+    """The same bytes, cut after events only; what follows the last event comes at the end."""
     rest = b""
     async for piece in pieces:
         rest += piece
