@@ -5,7 +5,7 @@
 
 A row of WORDS has a pattern, what may stand in its place, and exceptions: texts in which the word is right. PATH is a file or a
 folder; without one, every file that git knows is read, except those of SKIPPED. The check reads comments, strings and names of
-tests in C++, JavaScript and Python, and Markdown outside of code. It does not read other identifiers.
+tests in C++, JavaScript and Python, and Markdown outside of code. It does not read other identifiers, nor strings without a space.
 
 Prints one line for each hit and exits 1, or one line and exits 0. Needs only Python's standard library.
 """
@@ -22,9 +22,9 @@ WORDS = [
     (
         r"\bbehind\b",
         "after, for, below, on top of",
-        r"behind ([\w'-]+ ){0,5}(proxy|proxies|router|balancer|mutex|lock|Ray Serve|service|ingress|gateway)\b"
+        r"behind ([\w'-]+ ){0,5}(proxy|proxies|server|router|balancer|mutex|lock|Ray Serve|service|ingress|gateway)\b"
         r"|behind ([\w'-]+ ){0,5}(prompts?|prefix(es)?|catalogue)\b"
-        r"|(left|stays|leaves) (\w+ ){0,3}behind|Look-behind|fall\w* behind",
+        r"|(left|stays?|leaves?) (\w+ ){0,3}behind|Look-behind|fall\w* behind",
     ),
     (r"\bthose (that|who|which)\b", "the noun", None),
     (r"\bnobody\b", "no client, no thread, nothing: the noun", None),
@@ -32,12 +32,18 @@ WORDS = [
     (
         r"\bwho\b",
         "which, or the noun; who is for people",
-        r"\b(people|person|users?|operators?|readers?|clients?|strangers?|authors?|anyone|who does what) who\b|\bwho does what\b",
+        r"^\W*who are you|\b(people|person|users?|operators?|readers?|clients?"
+        r"|strangers?|authors?|anyone|who does what) who\b|\bwho does what\b",
     ),
-    (r"\bproducts\b", "matmuls, GEMMs", r"\b(dot|inner|outer|scalar|cross|partial) products\b|products of (the )?(catalogue|shop)"),
+    (
+        r"\bproducts\b",
+        "matmuls, GEMMs",
+        r"\b(dot|inner|outer|scalar|cross|partial|exact) products\b|products of (the )?(catalogue|shop|magnitude)"
+        r"|products (in f32|and minimi|accept)|products, minimi|two more products|cpu-products",
+    ),
     (r"\bfills? of\b|\b(a|the|its|each) fill\b|\bfills\b(?= (end|begin|run|wait))", "prefill", None),
     (r"\bclaim(s|ed)?\b", "priority, need; say, state", r"\b(no|any|the|a) claims? (that|to be|beyond|without)\b"),
-    (r"\b(goes|go|going|went|gone) on\b", "continues", r"\b(goes|go) on (a|the|standard)\b"),
+    (r"\b(goes|go|going|went|gone) on\b", "continues", r"\b(goes|go) on (a|the|standard)\b|^\W*go on\W*$"),
     (r"\b(takes?|took|taking) along\b|\btakes its \w+ along\b", "includes, removes too", None),
     (r"\banew\b", "again", None),
     (r"\bcrew\b", "thread pool", None),
@@ -57,13 +63,18 @@ EXPRESSION = re.compile(r"\{[^{}]*\}")  # of an f-string
 INLINE_CODE = re.compile(r"`[^`]*`|\]\([^)]*\)")
 
 
+def words(string):
+    """A string, or nothing where it is one word: a name or data."""
+    return string if " " in string.strip() else ""
+
+
 def c_texts(text):
     """(line number, text) of comments, strings and names of tests."""
     for number, line in enumerate(text.splitlines(), start=1):
         if line.lstrip().startswith("#include"):
             continue
         for match in C_TEXT.finditer(line):
-            yield number, match.group(1) or match.group(2) or ""
+            yield number, INLINE_CODE.sub("", match.group(1)) if match.group(1) else words(match.group(2) or "")
         if match := TEST_NAME.match(line):
             yield number, match.group(1).replace("_", " ")
 
@@ -72,7 +83,7 @@ def python_texts(text):
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type in (tokenize.COMMENT, tokenize.STRING):
             for number, line in enumerate(token.string.splitlines(), start=token.start[0]):
-                yield number, EXPRESSION.sub("", line)
+                yield number, EXPRESSION.sub("", line if token.type == tokenize.COMMENT else words(line))
     for number, line in enumerate(text.splitlines(), start=1):
         if match := TEST_NAME.match(line):
             yield number, match.group(1).replace("_", " ")

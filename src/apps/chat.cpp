@@ -164,9 +164,9 @@ class Chat {
 
 const std::array<Chat::Command, 7> Chat::kCommands = {{
     {"/help", "", "shows this", &Chat::help},
-    {"/system", "TEXT|none", "sets the system message, and begins anew", &Chat::system},
-    {"/prefix", "NAME[=FILE]|none", "begins anew behind a registered prompt, or registers one", &Chat::prefix},
-    {"/tools", "FILE|none", "tells the model of tools (JSON as in the API), and begins anew", &Chat::tools},
+    {"/system", "TEXT|none", "sets the system message, and begins again", &Chat::system},
+    {"/prefix", "NAME[=FILE]|none", "begins again after a registered prompt, or registers one", &Chat::prefix},
+    {"/tools", "FILE|none", "tells the model of tools (JSON as in the API), and begins again", &Chat::tools},
     {"/reset", "", "forgets the conversation", &Chat::reset},
     {"/stats", "", "shows the last answer's numbers", &Chat::stats},
     {"/exit", "", "ends", nullptr},

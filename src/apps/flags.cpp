@@ -158,7 +158,7 @@ void add_info_options(CLI::App& app, InfoOptions& options) {
   row(app, "Sharing", "--shared", options.workload.shared_len, "Tokens they share")
       ->transform(count_units())
       ->check(CLI::Range(0, 1 << 24));
-  row(app, "Sharing", "--own", options.workload.own_len, "Tokens of each behind them")
+  row(app, "Sharing", "--own", options.workload.own_len, "Tokens of each after them")
       ->transform(count_units())
       ->check(CLI::Range(1, 1 << 24));
   app.add_flag("--json", options.as_json, "Write one JSON object");
@@ -221,8 +221,7 @@ void add_simulate_options(CLI::App& app, SimulateOptions& options) {
       ->check(CLI::IsMember({"reuse", "lru"}));
   app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", options.enable_prefix_caching,
                "Keep blocks of prompts (on)");
-  row("--scheduling-policy", options.scheduling_policy,
-      "fair: short requests not behind long ones; fcfs: in the order of arrival")
+  row("--scheduling-policy", options.scheduling_policy, "fair: short requests need not wait for long ones; fcfs: by arrival")
       ->check(CLI::IsMember({"fair", "fcfs"}));
   row("--max-num-seqs", options.max_num_seqs, "Sequences that run at once")
       ->transform(count_units())

@@ -24,7 +24,8 @@ Result<json::Value> list_of_objects(const json::Value& line, std::string_view fi
   return *value;
 }
 
-/// The field of the last message to go on with: `continue_final_message` is true for its content, or the field's name.
+/// The field of the last message to continue with: `continue_final_message` is true for its content, or the field's
+/// name.
 Result<std::string> continued_field(const json::Value& line) {
   const json::Value* value = json::find(line, "continue_final_message");
   if (value == nullptr || value->is_null()) return std::string();

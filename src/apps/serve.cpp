@@ -168,7 +168,8 @@ Result<void> run(const ServeCommandOptions& options) {
 int serve_main(const ServeCommandOptions& options) {
   use_log_level(options.model);
   std::signal(SIGPIPE, SIG_IGN);  // a reader of standard output or error that is gone does not end the server
-  // Until the server watches for these, they do not end it either: who rotates logs or keys does not know that it loads a model.
+  // Until the server watches for these, they do not end it either: a program that rotates logs or keys does not know
+  // that it loads a model.
   std::signal(SIGHUP, SIG_IGN);
   std::signal(SIGUSR1, SIG_IGN);
   const log::BackgroundWriter writer;

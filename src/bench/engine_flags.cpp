@@ -19,7 +19,7 @@
 namespace baton {
 namespace {
 
-/// The flags of the model but those that the arms decide and those that only texts need; and --shape.
+/// The flags of the model without the arms' and the texts' flags; and --shape.
 void add_bench_model_options(CLI::App& app, ModelFlags& model, std::string& shape) {
   add_model_options(app, model);
   for (const char* flag : {"--attention", "--scheduling-policy", "--max-num-queued-reqs", "--enable-prefix-caching", "--prefix",
@@ -73,7 +73,7 @@ void add_decode_bench_options(CLI::App& app, DecodeBenchOptions& options) {
     return app.add_option(flag, value, help)->capture_default_str()->group("Workload");
   };
   row("--shared", options.shared, "Tokens of the shared prompt")->check(CLI::Range(0, 1 << 20));
-  row("--own", options.own, "Prompt tokens of each request behind it (at least one is sent)")->check(CLI::Range(0, 1 << 20));
+  row("--own", options.own, "Prompt tokens of each request after it (at least one is sent)")->check(CLI::Range(0, 1 << 20));
   row("--new", options.n_new, "Tokens each request generates; the first is not timed")->check(CLI::Range(2, 1 << 20));
   row("--requests", options.requests, "Numbers of requests at once")
       ->delimiter(',')
@@ -98,7 +98,7 @@ void add_grammar_bench_options(CLI::App& app, GrammarBenchOptions& options) {
   row("--runs", options.n_runs, "Runs of each arm, interleaved")->check(CLI::Range(1, 1000));
   row("--json", options.json_file, "File for the numbers");
   app.add_option("--arms", options.arms,
-                 "free: no grammar; grammar: JSON of a schema; first-use: a schema that nobody used before; canonical: the "
+                 "free: no grammar; grammar: JSON of a schema; first-use: a schema never used before; canonical: the "
                  "schema's text in the tokenizer's tokens; drafts: the same, drafted")
       ->delimiter(',')
       ->allow_extra_args(false)

@@ -13,7 +13,7 @@ namespace {
 /// Where the explanations of flags begin.
 constexpr std::size_t kColumn = 26;
 
-/// A name, and its explanation beside it or, behind a long name, below it.
+/// A name, and its explanation beside it or, after a long name, below it.
 std::string entry(const std::string& name, const std::string& explanation) {
   std::string out = "  " + name;
   if (out.size() > kHelpColumns) out = "  " + wrapped(name, kHelpColumns, 6, 2);

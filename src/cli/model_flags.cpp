@@ -72,7 +72,7 @@ void add_scheduler_options(CLI::App& app, ModelFlags& options) {
       "Seconds after which an unfinished step, or a thread that hangs, is logged and /health answers 503; 0: never")
       ->check(CLI::Range(0.0, 86400.0));
   row(app, "Cache and scheduler", "--scheduling-policy", options.scheduling_policy,
-      "fair: short requests not behind long ones; fcfs: in the order of arrival; priority: a lower 'priority' first")
+      "fair: short requests need not wait for long ones; fcfs: in the order of arrival; priority: a lower 'priority' first")
       ->check(CLI::IsMember(choices(kSchedulingPolicies)));
   row(app, "Cache and scheduler", "--max-num-queued-reqs", options.max_num_queued_reqs,
       "Sequences (a request's n) that may wait for their first step; further requests get 503; 0: no limit")
@@ -161,7 +161,7 @@ void add_rank_options(CLI::App& app, RankFlags& flags) {
       "Processes (-tp), each with a device and a part of every layer; they run on this host unless --rank or a launcher "
       "(torchrun, mpirun, Kubernetes) says which one this is: see docs/parallel.md")
       ->check(CLI::Range(1, kMaxRanks));
-  row(app, "Tensor parallelism", "--rank", flags.rank, "Which of them this process is, if somebody else starts all: from 0")
+  row(app, "Tensor parallelism", "--rank", flags.rank, "Which of them this process is, if another program starts all: from 0")
       ->check(CLI::Range(0, kMaxRanks - 1))
       ->default_str("");
   row(app, "Tensor parallelism", "--world-size", flags.world_size,

@@ -91,7 +91,7 @@ Result<std::int64_t> parse_bytes(const std::string& text, const std::string& fla
   const std::optional<double> number = scaled_number(text, "B");
   if (!number)
     return fail(ErrorCode::invalid_request,
-                fmt::format("{} {}: not a size; write a number with K, M, G or nothing behind it", flag, text));
+                fmt::format("{} {}: not a size; write a number with K, M, G or nothing after it", flag, text));
   return static_cast<std::int64_t>(std::llround(*number));
 }
 
@@ -99,7 +99,7 @@ Result<std::int64_t> parse_count(const std::string& text) {
   const std::optional<double> number = scaled_number(text, "");
   if (!number || *number != std::floor(*number))
     return fail(ErrorCode::invalid_request,
-                fmt::format("'{}' is not a number; write digits with k, M (1024, 1048576) or nothing behind them", text));
+                fmt::format("'{}' is not a number; write digits with k, M (1024, 1048576) or nothing after them", text));
   return static_cast<std::int64_t>(*number);
 }
 

@@ -1,4 +1,4 @@
-/// The table of vLLM's flags that Baton does not have, and the removal of those that change nothing.
+/// The table of vLLM's flags that Baton does not have, and the removal of flags that change nothing.
 #include "cli/vllm_flags.h"
 
 #include <algorithm>

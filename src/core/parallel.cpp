@@ -79,7 +79,7 @@ int n_available_threads() {
 }
 
 /// Loops are numbered. Each thread's range has one word {number of the loop, next part}. A word with an older loop
-/// number means that nobody has begun the range in the current loop. Starting a loop therefore writes only its body
+/// number means that no thread has begun the range in the current loop. Starting a loop therefore writes only its body
 /// and its number.
 ///
 /// A thread that arrives late reads body and number twice to be sure that they belong together. It then takes a part

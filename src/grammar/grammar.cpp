@@ -92,7 +92,7 @@ Result<CompiledGrammar> compile_within(const GrammarSource& source, std::size_t 
   return compiled;
 }
 
-/// The C library keeps what is freed in small pieces. Behind a large compilation that is too much to keep.
+/// The C library keeps what is freed in small pieces. After a large compilation that is too much to keep.
 void give_memory_back([[maybe_unused]] const WorkBudget& budget) {
 #ifdef __GLIBC__
   constexpr std::int64_t kLeastBytes = std::int64_t{32} << 20;

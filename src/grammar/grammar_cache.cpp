@@ -51,7 +51,7 @@ Result<GrammarCache::Entry> GrammarCache::find(const Key& key, const std::functi
   return Entry{};
 }
 
-/// Drops matchers that nobody uses, the oldest first, until `n_bytes` more fit.
+/// Drops unused matchers, the oldest first, until `n_bytes` more fit.
 Result<void> GrammarCache::make_room(std::size_t n_bytes) {
   const auto fits = [&] { return bytes_->used() + n_bytes <= options_.max_bytes; };
   for (auto place = order_.end(); !fits() && place != order_.begin();) {

@@ -130,7 +130,7 @@ Result<std::string> decode_content(ContentCoding coding, std::string_view bytes,
   // A decoder that has filled its output may hold more although no input is left.
   for (bool is_full = false; !bytes.empty() || is_full;) {
     if (limits.is_cancelled && limits.is_cancelled())
-      return fail(ErrorCode::unavailable, fmt::format("{} is not decoded to its end: nobody waits for it any more", what));
+      return fail(ErrorCode::unavailable, fmt::format("{} is not decoded to its end: no client waits for it any more", what));
     if (size == text.size()) {
       const std::size_t capacity = std::min(std::max(kFirstBytes, 2 * size), limits.max_bytes + 1);
       if (!limits.has_room(std::min(capacity, limits.max_bytes)))

@@ -1,4 +1,4 @@
-/// POSIX calls behind file.h.
+/// POSIX calls after file.h.
 #include "io/file.h"
 
 #include <fcntl.h>

@@ -242,7 +242,7 @@ Result<void> http_download(const std::string& url, const std::string& token, con
     if (request.has_timed_out() && (status == 200 || status == 206))
       return fail(ErrorCode::unavailable,
                   fmt::format("{}: fewer than {} bytes a second came for {} s; {} of {} bytes are there, and the next attempt "
-                              "continues behind them",
+                              "continues after them",
                               url, floor.bytes_per_s, floor.seconds, sink.size_bytes, size_bytes));
     if (status >= 400 && status < 500) return fail(ErrorCode::unavailable, fmt::format("{}: HTTP status {}", url, status));
     if (sink.is_too_long)

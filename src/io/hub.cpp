@@ -149,7 +149,7 @@ std::map<std::string, std::vector<std::string>> revisions_of(const fs::path& rep
   return revisions;
 }
 
-/// The bytes of a snapshot's files, behind their links.
+/// The bytes of a snapshot's files, after their links.
 std::uint64_t bytes_of_snapshot(const fs::path& snapshot) {
   std::uint64_t size_bytes = 0;
   std::error_code error;

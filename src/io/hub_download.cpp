@@ -26,7 +26,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Makes a folder in the cache. Whoever may write to a shared cache could plant a link there that leads to the folders of others.
+/// Makes a folder in the cache. A user who may write to a shared cache could plant a link there that leads to the
+/// folders of others.
 Result<void> make_folder(const fs::path& cache, const fs::path& folder) {
   std::error_code error;
   fs::create_directories(cache, error);
@@ -44,8 +45,8 @@ Result<void> make_folder(const fs::path& cache, const fs::path& folder) {
   return {};
 }
 
-/// The name of a file's contents among the blobs, as Hugging Face's programs choose it. An etag that is no checksum may be that
-/// of several files.
+/// The name of a file's contents among the blobs, as Hugging Face's programs choose it. An etag that is no checksum may
+/// be that of several files.
 Result<std::string> blob_name(const std::string& file, const RemoteFile& remote) {
   constexpr std::size_t kDigits = 16;
   if (is_checksum(remote.etag)) return remote.etag;

@@ -55,7 +55,7 @@ void make_room(Entries& entries) {
   entries.swap(larger);
 }
 
-/// Who wrote a text, which decides how it is read.
+/// The source of a text, which decides how it is read.
 enum class From {
   anyone,
   exact_client,  ///< integers of more than 64 bits keep their digits
@@ -257,7 +257,7 @@ Result<Value> build(std::string_view text, std::string_view what, const std::fun
     return fail(ErrorCode::invalid_request, fmt::format("{} is not valid JSON: {}", what, shorten(exception.what())));
   }
   if (builder.was_cancelled())
-    return fail(ErrorCode::unavailable, fmt::format("{} is not read to its end: nobody waits for it any more", what));
+    return fail(ErrorCode::unavailable, fmt::format("{} is not read to its end: no client waits for it any more", what));
   if (!builder.ambiguity().empty())
     return fail(ErrorCode::invalid_request, fmt::format("{}: {}", what, shorten(builder.ambiguity())));
   return fail(ErrorCode::invalid_request, fmt::format("{} is not valid JSON: {}", what, shorten(builder.message())));

@@ -29,7 +29,7 @@ constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 
 using Tensors = std::map<std::string, StoredTensor, std::less<>>;
 
-/// Bytes per element of the format's types; nullopt for those that are new to us or smaller than a byte.
+/// Bytes per element of the format's types; nullopt for types that are new to us or smaller than a byte.
 std::optional<std::size_t> element_bytes(std::string_view dtype) {
   for (const std::string_view name : {"BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0"})
     if (dtype == name) return 1;
@@ -183,7 +183,7 @@ Result<Checkpoint> Checkpoint::open_sharded(const std::filesystem::path& path) {
     else
       surplus.push_back(fmt::format("{} in {}", name, *shard));
   }
-  if (!surplus.empty())  // who needs one of them says that it lacks
+  if (!surplus.empty())  // code that needs one of them says that it lacks
     log::warning("event=index_names_absent_tensors index={} tensors={} first={}", log_value(path.string()), surplus.size(),
                  log_value(surplus.front()));
   return checkpoint;

@@ -27,18 +27,18 @@ Result<DType> weight_dtype(const ModelOptions& options, const ModelSpec& spec, c
     if (spec.dtype == DType::f32) return DType::f32;
     if (spec.dtype == DType::f16 && has_f16) return DType::f16;
     if (has_bf16) return DType::bf16;
-    log::info("dtype=float32 reason=\"this processor has no bf16 products ({})\"", backend.info().features);
+    log::info("dtype=float32 reason=\"this processor has no bf16 matmuls ({})\"", backend.info().features);
     return DType::f32;
   }
   const DType asked = dtype_from_name(options.dtype).value();
   if (asked == DType::bf16 && !has_bf16)
-    return fail(ErrorCode::unsupported,
-                fmt::format("--dtype {}: this processor has no bf16 products ({}); use float32", options.dtype,
-                            backend.info().features),
-                "dtype");
+    return fail(
+        ErrorCode::unsupported,
+        fmt::format("--dtype {}: this processor has no bf16 matmuls ({}); use float32", options.dtype, backend.info().features),
+        "dtype");
   if (asked == DType::f16 && !has_f16)
     return fail(ErrorCode::unsupported,
-                fmt::format("--dtype {}: device {} has no float16 products; use {}", options.dtype, backend.info().name,
+                fmt::format("--dtype {}: device {} has no float16 matmuls; use {}", options.dtype, backend.info().name,
                             has_bf16 ? "bfloat16 or float32" : "float32"),
                 "dtype");
   return asked;

@@ -101,7 +101,7 @@ Deltas run_layer(const LayerStep& step, const LayerSpec& spec, const LayerWeight
   const float scale = spec.residual_scale;
   const Workspace& work = step.work;
   if (spec.is_parallel) {
-    // Both blocks' outputs lie one behind the other, so that ranks add them in one call.
+    // Both blocks' outputs lie one after the other, so that ranks add them in one call.
     const TensorView both = work.delta.view(work.matmul_dtype, {2 * n_rows, d});
     const TensorView attended = both.rows(0, n_rows);
     const TensorView fed = both.rows(n_rows, 2 * n_rows);

@@ -71,7 +71,7 @@ class Namer {
   LinearTensors linear(std::initializer_list<Rows> parts, std::int64_t k, bool has_bias) const {
     return linear(std::span(parts.begin(), parts.size()), k, {0, k}, has_bias);
   }
-  /// The columns that meet a rank's inputs. The ranks' products are added, so only the first adds the bias.
+  /// The columns that meet a rank's inputs. The ranks' results are added, so only the first adds the bias.
   LinearTensors split_by_columns(const Rows& part, std::int64_t k, IndexRange columns, bool has_bias, ModelRank rank) const {
     LinearTensors made = linear(std::span(&part, 1), k, columns, has_bias && rank.rank == 0);
     if (rank.world_size > 1) made.split = Linear::Split::row;

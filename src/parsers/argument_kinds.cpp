@@ -1,4 +1,4 @@
-/// Schemas as a graph, through which kinds are passed to those who use them until nothing changes.
+/// Schemas as a graph, through which kinds are passed to their users until nothing changes.
 #include "parsers/argument_kinds.h"
 
 #include <cstddef>

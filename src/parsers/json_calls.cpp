@@ -1,4 +1,4 @@
-/// Objects with name and arguments, in lists, one after another, or behind a name.
+/// Objects with name and arguments, in lists, one after another, or after a name.
 #include "parsers/json_calls.h"
 
 #include <optional>

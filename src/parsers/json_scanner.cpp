@@ -112,7 +112,7 @@ JsonScanner::Step JsonScanner::take_after(char c) {
   return c == '}' || c == ']' ? close(c) : Step::fault;
 }
 
-/// Behind a comma that is written when something follows that is no closing bracket.
+/// After a comma that is written when something follows that is no closing bracket.
 JsonScanner::Step JsonScanner::take_comma_or_next(char c) {
   constexpr std::size_t kMaxSpaces = 256;
   if (is_space(c)) {

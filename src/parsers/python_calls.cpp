@@ -256,7 +256,7 @@ PythonLiteral::Step PythonLiteral::take_escape(char c, std::string& json) {
   }
   write_lone_surrogate(json);
   state_ = State::string;
-  if (c == '\n') return Step::inside;  // the line goes on
+  if (c == '\n') return Step::inside;  // the line continues
   if (const std::size_t name = kNames.find(c); name != std::string_view::npos) {
     append_json_escaped(json, kCharacters.substr(name, 1));
   } else {  // no escape: the backslash stands for itself
@@ -385,7 +385,7 @@ CallStep PythonCalls::take(char c, CallWriter& writer) {
   return step;
 }
 
-/// Behind the call's list.
+/// After the call's list.
 CallStep PythonCalls::end_list() {
   if (!is_marked_) return CallStep::done;
   n_close_ = 0;

@@ -19,7 +19,7 @@ void ReasonedCalls::begin_calls(std::string_view marker) {
   state_ = State::calls;
 }
 
-/// Text outside of calls. Behind calls space is held back with them.
+/// Text outside of calls. After calls space is held back with them.
 void ReasonedCalls::take_text(char c, std::string& reasoning) {
   const auto marker = scan_.take(c, begin_.markers, [&](char text) {
     if (state_ == State::behind && !is_space(text)) reasoning += forget_calls();

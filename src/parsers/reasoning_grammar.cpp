@@ -14,7 +14,7 @@ namespace {
 
 json::Value sequence(json::Value elements) { return {{"type", "sequence"}, {"elements", std::move(elements)}}; }
 
-/// Reasoning that `open` begins, and the line ends behind it.
+/// Reasoning that `open` begins, and the line ends after it.
 json::Value reasoning(std::string_view open, const ReasoningMarkers& markers) {
   json::Value tag = {{"type", "tag"}, {"begin", open}, {"content", {{"type", "any_text"}}}};
   tag["end"] = std::vector<std::string_view>(markers.closes.begin(), markers.closes.end());

@@ -92,15 +92,17 @@ void ToolCallParser::give_up() {
   }
 }
 
-/// Whether the held text cannot be anything but a call: it has a marker, or is behind another call, or has the name of a tool.
+/// Whether the held text cannot be anything but a call: it has a marker, or is after another call, or has the name of a
+/// tool.
 bool ToolCallParser::is_begun_call() const {
   if (has_marker_ || writer_.n_calls() > n_calls_before_) return true;
   const std::string_view name = reader_->begun_name();
   return !name.empty() && tools_ != nullptr && tools_->has_name_with(name);
 }
 
-/// The text has ended in calls, or in front of one. What the model has ended itself is content if it is no whole call. What was cut
-/// is a call that was begun: its arguments are given out as far as they have come, and a name without arguments is nothing.
+/// The text has ended in calls, or in front of one. What the model has ended itself is content if it is no whole call.
+/// What was cut is a call that was begun: its arguments are given out as far as they have come, and a name without
+/// arguments is nothing.
 void ToolCallParser::end_calls(TextEnd how) {
   reader_->end(how, writer_);
   if (how == TextEnd::natural) {

@@ -80,7 +80,7 @@ ToolFormat mistral(std::vector<std::string_view> shows, const CallTexts& texts, 
           .reader = mistral_reader};
 }
 
-/// A marker and a list behind it.
+/// A marker and a list after it.
 ToolFormat marked_list(std::string_view name, std::span<const Texts> markers, std::string_view shows, std::string_view open) {
   return {.name = name,
           .alias = "",

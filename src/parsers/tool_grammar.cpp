@@ -60,7 +60,7 @@ Value calls_of(const CallTexts& texts, const Value& calls, bool parallel) {
   return {{"type", "tag"}, {"begin", texts.open}, {"content", std::move(all)}, {"end", texts.close}};
 }
 
-/// Calls without a marker, and behind the special token that the format also reads in front of them.
+/// Calls without a marker, and after the special token that the format also reads in front of them.
 Value calls_behind_token(const ToolFormat& format, Value calls, std::span<const std::string> special_tokens) {
   if (format.begin.first.empty()) return calls;
   const auto is_token = [&](std::string_view marker) {
@@ -92,7 +92,7 @@ Value text_without_calls(const ToolFormat& format) {
   Value texts = Value::array();
   texts.push_back({{"type", "regex"}, {"pattern", kSpaces}});
   for (const std::string_view marker : format.begin.markers) {
-    // Behind the first byte of a marker its other bytes are excluded too.
+    // After the first byte of a marker its other bytes are excluded too.
     std::vector<std::string_view> excluded = markers;
     excluded.push_back(marker.substr(1));
     not_first += marker[0];

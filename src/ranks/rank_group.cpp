@@ -25,7 +25,7 @@ class RankGroup::Impl {
         memory(std::move(introduction.memory)),
         monitor(std::move(introduction.peers), rank, introduction.hang_timeout, [this] { wake_memory(); }) {}
 
-  /// Ends the waits of all ranks of this host. The end in order needs none: nobody waits then but receivers, who look.
+  /// Ends the waits of all ranks of this host. The end in order needs none: then only receivers wait, and they look.
   void wake_memory() const {
     if (memory != nullptr && !monitor_has_ended()) memory->mark_broken();
   }
@@ -64,7 +64,7 @@ Result<std::shared_ptr<RankGroup>> RankGroup::host(RankListener listener, const 
 
 Result<std::shared_ptr<RankGroup>> RankGroup::join(const RankOptions& options) {
   check_rank_options(options);
-  check(options.rank > 0, "RankGroup: rank 0 joins nobody");
+  check(options.rank > 0, "RankGroup: rank 0 joins no other rank");
   BATON_TRY(RankIntroduction introduction, join_ranks(options));
   return std::shared_ptr<RankGroup>(new RankGroup(std::make_unique<Impl>(std::move(introduction), options)));
 }

@@ -211,7 +211,7 @@ class Host {
   /// More connections than these end the oldest.
   static constexpr std::size_t kMostStrangers = 2 * kMaxRanks;
 
-  /// Whoever reaches a port beyond this host could be a rank.
+  /// Any program that reaches a port beyond this host could be a rank.
   Result<void> check_address() const {
     BATON_TRY_VOID(check_token(options_));
     sockaddr_storage bound{};

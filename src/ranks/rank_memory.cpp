@@ -89,7 +89,7 @@ std::unique_ptr<RankMemory> RankMemory::attach(const RankMemoryPlace& place) {
   const std::string path = fmt::format("/proc/{}/fd/{}", place.process, place.descriptor);
   const FileDescriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (file.number() < 0) return nullptr;
-  // A file that is too small would kill the process that reads behind its end.
+  // A file that is too small would kill a process that reads past its end.
   const off_t size_bytes = ::lseek(file.number(), 0, SEEK_END);
   void* mapped = MAP_FAILED;
   if (size_bytes > 0 && static_cast<std::uint64_t>(size_bytes) == place.size_bytes && place.size_bytes > sizeof(Layout))

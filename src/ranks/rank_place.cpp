@@ -12,7 +12,7 @@
 namespace baton {
 namespace {
 
-/// The variables by which a launcher tells a process its place. Those that a launcher does not set are null.
+/// The variables by which a launcher tells a process its place. Variables that a launcher does not set are null.
 struct LauncherVariables {
   const char* rank;
   const char* world_size;

@@ -33,7 +33,7 @@ async function refusalOf(response) {
   return new Refused(response.status, message, error?.param || null);
 }
 
-/// Whether a proxy says that it has no server behind it.
+/// Whether a proxy says that its server does not answer.
 export const isFromProxy = (status) => status === 502 || status === 504;
 
 /// Answers like fetch, but a server that cannot be reached and a refusal are errors with a sentence.

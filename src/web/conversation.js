@@ -13,7 +13,7 @@ let boxes = [];      // for results of the newest answer's calls
 let failed = null;   // says what went wrong with the newest answer
 let isFollowing = true;
 
-/// Reads a sentence out to who does not see the page. A streamed answer is read out once, when it is whole.
+/// Reads a sentence out to users who do not see the page. A streamed answer is read out once, when it is whole.
 function announce(text) {
   $("announced").textContent = text;
 }

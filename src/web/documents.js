@@ -47,7 +47,7 @@ function table(lines, name) {
 
 const place = (title) => title.toLowerCase().replace(/[^\w\- ]/g, "").replaceAll(" ", "-");
 
-/// The kinds of blocks: how a first line begins, which lines go on, and what is made of them.
+/// The kinds of blocks: how a first line begins, which lines continue, and what is made of them.
 const kBlocks = [
   { begins: /^#+ /, goesOn: () => false, make: ([line], name) => {
     const [, marks, title] = line.match(/^(#+) (.*)$/);

@@ -13,7 +13,7 @@ let timer = null;
 let previous = null;
 let points = [];
 
-/// Differences of counters a second, or null for the first look, and when a server has begun anew.
+/// Differences of counters a second, or null for the first look, and when a server has begun again.
 function perSecond(now) {
   if (!previous || now.generation_tokens < previous.generation_tokens) return null;
   const seconds = (now.at - previous.at) / 1000;

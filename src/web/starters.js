@@ -35,7 +35,7 @@ export function showStarters(ask) {
   const prefix = model.parent ? model.id.slice(model.parent.length + 1) : null;
   $("starters-of").textContent = `Ask ${model.id}`;
   $("starters-why").textContent = prefix
-    ? `Your questions follow the registered prompt "${prefix}". It is computed once and read once for all who ask.`
-    : "No registered prompt is chosen. With one, what all questions share is computed once and read once for all who ask.";
+    ? `Your questions follow the registered prompt "${prefix}". It is computed once and read once for all requests.`
+    : "No registered prompt is chosen. With one, what all questions share is computed once and read once for all requests.";
   $("questions").replaceChildren(...questionsFor(model).map((text) => button(text, () => ask(text))));
 }

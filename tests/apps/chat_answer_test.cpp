@@ -43,7 +43,7 @@ TEST(ChatAnswer, shows_calls_with_their_arguments) {
             R"("function":{"name":"now","arguments":"{}"}}]})");
 }
 
-TEST(ChatAnswer, shows_text_behind_a_call_on_a_line_of_its_own) {
+TEST(ChatAnswer, shows_text_after_a_call_on_a_line_of_its_own) {
   const Shown both = shown({{Kind::call, 0, "now", "c"}, {Kind::arguments, 0, "{}"}, {Kind::content, 0, "That is it."}});
   EXPECT_EQ(both.text, "[call] now()\nThat is it.\n");
 }

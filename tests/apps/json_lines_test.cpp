@@ -57,7 +57,7 @@ TEST(JsonLines, the_last_line_needs_no_line_feed_and_blank_lines_count_but_are_s
   EXPECT_EQ(convert("\n 3 \r\n\t\n\"x\"\n5\n", 1).error, "line 4: not a number");
 }
 
-TEST(JsonLines, a_bad_line_is_named_behind_the_lines_before_it) {
+TEST(JsonLines, a_bad_line_is_named_after_the_lines_before_it) {
   const Converted refused = convert("1\n2\n\"x\"\n4\n", 2);
   EXPECT_EQ(refused.out, "1\n4\n");
   EXPECT_EQ(refused.error, "line 3: not a number");

@@ -22,7 +22,7 @@ ServeCommandOptions parsed(Words words) {
   return options;
 }
 
-TEST(Serve, takes_all_words_behind_served_model_name_for_names) {
+TEST(Serve, takes_all_words_after_served_model_name_for_names) {
   const ServeCommandOptions options = parsed({"org/model", "--served-model-name", "a", "b", "--port", "0"});
   EXPECT_EQ(options.served_model_names, (Words{"a", "b"}));
   EXPECT_EQ(options.model.model, "org/model");

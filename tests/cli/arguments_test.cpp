@@ -106,7 +106,7 @@ TEST(Arguments, are_refused_in_the_words_of_a_call) {
   expect({"config", "file"}, ErrorCode::unsupported, "config is not supported", "config");
 }
 
-TEST(Arguments, that_nobody_knows_get_a_hint_only_if_one_is_near) {
+TEST(Arguments, that_are_unknown_get_a_hint_only_if_one_is_near) {
   const auto message = [](const std::string& name) {
     const Error error = refused({{name, "1"}});
     EXPECT_EQ(error.code, ErrorCode::not_found);

@@ -98,7 +98,7 @@ TEST(Options, sizes_and_speculation_are_values_when_they_are_parsed) {
   EXPECT_EQ(Parsed({}).options.kv_cache_memory_bytes, 0);
   EXPECT_EQ(Parsed({"--kv-cache-memory-bytes", "1M", "--kv-cache-memory-bytes", "4K"}).options.kv_cache_memory_bytes, 4096);
   EXPECT_EQ(refusal({"--kv-cache-memory-bytes", "4X"}),
-            "--kv-cache-memory-bytes 4X: not a size; write a number with K, M, G or nothing behind it");
+            "--kv-cache-memory-bytes 4X: not a size; write a number with K, M, G or nothing after it");
   EXPECT_EQ(Parsed({}).options.speculation, SpeculationOptions{});
   const SpeculationOptions asked{.n_tokens = 3, .lookup_max = 4, .lookup_min = 2};
   EXPECT_EQ(Parsed({"--speculative-config", R"({"num_speculative_tokens": 3})"}).options.speculation, asked);
@@ -124,7 +124,7 @@ TEST(Options, the_level_of_the_log_is_what_the_flag_says) {
   EXPECT_FALSE(log::is_enabled(log::Level::debug));
 }
 
-TEST(Options, the_environment_stands_behind_the_command_line) {
+TEST(Options, the_environment_stands_after_the_command_line) {
   setenv("BATON_MAX_NUM_SEQS", "33", 1);
   EXPECT_EQ(Parsed({}).options.max_num_seqs, 33);
   EXPECT_EQ(Parsed({"--max-num-seqs", "5"}).options.max_num_seqs, 5);

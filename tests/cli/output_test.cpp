@@ -63,7 +63,7 @@ TEST(Output, a_standard_error_that_takes_nothing_ends_no_program) {
   const int before = ::dup(STDERR_FILENO);
   const int full = ::open("/dev/full", O_WRONLY);
   ::dup2(full, STDERR_FILENO);
-  print_error("baton test", Error{ErrorCode::io, "nobody reads this"});
+  print_error("baton test", Error{ErrorCode::io, "this is not read"});
   print_note("{}", "nor this");
   ::close(STDERR_FILENO);
   print_note("{}", "nor this");

@@ -75,7 +75,7 @@ TEST_F(LineQueueTest, a_reader_that_is_gone_costs_the_lines_and_nothing_else) {
   EXPECT_EQ(queue_->n_dropped(), 10);
 }
 
-TEST_F(LineQueueTest, a_reader_that_does_not_read_holds_up_nobody) {
+TEST_F(LineQueueTest, a_reader_that_does_not_read_holds_up_no_writer) {
   queue_->begin(ignore_dropped);
   const std::string line(999, 'x');
   constexpr int kLines = 5000;

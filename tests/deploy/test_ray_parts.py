@@ -161,7 +161,7 @@ async def _collect(pieces: list[bytes]) -> list[bytes]:
     return [events async for events in whole_events(stream())]
 
 
-def test_event_streams_are_cut_behind_events_only() -> None:
+def test_event_streams_are_cut_after_events_only() -> None:
     text = b"data: 1\n\ndata: 2\n\ndata: [DONE]\n\n"
     for cut in range(len(text)):
         got = asyncio.run(_collect([text[:cut], text[cut:]]))

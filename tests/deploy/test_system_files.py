@@ -1,4 +1,4 @@
-"""The systemd unit is read by systemd-analyze, and the container file's packages are those that the program links.
+"""The systemd unit is read by systemd-analyze, and the container file's packages are the libraries that the program links.
 
 No container was built by these tests, and no unit was started: see docs/deploy.md.
 """

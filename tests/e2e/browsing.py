@@ -44,7 +44,7 @@ class Page:
         self.chrome = chrome
 
     def open(self, url: str, size: tuple[int, int] = DESKTOP, scheme: str = "light") -> None:
-        """Load a URL anew, in a window of this size, for a reader who prefers this colour scheme."""
+        """Load a URL again, in a window of this size, for a reader who prefers this colour scheme."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.chrome.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
         shape = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size == PHONE}

@@ -5,7 +5,7 @@ of characters, and each piece is a token of its own that leads to the next piece
 of the pieces are numbered, because equal pieces are different tokens, and the decoder drops the numbers.
 
 The prompt ends with a token that leads to a text: the last message that is "say NAME" names it, or else the first text is said.
-Behind `/v1/completions` the token is written as `<|say NAME|>`. A model that says one text says it behind any prompt.
+After `/v1/completions` the token is written as `<|say NAME|>`. A model that says one text says it behind any prompt.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CHAT = """\
 <|end|>
 {%- endfor -%}"""
 
-# Behind each template: which text is asked for, and the token that leads to it.
+# After each template: which text is asked for, and the token that leads to it.
 SAY = """\
 {%- if add_generation_prompt -%}
 {%- set said = namespace(name='') -%}
@@ -79,7 +79,7 @@ def codes(count: int) -> tuple[list[bytes], list[bytes]]:
 
 
 class Vocabulary:
-    """Tokens with the token that each leads to. Those that are not told lead to the first text."""
+    """Tokens with the token that each leads to. The others lead to the first text."""
 
     def __init__(self) -> None:
         self.names = byte_characters()

@@ -41,7 +41,7 @@ FLAGS += "--kv-offloading-size 0.01 --prefix-store-bytes 32M".split()
 PREFIX = f"shop={ROOT / 'models/demo/catalogue.txt'}"
 SPECULATION = '{"method": "ngram", "num_speculative_tokens": 4}'
 ENDINGS = ("abort", "drain", "twice", "kill")  # of the short lives, in turn; the long one drains
-LATE_SECONDS = 1.0  # for which clients go on asking a server that ends
+LATE_SECONDS = 1.0  # for which clients continue asking a server that ends
 START_SECONDS = 120
 END_SECONDS = 120  # for what drains
 SHORT_LIVES = 6
@@ -259,7 +259,7 @@ class Soak:
         return clients
 
     def end(self, server: Server, clients: Clients, life: Life) -> None:
-        """End the server while requests are under way; clients go on asking for a moment."""
+        """End the server while requests are under way; clients continue asking for a moment."""
         life.health_ms = server.health_ms()
         clients.ending.time = time.monotonic()
         clients.ending.kind = {"twice": "abort"}.get(life.ended_by, life.ended_by)

@@ -317,7 +317,7 @@ class Clients(Dialects):
             for choice in event["choices"]:
                 index = choice["index"]
                 if index in ends:
-                    return f"WRONG: a choice went on after its end: {choice}"
+                    return f"WRONG: a choice continued after its end: {choice}"
                 n_tokens[index] += len(choice.get("token_ids") or [])
                 if choice["finish_reason"]:
                     ends[index] = self.end_of(asked, choice, n_tokens[index])
@@ -426,7 +426,7 @@ class Clients(Dialects):
         return self.end_of(body, answer["choices"][0], answer["usage"]["completion_tokens"]) or "answered behind a prefix"
 
     def burst(self, _: http.client.HTTPConnection, rng: random.Random) -> str:
-        """Many requests at once that begin with what nobody has asked before."""
+        """Many requests at once that begin with a new text."""
         prompt = random_tokens(rng, rng.choice((40, 300, 800)))
         open_ones = []
         for _i in range(N_BURST):

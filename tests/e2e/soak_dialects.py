@@ -229,7 +229,7 @@ class Dialects:
         tools = tools_of(rng)
         body = self.message_body(rng) | {"max_tokens": rng.choice((10, 300)), "tool_choice": {"type": "any"}}
         body["tools"] = [{"name": name, "input_schema": schema} for name, schema in tools.items()]
-        body.pop("prefix", None)  # behind which they find no room
+        body.pop("prefix", None)  # after which they find no room
         refused, text = self.ask(connection, "/v1/messages", body)
         if refused:
             return refused
@@ -283,7 +283,7 @@ class Dialects:
         return self.verdict("called a function in a response", answer["status"], problems, answer["output"])
 
     def conversation(self, connection: http.client.HTTPConnection, rng: random.Random) -> str:
-        """Responses that go on with one another, are shown, and removed."""
+        """Responses that continue with one another, are shown, and removed."""
         previous = None
         ids = []
         for _ in range(rng.randrange(1, 4)):

@@ -1,4 +1,4 @@
-"""The keys of soak.py's server: who they are, a connection that sends one, and a key file that changes."""
+"""The keys of soak.py's server: their names, a connection that sends one, and a key file that changes."""
 
 from __future__ import annotations
 

@@ -414,7 +414,7 @@ def test_errors_of_other_paths(serving: Server):
 
 
 def test_every_route_is_here(serving: Server):
-    """The routes are those that the answer to an unknown path lists."""
+    """The answer to an unknown path lists all routes."""
     message = send(serving, "/v1/nothing").json()["error"]["message"]
     listed = set(message.split("there are: ")[1].split(", "))
     assert listed - {case.path for case in WHOLE.values()} == OTHER_ROUTES

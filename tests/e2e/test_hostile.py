@@ -24,7 +24,7 @@ from hostile.arena import Arena, Row, Settings, State
 from hostile.watch import Seen
 
 MB = 1 << 20
-HEALTH_SECONDS = 5.0  # an answer that hangs behind a client's work takes longer on any machine
+HEALTH_SECONDS = 5.0  # an answer that hangs after a client's work takes longer on any machine
 
 
 def ask(
@@ -170,7 +170,7 @@ def test_a_small_address_space_costs_requests_and_not_the_server(tmp_path):
         assert server.stop() == 0, (tmp_path / "log").read_text()
 
 
-def test_texts_longer_than_any_prompt_hold_up_nobody(guarded):
+def test_texts_longer_than_any_prompt_hold_up_no_client(guarded):
     long = json.dumps({"model": "demo", "prompt": "tea " * (7 * MB)}).encode()
     small = json.dumps({"model": "demo", "prompt": "x", "max_tokens": 1}).encode()
     statuses: list[int] = []
@@ -274,7 +274,7 @@ def served_at_last(server: Server, seconds: float) -> bool:
     return False
 
 
-def test_idle_connections_keep_nobody_out(few_connections):
+def test_idle_connections_keep_no_client_out(few_connections):
     idle = []
     for _ in range(2):
         idle += [socket.create_connection(("127.0.0.1", few_connections.port), timeout=30) for _ in range(200)]
@@ -287,7 +287,7 @@ def test_idle_connections_keep_nobody_out(few_connections):
         connection.close()
 
 
-def test_stalled_bodies_keep_nobody_out(few_connections):
+def test_stalled_bodies_keep_no_client_out(few_connections):
     stalled = [stalled_body(few_connections, 0) for _ in range(264)]
     with Watch(few_connections):
         for _ in range(10):

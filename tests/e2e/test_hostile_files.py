@@ -187,7 +187,7 @@ ENTRIES = {
     "a size that is no integer": {"shape": [80.5, 48]},
     "another shape": {"shape": [48, 80]},
     "a thousand dimensions": {"shape": [1] * 1000},
-    "offsets behind the end": {"data_offsets": [0, 2**62]},
+    "offsets after the end": {"data_offsets": [0, 2**62]},
     "offsets that run backwards": {"data_offsets": [100, 50]},
     "negative offsets": {"data_offsets": [-8, 8]},
 }

@@ -1,4 +1,4 @@
-"""KV events over ZeroMQ, as a router reads them: live, replayed, and as a snapshot behind a gap."""
+"""KV events over ZeroMQ, as a router reads them: live, replayed, and as a snapshot after a gap."""
 
 from __future__ import annotations
 

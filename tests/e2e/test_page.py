@@ -1,4 +1,4 @@
-"""The files of the page at / and the numbers behind its live view. test_page_in_browser.py uses the page."""
+"""The files of the page at / and the numbers of its live view. test_page_in_browser.py uses the page."""
 
 import re
 import threading
@@ -71,7 +71,7 @@ def wait_until(holds, seconds=60):
         time.sleep(0.02)
 
 
-def test_live_shows_who_shares_what(server, questions):
+def test_live_shows_which_requests_share_what(server, questions):
     """Several answers behind one registered prompt: its node is used by all of them."""
     is_seen = threading.Event()
 

@@ -177,7 +177,7 @@ def ask_with_tools(page: Page, server: Server, text: str) -> None:
     page.one("#text").send_keys(text + "\n")
 
 
-def test_a_called_tool_is_answered_and_the_conversation_goes_on(page, saying):
+def test_a_called_tool_is_answered_and_the_conversation_continues(page, saying):
     ask_with_tools(page, saying(TEXTS), "say call")
     page.wait(lambda: page.all("#messages .result textarea"))
     call = page.newest("#messages .call")
@@ -248,7 +248,7 @@ def test_an_answer_is_copied(page, saying, way):
         assert page.chrome.switch_to.active_element == button
 
 
-def test_a_stopped_server_is_named_and_the_page_goes_on_when_it_is_back(page, tmp_path):
+def test_a_stopped_server_is_named_and_the_page_continues_when_it_is_back(page, tmp_path):
     flags = ("--prefix", f"shop={CATALOGUE}")
     first = Server(tmp_path / "first", *flags)
     page.open_playground(first.url)

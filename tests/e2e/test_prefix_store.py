@@ -225,7 +225,7 @@ def test_a_server_killed_while_it_stores_leaves_no_file_that_loads_wrongly(
         server.process.send_signal(signal.SIGKILL)
         server.process.wait()
         thread.join()
-        # Answers of those that no server has told yet come from a server without a store.
+        # Answers that no server has given yet come from a server without a store.
         for name in acknowledged:
             known.setdefault(name, ())
         if acknowledged:

@@ -172,7 +172,7 @@ def test_a_mounted_config_map_is_followed(folder, tmp_path):
         assert server.stop() == 0, server.log.read_text()
 
 
-def test_a_fill_ends_with_its_prefix_and_with_the_server(tmp_path):
+def test_a_prefix_prefill_ends_with_its_prefix_and_with_the_server(tmp_path):
     # One token a step: seconds for a prefix of thousands.
     server = Server(tmp_path / "log", "--max-num-batched-tokens", "1")
     long = {"id": "long", "text": " mug" * 3500}

@@ -279,7 +279,7 @@ def test_a_stopped_rank_ends_the_service(ranks):
     assert any(status == 503 and "no sign of life" in text for status, text in seen), seen[-5:]
 
 
-def test_a_rank_that_stands_still_for_a_moment_goes_on(ranks):
+def test_a_rank_that_stands_still_for_a_moment_continues(ranks):
     served = ranks(2)
     (other,) = served.wait_ready()
     for process in (other, served.process.pid):

@@ -25,7 +25,7 @@ Start = Callable[..., Server]
 
 @pytest.fixture()
 def start(tmp_path: pathlib.Path) -> Iterator[Start]:
-    """Start servers; those that a failed test leaves behind are killed."""
+    """Start servers; a failed test's servers are killed."""
     started: list[Server] = []
 
     def begin(kind: type[Server], *flags: str, **limits: int) -> Server:

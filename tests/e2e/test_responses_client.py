@@ -49,7 +49,7 @@ def test_stream_helper(client, questions):
         assert stream.get_final_response().output_text == questions[1]["answer"]
 
 
-def test_conversation_goes_on_and_is_forgotten(client, questions):
+def test_conversation_continues_and_is_forgotten(client, questions):
     first = ask(client, questions[2])
     second = client.responses.create(
         model="demo", input="Thanks.", previous_response_id=first.id, max_output_tokens=4, extra_body=SHOP

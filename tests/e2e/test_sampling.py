@@ -44,7 +44,7 @@ def test_top_k_and_min_p_of_the_most_likely_are_greedy(client):
 
 
 def test_penalties_keep_tokens_from_coming_again(client):
-    unsure = "What is the price of"  # the model is so sure of the tokens behind others that no presence changes them
+    unsure = "What is the price of"  # the model is so sure of the tokens after others that no presence changes them
     plain = Counter(complete(client, unsure, max_tokens=120).token_ids)
     assert plain.most_common(1)[0][1] > 5
     for penalty in ({"frequency_penalty": 2}, {"presence_penalty": 2}, {"repetition_penalty": 3.0}):

@@ -37,7 +37,7 @@ def tokenize(server: Server, text: str) -> list[int]:
 def test_a_request_that_asks_for_it_gets_the_same_answers(server, client, questions):
     before = counted(server)
     plain = [ask(client, question, logprobs=True) for question in questions[:8]]
-    assert counted(server) == before, "nobody has asked for drafts"
+    assert counted(server) == before, "no request has asked for drafts"
     body = SHOP | {"speculative_config": NGRAM, "baton_stats": True}
     n_drafts = 0
     for question, expected in zip(questions, plain, strict=False):

@@ -72,7 +72,7 @@ baton::testing::Batch any_batch(FuzzedDataProvider& input, std::int32_t block_le
   return batch;
 }
 
-/// Makes sequences give back blocks behind their window.
+/// Makes sequences give back blocks that their window has left.
 void give_back(std::mt19937& random, const baton::AttentionShape& shape, baton::testing::Batch& batch) {
   if (shape.window == 0) return;
   for (baton::SequenceRows& sequence : batch.sequences) {

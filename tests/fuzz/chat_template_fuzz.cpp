@@ -1,5 +1,5 @@
 /// Fuzzes the template engine: any text gives a template or an error, and rendering it ends within its limits. The
-/// input is a template and, behind a NUL byte, the variables as JSON.
+/// input is a template and, after a NUL byte, the variables as JSON.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -15,7 +15,7 @@ namespace {
 
 using baton::Tokenizer;
 
-/// Every printable ASCII character is a token; answers of MMLU are one token behind "Answer: " and a line feed.
+/// Every printable ASCII character is a token; answers of MMLU are one token after "Answer: " and a line feed.
 const Tokenizer& tokenizer() {
   static const auto made = [] {
     std::string vocabulary = "\"\\n\":0,\"?\":1";

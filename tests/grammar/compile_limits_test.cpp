@@ -340,14 +340,14 @@ void expect_within_limits(const std::vector<Case>& cases) {
   }
 }
 
-/// Nobody waits any more from the `last`-th question on.
+/// The client has left from the `last`-th question on.
 void expect_cancelled(const Case& one, int last) {
   int n_questions = 0;
   const auto compiled = compile_grammar({.kind = one.kind, .text = one.text}, {}, [&] { return ++n_questions >= last; });
   if (n_questions < last) return;  // it ended before
   ASSERT_FALSE(compiled.has_value()) << one.name;
   EXPECT_EQ(compiled.error().code, ErrorCode::unavailable) << one.name << ": " << compiled.error().message;
-  EXPECT_EQ(n_questions, last) << one.name << " went on";
+  EXPECT_EQ(n_questions, last) << one.name << " continued";
 }
 
 TEST(CompileLimits, cancelled_work_ends_at_the_next_question) {

@@ -1,4 +1,4 @@
-/// Sums of files, against those that sha256sum and git hash-object print (io/checksum.h).
+/// Sums of files, against what sha256sum and git hash-object print (io/checksum.h).
 #include "io/checksum.h"
 
 #include <filesystem>

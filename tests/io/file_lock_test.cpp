@@ -32,7 +32,7 @@ TEST(FileLock, the_second_waits_for_the_first) {
   std::filesystem::remove_all(folder);
 }
 
-TEST(FileLock, who_does_not_wait_learns_that_another_has_the_lock) {
+TEST(FileLock, a_thread_that_does_not_wait_learns_that_another_has_the_lock) {
   const std::filesystem::path path = std::filesystem::path(::testing::TempDir()) / "baton_file_lock_test_try";
   auto first = FileLock::try_acquire(path);
   ASSERT_TRUE(first && *first);

@@ -86,7 +86,7 @@ TEST_F(FolderWatchTest, is_told_of_files_that_come_change_and_go) {
   EXPECT_EQ(names(), "");
 }
 
-TEST_F(FolderWatchTest, knows_who_is_still_writing) {
+TEST_F(FolderWatchTest, knows_which_process_is_still_writing) {
   FolderWatch watch(watched());
   if (!watch.is_told()) GTEST_SKIP() << "this machine has no inotify";
   std::ofstream half(watched() / "half.txt");

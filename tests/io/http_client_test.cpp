@@ -105,7 +105,7 @@ TEST_F(HttpClient, a_download_under_the_floor_of_speed_ends_with_a_sentence_and_
   EXPECT_EQ(slow.error().code, ErrorCode::unavailable);
   EXPECT_EQ(slow.error().message, server.url() +
                                       "/file: fewer than 1024 bytes a second came for 1 s; 4 of 6 bytes are there, "
-                                      "and the next attempt continues behind them");
+                                      "and the next attempt continues after them");
   EXPECT_EQ(server.requests().size(), 1u) << "it is not tried again and again";
   stalls = false;
   ASSERT_TRUE(http_download(server.url() + "/file", "", folder_ / "file", 6, {}));

@@ -154,7 +154,7 @@ TEST_F(Hub, downloads_into_the_cache_and_then_needs_no_network) {
   EXPECT_FALSE(fs::exists(snapshot() / "README.md"));
 }
 
-TEST_F(Hub, goes_on_after_a_broken_connection_where_it_stopped) {
+TEST_F(Hub, continues_after_a_broken_connection_where_it_stopped) {
   hub_.cut_after = 100'000;
   test::HttpServer server(std::ref(hub_));
   ASSERT_TRUE(find_model("org/tiny", "main", options(server.url()), {}));
@@ -164,7 +164,7 @@ TEST_F(Hub, goes_on_after_a_broken_connection_where_it_stopped) {
                           [](const auto& request) { return request.head.find("Range: bytes=100000-") != std::string::npos; }));
 }
 
-TEST_F(Hub, starts_again_where_the_server_cannot_go_on) {
+TEST_F(Hub, starts_again_where_the_server_cannot_continue) {
   hub_.cut_after = 100'000;
   hub_.ignores_range = true;
   test::HttpServer server(std::ref(hub_));
@@ -172,7 +172,7 @@ TEST_F(Hub, starts_again_where_the_server_cannot_go_on) {
   EXPECT_EQ(read_file(snapshot() / "model.safetensors").value(), weights_);
 }
 
-TEST_F(Hub, goes_on_with_what_an_earlier_run_left) {
+TEST_F(Hub, continues_with_what_an_earlier_run_left) {
   put(folder_ / "weights", weights_);
   const std::string sha = sha256_of_file(folder_ / "weights").value();
   hub_.etags = {{"model.safetensors", sha}};

@@ -98,7 +98,7 @@ TEST(Json, reads_large_objects_in_linear_time) {
   for (const auto& [key, id] : value.items()) ASSERT_EQ(id.get<int>(), expected++) << key;
 }
 
-TEST(Json, reading_for_somebody_who_leaves_ends_soon) {
+TEST(Json, reading_for_a_client_that_leaves_ends_soon) {
   constexpr int kValues = 1 << 17;
   std::string list = "[0";
   std::string lists = "[[]";
@@ -109,7 +109,7 @@ TEST(Json, reading_for_somebody_who_leaves_ends_soon) {
     ASSERT_FALSE(read);
     EXPECT_EQ(n_asked, 3) << "it is asked no more, and not only at the end";
     EXPECT_EQ(read.error().code, ErrorCode::unavailable);
-    EXPECT_EQ(read.error().message, "the text is not read to its end: nobody waits for it any more");
+    EXPECT_EQ(read.error().message, "the text is not read to its end: no client waits for it any more");
     const auto whole = parse_cancellable(text, "the text", [&] { return false; });
     ASSERT_TRUE(whole);
     EXPECT_EQ(*whole, parsed(text));

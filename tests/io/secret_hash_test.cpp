@@ -27,7 +27,7 @@ std::vector<std::string> keys_of_one_hash(std::size_t n) {
   for (std::uint64_t count = 0; keys.size() < n; ++count) {
     std::uint64_t first = 0;
     for (int i = 0; i < 8; ++i) first |= ('a' + ((count >> (4 * i)) & 15)) << (8 * i);
-    // The state behind the first eight bytes; the second eight bring every key to the same one.
+    // The state after the first eight bytes; the second eight bring every key to the same one.
     const std::uint64_t state = ((0xc70f6907 ^ (16 * kFactor)) ^ (mixed(first * kFactor) * kFactor)) * kFactor;
     const std::uint64_t second = mixed((state ^ 12345) * inverse) * inverse;
     if ((second & 0x8080808080808080) != 0) continue;

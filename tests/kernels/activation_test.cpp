@@ -145,7 +145,7 @@ TEST(GatedActivation, no_rows_are_no_work) {
   }
 }
 
-// The CPU's exp is defined for what f32 can hold; far behind that the gate is closed all the same.
+// The CPU's exp is defined for what f32 can hold; far beyond that the gate is closed all the same.
 TEST(GatedActivation, is_zero_far_below_zero) {
   for (const TestBackend& test : test_backends()) {
     SCOPED_TRACE(test.name);

@@ -48,7 +48,7 @@ TEST(AttentionInvariance, runs_again_with_the_same_bits_and_however_states_are_m
   });
 }
 
-TEST(AttentionInvariance, who_takes_which_item_and_when_changes_no_bit) {
+TEST(AttentionInvariance, which_worker_takes_an_item_and_when_changes_no_bit) {
   for_each_path({.n_heads = 8, .n_kv_heads = 4}, kShared,
                 [](AttentionProblem& problem, AttentionMemory& memory, const TestBackend& on) {
                   AttentionPlan plan = problem.input.random_plan(16, 5, true);

@@ -291,7 +291,7 @@ TEST(Attention, reads_its_own_layer) {
   });
 }
 
-TEST(Attention, a_dead_row_gives_zero_and_disturbs_nobody) {
+TEST(Attention, a_dead_row_gives_zero_and_disturbs_no_other) {
   const auto check_plan = [](AttentionProblem& problem, AttentionMemory& memory, bool has_wide_tiles) {
     AttentionPlan before = problem.input.random_plan(16, 40, true);
     before.has_wide_tiles = has_wide_tiles;

@@ -190,7 +190,7 @@ TEST(CombineExperts, equals_the_weighted_sum_in_float64) {
           const OnDevice out(test.backend, HostTensor(out_dtype, {kRows, d}));
           combine_experts(test.backend, {of_in.view(), choices, out.view()});
           const HostTensor got = out.to_host();
-          // Sums of n_chosen products in f32, rounded once.
+          // Sums of n_chosen terms in f32, rounded once.
           EXPECT_LE(testing::relative_error(got, expected),
                     2 * testing::epsilon(out_dtype) + 4 * testing::epsilon(DType::f32) * static_cast<double>(n_chosen));
           for (std::int64_t j = 0; j < d; ++j) EXPECT_EQ(got.at(5 * d + j), 0) << "a row without choices";

@@ -24,7 +24,7 @@ using testing::random_tensor;
 using testing::test_backends;
 using testing::TestBackend;
 
-constexpr std::int64_t kUnused = 5;  ///< places behind the last choice, as in a captured graph
+constexpr std::int64_t kUnused = 5;  ///< places after the last choice, as in a captured graph
 
 /// Experts W [n, k] with some places each.
 struct GroupCase {
@@ -131,7 +131,7 @@ void expect_the_products(const TestBackend& test, DType dtype, const GroupCase& 
       const std::size_t used = static_cast<std::size_t>(of.n_places() * of.n) * size_bytes(out_dtype);
       EXPECT_TRUE(std::all_of(got.bytes.begin() + static_cast<std::ptrdiff_t>(used), got.bytes.end(), [](std::byte byte) {
         return byte == std::byte{0xff};
-      })) << "places behind the last are written";
+      })) << "places after the last are written";
     }
   }
 }

@@ -84,7 +84,7 @@ TEST(KvLayout, keeps_panels_whole_and_runs_of_tokens_together) {
       const int panel_begin = panel * KvLayout::kPanelBytes * layout.block_len;
       for (int token = 0; token < layout.block_len; ++token) {
         const std::int32_t at = layout.byte_in_tile(token, byte);
-        ASSERT_EQ((at - panel_begin) / panel_row, token) << "a token's row of a panel stands behind the one before it";
+        ASSERT_EQ((at - panel_begin) / panel_row, token) << "a token's row of a panel stands after the one before it";
         ASSERT_EQ(at % KvLayout::kChunkBytes, byte % KvLayout::kChunkBytes) << "16 bytes stay together";
       }
     }

@@ -85,7 +85,7 @@ TEST(ResolveRows, takes_last_tokens_from_the_table_empties_finished_rows_and_res
     const auto* got = reinterpret_cast<const std::int32_t*>(got_ids.bytes.data());
     EXPECT_EQ(got[0], 42);
     EXPECT_EQ(got[1], 7) << "a token the host knows is taken as it is";
-    EXPECT_EQ(got[2], 0) << "slot 2 begins anew";
+    EXPECT_EQ(got[2], 0) << "slot 2 begins again";
     const HostTensor got_slots = slots.to_host();
     const auto* slot = reinterpret_cast<const SlotState*>(got_slots.bytes.data());
     EXPECT_EQ(slot[2].finished, 0);
@@ -203,7 +203,7 @@ TEST(Allocate, says_what_was_asked_for_and_what_is_free) {
     ASSERT_FALSE(too_much);
     EXPECT_EQ(too_much.error().code, ErrorCode::out_of_memory);
     EXPECT_NE(too_much.error().message.find("1125899906842624 bytes asked for"), std::string::npos) << too_much.error().message;
-    EXPECT_TRUE(test.backend.allocate(1 << 20)) << "and the device goes on";
+    EXPECT_TRUE(test.backend.allocate(1 << 20)) << "and the device continues";
   }
 }
 

@@ -1,5 +1,5 @@
-/// Matmuls of 1 to 49 rows by weights large enough for the streaming GEMM of CUDA, and behind its 32 rows for the chain GEMM
-/// (to 48). The other backends run them as well.
+/// Matmuls of 1 to 49 rows by weights large enough for the streaming GEMM of CUDA, and after its 32 rows for the chain
+/// GEMM (to 48). The other backends run them as well.
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -49,7 +49,7 @@ struct Case {
   std::vector<double> expected;  ///< [49, n]
 };
 
-/// Compares products of the first rows of x with float64, and sees that nothing is written behind the last row of out.
+/// Compares matmuls of the first rows of x with float64, and sees that nothing is written after the last row of out.
 void check_rows(const TestBackend& test, const Case& of) {
   const DType dtype = of.weight.dtype;
   const std::int64_t n = of.weight.shape[0];
@@ -119,13 +119,13 @@ TEST(StreamGemm, adds_the_bias) {
   }
 }
 
-// Products of several shapes and widths share the memory of partial sums and overlap. Each must find it as at first.
-TEST(StreamGemm, products_behind_one_another_and_replayed_have_the_same_bits) {
+// Matmuls of several shapes and widths share the memory of partial sums and overlap. Each must find it as at first.
+TEST(StreamGemm, matmuls_after_one_another_and_replayed_have_the_same_bits) {
   for (const TestBackend& test : test_backends()) {
     const DType dtype = DType::bf16;
     if (!multiplies(test, dtype) || !test.backend.capabilities().rounds_matmul_outputs) continue;
     std::mt19937 random(3);
-    // A chain of products: the out of each is the x of the next.
+    // A chain of matmuls: the out of each is the x of the next.
     const std::vector<WeightShape> shapes{{1152, 4096}, {4224, 1152}, {1024, 4224}, {4224, 1024}, {4096, 4224}};
     std::vector<std::unique_ptr<PackedMatrix>> weights;
     for (const WeightShape& of : shapes) {

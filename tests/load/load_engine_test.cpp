@@ -82,7 +82,7 @@ TEST(LoadEngine, mistakes_are_errors_that_name_the_field) {
   EXPECT_EQ(loaded(options).error().param, "dtype");
   options.dtype = "float16";  // a CPU does not multiply it
   EXPECT_EQ(loaded(options).error().param, "dtype");
-  EXPECT_NE(loaded(options).error().message.find("device cpu has no float16 products"), std::string::npos);
+  EXPECT_NE(loaded(options).error().message.find("device cpu has no float16 matmuls"), std::string::npos);
   if (make_backend("cpu", {}).value()->capabilities().has_bf16_matmul) {
     options.dtype = "bfloat16";
     options.kv_cache_dtype = "float16";

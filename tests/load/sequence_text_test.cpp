@@ -47,7 +47,7 @@ TEST(SequenceText, ends_at_a_stop_string_before_the_engine_does) {
     SequenceText text = make({.stop = {"xy"}, .include_stop = include_stop});
     const SequenceText::News news = text.take(event_of("axyb"));
     EXPECT_EQ(news.text, include_stop ? "axy" : "a");
-    EXPECT_EQ(news.tokens.size(), 3u) << "none behind the stop string";
+    EXPECT_EQ(news.tokens.size(), 3u) << "none after the stop string";
     EXPECT_EQ(news.finished, FinishReason::stop);
     EXPECT_EQ(news.stop, "xy");
     EXPECT_TRUE(news.is_ahead_of_engine);

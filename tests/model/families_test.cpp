@@ -250,7 +250,7 @@ TEST(Phi, has_layer_norms_parallel_blocks_and_a_bias_everywhere) {
             "config.json: 'qk_layernorm' is true, which is not supported; supported is false");
 }
 
-/// All names of Transformers' ACT2FN that stand for one formula, and none of those that are near it.
+/// All names of Transformers' ACT2FN that stand for one formula, and none of its neighbours.
 TEST(Activations, have_every_name_that_transformers_gives_them) {
   const auto config = [](std::string_view key, std::string_view name) { return fmt::format(R"({{"{}":"{}"}})", key, name); };
   using Kind = FeedForwardSpec::Kind;
@@ -307,7 +307,7 @@ TEST(Qwen3, has_norms_of_heads_and_the_biases_that_its_config_says) {
   EXPECT_EQ(biased.layers[0].attention.head_dim, 64);
 }
 
-TEST(Olmo2, has_norms_behind_its_blocks_and_of_whole_rows_of_heads) {
+TEST(Olmo2, has_norms_after_its_blocks_and_of_whole_rows_of_heads) {
   const ModelSpec spec = spec_of("Olmo2ForCausalLM");
   EXPECT_FALSE(spec.layers[0].has_pre_norms);
   EXPECT_TRUE(spec.layers[0].has_post_norms);
@@ -330,7 +330,7 @@ TEST(Granite, has_four_factors) {
             "config.json: 'logits_scaling' must be from 1e-06 to 1000000, not 0");
 }
 
-TEST(SmolLm3, leaves_every_fourth_layer_unrotated_or_those_that_its_config_lists) {
+TEST(SmolLm3, leaves_every_fourth_layer_unrotated_or_the_layers_that_its_config_lists) {
   const auto rotated = [](const ModelSpec& spec) {
     std::vector<bool> rotated;
     for (const LayerSpec& layer : spec.layers) rotated.push_back(layer.attention.rope != AttentionSpec::kNoRope);

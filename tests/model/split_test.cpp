@@ -159,7 +159,7 @@ void expect_parts_of_the_whole(const ModelSpec& spec, int n_ranks) {
               block(test::to_floats(whole->embedding), d, {0, spec.n_vocab}, even_share(d, rank)));
     Values head = row_blocks(test::values_of(whole->lm_head.weight()), d, {gathered_share(spec.n_vocab, rank)});
     head.resize(static_cast<std::size_t>(gathered_width(spec.n_vocab, rank) * d), 0.0f);
-    EXPECT_EQ(test::values_of(part->lm_head.weight()), head) << "and zeros behind the vocabulary";
+    EXPECT_EQ(test::values_of(part->lm_head.weight()), head) << "and zeros after the vocabulary";
     EXPECT_EQ(part->lm_head.split(), Split::column);
     for (std::size_t i = 0; i < spec.layers.size(); ++i) {
       SCOPED_TRACE(i);

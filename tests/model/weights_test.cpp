@@ -345,7 +345,7 @@ TEST_F(Weights, errors_name_the_tensor_and_both_shapes) {
             "the checkpoint lacks tensor 'model.embed_tokens.weight' and 2 others of the 21 that LlamaForCausalLM has");
 }
 
-TEST_F(Weights, tensors_that_nobody_expects_do_no_harm) {
+TEST_F(Weights, unexpected_tensors_do_no_harm) {
   tensors_.push_back(f32_tensor("model.layers.0.self_attn.rotary_emb.inv_freq", {1}, {1}));
   tensors_.push_back({"surprise", "F64", {1}, std::string(8, 'x')});
   tensors_.push_back(f32_tensor("model.layers.0.self_attn.q_proj.bias", {8}, std::vector<float>(8)));

@@ -120,7 +120,7 @@ TEST(ArgumentKinds, cost_steps_and_bytes_linear_in_the_text) {
   }
 }
 
-TEST(ArgumentKinds, end_when_nobody_waits_for_them) {
+TEST(ArgumentKinds, end_when_no_client_waits_for_them) {
   const json::Value parameters = parsed(large_parameters(1 << 20)[2]);
   WorkBudget budget(kMany, [] { return true; });
   {

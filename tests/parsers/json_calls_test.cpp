@@ -88,7 +88,7 @@ TEST(JsonCalls, that_cannot_be_mended_are_content_as_a_whole_in_one_piece) {
       golden.shown = content;
       expect_golden(golden);
     }
-  // Calls in front of it and behind it are calls.
+  // Calls in front of it and after it are calls.
   expect_golden(
       {"hermes", "", false,
        "<tool_call>{\"name\": \"add\", \"arguments\": {\"a\": 1}}</tool_call>\n"

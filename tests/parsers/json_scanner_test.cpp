@@ -12,7 +12,7 @@
 namespace baton::parsers {
 namespace {
 
-/// Whether the whole text is one value. A space behind it ends a number.
+/// Whether the whole text is one value. A space after it ends a number.
 bool is_value(std::string_view text) {
   JsonScanner scanner(JsonScanner::Form::exact);
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -63,7 +63,7 @@ TEST(JsonScanner, agrees_with_the_parser) {
   for (const std::string& text : texts)
     for (std::size_t n = 0; n <= text.size(); ++n) {
       const std::string front = text.substr(0, n);
-      // The scanner stops behind a value; the parser looks at spaces behind it too.
+      // The scanner stops after a value; the parser looks at spaces after it too.
       if (front.ends_with(' ') || front.ends_with('\n')) continue;
       EXPECT_EQ(is_value(front), json::parse(front, "it").has_value()) << front;
     }

@@ -222,7 +222,7 @@ TEST(MessageFormat, strict_tools_bind_the_arguments_and_leave_the_text_free) {
     EXPECT_FALSE(has_text(format, automatic, true, calls.wrong)) << calls.tool_parser;
     EXPECT_TRUE(has_text(format, automatic, false, calls.weather)) << calls.tool_parser;
     EXPECT_FALSE(has_text(format, automatic, false, calls.both)) << calls.tool_parser;
-    // The parser reads a call only behind a marker, or at the begin of the answer.
+    // The parser reads a call only after a marker, or at the begin of the answer.
     const bool is_marked = calls.weather[0] != '{' && calls.weather.substr(0, 2) != "[g" && calls.weather.substr(0, 2) != "[{";
     EXPECT_EQ(has_text(format, automatic, true, "text " + std::string(calls.wrong)), !is_marked) << calls.tool_parser;
     EXPECT_TRUE(has_text(format, automatic, true, "text " + std::string(calls.weather))) << calls.tool_parser;

@@ -45,7 +45,7 @@ TEST(MessageParser, returns_as_content_what_is_no_call) {
            {"hermes", "", false, "<tool_call>{\"name\": \"add\", \"arguments\": [1]}",
             "|<tool_call>{\"name\": \"add\", \"arguments\": [1]}"},
            {"hermes", "", false, "<tool_call><tool_call>{\"name\":\"add\"}</tool_call>", "|<tool_call>|0 add@0 {}"},
-           // the fault is behind the begin of the arguments: what was sent of them stays
+           // the fault is after the begin of the arguments: what was sent of them stays
            {"hermes", "", false, "<tool_call>{\"name\":\"add\",\"arguments\":{\"a\": oops}}", "|0 add@0 {\"a\": ~|oops}}"},
            {"hermes", "", false, "<tool_call>{\"name\":\"add\",\"arguments\":{\"a\": 1", "|0 add@0 {\"a\": 1~"},
            {"hermes", "", false, " \n", "| \n"},

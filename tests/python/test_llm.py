@@ -177,7 +177,7 @@ def test_a_registered_prefix_is_shared(llm: LLM) -> None:
     ],
 )
 def test_wrong_values_are_named(llm: LLM, params: SamplingParams, param: str) -> None:
-    """An error says which argument is wrong, and the model goes on."""
+    """An error says which argument is wrong, and the model continues."""
     with pytest.raises(InvalidRequestError, match=param):
         llm.generate("Hello", params)
     assert texts(llm, "Hello")
@@ -190,7 +190,7 @@ def test_wrong_prompts_are_named(llm: LLM) -> None:
             llm.generate([prompt], GREEDY)
     with pytest.raises(InvalidRequestError, match="2 sampling_params for 1 prompts"):
         llm.generate("Hello", [GREEDY, GREEDY])
-    # A prompt that is refused behind others leaves none of them running.
+    # A prompt that is refused after others leaves none of them running.
     with pytest.raises(InvalidRequestError):
         llm.generate(["Hello", ""], SamplingParams(temperature=0, max_tokens=4000))
     assert texts(llm, "Hello")

@@ -48,7 +48,7 @@ def test_answers_are_those_of_one_process(n_ranks: int) -> None:
 
 
 def test_a_lost_process_is_an_exception() -> None:
-    """For answers under way and for later ones; the interpreter goes on."""
+    """For answers under way and for later ones; the interpreter continues."""
     llm = LLM("demo", tensor_parallel_size=2)
     (rank,) = ranks_of_this_process()
     threading.Timer(0.3, os.kill, (rank, signal.SIGKILL)).start()

@@ -1,4 +1,5 @@
-/// Starts that fail (ranks/local_ranks.h). tests/e2e/test_ranks.py and tests/python/test_ranks.py have those that do not.
+/// Starts that fail (ranks/local_ranks.h). tests/e2e/test_ranks.py and tests/python/test_ranks.py have starts that do
+/// not.
 #include "ranks/local_ranks.h"
 
 #include <gtest/gtest.h>

@@ -118,7 +118,7 @@ TEST_P(RankGroupMemory, what_rank_0_sends_arrives_whole_and_in_order_also_beyond
   });
 }
 
-TEST_P(RankGroupMemory, nobody_leaves_a_barrier_before_all_have_come) {
+TEST_P(RankGroupMemory, no_rank_leaves_a_barrier_before_all_have_come) {
   const Groups groups = make(3);
   std::array<std::atomic<int>, 3> turns{};
   as_ranks(groups, [&](RankGroup& group) {
@@ -295,7 +295,7 @@ TEST(RankGroup, a_rank_with_another_token_ends_the_start) {
   });
 }
 
-/// A connection of somebody who is no rank.
+/// A connection of a program that is no rank.
 class StrangerSocket {
  public:
   StrangerSocket(std::uint16_t port, const std::string& said) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {

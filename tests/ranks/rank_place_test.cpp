@@ -22,14 +22,14 @@ std::string error_of(const RankFlags& flags, const Variables& variables) {
   return place ? "none" : place.error().message;
 }
 
-TEST(RankPlace, one_rank_asks_nobody) {
+TEST(RankPlace, one_rank_asks_no_other) {
   const RankPlace place = place_of({}, {{"RANK", "3"}, {"WORLD_SIZE", "4"}}).value();
   EXPECT_EQ(place.rank, 0);
   EXPECT_EQ(place.world_size, 1);
   EXPECT_FALSE(place.starts_others);
 }
 
-TEST(RankPlace, rank_0_starts_the_others_if_nobody_else_does) {
+TEST(RankPlace, rank_0_starts_the_others_if_no_launcher_does) {
   for (const Variables& variables : {Variables{}, Variables{{"RANK", "0"}, {"WORLD_SIZE", "1"}}}) {
     const RankPlace place = place_of({.tensor_parallel_size = 4}, variables).value();
     EXPECT_EQ(place.rank, 0);

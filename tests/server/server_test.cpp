@@ -29,7 +29,7 @@ TEST(Server, finishes_streams_while_it_refuses_new_requests) {
   fixture.run_until([&] { return client.has_come("data: "); });
   fixture.server->begin_shutdown();
   EXPECT_EQ(fixture.get("/health").status, 503);
-  EXPECT_EQ(fixture.get("/livez").status, 200) << "who drains is not to be killed";
+  EXPECT_EQ(fixture.get("/livez").status, 200) << "a draining server is not to be killed";
   const RawResponse refused = fixture.post("/v1/completions", R"({"prompt": "a"})");
   EXPECT_EQ(refused.status, 503);
   EXPECT_EQ(refused.body,
@@ -106,7 +106,7 @@ TEST(Server, begins_its_shutdown_at_a_signal) {
   EXPECT_FALSE(RawClient(fixture.server->port()).is_connected());
 }
 
-TEST(Server, goes_on_at_signals_that_ask_for_files_it_does_not_have) {
+TEST(Server, continues_at_signals_that_ask_for_files_it_does_not_have) {
   ServerOptions options;
   options.handles_signals = true;
   const ServerFixture fixture(std::move(options));

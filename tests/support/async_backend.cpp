@@ -1,4 +1,4 @@
-/// The queue, its operations, and the overwriting of memory that nobody may rely on.
+/// The queue, its operations, and the overwriting of memory that no caller may rely on.
 #include "support/async_backend.h"
 
 #include <algorithm>
@@ -57,7 +57,7 @@ class AsyncBackend::Readback final : public AsyncReadback {
   bool was_enqueued_ = false;
 };
 
-/// The device's copy arrives when its turn comes. Then the host's memory is overwritten: nobody may rely on it.
+/// The device's copy arrives when its turn comes. Then the host's memory is overwritten: no caller may rely on it.
 class AsyncBackend::HostUpload final : public AsyncUpload {
  public:
   HostUpload(AsyncBackend& backend, std::size_t size_bytes)
@@ -191,7 +191,7 @@ void AsyncBackend::hold() {
 void AsyncBackend::let_run(std::uint64_t n) {
   const std::scoped_lock lock(mutex_);
   if (n_allowed_ != kNoLimit) n_allowed_ += n;
-  is_waited_for_ = is_waited_for_ && n_allowed_ == 0;  // a waiter that may go on may not have woken up yet
+  is_waited_for_ = is_waited_for_ && n_allowed_ == 0;  // a waiter that may continue may not have woken up yet
   allowed_more_.notify_all();
 }
 
@@ -570,7 +570,7 @@ void AsyncBackend::sample(const SampleArgs& args) {
 }
 
 // What a replay exchanges between ranks are all rows that it was captured for: the parts of all_gather, and both blocks of a
-// parallel layer, lie apart by so many. Nobody reads those behind the step's.
+// parallel layer, lie apart by so many. Nothing reads the rows past the step's.
 
 void AsyncBackend::all_reduce(TensorView x) {
   launch([this, x](const Moment&) { baton::all_reduce(*inner_, x); });

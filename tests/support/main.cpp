@@ -1,5 +1,5 @@
 /// The main of every test program. A program holds the tests of one folder; each run is of one file, so that nothing a file leaves
-/// behind (environment, limits, threads) meets another's tests:
+/// after (environment, limits, threads) meets another's tests:
 ///
 ///     server_http_parser_test [GoogleTest's flags]                  the tests of tests/server/http/parser_test.cpp, through a link
 ///     server_tests --file=http_parser_test [GoogleTest's flags]     the same without the link

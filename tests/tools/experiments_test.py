@@ -1,4 +1,4 @@
-"""Tests of bench/experiments: rows and their files, going on where a run ended, failures, time limits, the plan."""
+"""Tests of bench/experiments: rows and their files, continuing where a run ended, failures, time limits, the plan."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""What bench/peers/llama_cpp.py makes of its rounds, and where it goes on (nothing is built or measured here)."""
+"""What bench/peers/llama_cpp.py makes of its rounds, and where it continues (nothing is built or measured here)."""
 
 import pathlib
 import sys
@@ -36,14 +36,14 @@ class Table(unittest.TestCase):
 
 
 class Resuming(unittest.TestCase):
-    def test_goes_on_with_the_cell_of_the_file(self):
+    def test_continues_with_the_cell_of_the_file(self):
         begun = cell(2048, 32, round_of(1, 1, 1, (1, 1)))
         state = state_of(begun)
         self.assertIs(llama_cpp.cell_of(state, "110m", 2048, 32, again=False), begun)
         self.assertEqual(llama_cpp.cell_of(state, "110m", 2048, 8, again=False)["rounds"], [])
         self.assertEqual(len(state["cells"]), 2)
 
-    def test_begins_anew_when_asked_to(self):
+    def test_begins_again_when_asked_to(self):
         state = state_of(cell(2048, 32, round_of(1, 1, 1, (1, 1))))
         self.assertEqual(llama_cpp.cell_of(state, "110m", 2048, 32, again=True)["rounds"], [])
         self.assertEqual(len(state["cells"]), 1)

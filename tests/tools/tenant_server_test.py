@@ -1,4 +1,4 @@
-"""The time to the first token (bench/tenants/tenant_server.py) of a client that loses its processor behind its request."""
+"""The time to the first token (bench/tenants/tenant_server.py) of a client that loses its processor after its request."""
 
 from __future__ import annotations
 

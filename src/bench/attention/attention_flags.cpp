@@ -35,12 +35,11 @@ void add_attention_bench_options(CLI::App& app, AttentionBenchOptions& options) 
       app.add_option("--requests", options.free.requests, "Requests of a shape of your own, in place of the tables")
           ->delimiter(',')
           ->check(CLI::Range(1, 65536));
-  CLI::Option* trees =
-      app.add_option("--tree", options.free.trees,
-                     "In place of the tables, requests below a tree of prefixes: 1,8,512_32,512,256 is 512 "
-                     "requests with 256 tokens each behind 8 prefixes of 512 behind one of 32; may be repeated")
-          ->allow_extra_args(false)
-          ->excludes(requests);
+  CLI::Option* trees = app.add_option("--tree", options.free.trees,
+                                      "In place of the tables, requests below a tree of prefixes: 1,8,512_32,512,256 is 512 "
+                                      "requests with 256 tokens each after 8 prefixes of 512 after one of 32; may be repeated")
+                           ->allow_extra_args(false)
+                           ->excludes(requests);
   const auto shape = [&](const char* name, auto& value, const char* text) {
     return app.add_option(name, value, text)->needs(requests)->capture_default_str();
   };
@@ -52,7 +51,7 @@ void add_attention_bench_options(CLI::App& app, AttentionBenchOptions& options) 
   shape("--shared", options.free.shared, "Tokens they share, whole blocks of 16")
       ->delimiter(',')
       ->check(CLI::Range(0, 1 << 20));
-  shape("--own", options.free.own, "Tokens of each request behind them")->delimiter(',')->check(CLI::Range(1, 1 << 20));
+  shape("--own", options.free.own, "Tokens of each request after them")->delimiter(',')->check(CLI::Range(1, 1 << 20));
   shape("--groups", options.free.n_groups, "Prefixes that the requests are divided among")->check(CLI::Range(1, 65536));
   heads("--heads", options.free.n_heads, "Query heads");
   heads("--kv-heads", options.free.n_kv_heads, "KV heads");

@@ -75,7 +75,7 @@ void pack(StepInput& step, const AttentionPlan& plan) {
 
 std::string costs_text(const AttentionCosts& costs) {
   return fmt::format(
-      "costs: memory {:.0f} GB/s, re-reads {:.0f} GB/s up to {:.1f} MB of a node, products {:.1f} TFLOP/s, partial states "
+      "costs: memory {:.0f} GB/s, re-reads {:.0f} GB/s up to {:.1f} MB of a node, matmuls {:.1f} TFLOP/s, partial states "
       "{:.0f} "
       "GB/s, {} us an item, {} workers, {} rows a read\n",
       costs.memory_bytes_per_us / 1e3, costs.cache_bytes_per_us / 1e3, static_cast<double>(costs.cache_bytes) / 1e6,

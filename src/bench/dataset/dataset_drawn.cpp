@@ -57,7 +57,7 @@ Result<Workload> random_workload(const DatasetSource& source) {
   const double ratio = options.random_range_ratio;
   Workload workload;
   workload.name = fmt::format("random {} + {}", input_len, output_len);
-  if (options.random_prefix_len > 0) workload.name += fmt::format(" behind {}", options.random_prefix_len);
+  if (options.random_prefix_len > 0) workload.name += fmt::format(" after {}", options.random_prefix_len);
   if (ratio > 0) workload.name += fmt::format(", range ratio {}", ratio);
   const std::int64_t most_len = std::int64_t{options.random_prefix_len} + high_of(input_len, ratio);
   BATON_TRY_VOID(check_workload_size(options.num_prompts * most_len));

@@ -50,12 +50,12 @@ void add_dataset_options(CLI::App& app, DatasetOptions& options) {
   length("--random-prefix-len", options.random_prefix_len, "random: tokens of one prefix in front of all prompts", 0);
 
   length("--prefix-repetition-prefix-len", options.repetition_prefix_len, "prefix_repetition: tokens of each prefix", 0);
-  length("--prefix-repetition-suffix-len", options.repetition_suffix_len, "prefix_repetition: tokens behind it", 0);
+  length("--prefix-repetition-suffix-len", options.repetition_suffix_len, "prefix_repetition: tokens after it", 0);
   count("--prefix-repetition-num-prefixes", options.repetition_num_prefixes, "prefix_repetition: number of prefixes", 1);
   length("--prefix-repetition-output-len", options.repetition_output_len, "prefix_repetition: tokens to generate", 1);
 
   count("--gsp-num-groups", options.gsp_num_groups, "generated-shared-prefix: number of system prompts", 1);
-  count("--gsp-prompts-per-group", options.gsp_prompts_per_group, "generated-shared-prefix: requests behind each", 1);
+  count("--gsp-prompts-per-group", options.gsp_prompts_per_group, "generated-shared-prefix: requests for each", 1);
   length("--gsp-system-prompt-len", options.gsp_system_prompt_len, "generated-shared-prefix: tokens of a system prompt", 0);
   length("--gsp-question-len", options.gsp_question_len, "generated-shared-prefix: tokens of a question", 0);
   length("--gsp-output-len", options.gsp_output_len, "generated-shared-prefix: tokens to generate", 1);
@@ -65,7 +65,7 @@ void add_dataset_options(CLI::App& app, DatasetOptions& options) {
   count("--num-users", options.num_users, "multi-turn: conversations", 1);
   count("--num-turns", options.num_turns, "multi-turn: questions in each", 1);
   length("--shared-system-prompt", options.shared_system_prompt, "multi-turn: tokens that all conversations begin with", 0);
-  length("--user-history-prompt", options.user_history_prompt, "multi-turn: tokens of each user's own behind them", 0);
+  length("--user-history-prompt", options.user_history_prompt, "multi-turn: tokens of each user's own after them", 0);
   length("--question-len", options.question_len, "multi-turn: tokens of each question", 1);
   length("--answer-len", options.answer_len, "multi-turn: tokens of each answer", 1);
 

@@ -1,4 +1,4 @@
-/// MMLU: the questions of subjects, each behind the solved questions that all of its subject share.
+/// MMLU: the questions of subjects, each after the solved questions that all of its subject share.
 #include <algorithm>
 #include <filesystem>
 #include <string>
@@ -64,7 +64,7 @@ Result<std::vector<CsvRow>> parse_csv(std::string_view text, std::string_view wh
 struct MmluPrompt {
   std::string intro;               ///< once, in front of the solved questions
   std::string lead;                ///< in front of each question
-  std::string_view cue;            ///< behind the choices
+  std::string_view cue;            ///< after the choices
   std::string_view before_letter;  ///< between the cue and an answer
 };
 
@@ -129,7 +129,7 @@ Result<std::vector<std::string>> choose_subjects(const DatasetOptions& options) 
   return chosen;
 }
 
-/// The text that all questions of a subject stand behind.
+/// The text that all questions of a subject stand after.
 Result<std::string> shared_text_of(const DatasetOptions& options, const std::string& subject) {
   const MmluPrompt prompt = prompt_of(options, subject);
   if (options.num_shots == 0) return prompt.intro + prompt.lead;
@@ -144,7 +144,7 @@ Result<std::string> shared_text_of(const DatasetOptions& options, const std::str
   return text + prompt.lead;
 }
 
-/// The tokens of the letters as they stand behind the cue, with the space if there is one.
+/// The tokens of the letters as they stand after the cue, with the space if there is one.
 Result<std::vector<TokenId>> letter_tokens(const Tokenizer& tokenizer, const MmluPrompt& prompt) {
   const std::vector<TokenId> cue = tokenizer.encode(prompt.cue, false);
   std::vector<TokenId> letters;
@@ -152,7 +152,7 @@ Result<std::vector<TokenId>> letter_tokens(const Tokenizer& tokenizer, const Mml
     const std::vector<TokenId> ids = tokenizer.encode(fmt::format("{}{}{}", prompt.cue, prompt.before_letter, letter), false);
     if (ids.size() != cue.size() + 1 || !std::equal(cue.begin(), cue.end(), ids.begin()))
       return fail(ErrorCode::unsupported,
-                  fmt::format("the tokenizer does not write the answer {} as one token behind \"{}\"", letter, prompt.cue));
+                  fmt::format("the tokenizer does not write the answer {} as one token after \"{}\"", letter, prompt.cue));
     letters.push_back(ids.back());
   }
   return letters;

@@ -1,4 +1,5 @@
-/// `baton demo`: what sharing saves where reading sets the pace, then a server in this process and 64 streamed questions.
+/// `baton demo`: what sharing saves where reading sets the pace, then a server in this process and 64 streamed
+/// questions.
 #include "bench/demo/demo.h"
 
 #include <algorithm>
@@ -182,8 +183,8 @@ std::int64_t count_differences(const DemoArm& relay, const DemoArm& paged) {
   return n;
 }
 
-/// Measures a model that memory bandwidth limits: 110 M random weights, 32 requests behind 2048 shared tokens. It is shown
-/// first, because the times of the small model that answers the questions do not depend on sharing.
+/// Measures a model that memory bandwidth limits: 110 M random weights, 32 requests after 2048 shared tokens. It is
+/// shown first, because the times of the small model that answers the questions do not depend on sharing.
 Result<std::vector<DecodeRun>> run_large(const DemoOptions& options) {
   DecodeBenchOptions bench;
   bench.shape = "110m";

@@ -175,7 +175,7 @@ class Runner {
     return {};
   }
 
-  /// Mean time in which the model ran, over the last `n_steps` steps or those that are recorded.
+  /// Mean time in which the model ran, over the last `n_steps` steps or as many as are recorded.
   double mean_run_seconds(std::int64_t n_steps) const {
     std::map<std::int64_t, Clock::time_point> begun;
     std::vector<double> seconds;

@@ -42,7 +42,7 @@ double average_of(const std::vector<double>& values) {
 }
 
 /// The prefix stays cached between the iterations of an arm, but no iteration finds what another arm's requests have
-/// computed behind it.
+/// computed after it.
 std::string salt_of(const std::string& arm, std::size_t iteration) {
   return has_shared_prompts(arm) ? arm : fmt::format("{} {}", arm, iteration);
 }

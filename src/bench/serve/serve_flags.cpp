@@ -85,7 +85,7 @@ void add_report_flags(CLI::App& app, ServeBenchOptions& options) {
       ->check(CLI::IsMember(choices(kServeMetrics)));
   serve_list(app, kGroup, "--metric-percentiles", options.report.percents, "Percentiles of these");
   serve_list(app, kGroup, "--goodput", options.goodput,
-             "Service levels in ms, ttft:200,tpot:50,e2el:5000: counts who meets all");
+             "Service levels in ms, ttft:200,tpot:50,e2el:5000: counts requests that meet all");
   serve_row(app, kGroup, "--sustained-at", options.report.sustained_at_s,
             "A load is sustained if its mean latency a token, e2e / tokens, stays within so many seconds")
       ->check(at_least_zero(/*or_zero=*/false));

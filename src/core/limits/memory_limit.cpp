@@ -19,7 +19,7 @@ void lower_to(std::int64_t& limit, const std::filesystem::path& file) {
   if (std::ifstream stream(file); stream >> bytes && bytes > 0) limit = std::min(limit, bytes);
 }
 
-/// The limits of a control group and of those that it is in.
+/// The limits of a control group and of its parents.
 void lower_to_groups(std::int64_t& limit, const std::filesystem::path& mount, std::string_view group, const char* file) {
   std::filesystem::path folder = mount / std::filesystem::path(group).relative_path();
   while (true) {

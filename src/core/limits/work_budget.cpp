@@ -51,7 +51,7 @@ Error WorkBudget::error(const std::string& what) const {
     case State::no_memory:
       return {ErrorCode::unavailable, what + " needs more than the " + std::to_string(granted_.load()) +
                                           " bytes of memory that others leave it: try again later"};
-    case State::cancelled: return {ErrorCode::unavailable, what + " was cancelled: nobody waits for it any more"};
+    case State::cancelled: return {ErrorCode::unavailable, what + " was cancelled: no client waits for it any more"};
     case State::within: break;
   }
   return {ErrorCode::internal, what + " is within its limits"};

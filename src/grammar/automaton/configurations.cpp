@@ -63,7 +63,7 @@ Configurations::Id Configurations::behind(StackId stack) {
   return stacks_[i].behind = id;
 }
 
-/// `symbol`: a class of bytes, or behind these a special token.
+/// `symbol`: a class of bytes, or after these a special token.
 Configurations::Id Configurations::make_step(Id id, int symbol) {
   const int n_classes = program_.n_classes();
   if (Configuration& from = configurations_[static_cast<std::size_t>(id)]; from.next.empty()) {
@@ -107,7 +107,7 @@ bool Configurations::may_follow(const Item& item, const ByteEdge& edge) const {
                                   edge.counts ? counted->counter->next(count) : count);
 }
 
-/// The stack of a derivation behind an edge.
+/// The stack of a derivation after an edge.
 Configurations::StackId Configurations::stack_behind(const Item& item, const ByteEdge& edge) {
   if (!edge.counts) return item.stack;
   const StackId known = stacks_[static_cast<std::size_t>(item.stack)].longer;
@@ -141,7 +141,7 @@ Configurations::Id Configurations::representative(Id id) {
     found_ = std::move(items);
     found = intern(at(id).is_complete);
   }
-  // Who holds this one holds the other from now on.
+  // A holder of this one holds the other from now on.
   const std::int32_t n_users = at(id).n_users;
   configurations_[static_cast<std::size_t>(id)].representative = found;
   if (found != id) configurations_[static_cast<std::size_t>(found)].n_users += n_users;

@@ -176,7 +176,7 @@ std::optional<LengthCounter::Twin> LengthCounter::twin(Count count) const {
     const std::int64_t other = last - (step - (count - last) % step) % step;
     if (other >= 0) return Twin{static_cast<Count>(other), bounds_.min - n_first_ - count};
   }
-  // Behind the minimum, and near it, most tokens are as far from the maximum as anywhere.
+  // After the minimum, and near it, most tokens are as far from the maximum as anywhere.
   const std::int64_t far = bounds_.max < 0 ? bounds_.min : std::int64_t{bounds_.max} - most_needed_ - kMaxTokenBytes;
   if (far < bounds_.min) return std::nullopt;
   if (count < bounds_.min) return Twin{static_cast<Count>(far), 0};

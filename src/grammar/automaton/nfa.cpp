@@ -142,7 +142,7 @@ Result<StateId> NfaBuilder::build_repeat(const Expr& expr, StateId next) {
     BATON_TRY(const StateId body, build(part, state));
     at(state).empties = {body, next};
   }
-  // Of the optional copies and of the others: their states, and how many copies there are up to the bound behind them.
+  // Of the optional copies and of the others: their states, and how many copies there are up to the bound after them.
   std::vector<std::pair<StateId, StateId>> copies[2];
   std::vector<int> distances[2];
   const int n_copies = expr.max == kUnlimited ? expr.min : expr.max;
@@ -183,7 +183,7 @@ Result<void> NfaBuilder::name_twins(const std::vector<std::pair<StateId, StateId
   return {};
 }
 
-/// A name that is none of the declared ones, for example, is any text behind most of its beginnings.
+/// A name that is none of the declared ones, for example, is any text after most of its beginnings.
 void NfaBuilder::name_twins_of_automaton(const CompactDfa& dfa, StateId first) {
   constexpr std::size_t kMostStates = 2'000;
   constexpr int kLeastEqual = 96;  // bytes that must have the same effect

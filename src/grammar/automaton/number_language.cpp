@@ -130,7 +130,7 @@ ExprId Digits::at_most(const NumberBound& bound) {
   return e_.choice({negative(unsigned_any()), magnitude_at_most(magnitude, bound.is_exclusive)});
 }
 
-/// The multiples of `decimal` with at most as many digits of fraction as it has, and zeros behind them: the remainder
+/// The multiples of `decimal` with at most as many digits of fraction as it has, and zeros after them: the remainder
 /// of the digits read so far by its digits is the state.
 Result<Dfa> multiples(std::string_view decimal, WorkMeter& meter) {
   constexpr std::uint64_t kMost = 20'000;
@@ -147,7 +147,7 @@ Result<Dfa> multiples(std::string_view decimal, WorkMeter& meter) {
   const auto row = static_cast<std::int32_t>(modulus);
   if (!meter.spend(static_cast<std::int64_t>(16 * modulus * (n_fraction + 2)))) return over_budget(meter);
   Dfa dfa(meter);
-  // 0: start; 1: behind the sign; 2: a leading zero; then a row of remainders for the whole part, one for the dot, and
+  // 0: start; 1: after the sign; 2: a leading zero; then a row of remainders for the whole part, one for the dot, and
   // one for each digit of the fraction.
   for (int i = 0; i < 3; ++i) dfa.add_state(i == 2);
   const auto state = [&](std::size_t place, std::uint64_t remainder) {
@@ -162,7 +162,7 @@ Result<Dfa> multiples(std::string_view decimal, WorkMeter& meter) {
       dfa.add_state(scaled == 0 && !is_behind_dot);
     }
   }
-  // A state for zeros behind the last digit that counts.
+  // A state for zeros after the last digit that counts.
   const std::int32_t zeros = dfa.add_state(true);
   const auto edge = [&](std::int32_t from, char byte, std::int32_t to) {
     dfa.next[static_cast<std::size_t>(from)][static_cast<unsigned char>(byte)] = to;

@@ -130,7 +130,7 @@ Result<Part> RegexParser::alternatives() {
 Result<Part> RegexParser::sequence() {
   std::vector<Part> looking;  // parts in front of `all`
   Anchored all = free(empty_);
-  std::vector<ExprId> run;  // parts without anchors behind `all`
+  std::vector<ExprId> run;  // parts without anchors after `all`
   const auto join_run = [&]() -> Result<void> {
     if (run.empty()) return {};
     BATON_TRY(all, join(all, free(expressions_.sequence(std::exchange(run, {})))));
@@ -232,7 +232,7 @@ Result<Part> RegexParser::group() {
     } else if (source_.take("!")) {
       return look_ahead(/*is_negated=*/true);
     } else if (!source_.take(":")) {
-      return source_.unsupported(source_.rest.starts_with("<") ? "look-behind" : "flags or another extension behind '(?'");
+      return source_.unsupported(source_.rest.starts_with("<") ? "look-behind" : "flags or another extension after '(?'");
     }
   }
   BATON_TRY(Part inside, alternatives());

@@ -32,7 +32,7 @@ Result<char32_t> RegexCharacters::unicode_escape() {
   }
   const std::size_t n_digits = source_.rest.find('}');
   if (n_digits == std::string_view::npos || n_digits == 0 || n_digits > 6)
-    return source_.invalid("has no code point behind '\\u{'");
+    return source_.invalid("has no code point after '\\u{'");
   BATON_TRY(const char32_t value, source_.take_hex(n_digits));
   source_.rest.remove_prefix(1);
   return value;
@@ -88,7 +88,7 @@ Result<CharRanges> RegexCharacters::escape(bool in_class) {
         source_.rest.remove_prefix(1);
         return one(control);
       }
-      return source_.invalid("has no letter behind '\\c'");
+      return source_.invalid("has no letter after '\\c'");
     case 'x': {
       BATON_TRY(const char32_t value, source_.take_hex(2));
       return one(value);

@@ -63,13 +63,13 @@ class EbnfParser {
   Result<CharRanges> char_class();
   Result<ExprId> regex();
   Result<ExprId> lark_literal(char quote);
-  /// A number of repetitions, behind a `~`.
+  /// A number of repetitions, after a `~`.
   Result<ExprId> counted(ExprId part);
   Result<void> directive();
   Result<void> import();
   Result<void> import_common(std::string_view name, std::string_view alias);
   Result<void> definition(std::string_view name);
-  /// A terminal, and what may be ignored behind it.
+  /// A terminal, and what may be ignored after it.
   ExprId terminal(ExprId expr);
   /// Where texts begin, and what may be ignored there.
   Result<RuleId> start(RuleId first);
@@ -366,7 +366,7 @@ Result<ExprId> EbnfParser::alternatives() {
 
 Result<RuleId> EbnfParser::parse() {
   source_.take("\xEF\xBB\xBF");
-  {  // which notation it is: what stands behind the first name
+  {  // which notation it is: what stands after the first name
     skip();
     const std::string_view before = source_.rest;
     if (source_.rest.starts_with("//") || source_.rest.starts_with("%") || source_.rest.starts_with("?") ||

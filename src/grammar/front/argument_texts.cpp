@@ -229,7 +229,7 @@ Result<ExprId> ArgumentTexts::python(const json::Value& schema) {
     other = expressions_.sequence({name, value});
     more = expressions_.repeat(expressions_.sequence({comma, *other}), 0, kUnlimited);
   }
-  // From the last to the first: what is behind a place, with an argument in front of it and without.
+  // From the last to the first: what is after a place, with an argument in front of it and without.
   ExprId behind = more;
   ExprId first = other ? expressions_.optional(expressions_.sequence({*other, more})) : expressions_.empty();
   for (auto one = declared.all.rbegin(); one != declared.all.rend(); ++one) {
@@ -245,7 +245,7 @@ Result<ExprId> ArgumentTexts::python(const json::Value& schema) {
     const auto value = python_value(compiler, *one->schema);
     if (!value) return compiler.located(value.error(), *one->schema);
     const ExprId argument = expressions_.sequence({expressions_.bytes(fmt::format("{}=", one->name)), *value});
-    const RuleId rest = expressions_.add_rule(fmt::format("the arguments behind {}", one_line(one->name, kMaxQuotedBytes)));
+    const RuleId rest = expressions_.add_rule(fmt::format("the arguments after {}", one_line(one->name, kMaxQuotedBytes)));
     expressions_.define(rest, behind);
     const ExprId with_it = expressions_.sequence({argument, expressions_.rule(rest)});
     first = one->is_required ? with_it : expressions_.choice({with_it, first});

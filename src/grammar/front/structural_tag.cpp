@@ -43,7 +43,7 @@ class StructuralTagCompiler {
   };
   static const std::vector<Kind>& kinds();
 
-  /// A format, and one of `ends` behind it.
+  /// A format, and one of `ends` after it.
   Result<ExprId> format(const json::Value& value, const std::string& path, const Ends& ends);
   Result<ExprId> const_string(const json::Value& value, const std::string& path, const Ends& ends);
   Result<ExprId> regex(const json::Value& value, const std::string& path, const Ends& ends);
@@ -235,7 +235,7 @@ Result<ExprId> StructuralTagCompiler::text_to_ends(const TextStops& texts, const
     for (std::size_t at = 1; !has_token && at < end.size() && meter_.spend(1); ++at)
       if (begins_with_token(end.substr(at)))
         return tag_error(ErrorCode::unsupported, path,
-                         fmt::format("ends with '{}', which has a token behind other text", one_line(end, kMaxQuotedBytes)));
+                         fmt::format("ends with '{}', which has a token after other text", one_line(end, kMaxQuotedBytes)));
     (has_token ? token_ends : all.stops).push_back(end);
   }
   std::vector<ExprId> alternatives;

@@ -11,7 +11,7 @@ namespace baton::grammar {
 
 namespace {
 
-/// Bytes that are learned between two times of forgetting while work on masks goes on.
+/// Bytes that are learned between two times of forgetting while work on masks continues.
 constexpr std::size_t kLeastKeptBytes = std::size_t{64} << 10;
 constexpr std::size_t kMostKeptBytes = std::size_t{4} << 20;
 
@@ -80,7 +80,7 @@ void Matcher::forget_what_is_too_much() {
   const bool are_masks_too_large = are_all_too_large || n_mask_bytes() > limits_.mask_bytes;
   const bool is_table_too_large = are_all_too_large || configurations_.n_bytes() > limits_.table_bytes;
   if (!is_local_too_large && !are_masks_too_large && !is_table_too_large) return;
-  // Work that goes on would find out again, without an end, what is forgotten at once.
+  // Work that continues would find out again, without an end, what is forgotten at once.
   const std::size_t n_kept = std::clamp(limits_.table_bytes, kLeastKeptBytes, kMostKeptBytes);
   if (!mask_works_.empty() && n_learned_bytes() < n_left_bytes_ + n_kept) return;
   if (is_local_too_large) {
@@ -130,7 +130,7 @@ bool Matcher::accept(MatcherState& state, TokenId token) {
   return accept(state, token, progress, work) == Accepted::yes;
 }
 
-/// The configuration behind a special token, or kDead.
+/// The configuration after a special token, or kDead.
 Configurations::Id Matcher::next_of(Id id, TokenId special) {
   const auto at = std::find(special_tokens_.begin(), special_tokens_.end(), special);
   return configurations_.step_token(id, static_cast<std::int32_t>(at - special_tokens_.begin()));
@@ -223,7 +223,7 @@ Result<bool> Matcher::mask(const MatcherState& state, std::span<std::uint32_t> m
   std::optional<std::vector<std::uint32_t>> found;
   try {
     found = go_on_with_mask(id);
-  } catch (const std::bad_alloc&) {  // the works that were going on hold no configurations
+  } catch (const std::bad_alloc&) {  // the works that were continuing hold no configurations
     if (const auto making = mask_works_.find(id); making != mask_works_.end()) drop(making);
     drop_local_works();
     throw;
@@ -245,7 +245,7 @@ Result<bool> Matcher::mask(const MatcherState& state, std::span<std::uint32_t> m
   return true;
 }
 
-/// The bytes that must follow; `id` goes on behind them.
+/// The bytes that must follow; `id` continues after them.
 std::string Matcher::forced_from(Id& id, std::size_t max_bytes) {
   std::string bytes;
   while (bytes.size() < max_bytes && !is_out_of_steps()) {

@@ -1,4 +1,4 @@
-/// How a matcher finds masks: walks over the vocabulary's tree that may stop and go on later.
+/// How a matcher finds masks: walks over the vocabulary's tree that may stop and continue later.
 #include <algorithm>
 #include <bit>
 #include <utility>
@@ -10,7 +10,7 @@ namespace baton::grammar {
 
 namespace {
 
-/// Findings of LocalTokens that may be begun at once. One more ends another, which begins anew if it is needed.
+/// Findings of LocalTokens that may be begun at once. One more ends another, which begins again if it is needed.
 constexpr std::size_t kMostLocalWorks = 256;
 
 void set_bit(std::span<std::uint32_t> mask, TokenId token) {
@@ -35,7 +35,7 @@ void Matcher::begin_walk(Walk& walk, std::uint32_t node, Id id) const {
   walk.end = first.end;
 }
 
-/// Stops a walk: configurations may be collected until it goes on.
+/// Stops a walk: configurations may be collected until it continues.
 void Matcher::hold(Walk& walk) {
   walk.is_stopped = true;
   for (std::size_t depth = 0; depth < vocabulary_->nodes()[walk.at].depth; ++depth)
@@ -156,7 +156,7 @@ Matcher::LocalTokensPointer Matcher::local_tokens(const Place& place) {
     if (has_twin)
       for (const TokenId token : begun.base->few) set_bit(begun.found.words, token);
     const Id alone = configurations_.alone(place.state, place.count);
-    check(alone != Configurations::kDead, "a state without any text behind it");
+    check(alone != Configurations::kDead, "a state without any text after it");
     begin_walk(begun.walk, 0, alone);
     if (has_twin) {
       begun.walk.twin_path.resize(begun.walk.path.size());
@@ -209,7 +209,7 @@ void Matcher::drop(std::unordered_map<Id, MaskWork>::iterator work) {
   mask_works_.erase(work);
 }
 
-/// Ends works on configurations that nobody else holds.
+/// Ends works on configurations without another holder.
 void Matcher::drop_unwanted_works() {
   for (auto at = mask_works_.begin(); at != mask_works_.end();) {
     const auto work = at++;

@@ -77,7 +77,7 @@ class ArrayCompiler {
   int min_ = 0;
   int max_ = kUnlimited;
   std::vector<ExprId> listed_;                           // each element
-  std::vector<ExprId> next_;                             // the same behind a comma
+  std::vector<ExprId> next_;                             // the same after a comma
   std::map<std::vector<std::uint16_t>, ExprId> behind_;  // what follows, by the elements that were there, sorted
 };
 
@@ -140,7 +140,7 @@ Result<ExprId> ArrayCompiler::any_elements() {
   return rest;
 }
 
-/// The end behind `count` elements.
+/// The end after `count` elements.
 ExprId ArrayCompiler::end_behind(int count) const {
   const ExprId close = expressions_.bytes("]");
   return count == 0 ? close : expressions_.sequence({text_.spaces(), close});
@@ -179,7 +179,7 @@ Result<ExprId> ArrayCompiler::in_listed_order() {
   const auto n_pairs = static_cast<std::int64_t>(n_counts + 1) * (n + 1);
   if (!HeldBytes(meter_).add(static_cast<std::size_t>(n_pairs) * 2 * sizeof(Expr)) || !meter_.spend(n_pairs))
     return over_budget(meter_);
-  std::vector<ExprId> behind;  // [count], behind the elements that were looked at
+  std::vector<ExprId> behind;  // [count], after the elements that were looked at
   for (int count = 0; count <= n_counts; ++count) behind.push_back(count >= min_ ? end_behind(count) : expressions_.nothing());
   for (std::size_t i = listed_.size(); i-- > 0;) {
     std::vector<ExprId> before;

@@ -81,7 +81,7 @@ class ObjectCompiler {
   std::set<std::string> required_;
   std::vector<Member> members_;
   StringLanguage allowed_names_;                       // that all propertyNames allow
-  std::optional<std::set<std::string>> listed_names_;  // those that they list
+  std::optional<std::set<std::string>> listed_names_;  // the names that they list
   std::vector<std::string> listed_in_order_;
   int min_ = 0;
   int max_ = kUnlimited;
@@ -291,7 +291,7 @@ Result<std::optional<ExprId>> ObjectCompiler::others() {
   return std::optional<ExprId>(expressions_.rule(rule));
 }
 
-/// What comes behind the declared properties, of which there were `count`, to the closing bracket.
+/// What comes after the declared properties, of which there were `count`, to the closing bracket.
 ExprId ObjectCompiler::tail(std::optional<ExprId> other, int count) const {
   const int least = std::max(min_ - count, 0);
   const int most = max_ == kUnlimited ? kUnlimited : max_ - count;
@@ -305,7 +305,7 @@ ExprId ObjectCompiler::tail(std::optional<ExprId> other, int count) const {
   return least == 0 ? expressions_.choice({close, some}) : some;
 }
 
-/// What follows in front of a member, by the count of properties so far; `behind`: the same behind it.
+/// What follows in front of a member, by the count of properties so far; `after`: the same after it.
 Result<std::vector<ExprId>> ObjectCompiler::places_before(const Member& member, int index, int n_counts,
                                                           const std::vector<ExprId>& behind) {
   std::vector<ExprId> before;
@@ -323,7 +323,7 @@ Result<std::vector<ExprId>> ObjectCompiler::places_before(const Member& member, 
   return before;
 }
 
-/// The declared properties in their order and the others, with what is behind each place and count made once.
+/// The declared properties in their order and the others, with what is after each place and count made once.
 Result<ExprId> ObjectCompiler::join(std::optional<ExprId> other) {
   // Counts over `n_counts` say the same as it.
   const int n_members = static_cast<int>(members_.size());
@@ -333,7 +333,7 @@ Result<ExprId> ObjectCompiler::join(std::optional<ExprId> other) {
       static_cast<std::int64_t>(n_counts + 1) * (n_members + 1) - n_counts * (n_counts + std::int64_t{1}) / 2;
   if (!HeldBytes(meter_).add(static_cast<std::size_t>(n_pairs) * 2 * sizeof(Expr)) || !meter_.spend(n_pairs))
     return over_budget(meter_);
-  std::vector<ExprId> behind;  // [count], behind the properties that were looked at
+  std::vector<ExprId> behind;  // [count], after the properties that were looked at
   for (int count = 0; count <= n_counts; ++count) behind.push_back(tail(other, count));
   for (int i = n_members; i-- > 0;) {
     BATON_TRY(behind, places_before(members_[static_cast<std::size_t>(i)], i, n_counts, behind));
@@ -344,7 +344,7 @@ Result<ExprId> ObjectCompiler::join(std::optional<ExprId> other) {
 Result<ExprId> ObjectCompiler::compile(const SchemaShape& shape) {
   for (const json::Value* schema : shape.parts) BATON_TRY_VOID(read(*schema));
   if (max_ != kUnlimited && max_ < min_) return expressions_.nothing();
-  // Listed names are declared by that: each at most once, behind those that are declared otherwise.
+  // Listed names are declared by that: each at most once, after the ones that are declared otherwise.
   for (const std::string& name : listed_in_order_) BATON_TRY_VOID(add_name(name));
   for (const std::string& name : names_) {
     const bool is_possible = is_allowed(name);

@@ -225,7 +225,7 @@ Result<NumberLanguage> SchemaValues::numbers(const SchemaShape& shape) {
 
 namespace {
 
-/// Values without those that are equal to others. Equal values have equal hashes, also 1 and 1.0.
+/// Values without duplicates. Equal values have equal hashes, also 1 and 1.0.
 class ValueSet {
  public:
   explicit ValueSet(WorkMeter& meter) : meter_(meter), held_(meter) {}

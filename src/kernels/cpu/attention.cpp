@@ -156,7 +156,7 @@ struct Run {
   std::int32_t begin;
 };
 
-/// Sets the tiles that the task prefetches: those that are read after its own.
+/// Sets the tiles that the task prefetches: the next ones that are read after its own.
 void find_tiles_ahead(const Job& job, const Run& run, Scratch& scratch, ChunkTask& task) {
   std::int32_t position = run.begin / kTileTokens * kTileTokens;
   for (int tile = task.first_tile; tile < task.end_tile; ++tile) {

@@ -113,7 +113,7 @@ class MatmulEngine {
   /// reference code for the shape.
   Result<std::unique_ptr<PackedMatrix>> pack(ConstTensorView weight, DType dtype, std::string_view name) {
     check(weight.shape.rank() == 2, "pack_matrix: the weight must be [n, k]");
-    check(dtype == DType::f32 || dtype == DType::bf16, "pack_matrix: products are in f32 or bf16");
+    check(dtype == DType::f32 || dtype == DType::bf16, "pack_matrix: matmuls are in f32 or bf16");
     auto matrix = std::make_unique<CpuMatrix>();
     BATON_TRY_VOID(onednn_.pack(weight, dtype, name, *matrix));
     for (const std::int64_t rows : steps()) BATON_TRY_VOID(onednn_.make_matmuls(rows, *matrix, DType::f32, name));
@@ -318,7 +318,7 @@ CpuBackend::~CpuBackend() = default;
 Result<std::unique_ptr<PackedMatrix>> CpuBackend::pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) {
   if (dtype == DType::bf16 && isa_ < CpuIsa::avx512_bf16)
     return fail(ErrorCode::unsupported,
-                fmt::format("{}: this processor has no bf16 products ({}); weights must be float32", name, to_string(isa_)),
+                fmt::format("{}: this processor has no bf16 matmuls ({}); weights must be float32", name, to_string(isa_)),
                 "dtype");
   return matmuls_->pack(weight, dtype, name);
 }

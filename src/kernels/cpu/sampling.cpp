@@ -300,7 +300,7 @@ std::span<const std::uint32_t> mask_of(const TokenMasks& masks, const SamplingMe
   return {reinterpret_cast<const std::uint32_t*>(masks.bits.data) + static_cast<std::size_t>(row) * n_words, n_words};
 }
 
-/// Of `ids`, those that the mask allows.
+/// The ids of `ids` that the mask allows.
 void list_allowed(std::span<const TokenId> ids, std::span<const std::uint32_t> mask, std::int32_t n_vocab,
                   std::vector<TokenId>& allowed) {
   allowed.clear();

@@ -91,8 +91,8 @@ std::string Answer::frames_of(std::size_t choice) {
   return frames;
 }
 
-/// The error of an answer that could not go on. If its grammar is the reason, that is a mistake of the request, unless it
-/// is for lack of memory or a fault of ours.
+/// The error of an answer that could not continue. If its grammar is the reason, that is a mistake of the request,
+/// unless it is for lack of memory or a fault of ours.
 std::pair<int, std::string> Answer::failure_of(const Event& event) const {
   if (event.error == nullptr) return {500, std::string(kEngineError)};
   const ErrorCode code = event.error->code;

@@ -66,8 +66,8 @@ double AnswerDispatcher::JobsLock::acquire(Mutex& mutex) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-/// A job that the calling thread alone works on: until this ends the job stays, also when its client leaves. An exception
-/// ends this too, so that another answer can be given.
+/// A job that the calling thread alone works on: until this ends the job stays, also when its client leaves. An
+/// exception ends this too, so that another answer can be given.
 class AnswerDispatcher::BusyJob {
  public:
   /// Null if the job is gone.
@@ -105,8 +105,8 @@ class AnswerDispatcher::BusyJob {
   Job* job_ = nullptr;
 };
 
-/// The engine's requests for one job, with their places: all of them or, unless `finish` is called, none. Whoever has one
-/// holds the lock of `places` while it lives.
+/// The engine's requests for one job, with their places: all of them or, unless `finish` is called, none. The owner of
+/// one holds the lock of `places` while it lives.
 class AnswerDispatcher::Submission {
  public:
   Submission(Engine& engine, std::unordered_map<RequestId, Place>& places, const Job& job, std::size_t n_requests)
@@ -177,7 +177,7 @@ AnswerDispatcher::Jobs AnswerDispatcher::take_out(Job& job) noexcept {
   return taken;
 }
 
-/// The client of a job that is not busy has left: the job goes to those that the dispatcher's thread forgets.
+/// The client of a job that is not busy has left: the job goes to the ones that the dispatcher's thread forgets.
 void AnswerDispatcher::leave(Job& job) noexcept {
   try {
     cancel(job);
@@ -194,8 +194,8 @@ void AnswerDispatcher::remove(Job& job) noexcept {
   removed = take_out(job);
 }
 
-/// Reports the end of a job to the log and the metrics, once. It no longer counts as one of its key's: the client may send
-/// the next request as soon as it has the answer.
+/// Reports the end of a job to the log and the metrics, once. It no longer counts as one of its key's: the client may
+/// send the next request as soon as it has the answer.
 void AnswerDispatcher::tell(Job& job, int status) noexcept {
   if (std::exchange(job.is_told, true)) return;
   const double seconds = std::chrono::duration<double>(Clock::now() - job.arrived).count();
@@ -293,7 +293,8 @@ void AnswerDispatcher::client_left(ExchangeId exchange) noexcept {
   if (!job->is_busy) leave(*job);
 }
 
-/// Finds the jobs of events and marks them busy. Leaves out events of jobs that are gone. Can be called again if it throws.
+/// Finds the jobs of events and marks them busy. Leaves out events of jobs that are gone. Can be called again if it
+/// throws.
 std::vector<AnswerDispatcher::Work> AnswerDispatcher::take_jobs(const std::vector<Event>& events) {
   std::vector<Work> work;
   work.reserve(events.size());
@@ -352,7 +353,7 @@ void AnswerDispatcher::give_up(const Work& work, std::vector<HttpOutput>& output
   tell(job, kOutOfMemory);
 }
 
-/// Marks jobs as no longer busy, and ends those that are done or whose clients have left meanwhile.
+/// Marks jobs as no longer busy, and ends jobs that are done or whose clients have left meanwhile.
 void AnswerDispatcher::release_jobs(const std::vector<Work>& work) {
   Jobs done;
   {

@@ -1,4 +1,4 @@
-/// Who gives way, and what is counted and said of it.
+/// Which connection gives way, and what is counted and logged.
 #include "server/http/connection_room.h"
 
 #include <utility>

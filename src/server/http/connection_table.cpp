@@ -1,4 +1,4 @@
-/// Counting connections and queueing those that may give way.
+/// Counting connections and queueing the ones that may give way.
 #include "server/http/connection_table.h"
 
 #include <utility>

@@ -22,7 +22,7 @@ Resumable write_json_characters(std::string_view text, std::string& out) {
   constexpr std::size_t kStepBytes = 16 << 10;
   while (!text.empty()) {
     std::size_t n = std::min(kStepBytes, text.size());
-    while (n < text.size() && (static_cast<unsigned char>(text[n]) & 0xC0) == 0x80) ++n;  // behind a whole character
+    while (n < text.size() && (static_cast<unsigned char>(text[n]) & 0xC0) == 0x80) ++n;  // after a whole character
     const std::string part = json::dump(text.substr(0, n));
     out.append(part, 1, part.size() - 2);
     text.remove_prefix(n);

@@ -22,7 +22,7 @@ using ListenError = boost::system::error_code;
 // Linux allows no more by default (net.core.somaxconn). A client beyond it tries again after a second.
 constexpr int kBacklog = 4096;
 
-/// Removes the socket file of a killed server: nobody listens on it. The caller holds its lock; a server that has none
+/// Removes the socket file of a killed server: it has no listener. The caller holds its lock; a server that has none
 /// is asked by connecting.
 void remove_stale_socket(asio::io_context& io, const std::string& path) {
   struct stat info {};

@@ -12,11 +12,11 @@ namespace {
 
 namespace http = boost::beast::http;
 
-/// Every chunked body that is not at its end has this many bytes to come, "0\r\n\r\n" at least. With fewer, behind a last
-/// chunk whose trailer is incomplete, an assertion of the library ends the program where assertions are on.
+/// Every chunked body that is not at its end has this many bytes to come, "0\r\n\r\n" at least. With fewer, after a
+/// last chunk whose trailer is incomplete, an assertion of the library ends the program where assertions are on.
 constexpr std::size_t kLeastChunkedBytes = 5;
 
-/// The path of a target, and the query behind it.
+/// The path of a target, and the query after it.
 std::pair<std::string_view, std::string_view> parts_of(std::string_view target) {
   if (target.starts_with("http://") || target.starts_with("https://")) {
     const auto slash = target.find('/', target.find("//") + 2);
@@ -27,7 +27,7 @@ std::pair<std::string_view, std::string_view> parts_of(std::string_view target) 
   return {target.substr(0, question), target.substr(question + 1)};
 }
 
-/// Whether one of some fields of a header goes on in the next line (obs-fold).
+/// Whether one of some fields of a header continues in the next line (obs-fold).
 bool has_folded_line(std::string_view fields) {
   return fields.find("\n ") != std::string_view::npos || fields.find("\n\t") != std::string_view::npos;
 }
@@ -151,10 +151,10 @@ std::size_t HttpParser::put(std::string_view bytes, bool stops_behind_header) {
       refuse(error);
       break;
     }
-    // RFC 9112, section 5.2: a server refuses them or replaces them by spaces. Others on the way may read two fields. The
-    // library takes whole fields.
+    // RFC 9112, section 5.2: a server refuses them or replaces them by spaces. Others on the way may read two fields.
+    // The library takes whole fields.
     if (!is_header_done_ && has_folded_line(rest.substr(0, n_put))) {
-      refuse(400, "the request is not valid HTTP: a header field goes on in the next line");
+      refuse(400, "the request is not valid HTTP: a header field continues in the next line");
       break;
     }
     if (parser_.is_header_done() && !is_header_done_) {

@@ -54,8 +54,8 @@ void HttpSession::begin_operation(Initiate initiate) {
   }
 }
 
-/// Does what the end of an operation leads to. Without memory for it the request or the connection ends. The session may be
-/// gone afterwards.
+/// Does what the end of an operation leads to. Without memory for it the request or the connection ends. The session
+/// may be gone afterwards.
 template <class Act>
 void HttpSession::end_operation(Act act) {
   try {
@@ -127,7 +127,8 @@ void HttpSession::read() {
   });
 }
 
-/// Reads what has arrived on a plain connection. Waiting needs no buffer: all connections share the one that they read into.
+/// Reads what has arrived on a plain connection. Waiting needs no buffer: all connections share the one that they read
+/// into.
 void HttpSession::receive(boost::system::error_code error) {
   const std::span<char> buffer = server_.read_buffer();
   std::size_t n = 0;
@@ -156,7 +157,7 @@ void HttpSession::on_read(boost::system::error_code error, std::string_view byte
   give_back_input();
 }
 
-/// Bytes of a request that will not be parsed arrived behind its answer.
+/// Bytes of a request that will not be parsed arrived after its answer.
 void HttpSession::drop_input(std::size_t n_bytes) {
   n_dropped_ += n_bytes;
   if (n_to_drop_) n_to_drop_ = *n_to_drop_ - std::min<std::uint64_t>(*n_to_drop_, n_bytes);
@@ -178,9 +179,9 @@ void HttpSession::give_back_input() {
   if (input_share_.size() > size) input_share_.shrink(input_share_.size() - size);
 }
 
-/// The client sends no more. It may still read its answer, or it may be gone: what is sent to one that is gone is answered
-/// with a reset. So something that changes nothing is sent: before the answer an interim response (RFC 9110, 15.2), between
-/// two chunks a leading zero of the next one's size (RFC 9112, 7.1).
+/// The client sends no more. It may still read its answer, or it may be gone: what is sent to one that is gone is
+/// answered with a reset. So something that changes nothing is sent: before the answer an interim response (RFC 9110,
+/// 15.2), between two chunks a leading zero of the next one's size (RFC 9112, 7.1).
 void HttpSession::on_end_of_input() {
   has_input_ended_ = true;
   const bool may_read =
@@ -267,8 +268,8 @@ void HttpSession::on_flushed() {
   linger();
 }
 
-/// Behind the last answer. The rest of the request is still read for a while: closing a connection with unread bytes would
-/// reset it, and the client would never see the answer.
+/// After the last answer. The rest of the request is still read for a while: closing a connection with unread bytes
+/// would reset it, and the client would never see the answer.
 void HttpSession::linger() {
   state_ = State::lingering;
   set_deadline(limits_.linger_timeout_ms);
@@ -281,7 +282,8 @@ void HttpSession::linger() {
   read();
 }
 
-/// Waits for the client to close. All of the last request is here, so that closing the connection costs the client nothing.
+/// Waits for the client to close. All of the last request is here, so that closing the connection costs the client
+/// nothing.
 void HttpSession::wait_for_end() {
   server_.room().set_phase(id_, ConnectionPhase::finished);
   auto* tls = std::get_if<TlsStream>(&stream_);
@@ -378,8 +380,8 @@ void HttpSession::give_up() noexcept {
   }
 }
 
-/// Lets the server check the header. If it refuses the request, that is answered, and the body is not read. The connection
-/// stays only if the body is here already.
+/// Lets the server check the header. If it refuses the request, that is answered, and the body is not read. The
+/// connection stays only if the body is here already.
 bool HttpSession::refuse_by_header() {
   const HttpRequest& head = parser_->head();
   std::optional<HttpResponse> refused = server_.check_header(head, *ticket_);

@@ -15,7 +15,7 @@
 namespace baton {
 namespace {
 
-// Places that long work takes; with more than a short one's it cannot take those that are kept for short work.
+// Places that long work takes; with more than a short one's it cannot take the places kept for short work.
 constexpr std::int64_t kLongPlaces = 16;
 /// For what must not fail when memory is short: destructors of JSON values, refusals.
 constexpr std::size_t kTextReserveBytes = std::size_t{1} << 20;

@@ -83,7 +83,7 @@ void ThreadWatch::shutdown_goes_on() {
   end_.reset();
 }
 
-/// Threads that hang since the last call, and those that hung and go on.
+/// Threads that hang since the last call, and threads that hung and continue.
 std::vector<ThreadWatch::Line> ThreadWatch::changes(Clock::time_point now) {
   std::vector<Line> lines;
   const MutexLock lock(mutex_);
@@ -100,7 +100,7 @@ std::vector<ThreadWatch::Line> ThreadWatch::changes(Clock::time_point now) {
   return lines;
 }
 
-/// Tells the log which threads hang and which go on. Without the lock: the reader of the log may be slow.
+/// Tells the log which threads hang and which continue. Without the lock: the reader of the log may be slow.
 void ThreadWatch::report() {
   try {
     for (const Line& line : changes(Clock::now())) {

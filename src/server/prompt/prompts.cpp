@@ -71,7 +71,7 @@ Result<ModelAndPrefix> resolve_target(const ServedModel& model, const Prefixes& 
   return target;
 }
 
-/// Refuses tools that the model would not see, and calls that nobody would read.
+/// Refuses tools that the model would not see, and calls that would not be read.
 Result<void> check_tools(const ServedModel& model, const ToolFields& tools) {
   if (!model.tool_traits.shows_tools)
     return fail(ErrorCode::invalid_request,

@@ -21,7 +21,7 @@ using openai::string_member;
 
 constexpr std::string_view kSpaces = " \t\r\n";
 
-/// Whether `front` is `{"input": "`, and the text begins behind it; nullopt: it may become that.
+/// Whether `front` is `{"input": "`, and the text begins after it; nullopt: it may become that.
 std::optional<bool> begins_text(std::string_view front) {
   constexpr std::size_t kMaxFront = 64;
   if (front.size() > kMaxFront) return false;

@@ -107,7 +107,7 @@ Routes::Response Routes::register_prefix(const Call& call) {
   return std::nullopt;
 }
 
-/// Computes the prefix that waits longest. There is one call for each registration, also for those that were removed.
+/// Computes the prefix that waits longest. There is one call for each registration, also for removed ones.
 void Routes::add_next_prefix() {
   std::optional<PrefixQueue::Registration> next;
   insist(kNoPrefix, [&] { next = prefix_queue_.begin(); });

@@ -173,7 +173,7 @@ Routes::Response Routes::identify_sender(const HttpRequest& head, Call& call) co
   return call.caller.account->refuse(RateLimit::Clock::now());
 }
 
-/// The answer to a request without a handler: unknown path, wrong method, a sender who is refused, another body than JSON.
+/// The answer to a request without a handler: unknown path, wrong method, a refused sender, another body than JSON.
 Routes::Response Routes::refuse(const HttpRequest& head, Call& call) const {
   if (is_preflight(head)) return HttpResponse{200, {}, {}};
   if (call.routes.empty()) {
@@ -374,7 +374,7 @@ void Routes::log_unknown_fields(const std::vector<std::string>& fields) {
   }
 }
 
-/// Whether nobody waits for an answer: its client has left, or the server ends.
+/// Whether an answer is no longer wanted: its client has left, or the server ends.
 IsCancelled Routes::is_unwanted(ExchangeId exchange) const {
   return [this, exchange] { return texts_.is_stopping() || !context_.dispatcher.is_open(exchange); };
 }

@@ -48,7 +48,7 @@ Value user_message(std::string text) {
   return message;
 }
 
-/// The messages with results as texts of the user. Those that follow each other, and the user's message behind them, are one.
+/// The messages with results as texts of the user. Adjacent ones, and the user's message after them, become one.
 Value with_results_as_texts(Value messages) {
   Value made = Value::array();
   bool ends_with_result = false;
@@ -91,7 +91,7 @@ class SystemPlacer {
   }
 
  private:
-  /// Behind the messages of the system that begin at `from`.
+  /// After the messages of the system that begin at `from`.
   std::size_t end_of_systems(std::size_t from) const {
     while (from < messages_.size() && is_system(messages_[from])) ++from;
     return from;

@@ -59,7 +59,7 @@ ExpressionSearch::ExpressionSearch(const pcre2_real_code_8& code, std::string_vi
   pcre2_set_heap_limit(context_.get(), kMatchHeapKib);
 }
 
-/// The first character behind the byte `at`.
+/// The first character after the byte `at`.
 std::size_t ExpressionSearch::place_behind(std::size_t at) const {
   ++at;
   while (at < text_.size() && (static_cast<unsigned char>(text_[at]) & 0xC0) == 0x80) ++at;
@@ -129,7 +129,7 @@ bool ExpressionSearch::count(std::size_t n_bytes, bool is_match) {
 ExpressionSearch::Found ExpressionSearch::next(std::size_t from, Match& match) {
   while (true) {
     const std::size_t begin = from;
-    // A window is used until a search begins behind it.
+    // A window is used until a search begins after it.
     std::size_t last =
         from <= window_end_ && first_steps_ < kMatchSteps ? window_end_ : std::min(text_.size(), from + n_places_);
     window_end_ = last;

@@ -17,7 +17,7 @@ namespace baton {
 
 namespace {
 
-/// What Transformers puts behind the continued text to find its end. A template that trims texts removes the space.
+/// What Transformers puts after the continued text to find its end. A template that trims texts removes the space.
 constexpr std::string_view kMark = "CONTINUE_FINAL_MESSAGE_TAG ";
 
 tl::unexpected<Error> no_continuation(std::string_view field, std::string_view why) {
@@ -25,7 +25,7 @@ tl::unexpected<Error> no_continuation(std::string_view field, std::string_view w
               fmt::format("'continue_final_message' needs a last message whose '{}' {}", field, why), "continue_final_message");
 }
 
-/// The messages with the mark behind the field of the last one: a text, or the last text of a list of parts.
+/// The messages with the mark after the field of the last one: a text, or the last text of a list of parts.
 Result<json::Value> with_mark(json::Value messages, const std::string& field) {
   json::Value* last = messages.is_array() && !messages.empty() ? &messages.back() : nullptr;
   if (last == nullptr || !last->is_object() || !last->contains(field)) return no_continuation(field, "is a text");

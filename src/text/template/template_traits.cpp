@@ -177,7 +177,7 @@ void probe_systems(const Probe& probe, const std::vector<bool>& ways, TemplateTr
                                  return shows_all(probe, ways, {message(first, kFirst), message(second, kSecond), user});
                                });
                              });
-  // Behind one in front too: some templates show the last one alone.
+  // After one in front too: some templates show the last one alone.
   const Value front = message("system", kSecond);
   traits.shows_later_system = shows_every([&](std::string_view role) {
     const Value later = message(role, kFirst);

@@ -27,7 +27,7 @@ Result<std::vector<TokenId>> ids_of(const json::Value& processor, const std::str
   return component::get<std::vector<TokenId>>(*entry, kPostProcessor, "ids");
 }
 
-/// Puts the ids of the template around those that the processor has so far.
+/// Puts the ids of the template around the processor's ids so far.
 Result<void> add_template(const json::Value& value, PostProcessor& processor) {
   const json::Value* single = json::find(value, "single");
   if (single == nullptr || !single->is_array()) return invalid_template("'single' must be a list");
@@ -57,7 +57,7 @@ Result<void> add_template(const json::Value& value, PostProcessor& processor) {
   return {};
 }
 
-/// `cls` before the text and `sep` behind it: ["token", id].
+/// `cls` before the text and `sep` after it: ["token", id].
 Result<void> add_ends(const json::Value& value, std::string_view type, PostProcessor& processor) {
   const auto id_of = [&](std::string_view key) -> Result<TokenId> {
     const json::Value* pair = json::find(value, key);

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view kSpace = "▁";  // a space, as pieces spell it
 
-/// A serialised ModelProto {normalizer_spec {add_dummy_prefix: false}}. Behind another one it overrides that field
+/// A serialised ModelProto {normalizer_spec {add_dummy_prefix: false}}. After another one it overrides that field
 /// alone, because Protocol Buffers merge a message that comes twice.
 constexpr std::string_view kWithoutDummyPrefix{"\x1a\x02\x18\x00", 4};
 
@@ -108,7 +108,7 @@ void SentencePieceModel::encode(std::string_view text, bool begins_input, std::v
   }
   std::string spelled(begins_input && options_.adds_prefix_space ? kSpace : "");
   spelled += with_plain_spaces(text);
-  // A model may remove white space at the beginning, so a space stands behind a word whose ids are left out.
+  // A model may remove white space at the beginning, so a space stands after a word whose ids are left out.
   const bool has_space = spelled.starts_with(kSpace) || spelled.starts_with(' ');
   const std::vector<TokenId> ids = ids_of(has_space ? guard_ + spelled : spelled);
   const std::size_t n_left_out = has_space ? std::min(n_guard_ids_, ids.size()) : 0;

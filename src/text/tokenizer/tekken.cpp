@@ -1,4 +1,4 @@
-/// Mistral's tekken.json: an encoding of tiktoken with its pattern, behind the special tokens.
+/// Mistral's tekken.json: an encoding of tiktoken with its pattern, after the special tokens.
 #include "text/tokenizer/tekken.h"
 
 #include <algorithm>

@@ -330,7 +330,7 @@ void TokenDecoder::Stream::feed_strip(std::size_t index, std::string_view token,
   feed(index + 1, certain, out);
 }
 
-/// No rule reaches over a space behind a character that is neither space nor apostrophe, so what stands before the last
+/// No rule reaches over a space after a character that is neither space nor apostrophe, so what stands before the last
 /// such space is final.
 void TokenDecoder::Stream::feed_clean_up(std::size_t index, std::string_view token, std::string& out) {
   std::string& held = states_[index].held;

@@ -309,7 +309,7 @@ PieceList cut_long_words(const Bpe& bpe, PieceList words, std::size_t n_bytes) {
 
 }  // namespace
 
-/// By the threads of `parallel`, which nobody else uses meanwhile.
+/// By the threads of `parallel`, which have no other work meanwhile.
 void Tokenizer::encode_long(std::string_view text, bool begins_input, const Parallel& parallel, Encoding& out) const {
   constexpr std::size_t kGroupsForThread = 4;
   const auto n_threads = static_cast<std::size_t>(parallel.n_threads());

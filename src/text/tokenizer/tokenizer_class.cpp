@@ -98,7 +98,7 @@ Result<void> read_added(const json::Value& added, TokenizerConfig& config) {
   return {};
 }
 
-/// Adds the default end token behind the vocabulary where neither it nor the configuration has the token.
+/// Adds the default end token after the vocabulary where neither it nor the configuration has the token.
 void add_end_of_text(json::Value& root, const json::Value& vocab, const TokenizerConfig& config) {
   constexpr std::string_view kEnd = "<|endoftext|>";
   const auto is_end = [&](const auto& token) { return token.content == kEnd; };

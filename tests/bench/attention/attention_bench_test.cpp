@@ -50,7 +50,7 @@ TEST(AttentionBench, counts_what_each_arm_reads) {
   EXPECT_EQ(written["runs"][2]["groups"], 2);
 }
 
-// A prefix comes first and may be one piece; behind it every chunk of a request's own 600 tokens is a piece.
+// A prefix comes first and may be one piece; after it every chunk of a request's own 600 tokens is a piece.
 TEST(AttentionBench, batch_invariant_plans_cut_own_contexts_at_every_chunk) {
   AttentionBenchOptions options;
   options.n_runs = 1;
@@ -85,7 +85,7 @@ TEST(AttentionBench, knows_what_each_line_of_the_tables_has_to_reach) {
   EXPECT_DOUBLE_EQ(*attention_goal_us(cases[10], 0, 24), 1.15 * 24 + 3);
   EXPECT_DOUBLE_EQ(attention_references(cases[10])->best_peer_us(), 32.1);
   EXPECT_DOUBLE_EQ(*attention_goal_us(cases[18], 0, 1.4), 7);
-  // 128 requests behind 32768 tokens are limited by matmuls: 4 * 32 * 128 * 128 * (32768 + 512) flops at 600 TFLOP/s.
+  // 128 requests after 32768 tokens are limited by matmuls: 4 * 32 * 128 * 128 * (32768 + 512) flops at 600 TFLOP/s.
   EXPECT_DOUBLE_EQ(*attention_goal_us(cases.back(), 0, 88.7), 1.25 * (4.0 * 32 * 128 * 128 * (32768 + 512) / 600e6) + 4);
   EXPECT_FALSE(attention_goal_us({"free", 32, 8, 128, 8, 512, 128}, 1, 1));
 }

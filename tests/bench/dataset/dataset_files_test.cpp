@@ -90,13 +90,13 @@ TEST(PublishedDatasets, mooncake_requests_share_what_their_hashes_say) {
   EXPECT_EQ(workload->prompt_tokens(), 13732944);
   std::int64_t shared = 0;
   for (const WorkloadRequest& request : workload->requests) shared += request.shared_len;
-  // A token behind the shared blocks is equal by chance once in 128,000 pairs.
+  // A token after the shared blocks is equal by chance once in 128,000 pairs.
   EXPECT_GE(shared, 4830044);
   EXPECT_LE(shared, 4830044 + 20);
   EXPECT_GE(std::ranges::min(workload->requests, {}, &WorkloadRequest::shared_len).shared_len, 512) << "all share a block";
 }
 
-TEST(PublishedDatasets, mmlu_has_all_questions_of_57_subjects_behind_five_solved_ones) {
+TEST(PublishedDatasets, mmlu_has_all_questions_of_57_subjects_after_five_solved_ones) {
   const PublishedFile file("mmlu/mmlu_hendrycks_format.tar.zst");
   if (!file.missing().empty()) GTEST_SKIP() << file.missing();
   const auto tokenizer =
@@ -125,7 +125,7 @@ TEST(PublishedDatasets, mmlu_has_all_questions_of_57_subjects_behind_five_solved
   for (const TokenId id : workload->requests[0].choices) letters += tokenizer->token_text(id);
   EXPECT_EQ(letters, "▁A▁B▁C▁D");
 
-  // The authors' five solved questions have 379 to 2,895 tokens. Behind them every question of a subject begins with
+  // The authors' five solved questions have 379 to 2,895 tokens. After them every question of a subject begins with
   // the same words.
   options.mmlu_prompt = "relay-attention";
   options.num_prompts = 0;

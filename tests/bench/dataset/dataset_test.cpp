@@ -261,7 +261,7 @@ TEST(Dataset, mooncake_blocks_with_equal_hashes_have_equal_tokens) {
     shared.push_back(request.shared_len);
     arrivals.push_back(static_cast<std::int32_t>(request.arrival_s));
   }
-  // Drawn tokens behind the shared blocks may be equal by chance, which is seen as shared.
+  // Drawn tokens after the shared blocks may be equal by chance, which is seen as shared.
   EXPECT_EQ(shared, (std::vector<std::int32_t>{1024, 1024, 512, 0}));
   EXPECT_EQ(arrivals, (std::vector<std::int32_t>{0, 1, 2, 3}));
   EXPECT_EQ(workload->requests[0].prompt.size(), 1500u);
@@ -290,7 +290,7 @@ TEST(Dataset, one_system_prompt_stands_in_front_of_every_request) {
   }
 }
 
-TEST(Dataset, requests_longer_than_the_model_takes_are_left_out_with_the_turns_behind_them) {
+TEST(Dataset, requests_longer_than_the_model_takes_are_left_out_with_the_turns_after_them) {
   DatasetOptions options = dataset("multi-turn");
   options.num_users = 2;
   options.num_turns = 4;
@@ -350,7 +350,7 @@ TEST(Dataset, flags_that_a_dataset_does_not_read_are_refused) {
   EXPECT_EQ(error_of(parsed({"--num-turns", "3"})).substr(0, 11), "--num-turns");
   EXPECT_THROW(parsed({"--dataset-name", "sonnet"}), CLI::ValidationError);
   EXPECT_NE(error_of(dataset("sonnet")).find("prefix_repetition"), std::string::npos);
-  // Every flag that the benchmark has is either read by all datasets or in the table of those that read it.
+  // Every flag that the benchmark has is either read by all datasets or in the table of datasets that read it.
   CLI::App app;
   DatasetOptions options;
   add_dataset_options(app, options);

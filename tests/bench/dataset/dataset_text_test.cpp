@@ -238,7 +238,7 @@ TEST_F(Custom, reads_texts_ids_and_messages) {
   EXPECT_EQ(two->output_tokens(), 8);
 }
 
-TEST_F(Custom, a_system_prompt_stands_behind_the_beginning_of_text) {
+TEST_F(Custom, a_system_prompt_stands_after_the_beginning_of_text) {
   options_.path =
       folder_.add("lines.jsonl", "{\"prompt\": \"<|bos|>first\"}\n{\"prompt\": \"<|bos|>second\"}\n{\"prompt\": \"third\"}\n");
   options_.prefix_len = 5;

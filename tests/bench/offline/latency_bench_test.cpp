@@ -49,7 +49,7 @@ TEST_F(LatencyBench, times_the_batches_of_each_arm) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
 }
 
-/// A batch of 3 requests behind 512 tokens takes several times as long if each computes them: 1536 tokens and not 24.
+/// A batch of 3 requests after 512 tokens takes several times as long if each computes them: 1536 tokens and not 24.
 TEST_F(LatencyBench, finds_the_system_prompt_in_the_cache_where_it_is_shared) {
   options_.prefix_len = 512;
   const auto report = run_latency_bench(options_);

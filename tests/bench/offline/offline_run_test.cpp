@@ -164,7 +164,7 @@ TEST_F(OfflineRun, is_cut_by_the_time_limit_and_counts_what_had_finished) {
   EXPECT_EQ(n_tokens, result.output_tokens);
   EXPECT_GT(result.unfinished_output_tokens, 0);
   EXPECT_TRUE(engine_->is_idle());
-  // The engine goes on with the next run.
+  // The engine continues with the next run.
   EXPECT_EQ(run(behind_one_prompt(4), "relay").n_requests, 4);
 }
 

@@ -29,7 +29,7 @@ void forbid_more_memory() {
 }
 
 /// Allocates small pieces until there is no memory, and returns their number. A compiler may leave out allocations that
-/// nobody sees: these are written to.
+/// no caller sees: these are written to.
 template <class WatchEach>
 std::size_t fill_memory(std::vector<std::unique_ptr<std::array<char, 1024>>>& pieces, const WatchEach& watch_each) {
   try {

@@ -120,7 +120,7 @@ TEST(WorkBudget, bytes_have_a_limit_of_their_own) {
   EXPECT_FALSE(huge.write(std::numeric_limits<std::size_t>::max()));
 }
 
-TEST(WorkBudget, work_that_nobody_wants_ends_within_a_chunk) {
+TEST(WorkBudget, work_that_is_not_wanted_ends_within_a_chunk) {
   bool is_cancelled = false;
   WorkBudget budget({.steps = std::int64_t{1} << 40, .bytes = 0}, [&] { return is_cancelled; });
   WorkMeter meter(budget);

@@ -63,7 +63,7 @@ def check_chat(model: str, base: str) -> None:
 
 
 def check_calls() -> None:
-    """Check a demanded call in one piece and as a stream, and a conversation that goes on behind it."""
+    """Check a demanded call in one piece and as a stream, and a conversation that continues after it."""
     given = settings(
         TOOLS_URL + "/v1",
         model="openai/demo",

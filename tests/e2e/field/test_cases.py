@@ -178,7 +178,7 @@ def test_a_body_may_be_compressed(plain: Server, stream: bool, coding: str):
 
 
 @pytest.mark.parametrize("coding", ["br", "gzip, zstd", "aes128gcm"])
-def test_another_coding_is_refused_with_those_that_are_read(plain: Server, coding: str):
+def test_another_coding_is_refused_with_the_codings_that_are_read(plain: Server, coding: str):
     connection = http.client.HTTPConnection("127.0.0.1", plain.port, timeout=60)
     headers = {"Content-Type": "application/json", "Content-Encoding": coding}
     connection.request("POST", "/v1/messages", b"{}", headers)

@@ -239,7 +239,7 @@ def stalled_body(n_sent: int, *, path: str = "/v1/completions", key: str = "") -
 
 
 def vanishing(key: str = "") -> Script:
-    """Clients that leave within two seconds: before, in, or behind a request, while it waits or while its answer is sent."""
+    """Clients that leave within two seconds: before, in, or after a request, while it waits or while its answer is sent."""
     long = {"prompt": [300 + i % 600 for i in range(700)], "max_tokens": 200, "ignore_eos": True}
     bodies = [
         {"prompt": "x", "max_tokens": 20, "ignore_eos": True},

@@ -1,4 +1,4 @@
-"""Cases of keys: who may do what, quotas, the file's changes, and what one key sees and costs of another. Issue 13, fairness."""
+"""Cases of keys: rights, quotas, the file's changes, and what one key sees and costs of another. Issue 13, fairness."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def masks_of_a_key(arena: Arena) -> None:
     """One key has 128 answers of one expensive expression; 24 tokens of another, with and without a grammar, come within 2 s."""
     start(arena)
     before = arena.warm_up()
-    # Every second character leaves one more derivation open, and behind every text others are.
+    # Every second character leaves one more derivation open, and after every text others are.
     body = {"prompt": "x", "n": 128, "max_tokens": 900, "temperature": 1, "stream": True}
     body |= {"guided_regex": "[ -~]*[aeinorst ][ -~]{2000}|[ -~]{4000}"}
     data = wire.request_bytes("POST", "/v1/completions", json.dumps(body).encode(), key="key-of-two")

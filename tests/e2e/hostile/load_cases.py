@@ -25,12 +25,12 @@ def idle_connections(arena: Arena) -> None:
 
 
 def stalled_headers(arena: Arena) -> None:
-    """Connections that stop behind a header that announces a body."""
+    """Connections that stop after a header that announces a body."""
     arena.flood([Attack("8192 bodies without a byte", N_STALLED, script=floods.stalled_body(0))], 40)
 
 
 def stalled_bodies(arena: Arena) -> None:
-    """Connections that stop behind 64 KiB of their body (issue 13, 1)."""
+    """Connections that stop after 64 KiB of their body (issue 13, 1)."""
     arena.flood([Attack("8192 bodies stalled at 64 KiB", N_STALLED, script=floods.stalled_body(64 * KB))], 40)
 
 
@@ -88,7 +88,7 @@ def unread_answers(arena: Arena) -> None:
     def script(rng: random.Random) -> floods.Visit:
         return floods.Visit(rng.choice(requests), seconds=15 * rng.random(), reads=False)
 
-    attack = Attack("answers that nobody reads", 64, script=script)
+    attack = Attack("answers that are not read", 64, script=script)
     arena.flood([attack], 40)
 
 
@@ -159,7 +159,7 @@ CASES = [
     Case("31 MB to tokenize, 16 clients", long_texts, is_confined=True),
     Case("the requests of (1) to (3), 16 clients each", three_together, is_confined=True),
     Case("1,024 sequences with lists, 16 clients", sequences, is_confined=True),
-    Case("64 answers that nobody reads", unread_answers, is_confined=True),
+    Case("64 answers that are not read", unread_answers, is_confined=True),
     Case("2,000 requests that wait", full_queue, is_confined=True),
     Case("1,000 vanishing clients", vanishing, is_confined=True),
 ]

@@ -47,7 +47,7 @@ def spawn(*flags: str, **options: object) -> subprocess.Popen:
 
 
 def free_port() -> int:
-    """A port that nobody uses now."""
+    """An unused port."""
     with socket.socket() as probe:
         probe.bind((wire.HOST, 0))
         return probe.getsockname()[1]
@@ -80,7 +80,7 @@ def end(arena: Arena, process: subprocess.Popen, what: str, code_expected: int =
 
 
 def log_readers(arena: Arena) -> None:
-    """A reader of the log that dies, and one that stops reading: the server goes on."""
+    """A reader of the log that dies, and one that stops reading: the server continues."""
     for what in ("a dead reader", "a stalled reader", "a full disk"):
         port = free_port()
         ours, theirs = os.pipe()

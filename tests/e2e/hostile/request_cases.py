@@ -45,7 +45,7 @@ def salts(arena: Arena) -> None:
         arena.expect(reply.status == 200, f"a request with a salt got {reply.status} {reply.body[:200]!r}")
         return json.loads(reply.body)["usage"]["prompt_tokens_details"]["cached_tokens"] if reply.status == 200 else 0
 
-    private = "The key of the safe is 4711 and nobody else may know it. " * 20
+    private = "The key of the safe is 4711 and it is a secret.  " * 20
     public = cached("one", "", "hello")
     arena.expect(public > 0, "the registered prefix is not shared between salts")
     cached("one", private, "hello")
@@ -119,7 +119,7 @@ def priorities(arena: Arena) -> None:
 
 
 def pipelining(arena: Arena) -> None:
-    """A client that sends more than is read ahead behind its request, and resets, or just closes: its request ends soon."""
+    """A client that sends more than is read ahead after its request, and resets, or just closes: its request ends soon."""
     before = arena.warm_up()
     for how in ("reset", "close"):
         connection = wire.connect(arena.server.port)
@@ -128,7 +128,7 @@ def pipelining(arena: Arena) -> None:
         connection.setblocking(False)
         page = wire.request_bytes("GET", "/health") * 1000
         n_sent = 0
-        for _ in range(40 if how == "reset" else 0):  # behind bytes that nobody takes, the end of a close stays unseen
+        for _ in range(40 if how == "reset" else 0):  # after bytes that are not taken, the end of a close stays unseen
             try:
                 n_sent += connection.send(page)
             except BlockingIOError:
@@ -145,13 +145,13 @@ def pipelining(arena: Arena) -> None:
             time.sleep(0.05)
         arena.expect(
             n == 0,
-            f"{arena.seconds(ENDS_SECONDS):g} s after a {how} behind {n_sent >> 10} KiB of pipelined requests, it still runs",
+            f"{arena.seconds(ENDS_SECONDS):g} s after a {how} after {n_sent >> 10} KiB of pipelined requests, it still runs",
         )
     arena.settle(before, 60)
 
 
 def half_closed(arena: Arena) -> None:
-    """A client that closes its sending side behind its request gets the answer."""
+    """A client that closes its sending side after its request gets the answer."""
     for path, body in (("/v1/completions", {"prompt": "x", "max_tokens": 50}), ("/tokenize", {"prompt": "x"})):
         for stream in (False, True) if path == "/v1/completions" else (False,):
             connection = wire.connect(arena.server.port)
@@ -215,7 +215,7 @@ def codings(arena: Arena) -> None:
 
 
 def odd_paths(arena: Arena) -> None:
-    """Paths that lead nowhere, and methods that nobody has."""
+    """Paths that lead nowhere, and methods that do not exist."""
     long = "/" + "a" * 60_000
     for method, path, status in (
         ("GET", "/v1/models/", 200),
@@ -236,11 +236,11 @@ def odd_paths(arena: Arena) -> None:
 
 
 CASES = [
-    Case("(6) salts behind a template variable", salts, starts_itself=True),
+    Case("(6) salts after a template variable", salts, starts_itself=True),
     Case("(8) registered prompts without number", registrations),
     Case("(8) registrations of clients that left", left_registrations),
     Case("(9) priority", priorities),
-    Case("(12) a reset behind pipelined requests", pipelining),
+    Case("(12) a reset after pipelined requests", pipelining),
     Case("(13) half-closed requests", half_closed),
     Case("(14) media types", media_types),
     Case("(15) transfer codings", codings),

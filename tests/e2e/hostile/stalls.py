@@ -56,7 +56,7 @@ def cut_everywhere(port: int, name: str, how: str, step: int = 1, slow_factor: f
     for n in sorted({*range(0, len(data) + 1, step), len(data)}):
         n_sent += 1
         connection = wire.connect(port)
-        where = f"{name}: {how} behind byte {n} of {len(data)}"
+        where = f"{name}: {how} after byte {n} of {len(data)}"
         if n:
             connection.sendall(data[:n])
         if how == "reset":
@@ -113,7 +113,7 @@ class Stalls:
                     reader.connection.recv(len(CONTINUE))
                     continue
                 took = time.monotonic() - self.begin
-                where = f"{name}: stalled behind byte {n}"
+                where = f"{name}: stalled after byte {n}"
                 reply = reader.reply(self.late_seconds)
                 if reply is not None and reply.status == 200 and is_complete(name, n):
                     continue  # the first of two; its connection stays for a while
@@ -128,7 +128,7 @@ class Stalls:
                 reader.connection.close()
         for _, name, n in self.held.values():
             if seconds > self.limit(name, n) + self.late_seconds:
-                self.faults.append(f"{name}: stalled behind byte {n}: still open after {seconds:.0f} s")
+                self.faults.append(f"{name}: stalled after byte {n}: still open after {seconds:.0f} s")
 
     def close(self) -> None:
         """Leave."""

@@ -107,7 +107,7 @@ class Reader:
         return b"".join(pieces)
 
     def reply(self, timeout: float = 60) -> Reply | None:
-        """The next answer behind those with status 100; None if the connection ends before its header is there."""
+        """The next answer after those with status 100; None if the connection ends before its header is there."""
         deadline = time.monotonic() + timeout
         while True:
             first = self.line(deadline)

@@ -20,7 +20,7 @@ using testing::accepts;
 using testing::compiled;
 
 TEST(Configurations, a_byte_costs_about_what_it_leaves_open) {
-  // Behind each byte every later copy may go on, and each of them reaches all that follow it.
+  // After each byte every later copy may continue, and each of them reaches all that follow it.
   for (const char* regex : {"(a?){5000}", "(a?){5000}x", "(a?b?){4000}", "(a?|b){4000}"}) {
     const auto grammar = compiled(GrammarKind::regex, regex);
     Configurations configurations(*grammar.program);
@@ -59,7 +59,7 @@ std::string rules_that_return_to_many_places() {
   return root;
 }
 
-TEST(Configurations, a_byte_behind_which_too_much_must_be_looked_at_is_refused) {
+TEST(Configurations, a_byte_after_which_too_much_must_be_looked_at_is_refused) {
   const auto grammar = compiled(GrammarKind::ebnf, rules_that_return_to_many_places());
   Configurations configurations(*grammar.program);
   const Configurations::Id start = configurations.start();

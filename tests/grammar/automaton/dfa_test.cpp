@@ -74,7 +74,7 @@ TEST_F(DfaTest, escapes_quotes_backslashes_and_controls_in_the_shortest_way) {
     EXPECT_FALSE(escaped->accepts(text)) << text;
 }
 
-TEST_F(DfaTest, numbers_within_bounds_are_those_that_compare_so) {
+TEST_F(DfaTest, numbers_within_bounds_are_all_that_compare_so) {
   const std::vector<std::string> bounds{"0", "-0.5", "1", "-1", "7", "10", "99", "100.25", "-100", "0.05", "-12.34", "1234.5"};
   std::vector<std::string> texts{"0",  "-1",   "1",       "00",       "01",    "-",    "1.",
                                  ".5", "1.50", "100.250", "100.2501", "0.050", "9.99", "-99.99"};

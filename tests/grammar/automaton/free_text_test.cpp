@@ -13,7 +13,7 @@
 namespace baton::grammar {
 namespace {
 
-/// The marker that ends first in `text`, and where; of those that end there the longest.
+/// The marker that ends first in `text`, and where; of the markers that end there the longest.
 struct FirstMarker {
   std::size_t end = std::string::npos;
   std::string_view marker;

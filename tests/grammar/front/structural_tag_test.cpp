@@ -262,7 +262,7 @@ TEST(StructuralTag, free_text_stops_at_special_tokens_and_does_not_spell_them) {
   EXPECT_FALSE(takes(inner, "{{}"));
   EXPECT_NE(testing::refusal(GrammarKind::structural_tag, tag_with_tokens(R"({"type": "tag", "begin": "", "end": "x[END]",
               "content": {"type": "any_text"}})"))
-                .find("behind other text"),
+                .find("after other text"),
             std::string::npos);
   EXPECT_NE(testing::refusal(GrammarKind::structural_tag, tag_with_tokens(R"({"type": "triggered_tags", "triggers": ["[CA"],
               "tags": [{"begin": "[CALL]f", "content": {"type": "any_text"}, "end": "!"}]})"))

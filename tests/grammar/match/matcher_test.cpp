@@ -187,14 +187,14 @@ TEST(Matcher, masks_are_exact_near_the_bounds_of_a_long_text) {
       const std::vector<std::uint32_t> mask = mask_of(matcher, state);
       for (TokenId token = 0; token < tokens->n_vocab(); ++token) {
         MatcherState copy = state;
-        ASSERT_EQ(has(mask, token), matcher.accept(copy, token))
-            << bounds << " behind " << n << ": " << tokens->bytes_of(token);
+        ASSERT_EQ(has(mask, token), matcher.accept(copy, token)) << bounds << " after " << n << ": " << tokens->bytes_of(token);
       }
     }
   }
 }
 
-/// A mask that is found once serves every count that is far from the bounds, and forced text ends a string that is full.
+/// A mask that is found once serves every count that is far from the bounds, and forced text ends a string that is
+/// full.
 TEST(Matcher, masks_do_not_depend_on_a_count_that_is_far_from_its_bounds) {
   Matcher matcher(
       compiled(GrammarKind::json_schema, R"({"type": "array", "items": {"type": "string", "minLength": 2, "maxLength": 2083}})")
@@ -215,7 +215,8 @@ TEST(Matcher, masks_do_not_depend_on_a_count_that_is_far_from_its_bounds) {
   EXPECT_FALSE(matcher.accept(state, std::string_view("x")));
 }
 
-/// The work of an expensive mask goes on in small parts, whatever others ask of the matcher, and is forgotten with its state.
+/// The work of an expensive mask continues in small parts, whatever others ask of the matcher, and is forgotten with
+/// its state.
 TEST(Matcher, an_expensive_mask_is_made_in_bounded_parts) {
   const CompiledGrammar grammar = compiled(GrammarKind::regex, "(a|ab|b(a|b)){0,9}[ab]*a[ab]{200}");
   Matcher matcher(grammar.program, vocabulary());
@@ -250,7 +251,7 @@ TEST(Matcher, a_text_that_is_refused_for_a_limit_is_known_as_one) {
   EXPECT_TRUE(matcher.has_overflowed());
 }
 
-TEST(Matcher, work_that_nobody_wants_is_forgotten) {
+TEST(Matcher, work_that_is_not_wanted_is_forgotten) {
   const CompiledGrammar grammar = compiled(GrammarKind::regex, "[ab]*a[ab]{40}");
   Matcher matcher(grammar.program, vocabulary(), {.table_bytes = 0, .local_bytes = 0, .mask_bytes = 0});
   std::vector<std::uint32_t> mask(matcher.vocabulary().n_words());
@@ -268,7 +269,7 @@ TEST(Matcher, work_that_nobody_wants_is_forgotten) {
   EXPECT_LE(n_bytes_after(400), few + (std::size_t{100} << 10)) << "it keeps some 64 KiB of what it has learned";
 }
 
-TEST(Matcher, copies_go_on_by_themselves) {
+TEST(Matcher, copies_continue_by_themselves) {
   Matcher matcher(compiled(GrammarKind::json_object, "").program, vocabulary(), {.table_bytes = 1});
   MatcherState state = matcher.start();
   ASSERT_TRUE(matcher.accept(state, "{\"a\": [1, "));
@@ -311,7 +312,7 @@ TEST(Matcher, names_why_no_token_is_left) {
 }
 
 TEST(Matcher, too_much_work_for_one_mask_is_an_error) {
-  // Behind each token the set of the places where it may have begun is another one.
+  // After each token the set of the places where it may have begun is another one.
   std::string regex = "(?:";
   for (int i = 0; i < 60; ++i) regex += "(?:a|b)*a(?:a|b){100}|";
   std::vector<std::string> bytes{""};

@@ -239,7 +239,7 @@ TEST_F(OpenaiAnswer, never_streams_half_a_character) {
   EXPECT_NE(answer.take(0, says("\xA9")).frames.find("\"text\":\"\xC3\xA9\""), std::string::npos);
 }
 
-TEST(OpenaiAnswerText, goes_on_from_the_prompt_so_that_its_first_word_keeps_its_space) {
+TEST(OpenaiAnswerText, continues_from_the_prompt_so_that_its_first_word_keeps_its_space) {
   auto tokenizer = Tokenizer::from_json(json::dump(test::byte_fallback_tokenizer()), "");
   ASSERT_TRUE(tokenizer) << tokenizer.error().message;
   const auto cat = tokenizer->encode("the", false);

@@ -48,7 +48,7 @@ std::string endless(bool is_stream) {
          (is_stream ? "true}" : "false}");
 }
 
-/// Waits until a job has given back everything: the blocks in use are those that the prefix pins.
+/// Waits until a job has given back everything: the blocks in use are the ones that the prefix pins.
 void expect_nothing_left(const ServerFixture& fixture) {
   const std::int64_t n_blocks = fixture.server->prefixes().find("shop")->info.n_pinned_tokens / 16;
   EXPECT_GT(n_blocks, 0);

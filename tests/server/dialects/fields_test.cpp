@@ -31,7 +31,7 @@ TEST(DialectFields, are_copied_under_the_names_of_a_chat_completion) {
   EXPECT_EQ(json::dump(chat), R"({"stop":["a"],"seed":1})");
 }
 
-TEST(DialectFields, are_unknown_if_nobody_reads_them) {
+TEST(DialectFields, are_unknown_if_no_dialect_reads_them) {
   EXPECT_EQ(unknown_dialect_fields(parsed(R"({"messages": [], "top_p": 1, "container": null, "prefix": "p", "other": 2})"),
                                    kKnown, kSame, kRefused),
             std::vector<std::string>{"other"});

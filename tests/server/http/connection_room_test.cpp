@@ -1,4 +1,4 @@
-/// Who gives way to new connections, and what is counted (server/http/connection_room.h).
+/// Which connections give way to new ones, and what is counted (server/http/connection_room.h).
 #include "server/http/connection_room.h"
 
 #include <optional>

@@ -20,7 +20,7 @@ TEST(JsonWriter, separates_members_by_commas) {
   EXPECT_EQ(empty, "{}");
 }
 
-TEST(JsonWriter, writes_strings_in_steps_that_end_behind_whole_characters) {
+TEST(JsonWriter, writes_strings_in_steps_that_end_after_whole_characters) {
   std::string given;
   while (given.size() < (40 << 10)) given += "a\"\n\u00fc\u20ac";
   for (const std::string& text : {std::string(), std::string("x"), given}) {

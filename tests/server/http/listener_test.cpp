@@ -47,7 +47,7 @@ TEST(HttpListener, serves_a_unix_socket_replaces_a_stale_one_and_removes_its_own
     EXPECT_TRUE(second.error().message.starts_with("cannot listen on the socket " + path)) << second.error().message;
   }
   EXPECT_FALSE(std::filesystem::exists(path));
-  // A killed server leaves a socket file that nobody listens on.
+  // A killed server leaves a socket file without a listener.
   const int left_over = ::socket(AF_UNIX, SOCK_STREAM, 0);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -72,7 +72,7 @@ TEST(HttpListener, two_servers_that_start_on_one_unix_socket_do_not_take_it_from
   {
     HttpListener first(io);
     ASSERT_TRUE(first.bind({.uds = path}));
-    // The first loads its model: its socket is bound, and nobody listens yet.
+    // The first loads its model: its socket is bound, and does not listen yet.
     {
       HttpListener second(io);
       const auto refused = second.bind({.uds = path});

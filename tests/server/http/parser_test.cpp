@@ -70,7 +70,7 @@ TEST(HttpParser, leaves_the_bytes_of_the_next_request) {
   EXPECT_TRUE(parser.is_done());
 }
 
-TEST(HttpParser, knows_who_wants_the_connection_kept) {
+TEST(HttpParser, knows_which_client_wants_the_connection_kept) {
   EXPECT_FALSE(parsed("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", 7)->take().keep_alive);
   EXPECT_FALSE(parsed("GET / HTTP/1.0\r\n\r\n", 7)->take().keep_alive);
   EXPECT_TRUE(parsed("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", 7)->take().keep_alive);
@@ -108,12 +108,12 @@ TEST(HttpParser, refuses_what_is_not_http) {
 }
 
 // A proxy that reads two fields, where this server reads one, sees another length or another key.
-TEST(HttpParser, refuses_a_field_that_goes_on_in_the_next_line) {
+TEST(HttpParser, refuses_a_field_that_continues_in_the_next_line) {
   for (const char* const fields : {"X-A: b\r\n c\r\n", "X-A: b\r\n\tc\r\n", "X-A:\r\n b\r\n", "X-A: b\r\n \r\n",
                                    "Authorization: Bearer\r\n key\r\n", "X-A: b\r\n Content-Length: 3\r\n"}) {
     const std::string bytes = std::string("POST / HTTP/1.1\r\nHost: h\r\n") + fields + "Content-Length: 2\r\n\r\nhi";
     EXPECT_EQ(refused_status(bytes), 400) << fields;
-    EXPECT_EQ(parsed(bytes, 5)->refusal()->message, "the request is not valid HTTP: a header field goes on in the next line");
+    EXPECT_EQ(parsed(bytes, 5)->refusal()->message, "the request is not valid HTTP: a header field continues in the next line");
   }
   EXPECT_EQ(refused_status("GET / HTTP/1.1\r\n Host: h\r\n\r\n"), 400) << "the request line";
   const std::string body = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 6\r\n\r\na\r\n b\n";
@@ -159,7 +159,7 @@ TEST(HttpParser, refuses_a_header_that_is_too_long_or_has_too_many_fields) {
   EXPECT_EQ(refused_status(start + "A: 1\r\nB: 1\r\nC: 1\r\nD: 1\r\nE: 1\r\n\r\n", limits), 431);
 }
 
-TEST(HttpParser, stops_behind_the_header_when_asked) {
+TEST(HttpParser, stops_after_the_header_when_asked) {
   HttpParser parser((HttpLimits()));
   const std::string header = "POST /a?b HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer k\r\nContent-Length: 5\r\n\r\n";
   EXPECT_EQ(parser.put_header(header + "hello"), header.size());

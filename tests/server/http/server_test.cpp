@@ -65,7 +65,7 @@ std::unique_ptr<RawClient> busy_client(HttpFixture& fixture) {
   return client;
 }
 
-TEST(HttpServer, tells_who_comes_beyond_the_limit_that_it_is_full) {
+TEST(HttpServer, tells_clients_beyond_the_limit_that_it_is_full) {
   HttpFixture fixture(room_for(2));
   const auto first = busy_client(fixture), second = busy_client(fixture);
   RawClient third(fixture.server->port());

@@ -245,7 +245,7 @@ TEST(HttpSession, headers_of_all_connections_share_a_budget) {
   wait_until([&] { return headers.used() == 0; });
 }
 
-TEST(HttpSession, answers_that_nobody_takes_share_a_budget) {
+TEST(HttpSession, answers_that_are_not_taken_share_a_budget) {
   HttpLimits limits;
   limits.budgets.unsent_bytes = 1 << 20;
   HttpFixture fixture(limits);
@@ -319,18 +319,18 @@ TEST(HttpSession, notices_that_the_client_left_while_its_answer_is_made) {
   const auto [id, request] = fixture.next_request();
   client.close();
   EXPECT_EQ(fixture.next_gone(), id);
-  fixture.answer(id, "to nobody");
+  fixture.answer(id, "to a client that left");
   RawClient another(fixture.server->port());
   EXPECT_EQ(another.get("/echo").status, 200);
 }
 
-TEST(HttpSession, notices_a_reset_behind_pipelined_bytes_that_it_does_not_read) {
+TEST(HttpSession, notices_a_reset_after_pipelined_bytes_that_it_does_not_read) {
   HttpFixture fixture;
   RawClient client(fixture.server->port());
   client.send_post("/wait", "{}");
   const auto [id, request] = fixture.next_request();
   client.send(std::string(96 << 10, 'x'));
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // so that the reset comes behind the bytes
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // so that the reset comes after the bytes
   const linger at_once{1, 0};
   ::setsockopt(client.socket(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
   client.close();
@@ -373,7 +373,7 @@ TEST(HttpSession, continues_the_stream_of_a_client_that_has_shut_down_its_side) 
     fixture.begin_stream(id);
     EXPECT_FALSE(client.read_until("\r\n\r\n").empty());
     ::shutdown(client.socket(), SHUT_WR);
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // so that the pieces come behind the end
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // so that the pieces come after the end
     if (has_piece) fixture.send_piece(id, "the answer");
     fixture.end_stream(id);
     EXPECT_EQ(client.read_chunk(), has_piece ? "the answer" : "");

@@ -1,4 +1,4 @@
-/// Who may call, quotas, and cache salts of keys (server/keys/api_keys.h), alone and over HTTP.
+/// Rights of callers, quotas, and cache salts of keys (server/keys/api_keys.h), alone and over HTTP.
 #include "server/keys/api_keys.h"
 
 #include <csignal>

@@ -81,7 +81,7 @@ TEST_F(KeyFile, names_the_entry_and_the_field_and_shows_no_key) {
   EXPECT_EQ(error_of_entry(R"("name": "b", "key": "sk-secret-1")"), ": entry 2 (b): the entry first has the same key");
 }
 
-// Which of two values counts is a matter of the reader; a second weight or role may be one that nobody has seen.
+// Which of two values counts is a matter of the reader; a second weight or role may be one that no reader has seen.
 TEST_F(KeyFile, refuses_what_is_given_twice_by_its_place) {
   EXPECT_EQ(error_of_entry(R"("name": "b", "key": "sk-secret-2", "role": "user", "role": "admin")"),
             ": 'keys[1].role' is given twice");

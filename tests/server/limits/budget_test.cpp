@@ -1,4 +1,4 @@
-/// What shares take from a budget, and who is refused (server/limits/budget.h).
+/// What shares take from a budget, and which are refused (server/limits/budget.h).
 #include "server/limits/budget.h"
 
 #include <algorithm>

@@ -48,7 +48,7 @@ TEST(TenantLines, shares_by_cost_and_weight) {
   EXPECT_NEAR(static_cast<double>(served.at(3)), 1500, 40);
 }
 
-TEST(TenantLines, who_comes_late_has_neither_credit_nor_debt_of_others) {
+TEST(TenantLines, a_late_tenant_has_neither_credit_nor_debt_of_others) {
   TenantLines lines;
   for (int i = 0; i < 100; ++i) lines.push(job_of(1, 10));
   serve(lines, 50);

@@ -140,7 +140,7 @@ TEST(TextQueue, work_that_is_running_sees_that_the_queue_stops) {
   EXPECT_TRUE(queue.is_stopping());
 }
 
-/// Work that goes on when the test says so.
+/// Work that continues when the test says so.
 class Held {
  public:
   std::function<void()> work() {

@@ -1,4 +1,5 @@
-/// Threads that hang are named, forgiven when they go on, and do not keep the program from ending (server/limits/thread_watch.h).
+/// Threads that hang are named, forgiven when they continue, and do not keep the program from ending
+/// (server/limits/thread_watch.h).
 #include "server/limits/thread_watch.h"
 
 #include <chrono>
@@ -103,7 +104,7 @@ class WatchedService : public ::testing::Test {
     EXPECT_TRUE(dispatcher_->begin(exchange, std::move(answer), {testing::greedy(tokens, 2)}));
   }
   void expect_that_it_goes_on() {
-    EXPECT_EQ(dispatcher_->n_open(), 1) << "nobody holds the lock of the I/O thread while an answer is written";
+    EXPECT_EQ(dispatcher_->n_open(), 1) << "no thread holds the lock of the I/O thread while an answer is written";
     goes_on_.set_value();
     wait_until([&] { return !watch_.complaint().has_value(); });
     dispatcher_->client_left(ExchangeId{1});
@@ -137,7 +138,7 @@ ServerOptions impatient() {
   return options;
 }
 
-TEST(ThreadWatch, health_checks_name_each_thread_that_hangs_until_it_goes_on) {
+TEST(ThreadWatch, health_checks_name_each_thread_that_hangs_until_it_continues) {
   const ServerFixture fixture(impatient());
   const auto complains_of = [&](std::string_view name) {
     ServerFixture::wait_until([&] {

@@ -11,7 +11,7 @@
 namespace baton {
 namespace {
 
-/// A socket's path that nobody uses.
+/// An unused path of a socket.
 std::string free_path(const char* name) {
   const auto path = std::filesystem::path(testing::TempDir()) / name;
   std::filesystem::remove(path);

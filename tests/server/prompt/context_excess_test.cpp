@@ -16,7 +16,7 @@ ServedModel model_of(std::int32_t max_len) {
   return model;
 }
 
-TEST(ContextExcess, is_a_prompt_or_an_answer_behind_it_that_does_not_fit) {
+TEST(ContextExcess, is_a_prompt_or_an_answer_after_it_that_does_not_fit) {
   const ServedModel model = model_of(100);
   SamplingParams sampling;
   EXPECT_FALSE(context_excess(model, 99, sampling));

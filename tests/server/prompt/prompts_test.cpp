@@ -58,7 +58,7 @@ TEST_F(Prompts, a_model_has_several_names_and_may_be_left_out) {
   EXPECT_FALSE(resolve("demo")->prefix);
 }
 
-TEST_F(Prompts, a_prefix_is_named_behind_the_model_or_in_its_own_field) {
+TEST_F(Prompts, a_prefix_is_named_after_the_model_or_in_its_own_field) {
   EXPECT_EQ(resolve("demo:shop")->prefix->definition.name, "shop");
   EXPECT_EQ(resolve("demo:shop")->model, "demo:shop");
   EXPECT_EQ(resolve("alias", "shop")->prefix->definition.name, "shop");
@@ -111,7 +111,7 @@ TEST_F(Prompts, a_prefix_on_completions_is_raw_text) {
   EXPECT_EQ(id.echo, "AB");
 }
 
-TEST_F(Prompts, behind_special_tokens_are_the_tokens_of_the_whole_text) {
+TEST_F(Prompts, after_special_tokens_are_the_tokens_of_the_whole_text) {
   const json::Value messages = parsed(R"([{"role": "system", "content": "Sells mugs.<|end|>"}])");
   ASSERT_TRUE(prefixes_.add(model_, *engine_, {"ended", messages}));
   const Prefixes::Use ended = prefixes_.find("ended");
@@ -167,7 +167,7 @@ TEST_F(Prompts, what_a_request_found_stays_when_it_is_replaced_or_removed) {
   EXPECT_EQ(second->text, "Sells nothing.");
 }
 
-TEST_F(Prompts, goes_on_with_the_last_message_when_asked) {
+TEST_F(Prompts, continues_with_the_last_message_when_asked) {
   const ChatRequest request =
       chat_of(R"({"messages": [{"role": "user", "content": "Mugs?"}, {"role": "assistant", "content": "We have "}],
       "add_generation_prompt": false, "continue_final_message": true, "chat_template_kwargs": {"suffix": "[end]"}})");
@@ -258,7 +258,7 @@ TEST_F(Prompts, the_prompts_of_a_request_share_its_lists) {
   EXPECT_EQ(asked[1].prompt.data(), prompts[1].tokens.data());
 }
 
-TEST_F(Prompts, a_grammar_applies_behind_the_reasoning) {
+TEST_F(Prompts, a_grammar_applies_after_the_reasoning) {
   json::Value root = test::byte_level_tokenizer();
   root["added_tokens"].push_back({{"id", 262}, {"content", "</think>"}, {"special", false}, {"normalized", false}});
   ServedModel model = byte_model();
@@ -295,7 +295,7 @@ TEST_F(Prompts, a_grammar_applies_behind_the_reasoning) {
   EXPECT_EQ(begins_behind("<think>"), std::vector<TokenId>{});
 }
 
-TEST_F(Prompts, end_when_nobody_waits_for_them) {
+TEST_F(Prompts, end_when_no_client_waits_for_them) {
   const auto chat = chat_of(R"({"messages": [{"role": "user", "content": "a"}]})");
   const auto gone = [] { return true; };
   const auto rendered = render_chat(model_, none_, chat, gone);

@@ -45,7 +45,7 @@ TEST(OpenaiFields, names_the_field_that_is_not_done) {
             "'best_of' is not supported by this server; the value accepted is 1");
 }
 
-TEST(OpenaiFields, lists_only_what_nobody_knows_cut_short) {
+TEST(OpenaiFields, lists_only_unknown_fields_cut_short) {
   EXPECT_EQ(
       unknown_fields(body_of(R"({"model": "m", "user": "u", "tools": [], "prompt_cache_key": "k", "top_k": 1, "grammar": "",
                                       "response_format": {}, "structured_outputs": {}, "guided_json": {}, "json_schema": {}})")),

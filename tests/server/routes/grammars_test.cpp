@@ -141,7 +141,7 @@ TEST(RoutesGrammars, answers_keep_to_each_kind_of_grammar) {
   EXPECT_EQ(metric(fixture, "compile_seconds_count"), 5);
 }
 
-TEST(RoutesGrammars, a_json_object_begins_and_goes_on_as_one) {
+TEST(RoutesGrammars, a_json_object_begins_and_continues_as_one) {
   const ServerFixture fixture;
   const RawResponse response = fixture.post(
       "/v1/chat/completions",

@@ -75,7 +75,7 @@ TEST_F(RoutesMessages, count_tokens_without_an_answer) {
   EXPECT_EQ(response.body, R"({"input_tokens":28})");  // [system]s[user]hi[assistant]
 }
 
-TEST_F(RoutesMessages, go_on_where_the_assistant_has_ended) {
+TEST_F(RoutesMessages, continue_where_the_assistant_has_ended) {
   const RawResponse response = fixture_->post(
       "/v1/messages", asks(R"("messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"}])"));
   ASSERT_EQ(response.status, 200) << response.body;

@@ -82,7 +82,7 @@ TEST_F(RefusalsOfKeys, have_the_form_of_the_dialect_to_the_byte) {
                         {"POST {}", json_of_shop, "[]", 400, "BadRequestError", "invalid_request_error",
                          "the request body must be a JSON object, not a list"},
                         {"POST {}", json_of_shop + "a: b\r\n c\r\n", "", 400, "BadRequestError", "invalid_request_error",
-                         "the request is not valid HTTP: a header field goes on in the next line"}};
+                         "the request is not valid HTTP: a header field continues in the next line"}};
   for (const Dialect* dialect : {&kChatCompletions, &kMessages, &kResponses})
     for (const Case& one : cases) {
       const bool is_messages = dialect == &kMessages;

@@ -185,7 +185,7 @@ TEST(RoutesResponsesAgents, are_answered_streamed_and_not) {
     EXPECT_EQ(fixture.post("/v1/responses", demand + std::string(choice) + "}").status, 400) << choice;
 }
 
-TEST_F(RoutesResponses, go_on_behind_an_item_that_is_referred_to) {
+TEST_F(RoutesResponses, continue_after_an_item_that_is_referred_to) {
   const json::Value first = create(R"("input": "hi")");
   const std::string id = first["output"][0]["id"];
   const auto n_tokens = [&](std::string_view reference) {
@@ -193,7 +193,7 @@ TEST_F(RoutesResponses, go_on_behind_an_item_that_is_referred_to) {
                   std::string(reference) + R"("}, {"role": "user", "content": "more"}])")["usage"]["input_tokens"]
         .get<int>();
   };
-  EXPECT_GT(n_tokens(id), n_tokens("msg_elsewhere")) << "an item that nobody knows is left out";
+  EXPECT_GT(n_tokens(id), n_tokens("msg_elsewhere")) << "an unknown item is left out";
 }
 
 TEST_F(RoutesResponses, say_that_a_prompt_is_too_long) {

@@ -64,7 +64,7 @@ TEST_F(GrammarsOfBytes, requests_of_different_salts_share_no_matcher) {
   EXPECT_NE(first->constraint.matcher, open->constraint.matcher);
   EXPECT_NE(other->constraint.matcher, open->constraint.matcher);
   EXPECT_EQ(first->constraint.matcher, again->constraint.matcher);
-  EXPECT_EQ(grammars_.counts().cache.misses, 3U) << "nobody is faster for what another one has asked for";
+  EXPECT_EQ(grammars_.counts().cache.misses, 3U) << "no key is faster for what another one has asked for";
 }
 
 /// A grammar whose compilation writes more than 2 MiB.
@@ -150,7 +150,7 @@ TEST_F(GrammarsOfBytes, an_error_names_the_field_and_the_place_in_it) {
   EXPECT_EQ(grammars_.counts().cache.n_entries, 0u);
 }
 
-TEST_F(GrammarsOfBytes, what_is_too_large_is_refused_and_what_nobody_waits_for_ends) {
+TEST_F(GrammarsOfBytes, what_is_too_large_is_refused_and_what_no_client_waits_for_ends) {
   const StructuredOutput large = asked(GrammarKind::regex, "((a{1,300}){1,300}){1,300}", "guided_regex");
   const auto refused = constraint(large);
   ASSERT_FALSE(refused);

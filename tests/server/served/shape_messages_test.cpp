@@ -261,7 +261,7 @@ json::Value plain_part(const json::Value& messages) {
 }
 
 /// The conversations that a template does not show completely, though it shows what the user and the assistant say in them.
-/// `n_shown` counts those that it shows.
+/// `n_shown` counts the ones that it shows.
 std::vector<std::string> losses(const ChatTemplate& chat_template, const TemplateTraits& traits, int& n_shown) {
   std::vector<std::string> lost;
   for (const json::Value& messages : conversations())

@@ -44,7 +44,7 @@ TEST(Charsmap, damaged_maps_are_errors_or_replace_nothing) {
   EXPECT_EQ(Charsmap::from_bytes(map_of_a(std::string(1024, 'x'), 1000))->normalize("a", 1000, UnlimitedWork().meter()),
             std::string(24, 'x'));
   EXPECT_EQ(Charsmap::from_bytes(map_of_a("é", 1))->normalize("a", 1000, UnlimitedWork().meter()), "a") << "inside a character";
-  EXPECT_EQ(Charsmap::from_bytes(map_of_a("é", 99))->normalize("a", 1000, UnlimitedWork().meter()), "a") << "behind the texts";
+  EXPECT_EQ(Charsmap::from_bytes(map_of_a("é", 99))->normalize("a", 1000, UnlimitedWork().meter()), "a") << "after the texts";
   EXPECT_EQ(Charsmap::from_bytes(map_of_a("é", 0))->normalize("a", 1000, UnlimitedWork().meter()), "é")
       << "the last zero is missing";
   const std::string far = number(4) + number(0xFFFFFC00u);

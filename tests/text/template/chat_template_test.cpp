@@ -101,7 +101,7 @@ TEST(ChatTemplate, passes_documents_or_none) {
   EXPECT_EQ(chat_template->render(context).value(), "A: one.B: two.");
 }
 
-/// The text that ends behind `field` of the last of `messages`.
+/// The text that ends after `field` of the last of `messages`.
 std::string continued(const std::string& source, std::string_view messages, const std::string& field) {
   ChatTemplate::Context context;
   context.messages = from(messages);
@@ -119,7 +119,7 @@ TEST(ChatTemplate, the_last_message_is_continued_where_the_template_writes_it) {
   EXPECT_EQ(continued(plain, messages, "content"), "[u]We have<end>[a]We have ");
   EXPECT_EQ(continued(trims, messages, "content"), "[u] We have<end>[a] We have");
   EXPECT_EQ(continued(plain, R"([{"role": "a", "content": ""}])", "content"), "[a]");
-  // A template that writes only the part behind the reasoning.
+  // A template that writes only the part after the reasoning.
   EXPECT_EQ(continued("{{ messages[0].content.split('</think>')[-1] }}!", R"([{"content": "x</think>y"}])", "content"), "y");
   EXPECT_EQ(continued("{% for p in messages[0].content %}{{ p.text }};{% endfor %}",
                       R"([{"content": [{"text": "a"}, {"text": "b"}, {"image": 1}]}])", "content"),
@@ -295,7 +295,7 @@ TEST(ChatTemplate, a_text_ends_at_the_length_that_is_asked_for) {
   EXPECT_EQ(ChatTemplate::parse("{{ messages[0] }}").value().render(context)->size(), 1000U);
 }
 
-TEST(ChatTemplate, a_rendering_ends_when_nobody_waits_for_it) {
+TEST(ChatTemplate, a_rendering_ends_when_no_client_waits_for_it) {
   const ChatTemplate made = ChatTemplate::parse("{% for a in range(99999) %}{{ a | string | length }}{% endfor %}").value();
   ChatTemplate::Context context{.messages = json::Value::array()};
   context.is_cancelled = [] { return true; };

@@ -164,7 +164,7 @@ TEST(StreamDecoder, stops_where_a_search_byte_by_byte_does) {
   }
 }
 
-TEST(StreamDecoder, looks_for_stop_strings_behind_the_least_number_of_tokens) {
+TEST(StreamDecoder, looks_for_stop_strings_after_the_least_number_of_tokens) {
   const Tokenizer tokenizer = make(test::byte_level_tokenizer());
   const Ids ids = {'a', 'b', 'c', 'a', 'b', 'c', 'd'};
   const auto text_of = [&](std::int32_t min_tokens) {

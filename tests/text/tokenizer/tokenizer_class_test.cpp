@@ -87,7 +87,7 @@ TEST(TokenizerClass, damaged_vocabularies_are_errors_that_name_the_file) {
   EXPECT_TRUE(error_of(vocab, "", {{"x", -1}}).starts_with("added_tokens.json: "));
 }
 
-TEST(TokenizerClass, a_missing_end_token_comes_behind_the_vocabulary) {
+TEST(TokenizerClass, a_missing_end_token_comes_after_the_vocabulary) {
   TokenizerConfig config;
   config.tokenizer_class = "Qwen2Tokenizer";
   const auto root = root_for_class({{"a", 0}, {"b", 1}}, "", {{"<|x|>", 2}}, config);

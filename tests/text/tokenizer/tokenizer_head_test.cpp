@@ -39,13 +39,13 @@ json::Value entangled() {
   return root;
 }
 
-TEST(TokenizerHead, ends_with_the_last_token_that_nothing_behind_it_changes) {
+TEST(TokenizerHead, ends_with_the_last_token_that_nothing_after_it_changes) {
   const Tokenizer tokenizer = made(entangled());
   const auto head = [&](std::string_view text) { return tokenizer.encode_head(text).text; };
   EXPECT_EQ(head("the mug<|end|>the"), "the mug<|end|>");
   EXPECT_EQ(head("the mug<|end|>the<a>"), "the mug<|end|>") << "<a> may become <a><b>";
   EXPECT_EQ(head("a<a><b>c"), "a<a><b>");
-  EXPECT_EQ(head("<|end|><r>"), "<|end|>") << "spaces behind it are its own";
+  EXPECT_EQ(head("<|end|><r>"), "<|end|>") << "spaces after it are its own";
   EXPECT_EQ(head("<l>, word"), "<l>");
   EXPECT_EQ(head("a<|end|>\n"), "a<|end|>");
   EXPECT_EQ(head("the mug"), "");

@@ -97,7 +97,7 @@ TEST(Tokenizer, the_post_processor_of_a_tokenizer_json_counts_whatever_add_bos_t
   EXPECT_EQ(make(root, both).encode("a", true), (Ids{259, 264}));
 }
 
-TEST(Tokenizer, cleans_up_spaces_where_asked_but_not_behind_bpe) {
+TEST(Tokenizer, cleans_up_spaces_where_asked_but_not_after_bpe) {
   const char* config = R"({"clean_up_tokenization_spaces": true})";
   json::Value root;
   root["model"] = {{"type", "Unigram"}, {"unk_id", 0}, {"vocab", json::Value::array()}};
@@ -215,7 +215,7 @@ std::string bytes_of(const Tokenizer& tokenizer, const Ids& ids) {
   return bytes;
 }
 
-TEST(Tokenizer, text_behind_other_text_gets_no_space_in_front) {
+TEST(Tokenizer, text_after_other_text_gets_no_space_in_front) {
   const auto goldens = test::source_folder() / "tests/goldens";
   std::vector<std::filesystem::path> folders{goldens / "tokenizers/llama2", goldens / "tokenizers/gpt2"};
   for (const char* name : {"legacy", "not_legacy", "no_prefix_space"}) folders.push_back(goldens / "sentencepiece" / name);

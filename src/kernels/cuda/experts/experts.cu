@@ -1,6 +1,6 @@
 /// Routing of rows to experts on a CUDA device: a warp chooses the experts of a row, then a block for each expert
 /// collects the expert's choices in the order of their rows. For few rows one block does both, which saves a launch.
-/// The number of rows is the uploaded step's, so a captured graph routes no rows behind it.
+/// The number of rows is the uploaded step's, so a captured graph routes no rows after it.
 #include "kernels/cuda/experts/experts.h"
 
 #include <algorithm>
@@ -62,7 +62,7 @@ struct Choice {
   float weight;
 };
 
-/// The choice of a row behind the step's.
+/// The choice of a row after the step's.
 constexpr __device__ Choice kNoChoice{-1, 0};
 
 /// Chooses the experts of a row. All lanes of a warp call it; lane l holds the logits of experts l, l + 32, and so on.

@@ -25,7 +25,7 @@ constexpr int kTile = 8;  ///< places of one multiplication
 constexpr auto kStep = static_cast<int>(kGroupedSkinnyStep);
 constexpr int kAhead = 2;    ///< steps whose loads are in flight
 constexpr int kChunk = 8;    ///< numbers of one load
-constexpr int kPadding = 4;  ///< behind a row of sums, so that the lanes of a warp write to different banks
+constexpr int kPadding = 4;  ///< after a row of sums, so that the lanes of a warp write to different banks
 /// Places per expert, on average, up to which units of 8 places are used. They take fewer registers, so more blocks,
 /// and an expert with more places has several units.
 constexpr std::int64_t kFewPlaces = 2;
@@ -51,7 +51,7 @@ __device__ __forceinline__ void multiply_unit(const GroupedParams& p, const Grou
   const int quarter = lane % 4;
   const auto* const x = static_cast<const T*>(p.x);
   const T* const weight = static_cast<const T*>(p.weight) + static_cast<std::int64_t>(unit.expert) * p.n * p.k;
-  // Where this lane's numbers begin: of weight rows group, group + 8, group + 16, group + 24 (rows behind the last are
+  // Where this lane's numbers begin: of weight rows group, group + 8, group + 16, group + 24 (rows after the last are
   // the last), and of one place of each tile (-1: there is none).
   int weights[4];
   int places[kTiles];

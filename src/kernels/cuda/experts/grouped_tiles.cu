@@ -49,7 +49,7 @@ struct Sources {
   const T* columns[kColumns / kRowsACopy];
 };
 
-/// Places and columns behind the unit's last are the last: they are multiplied and not stored.
+/// Places and columns after the unit's last are the last: they are multiplied and not stored.
 template <class T>
 __device__ __forceinline__ Sources<T> sources_of(const GroupedParams& p, const GroupedUnit& unit, int thread) {
   const int row = thread / kChunks;
@@ -80,7 +80,7 @@ __device__ __forceinline__ void copy_stage(const Sources<T>& sources, std::uint3
             sources.columns[i] + static_cast<std::int64_t>(step) * kStep);
 }
 
-/// Adds a stage's products to the sums of a warp.
+/// Adds a stage's matmuls to the sums of a warp.
 template <class T>
 __device__ __forceinline__ void multiply_stage(std::uint32_t stage, int warp, int lane,
                                                float (&sums)[kPlaceTiles * kColumnTiles][4]) {
@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kThreads) grouped_tiles_kernel(const __grid_co
     const GroupedUnit unit = unit_at<kPlaces, kColumns>(p, offsets, index);
     const Sources<T> sources = sources_of<T>(p, unit, thread);
     __syncthreads();  // all warps have multiplied the last stages of the unit before
-    // A group of copies for each step, also for steps behind the last, so that the number of groups counts steps.
+    // A group of copies for each step, also for steps after the last, so that the number of groups counts steps.
 #pragma unroll
     for (int step = 0; step < kStages - 1; ++step) {
       if (step < n_steps) copy_stage(sources, first_stage + step * kStageBytes, step, thread);

@@ -38,8 +38,8 @@ constexpr int kBarrierBytes = 3 * kMaxStages * 8;
 constexpr int box_bytes(int n_rows) { return n_rows * kBoxK * 2; }
 constexpr int stage_bytes(int width, int x_rows) { return kBoxes * (box_bytes(width) + box_bytes(x_rows)); }
 
-/// wgmma reads kTileRows rows of x where a box holds fewer; what it finds there gives rows of out that nobody stores.
-/// Behind the last stage there must be memory to read.
+/// wgmma reads kTileRows rows of x where a box holds fewer; what it finds there gives rows of out that are not stored.
+/// After the last stage there must be memory to read.
 constexpr int kReadBehind = box_bytes(kTileRows);
 
 struct ChainGemmParams {
@@ -56,7 +56,7 @@ struct ChainGemmParams {
 #ifdef BATON_SM90A
 
 /// Weight stages that a block requests at once while it fills its ring. With more, the kernel before, which may still run,
-/// would wait behind them for memory.
+/// would wait after them for memory.
 constexpr int kFillStages = 4;
 
 /// Calls `body(tile, k)` for each stage of the block, in the order of the ring.
@@ -162,7 +162,7 @@ class ChainMultiplier {
     if (slot >= 0 && thread_ % 32 == 0) barrier_arrive(ring_.empty + 8 * slot);
   }
 
-  /// Writes the columns of out behind `first`.
+  /// Writes the columns of out after `first`.
   __device__ __forceinline__ void store(int first) {
     const int row = static_cast<int>(blockIdx.y) * kTileRows + thread_ / 32 * 16 + thread_ % 32 / 4;
     const int column = first + thread_ % 4 * 2;

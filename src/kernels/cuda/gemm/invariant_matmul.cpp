@@ -19,7 +19,7 @@ namespace {
 constexpr std::int64_t kPaddedRows = 32;
 /// Above it cuBLASLt is faster than the chain GEMM, which reads the weight once for each 64 rows.
 constexpr std::int64_t kMostChainRows = 64;
-/// Algorithms with the chain's bits that are timed for a row bucket. Those behind them are hardly ever the fastest.
+/// Algorithms with the chain's bits that are timed for a row bucket. Those after them are hardly ever the fastest.
 constexpr int kTimedChoices = 6;
 /// Bounds of the rows that a proof multiplies at once, and of their f32 sums.
 constexpr std::int64_t kMostProvenRows = 2048;
@@ -73,7 +73,7 @@ class InvariantMatmul::Proof {
   ConstTensorView x() const { return {x_, dtype_, {n_rows_, k_}}; }
   /// The f32 sums of all rows, to be written before the first comparison.
   TensorView sums() const { return {sums_, DType::f32, {n_rows_, n_}}; }
-  /// What products of this dtype are compared with from now on.
+  /// What matmuls of this dtype are compared with from now on.
   void expect(DType out_dtype) {
     out_dtype_ = out_dtype;
     convert(device_, sums_, DType::f32, expected_, out_dtype, n_rows_ * n_);

@@ -54,7 +54,7 @@ class MatmulEngine::Impl {
 
   Result<void> open() {
     BATON_TRY(cublas_, CublasMatmul::make(device_));
-    BATON_TRY(scratch_, device_memory(kScratchBytes, "the scratch memory of products"));
+    BATON_TRY(scratch_, device_memory(kScratchBytes, "the scratch memory of matmuls"));
     BATON_TRY(stream_gemm_, StreamGemm::make(device_));
     chain_gemm_.emplace(device_);
     if (batch_invariant_) invariant_.emplace(device_, *cublas_, *chain_gemm_, std::span(scratch_, kScratchBytes));

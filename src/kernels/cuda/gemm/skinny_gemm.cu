@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kThreads, kResidents) skinny_gemm_kernel(const
   const int lane = thread % kWarpSize;
   const int n_steps = (p.k + kStep - 1) / kStep;
   let_next_kernel_start();
-  // A thread whose chunk lies behind the end of k takes part in the step without a chunk.
+  // A thread whose chunk lies after the end of k takes part in the step without a chunk.
   Place next{static_cast<int>(blockIdx.x) * kGroup, thread * kChunk};
   int next_step = 0;
   const auto advance = [&] {

@@ -7,8 +7,8 @@
 ///
 /// Each block takes an equal run of all stages (stream_layout.h), so a tile of 64 weight rows may belong to several blocks.
 /// The block with the tile's first stages adds the partial sums of the others, in the order of k. Partial sums are their
-/// own flags: a word that is not kNotWritten has arrived, and who reads it resets it. So all words are kNotWritten again
-/// when the kernel ends. Partial sums are touched only behind wait_for_kernel_before, so the next product, whose blocks
+/// own flags: a word that is not kNotWritten has arrived, and its reader resets it. So all words are kNotWritten again
+/// when the kernel ends. Partial sums are touched only after wait_for_kernel_before, so the next product, whose blocks
 /// may start earlier, finds them reset. No block waits for one that cannot start: there are no more blocks than
 /// multiprocessors, and the next kernel starts only when all of them run.
 #include "kernels/cuda/gemm/stream_gemm.h"
@@ -63,7 +63,7 @@ struct StreamGemmParams {
 #ifdef BATON_SM90A
 
 /// Weight stages that a block requests at once while it fills its ring. With more, the kernel before, which may still run,
-/// would wait behind them for memory.
+/// would wait after them for memory.
 constexpr int kFillStages = 4;
 
 /// A word of partial sums that has not arrived: all ones.
@@ -242,7 +242,7 @@ class StreamMultiplier {
                     {as_partial(sums[0]), as_partial(sums[1]), as_partial(sums[2]), as_partial(sums[3])});
     }
   }
-  /// Adds the sums of the blocks behind this one, whose runs begin before stage `tile_end`.
+  /// Adds the sums of the blocks after this one, whose runs begin before stage `tile_end`.
   __device__ __forceinline__ void add_other_sums(int tile_end) {
 #pragma unroll 1
     for (int block = static_cast<int>(blockIdx.x) + 1; block < p_.schedule.n_blocks && p_.schedule.begin(block) < tile_end;
@@ -264,7 +264,7 @@ class StreamMultiplier {
     }
   }
 
-  /// Writes the tile's columns of out, `first` and the 63 behind it.
+  /// Writes the tile's columns of out, `first` and the 63 after it.
   __device__ __forceinline__ void store(int first) {
     if (p_.bias != nullptr) {
 #pragma unroll

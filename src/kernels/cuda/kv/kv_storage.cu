@@ -193,7 +193,7 @@ void CudaKvStorage::load_block(BlockId block, const std::byte* host) {
 
 void CudaKvStorage::fill_bytes(std::uint8_t value) {
   check_cuda(cudaMemsetAsync(data_, value, static_cast<std::size_t>(layer_bytes() * shape().n_layers), device_.stream),
-             "fill of keys and values");
+             "filling keys and values");
 }
 
 }  // namespace baton::cuda

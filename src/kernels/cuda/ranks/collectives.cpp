@@ -1,4 +1,4 @@
-/// Collectives of the CUDA backend: calls NCCL, and looks after the ranks while somebody waits.
+/// Collectives of the CUDA backend: calls NCCL, and watches the ranks while a thread waits.
 #include "kernels/cuda/ranks/collectives.h"
 
 #include <cstddef>

@@ -86,7 +86,7 @@ __device__ __forceinline__ void send_to_all(const OneShotRanks& ranks, std::uint
     if (peer != ranks.rank) send_word(words_from<kRanks>(ranks.inboxes[peer], parity, ranks.rank, peer) + i, word);
 }
 
-/// Behind the last word of a block's call: turns the parity of the block, and of those that only a larger grid has.
+/// After the last word of a block's call: turns the parity of the block, and of blocks that only a larger grid has.
 __device__ __forceinline__ void end_call(const OneShotRanks& ranks, std::uint32_t parity) {
   __syncthreads();
   const unsigned turned = blockIdx.x + threadIdx.x * gridDim.x;

@@ -148,8 +148,8 @@ __device__ void store_key_or_value(const Params& p, std::int64_t kv_index, int p
   }
 }
 
-/// Values dim to dim + 7 of a head; 0 from head_dim on. Whole chunks: and at the same time those that the rotation joins
-/// them with, in `other`.
+/// Values dim to dim + 7 of a head; 0 from head_dim on. Whole chunks: and at the same time the values that the rotation
+/// joins them with, in `other`.
 template <bool kWholeChunks>
 __device__ void load_head(const Params& p, std::int64_t head_begin, int dim, float (&x)[kChunkDims],
                           float (&other)[kChunkDims]) {

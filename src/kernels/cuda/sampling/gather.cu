@@ -28,7 +28,7 @@ struct GatherShared {
   Place scored[kWarpSize];  ///< places by logit
 };
 
-/// The logits of a thread: kIdsAtOnce adjacent tokens of each of kGatherLoads units. Tokens behind the vocabulary have
+/// The logits of a thread: kIdsAtOnce adjacent tokens of each of kGatherLoads units. Tokens after the vocabulary have
 /// -infinity.
 struct ThreadLogits {
   float values[kGatherLoads][kIdsAtOnce];

@@ -46,7 +46,7 @@ void add_stop(const AnswerChoice& choice, Value& message) {
   message["stop_sequence"] = nullptr;
   switch (*choice.finish()) {
     case FinishReason::length: message["stop_reason"] = "max_tokens"; return;
-    // The client may send the message back to let the model go on.
+    // The client may send the message back to let the model continue.
     case FinishReason::deadline:
     case FinishReason::abort:
     case FinishReason::error: message["stop_reason"] = "pause_turn"; return;

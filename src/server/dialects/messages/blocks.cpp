@@ -160,7 +160,7 @@ class BlockReader {
   }
 
   void end() {
-    // Nothing is left of a last message of the assistant: the answer begins anew.
+    // Nothing is left of a last message of the assistant: the answer begins again.
     const bool is_empty = texts_.empty() && calls_.empty() && reasoning_.empty();
     if (is_empty && is_last_ && has_left_out_ && role_ == "assistant") return;
     if (!has_messages_ || !texts_.empty()) flush_always();

@@ -51,7 +51,7 @@ Result<void> read_messages(const Value& body, MessagesReading& reading) {
   const Value* last = find_given(messages->back(), "content");
   const std::size_t last_block = last != nullptr && last->is_array() && !last->empty() ? last->size() - 1 : 0;
   BATON_TRY_VOID(read_mark(body, "", {CacheMark::Part::messages, messages->size() - 1, last_block}, reading.request.marks));
-  // The answer goes on where a last message of the assistant ends.
+  // The answer continues where a last message of the assistant ends.
   if (reading.messages.empty()) return bad("messages", "'messages' says nothing to this model");
   const Value& final_message = reading.messages.back();
   if (!json::is_text(final_message["role"], "assistant")) return {};

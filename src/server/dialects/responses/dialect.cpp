@@ -29,7 +29,7 @@ using Clock = ResponseStore::Clock;
 double shown(float number) { return std::round(static_cast<double>(number) * 1e6) / 1e6; }
 
 /// The items of the conversation that a request continues: its input and its output. Empty if it continues none. nullopt: with
-/// what is stored it is long work, and goes on as such.
+/// what is stored it is long work, and continues as such.
 Result<std::optional<Value>> earlier_items(const Value& body, const ReadContext& context) {
   BATON_TRY(const auto previous, previous_response_of(body));
   if (!previous) return std::optional<Value>(Value::array());
@@ -88,7 +88,7 @@ class StoredItems {
   int n_missed_ = 0;
 };
 
-/// Reads a request behind the earlier items of its conversation.
+/// Reads a request after the earlier items of its conversation.
 Result<ResponsesRequest> read_request(const Value& body, const Value& earlier, const ReadContext& context) {
   StoredItems stored(body, context);
   BATON_TRY(ResponsesRequest request,
@@ -138,7 +138,7 @@ Result<std::optional<ConversationCall>> read_response_call(const Value& body, co
   const json::Dismantling end_of_earlier(*earlier);
   BATON_TRY(ResponsesRequest request, read_request(body, *earlier, context));
   const json::Dismantling end_of_chat(request.chat), end_of_items(request.items);
-  // Clients ask for the response by its id, which nobody else may guess.
+  // Clients ask for the response by its id, which no other client may guess.
   request.chat["request_id"] = random_id();
   auto chat = parse_chat_request(request.chat, context.model.defaults, context.bounds);
   if (!chat) return tl::unexpected<Error>(responses_error(std::move(chat.error()), request.tools.keys));

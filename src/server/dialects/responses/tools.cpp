@@ -170,7 +170,7 @@ Result<std::optional<Value>> named_function(const Value& given, const std::strin
 tl::unexpected<Error> not_run_here(const std::string& key, const Value& choice) {
   const Value* type = find_given(choice, "type");
   return bad(key + ".type",
-             fmt::format("'{}.type' is {}, and this server runs no tools: it supports those that the client runs", key,
+             fmt::format("'{}.type' is {}, and this server runs no tools: it supports tools that the client runs", key,
                          type == nullptr ? "null" : json::dump(*type).substr(0, 40)));
 }
 

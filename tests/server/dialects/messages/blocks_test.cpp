@@ -39,7 +39,7 @@ TEST(MessagesBlocks, leaves_out_blocks_that_say_nothing_to_this_model) {
   EXPECT_EQ(request.unknown_fields.size(), 9u) << "each in a line of the log";
 }
 
-TEST(MessagesBlocks, begins_anew_where_nothing_is_left_of_a_last_answer) {
+TEST(MessagesBlocks, begins_again_where_nothing_is_left_of_a_last_answer) {
   const MessagesRequest request = says(R"([{"role": "user", "content": "q"},
     {"role": "assistant", "content": [{"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}]}])");
   EXPECT_EQ(request.chat["messages"].size(), 1u);

@@ -34,7 +34,7 @@ TEST(CacheMarks, are_the_longest_of_each_time) {
       {"type": "text", "text": "first", "cache_control": {"type": "ephemeral"}},
       {"type": "text", "text": "second one", "cache_control": {"type": "ephemeral"}}]}]})"));
   ASSERT_EQ(found.size(), 2u);
-  EXPECT_EQ(found[0].n_tokens, 20) << "of [system]abcdef[user], behind which any text may follow";
+  EXPECT_EQ(found[0].n_tokens, 20) << "of [system]abcdef[user], after which any text may follow";
   EXPECT_EQ(found[0].ttl, std::chrono::hours(1));
   EXPECT_EQ(found[1].n_tokens, 36) << "of [system]abcdef[user]first and second one, 36 tokens";
 }

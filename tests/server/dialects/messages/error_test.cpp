@@ -45,7 +45,7 @@ TEST(MessagesError, says_in_two_sentences_that_a_conversation_is_too_long) {
       "again");
 }
 
-/// A table of docs/dialects.md: its rows behind the head that begins with `first`, without the spaces around cells.
+/// A table of docs/dialects.md: its rows after the head that begins with `first`, without the spaces around cells.
 std::vector<std::vector<std::string>> documented_table(std::string_view first) {
   std::ifstream file(test::source_folder() / "docs/dialects.md");
   std::vector<std::vector<std::string>> rows;

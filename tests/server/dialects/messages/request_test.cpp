@@ -61,7 +61,7 @@ TEST(MessagesRequest, leaves_out_the_content_of_a_message_of_calls_alone) {
   EXPECT_EQ(request.chat["messages"].size(), 3u);
 }
 
-TEST(MessagesRequest, goes_on_where_the_assistant_has_ended) {
+TEST(MessagesRequest, continues_where_the_assistant_has_ended) {
   const MessagesRequest request = says(R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}])");
   EXPECT_EQ(request.chat["continue_final_message"], true);
   EXPECT_EQ(request.chat["add_generation_prompt"], false);
@@ -160,7 +160,7 @@ TEST(MessagesRequest, finds_its_marks) {
       "messages[0].content[0].cache_control.ttl");
 }
 
-TEST(MessagesRequest, is_cut_behind_a_mark) {
+TEST(MessagesRequest, is_cut_after_a_mark) {
   const json::Value body = parsed(R"({"max_tokens": 5, "tool_choice": {"type": "tool", "name": "b"},
     "tools": [{"name": "a", "input_schema": {}}, {"name": "b", "input_schema": {}}],
     "system": [{"type": "text", "text": "s"}, {"type": "text", "text": "t"}],

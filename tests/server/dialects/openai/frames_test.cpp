@@ -86,7 +86,7 @@ TEST_F(OpenaiFrames, of_text_are_the_same_with_and_without_what_is_kept_of_the_f
   }
 }
 
-TEST_F(OpenaiFrames, of_completions_go_on_where_the_log_probabilities_of_the_last_one_ended) {
+TEST_F(OpenaiFrames, of_completions_continue_where_the_log_probabilities_of_the_last_one_ended) {
   content_.request.is_stream = true;
   content_.request.sampling.n_top_logprobs = 0;
   OpenaiWriter frames = writer(/*is_chat=*/false);
