@@ -4,6 +4,7 @@
 #include "apps/programs.h"
 #include "apps/serve.h"
 #include "cli/commands.h"
+#include "core/limits/memory_limit.h"
 
 namespace baton {
 namespace {
@@ -77,6 +78,7 @@ void add_commands(Commands& commands, CommandOptions& options) {
 }
 
 int run(int argc, char** argv) {
+  limit_arenas();
   if (const auto words = words_for_bench_program({argv + 1, argv + argc})) return become_bench_program(*words);
   CommandOptions options;
   Commands commands("baton", kIntroduction);

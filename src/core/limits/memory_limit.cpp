@@ -1,12 +1,14 @@
 /// Reads limits of memory from control groups and the process.
 #include "core/limits/memory_limit.h"
 
+#include <malloc.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -30,6 +32,13 @@ void lower_to_groups(std::int64_t& limit, const std::filesystem::path& mount, st
   }
 }
 
+/// Bytes; nullopt: not limited.
+std::optional<std::int64_t> address_space() {
+  rlimit space{};
+  if (::getrlimit(RLIMIT_AS, &space) != 0 || space.rlim_cur == RLIM_INFINITY) return std::nullopt;
+  return static_cast<std::int64_t>(space.rlim_cur);
+}
+
 }  // namespace
 
 std::int64_t memory_limit(const std::filesystem::path& root) {
@@ -48,10 +57,7 @@ std::int64_t memory_limit(const std::filesystem::path& root) {
     else if (line.find("memory", names) < path)
       lower_to_groups(limit, mount / "memory", group, "memory.limit_in_bytes");
   }
-  rlimit space{};
-  if (::getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY)
-    limit = std::min(limit, static_cast<std::int64_t>(space.rlim_cur));
-  return limit;
+  return std::min(limit, address_space().value_or(limit));
 }
 
 std::int64_t free_host_memory(const std::filesystem::path& root) {
@@ -66,6 +72,12 @@ std::int64_t free_host_memory(const std::filesystem::path& root) {
   if (max_file >> max && current_file >> current && max > 0)
     available = std::min(available, std::max<std::int64_t>(0, max - current));
   return available;
+}
+
+void limit_arenas() {
+#ifdef __GLIBC__
+  if (address_space()) ::mallopt(M_ARENA_MAX, 2);
+#endif
 }
 
 }  // namespace baton

@@ -13,4 +13,8 @@ std::int64_t memory_limit(const std::filesystem::path& root = "/");
 /// Bytes that the process could take now: what the machine has available, or less if its control group has less left.
 std::int64_t free_host_memory(const std::filesystem::path& root = "/");
 
+/// Where address space is limited (ulimit -v): the C library's allocator gets two arenas at most, because each one reserves
+/// 64 MB of it, used or not, and there would be one for each thread. Call it before other threads allocate.
+void limit_arenas();
+
 }  // namespace baton

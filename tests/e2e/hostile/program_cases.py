@@ -205,7 +205,6 @@ def generation_configs(arena: Arena) -> None:
         ("min_p", "-1"),
         ("repetition_penalty", "0"),
         ("max_new_tokens", "-1"),
-        ("eos_token_id", "-1"),
         ("eos_token_id", "4000000000"),
         ("eos_token_id", '[5, "x"]'),
     ):
