@@ -5,7 +5,8 @@ A row is an object:
 
     experiment   number                      point     parameters of the point, the same for all its arms
     job          name of the job that wrote it         arm       relay, paged, unshared, ...
-    numbers      what the tool reported, with all repetitions; {} if the point did not run
+    numbers      what the tool reported, with all repetitions; {} if the point did not run. Committed rows of
+                 bench attention keep the median and the spread of `us`, not each repetition
     error        why it did not run, with `bytes_needed` and `bytes_available` in `numbers` if memory was short; absent otherwise
     command      what was run                commit    of the program       machine   see machine.py
     date         UTC, ISO 8601               seconds   that the job's command took, loading included
