@@ -294,6 +294,7 @@ PREFIX = obj(
     n_pinned_tokens=COUNT,
     n_pinned_blocks=COUNT,
     hits=COUNT,
+    prefill_ms=NUMBER,
     fill_ms=NUMBER,
     loaded=BOOLEAN,
     stored=BOOLEAN,

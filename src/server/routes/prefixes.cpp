@@ -43,7 +43,8 @@ Value prefix_json(const Prefixes::Entry& entry, std::string_view model, std::int
                   {"n_pinned_tokens", entry.info.n_pinned_tokens},
                   {"n_pinned_blocks", entry.info.n_pinned_tokens / block_len},
                   {"hits", entry.n_hits},
-                  {"fill_ms", entry.info.prefill_ms},
+                  {"prefill_ms", entry.info.prefill_ms},
+                  {"fill_ms", entry.info.prefill_ms},  // its old name, for version 0.1 only
                   {"loaded", entry.is_loaded},
                   {"stored", entry.is_stored}};
   if (!entry.store_error.empty()) prefix["store_error"] = entry.store_error;

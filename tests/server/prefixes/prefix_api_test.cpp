@@ -13,7 +13,7 @@ namespace {
 
 std::string normalized(std::string body) {
   body = std::regex_replace(body, std::regex(R"x("(created|expires_at)":\d+)x"), "\"$1\":TIME");
-  return std::regex_replace(body, std::regex(R"x("fill_ms":[0-9.e+-]+)x"), "\"fill_ms\":MS");
+  return std::regex_replace(body, std::regex(R"x("((?:pre)?fill_ms)":[0-9.e+-]+)x"), "\"$1\":MS");
 }
 
 constexpr std::string_view kAsk = R"("messages": [{"role": "user", "content": "hi"}], "temperature": 0, "ignore_eos": true)";
@@ -82,12 +82,13 @@ TEST(PrefixApi, registers_lists_serves_and_deletes_a_prefix) {
   const std::string entry =
       R"({"id":"bank","object":"prefix","created":TIME,"model":"demo:bank","source":"api","version":null,"expires_at":null,)"
       R"("n_tools":0,"n_tokens":46,"n_pinned_tokens":32,"n_pinned_blocks":2,"hits":)";
-  EXPECT_EQ(normalized(made.body), entry + R"(0,"fill_ms":MS,"loaded":false,"stored":false})");
+  EXPECT_EQ(normalized(made.body), entry + R"(0,"prefill_ms":MS,"fill_ms":MS,"loaded":false,"stored":false})");
   EXPECT_EQ(n_pinned(fixture), n_before + 2);
   EXPECT_NE(fixture.get("/metrics").body.find("baton:kv_blocks_pinned{"), std::string::npos);
   const json::Value answer = parsed(fixture.post("/v1/chat/completions", asking("bank", 2)).body);
   EXPECT_EQ(answer["usage"]["prompt_tokens_details"]["cached_tokens"], 32);
-  EXPECT_EQ(normalized(fixture.get("/v1/prefixes/bank").body), entry + R"(1,"fill_ms":MS,"loaded":false,"stored":false})");
+  EXPECT_EQ(normalized(fixture.get("/v1/prefixes/bank").body),
+            entry + R"(1,"prefill_ms":MS,"fill_ms":MS,"loaded":false,"stored":false})");
   const json::Value list = parsed(fixture.get("/v1/prefixes").body)["data"];
   ASSERT_EQ(list.size(), 2u);
   EXPECT_EQ(list[0]["id"], "shop");
