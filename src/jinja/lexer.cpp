@@ -279,7 +279,7 @@ class Lexer {
     return {};
   }
 
-  /// Appends what the escape whose letter stands at `i` means, as Python does; returns the place behind it.
+  /// Appends what the escape whose letter stands at `i` means, as Python does; returns the place after it.
   Result<std::size_t> escape(std::size_t i, std::string& text) {
     const char c = source_[i];
     static constexpr std::string_view letters = "ntrabfv\\'\"";

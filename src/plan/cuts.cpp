@@ -80,7 +80,7 @@ bool RunCutter::try_limit(std::span<CutRun> runs, double limit_us, std::int32_t 
   level_us_ = limit_us / kLimitLevels;
   n_at_.resize(kMostCutLevels + 1);
   std::fill(n_at_.begin(), n_at_.begin() + highest_ + 1, 0);
-  // The bit behind the levels ends every search.
+  // The bit after the levels ends every search.
   has_some_.assign(kMostCutLevels / 64 + 2, 0);
   has_some_.back() = 1;
   add(0, n_workers_);

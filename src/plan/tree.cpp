@@ -96,7 +96,7 @@ void TableSorter::sort_anew(std::span<const std::span<const BlockId>> tables) {
       const std::int32_t n_left = limit - group.n_equal;
       const auto n = static_cast<std::size_t>(
           group.n_equal + count_common_blocks(table.data() + group.n_equal, pivot.data() + group.n_equal, n_left, 0));
-      // An index without a block (-1) comes before those with one, and behind the end of a table.
+      // An index without a block (-1) comes before those with one, and after the end of a table.
       const std::uint64_t next = n < table.size() ? static_cast<std::uint64_t>(std::int64_t{table[n].value} + 2) : 0;
       if (n == table.size() && n == pivot.size()) {
         entries_[i].key = kEqual;

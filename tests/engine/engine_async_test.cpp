@@ -87,7 +87,7 @@ TEST(EngineAsync, has_two_steps_in_flight_and_no_more) {
   EXPECT_EQ((held.finish()[{0, 0}].tokens.size()), 5u);
 }
 
-TEST(EngineAsync, goes_on_operation_by_operation) {
+TEST(EngineAsync, continues_operation_by_operation) {
   const Request request = greedy(random_prompt(1, 20), 5);
   const auto cpu = make_tiny_engine({}, kBlocks);
   const std::vector<TokenId> expected = run_requests(*cpu, {request})[0].tokens;

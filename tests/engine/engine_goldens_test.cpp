@@ -63,7 +63,7 @@ TEST_P(EngineGoldens, give_the_tokens_of_transformers) {
   EXPECT_EQ(run_requests(*engine, {request})[0].tokens, expected);
 }
 
-// Three prompts behind a shared beginning of more than a chunk (256 positions), which relay reads once.
+// Three prompts after a shared beginning of more than a chunk (256 positions), which relay reads once.
 TEST_P(EngineGoldens, answer_with_the_same_bits_relayed_and_paged_cold_and_warm_alone_and_together) {
   const auto shared = random_prompt(1, 290);
   std::vector<Request> requests;

@@ -140,7 +140,7 @@ TEST(EngineGrammarOrder, the_next_forward_is_enqueued_before_the_masks_are_known
   EXPECT_TRUE(accepts(constraint_of(GrammarKind::regex, "(ab)*a?"), text)) << text;
 }
 
-TEST_P(EngineGrammar, a_grammar_begins_behind_a_token) {
+TEST_P(EngineGrammar, a_grammar_begins_after_a_token) {
   const auto engine = make_tiny_engine({}, 200);
   std::vector<Request> requests;
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
@@ -215,7 +215,7 @@ TEST_P(EngineGrammar, other_limits_of_an_answer_hold_as_well) {
   EXPECT_TRUE(none.tokens.empty());
 }
 
-TEST_P(EngineGrammar, a_grammar_that_cannot_go_on_ends_its_own_answer_with_an_error) {
+TEST_P(EngineGrammar, a_grammar_that_cannot_continue_ends_its_own_answer_with_an_error) {
   const auto engine = make_tiny_engine({}, 200);
   Request stuck = held_to(constraint_of(GrammarKind::ebnf, "root ::= \"ab\" [\\u00e9]"), 1);
   ASSERT_TRUE(engine->submit(held_to(constraint_of(GrammarKind::choice, R"(["yes"])"), 2)));
@@ -246,7 +246,7 @@ TEST_P(EngineGrammar, a_grammar_that_cannot_go_on_ends_its_own_answer_with_an_er
   EXPECT_EQ(engine->metrics().kv_blocks_used.value(), 0);
 }
 
-TEST_P(EngineGrammar, a_grammar_that_cannot_go_on_behind_drafts_ends_the_answer_with_an_error) {
+TEST_P(EngineGrammar, a_grammar_that_cannot_continue_after_drafts_ends_the_answer_with_an_error) {
   const auto engine = make_tiny_engine({}, 200);
   Request stuck = held_to(constraint_of(GrammarKind::ebnf, "root ::= \"name: value\" [\\u00e9]", /*has_drafts=*/true), 1);
   std::vector<TokenBias> biases;

@@ -1,4 +1,4 @@
-/// Answers whose masks are not ready in a step's time: the same answers, later, and nobody else waits.
+/// Answers whose masks are not ready in a step's time: the same answers, later, and no other waits.
 #include <algorithm>
 #include <chrono>
 #include <limits>
@@ -87,7 +87,7 @@ TEST_P(EngineMaskBudget, answers_are_the_same_whenever_their_masks_are_ready) {
   }
 }
 
-TEST_P(EngineMaskBudget, nobody_else_waits_for_a_mask) {
+TEST_P(EngineMaskBudget, no_other_waits_for_a_mask) {
   Request masked = greedy(random_prompt(1, 20), 30);
   masked.constraint = constraint_of(GrammarKind::regex, "[a-z]*x");
   masked.n_sequences = 6;

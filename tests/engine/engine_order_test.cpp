@@ -57,7 +57,7 @@ TEST_P(EngineOrder, counts_the_sequences_that_wait_not_the_requests) {
   Request many = four;
   many.n_sequences = 100;
   std::map<SequenceKey, Generated> generated;
-  ASSERT_TRUE(engine->submit(many)) << "more than the queue holds, but nobody waits";
+  ASSERT_TRUE(engine->submit(many)) << "more than the queue holds, but none waits";
   EXPECT_FALSE(engine->submit(greedy(random_prompt(1, 20), 3)));
   run_to_end(*engine, generated);
   ASSERT_TRUE(engine->submit(four));
@@ -69,7 +69,7 @@ TEST_P(EngineOrder, counts_the_sequences_that_wait_not_the_requests) {
   EXPECT_TRUE(engine->submit(four));
   EXPECT_FALSE(engine->submit(greedy(random_prompt(1, 20), 3)));
   run_to_end(*engine, generated);
-  EXPECT_TRUE(engine->submit(four)) << "nobody waits any more";
+  EXPECT_TRUE(engine->submit(four)) << "none waits any more";
 }
 
 TEST_P(EngineOrder, ends_a_request_at_its_deadline_with_the_tokens_it_has) {

@@ -77,7 +77,7 @@ TEST_P(EngineSampling, a_strong_penalty_repeats_nothing) {
   EXPECT_EQ(std::ranges::count(tokens, 1), 1);
 }
 
-TEST_P(EngineSampling, penalties_go_on_after_a_preemption) {
+TEST_P(EngineSampling, penalties_continue_after_a_preemption) {
   std::vector<Request> requests;
   for (std::uint32_t i = 0; i < 4; ++i) {
     requests.push_back(asked(60 + i, 30, 90));

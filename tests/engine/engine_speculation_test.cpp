@@ -83,7 +83,7 @@ TEST_P(EngineSpeculation, greedy_tokens_are_those_without_it_and_drafts_are_acce
     expect_equal(got, expected);
     EXPECT_GT(n_accepted(*eager, got), 0) << "a greedy tiny model repeats itself";
     EXPECT_EQ(n_accepted(*plain, expected), 0);
-    EXPECT_EQ(plain->metrics().spec_decode_num_drafts.value(), 0) << "nobody asked for it";
+    EXPECT_EQ(plain->metrics().spec_decode_num_drafts.value(), 0) << "no request asked for it";
     EXPECT_EQ(eager->metrics().kv_blocks_used.value(), 0);
   }
 }
@@ -129,7 +129,7 @@ TEST_P(EngineSpeculation, sampled_tokens_are_those_without_it_whatever_is_asked)
   }
 }
 
-TEST_P(EngineSpeculation, goes_on_after_preemptions_and_in_small_steps) {
+TEST_P(EngineSpeculation, continues_after_preemptions_and_in_small_steps) {
   std::vector<Request> requests;
   for (std::uint32_t i = 0; i < 8; ++i) {
     requests.push_back(greedy(random_prompt(60 + i, 30), 90));
@@ -160,7 +160,7 @@ TEST_P(EngineSpeculation, a_repetition_takes_fewer_steps) {
 }
 
 /// On an asynchronous device a sequence that waits for its own token does not take others out of the pipeline.
-TEST(EngineSpeculationOnTheDevice, goes_on_with_a_step_in_flight_while_one_of_two_sequences_drafts) {
+TEST(EngineSpeculationOnTheDevice, continues_with_a_step_in_flight_while_one_of_two_sequences_drafts) {
   Request repeating = greedy(random_prompt(1, 40), 60);
   repeating.sampling.logit_bias = {{7, kMaxBias}};  // only this token is sampled
   repeating.speculation = kEager;

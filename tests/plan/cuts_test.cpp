@@ -27,7 +27,7 @@ TEST(AttentionCuts, cuts_one_run_over_all_workers) {
   EXPECT_NEAR(result.makespan_us, 6.4 + 0.2, 0.05);
 }
 
-TEST(AttentionCuts, cuts_only_those_that_find_no_room) {
+TEST(AttentionCuts, cuts_only_items_that_find_no_room) {
   std::vector<CutRun> runs(9, run_of(64 * 32, 1));
   RunCutter cutter;
   const CutResult result = cutter.cut(runs, 8, 1);

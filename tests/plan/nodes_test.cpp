@@ -35,7 +35,7 @@ std::vector<NodeReport> reports_of(const testing::Batch& batch, const AttentionP
   return tree;
 }
 
-/// Forty sequences behind 1024 positions, ten of them behind 512 more.
+/// Forty sequences after 1024 positions, ten of them after 512 more.
 testing::Batch nested() {
   testing::Batch batch;
   const std::vector<BlockId> base = batch.fresh_blocks(64);

@@ -5,7 +5,7 @@
 namespace baton {
 namespace {
 
-TEST(AttentionPairs, the_next_pair_goes_to_whoever_is_free_first) {
+TEST(AttentionPairs, the_next_pair_goes_to_the_worker_that_is_free_first) {
   const std::vector<double> item_us{8, 4, 2, 1};
   std::vector<std::int32_t> pairs, offsets;
   PairDealer dealer;

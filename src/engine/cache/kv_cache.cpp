@@ -242,7 +242,7 @@ void KvCache::publish_full(BlockTable& table, std::span<const TokenId> tokens, s
   }
 }
 
-/// Offers the table's blocks of full entries from `first` on to the tree, which takes those that its entries lack.
+/// Offers the table's blocks of full entries from `first` on to the tree, which takes the ones that its entries lack.
 void KvCache::offer(BlockTable& table, const PrefixKey& key, std::int32_t first, std::int64_t usable_from) {
   const auto n_full = static_cast<std::int32_t>(key.hashes.size());
   if (first >= n_full || !has_windows_) return;

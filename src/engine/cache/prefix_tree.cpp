@@ -390,7 +390,7 @@ PrefixTree::Node* PrefixTree::remove_leaf(Node* leaf) {
   return parent;
 }
 
-/// If every group has a window: removes the entries without blocks from the end of a leaf that nobody holds, and the
+/// If every group has a window: removes the entries without blocks from the end of a leaf without holders, and the
 /// leaf if none is left.
 void PrefixTree::forget_empty_end(Node* node) {
   if (has_full_group_) return;

@@ -70,11 +70,11 @@ void PrefixTree::check_invariants(std::span<const Node* const> references) const
     check(belongs == node->is_listed, "PrefixTree: an evictable leaf is not listed, or another node is");
     if (!belongs) continue;
     check(has_full_group_ || std::ranges::any_of(std::span(node->blocks).last(groups_.size()), &BlockId::is_valid),
-          "PrefixTree: a leaf that nobody holds ends with an entry without blocks");
+          "PrefixTree: a leaf without holders ends with an entry without blocks");
     ++n_leaves;
     check(node->listed_claim == claim_of(*node) &&
               evictable_leaves_.contains({node->listed_claim, node->serial, const_cast<Node*>(node)}),
-          "PrefixTree: a leaf is listed under another claim");
+          "PrefixTree: a leaf is listed under another priority");
   }
   check(evicted_.size() <= evicted_order_.size() && evicted_order_.size() <= n_remembered_,
         "PrefixTree: more is remembered than fits the cache");

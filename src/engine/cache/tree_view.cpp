@@ -16,7 +16,7 @@ struct Use {
   bool is_pinned = false;
 };
 
-/// Nodes above others come first, then those that more sequences use.
+/// Nodes above others come first, then nodes that more sequences use.
 bool is_more_used(const std::pair<const Node*, Use>& a, const std::pair<const Node*, Use>& b) {
   if (a.second.n_sequences != b.second.n_sequences) return a.second.n_sequences > b.second.n_sequences;
   if (a.first->first_index != b.first->first_index) return a.first->first_index < b.first->first_index;

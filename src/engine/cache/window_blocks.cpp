@@ -86,7 +86,7 @@ void WindowBlocks::check_invariants() const {
     if (!block.is_cached || block.is_held || block.n_pins > 0) continue;
     ++n_droppable;
     check(droppable_.contains(key_of(block, BlockId{static_cast<std::int32_t>(i)})),
-          "WindowBlocks: a block that nobody uses is not listed");
+          "WindowBlocks: an unused block is not listed");
   }
   check(n_droppable == droppable_.size(), "WindowBlocks: a block in use is listed for dropping");
   check(n_cached == n_blocks_ && n_pinned == n_pinned_, "WindowBlocks: a count is wrong");

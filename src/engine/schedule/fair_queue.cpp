@@ -80,7 +80,7 @@ void FairQueue::started(const Sequence& sequence) {
   Account& account = account_of(sequence);
   ++account.n_running;
   virtual_time_ = std::max(virtual_time_, account.virtual_time);
-  // A sequence may be admitted before others of its line, which are then behind those that come from now on.
+  // A sequence may be admitted before others of its line, which are then after the ones that come from now on.
   if (by_size_) account.tag = std::max(account.tag, account.line.cbegin()->first.tag);
   remove(sequence);
 }

@@ -93,8 +93,8 @@ void BlockTransfers::copy_out(Running& running) {
   }
 }
 
-/// Makes the table cover `n_entries` blocks. Those that the row after the prefix does not see are given back at once, and
-/// what is evicted for them goes to the host tier before they are written.
+/// Makes the table cover `n_entries` blocks. Blocks that the row after the prefix does not see are given back at once,
+/// and what is evicted for them goes to the host tier before they are written.
 Result<void> BlockTransfers::extend(Running& running, std::int32_t n_entries) {
   BlockTable& table = running.table;
   while (table.n_entries < n_entries) {

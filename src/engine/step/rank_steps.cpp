@@ -59,7 +59,7 @@ std::vector<std::byte> make_reply(const Result<void>& own, std::int64_t free_mem
   return bytes;
 }
 
-/// Sends a message; a broken group takes none, and its fault is found by whoever waits for results.
+/// Sends a message; a broken group takes none, and its fault is found by the thread that waits for results.
 bool pass_on(RankGroup* ranks, RankMessage message, std::span<const std::byte> arguments) {
   if (ranks == nullptr) return false;
   message.n_bytes = arguments.size();

@@ -24,7 +24,7 @@ KvCache make_cache(std::vector<CacheGroup> groups, std::int32_t max_rows_in_flig
                   .enable_prefix_caching = caching});
 }
 
-/// Computes a prompt in chunks of 4 and ends. Blocks behind windows are given back on the way.
+/// Computes a prompt in chunks of 4 and ends. Blocks that windows have left are given back on the way.
 void compute(KvCache& cache, const std::vector<TokenId>& tokens, std::int64_t step) {
   BlockTable table;
   const auto n = static_cast<std::int32_t>(tokens.size());
@@ -40,7 +40,7 @@ void compute(KvCache& cache, const std::vector<TokenId>& tokens, std::int64_t st
   check_all(cache, {});
 }
 
-TEST(KvCacheGroups, a_group_with_a_window_gives_back_the_blocks_behind_it) {
+TEST(KvCacheGroups, a_group_with_a_window_gives_back_the_blocks_that_it_has_left) {
   KvCache cache = make_cache({{.n_blocks = 20}, {.n_blocks = 6, .window = 6}}, 4, /*caching=*/false);
   const auto tokens = count_up(0, 80);
   BlockTable table;
@@ -88,7 +88,7 @@ TEST(KvCacheGroups, a_second_request_finds_as_much_as_every_group_still_holds) {
   check_all(cache, {});
 }
 
-TEST(KvCacheGroups, keeps_the_window_of_a_prompt_whose_answer_went_on) {
+TEST(KvCacheGroups, keeps_the_window_of_a_prompt_whose_answer_continued) {
   KvCache cache = make_cache({{.n_blocks = 80}, {.n_blocks = 14, .window = 6}}, 4);
   const auto prompt = count_up(0, 24);
   auto tokens = prompt;

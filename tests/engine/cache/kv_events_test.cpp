@@ -1,4 +1,4 @@
-/// KV events (engine/cache/kv_events.h): whoever applies them in order knows what the cache would find.
+/// KV events (engine/cache/kv_events.h): a reader that applies them in order knows what the cache would find.
 #include "engine/cache/kv_events.h"
 
 #include <algorithm>

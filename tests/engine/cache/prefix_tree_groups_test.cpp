@@ -89,11 +89,11 @@ TEST(PrefixTreeGroups, a_dropped_block_comes_back_when_it_was_computed_again) {
   EXPECT_EQ(tree.find(prompt.key(), 6).n_ready, 0);
   EXPECT_EQ(tree.find(prompt.key(), 6).n_pending, 4);
   EXPECT_EQ(tree.find(prompt.key(), 7).n_ready, 4);
-  EXPECT_EQ(tree.n_evictable(1), 0) << "whoever gave the blocks uses them";
+  EXPECT_EQ(tree.n_evictable(1), 0) << "the giver of the blocks uses them";
   tree.check_invariants(std::vector<const PrefixTree::Node*>{node});
 }
 
-TEST(PrefixTreeGroups, a_pin_keeps_what_the_row_behind_it_sees_in_every_group) {
+TEST(PrefixTreeGroups, a_pin_keeps_what_the_row_after_it_sees_in_every_group) {
   PrefixTree tree(kBlockLen, {{.n_blocks = 20}, {.n_blocks = 20, .window = 4}});
   const Prompt prompt = count_up(0, 8);
   PrefixTree::Node* node = insert_all(tree, prompt, 2);
@@ -136,7 +136,7 @@ struct NaiveTree {
     std::int32_t number = -1;  ///< -1: dropped
     std::multiset<int> users;  ///< sequences
     std::multiset<int> pins;
-    std::tuple<bool, std::uint64_t, std::uint64_t> order;  ///< for dropping, while nobody uses it
+    std::tuple<bool, std::uint64_t, std::uint64_t> order;  ///< for dropping, while it is unused
   };
   struct Entry {
     std::vector<Block> blocks;
@@ -213,7 +213,7 @@ struct NaiveTree {
     entries.erase(path);
   }
   /// If every group has a window: from this entry upwards, removes entries at an end that have no block and that
-  /// nobody holds.
+  /// no sequence holds.
   void forget_empty(std::string path) {
     while (!has_full_group() && entries.contains(path) && is_leaf(path) && entries.at(path).holders.empty() &&
            std::ranges::all_of(entries.at(path).blocks, [](const Block& block) { return block.number < 0; })) {
@@ -273,7 +273,7 @@ struct RandomOperations {
     naive.life_of_reuse = 0.7 * static_cast<double>(naive.n_remembered);
   }
 
-  /// A block number that nobody uses; numbers are reused, as in a pool.
+  /// An unused block number; numbers are reused, as in a pool.
   std::optional<BlockId> free_block(std::size_t g) {
     for (std::int32_t i = 0; i < naive.groups[g].n_blocks; ++i) {
       const BlockId block{next_block[g]};

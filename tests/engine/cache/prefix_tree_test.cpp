@@ -114,7 +114,7 @@ TEST(PrefixTree, keeps_what_was_found_again_longer_than_what_was_computed_once_b
   for (std::int32_t i = 8; i < 16; ++i) insert_once(i);
   bool is_gone = false;
   for (int i = 0; i < 8 && !is_gone; ++i) is_gone = tree.evict(0, 2)[1].block.value == 0;
-  EXPECT_TRUE(is_gone) << "a prompt that nobody asks for any more never leaves";
+  EXPECT_TRUE(is_gone) << "a prompt that is not asked for any more never leaves";
 }
 
 TEST(PrefixTree, counts_a_block_as_found_that_was_evicted_lately_and_is_computed_again) {

@@ -9,7 +9,7 @@ namespace {
 constexpr bool kBehind = true;
 constexpr bool kAtEnd = false;
 
-TEST(WindowBlocks, drops_what_is_behind_a_window_first_and_then_by_claim) {
+TEST(WindowBlocks, drops_what_has_left_a_window_first_and_then_by_priority) {
   WindowBlocks blocks(8);
   for (std::int32_t i = 0; i < 5; ++i) blocks.add(BlockId{i});
   EXPECT_FALSE(blocks.next()) << "sequences use all of them";
@@ -49,7 +49,7 @@ TEST(WindowBlocks, keeps_what_is_pinned_or_used_again) {
   blocks.check_invariants();
 }
 
-TEST(WindowBlocksDeathTest, aborts_when_a_block_is_left_that_nobody_uses) {
+TEST(WindowBlocksDeathTest, aborts_when_an_unused_block_is_left) {
   WindowBlocks blocks(2);
   EXPECT_DEATH(blocks.hold(BlockId{0}), "does not hold");
   blocks.add(BlockId{0});

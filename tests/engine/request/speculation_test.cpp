@@ -53,7 +53,7 @@ TEST(Speculation, drafts_more_the_more_came_true) {
   EXPECT_GT(bad.n_worthwhile(0.5), 0) << "what was learnt is forgotten in time";
 }
 
-TEST(Speculation, is_worth_a_step_where_a_repetition_goes_on_and_drafts_were_accepted) {
+TEST(Speculation, is_worth_a_step_where_a_repetition_continues_and_drafts_were_accepted) {
   Speculation speculation({.n_tokens = 4, .lookup_max = 3, .lookup_min = 2});
   const std::vector<TokenId> repeats{1, 2, 3, 1, 2, 3, 1, 2};
   EXPECT_TRUE(speculation.promises(repeats));
@@ -120,7 +120,7 @@ TEST(RowCost, allows_none_where_a_step_is_all_rows_and_tries_again_rarely) {
   EXPECT_EQ(cost.allow(4, 4).least_probability, 0) << "other sizes of batches are learnt apart";
 }
 
-TEST(RowCost, learns_anew_when_the_costs_change) {
+TEST(RowCost, learns_again_when_the_costs_change) {
   RowCost cost;
   for (int i = 0; i < 500; ++i) cost.observe(4, 4 + i % 5, 0.001 * (4 + i % 5));
   EXPECT_EQ(cost.allow(4, 4).n_drafts, 0);

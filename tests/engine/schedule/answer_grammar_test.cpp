@@ -36,7 +36,7 @@ TEST(AnswerGrammar, takes_what_the_grammar_allows) {
   EXPECT_TRUE(answer.take(kEndOfText));
 }
 
-TEST(AnswerGrammar, goes_behind_pushed_tokens_as_far_as_the_work_allows) {
+TEST(AnswerGrammar, goes_after_pushed_tokens_as_far_as_the_work_allows) {
   AnswerGrammar answer(shared(constraint_of(GrammarKind::regex, "(ab)*x")), std::vector<TokenId>{kEndOfText});
   const auto start = answer.place();
   for (const TokenId token : tokens("abababab")) answer.push(token);
@@ -56,10 +56,10 @@ TEST(AnswerGrammar, goes_behind_pushed_tokens_as_far_as_the_work_allows) {
   EXPECT_EQ(answer.catch_up(work), grammar::Accepted::no);
   EXPECT_TRUE(answer.has_failed());
   answer.end();
-  EXPECT_FALSE(answer.has_failed()) << "nobody asks any more";
+  EXPECT_FALSE(answer.has_failed()) << "no caller asks any more";
 }
 
-TEST(AnswerGrammar, begins_behind_one_of_its_tokens) {
+TEST(AnswerGrammar, begins_after_one_of_its_tokens) {
   Constraint constraint = constraint_of(GrammarKind::regex, "ab");
   constraint.begins_behind = {50, 51};
   AnswerGrammar answer(shared(constraint), {});

@@ -129,7 +129,7 @@ TEST(FairQueue, counts_the_sequences_of_a_request_together) {
   for (std::int64_t id = 0; id < 64; ++id) served.add(id, {}, 0, /*prompt_len=*/10, /*n_new=*/5, /*n_siblings=*/64);
   served.add(64, {}, 0, /*prompt_len=*/10, /*n_new=*/1000);
   served.add(65, {}, 0, /*prompt_len=*/10, /*n_new=*/5);
-  // They are as large as the request behind them; the last one is small.
+  // They are as large as the request after them; the last one is small.
   std::vector<std::int64_t> order;
   while (!served.queue.is_empty()) order.push_back(served.serve(1).task->id.value);
   const auto place_of = [&](std::int64_t id) { return std::ranges::find(order, id) - order.begin(); };

@@ -8,7 +8,7 @@ namespace {
 
 TEST(QueueLimit, counts_all_sequences_against_the_limit) {
   QueueLimit queue(10);
-  EXPECT_TRUE(queue.has_room({0}, 50)) << "nobody waits";
+  EXPECT_TRUE(queue.has_room({0}, 50)) << "none waits";
   queue.add({0}, 8);
   EXPECT_TRUE(queue.has_room({0}, 2));
   EXPECT_FALSE(queue.has_room({0}, 3));

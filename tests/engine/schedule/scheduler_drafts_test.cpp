@@ -152,7 +152,7 @@ TEST(SchedulerDrafts, end_where_measured_times_say_that_rows_are_expensive) {
   EXPECT_EQ(n_late_drafts(/*weighs_drafts=*/false), 40);
 }
 
-TEST(SchedulerDrafts, nobody_waits_for_drafts_that_nothing_promises) {
+TEST(SchedulerDrafts, no_sequence_waits_for_drafts_that_nothing_promises) {
   Steps steps(/*drafters_wait_alone=*/true);
   for (std::int64_t id = 0; id < 3; ++id) steps.add(sequence_of(id, false, true));
   const auto rows = steps.run(8);

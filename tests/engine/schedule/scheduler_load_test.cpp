@@ -338,7 +338,7 @@ TEST(SchedulerLoad, keeps_its_promises_to_sequences_that_load_what_was_evicted) 
 }
 
 /// Layer groups with windows, in caches that just fit one long sequence and in caches that fit several.
-TEST(SchedulerLoad, keeps_its_promises_to_sequences_that_give_back_what_is_behind_a_window) {
+TEST(SchedulerLoad, keeps_its_promises_to_sequences_that_give_back_what_has_left_a_window) {
   LoadCounts counts;
   const LoadOptions loads[] = {
       {.n_blocks = 20,

@@ -41,7 +41,7 @@ TEST(SchedulerPromises, lets_a_long_prompt_in_beside_decodes_by_no_more_than_its
   scheduler.check_invariants();
 }
 
-TEST(SchedulerPromises, gives_prefill_the_whole_budget_while_nobody_decodes) {
+TEST(SchedulerPromises, gives_prefill_the_whole_budget_while_none_decodes) {
   KvCache cache(3000, 16, true);
   Scheduler scheduler({.max_num_seqs = 8, .max_num_batched_tokens = 2048, .max_prefill_tokens = 256}, cache);
   scheduler.add(make_sequence(0, prompt_of(5000, 1), 4));
@@ -56,7 +56,7 @@ TEST(SchedulerPromises, lets_a_short_prompt_pass_a_long_one_that_is_being_comput
   scheduler.add(make_sequence(0, prompt_of(20, 1), 400));
   scheduler.plan();
   scheduler.add(make_sequence(1, prompt_of(32768, 100000), 4));
-  EXPECT_EQ(scheduler.plan().n_rows, 257) << "nobody is behind it: all is its own";
+  EXPECT_EQ(scheduler.plan().n_rows, 257) << "none is after it: all is its own";
   scheduler.add(make_sequence(2, prompt_of(20000, 200000), 4));
   scheduler.add(make_sequence(3, prompt_of(40, 500), 4));
   const StepPlan plan = scheduler.plan();
@@ -64,14 +64,14 @@ TEST(SchedulerPromises, lets_a_short_prompt_pass_a_long_one_that_is_being_comput
   EXPECT_EQ(plan.sequences[1].n_rows, 192);
   EXPECT_EQ(plan.sequences[2].n_rows, 48);
   EXPECT_EQ(plan.sequences[3].n_rows, 16);
-  EXPECT_EQ(plan.n_rows, 257) << "every row is somebody's";
+  EXPECT_EQ(plan.n_rows, 257) << "every row has an owner";
   const StepPlan next = scheduler.plan();
   EXPECT_EQ(next.sequences[3].n_rows, 16);
   EXPECT_EQ(scheduler.plan().sequences[3].max_tokens, 1) << "it has all its rows, long before the long ones";
   scheduler.check_invariants();
 }
 
-TEST(SchedulerPromises, gives_the_long_prompt_what_was_kept_for_others_and_nobody_could_use) {
+TEST(SchedulerPromises, gives_the_long_prompt_what_was_kept_for_others_and_no_other_could_use) {
   KvCache cache(24, kBlockLen, false);
   Scheduler scheduler({.max_num_seqs = 8, .max_num_batched_tokens = 16}, cache);
   scheduler.add(make_sequence(0, prompt_of(60, 1), 4));
@@ -192,7 +192,7 @@ TEST(SchedulerPromises, computes_a_common_prefix_once_even_by_chunks_that_fill_n
   EXPECT_EQ(n_prefill, 33 + 4) << "the last token of each, and the prefix once";
 }
 
-TEST(SchedulerPromises, goes_on_alone_when_the_one_that_filled_the_prefix_is_gone) {
+TEST(SchedulerPromises, continues_alone_when_the_one_that_filled_the_prefix_is_gone) {
   KvCache cache(64, kBlockLen, true);
   Scheduler scheduler({.max_num_seqs = 4, .max_num_batched_tokens = 8}, cache);
   for (std::int64_t id = 0; id < 2; ++id) scheduler.add(make_sequence(id, prompt_of(30, 1), 2));
@@ -227,7 +227,7 @@ TEST(SchedulerPromises, admits_by_priority_and_preempts_the_lowest_first) {
   FAIL() << "nothing was preempted";
 }
 
-TEST(SchedulerPromises, preempts_nobody_for_a_third_time_however_many_come_that_go_before_it) {
+TEST(SchedulerPromises, preempts_none_for_a_third_time_however_many_come_that_go_before_it) {
   KvCache cache(12, kBlockLen, false);
   Scheduler scheduler({.max_num_seqs = 3, .max_num_batched_tokens = 64}, cache);
   const auto add = [&](std::int64_t id, std::int32_t priority, std::int32_t max_tokens) {
@@ -299,7 +299,7 @@ TEST(SchedulerPromises, gives_a_settled_sequence_all_its_blocks_at_once_and_take
   EXPECT_EQ(scheduler.find(SequenceId{1})->schedule->state, SequenceState::waiting);
 }
 
-TEST(SchedulerPromises, admits_a_cohort_grouped_by_prompt_and_nobody_after_it_before_it) {
+TEST(SchedulerPromises, admits_a_cohort_grouped_by_prompt_and_none_after_it_before_it) {
   KvCache cache(400, kBlockLen, true);
   Scheduler scheduler({.max_num_seqs = 2, .max_num_batched_tokens = 64}, cache);
   const auto add = [&](std::int64_t id, TokenId first) {

@@ -1,4 +1,4 @@
-/// Scheduler: short requests do not wait behind long ones, long ones do not starve, and no step is lost by it.
+/// Scheduler: short requests do not wait for long ones, long ones do not starve, and no step is lost by it.
 #include <algorithm>
 #include <cstdint>
 #include <random>
@@ -19,7 +19,7 @@ SchedulerOptions options_of(bool by_size, std::int32_t max_prefill_tokens = 0) {
   return {.by_size = by_size, .max_num_seqs = 8, .max_num_batched_tokens = 64, .max_prefill_tokens = max_prefill_tokens};
 }
 
-/// The most steps to a small request's first token, of several that come one after another behind long ones.
+/// The most steps to a small request's first token, of several that come one after another after long ones.
 std::int64_t steps_behind_long_ones(bool by_size, int n_long) {
   Shared shared(options_of(by_size), /*n_blocks=*/1000);
   for (int i = 0; i < n_long; ++i) shared.add(shared.own_prompt_of_long_answer(10, 100), 100);
@@ -33,7 +33,7 @@ std::int64_t steps_behind_long_ones(bool by_size, int n_long) {
   return most;
 }
 
-TEST(SchedulerSizes, a_short_request_gets_a_slot_soon_behind_long_ones) {
+TEST(SchedulerSizes, a_short_request_gets_a_slot_soon_after_long_ones) {
   // Its cost is 8. Sequences that have less than 16 times as much left, 32 tokens, are not much longer: they end soon.
   constexpr std::int64_t kMost = kFullPlans + kMuchLonger * 8 / FairQueue::kTokenCost + 4;
   for (const int n_long : {8, 24}) {
@@ -117,7 +117,7 @@ TEST(SchedulerSizes, costs_no_steps_and_changes_no_answer) {
   }
 }
 
-TEST(SchedulerSizes, a_sequence_that_leaves_its_slot_computes_no_more_than_a_block_anew) {
+TEST(SchedulerSizes, a_sequence_that_leaves_its_slot_computes_no_more_than_a_block_again) {
   Shared shared(options_of(/*by_size=*/true), 3000);
   for (int i = 0; i < 16; ++i) shared.add(shared.own_prompt_of_long_answer(10, 100), 100);
   for (int i = 0; i < 8; ++i) {

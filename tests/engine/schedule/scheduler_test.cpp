@@ -150,7 +150,7 @@ TEST(Scheduler, preempts_the_youngest_and_keeps_its_token_in_flight) {
   EXPECT_EQ(cache.n_used(), 0);
 }
 
-TEST(Scheduler, gives_nobody_the_place_of_a_preempted_sequence_whose_token_is_not_known_yet) {
+TEST(Scheduler, gives_none_the_place_of_a_preempted_sequence_whose_token_is_not_known_yet) {
   KvCache cache(7, kBlockLen, false);
   Scheduler scheduler({.max_num_seqs = 4, .max_num_batched_tokens = 64}, cache);
   scheduler.add(make_sequence(0, prompt_of(8, 1), 9));
@@ -193,7 +193,7 @@ TEST(Scheduler, plans_a_row_again_when_its_commit_is_shorter) {
   EXPECT_EQ(again.sequences[0].n_rows, 1);
 }
 
-TEST(Scheduler, ends_a_fill_when_its_last_row_is_committed) {
+TEST(Scheduler, ends_a_prefix_prefill_when_its_last_row_is_committed) {
   KvCache cache(8, kBlockLen, true);
   Scheduler scheduler({.max_num_seqs = 2, .max_num_batched_tokens = 6}, cache);
   scheduler.add(make_sequence(0, prompt_of(8, 1), 0));

@@ -1,4 +1,4 @@
-/// Sequence: who may change its parts, and what its events report.
+/// Sequence: which class may change its parts, and what its events report.
 #include "engine/schedule/sequence.h"
 
 #include <type_traits>

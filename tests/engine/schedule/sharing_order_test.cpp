@@ -72,7 +72,7 @@ TEST(SharingOrder, keeps_the_order_of_sequences_that_share_nothing_or_have_no_fu
   EXPECT_EQ(Waiting().gathered(), Ids{});
 }
 
-TEST(SharingOrder, begins_with_those_that_share_with_running_sequences) {
+TEST(SharingOrder, begins_with_sequences_that_share_with_running_sequences) {
   Waiting waiting;
   for (const int first : {1, 2, 3, 2, 3}) waiting.add({first, 7});
   RunningBlocks running(1);

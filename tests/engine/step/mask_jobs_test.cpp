@@ -67,7 +67,7 @@ TEST(MaskJobs, a_small_job_is_done_in_its_first_step_beside_many_large_ones) {
   EXPECT_TRUE(work.jobs[129].is_done);
 }
 
-TEST(MaskJobs, who_was_not_served_in_a_step_is_first_in_the_next) {
+TEST(MaskJobs, a_job_not_served_in_a_step_is_first_in_the_next) {
   MaskJobs masks(budget_of(10));  // one turn
   Work work;
   for (int tenant = 0; tenant < 20; ++tenant) work.add({.id = tenant}, tenant, 1000);

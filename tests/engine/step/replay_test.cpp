@@ -93,7 +93,7 @@ TEST(Replay, is_the_same_every_time) {
   EXPECT_EQ(first.queue_s.p99, second.queue_s.p99);
 }
 
-TEST(Replay, refuses_what_the_cache_cannot_hold_and_goes_on) {
+TEST(Replay, refuses_what_the_cache_cannot_hold_and_continues) {
   Trace trace{kRunLen, {{0, 1000, 5, {}}, {0, 100, 5, {}}}};
   ReplayOptions options = options_for(trace, 16);
   options.n_blocks = 10;

@@ -86,7 +86,7 @@ TEST_F(PrefixFolderTest, replaces_what_changes_and_removes_what_goes) {
   fs::remove(folder() / "bank.txt");
   settle();
   EXPECT_EQ(served(), "shop=Cups. ");
-  EXPECT_EQ(in_use->text, "Mugs.") << "whoever uses it keeps it";
+  EXPECT_EQ(in_use->text, "Mugs.") << "its user keeps it";
   fs::last_write_time(folder() / "shop.txt", fs::file_time_type::clock::now() + std::chrono::hours(1));
   settle();
   EXPECT_EQ(n_registered_, 3) << "another date is no other contents";
@@ -285,7 +285,7 @@ class ServedFolder : public ::testing::Test {
   ServedFolder() : folder_(fs::temp_directory_path() / ("baton_served_" + std::to_string(::getpid()))) {
     fs::remove_all(folder_);
     fs::create_directories(folder_);
-    write("bank.txt", "Lends umbrellas to those who ask.");
+    write("bank.txt", "Lends umbrellas to every visitor.");
     ServerOptions options;
     options.prefix_folder = folder_;
     fixture_.emplace(std::move(options), EngineOptions{.max_num_batched_tokens = 16}, 1100, 16'384);
@@ -337,7 +337,7 @@ TEST_F(ServedFolder, does_not_keep_a_server_from_ending) {
   fixture_->release();
   fixture_->server->wait();
   EXPECT_EQ(text_of("long"), "none") << "its prefill was cancelled";
-  EXPECT_EQ(text_of("bank"), "Lends umbrellas to those who ask.");
+  EXPECT_EQ(text_of("bank"), "Lends umbrellas to every visitor.");
 }
 
 }  // namespace
