@@ -19,6 +19,7 @@ struct LaidOutRows {
   std::span<const SequenceRows> sequences;
   std::span<const std::int32_t> first_row;  ///< of each sequence; one more element for the end
   std::span<const TokenRow> rows;
+  std::span<const std::int32_t> sequence_of_row = {};
 
   /// Rows of a node, or of anything else with first_sequence and n_sequences.
   std::int32_t n_rows_of(const auto& run) const {
