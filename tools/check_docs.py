@@ -69,7 +69,7 @@ def check_document(root, document, targets):
                         yield f"{where}:{number}: `{full}` does not exist"
             for target in MAKE.findall(word):
                 if target not in targets:
-                    yield f"{where}:{number}: `make {target}` is no target of the Makefile"
+                    yield f"{where}:{number}: `make {target}` is not a target of the Makefile"
         for link in LINK.findall(line):
             if "://" not in link and not link.startswith("mailto:") and not exists(root, document, link):
                 yield f"{where}:{number}: the link to {link} leads nowhere"

@@ -83,7 +83,7 @@ def check(src, folder, text):
     for node in sorted(nodes - shown_nodes):
         yield f"{folder}: the picture lacks {node}"
     for node in sorted(shown_nodes - nodes):
-        yield f"{folder}: the picture shows {node}, which is no folder of the code"
+        yield f"{folder}: the picture shows {node}, which is not a folder of the code"
     for here, there in sorted(needed - shown):
         yield f"{folder}: the picture lacks {here} --> {there} ({arrows[here, there]})"
     for here, there in sorted(shown - needed):

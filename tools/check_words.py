@@ -47,6 +47,8 @@ WORDS = [
     (r"\b(takes?|took|taking) along\b|\btakes its \w+ along\b", "includes, removes too", None),
     (r"\banew\b", "again", None),
     (r"\bcrew\b", "thread pool", None),
+    (r"\brecordings?\b|\brecorded graphs?\b", "captured graph", r"recording rules?"),
+    (r"\bis no (?=(call|flag|folder|integer|object|rank|string|token|tool|type)\b)", "is not a", r"\bthere is no "),
     (r"\bas (it|they) likes?\b", "freely", None),
 ]
 COMPILED = [(re.compile(word, re.IGNORECASE), say, right and re.compile(right, re.IGNORECASE)) for word, say, right in WORDS]

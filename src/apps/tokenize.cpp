@@ -37,8 +37,8 @@ Result<std::string> decode_line(const Tokenizer& tokenizer, const json::Value& l
   BATON_TRY(const auto ids, json::convert<std::vector<TokenId>>(line, "ids"));
   for (const TokenId id : ids)
     if (!tokenizer.contains(id))
-      return fail(ErrorCode::invalid_request,
-                  fmt::format("the id {} is no token of this tokenizer, whose largest id is {}", id, tokenizer.n_vocab() - 1));
+      return fail(ErrorCode::invalid_request, fmt::format("the id {} is not a token of this tokenizer, whose largest id is {}",
+                                                          id, tokenizer.n_vocab() - 1));
   return json::dump(tokenizer.decode(ids, skip_special_tokens));
 }
 

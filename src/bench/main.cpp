@@ -78,7 +78,7 @@ void add_commands(Commands& commands, BenchOptions& options) {
       [&] { return serve_bench_main(serve, commands.command_line()); });
 }
 
-/// `baton demo`, if the first word that is no flag asks for it.
+/// `baton demo`, if the first word that is not a flag asks for it.
 bool is_demo(const std::vector<std::string>& words) {
   const auto first = std::ranges::find_if(words, [](const std::string& word) { return !word.starts_with("-"); });
   return first != words.end() && *first == "demo";

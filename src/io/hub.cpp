@@ -104,7 +104,7 @@ Result<fs::path> download_or_say_why_not(std::string_view model, std::string_vie
   return downloaded;
 }
 
-/// A folder that has only weights of another format is no model. A tokenizer may be all that is wanted.
+/// A folder that has only weights of another format is not a model. A tokenizer may be all that is wanted.
 Result<void> check_folder(const fs::path& folder, bool wants_weights) {
   const auto has = [&](const char* name) { return hub::is_there(folder / name); };
   if (has("config.json")) return {};
@@ -114,7 +114,7 @@ Result<void> check_folder(const fs::path& folder, bool wants_weights) {
   return fail(ErrorCode::not_found, fmt::format("{} has no config.json; {}", folder.string(), others));
 }
 
-/// A file is no model; one whose name could be a model's is looked for as such unless it holds weights.
+/// A file is not a model; one whose name could be a model's is looked for as such unless it holds weights.
 Result<void> refuse_file(std::string_view model) {
   if (!hub::is_there(fs::path(model))) return {};
   const std::string others = other_weights({std::string(model)});

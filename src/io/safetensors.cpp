@@ -129,7 +129,7 @@ Result<Tensors> parse_safetensors(std::span<const std::byte> file, std::string_v
   std::memcpy(&header_bytes, file.data(), kLengthBytes);
   if (header_bytes > kMaxHeaderBytes)
     return fail(ErrorCode::invalid_data,
-                fmt::format("{} is no safetensors file: it would have a header of {} bytes; the limit is {}", what,
+                fmt::format("{} is not a safetensors file: it would have a header of {} bytes; the limit is {}", what,
                             header_bytes, kMaxHeaderBytes));
   if (header_bytes > file.size() - kLengthBytes)
     return fail(ErrorCode::invalid_data, fmt::format("{} is truncated: its header has {} bytes, but only {} are there", what,

@@ -36,7 +36,7 @@ Result<TraceRequest> parse_object(std::string_view line) {
   TraceRequest request;
   BATON_TRY(const double timestamp_ms, json::get<double>(object, "timestamp"));
   request.arrival_s = timestamp_ms / 1e3;
-  if (!is_time(request.arrival_s)) return fail(ErrorCode::invalid_data, "'timestamp' is no time");
+  if (!is_time(request.arrival_s)) return fail(ErrorCode::invalid_data, "'timestamp' is not a time");
   BATON_TRY(request.prompt_len, count_field(object, "input_length"));
   BATON_TRY(request.output_len, count_field(object, "output_length"));
   BATON_TRY(auto runs, json::get_optional<std::vector<std::int64_t>>(object, "hash_ids"));
@@ -104,7 +104,7 @@ Result<TraceRequest> parse_row(std::string_view line, const Columns& columns) {
   if (fields.size() <= std::max({columns.time, columns.prompt, columns.output}))
     return fail(ErrorCode::invalid_data, "fewer fields than columns");
   if (!read_time(fields[columns.time], request.arrival_s) || !is_time(request.arrival_s))
-    return fail(ErrorCode::invalid_data, "TIMESTAMP is no time");
+    return fail(ErrorCode::invalid_data, "TIMESTAMP is not a time");
   const bool has_lengths =
       read_number(fields[columns.prompt], request.prompt_len) && read_number(fields[columns.output], request.output_len);
   if (!has_lengths || request.prompt_len < 0 || request.output_len < 0 || request.prompt_len > kMaxTokens ||

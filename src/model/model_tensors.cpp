@@ -25,7 +25,7 @@ struct Rows {
 /// A matrix of which a rank holds every row.
 Rows all_rows(std::string_view name, std::int64_t n) { return {name, n, {{0, n}}}; }
 
-/// Runs that follow one another become one.
+/// Joins adjacent ranges.
 std::vector<IndexRange> joined_runs(std::initializer_list<IndexRange> runs) {
   std::vector<IndexRange> joined;
   for (const IndexRange& run : runs) {

@@ -49,7 +49,7 @@ void ReasoningParser::take_reasoning(char c) {
   reasoning_ += c;
 }
 
-/// Reasoning that is no part of the closing marker.
+/// Reasoning that is not part of the closing marker.
 void ReasoningParser::take_unmarked(char c) {
   if (calls_ == nullptr) return take_reasoning(c);
   unmarked_.clear();

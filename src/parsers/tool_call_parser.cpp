@@ -100,9 +100,9 @@ bool ToolCallParser::is_begun_call() const {
   return !name.empty() && tools_ != nullptr && tools_->has_name_with(name);
 }
 
-/// The text has ended in calls, or in front of one. What the model has ended itself is content if it is no whole call.
-/// What was cut is a call that was begun: its arguments are given out as far as they have come, and a name without
-/// arguments is nothing.
+/// The text has ended in calls, or in front of one. What the model has ended itself is content if it is not a whole
+/// call. What was cut is a call that was begun: its arguments are given out as far as they have come, and a name
+/// without arguments is nothing.
 void ToolCallParser::end_calls(TextEnd how) {
   reader_->end(how, writer_);
   if (how == TextEnd::natural) {

@@ -85,7 +85,7 @@ Value begin_without(const std::string& bytes) {
   return {{"type", "regex"}, {"pattern", pattern + "]"}};
 }
 
-/// Text that is no call in a format whose calls begin an answer: it begins otherwise, and has none of the markers.
+/// Text that is not a call in a format whose calls begin an answer: it begins otherwise, and has none of the markers.
 Value text_without_calls(const ToolFormat& format) {
   std::vector<std::string_view> markers(format.begin.markers.begin(), format.begin.markers.end());
   std::string not_first(format.begin.first);
@@ -146,7 +146,7 @@ Result<Value> possible_calls(const ToolFormat& format, const AnswerDemand& deman
     calls.push_back(call_of(format, tool, !is_automatic || tool.is_strict));
   }
   if (calls.empty())
-    return fail(ErrorCode::invalid_request, fmt::format("tool_choice names '{}', which is no tool", demand.choice.name),
+    return fail(ErrorCode::invalid_request, fmt::format("tool_choice names '{}', which is not a tool", demand.choice.name),
                 "tool_choice");
   return calls;
 }

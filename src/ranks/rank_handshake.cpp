@@ -264,7 +264,7 @@ class Host {
       const std::optional<std::size_t> wanted = wanted_bytes(stranger);
       const bool is_too_many = strangers_.size() - i + waiting.size() > kMostStrangers;
       if (!is_there || !wanted || stranger.deadline < HandshakeClock::now() || is_too_many) {
-        log::warning("event=rank_refused reason=\"a connection that is no rank's\"");
+        log::warning("event=rank_refused reason=\"a connection that is not a rank's\"");
       } else if (stranger.bytes.size() == *wanted) {
         BATON_TRY_VOID(answer(stranger));
       } else {
@@ -418,7 +418,7 @@ Result<RankIntroduction> join_ranks(const RankOptions& options) {
                     .host = text_of<64>(host_name()),
                     .version = text_of<96>(options.version)};
   const auto gone = [&] {
-    return no_group(fmt::format("rank {}: rank 0 at {}:{} has ended, or is no rank", options.rank, options.master_addr,
+    return no_group(fmt::format("rank {}: rank 0 at {}:{} has ended, or is not a rank", options.rank, options.master_addr,
                                 options.master_port));
   };
   Welcome welcome;

@@ -64,7 +64,7 @@ TEST(Tokenize, special_tokens_are_put_around_texts_and_left_out_of_them) {
   const test::ProgramEnd unknown = run({folder.string(), "--decode"}, "[0]\n[0, 3]\n");
   EXPECT_EQ(unknown.code, 1);
   EXPECT_EQ(unknown.out, "\"a\"\n");
-  EXPECT_EQ(unknown.error, "baton tokenize: line 2: the id 3 is no token of this tokenizer, whose largest id is 2\n");
+  EXPECT_EQ(unknown.error, "baton tokenize: line 2: the id 3 is not a token of this tokenizer, whose largest id is 2\n");
   std::filesystem::remove_all(folder);
 }
 

@@ -240,7 +240,7 @@ REFUSED = {
         {"messages": [ASK], "tools": [WEATHER], "tool_choice": "any"},
         "tool_choice",
     ),
-    "a name that is no tool": (
+    "a name that is not a tool": (
         {
             "messages": [ASK],
             "tools": [WEATHER],

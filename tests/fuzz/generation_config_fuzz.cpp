@@ -23,7 +23,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   const float temperature = as_used(config->temperature, 1), top_p = as_used(config->top_p, 1);
   const float min_p = as_used(config->min_p, 0), penalty = as_used(config->repetition_penalty, 1);
-  baton::check(std::isfinite(temperature) && temperature >= 0, "a temperature that is no temperature");
+  baton::check(std::isfinite(temperature) && temperature >= 0, "a temperature that is not a temperature");
   baton::check(top_p > 0 && top_p <= 1 && min_p >= 0 && min_p <= 1, "a share out of range");
   baton::check(std::isfinite(penalty) && penalty > 0 && std::isfinite(1 / penalty), "a penalty that makes no numbers");
   baton::check(!config->top_k || *config->top_k >= -1, "a negative number of candidates");

@@ -21,7 +21,7 @@ void check_ids(const baton::SharedList<baton::TokenId>& ids) {
 
 void check_generation(const baton::GenerationRequest& request) {
   const baton::SamplingParams& sampling = request.sampling;
-  baton::check(std::isfinite(sampling.temperature) && sampling.temperature >= 0, "a temperature that is no temperature");
+  baton::check(std::isfinite(sampling.temperature) && sampling.temperature >= 0, "a temperature that is not a temperature");
   baton::check(sampling.top_p > 0 && sampling.top_p <= 1 && sampling.top_k >= 0, "a choice out of range");
   baton::check(!sampling.max_tokens || *sampling.max_tokens >= 0, "a negative token limit");
   baton::check(sampling.min_tokens >= 0, "a negative least length");

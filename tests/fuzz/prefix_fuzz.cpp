@@ -20,7 +20,7 @@ void check_definition(const baton::PrefixDefinition& definition) {
   baton::check(definition.messages.is_null() != definition.tokens.empty(), "messages and tokens, or neither");
   for (const baton::TokenId id : definition.tokens) baton::check(id >= 0, "a token with a negative id");
   if (definition.messages.is_null()) return;
-  baton::check(definition.messages.is_array() && !definition.messages.empty(), "messages that are no list");
+  baton::check(definition.messages.is_array() && !definition.messages.empty(), "messages that are not a list");
   baton::prefix_text(definition.messages);
 }
 

@@ -58,7 +58,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   check_choice(tokenizer->chat_templates());
   for (const auto& end : {tokenizer->bos(), tokenizer->eos()})
-    if (end) baton::check(tokenizer->contains(*end), "an end that is no token");
+    if (end) baton::check(tokenizer->contains(*end), "an end that is not a token");
   const std::vector<baton::TokenId> ids = tokenizer->encode("the tool<|end|>\xc3\xa9 s", /*add_special_tokens=*/true);
   for (const baton::TokenId id : ids) baton::check(tokenizer->contains(id), "an id without a token");
   return 0;

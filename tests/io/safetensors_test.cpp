@@ -164,7 +164,7 @@ TEST_F(Safetensors, refuses_a_header_length_beyond_the_file_or_the_limit) {
             "it is truncated: its header has 9 bytes, but only 8 are there");
   for (std::size_t i = 0; i < 8; ++i) file[i] = '\xff';
   EXPECT_EQ(parse_safetensors(std::as_bytes(std::span(file)), "it").error().message,
-            "it is no safetensors file: it would have a header of 18446744073709551615 bytes; the limit is 100000000");
+            "it is not a safetensors file: it would have a header of 18446744073709551615 bytes; the limit is 100000000");
 }
 
 TEST_F(Safetensors, a_file_with_flipped_bits_gives_an_error_or_tensors_inside_the_file) {

@@ -129,7 +129,7 @@ std::vector<AttentionCase> changing_steps(const CaseShape& shape) {
   return cases;
 }
 
-TEST(AttentionInvariance, a_recording_serves_other_lengths_groups_and_trees) {
+TEST(AttentionInvariance, a_captured_graph_serves_other_lengths_groups_and_trees) {
   for (const DType dtype : storage_dtypes())
     for (const auto& [merge, dealt] : {std::pair{true, false}, {true, true}, {false, true}})
       for (const TestBackend& on : test_backends()) {

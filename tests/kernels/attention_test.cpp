@@ -32,7 +32,7 @@ TEST(AttentionSmall, equals_the_reference_over_several_chunks_and_many_rows) {
                  [](AttentionProblem& problem) { check_problem(problem, 1, 400); });
 }
 
-TEST(AttentionSmall, a_recording_runs_again) {
+TEST(AttentionSmall, a_captured_graph_runs_again) {
   for_each_path({}, {{-1, 0, 70, 1}, {0, 32, 37, 1}},
                 [](AttentionProblem& problem, AttentionMemory& memory, const TestBackend& on) {
                   const AttentionPlan plan = problem.input.random_plan(16, 2, true);

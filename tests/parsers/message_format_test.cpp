@@ -360,7 +360,8 @@ TEST(MessageFormat, refuses_names_that_are_no_tools_or_cannot_be_written) {
     return source ? "" : source.error().message;
   };
   const ToolChoice required{.kind = ToolChoice::Kind::required};
-  EXPECT_EQ(refusal("hermes", {.kind = ToolChoice::Kind::named, .name = "g"}, "f"), "tool_choice names 'g', which is no tool");
+  EXPECT_EQ(refusal("hermes", {.kind = ToolChoice::Kind::named, .name = "g"}, "f"),
+            "tool_choice names 'g', which is not a tool");
   EXPECT_EQ(refusal("qwen3_coder", required, "a>b"),
             "the tool name 'a>b' cannot be written in the model's format of calls (qwen3_coder)");
   EXPECT_NE(refusal("pythonic", required, "f g"), "");

@@ -35,7 +35,7 @@ TEST(MessageParser, reads_the_calls_of_hermes_and_qwen) {
     expect_golden(golden);
 }
 
-TEST(MessageParser, returns_as_content_what_is_no_call) {
+TEST(MessageParser, returns_as_content_what_is_not_a_call) {
   for (const Golden& golden : std::vector<Golden>{
            {"hermes", "", false, "a < b and <tool_cal", "|a < b and <tool_cal"},
            {"hermes", "", false, "<tool_call>not json</tool_call>", "|<tool_call>not json</tool_call>"},

@@ -295,7 +295,7 @@ TEST(RankGroup, a_rank_with_another_token_ends_the_start) {
   });
 }
 
-/// A connection of a program that is no rank.
+/// A connection of a program that is not a rank.
 class StrangerSocket {
  public:
   StrangerSocket(std::uint16_t port, const std::string& said) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {

@@ -22,7 +22,7 @@ SEEDED = [
     ("`tests/text/*.cpp`", "`tests/text/*.cpp` does not exist"),
     ("`docs/plan.md`", "`docs/plan.md` does not exist"),
     ("[the plan](plan.md)", "the link to plan.md leads nowhere"),
-    ("`NO_INSTALL=1 make fly`", "`make fly` is no target"),
+    ("`NO_INSTALL=1 make fly`", "`make fly` is not a target"),
 ]
 
 

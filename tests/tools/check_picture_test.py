@@ -44,7 +44,7 @@ SEEDED = [
     ("model --> kernels", "model --> kernels & core", "src: the picture shows model --> core, which no file includes along"),
     ("engine --> model", "engine --> kernels & model", "shows engine --> kernels, which follows from other arrows"),
     ("[kernels/cpu]", "[kernels/gpu]", "src: the picture lacks kernels/cpu"),
-    ("[kernels/cpu]", "[kernels/gpu]", "src: the picture shows kernels/gpu, which is no folder of the code"),
+    ("[kernels/cpu]", "[kernels/gpu]", "src: the picture shows kernels/gpu, which is not a folder of the code"),
     ("engine --> step", "step --> engine", "src/engine: the picture lacks engine --> step (engine/engine.h)"),
     ("%% includes of src\n", "", "ARCHITECTURE.md: has no picture of src"),
 ]

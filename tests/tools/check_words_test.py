@@ -29,6 +29,8 @@ SEEDED = [
     ("src/a.cpp", "/// It goes on with the next.", "'goes on' (continues)"),
     ("src/a.cpp", "/// Deleting takes its prompt along.", "'takes its prompt along' (includes"),
     ("src/a.cpp", "/// Begins anew.", "'anew' (again)"),
+    ("src/a.cpp", "/// A text that is no object.", "'is no ' (is not a)"),
+    ("src/a.cpp", "/// Replays a recording.", "'recording' (captured graph)"),
     ("tests/a_test.cpp", "TEST(A, nobody_waits) {}", "tests/a_test.cpp:2: 'nobody'"),
     ("tools/a.py", "x = 1  # the row behind it", "tools/a.py:3: 'behind'"),
     ("tools/a.py", '"""Goes on."""', "tools/a.py:3: 'Goes on'"),

@@ -136,7 +136,7 @@ class ServeSource final : public LoadSource {
     return head.status == 200 && head.content_type.starts_with("text/event-stream");
   }
 
-  /// Why a response that came to its end is no answer; empty if it is one.
+  /// Why a response that came to its end is not an answer; empty if it is one.
   static std::string error_of(Exchange& exchange, const HttpHead& head) {
     if (!is_stream(head)) return fmt::format("{}: {}", head.status_line, message_of_error(exchange.error_body));
     exchange.stream.finish();

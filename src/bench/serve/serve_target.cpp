@@ -104,10 +104,11 @@ Result<void> find_tokenizer(ServeTarget& target, const ServeTargetOptions& optio
     break;
   }
   if (target.tokenizer || target.n_vocab > 0) return {};
-  return fail(ErrorCode::invalid_request,
-              fmt::format("'{}' is no folder with a config.json here: name the model's tokenizer (--tokenizer FOLDER or id) or "
-                          "the size of its vocabulary (--vocab-size)",
-                          target.model));
+  return fail(
+      ErrorCode::invalid_request,
+      fmt::format("'{}' is not a folder with a config.json here: name the model's tokenizer (--tokenizer FOLDER or id) or "
+                  "the size of its vocabulary (--vocab-size)",
+                  target.model));
 }
 
 }  // namespace

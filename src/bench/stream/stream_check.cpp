@@ -42,7 +42,7 @@ void StreamCheck::finish(const HttpHead& head) {
 
 bool StreamCheck::is_stream_of_chunks(const HttpHead& head) {
   if (!head.is_chunked) blame("the answer is not sent in chunks");
-  if (!head.content_type.starts_with("text/event-stream")) blame("the answer is no event stream");
+  if (!head.content_type.starts_with("text/event-stream")) blame("the answer is not an event stream");
   return fault_.empty();
 }
 

@@ -1,4 +1,4 @@
-/// A handler of operator new, for the whole program, that asks for the calling thread's reserve.
+/// Installs a new_handler, for the whole program, that releases the calling thread's reserve.
 #include "core/limits/memory_reserve.h"
 
 #include <cstdlib>

@@ -83,7 +83,7 @@ Result<DeclaredArguments> declared_arguments(const SchemaDocument& document, Wor
       const auto known = by_name.find(name);
       if (known == by_name.end())
         return arguments_error(ErrorCode::unsupported, document, "required",
-                               fmt::format("names '{}', which is no property", one_line(name, kMaxQuotedBytes)));
+                               fmt::format("names '{}', which is not a property", one_line(name, kMaxQuotedBytes)));
       known->second->is_required = true;
     }
   }
@@ -94,7 +94,7 @@ Result<DeclaredArguments> declared_arguments(const SchemaDocument& document, Wor
 constexpr std::array<std::string_view, 3> kNeverInValue{"</parameter>", "\n<parameter=", "\n</function>"};
 constexpr std::string_view kEndOfValue = "\n</parameter>";
 
-/// A schema that a value fulfils if it is no string.
+/// A schema that a value fulfils if it is not a string.
 const json::Value& no_string() {
   static const json::Value schema = {{"type", {"null", "boolean", "number", "array", "object"}}};
   return schema;

@@ -332,7 +332,7 @@ Result<SchemaSet> simplified(const SchemaDocument& document, SchemaSet schemas) 
   for (const json::Value* schema : schemas) {
     constexpr int kLongestChain = 64;
     for (int i = 0; i < kLongestChain && schema->is_object() && has_only(*schema, "$ref"); ++i) {
-      const json::Value& ref = *json::find(*schema, "$ref");  // null is no reference
+      const json::Value& ref = *json::find(*schema, "$ref");  // null is not a reference
       if (!ref.is_string()) break;
       BATON_TRY(schema, document.resolve(*schema, ref.get_ref<const std::string&>()));
     }

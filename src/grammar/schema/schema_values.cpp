@@ -93,7 +93,7 @@ Result<unsigned> SchemaValues::kinds(const SchemaShape& shape) {
     const bool is_known = type->is_array() ? std::all_of(type->begin(), type->end(), add) : add(*type);
     if (!is_known)
       return schema_error(ErrorCode::invalid_request, document_, *part, "type",
-                          fmt::format("is {}, which is no type", one_line(json::dump(*type), kMaxQuotedBytes)));
+                          fmt::format("is {}, which is not a type", one_line(json::dump(*type), kMaxQuotedBytes)));
     all &= own;
   }
   return all;

@@ -46,10 +46,10 @@ Result<std::unique_ptr<asio::ssl::context>> make_tls(const HttpAddress& address)
   context->set_options(asio::ssl::context::no_tlsv1 | asio::ssl::context::no_tlsv1_1, error);
   context->use_certificate_chain_file(address.ssl_certfile, error);
   if (error)
-    return fail(ErrorCode::invalid_data, fmt::format("{} is no PEM certificate: {}", address.ssl_certfile, error.message()));
+    return fail(ErrorCode::invalid_data, fmt::format("{} is not a PEM certificate: {}", address.ssl_certfile, error.message()));
   context->use_private_key_file(key, asio::ssl::context::pem, error);
   if (error)
-    return fail(ErrorCode::invalid_data, fmt::format("{} is no PEM key of that certificate: {}", key, error.message()));
+    return fail(ErrorCode::invalid_data, fmt::format("{} is not a PEM key of that certificate: {}", key, error.message()));
   return context;
 }
 

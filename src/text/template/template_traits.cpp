@@ -80,7 +80,7 @@ bool shows(const std::optional<std::string>& text, std::string_view part) {
 /// Sets what the template says of the arguments and the content of a message with calls.
 void probe_calls(const Probe& probe, TemplateTraits& traits) {
   const Value object = {{"probe_argument", kValue}};
-  // Python's way of writing a dict is no format of any model.
+  // Python's way of writing a dict is not a format of any model.
   constexpr std::string_view kRepresentation = "{'probe_argument'";
   const auto is_written = [&](const std::optional<std::string>& text) {
     return shows(text, kCall) && shows(text, kValue) && !shows(text, kRepresentation);

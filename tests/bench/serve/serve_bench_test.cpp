@@ -196,7 +196,7 @@ TEST(ServeBench, says_what_it_needs_to_know_of_the_model) {
   const ServerFixture server;
   const test::ProgramEnd end = run_bench({"--port", std::to_string(server.server->port()), "--model", "alias"});
   EXPECT_EQ(end.code, 2);
-  EXPECT_NE(end.error.find("'alias' is no folder with a config.json here"), std::string::npos) << end.error;
+  EXPECT_NE(end.error.find("'alias' is not a folder with a config.json here"), std::string::npos) << end.error;
   EXPECT_NE(end.error.find("--vocab-size"), std::string::npos);
   EXPECT_EQ(run_bench({"--port", "1", "--ready-check-timeout-sec", "0.1", "--vocab-size", "9"}).code, 1);
 }

@@ -114,7 +114,7 @@ TEST(StreamCheck, wants_a_stream_of_events_in_chunks) {
   EXPECT_EQ(checked({kRole}, {.is_chat = true}, head).fault(), "the answer is not sent in chunks");
   head = kHead;
   head.content_type = "application/json";
-  EXPECT_EQ(checked({kRole}, {.is_chat = true}, head).fault(), "the answer is no event stream");
+  EXPECT_EQ(checked({kRole}, {.is_chat = true}, head).fault(), "the answer is not an event stream");
 }
 
 }  // namespace

@@ -187,7 +187,7 @@ def mutations() -> Iterator[Mutation]:
 
 
 def whole_bodies(route: Route) -> Iterator[Mutation]:
-    """Bodies that are no object, or have very many or very long unknown fields."""
+    """Bodies that are not an object, or have very many or very long unknown fields."""
     for what, value in (VALUES | INVALID).items():
         if not value.startswith(b"{") or what in INVALID:
             yield Mutation(route.path, (), f"body {what}", value, False)

@@ -183,7 +183,7 @@ class Attack:
 
 def attack(port: int, what: Attack, seed: int, slow_factor: float, pipe: Connection) -> None:
     """The process of an attack, until the pipe says so."""
-    os.nice(1)  # the watcher goes first: it is no part of the load
+    os.nice(1)  # the watcher goes first: it is not part of the load
     allow_files()
     is_over = False
 

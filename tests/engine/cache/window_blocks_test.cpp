@@ -45,7 +45,7 @@ TEST(WindowBlocks, keeps_what_is_pinned_or_used_again) {
   EXPECT_EQ(blocks.next(), BlockId{0});
   blocks.unhold(BlockId{1}, kAtEnd, 0);
   EXPECT_EQ(blocks.n_droppable(), 2);
-  EXPECT_EQ(blocks.next(), BlockId{0}) << "it is behind a window, the other is not any more";
+  EXPECT_EQ(blocks.next(), BlockId{0}) << "it has left a window, the other has returned";
   blocks.check_invariants();
 }
 

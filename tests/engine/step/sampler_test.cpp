@@ -107,7 +107,7 @@ TEST(Sampler, bans_the_ends_of_bad_words_as_far_as_they_are_known) {
   SequenceEditor::task(sequence).sampling.bad_words = {{8}, {5, 9}, {4, 5, 6}, {3, 4, 5, 7}, {5, 6, 7}, {6, 7}};
   SamplingLists lists;
   SamplingMetadata sampling = make_sampling(sequence, 0, lists);
-  EXPECT_EQ(lists.bans, (std::vector<TokenBan>{{-1, 8}, {-1, 9}, {-1, 6}})) << "the prompt is no part of the answer";
+  EXPECT_EQ(lists.bans, (std::vector<TokenBan>{{-1, 8}, {-1, 9}, {-1, 6}})) << "the prompt is not part of the answer";
   EXPECT_EQ(sampling.bans.count, 3);
   SequenceEditor::schedule(sequence).n_samples_in_flight = 2;
   lists = {};
@@ -243,7 +243,7 @@ TEST(Sampler, takes_what_drafts_gave_up_to_the_first_that_differs) {
   EXPECT_EQ(stopped.tokens.size(), 1u);
   EXPECT_EQ(stopped.n_accepted, 1);
   EXPECT_EQ(stopped.stop_token->token, 7);
-  EXPECT_FALSE(joined({5, 7, 6, 1}, 1).finished) << "an end behind a rejected draft is none";
+  EXPECT_FALSE(joined({5, 7, 6, 1}, 1).finished) << "an end after a rejected draft is none";
 }
 
 TEST(Sampler, reads_each_way_to_end) {

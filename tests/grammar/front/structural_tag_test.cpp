@@ -346,7 +346,7 @@ TEST(StructuralTag, an_error_of_a_schema_names_the_field_of_the_request_that_hol
     SCOPED_TRACE(style);
     EXPECT_EQ(refused(style, R"({"type": "object", "properties": {"x": {"not": {}}}})"), "#/properties/x/not is not supported");
     EXPECT_EQ(refused(style, R"({"type": "object", "properties": {"x": {"items": {"type": "sting"}}}})"),
-              R"(#/properties/x/items/type is "sting", which is no type)");
+              R"(#/properties/x/items/type is "sting", which is not a type)");
     EXPECT_TRUE(
         refused(style, R"({"type": "object", "properties": {"x": {}}, "required": 1})").starts_with("#/required must be"));
     EXPECT_EQ(refused(style, R"({"type": "object", "$schema": 1})"), "#/$schema must be a string, not an integer");

@@ -309,7 +309,7 @@ TEST(JsonSchema, refuses_by_path_and_keyword) {
       {R"({"$schema": "http://example.com/mine"})", "is not one of drafts"},
       {R"x({"pattern": "(?<!b)a"})x", "#/pattern is refused: the regular expression has look-behind"},
       {R"({"format": "idn-email"})", "#/format 'idn-email' is not supported"},
-      {R"({"type": "text"})", "#/type is \"text\", which is no type"},
+      {R"({"type": "text"})", "#/type is \"text\", which is not a type"},
       {R"({"minLength": -1})", "#/minLength must be an integer"},
       {R"({"properties": {"a": 1}})", "#/properties/a must be a schema"},
       {R"({"required": "a"})", "#/required must be a list"},

@@ -442,10 +442,10 @@ TEST(HttpServer, names_the_file_that_is_no_certificate_or_key) {
   const HttpAddress address = {.host = "127.0.0.1", .port = 0, .ssl_keyfile = key, .ssl_certfile = "/nowhere.pem"};
   auto server = HttpServer::bind(address, {});
   ASSERT_FALSE(server);
-  EXPECT_TRUE(server.error().message.starts_with("/nowhere.pem is no PEM certificate: ")) << server.error().message;
+  EXPECT_TRUE(server.error().message.starts_with("/nowhere.pem is not a PEM certificate: ")) << server.error().message;
   server = HttpServer::bind({.host = "127.0.0.1", .port = 0, .ssl_keyfile = certificate, .ssl_certfile = certificate}, {});
   ASSERT_FALSE(server);
-  EXPECT_TRUE(server.error().message.starts_with(certificate + " is no PEM key of that certificate: "));
+  EXPECT_TRUE(server.error().message.starts_with(certificate + " is not a PEM key of that certificate: "));
 }
 
 }  // namespace

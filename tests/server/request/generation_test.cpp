@@ -285,7 +285,7 @@ TEST(OpenaiRequest, names_what_is_wrong_with_the_messages) {
   for (const BadField& bad : cases) expect_refused(bad, std::string(bad.fields), parse_chat_request);
 }
 
-TEST(OpenaiRequest, refuses_a_body_that_is_no_object_or_has_absurdly_many_fields) {
+TEST(OpenaiRequest, refuses_a_body_that_is_not_an_object_or_has_absurdly_many_fields) {
   EXPECT_EQ(parse_chat_request(body_of("[]"), {}, kLimits).error().message,
             "the request body must be a JSON object, not a list");
   json::Value body;

@@ -61,7 +61,7 @@ TEST(ShapeMessages, gives_arguments_as_the_template_wants_them) {
   EXPECT_EQ(arguments(R"("{\"a\": 1, \"b\": {}}")"), R"({"a":1,"b":{}})");
   EXPECT_EQ(arguments(R"("")"), "{}");
   EXPECT_EQ(arguments(R"({"a": 1})"), R"({"a":1})");
-  // What is no object is held by one, or read out of a text.
+  // What is not an object is held by one, or read out of a text.
   EXPECT_EQ(arguments(R"("{\"a\": \"b")"), R"({"arguments":"{\"a\": \"b"})");
   EXPECT_EQ(arguments(R"("[1]")"), R"({"arguments":[1]})");
   EXPECT_EQ(arguments(R"("5")"), R"({"arguments":5})");
@@ -215,7 +215,7 @@ TEST(ShapeMessages, gives_lists_of_texts_to_templates_that_take_them) {
       {"role":"user","content":[{"type":"text","text":"U1"},{"type":"text","text":"U2"}]}])";
   EXPECT_EQ(shown(kLists, kParts), "<system>S1S2<user>U1U2");
   EXPECT_EQ(shown(kFirstOfSystem, kParts), "<system>S1\nS2<user>(U1)(U2)") << "the second text of the system would be lost";
-  EXPECT_EQ(shown(kEverywhere, kParts), "<system>S1\nS2<user>U1\nU2") << "Python's way of writing a list is no format";
+  EXPECT_EQ(shown(kEverywhere, kParts), "<system>S1\nS2<user>U1\nU2") << "Python's way of writing a list is not a format";
   EXPECT_EQ(shown("{% for m in messages %}<{{ m.role }}>{{ m.content | tojson }}{% endfor %}", kParts),
             "<system>\"S1\\nS2\"<user>\"U1\\nU2\"");
 }

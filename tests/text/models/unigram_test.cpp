@@ -45,7 +45,7 @@ TEST(Unigram, unknown_runs_become_one_token_their_bytes_or_nothing) {
   EXPECT_EQ(encode(*make(model), "aéüa"), (Ids{1, 0, 1}));
   model["byte_fallback"] = true;
   EXPECT_EQ(encode(*make(model), "aéüa"), (Ids{1, 2, 3, 2, 4, 1}));
-  EXPECT_EQ(encode(*make(model), "éß"), (Ids{0})) << "one byte of the run is no token";
+  EXPECT_EQ(encode(*make(model), "éß"), (Ids{0})) << "one byte of the run is not a token";
   model["byte_fallback"] = false;
   model["unk_id"] = nullptr;
   EXPECT_EQ(encode(*make(model), "aéa"), (Ids{1, 1}));

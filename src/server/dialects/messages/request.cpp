@@ -19,7 +19,7 @@ using json::Value;
 using openai::bad;
 using openai::find_given;
 
-/// The last ones are no fields: only their errors are the chat completion's.
+/// The last ones map the names in errors only; they are nested fields.
 constexpr SameField kSameMessagesFields[] = {{"model", "model"},
                                              {"max_tokens", "max_tokens"},
                                              {"stop_sequences", "stop"},

@@ -134,7 +134,7 @@ std::string ResponsesWriter::begin_frames() {
   return created + event("response.in_progress", std::move(members));
 }
 
-/// The tool that a call calls; null for what is no call, and for a plain function.
+/// The tool that a call calls; null for what is not a call, and for a plain function.
 const ResponseTool* ResponsesWriter::tool_of(const MessagePiece& piece) const {
   if (piece.kind != MessagePiece::Kind::call) return nullptr;
   const auto found = plan_.tools.find(piece.text);

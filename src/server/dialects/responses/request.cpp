@@ -21,7 +21,7 @@ using openai::bad;
 using openai::find_given;
 using openai::string_member;
 
-/// The last ones are no fields: only their errors are the chat completion's.
+/// The last ones map the names in errors only; they are nested fields.
 constexpr SameField kSameResponsesFields[] = {{"model", "model"},
                                               {"max_output_tokens", "max_tokens"},
                                               {"temperature", "temperature"},

@@ -146,7 +146,7 @@ TEST_F(MessagesAnswer, of_a_stop_text_inside_of_arguments_names_it) {
   EXPECT_EQ(json::dump(message["content"]), R"([{"type":"text","text":"look({\""}])");
 }
 
-TEST_F(MessagesAnswer, of_a_stream_with_a_broken_call_is_no_tool_use) {
+TEST_F(MessagesAnswer, of_a_stream_with_a_broken_call_is_not_a_tool_use) {
   written_.content.request.is_stream = true;
   written_.begin_again();
   written_.ends(R"(<tool_call>{"name": "look", "arguments": {"at": oops}}</tool_call>)", FinishReason::stop);
