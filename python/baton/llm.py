@@ -5,17 +5,30 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
 from baton import _engine, _loading, _neutral, _prompts, errors
-from baton.errors import BatonError, InvalidRequestError, UnsupportedError
+from baton.errors import BatonError, InvalidRequestError, NotFoundError, UnsupportedError
 from baton.outputs import CompletionOutput, RequestOutput, add_news
 from baton.sampling_params import SamplingParams
 from baton.tokenizer import Tokenizer
 
 #: How long a wait for news lasts, so that Ctrl-C is heard.
 WAIT_MS = 100
+
+
+@dataclass(frozen=True)
+class PrefixInfo:
+    """A registered prefix: its full blocks are computed, and kept until the prefix is removed."""
+
+    name: str
+    n_tokens: int
+    n_pinned_tokens: int  #: tokens in its full blocks; each request computes the tail
+    prefill_ms: float
+    tokens: list[int] = field(repr=False)
+    pin: int = field(repr=False)  #: the model's
 
 
 def new_output(request: int | str, prompt: str | None, ids: list[int], params: SamplingParams) -> RequestOutput:
@@ -35,7 +48,7 @@ class LLM(_neutral.AbsentMethods):
     def __init__(self, model: str = "demo", **arguments: Any) -> None:  # noqa: ANN401
         """Load the model and start its engine."""
         self._model: _engine.LocalModel | None = _loading.load(model, arguments)
-        self._prefixes: dict[str, list[int]] = {}
+        self._prefixes: dict[str, PrefixInfo] = {}
         self._lock = threading.Lock()
 
     def __enter__(self) -> LLM:
@@ -78,24 +91,31 @@ class LLM(_neutral.AbsentMethods):
         """Return the text of token ids."""
         return self.model.decode(list(token_ids), skip_special_tokens)
 
-    def register_prefix(self, name: str, prompt: _prompts.Prompt) -> _engine.PrefixInfo:
+    def register_prefix(self, name: str, prompt: _prompts.Prompt) -> PrefixInfo:
         """Compute the beginning of prompts ahead, and keep it until remove_prefix. Requests name it by `prefix`.
 
         Prompts that begin alike share blocks without being registered; registration makes it dependable.
         """
+        if not name or name in self._prefixes:
+            raise InvalidRequestError(f"there is a prefix {name!r} already" if name else "a prefix needs a name", "prefix")
         _, ids, _ = _prompts.tokens_of(self.model, prompt, None)
-        info = self.model.register_prefix(name, ids)
-        self._prefixes[name] = ids
+        pin = self.model.pin(ids)
+        info = PrefixInfo(name, pin.n_tokens, pin.n_pinned_tokens, pin.prefill_ms, ids, pin.id)
+        if self._prefixes.setdefault(name, info) is not info:  # another thread was first
+            self.model.unpin(pin.id)
+            raise InvalidRequestError(f"there is a prefix {name!r} already", "prefix")
         return info
 
     def remove_prefix(self, name: str) -> None:
         """Let go of a registered prefix."""
-        self.model.remove_prefix(name)
-        del self._prefixes[name]
+        info = self._prefixes.pop(name, None)
+        if info is None:
+            raise NotFoundError(f"there is no prefix {name!r}", "prefix")
+        self.model.unpin(info.pin)
 
-    def prefixes(self) -> list[_engine.PrefixInfo]:
-        """Return the registered prefixes."""
-        return self.model.prefixes()
+    def prefixes(self) -> list[PrefixInfo]:
+        """Return the registered prefixes, by name."""
+        return [info for _, info in sorted(self._prefixes.items())]
 
     def kv_bytes(self) -> tuple[float, float]:
         """Return the bytes of keys and values read so far, and the bytes that sharing saved."""
@@ -171,7 +191,7 @@ class LLM(_neutral.AbsentMethods):
             return None
         if prefix not in self._prefixes:
             raise InvalidRequestError(f"no prefix {prefix!r} is registered", "prefix")
-        return self._prefixes[prefix]
+        return self._prefixes[prefix].tokens
 
     def _params_for(
         self, asked: list[_prompts.Prompt], given: SamplingParams | Sequence[SamplingParams] | None

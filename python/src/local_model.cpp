@@ -189,11 +189,7 @@ std::string LocalModel::render(const std::string& messages, const std::string& t
   return value_or_throw(own->render(context));
 }
 
-PrefixInfo LocalModel::register_prefix(const std::string& name, std::vector<TokenId> tokens) {
-  return value_or_throw(engine_->register_prefix(name, std::move(tokens)));
-}
-
-void LocalModel::remove_prefix(const std::string& name) { throw_failure(engine_->remove_prefix(name)); }
+PinInfo LocalModel::pin(std::vector<TokenId> tokens) { return value_or_throw(engine_->pin(std::move(tokens))); }
 
 std::pair<double, double> LocalModel::kv_bytes() const {
   const EngineMetrics& metrics = engine_->metrics();

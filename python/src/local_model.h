@@ -88,9 +88,9 @@ class LocalModel {
   std::string render(const std::string& messages, const std::string& tools, const std::string& variables,
                      const std::string& template_source, bool add_generation_prompt, bool continues_last) const;
 
-  PrefixInfo register_prefix(const std::string& name, std::vector<TokenId> tokens);
-  void remove_prefix(const std::string& name);
-  std::vector<PrefixInfo> prefixes() const { return engine_->prefixes(); }
+  /// Computes and keeps the full blocks of a prompt.
+  PinInfo pin(std::vector<TokenId> tokens);
+  void unpin(std::int64_t id) { engine_->unpin(PinId{id}); }
 
   EngineInfo info() const { return engine_->info(); }
   const std::string& name() const { return name_; }

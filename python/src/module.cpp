@@ -148,11 +148,11 @@ void bind_news(nb::module_& module) {
 }
 
 void bind_model(nb::module_& module) {
-  nb::class_<PrefixInfo>(module, "PrefixInfo")
-      .def_ro("name", &PrefixInfo::name)
-      .def_ro("n_tokens", &PrefixInfo::n_tokens)
-      .def_ro("n_pinned_tokens", &PrefixInfo::n_pinned_tokens)
-      .def_ro("prefill_ms", &PrefixInfo::prefill_ms);
+  nb::class_<PinInfo>(module, "PinInfo")
+      .def_prop_ro("id", [](const PinInfo& pin) { return pin.id.value; })
+      .def_ro("n_tokens", &PinInfo::n_tokens)
+      .def_ro("n_pinned_tokens", &PinInfo::n_pinned_tokens)
+      .def_ro("prefill_ms", &PinInfo::prefill_ms);
   const auto unlocked = nb::call_guard<nb::gil_scoped_release>();
   nb::class_<LocalModel>(module, "LocalModel")
       .def(nb::init<const EngineArguments&, const std::string&>(), nb::arg("arguments"), nb::arg("program"), unlocked)
@@ -166,9 +166,8 @@ void bind_model(nb::module_& module) {
       .def("decode", &LocalModel::decode, nb::arg("ids"), nb::arg("skip_special_tokens"), unlocked)
       .def("render", &LocalModel::render, nb::arg("messages"), nb::arg("tools"), nb::arg("variables"),
            nb::arg("template_source"), nb::arg("add_generation_prompt"), nb::arg("continues_last"), unlocked)
-      .def("register_prefix", &LocalModel::register_prefix, nb::arg("name"), nb::arg("tokens"), unlocked)
-      .def("remove_prefix", &LocalModel::remove_prefix, nb::arg("name"), unlocked)
-      .def("prefixes", &LocalModel::prefixes)
+      .def("pin", &LocalModel::pin, nb::arg("tokens"), unlocked)
+      .def("unpin", &LocalModel::unpin, nb::arg("id"), unlocked)
       .def_prop_ro("name", &LocalModel::name)
       .def_prop_ro("n_vocab", &LocalModel::n_vocab)
       .def_prop_ro("n_tokens", [](const LocalModel& model) { return model.tokenizer().n_vocab(); })

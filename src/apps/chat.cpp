@@ -116,7 +116,7 @@ class Chat {
     const std::string name = argument.substr(0, argument.find('='));
     if (name.size() < argument.size()) {
       BATON_TRY(PrefixDefinition read, read_prefix_flag(argument));
-      BATON_TRY(const PrefixInfo info, prefixes_.add(model_, engine_, std::move(read)));
+      BATON_TRY(const PinInfo info, prefixes_.add(model_, engine_, std::move(read)));
       print_note("{}: {} tokens, computed and kept\n", name, info.n_tokens);
     } else if (name != kNone && !prefixes_.find(name)) {
       return tl::unexpected(prefixes_.not_found(name, "prefix"));

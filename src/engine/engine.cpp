@@ -59,7 +59,7 @@ Engine::Engine(const EngineOptions& options, EngineParts parts)
                  transfer_queue_),
       masks_(options.mask_budget),
       queue_(options.max_num_queued_reqs),
-      prefixes_(info_.block_len),
+      pins_(info_.block_len),
       watchdog_(std::chrono::milliseconds(options.step_timeout_ms)) {
   metrics_recorder_.set_cache_size(cache_);
   metrics_recorder_.set_tier_size(info_.n_tier_slots, info_.tier_entry_bytes);
@@ -110,27 +110,24 @@ void Engine::post(FinishCommand command) {
   inbox_filled_.notify_one();
 }
 
-Result<void> Engine::check_new_prefix(std::string_view name, std::span<const TokenId> tokens) const {
-  if (!options_.enable_prefix_caching) {
-    return fail(ErrorCode::invalid_request, fmt::format("prefix '{}' cannot be registered: prefix caching is off", name),
-                "prefix");
-  }
-  BATON_TRY_VOID(check_prefix(name, tokens, limits()));
+Result<void> Engine::check_new_pin(std::span<const TokenId> tokens) const {
+  if (!options_.enable_prefix_caching)
+    return fail(ErrorCode::invalid_request, "it cannot be pinned: prefix caching is off", "prefix");
+  BATON_TRY_VOID(check_prefix(tokens, limits()));
   if (const auto sentence = fault()) return fail(ErrorCode::unavailable, *sentence);
   return {};
 }
 
-Result<PrefixInfo> Engine::register_prefix(std::string name, std::vector<TokenId> tokens, CacheScope scope) {
+Result<PinInfo> Engine::pin(std::vector<TokenId> tokens, CacheScope scope, std::stop_token stop) {
   const auto begin = Sequence::Clock::now();
-  const auto n_tokens = static_cast<std::int32_t>(tokens.size());
-  BATON_TRY_VOID(check_new_prefix(name, tokens));
-  PrefixPrefill prefill{std::move(tokens), std::move(scope), false, {}};
+  BATON_TRY_VOID(check_new_pin(tokens));
+  PinPrefill prefill{.tokens = std::move(tokens), .scope = std::move(scope), .stop = std::move(stop)};
   bool has_thread = false;
   {
     const MutexLock lock(mutex_);
     if (is_draining_ || is_stopping_)
       return fail(ErrorCode::unavailable, "the server is shutting down and takes no new prefixes");
-    BATON_TRY_VOID(prefixes_.begin(name, prefill));
+    pins_.begin(prefill);
     has_thread = has_thread_;
     ++n_unfinished_;
     inbox_filled_.notify_one();
@@ -140,21 +137,22 @@ Result<PrefixInfo> Engine::register_prefix(std::string name, std::vector<TokenId
     }
   }
   const MutexLock lock(mutex_);
-  auto info = prefixes_.wait(mutex_, {std::move(name), n_tokens}, prefill, begin);
+  auto info = pins_.wait(mutex_, prefill, begin);
   inbox_filled_.notify_one();
   return info;
 }
 
-Result<void> Engine::remove_prefix(const std::string& name) {
+void Engine::unpin(PinId id) {
   const MutexLock lock(mutex_);
-  BATON_TRY_VOID(prefixes_.remove(name));
+  pins_.unpin(id);
   inbox_filled_.notify_one();
-  return {};
 }
 
-std::vector<PrefixInfo> Engine::prefixes() const {
+std::vector<PinInfo> Engine::pins() const {
   const MutexLock lock(mutex_);
-  return prefixes_.list();
+  std::vector<PinInfo> infos;
+  for (const auto& [id, pinned] : pins_.pins()) infos.push_back(pinned.info);
+  return infos;
 }
 
 std::shared_ptr<const TreeView> Engine::tree() {
@@ -167,7 +165,6 @@ std::shared_ptr<const TreeView> Engine::tree() {
 void Engine::begin_drain() {
   const MutexLock lock(mutex_);
   is_draining_ = true;
-  prefixes_.cancel_prefills();
   inbox_filled_.notify_one();
 }
 
@@ -204,7 +201,7 @@ void Engine::run(MemoryReserve& reserve) {
 
 /// Whether callers have asked for something.
 bool Engine::has_work() const {
-  return is_stopping_ || !inbox_.is_empty() || prefixes_.has_changes() || transfer_queue_.has_work();
+  return is_stopping_ || !inbox_.is_empty() || pins_.has_changes() || transfer_queue_.has_work();
 }
 
 void Engine::run_steps(MemoryReserve& reserve) {

@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -27,7 +28,7 @@
 #include "engine/engine_options.h"
 #include "engine/inbox.h"
 #include "engine/metrics_recorder.h"
-#include "engine/prefix_service.h"
+#include "engine/pin_table.h"
 #include "engine/request/event_queue.h"
 #include "engine/request/metrics.h"
 #include "engine/request/request.h"
@@ -78,30 +79,30 @@ class Engine {
 
   /// Computes and pins the full blocks of a prompt, so that requests that begin with it find them in the cache.
   /// Returns when they are computed; before `start` it runs steps on the caller's thread. Errors: invalid_request
-  /// (name taken, prompt too long, no prefix caching), out_of_memory (more than max_pinned_blocks would be pinned, or
-  /// a sequence of max_model_len would no longer fit), unavailable (shutting down, or the prefix was removed
-  /// meanwhile). `scope`: of the requests that are to find them; by default those without a salt.
-  Result<PrefixInfo> register_prefix(std::string name, std::vector<TokenId> tokens, CacheScope scope = {});
-  /// Frees the name at once and, from the next step on, unpins the blocks that no other prefix pins. Sequences that
-  /// use them keep them. If the prefix is still being computed, its prefill ends with the steps in flight and
-  /// register_prefix returns. Errors: not_found.
-  Result<void> remove_prefix(const std::string& name);
-  std::vector<PrefixInfo> prefixes() const;
+  /// (prompt too long, no prefix caching), out_of_memory (more than max_pinned_blocks would be pinned, or a sequence of
+  /// max_model_len would no longer fit), unavailable (shutting down, or `stop` was requested meanwhile; the prefill then
+  /// ends with the steps in flight). `scope`: of the requests that are to find them; by default those without a salt.
+  Result<PinInfo> pin(std::vector<TokenId> tokens, CacheScope scope = {}, std::stop_token stop = {});
+  /// Unpins, from the next step on, the blocks that no other pin keeps. Sequences that use them keep them. Aborts if there
+  /// is no such pin. Needs no memory.
+  void unpin(PinId id);
+  /// In the order in which they were requested.
+  std::vector<PinInfo> pins() const;
 
-  /// How export_prefix and load_prefix cut keys and values into pieces.
+  /// How export_prefix and pin_from cut keys and values into pieces.
   const PrefixLayout& prefix_layout() const { return transfers_.layout(); }
   using PieceWriter = std::function<Result<void>(std::span<const std::byte> piece)>;
   using PieceReader = std::function<Result<void>(std::vector<std::byte>& piece)>;
-  /// Copies the keys and values of the full blocks of a registered prefix out of the cache: `write` gets the pieces of
+  /// Copies the keys and values of the full blocks of a pinned prompt out of the cache: `write` gets the pieces of
   /// prefix_layout in their order, on the caller's thread. The engine copies one piece between two steps, so requests go on.
   /// Errors: those of `write`; not_found (the cache does not have all blocks), unsupported (several ranks),
   /// unavailable (stopped).
   Result<void> export_prefix(std::span<const TokenId> tokens, const CacheScope& scope, const PieceWriter& write);
-  /// The same as register_prefix, but the keys and values of full blocks come from `read`, which fills its argument with the
+  /// The same as `pin`, but the keys and values of full blocks come from `read`, which fills its argument with the
   /// pieces of prefix_layout in their order, on the caller's thread: as many as there are, unless the cache has the blocks
   /// already. The caller vouches for them: they must have been computed from these tokens by this model. Errors: those
-  /// of register_prefix and of `read`, and then nothing is registered; unsupported (several ranks).
-  Result<PrefixInfo> load_prefix(std::string name, std::vector<TokenId> tokens, CacheScope scope, const PieceReader& read);
+  /// of `pin` and of `read`, and then nothing is pinned; unsupported (several ranks).
+  Result<PinInfo> pin_from(std::vector<TokenId> tokens, CacheScope scope, const PieceReader& read, std::stop_token stop = {});
 
   /// Starts the engine thread / ends it (running requests get `abort`).
   void start();
@@ -113,7 +114,7 @@ class Engine {
   /// model and cache. info() keeps the value that the engine started with. Thread: the one that runs the steps.
   void set_relay(bool relay) { builder_.set_relay(relay); }
   /// Empties the prefix cache, so that a benchmark can begin every run with a cold one: frees all cached blocks that no
-  /// sequence uses and no registered prefix pins, and forgets which blocks were evicted before. Thread: the one that runs
+  /// sequence uses and no pin keeps, and forgets which blocks were evicted before. Thread: the one that runs
   /// the steps.
   void drop_cached_blocks() { cache_.drop_cached(); }
 
@@ -143,11 +144,11 @@ class Engine {
  private:
   Engine(const EngineOptions& options, EngineParts parts);
   void post(FinishCommand command);
-  Result<void> check_new_prefix(std::string_view name, std::span<const TokenId> tokens) const;
+  Result<void> check_new_pin(std::span<const TokenId> tokens) const;
   Result<void> check_transfer() const;
   BlockTransfer transfer_of(BlockTransfer::Direction direction, std::span<const TokenId> tokens, const CacheScope& scope) const;
   void wait_transfer(const std::function<bool()>& is_reached) BATON_REQUIRES(mutex_);
-  Result<KvCache::Pin> import_blocks(BlockTransfer& transfer, const PieceReader& read);
+  Result<Pins::node_type> import_blocks(BlockTransfer& transfer, const PieceReader& read);
   void run(MemoryReserve& reserve);
   void run_steps(MemoryReserve& reserve);
   bool has_work() const BATON_REQUIRES(mutex_);
@@ -155,7 +156,7 @@ class Engine {
   bool move_blocks();
   void take(SubmitCommand& command);
   void take(const FinishCommand& command);
-  void take(PrefixPrefill& prefill, SequenceId id);
+  void take(PinPrefill& prefill);
   SequenceId add(std::unique_ptr<Sequence> sequence);
   bool plan_next();
   void sample_last();
@@ -168,7 +169,8 @@ class Engine {
             std::shared_ptr<const Error> error = {});
   void retire();
   void publish();
-  void end_prefix_prefill(PrefixPrefill& prefill, Result<KvCache::Pin> pin);
+  PinPrefill& prefill_of(const Sequence& sequence);
+  void end_prefix_prefill(PinPrefill& prefill, Result<KvCache::Pin> pin);
   void expire();
   void draw_tree();
   void end(SequenceId id, FinishReason reason, std::shared_ptr<const Error> error = {});
@@ -196,7 +198,6 @@ class Engine {
   BatchBuilder builder_;
   std::unique_ptr<Executor> executor_;
   BlockTransfers transfers_;
-  RunningPrefills prefills_;
   StepMasks masks_;
   MetricsRecorder metrics_recorder_;
   std::deque<StepInFlight> in_flight_;
@@ -222,7 +223,7 @@ class Engine {
   bool is_draining_ BATON_GUARDED_BY(mutex_) = false;
   bool is_stopping_ BATON_GUARDED_BY(mutex_) = false;
   bool has_thread_ BATON_GUARDED_BY(mutex_) = false;
-  PrefixService prefixes_ BATON_GUARDED_BY(mutex_);
+  PinTable pins_ BATON_GUARDED_BY(mutex_);
   TransferQueue transfer_queue_ BATON_GUARDED_BY(mutex_);
   /// As of the last request for one.
   std::shared_ptr<const TreeView> tree_ BATON_GUARDED_BY(mutex_) = std::make_shared<TreeView>();

@@ -53,14 +53,6 @@ struct EngineOptions {
   std::shared_ptr<RankGroup> ranks = {};            ///< the backend's group, if this is rank 0 of several; else null
 };
 
-/// A registered prefix: its full blocks are computed, and pinned until the prefix is removed.
-struct PrefixInfo {
-  std::string name;
-  std::int32_t n_tokens = 0;         ///< of the prefix
-  std::int32_t n_pinned_tokens = 0;  ///< tokens in its full blocks; each request computes the tail
-  double prefill_ms = 0;
-};
-
 /// Properties of a running engine for the start line, /metrics and /v1/models.
 struct EngineInfo {
   std::int32_t max_model_len = 0;

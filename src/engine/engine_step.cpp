@@ -88,25 +88,19 @@ void Engine::end_all_if_faulty() {
 
 bool Engine::drain() {
   Inbox inbox;
-  PrefixService::Changes prefixes;
-  SequenceId next;
+  PinTable::Changes pins;
   {
     const MutexLock lock(mutex_);
     std::swap(inbox, inbox_);
-    prefixes = prefixes_.take_changes();
-    next = next_sequence_;
-    next_sequence_ = SequenceId{next.value + static_cast<std::int64_t>(prefixes.begun.size())};
+    pins = pins_.take_changes(next_sequence_, /*cancels_all=*/is_draining_ && !is_stopping_);
   }
   for (SubmitCommand& command : inbox.submits) take(command);
-  for (PrefixPrefill* prefill : prefixes.begun) take(*prefill, std::exchange(next, SequenceId{next.value + 1}));
+  for (PinPrefill* prefill : pins.begun) take(*prefill);
   for (const FinishCommand& command : inbox.finishes) take(command);
-  for (const KvCache::Pin& pin : prefixes.unpins) cache_.unpin(pin);
-  if (prefixes.has_cancelled) {
-    const MutexLock lock(mutex_);
-    for (const SequenceId id : prefills_.cancelled()) scheduler_.finish(id, FinishReason::abort);
-  }
+  for (const auto& [id, pinned] : pins.unpins) cache_.unpin(pinned.pin);
+  for (const SequenceId id : pins.cancelled) end(id, FinishReason::abort);
   if (inbox.wants_tree) draw_tree();
-  return !inbox.is_empty() || !prefixes.is_empty();
+  return !inbox.is_empty() || !pins.is_empty();
 }
 
 /// Makes the picture that Engine::tree was asked for.
@@ -121,7 +115,7 @@ void Engine::draw_tree() {
   std::vector<KvCache::Pin> pins;
   {
     const MutexLock lock(mutex_);
-    pins = prefixes_.pins();
+    for (const auto& [id, pinned] : pins_.pins()) pins.push_back(pinned.pin);
   }
   auto drawn = std::make_shared<const TreeView>(view_tree(tables, pins, cache_));
   const MutexLock lock(mutex_);
@@ -154,10 +148,10 @@ void Engine::take(const FinishCommand& command) {
   }
 }
 
-void Engine::take(PrefixPrefill& prefill, SequenceId id) {
-  auto sequence = make_prefix_prefill(prefill, info_.block_len, id);
+void Engine::take(PinPrefill& prefill) {
+  auto sequence = make_prefix_prefill(prefill, info_.block_len);
   if (sequence->task->prompt_len == 0) return end_prefix_prefill(prefill, KvCache::Pin{});
-  prefills_.started(add(std::move(sequence)), prefill);
+  add(std::move(sequence));
 }
 
 /// Plans, builds and submits the next step; false if there is nothing to run. The next plan may then have something, see
@@ -265,17 +259,23 @@ void Engine::emit(const Sequence& sequence, ShortVector<TokenOutput> tokens, std
   event.error = std::move(error);
 }
 
+PinPrefill& Engine::prefill_of(const Sequence& sequence) {
+  const MutexLock lock(mutex_);
+  return pins_.prefill_of(sequence.task->id);
+}
+
 /// Removes finished sequences, and requests without sequences.
 void Engine::retire() {
   const auto now = Sequence::Clock::now();
   for (const auto& sequence : scheduler_.take_finished()) {
     metrics_recorder_.finished(*sequence, now);
     if (sequence->task->deadline) deadlines_.erase({*sequence->task->deadline, sequence->task->id});
-    if (PrefixPrefill* prefill = prefills_.take_ended(sequence->task->id)) {
+    if (sequence->is_prefix_prefill()) {
+      PinPrefill& prefill = prefill_of(*sequence);
       end_prefix_prefill(
-          *prefill, sequence->schedule->finished == FinishReason::length
-                        ? pin_beside(cache_, prefill->scope, prefill->tokens, info_.max_model_len, options_.max_pinned_blocks)
-                        : fail(ErrorCode::unavailable, "the engine stopped while a prefix was being computed"));
+          prefill, sequence->schedule->finished == FinishReason::length
+                       ? pin_beside(cache_, prefill.scope, prefill.tokens, info_.max_model_len, options_.max_pinned_blocks)
+                       : fail(ErrorCode::unavailable, "the engine stopped while a prefix was being computed"));
       continue;
     }
     const auto request = requests_.find(sequence->task->request);
@@ -301,11 +301,11 @@ void Engine::publish() {
 }
 
 /// Updates the gauges first, so that the caller who waits for the prefix finds its blocks counted.
-void Engine::end_prefix_prefill(PrefixPrefill& prefill, Result<KvCache::Pin> pin) {
+void Engine::end_prefix_prefill(PinPrefill& prefill, Result<KvCache::Pin> pin) {
   metrics_recorder_.update_gauges(scheduler_, cache_);
   const MutexLock lock(mutex_);
   --n_unfinished_;
-  prefixes_.end(prefill, std::move(pin));
+  pins_.end(prefill, std::move(pin));
 }
 
 void Engine::check_invariants() const {

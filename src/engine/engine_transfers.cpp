@@ -60,12 +60,13 @@ Result<void> Engine::export_prefix(std::span<const TokenId> tokens, const CacheS
   return {};
 }
 
-/// Copies what `read` gives. The pin on the blocks is the caller's.
-Result<KvCache::Pin> Engine::import_blocks(BlockTransfer& transfer, const PieceReader& read) {
+/// Copies what `read` gives. The pin on the blocks, in a row that is not in the table, is the caller's.
+Result<Pins::node_type> Engine::import_blocks(BlockTransfer& transfer, const PieceReader& read) {
   const std::vector<std::uint32_t> sizes =
       prefix_layout().piece_bytes(static_cast<std::int32_t>(transfer.tokens.size()) / info_.block_len);
   MutexLock lock(mutex_);
   if (is_stopping_) return fail(ErrorCode::unavailable, "the engine has stopped");
+  Pins::node_type row = pins_.make_row(transfer.tokens.size());
   transfer_queue_.add(transfer);
   inbox_filled_.notify_one();
   std::vector<std::byte> piece;
@@ -77,7 +78,10 @@ Result<KvCache::Pin> Engine::import_blocks(BlockTransfer& transfer, const PieceR
     if (!filled) {
       transfer.is_abandoned = true;
       wait_transfer([&transfer] { return transfer.ended.has_value(); });
-      if (*transfer.ended) prefixes_.give_up(**transfer.ended);
+      if (*transfer.ended) {
+        row.mapped().pin = **transfer.ended;
+        pins_.give_up(std::move(row));
+      }
       inbox_filled_.notify_one();
       return tl::unexpected<Error>(std::move(filled.error()));
     }
@@ -88,22 +92,23 @@ Result<KvCache::Pin> Engine::import_blocks(BlockTransfer& transfer, const PieceR
     inbox_filled_.notify_one();
   }
   wait_transfer([&transfer] { return transfer.ended.has_value(); });
-  return std::move(*transfer.ended);
+  BATON_TRY(row.mapped().pin, std::move(*transfer.ended));
+  return row;
 }
 
-Result<PrefixInfo> Engine::load_prefix(std::string name, std::vector<TokenId> tokens, CacheScope scope,
-                                       const PieceReader& read) {
+Result<PinInfo> Engine::pin_from(std::vector<TokenId> tokens, CacheScope scope, const PieceReader& read,
+                                 std::stop_token stop) {
   const auto begun = Sequence::Clock::now();
-  BATON_TRY_VOID(check_new_prefix(name, tokens));
+  BATON_TRY_VOID(check_new_pin(tokens));
   BATON_TRY_VOID(check_transfer());
   BlockTransfer transfer = transfer_of(BlockTransfer::Direction::into_cache, tokens, scope);
-  if (transfer.tokens.empty()) return register_prefix(std::move(name), std::move(tokens), std::move(scope));
-  BATON_TRY(const KvCache::Pin pin, import_blocks(transfer, read));
-  // Its prefill finds all blocks, which the pin keeps until then.
-  auto info = register_prefix(std::move(name), std::move(tokens), std::move(scope));
+  if (transfer.tokens.empty()) return pin(std::move(tokens), std::move(scope), std::move(stop));
+  BATON_TRY(Pins::node_type imported, import_blocks(transfer, read));
+  // The prefill of this pin finds all blocks, which the imported one keeps until then.
+  auto info = pin(std::move(tokens), std::move(scope), std::move(stop));
   if (info) info->prefill_ms = std::chrono::duration<double, std::milli>(Sequence::Clock::now() - begun).count();
   const MutexLock lock(mutex_);
-  prefixes_.give_up(pin);
+  pins_.give_up(std::move(imported));
   inbox_filled_.notify_one();
   return info;
 }

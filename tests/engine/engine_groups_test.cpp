@@ -112,8 +112,8 @@ TEST_P(EngineGroups, a_registered_prefix_is_found_whatever_else_is_dropped) {
   options.enable_prefix_caching = false;
   const auto plain = make_tiny_engine(options, 160, windowed_spec());
   const auto prefix = random_prompt(1, 200);
-  ASSERT_TRUE(engine->register_prefix("shop", prefix));
-  EXPECT_EQ(engine->prefixes()[0].n_pinned_tokens, 192);
+  ASSERT_TRUE(engine->pin(prefix));
+  EXPECT_EQ(engine->pins()[0].n_pinned_tokens, 192);
   for (std::uint32_t seed = 20; seed < 32; ++seed) run_requests(*engine, {greedy(random_prompt(seed, 220), 10)});
   std::vector<Request> requests;
   for (std::uint32_t seed = 40; seed < 46; ++seed) requests.push_back(greedy(joined(prefix, random_prompt(seed, 30)), 60));

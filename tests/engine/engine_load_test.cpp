@@ -71,7 +71,7 @@ void EngineLoad::run_load(Load load, int n_requests, std::int64_t* n_preempted) 
   const auto engine = make_tiny_engine(load.options, load.n_blocks);
   std::int32_t n_pinned = 0;
   if (load.options.enable_prefix_caching) {
-    const auto prefix = engine->register_prefix("zero", random_prompt(0, 50));
+    const auto prefix = engine->pin(random_prompt(0, 50));
     ASSERT_TRUE(prefix) << prefix.error().message;
     n_pinned = prefix->n_pinned_tokens / load.options.block_len;
   }

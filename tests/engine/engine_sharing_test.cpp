@@ -44,8 +44,8 @@ std::vector<Request> catalogue_load(std::int32_t max_tokens) {
 TEST_P(EngineSharing, relays_every_shared_node_of_a_step_with_nested_levels_and_strangers) {
   if (is_cuda()) GTEST_SKIP() << kOtherCosts;
   const auto engine = make_tiny_engine({.max_num_batched_tokens = 4096}, 1200);
-  ASSERT_TRUE(engine->register_prefix("a", random_prompt(1, 512)));
-  ASSERT_TRUE(engine->register_prefix("a-tenant", joined(random_prompt(1, 512), random_prompt(4, 256))));
+  ASSERT_TRUE(engine->pin(random_prompt(1, 512)));
+  ASSERT_TRUE(engine->pin(joined(random_prompt(1, 512), random_prompt(4, 256))));
   std::map<testing::SequenceKey, Generated> generated;
   const auto requests = catalogue_load(12);
   for (const Request& request : requests) ASSERT_TRUE(engine->submit(request));
@@ -171,7 +171,8 @@ TEST_P(EngineSharing, prefixes_of_a_salt_are_kept_for_that_salt_alone) {
   const auto engine = make_tiny_engine({}, 160);
   const auto prompt = random_prompt(9, 200);
   const CacheScope one{.adapter = "", .salt = "one", .salt_from = 0};
-  ASSERT_TRUE(engine->register_prefix("ones", prompt, one));
+  const auto ones = engine->pin(prompt, one);
+  ASSERT_TRUE(ones) << ones.error().message;
   EXPECT_EQ(engine->metrics().kv_blocks_pinned.value(), 12);
   // More prompts than the cache holds: what is not pinned goes.
   for (int i = 0; i < 12; ++i) run_requests(*engine, {greedy(random_prompt(20 + i, 300), 2)});
@@ -183,7 +184,7 @@ TEST_P(EngineSharing, prefixes_of_a_salt_are_kept_for_that_salt_alone) {
   EXPECT_EQ(n_cached({.adapter = "", .salt = "two", .salt_from = 0}), 0);
   EXPECT_EQ(n_cached({}), 0);
   EXPECT_EQ(n_cached(one), 192);
-  ASSERT_TRUE(engine->remove_prefix("ones"));
+  engine->unpin(ones->id);
   engine->check_invariants();
 }
 

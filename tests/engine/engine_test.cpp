@@ -133,7 +133,7 @@ TEST_P(EngineTest, without_prefix_caching_computes_everything) {
   const Generated again = run_requests(*engine, {request})[0];
   EXPECT_EQ(again.stats.cached_tokens, 0);
   expect_same_tokens(again, run_requests(*with, {request})[0]);
-  EXPECT_FALSE(engine->register_prefix("p", random_prompt(1, 40)));
+  EXPECT_FALSE(engine->pin(random_prompt(1, 40)));
 }
 
 TEST_P(EngineTest, gives_n_sequences_that_share_a_prompt_their_own_seeds) {
@@ -247,13 +247,13 @@ TEST_P(EngineTest, frees_the_blocks_of_what_is_cancelled_or_finished_from_outsid
 
 TEST_P(EngineTest, pins_a_registered_prefix_in_whole_blocks) {
   const auto engine = make_tiny_engine({.max_num_batched_tokens = 64, .max_model_len = 400}, 60);
-  const auto prefix = engine->register_prefix("shop", random_prompt(1, 150));
+  const auto prefix = engine->pin(random_prompt(1, 150));
   ASSERT_TRUE(prefix) << prefix.error().message;
   EXPECT_EQ(prefix->n_tokens, 150);
   EXPECT_EQ(prefix->n_pinned_tokens, 144);
   EXPECT_EQ(engine->metrics().kv_blocks_used.value(), 9);
   EXPECT_EQ(engine->metrics().prompt_tokens.value(), 0);
-  ASSERT_EQ(engine->prefixes().size(), 1u);
+  ASSERT_EQ(engine->pins().size(), 1u);
   std::vector<Request> strangers;
   for (std::uint32_t i = 10; i < 20; ++i) strangers.push_back(greedy(random_prompt(i, 300), 4));
   run_requests(*engine, strangers);  // more than the cache holds
@@ -262,22 +262,21 @@ TEST_P(EngineTest, pins_a_registered_prefix_in_whole_blocks) {
   EXPECT_TRUE(engine->wait_events(std::chrono::milliseconds(0)).empty());
 }
 
-TEST_P(EngineTest, refuses_a_prefix_that_leaves_no_room_or_is_there_already) {
+TEST_P(EngineTest, refuses_a_prefix_that_leaves_no_room) {
   const auto engine = make_tiny_engine({.max_model_len = 400}, 30);
-  const auto too_much = engine->register_prefix("a", random_prompt(1, 120));
+  const auto too_much = engine->pin(random_prompt(1, 120));
   ASSERT_FALSE(too_much);
   EXPECT_EQ(too_much.error().code, ErrorCode::out_of_memory);
   EXPECT_NE(too_much.error().message.find("120 tokens"), std::string::npos) << too_much.error().message;
   EXPECT_EQ(engine->metrics().kv_blocks_used.value(), 0);
-  ASSERT_TRUE(engine->register_prefix("a", random_prompt(1, 80)));
-  EXPECT_FALSE(engine->register_prefix("a", random_prompt(2, 40)));
-  EXPECT_FALSE(engine->register_prefix("b", random_prompt(2, 400)));
-  EXPECT_FALSE(engine->register_prefix("b", {}));
-  EXPECT_FALSE(engine->register_prefix("b", {1, 2, 999}));
-  const auto same = engine->register_prefix("b", random_prompt(1, 80));
+  ASSERT_TRUE(engine->pin(random_prompt(1, 80)));
+  EXPECT_FALSE(engine->pin(random_prompt(2, 400)));
+  EXPECT_FALSE(engine->pin({}));
+  EXPECT_FALSE(engine->pin({1, 2, 999}));
+  const auto same = engine->pin(random_prompt(1, 80));
   ASSERT_TRUE(same) << same.error().message;
   EXPECT_EQ(same->n_pinned_tokens, 80);
-  const auto tiny = engine->register_prefix("c", random_prompt(3, 5));
+  const auto tiny = engine->pin(random_prompt(3, 5));
   ASSERT_TRUE(tiny);
   EXPECT_EQ(tiny->n_pinned_tokens, 0);
   EXPECT_EQ(engine->metrics().kv_blocks_used.value(), 5);
@@ -300,29 +299,29 @@ TEST(EngineCache, fits_its_memory_with_the_padding_of_heads) {
 
 TEST_P(EngineTest, pins_no_more_blocks_than_it_may) {
   const auto engine = make_tiny_engine({.max_model_len = 400, .max_pinned_blocks = 6}, kBlocks);
-  ASSERT_TRUE(engine->register_prefix("a", random_prompt(1, 64)));
-  const auto refused = engine->register_prefix("b", random_prompt(2, 50));
+  ASSERT_TRUE(engine->pin(random_prompt(1, 64)));
+  const auto refused = engine->pin(random_prompt(2, 50));
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::out_of_memory);
   EXPECT_EQ(refused.error().message,
             "a prefix of 50 tokens cannot be pinned: 7 blocks of 16 tokens would be, and --max-pinned-blocks is 6; delete a "
             "prefix or raise the limit");
-  EXPECT_TRUE(engine->register_prefix("b", joined(random_prompt(1, 64), random_prompt(2, 32)))) << "shared blocks count once";
+  EXPECT_TRUE(engine->pin(joined(random_prompt(1, 64), random_prompt(2, 32)))) << "shared blocks count once";
   EXPECT_EQ(engine->metrics().kv_blocks_pinned.value(), 6);
   engine->check_invariants();
 }
 
 TEST_P(EngineTest, removes_a_prefix_that_a_running_sequence_goes_on_using) {
   const auto engine = make_tiny_engine({.max_model_len = 400, .max_pinned_blocks = 4}, 60);
-  ASSERT_TRUE(engine->register_prefix("shop", random_prompt(1, 64)));
+  const auto shop = engine->pin(random_prompt(1, 64));
+  ASSERT_TRUE(shop) << shop.error().message;
   const Request request = greedy(joined(random_prompt(1, 64), random_prompt(2, 9)), 20);
   const Generated expected = run_requests(*engine, {request})[0];
 
   const RequestId id = *engine->submit(request);
   ASSERT_TRUE(engine->step());
-  ASSERT_TRUE(engine->remove_prefix("shop"));
-  EXPECT_EQ(engine->remove_prefix("shop").error().code, ErrorCode::not_found);
-  EXPECT_TRUE(engine->prefixes().empty());
+  engine->unpin(shop->id);
+  EXPECT_TRUE(engine->pins().empty());
   ASSERT_TRUE(engine->step());
   EXPECT_EQ(engine->metrics().kv_blocks_pinned.value(), 0);
   EXPECT_GE(engine->metrics().kv_blocks_used.value(), 5);
@@ -336,10 +335,11 @@ TEST_P(EngineTest, removes_a_prefix_that_a_running_sequence_goes_on_using) {
   for (std::uint32_t i = 10; i < 20; ++i) strangers.push_back(greedy(random_prompt(i, 300), 4));
   run_requests(*engine, strangers);  // more than the cache holds
   EXPECT_EQ(run_requests(*engine, {request})[0].stats.cached_tokens, 0) << "what is not pinned is evicted";
-  ASSERT_TRUE(engine->register_prefix("shop", random_prompt(3, 64))) << "name and blocks are free again";
-  ASSERT_TRUE(engine->register_prefix("tiny", random_prompt(4, 5)));
-  EXPECT_TRUE(engine->remove_prefix("tiny"));
-  EXPECT_FALSE(engine->register_prefix("more", random_prompt(5, 20)));
+  ASSERT_TRUE(engine->pin(random_prompt(3, 64))) << "the blocks are free again";
+  const auto tiny = engine->pin(random_prompt(4, 5));
+  ASSERT_TRUE(tiny) << tiny.error().message;
+  engine->unpin(tiny->id);
+  EXPECT_FALSE(engine->pin(random_prompt(5, 20)));
   engine->check_invariants();
 }
 
@@ -386,7 +386,7 @@ TEST_P(EngineTest, refuses_what_the_model_or_the_cache_cannot_hold) {
 TEST_P(EngineTest, serves_many_threads_from_its_own) {
   const auto engine = make_tiny_engine({.max_num_seqs = 8}, kBlocks);
   engine->start();
-  ASSERT_TRUE(engine->register_prefix("shop", random_prompt(1, 64)));
+  ASSERT_TRUE(engine->pin(random_prompt(1, 64)));
   constexpr int kThreads = 4, kEach = 6;
   std::vector<std::thread> clients;
   for (int t = 0; t < kThreads; ++t) {
@@ -434,7 +434,7 @@ TEST_P(EngineTest, aborts_what_still_runs_when_it_is_stopped) {
   EXPECT_TRUE(engine->is_idle());
   EXPECT_EQ(engine->metrics().kv_blocks_used.value(), 0);
   EXPECT_EQ(engine->submit(greedy(random_prompt(1, 20), 4)).error().code, ErrorCode::unavailable);
-  EXPECT_FALSE(engine->register_prefix("late", random_prompt(1, 20)));
+  EXPECT_FALSE(engine->pin(random_prompt(1, 20)));
   engine->check_invariants();
 }
 

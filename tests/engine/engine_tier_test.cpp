@@ -155,18 +155,18 @@ TEST_P(EngineTier, loads_a_long_prompt_in_pieces_beside_a_request_that_decodes) 
 TEST_P(EngineTier, loads_a_prefix_that_is_registered_again_and_pins_it) {
   const auto engine = make_tiny_engine(options(200), 40);
   const auto text = random_prompt(7, 160);
-  const auto first = engine->register_prefix("seven", text);
+  const auto first = engine->pin(text);
   ASSERT_TRUE(first) << first.error().message;
   EXPECT_EQ(first->n_pinned_tokens, 160);
   for (std::uint32_t i = 0; i < 3; ++i) run_requests(*engine, {greedy(random_prompt(10 + i, 300), 2)});
   EXPECT_EQ(engine->metrics().kv_blocks_pinned.value(), 10) << "a pinned block is not evicted";
   const Request asked = greedy(joined(text, random_prompt(8, 9)), 5);
   const std::vector<Generated> expected = run_requests(*engine, {asked});
-  ASSERT_TRUE(engine->remove_prefix("seven"));
+  engine->unpin(first->id);
   for (std::uint32_t i = 0; i < 4; ++i) run_requests(*engine, {greedy(random_prompt(20 + i, 300), 2)});
   EXPECT_EQ(engine->metrics().kv_blocks_pinned.value(), 0);
   const std::int64_t n_loaded = engine->metrics().kv_offload_loaded_bytes.value();
-  const auto second = engine->register_prefix("seven", text);
+  const auto second = engine->pin(text);
   ASSERT_TRUE(second) << second.error().message;
   EXPECT_EQ(second->n_pinned_tokens, 160);
   EXPECT_EQ(engine->metrics().kv_offload_loaded_bytes.value() - n_loaded, entries(10)) << "all of it, in several pieces";
@@ -180,25 +180,27 @@ TEST_P(EngineTier, loads_a_prefix_that_is_registered_again_and_pins_it) {
 TEST_P(EngineTier, keeps_what_is_evicted_for_a_prefix_that_is_loaded_from_its_caller) {
   const auto engine = make_tiny_engine(options(200), 40);
   const auto text = random_prompt(7, 160);
-  ASSERT_TRUE(engine->register_prefix("seven", text));
+  const auto seven = engine->pin(text);
+  ASSERT_TRUE(seven) << seven.error().message;
   std::vector<std::vector<std::byte>> pieces;
   ASSERT_TRUE(engine->export_prefix(text, {}, [&](std::span<const std::byte> piece) -> Result<void> {
     pieces.emplace_back(piece.begin(), piece.end());
     return {};
   }));
-  ASSERT_TRUE(engine->remove_prefix("seven"));
+  engine->unpin(seven->id);
   engine->drop_cached_blocks();
   std::vector<Request> asked;
   for (std::uint32_t i = 0; i < 2; ++i) asked.push_back(greedy(random_prompt(30 + i, 300), 3));
   const std::vector<Generated> expected = run_requests(*engine, asked);
   const auto other = random_prompt(8, 160);  // its keys and values are those of `text`, which nobody asks for
   std::size_t n_read = 0;
-  ASSERT_TRUE(engine->load_prefix("eight", other, {}, [&](std::vector<std::byte>& piece) -> Result<void> {
+  const auto eight = engine->pin_from(other, {}, [&](std::vector<std::byte>& piece) -> Result<void> {
     piece = pieces.at(n_read++);
     return {};
-  }));
+  });
+  ASSERT_TRUE(eight) << eight.error().message;
   EXPECT_GE(engine->metrics().host_tier_blocks.value(), 5);
-  ASSERT_TRUE(engine->remove_prefix("eight"));
+  engine->unpin(eight->id);
   const std::vector<Generated> got = run_requests(*engine, asked);
   expect_same_bits(got, expected);
   EXPECT_EQ(got[0].stats.cached_tokens + got[1].stats.cached_tokens, 576);

@@ -55,7 +55,7 @@ class Runner {
     if (options_.shared == 0) return 0;
     print_note("prefilling {} shared tokens\n", options_.shared);
     const auto begin = Clock::now();
-    BATON_TRY(const PrefixInfo prefix, engine_->register_prefix("shared", shared_));
+    BATON_TRY(const PinInfo prefix, engine_->pin(shared_));
     return prefix.n_tokens / seconds_since(begin);
   }
 

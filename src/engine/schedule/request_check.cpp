@@ -183,14 +183,14 @@ Result<void> check_request(const Request& request, const RequestLimits& limits) 
   return {};
 }
 
-Result<void> check_prefix(std::string_view name, std::span<const TokenId> tokens, const RequestLimits& limits) {
-  if (name.empty() || tokens.empty()) return refuse("prefix", "a prefix needs a name and at least one token");
+Result<void> check_prefix(std::span<const TokenId> tokens, const RequestLimits& limits) {
+  if (tokens.empty()) return refuse("prefix", "a prefix needs at least one token");
   if (static_cast<std::int64_t>(tokens.size()) >= limits.max_model_len)
-    return refuse("prefix", "prefix '{}' has {} tokens, which leaves no room in the maximum context length of {} tokens", name,
-                  tokens.size(), limits.max_model_len);
+    return refuse("prefix", "it has {} tokens, which leaves no room in the maximum context length of {} tokens", tokens.size(),
+                  limits.max_model_len);
   for (const TokenId token : tokens)
     if (token < 0 || token >= limits.n_vocab)
-      return refuse("prefix", "prefix '{}': token id {} is outside the vocabulary of {} tokens", name, token, limits.n_vocab);
+      return refuse("prefix", "token id {} is outside the vocabulary of {} tokens", token, limits.n_vocab);
   return {};
 }
 

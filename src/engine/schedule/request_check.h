@@ -28,8 +28,8 @@ inline constexpr std::int32_t kMaxSequencesPerRequest = 128;
 /// Error: invalid_request, with the client's name of the wrong field in `param`.
 Result<void> check_request(const Request& request, const RequestLimits& limits);
 
-/// The same check for a prefix to be registered.
-Result<void> check_prefix(std::string_view name, std::span<const TokenId> tokens, const RequestLimits& limits);
+/// The same check for a prefix to be pinned.
+Result<void> check_prefix(std::span<const TokenId> tokens, const RequestLimits& limits);
 
 /// The most tokens that each sequence of a checked request may have, with its prompt.
 std::int32_t max_len_of(const Request& request, const RequestLimits& limits);

@@ -5,9 +5,6 @@
 #include <iterator>
 #include <utility>
 
-#include <fmt/format.h>
-
-#include "core/check.h"
 #include "core/log.h"
 
 namespace baton {
@@ -22,7 +19,7 @@ bool covers(const CachePinRequest& longer, const CachePinRequest& shorter) {
 }  // namespace
 
 void CachePins::remove(Engine& engine, Pins::iterator pin) {
-  check(engine.remove_prefix(pin->name).has_value(), "CachePins: the engine does not have a pin that is listed");
+  engine.unpin(pin->id);
   n_blocks_ -= pin->n_blocks;
   pins_.erase(pin);
 }
@@ -65,12 +62,13 @@ bool CachePins::keep(Engine& engine, CachePinRequest request, Clock::time_point 
   if (request.owner_blocks) shrink_owner(engine, request.owner, *request.owner_blocks - n_blocks);
   while (n_blocks_ + n_blocks > max_blocks_) remove(engine, std::prev(pins_.end()));
   Pins fresh;  // all of it is there before the engine pins something
-  std::string name = fmt::format("cache_control:{}", ++n_named_);
-  const Pin& pin = fresh.emplace_front(Pin{std::move(request), std::move(name), n_blocks, now + request.ttl});
-  if (const auto pinned = engine.register_prefix(pin.name, pin.request.tokens, pin.request.scope); !pinned) {
+  Pin& pin = fresh.emplace_front(Pin{std::move(request), {}, n_blocks, now + request.ttl});
+  const auto pinned = engine.pin(pin.request.tokens, pin.request.scope);
+  if (!pinned) {
     log::debug("event=cache_control_not_kept reason=\"{}\"", pinned.error().message);
     return false;
   }
+  pin.id = pinned->id;
   pins_.splice(pins_.begin(), fresh);
   n_blocks_ += n_blocks;
   remove_covered(engine, pins_.front());

@@ -23,8 +23,7 @@ struct CachePinRequest {
   std::chrono::seconds ttl{0};
 };
 
-/// Pins prompts as registered prefixes of the engine do, each in the scope of the requests that share it, under names that
-/// no prefix of a client has. All together pin at most `max_blocks`, each owner at most its own limit; who was not used for
+/// Pins prompts, each in the scope of the requests that share it. All together pin at most `max_blocks`, each owner at most its own limit; who was not used for
 /// the longest time goes first. A pin ends when a longer one of the same owner and scope covers it for as long.
 ///
 /// Thread: one, which waits while the engine computes what is not in the cache any more.
@@ -47,7 +46,7 @@ class CachePins {
  private:
   struct Pin {
     CachePinRequest request;
-    std::string name;  // the engine's
+    PinId id;
     std::int64_t n_blocks = 0;
     Clock::time_point expires;
   };
@@ -59,7 +58,6 @@ class CachePins {
   const std::int64_t max_blocks_;
   Pins pins_;  // the one that was used last is the first
   std::int64_t n_blocks_ = 0;
-  std::int64_t n_named_ = 0;
 };
 
 }  // namespace baton

@@ -210,7 +210,7 @@ void PrefixFolder::wish(const std::string& name, std::optional<PrefixDefinition>
   wishes_.insert_or_assign(name, Wish{std::move(definition)});
   without_room_.erase(name);
   unfilled_.erase(name);
-  prefixes_.make_way(engine_, newer);  // inside the lock: must not cancel the new definition
+  prefixes_.make_way(newer);  // inside the lock: must not cancel the new definition
   wished_.notify_one();
 }
 
@@ -324,7 +324,7 @@ void PrefixFolder::stop() {
   watch_.wake();
   wished_.notify_all();
   looks_.join();
-  prefixes_.cancel_prefill(engine_, PrefixSource::folder);
+  prefixes_.cancel_prefill(PrefixSource::folder);
   computes_.join();
 }
 

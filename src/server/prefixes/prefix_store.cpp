@@ -176,8 +176,8 @@ Result<PrefixFileReader> PrefixStore::open_for(const std::string& name, const st
   return reader;
 }
 
-std::optional<PrefixInfo> PrefixStore::load(Engine& engine, const std::string& name, const std::string& engine_name,
-                                            const std::vector<TokenId>& tokens) {
+std::optional<PinInfo> PrefixStore::load(Engine& engine, const std::string& name, const std::vector<TokenId>& tokens,
+                                         std::stop_token stop) {
   const auto begin = std::chrono::steady_clock::now();
   {
     const MutexLock lock(mutex_);
@@ -186,7 +186,8 @@ std::optional<PrefixInfo> PrefixStore::load(Engine& engine, const std::string& n
     at->second.is_claimed = true;
   }
   auto loaded = open_for(name, tokens, engine).and_then([&](PrefixFileReader reader) {
-    return engine.load_prefix(engine_name, tokens, {}, [&](std::vector<std::byte>& piece) { return reader.read_next(piece); });
+    return engine.pin_from(
+        tokens, {}, [&](std::vector<std::byte>& piece) { return reader.read_next(piece); }, std::move(stop));
   });
   if (!loaded) {
     if (is_about_file(loaded.error())) refuse(name, loaded.error().message);

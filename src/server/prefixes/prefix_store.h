@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -66,10 +67,9 @@ class PrefixStore {
   std::vector<PrefixDefinition> definitions(std::int64_t now);
   std::uint64_t bytes_of(std::string_view name) const;
 
-  /// Registers a prefix with its stored keys and values, under `engine_name`. nullopt if no file fits, or the engine refuses;
-  /// the caller then registers it without.
-  std::optional<PrefixInfo> load(Engine& engine, const std::string& name, const std::string& engine_name,
-                                 const std::vector<TokenId>& tokens);
+  /// Pins a prefix with its stored keys and values. nullopt if no file fits, or the engine refuses; the caller then pins it
+  /// without.
+  std::optional<PinInfo> load(Engine& engine, const std::string& name, const std::vector<TokenId>& tokens, std::stop_token stop);
   /// Whether the file of a prefix says this of it.
   bool is_stored(const std::string& name, std::string_view metadata) const;
 

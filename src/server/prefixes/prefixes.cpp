@@ -7,8 +7,6 @@
 
 #include <fmt/format.h>
 
-#include "core/check.h"
-#include "core/limits/insist.h"
 #include "core/log.h"
 #include "core/one_line.h"
 #include "server/http/error_body.h"
@@ -19,8 +17,6 @@ namespace baton {
 namespace {
 
 constexpr std::size_t kEncodings = 3;  // of the text of a prefix
-constexpr std::string_view kNoRemoval =
-    "event=prefixes_out_of_memory effect=\"the program ends: there is no memory to remove a prefix\"";
 
 Error about(std::string_view name, Error error) {
   error.message = fmt::format("prefix {}: {}", name, error.message);
@@ -116,11 +112,10 @@ Result<PrefixTokens> prefix_tokens(const ServedModel& model, const PrefixDefinit
   return made;
 }
 
-/// Checks whether `definition` may take its name, and returns its name in the engine.
-Result<std::string> Prefixes::engine_name_for(const PrefixDefinition& definition) {
+/// Checks whether `definition` may take its name.
+Result<void> Prefixes::check_name(const PrefixDefinition& definition) {
   const auto old = entry_of(entries_, definition.name);
-  std::string name = definition.version.empty() ? definition.name : definition.name + "@" + definition.version;
-  if (old == entries_.end()) return name;
+  if (old == entries_.end()) return {};
   if (is_folders(old->definition.source)) {
     if (!is_folders(definition.source)) return tl::unexpected<Error>(folders_own(old->definition));
   } else if (is_folders(definition.source)) {
@@ -134,8 +129,7 @@ Result<std::string> Prefixes::engine_name_for(const PrefixDefinition& definition
                 fmt::format("prefix {} is already registered{}; another version would replace it", definition.name, which),
                 "version");
   }
-  if (old->engine_name == name) name += "@";  // a file with other contents, but the same version
-  return name;
+  return {};
 }
 
 /// Whether a new prefix of the API stays within the limits of all such prefixes.
@@ -174,16 +168,15 @@ Result<void> Prefixes::check_quota(const PrefixDefinition& definition, std::size
 }
 
 /// Cancels the prefill of a prefix. Returns false if it is not being computed, or if `by` may not cancel it.
-bool Prefixes::cancel_locked(Engine& engine, std::string_view name, PrefixSource by, std::string_view reason) {
+bool Prefixes::cancel_locked(std::string_view name, PrefixSource by, std::string_view reason) {
   if (!prefill_ || prefill_->definition.name != name || is_folders(prefill_->definition.source) != is_folders(by)) return false;
   prefill_->cancel_reason = reason;
-  // The engine does not find it before its tokens are made or after it is ready. `add` then reports the reason.
-  (void)engine.remove_prefix(prefill_->engine_name);
+  prefill_->stop.request_stop();
   return true;
 }
 
 void Prefixes::retire(Engine& engine, std::list<Entry>::iterator entry) {
-  check(engine.remove_prefix(entry->engine_name).has_value(), "Prefixes: the engine does not have a prefix that is listed");
+  engine.unpin(entry->info.id);
   ++n_removed_;
   if (entry->n_uses == 0)
     entries_.erase(entry);
@@ -200,40 +193,39 @@ void Prefixes::EndOfUse::operator()(const Entry* entry) const {
   if (at != retired.end()) gone.splice(gone.end(), retired, at);
 }
 
-Result<PrefixInfo> Prefixes::add(const ServedModel& model, Engine& engine, PrefixDefinition definition) {
+Result<PinInfo> Prefixes::add(const ServedModel& model, Engine& engine, PrefixDefinition definition) {
   return add_within({}, model, engine, std::move(definition), {[] { return std::string_view(); }});
 }
 
-/// Registers the prefix in the engine, from its file if there is one.
-Result<PrefixInfo> Prefixes::fill(Engine& engine, Entry& entry, std::vector<TokenId> tokens) {
+/// Pins the prefix, from its file if there is one.
+Result<PinInfo> Prefixes::pin(Engine& engine, Entry& entry, std::vector<TokenId> tokens, std::stop_token stop) {
   if (store_ != nullptr) {
-    if (auto loaded = store_->load(engine, entry.definition.name, entry.engine_name, tokens)) {
+    if (auto loaded = store_->load(engine, entry.definition.name, tokens, stop)) {
       entry.is_loaded = true;
       return std::move(*loaded);
     }
   }
-  return engine.register_prefix(entry.engine_name, std::move(tokens));
+  return engine.pin(std::move(tokens), {}, std::move(stop));
 }
 
-/// A computation that `cancel` finds until this ends. If an exception ends it, the engine does not keep the prefix.
+/// A computation that `cancel` finds until this ends. If an error or an exception ends it, the engine does not keep the pin.
 class Prefixes::Computing {
  public:
-  Computing(Prefixes& prefixes, Engine& engine, const Entry& entry) : prefixes_(prefixes), engine_(engine), entry_(entry) {}
+  Computing(Prefixes& prefixes, Engine& engine) : prefixes_(prefixes), engine_(engine) {}
   ~Computing() {
     const MutexLock lock(prefixes_.mutex_);
     prefixes_.prefill_.reset();
-    if (is_in_engine_) insist(kNoRemoval, [&] { (void)engine_.remove_prefix(entry_.engine_name); });
+    if (pin_) engine_.unpin(*pin_);
   }
   Computing(const Computing&) = delete;
   Computing& operator=(const Computing&) = delete;
 
-  void set_in_engine(bool is_in_engine) { is_in_engine_ = is_in_engine; }
+  void keep(std::optional<PinId> pin) { pin_ = pin; }
 
  private:
   Prefixes& prefixes_;
   Engine& engine_;
-  const Entry& entry_;
-  bool is_in_engine_ = false;
+  std::optional<PinId> pin_;
 };
 
 Result<Prefixes::Added> Prefixes::compute(const PrefixLimits& limits, const ServedModel& model, Engine& engine,
@@ -242,37 +234,39 @@ Result<Prefixes::Added> Prefixes::compute(const PrefixLimits& limits, const Serv
   Entry& entry = fresh.front();
   entry.definition = std::move(definition);
   const std::string name = entry.definition.name;
-  const auto is_cancelled = [&] {
-    const MutexLock lock(mutex_);
-    return !prefill_->cancel_reason.empty();
-  };
+  std::stop_token stop;
   {
     const MutexLock lock(mutex_);
-    BATON_TRY(entry.engine_name, engine_name_for(entry.definition));
+    BATON_TRY_VOID(check_name(entry.definition));
     PrefixDefinition head{name, nullptr, entry.definition.version};
     head.source = entry.definition.source;
-    prefill_ = Prefill{std::move(head), entry.engine_name};
+    stop = prefill_.emplace(Prefill{std::move(head)}).stop.get_token();
   }
-  Computing computing(*this, engine, entry);
+  const auto is_cancelled = [&stop] { return stop.stop_requested(); };
+  Computing computing(*this, engine);
   // Whoever cancels it from now on finds it.
   if (const std::string_view reason = steps.begin(); !reason.empty()) return tl::unexpected<Error>(cancelled(name, reason));
   Added added;
-  auto info = prepare(model, entry, is_cancelled).and_then([&](std::vector<TokenId> tokens) -> Result<PrefixInfo> {
+  auto info = prepare(model, entry, is_cancelled).and_then([&](std::vector<TokenId> tokens) -> Result<PinInfo> {
     if (steps.end_of_texts) steps.end_of_texts();
     if (is_cancelled()) return fail(ErrorCode::unavailable, {});
     BATON_TRY_VOID(check_limits(limits, entry));
-    const std::int32_t block_len = engine.info().block_len;
+    const auto& [max_model_len, block_len] = std::pair(engine.info().max_model_len, engine.info().block_len);
+    if (tokens.size() >= static_cast<std::size_t>(max_model_len))
+      return fail(ErrorCode::invalid_request,
+                  fmt::format("prefix '{}' has {} tokens, which leaves no room in the maximum context length of {} tokens", name,
+                              tokens.size(), max_model_len),
+                  "prefix");
     BATON_TRY_VOID(check_quota(entry.definition, tokens.size() / static_cast<std::size_t>(block_len), block_len));
     entry.pinned = tokens;
     if (store_ != nullptr) added.tokens = tokens;
-    return fill(engine, entry, std::move(tokens));
+    return pin(engine, entry, std::move(tokens), stop);
   });
-  computing.set_in_engine(info.has_value());
+  if (info) computing.keep(info->id);
   const Clock::time_point now = Clock::now();
   const MutexLock lock(mutex_);
   if (!prefill_->cancel_reason.empty()) return tl::unexpected<Error>(cancelled(name, prefill_->cancel_reason));
   if (!info) return tl::unexpected<Error>(about(name, std::move(info.error())));
-  info->name = name;
   entry.info = *info;
   entry.pinned.resize(static_cast<std::size_t>(info->n_pinned_tokens));
   const std::int64_t unix_time = unix_seconds();
@@ -282,8 +276,8 @@ Result<Prefixes::Added> Prefixes::compute(const PrefixLimits& limits, const Serv
   log::info("event={} name={} version={} source={} tokens={} pinned_tokens={} ms={:.0f}",
             entry.is_loaded ? "prefix_loaded" : "prefix_computed", log_value(name), version.empty() ? "-" : log_value(version),
             to_string(entry.definition.source), info->n_tokens, info->n_pinned_tokens, info->prefill_ms);
-  added.info = std::move(*info);
-  added.engine_name = entry.engine_name;
+  added.info = *info;
+  added.name = name;
   added.is_loaded = entry.is_loaded;
   if (store_ != nullptr) {
     added.metadata = metadata_of(entry.definition, entry.created);
@@ -293,35 +287,35 @@ Result<Prefixes::Added> Prefixes::compute(const PrefixLimits& limits, const Serv
   const auto place = old == entries_.end() ? old : std::next(old);
   if (old != entries_.end()) retire(engine, old);
   entries_.splice(place, fresh);
-  computing.set_in_engine(false);  // it is the entry's
+  computing.keep(std::nullopt);  // it is the entry's
   return added;
 }
 
 /// Stores a prefix, unless its file is as it should be.
 void Prefixes::keep(Engine& engine, Added added) {
-  const std::string& name = added.info.name;
+  const std::string& name = added.name;
   Result<void> stored;
   if (!added.is_loaded || !store_->is_stored(name, added.metadata))
     stored = store_->store(engine, name, std::move(added.metadata), added.tokens);
   const MutexLock lock(mutex_);
-  const auto entry = std::ranges::find(entries_, added.engine_name, &Entry::engine_name);
+  const auto entry = std::ranges::find(entries_, added.info.id, [](const Entry& one) { return one.info.id; });
   if (entry == entries_.end()) return;
   entry->is_stored = stored.has_value();
   if (!stored) entry->store_error = std::move(stored.error().message);
 }
 
-Result<PrefixInfo> Prefixes::add_within(const PrefixLimits& limits, const ServedModel& model, Engine& engine,
+Result<PinInfo> Prefixes::add_within(const PrefixLimits& limits, const ServedModel& model, Engine& engine,
                                         PrefixDefinition definition, const PrefixSteps& steps) {
   const MutexLock one_at_a_time(prefill_mutex_);
   BATON_TRY(Added added, compute(limits, model, engine, std::move(definition), steps));
-  PrefixInfo info = added.info;
+  const PinInfo info = added.info;
   if (store_ != nullptr) keep(engine, std::move(added));
   return info;
 }
 
 Result<void> Prefixes::remove(Engine& engine, std::string_view name, PrefixSource by) {
   MutexLock lock(mutex_);
-  const bool was_cancelled = cancel_locked(engine, name, by, "it was removed");
+  const bool was_cancelled = cancel_locked(name, by, "it was removed");
   const auto found = entry_of(entries_, name);
   if (found == entries_.end()) {
     lock.unlock();
@@ -367,20 +361,20 @@ void Prefixes::restore(const PrefixLimits& limits, const ServedModel& model, Eng
             definitions.size(), mb(n_done_bytes), seconds, seconds > 0 ? mb(n_done_bytes) / seconds : 0);
 }
 
-void Prefixes::make_way(Engine& engine, const PrefixDefinition& newer) {
+void Prefixes::make_way(const PrefixDefinition& newer) {
   const MutexLock lock(mutex_);
   if (!prefill_ || (!is_folders(newer.source) && prefill_->definition.version == newer.version)) return;
-  cancel_locked(engine, newer.name, newer.source, "another version replaces it");
+  cancel_locked(newer.name, newer.source, "another version replaces it");
 }
 
-void Prefixes::cancel(Engine& engine, std::string_view name, std::string_view reason) {
+void Prefixes::cancel(std::string_view name, std::string_view reason) {
   const MutexLock lock(mutex_);
-  cancel_locked(engine, name, PrefixSource::api, reason);
+  cancel_locked(name, PrefixSource::api, reason);
 }
 
-void Prefixes::cancel_prefill(Engine& engine, PrefixSource source) {
+void Prefixes::cancel_prefill(PrefixSource source) {
   const MutexLock lock(mutex_);
-  if (prefill_) cancel_locked(engine, prefill_->definition.name, source, "the server is shutting down");
+  if (prefill_) cancel_locked(prefill_->definition.name, source, "the server is shutting down");
 }
 
 std::optional<Prefixes::Clock::time_point> Prefixes::remove_expired(Engine& engine, Clock::time_point now) {

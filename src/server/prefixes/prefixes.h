@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -72,10 +73,9 @@ class Prefixes {
     EncodedHead text_head;                         ///< of the text, if it contains special tokens
     std::array<std::vector<TokenId>, 2> text_ids;  ///< ids of the text, without and with special tokens
     std::vector<TokenId> pinned;                   ///< the first tokens, whose blocks are pinned: public
-    PrefixInfo info;
+    PinInfo info;
     std::int64_t created = 0;                       ///< Unix time in seconds
     std::optional<Clock::time_point> expires = {};  ///< its ttl after it was created
-    std::string engine_name;                        ///< has the version: two versions exist during a replacement
     bool is_loaded = false;                         ///< its keys and values came from its file
     bool is_stored = false;                         ///< its file is on the disk
     std::string store_error = {};                   ///< why it is not
@@ -101,9 +101,9 @@ class Prefixes {
   /// file replace earlier contents of that file, whatever the version. Errors name the prefix: the version is
   /// registered already, the name belongs to the folder or to another source (param "id"), the prompt is too long or
   /// cannot be rendered, the owner's prefixes would pin more than they may, no room to pin it, cancelled.
-  Result<PrefixInfo> add(const ServedModel& model, Engine& engine, PrefixDefinition definition);
+  Result<PinInfo> add(const ServedModel& model, Engine& engine, PrefixDefinition definition);
   /// The same for a prefix that comes through the API, which must stay within `limits`.
-  Result<PrefixInfo> add_within(const PrefixLimits& limits, const ServedModel& model, Engine& engine,
+  Result<PinInfo> add_within(const PrefixLimits& limits, const ServedModel& model, Engine& engine,
                                 PrefixDefinition definition, const PrefixSteps& steps);
   /// Adds every prefix of the API that is in the store, with log lines about the progress. One that cannot be added (its name
   /// belongs to a flag now, or there is no room) gets one log line, and its file stays.
@@ -112,11 +112,11 @@ class Prefixes {
   /// names; invalid_request if it belongs to the folder and `by` is another source.
   Result<void> remove(Engine& engine, std::string_view name, PrefixSource by);
   /// Cancels the running computation of an older version that `newer` will replace.
-  void make_way(Engine& engine, const PrefixDefinition& newer);
+  void make_way(const PrefixDefinition& newer);
   /// Cancels the running computation of a prefix of the API.
-  void cancel(Engine& engine, std::string_view name, std::string_view reason);
+  void cancel(std::string_view name, std::string_view reason);
   /// Cancels the running computation if it belongs to `source`.
-  void cancel_prefill(Engine& engine, PrefixSource source);
+  void cancel_prefill(PrefixSource source);
   /// Removes the prefixes that have expired by `now`, with one log line each. Returns when the next one expires, if
   /// any.
   std::optional<Clock::time_point> remove_expired(Engine& engine, Clock::time_point now);
@@ -140,26 +140,26 @@ class Prefixes {
   /// The prefix prefill that `add` waits for.
   struct Prefill {
     PrefixDefinition definition;  // without contents
-    std::string engine_name;
+    std::stop_source stop = {};
     std::string_view cancel_reason = {};  // empty: not cancelled
   };
   /// A prefix that was added, and what its file will say.
   struct Added {
-    PrefixInfo info;
-    std::string engine_name;
+    PinInfo info;
+    std::string name;
     std::vector<TokenId> tokens;  // none without a store
     std::string metadata;
     bool is_loaded = false;
   };
   class Computing;
 
-  Result<std::string> engine_name_for(const PrefixDefinition& definition) BATON_REQUIRES(mutex_);
+  Result<void> check_name(const PrefixDefinition& definition) BATON_REQUIRES(mutex_);
   Result<void> check_limits(const PrefixLimits& limits, const Entry& added);
   Result<void> check_quota(const PrefixDefinition& definition, std::size_t n_blocks, std::int32_t block_len);
-  bool cancel_locked(Engine& engine, std::string_view name, PrefixSource by, std::string_view reason) BATON_REQUIRES(mutex_);
+  bool cancel_locked(std::string_view name, PrefixSource by, std::string_view reason) BATON_REQUIRES(mutex_);
   Result<Added> compute(const PrefixLimits& limits, const ServedModel& model, Engine& engine, PrefixDefinition definition,
                         const PrefixSteps& steps) BATON_REQUIRES(prefill_mutex_);
-  Result<PrefixInfo> fill(Engine& engine, Entry& entry, std::vector<TokenId> tokens);
+  Result<PinInfo> pin(Engine& engine, Entry& entry, std::vector<TokenId> tokens, std::stop_token stop);
   void keep(Engine& engine, Added added) BATON_REQUIRES(prefill_mutex_);
   void retire(Engine& engine, std::list<Entry>::iterator entry) BATON_REQUIRES(mutex_);
 

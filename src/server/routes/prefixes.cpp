@@ -100,7 +100,7 @@ Routes::Response Routes::register_prefix(const Call& call) {
   try {
     // A client that left before its registration was there has not been found in the queue.
     if (!context_.dispatcher.is_open(call.exchange)) client_left(call.exchange);
-    context_.prefixes.make_way(context_.engine, newer);
+    context_.prefixes.make_way(newer);
     prefix_thread_.post([this] { add_next_prefix(); });
   } catch (const std::bad_alloc&) {
     if (prefix_queue_.take_back(call.exchange)) throw;  // otherwise it was begun for a removed one, and is answered
@@ -130,7 +130,7 @@ void Routes::client_left(ExchangeId exchange) {
   if (!running) return;
   control_thread_.post([this, exchange, name = *running] {
     insist(kNoPrefix, [&] {
-      prefix_queue_.while_running(exchange, [&] { context_.prefixes.cancel(context_.engine, name, "its client has left"); });
+      prefix_queue_.while_running(exchange, [&] { context_.prefixes.cancel(name, "its client has left"); });
     });
   });
 }

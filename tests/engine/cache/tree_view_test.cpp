@@ -73,7 +73,7 @@ TEST(TreeView, an_engine_draws_its_tree_when_asked) {
   auto engine = testing::make_tiny_engine({}, 256);
   EXPECT_TRUE(engine->tree()->nodes.empty());
   const auto prefix = testing::random_prompt(1, 64);
-  ASSERT_TRUE(engine->register_prefix("shop", prefix));
+  ASSERT_TRUE(engine->pin(prefix));
   for (std::uint32_t i = 0; i < 3; ++i)
     ASSERT_TRUE(engine->submit(testing::greedy(testing::joined(prefix, testing::random_prompt(2 + i, 20)), 8)));
   for (int i = 0; i < 3; ++i) engine->step();

@@ -1,5 +1,5 @@
 /// Keys and values that leave an engine's cache and come into another's: the same answers to the bit, nothing leaked
-/// (engine/step/block_transfer.h, Engine::export_prefix and load_prefix).
+/// (engine/step/block_transfer.h, Engine::export_prefix and pin_from).
 #include "engine/step/block_transfer.h"
 
 #include <atomic>
@@ -109,7 +109,7 @@ std::size_t n_tokens_of(const Engine& engine, std::size_t n_pieces) {
 /// Registers a prefix in one engine and loads what it exports into another, which answers the same.
 void expect_equal_after_loading(Engine& first, Engine& second, std::size_t n_tokens, const CacheScope& scope = {}) {
   const auto tokens = random_prompt(7, n_tokens);
-  const auto registered = first.register_prefix("p", tokens, scope);
+  const auto registered = first.pin(tokens, scope);
   ASSERT_TRUE(registered) << registered.error().message;
   const Pieces pieces = exported(first, tokens, scope);
   first.check_invariants();
@@ -119,7 +119,7 @@ void expect_equal_after_loading(Engine& first, Engine& second, std::size_t n_tok
 
   PiecesReader read{pieces};
   const std::int64_t n_steps = second.metrics().steps.value();
-  const auto loaded = second.load_prefix("p", tokens, scope, read.reader());
+  const auto loaded = second.pin_from(tokens, scope, read.reader());
   ASSERT_TRUE(loaded) << loaded.error().message;
   second.check_invariants();
   EXPECT_EQ(read.n_read, pieces.size());
@@ -131,8 +131,8 @@ void expect_equal_after_loading(Engine& first, Engine& second, std::size_t n_tok
   const auto expected = run_requests(first, requests);
   EXPECT_EQ(expected[1].stats.cached_tokens, static_cast<std::int32_t>(n_tokens / 16 * 16));
   expect_same_answers(run_requests(second, requests), expected);
-  ASSERT_TRUE(first.remove_prefix("p"));
-  ASSERT_TRUE(second.remove_prefix("p"));
+  first.unpin(registered->id);
+  second.unpin(loaded->id);
   while (second.step()) {
   }
   second.check_invariants();
@@ -161,11 +161,11 @@ TEST_P(BlockTransferOnDevice, keeps_to_the_scope) {
   const auto first = make_engine(), second = make_engine();
   expect_equal_after_loading(*first, *second, 200, salted);
   const auto tokens = random_prompt(7, 200);
-  ASSERT_TRUE(first->register_prefix("p", tokens, salted));
+  ASSERT_TRUE(first->pin(tokens, salted));
   const Pieces pieces = exported(*first, tokens, salted);
   const auto third = make_engine();
   PiecesReader read{pieces};
-  ASSERT_TRUE(third->load_prefix("p", tokens, salted, read.reader()));
+  ASSERT_TRUE(third->pin_from(tokens, salted, read.reader()));
   EXPECT_EQ(run_requests(*third, questions(tokens))[0].stats.cached_tokens, 0) << "others do not find it";
   const auto absent = make_engine();
   const auto none = absent->export_prefix(tokens, {}, [](std::span<const std::byte>) -> Result<void> { return {}; });
@@ -176,7 +176,7 @@ TEST_P(BlockTransferOnDevice, keeps_to_the_scope) {
 TEST_P(BlockTransferOnDevice, a_prefix_without_a_full_block_needs_no_pieces) {
   const auto engine = make_engine();
   PiecesReader read{{}};
-  const auto loaded = engine->load_prefix("p", random_prompt(7, 15), {}, read.reader());
+  const auto loaded = engine->pin_from(random_prompt(7, 15), {}, read.reader());
   ASSERT_TRUE(loaded) << loaded.error().message;
   EXPECT_EQ(loaded->n_pinned_tokens, 0);
   EXPECT_TRUE(exported(*engine, random_prompt(7, 15)).empty());
@@ -186,27 +186,27 @@ TEST_P(BlockTransferOnDevice, a_reader_that_fails_leaves_nothing_at_any_piece) {
   for (const ModelSpec& spec : {testing::tiny_spec(), spec_with_windows(0, 40), spec_with_windows(70, 40)}) {
     const auto tokens = random_prompt(7, 1800);
     const auto first = make_engine({}, 400, spec);
-    const auto registered = first->register_prefix("p", tokens);
+    const auto registered = first->pin(tokens);
     ASSERT_TRUE(registered) << registered.error().message;
     const Pieces pieces = exported(*first, tokens);
     const auto engine = make_engine({}, 400, spec);
     const auto free = n_free(*engine);
     for (std::size_t at = 0; at < pieces.size(); ++at) {
       PiecesReader broken{pieces, at};
-      const auto failed = engine->load_prefix("p", tokens, {}, broken.reader());
+      const auto failed = engine->pin_from(tokens, {}, broken.reader());
       ASSERT_FALSE(failed);
       EXPECT_EQ(failed.error().message, "damaged");
       engine->check_invariants();
       EXPECT_EQ(n_free(*engine), free);
-      EXPECT_TRUE(engine->prefixes().empty());
+      EXPECT_TRUE(engine->pins().empty());
     }
     Pieces short_piece = pieces;
     short_piece.back().pop_back();
     PiecesReader cut{short_piece};
-    EXPECT_EQ(engine->load_prefix("p", tokens, {}, cut.reader()).error().code, ErrorCode::invalid_data);
+    EXPECT_EQ(engine->pin_from(tokens, {}, cut.reader()).error().code, ErrorCode::invalid_data);
     EXPECT_EQ(n_free(*engine), free);
     PiecesReader whole{pieces};
-    ASSERT_TRUE(engine->load_prefix("p", tokens, {}, whole.reader()));
+    ASSERT_TRUE(engine->pin_from(tokens, {}, whole.reader()));
     expect_same_answers(run_requests(*engine, questions(tokens)), run_requests(*first, questions(tokens)));
   }
 }
@@ -214,7 +214,7 @@ TEST_P(BlockTransferOnDevice, a_reader_that_fails_leaves_nothing_at_any_piece) {
 TEST_P(BlockTransferOnDevice, a_writer_that_fails_leaves_no_pin) {
   const auto engine = make_engine({}, 600, spec_of_long_contexts());
   const auto tokens = random_prompt(7, n_tokens_of(*engine, 3));
-  const auto registered = engine->register_prefix("p", tokens);
+  const auto registered = engine->pin(tokens);
   ASSERT_TRUE(registered) << registered.error().message;
   const std::size_t n_pieces = exported(*engine, tokens).size();
   ASSERT_EQ(n_pieces, 3U);
@@ -227,7 +227,7 @@ TEST_P(BlockTransferOnDevice, a_writer_that_fails_leaves_no_pin) {
     ASSERT_FALSE(failed);
     EXPECT_EQ(failed.error().message, "no space left");
   }
-  ASSERT_TRUE(engine->remove_prefix("p"));
+  engine->unpin(registered->id);
   while (engine->step()) {
   }
   engine->check_invariants();
@@ -238,7 +238,7 @@ TEST_P(BlockTransferOnDevice, a_writer_that_fails_leaves_no_pin) {
 TEST_P(BlockTransferOnDevice, what_the_cache_has_is_not_read_again_or_only_in_part) {
   const auto first = make_engine({}, 600, spec_of_long_contexts());
   const auto tokens = random_prompt(7, n_tokens_of(*first, 3));
-  const auto registered = first->register_prefix("p", tokens);
+  const auto registered = first->pin(tokens);
   ASSERT_TRUE(registered) << registered.error().message;
   const Pieces pieces = exported(*first, tokens);
   Pieces wrong = pieces;
@@ -250,7 +250,7 @@ TEST_P(BlockTransferOnDevice, what_the_cache_has_is_not_read_again_or_only_in_pa
     run_requests(*engine, {greedy({tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(n_cached)}, 1)});
     if (loaded != nullptr) {
       PiecesReader read{*loaded};
-      const auto done = engine->load_prefix("p", tokens, {}, read.reader());
+      const auto done = engine->pin_from(tokens, {}, read.reader());
       EXPECT_TRUE(done);
     }
     engine->check_invariants();
@@ -265,7 +265,7 @@ TEST_P(BlockTransferOnDevice, what_the_cache_has_is_not_read_again_or_only_in_pa
 TEST_P(BlockTransferOnDevice, refuses_what_could_not_be_pinned) {
   const auto tokens = random_prompt(7, 800);
   const auto first = make_engine();
-  const auto registered = first->register_prefix("p", tokens);
+  const auto registered = first->pin(tokens);
   ASSERT_TRUE(registered) << registered.error().message;
   const Pieces pieces = exported(*first, tokens);
   EngineOptions capped;
@@ -275,14 +275,12 @@ TEST_P(BlockTransferOnDevice, refuses_what_could_not_be_pinned) {
   for (const auto& engine : {make_engine(capped), make_engine(short_contexts, 100)}) {
     const auto free = n_free(*engine);
     PiecesReader read{pieces};
-    const auto refused = engine->load_prefix("p", tokens, {}, read.reader());
+    const auto refused = engine->pin_from(tokens, {}, read.reader());
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, ErrorCode::out_of_memory);
     EXPECT_EQ(n_free(*engine), free);
     engine->check_invariants();
   }
-  EXPECT_EQ(first->load_prefix("p", tokens, {}, PiecesReader{pieces}.reader()).error().code, ErrorCode::invalid_request)
-      << "the name is taken";
   first->check_invariants();
 }
 
@@ -290,7 +288,7 @@ TEST_P(BlockTransferOnDevice, refuses_what_could_not_be_pinned) {
 TEST_P(BlockTransferOnDevice, requests_go_on_meanwhile) {
   const auto first = make_engine({}, 600, spec_of_long_contexts());
   const auto tokens = random_prompt(7, n_tokens_of(*first, 3));
-  const auto registered = first->register_prefix("p", tokens);
+  const auto registered = first->pin(tokens);
   ASSERT_TRUE(registered) << registered.error().message;
   const Pieces pieces = exported(*first, tokens);
   ASSERT_GE(pieces.size(), 3U);
@@ -309,7 +307,7 @@ TEST_P(BlockTransferOnDevice, requests_go_on_meanwhile) {
   for (int i = 0; i < 4; ++i) ASSERT_TRUE(engine->step());
   PiecesReader read{pieces};
   const auto reader = read.reader();
-  ASSERT_TRUE(engine->load_prefix("p", tokens, {}, [&](std::vector<std::byte>& piece) {
+  ASSERT_TRUE(engine->pin_from(tokens, {}, [&](std::vector<std::byte>& piece) {
     count();
     return reader(piece);
   }));
@@ -330,7 +328,7 @@ TEST_P(BlockTransferOnDevice, requests_go_on_meanwhile) {
 TEST_P(BlockTransferOnDevice, callers_wait_for_the_engines_thread) {
   const auto tokens = random_prompt(7, 1800);
   const auto first = make_engine();
-  const auto registered = first->register_prefix("p", tokens);
+  const auto registered = first->pin(tokens);
   ASSERT_TRUE(registered) << registered.error().message;
   const Pieces pieces = exported(*first, tokens);
   const auto expected = run_requests(*first, questions(tokens));
@@ -346,19 +344,19 @@ TEST_P(BlockTransferOnDevice, callers_wait_for_the_engines_thread) {
   });
   for (int round = 0; round < 5; ++round) {
     PiecesReader read{pieces};
-    const auto loaded = engine->load_prefix("p", tokens, {}, read.reader());
-    EXPECT_TRUE(loaded);
+    const auto loaded = engine->pin_from(tokens, {}, read.reader());
+    ASSERT_TRUE(loaded) << loaded.error().message;
     EXPECT_EQ(exported(*engine, tokens), pieces);
-    EXPECT_TRUE(engine->remove_prefix("p"));
+    engine->unpin(loaded->id);
   }
   is_done = true;
   asks.join();
   PiecesReader read{pieces};
-  ASSERT_TRUE(engine->load_prefix("p", tokens, {}, read.reader()));
+  ASSERT_TRUE(engine->pin_from(tokens, {}, read.reader()));
   engine->stop();
   EXPECT_EQ(engine->export_prefix(tokens, {}, [](std::span<const std::byte>) -> Result<void> { return {}; }).error().code,
             ErrorCode::unavailable);
-  EXPECT_EQ(engine->load_prefix("q", tokens, {}, read.reader()).error().code, ErrorCode::unavailable);
+  EXPECT_EQ(engine->pin_from(tokens, {}, read.reader()).error().code, ErrorCode::unavailable);
 }
 
 TEST(BlockTransfer, answers_are_equal_to_the_bit_in_every_cache_dtype) {
@@ -380,11 +378,11 @@ TEST(BlockTransfer, answers_are_equal_to_the_bit_in_every_cache_dtype) {
 TEST(BlockTransfer, several_ranks_are_refused) {
   const auto engine = testing::make_tiny_engine({}, 200, testing::tiny_spec(), 2);
   const auto tokens = random_prompt(7, 100);
-  const auto registered = engine->register_prefix("p", tokens);
+  const auto registered = engine->pin(tokens);
   ASSERT_TRUE(registered) << registered.error().message;
   EXPECT_EQ(engine->export_prefix(tokens, {}, [](std::span<const std::byte>) -> Result<void> { return {}; }).error().code,
             ErrorCode::unsupported);
-  EXPECT_EQ(engine->load_prefix("q", tokens, {}, PiecesReader{{}}.reader()).error().code, ErrorCode::unsupported);
+  EXPECT_EQ(engine->pin_from(tokens, {}, PiecesReader{{}}.reader()).error().code, ErrorCode::unsupported);
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ class CachePinsTest : public ::testing::Test {
     for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<TokenId>((first + i) % 40);
     return {std::move(tokens), {}, std::move(owner), {}, ttl};
   }
-  std::size_t n_pinned() const { return engine_->prefixes().size(); }
+  std::size_t n_pinned() const { return engine_->pins().size(); }
 
   std::unique_ptr<Engine> engine_ = testing::make_tiny_engine({}, 256);
   std::int32_t block_len_ = 0;
@@ -38,7 +38,7 @@ TEST_F(CachePinsTest, keep_a_prompt_for_its_time_after_the_last_use) {
   CachePins pins(16);
   EXPECT_TRUE(pins.keep(*engine_, prompt(1, 2), kNow));
   EXPECT_EQ(n_pinned(), 1u);
-  EXPECT_EQ(engine_->prefixes()[0].n_pinned_tokens, 2 * block_len_);
+  EXPECT_EQ(engine_->pins()[0].n_pinned_tokens, 2 * block_len_);
   EXPECT_TRUE(pins.keep(*engine_, prompt(1, 2), kNow + minutes(4))) << "it is used again";
   EXPECT_EQ(pins.size(), 1u);
   EXPECT_EQ(pins.remove_expired(*engine_, kNow + minutes(6)), kNow + minutes(9));

@@ -32,7 +32,7 @@ struct ServerRun {
     prefixes.use_store(*store);
     prefixes.restore({}, model, *engine);
   }
-  Result<PrefixInfo> add(const std::string& name, const std::string& text, const std::string& version = "",
+  Result<PinInfo> add(const std::string& name, const std::string& text, const std::string& version = "",
                          std::optional<std::chrono::seconds> ttl = {}, PrefixSource source = PrefixSource::api) {
     PrefixDefinition definition{name, system_messages(text), version, ttl};
     definition.source = source;

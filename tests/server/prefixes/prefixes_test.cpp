@@ -127,7 +127,7 @@ class LivingPrefixes : public ::testing::Test {
     spec.n_vocab = kByteModelVocab;
     engine_ = testing::make_tiny_engine({}, 256, spec);
   }
-  Result<PrefixInfo> add(PrefixDefinition definition) { return prefixes_.add(model_, *engine_, std::move(definition)); }
+  Result<PinInfo> add(PrefixDefinition definition) { return prefixes_.add(model_, *engine_, std::move(definition)); }
   static json::Value saying(const std::string& text) { return parsed(R"([{"role": "system", "content": ")" + text + "\"}]"); }
   std::int64_t n_pinned_blocks() {
     while (engine_->step()) {

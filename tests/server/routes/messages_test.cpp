@@ -100,12 +100,12 @@ TEST_F(RoutesMessages, refuse_in_their_own_form) {
 
 TEST(RoutesMessagesPins, keep_what_is_marked_in_the_cache) {
   const ServerFixture fixture;
-  const auto pinned = [&] { return fixture.engine->prefixes(); };  // the cache's own come before "shop"
+  const auto pinned = [&] { return fixture.engine->pins(); };  // those of the cache come after "shop"
   const std::string marked = R"("system": [{"type": "text", "text": ")" + std::string(100, 'k') +
                              R"(", "cache_control": {"type": "ephemeral", "ttl": "1h"}}], )" + std::string(kHi);
   ASSERT_EQ(fixture.post("/v1/messages", asks(marked)).status, 200);
   fixture.wait_until([&] { return pinned().size() == 2; });
-  EXPECT_EQ(pinned().front().n_pinned_tokens, 112);
+  EXPECT_EQ(pinned().back().n_pinned_tokens, 112);
   ASSERT_EQ(fixture.post("/v1/messages", asks(marked + R"(, "stream": true)")).status, 200);
   const std::string other = R"("system": [{"type": "text", "text": ")" + std::string(50, 'o') +
                             R"(", "cache_control": {"type": "ephemeral"}}], )" + std::string(kHi);
