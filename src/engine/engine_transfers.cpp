@@ -96,8 +96,7 @@ Result<Pins::node_type> Engine::import_blocks(BlockTransfer& transfer, const Pie
   return row;
 }
 
-Result<PinInfo> Engine::pin_from(std::vector<TokenId> tokens, CacheScope scope, const PieceReader& read,
-                                 std::stop_token stop) {
+Result<PinInfo> Engine::pin_from(std::vector<TokenId> tokens, CacheScope scope, const PieceReader& read, std::stop_token stop) {
   const auto begun = Sequence::Clock::now();
   BATON_TRY_VOID(check_new_pin(tokens));
   BATON_TRY_VOID(check_transfer());

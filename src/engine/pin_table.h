@@ -48,8 +48,8 @@ struct PinPrefill {
 /// Creates the sequence that prefills all full blocks of a prefix. It generates nothing.
 std::unique_ptr<Sequence> make_prefix_prefill(const PinPrefill& prefill, std::int32_t block_len);
 
-/// Callers pin and unpin. The engine's thread takes their requests (take_changes), adds a sequence for each prefill, and
-/// reports its end. Thread: the holder of the engine's mutex.
+/// Callers pin and unpin. The engine's thread takes their requests (take_changes), adds a sequence for each prefill,
+/// and reports its end. Thread: the holder of the engine's mutex.
 class PinTable {
  public:
   explicit PinTable(std::int32_t block_len) : block_len_(block_len) {}
@@ -58,8 +58,8 @@ class PinTable {
   Pins::node_type make_row(std::size_t n_tokens);
   /// Requests a prefill, which must live until `wait` returns.
   void begin(PinPrefill& prefill);
-  /// Waits until the prefill, which was requested at `begun`, has ended, and keeps its pin. Errors, and then there is no
-  /// such pin: the prefill's own; unavailable if it was cancelled.
+  /// Waits until the prefill, which was requested at `begun`, has ended, and keeps its pin. Errors, and then there is
+  /// no such pin: the prefill's own; unavailable if it was cancelled.
   Result<PinInfo> wait(Mutex& mutex, PinPrefill& prefill, Sequence::Clock::time_point begun) BATON_REQUIRES(mutex);
   /// Gives up a pin from the next step on. Aborts if there is none of this id.
   void unpin(PinId id);
@@ -76,8 +76,8 @@ class PinTable {
 
     bool is_empty() const { return begun.empty() && unpins.empty() && cancelled.empty(); }
   };
-  /// What callers requested since the last call. Each begun prefill gets `next_sequence`, which advances. `cancels_all`: no
-  /// prefill goes on.
+  /// What callers requested since the last call. Each begun prefill gets `next_sequence`, which advances.
+  /// `cancels_all`: every prefill ends.
   Changes take_changes(SequenceId& next_sequence, bool cancels_all);
   bool has_changes() const { return has_begun_ || !given_up_.empty(); }
 

@@ -108,7 +108,7 @@ Result<void> Server::start(ServedModel model, Engine& engine, std::vector<Prefix
     set_engine(nullptr);
     return opened;
   }
-  if (folder_) folder_->start();
+  if (folder_) folder_->start([this](std::function<void()> task) { routes_->run_with_prefixes(std::move(task)); });
   if (kv_events_) kv_events_->start(engine);
   log::info("event=serving address={} model={}", http_->address(), log_value(model_->names[0]));
   return {};

@@ -23,8 +23,9 @@ struct CachePinRequest {
   std::chrono::seconds ttl{0};
 };
 
-/// Pins prompts, each in the scope of the requests that share it. All together pin at most `max_blocks`, each owner at most its own limit; who was not used for
-/// the longest time goes first. A pin ends when a longer one of the same owner and scope covers it for as long.
+/// Pins prompts, each in the scope of the requests that share it. All together pin at most `max_blocks`, each owner at
+/// most its own limit; the pin that was not used for the longest time goes first. A pin ends when a longer one of the
+/// same owner and scope covers it for as long.
 ///
 /// Thread: one, which waits while the engine computes what is not in the cache any more.
 class CachePins {

@@ -51,7 +51,8 @@ struct PrefixRequest {
   std::vector<std::string> unknown_fields;  ///< shortened for printing
 };
 
-/// {id, text or messages or tokens, tools?, version?, ttl_seconds?}; tools alone are a prefix too. Errors: invalid_request, with the field.
+/// {id, text or messages or tokens, tools?, version?, ttl_seconds?}; tools alone are a prefix too. Errors:
+/// invalid_request, with the field.
 Result<PrefixRequest> parse_prefix_request(const json::Value& body);
 
 /// Parses `bytes`, the contents of `file`. A file whose name ends in .json is such an object, whose id is `name` or
@@ -63,8 +64,9 @@ Result<PrefixDefinition> read_prefix(std::string_view name, const std::filesyste
 /// The bytes of a prefix's file. Errors: not_found, io, too_large.
 Result<std::string> read_prefix_bytes(const std::filesystem::path& file);
 
-/// What the file of a stored prefix says of it besides its tokens. Of a prefix of the API: all of its definition but the name, and when it was created (Unix time in seconds). Of others:
-/// source and version, because their definition comes with each start.
+/// What the file of a stored prefix says of it besides its tokens. Of a prefix of the API: all of its definition but
+/// the name, and when it was created (Unix time in seconds). Of others: source and version, because their definition
+/// comes with each start.
 std::string metadata_of(const PrefixDefinition& definition, std::int64_t created);
 
 /// The inverse. `name` is the prefix's. Errors: invalid_data, if the text was not made by metadata_of.

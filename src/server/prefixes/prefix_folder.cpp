@@ -18,7 +18,7 @@ namespace baton {
 namespace {
 
 constexpr std::chrono::milliseconds kLookAgain{50};  // while a file is changing
-/// Of each thread, for destructors of JSON values while memory is short.
+/// Of the thread that looks, for destructors of JSON values while memory is short.
 constexpr std::size_t kFolderReserveBytes = std::size_t{512} << 10;
 constexpr std::chrono::milliseconds kLongestStart{15'000};  // changing files delay the start at most this long
 
@@ -110,6 +110,9 @@ bool PrefixFolder::look(Clock::time_point now) {
       }
     }
   }
+  const auto n_refused = std::ranges::count_if(files_, [](const auto& entry) { return !entry.second.refusal.empty(); });
+  const MutexLock lock(mutex_);
+  n_refused_files_ = n_refused;
   count_refusals();
   return is_unsettled;
 }
@@ -208,76 +211,106 @@ void PrefixFolder::wish(const std::string& name, std::optional<PrefixDefinition>
   newer.source = PrefixSource::folder;
   const MutexLock lock(mutex_);
   wishes_.insert_or_assign(name, Wish{std::move(definition)});
-  without_room_.erase(name);
-  unfilled_.erase(name);
   prefixes_.make_way(newer);  // inside the lock: must not cancel the new definition
-  wished_.notify_one();
+  post_next();
 }
 
 void PrefixFolder::retry_where_room_was_made() {
   const std::int64_t n_removed = prefixes_.n_removed();
   const MutexLock lock(mutex_);
-  for (auto at = without_room_.begin(); at != without_room_.end();) {
-    const auto current = at++;
-    if (current->second.n_removed == n_removed) continue;
-    wishes_.insert(without_room_.extract(current));
-  }
-  if (!wishes_.empty()) wished_.notify_one();
+  for (auto& [name, wish] : wishes_)
+    if (wish.state == Wish::State::found_no_room && wish.n_removed != n_removed) wish.state = Wish::State::waits;
+  post_next();
 }
 
+/// Has the next wish applied. The one after it is posted then, so that other work gets its turn.
+void PrefixFolder::post_next() {
+  const auto waits = [](const auto& wish) { return wish.second.state == Wish::State::waits; };
+  if (!post_ || is_posted_ || is_stopping_ || std::ranges::none_of(wishes_, waits)) return;
+  post_([this] { apply_posted(); });
+  is_posted_ = true;
+}
+
+void PrefixFolder::apply_posted() {
+  try {
+    apply_next();
+    const MutexLock lock(mutex_);
+    is_posted_ = false;
+    post_next();
+  } catch (const std::bad_alloc&) {
+    log::warning("event=out_of_memory effect=\"a file of the folder of prefixes is registered later\"");
+    const MutexLock lock(mutex_);
+    is_posted_ = false;  // the next look posts it again
+  }
+}
+
+/// Tells how many files have contents that are not served.
 void PrefixFolder::count_refusals() {
-  const auto n = std::ranges::count_if(files_, [](const auto& entry) { return !entry.second.refusal.empty(); });
-  const MutexLock lock(mutex_);
-  n_refused_files_ = n;
-  prefixes_.set_n_refused_files(n_refused_files_ + static_cast<std::int64_t>(unfilled_.size()));
+  const auto n = std::ranges::count_if(wishes_, [](const auto& wish) { return !wish.second.refusal.empty(); });
+  prefixes_.set_n_refused_files(n_refused_files_ + n);
 }
 
 bool PrefixFolder::apply_next() {
-  decltype(wishes_)::node_type first;
+  std::string name;
+  std::optional<PrefixDefinition> definition;
   {
     const MutexLock lock(mutex_);
-    if (wishes_.empty()) return false;
-    first = wishes_.extract(wishes_.begin());
+    const auto next = std::ranges::find(wishes_, Wish::State::waits, [](const auto& wish) { return wish.second.state; });
+    if (next == wishes_.end() || is_stopping_) return false;
+    name = next->first;
+    definition = next->second.definition;
+    next->second.state = Wish::State::is_applied;
+    next->second.n_removed = prefixes_.n_removed();
   }
   try {
-    apply(first.key(), first.mapped());
+    apply(name, definition);
   } catch (const std::bad_alloc&) {
     const MutexLock lock(mutex_);
-    wishes_.insert(std::move(first));  // unless there is a newer one
+    const auto at = wishes_.find(name);
+    if (at != wishes_.end() && at->second.state == Wish::State::is_applied) at->second.state = Wish::State::waits;
     throw;
   }
   return true;
 }
 
-void PrefixFolder::apply(const std::string& name, Wish& wish) {
-  if (!wish.definition) {
+void PrefixFolder::apply(const std::string& name, const std::optional<PrefixDefinition>& definition) {
+  Result<void> applied;
+  if (!definition) {
     // Not found: it has expired, or was never registered.
     (void)prefixes_.remove(engine_, name, PrefixSource::folder);
-    return;
+  } else if (auto added = prefixes_.add(model_, engine_, *definition); !added) {
+    applied = tl::unexpected<Error>(std::move(added.error()));
+  } else if (on_registered_) {
+    on_registered_();
   }
-  wish.n_removed = prefixes_.n_removed();
-  const auto added = prefixes_.add(model_, engine_, *wish.definition);
-  if (added && on_registered_) on_registered_();
   const MutexLock lock(mutex_);
-  if (added) {
-    unfilled_.erase(name);
-    return prefixes_.set_n_refused_files(n_refused_files_ + static_cast<std::int64_t>(unfilled_.size()));
-  }
-  const Error& error = added.error();
-  if (wishes_.contains(name) || is_stopping_ || engine_.is_draining()) return;
-  if (const auto known = unfilled_.find(name); known == unfilled_.end() || known->second != error.message)
-    log::warning("event=prefix_file_refused file={} reason={} serving={}", log_value(wish.definition->file),
-                 log_value(error.message), served_version(name));
-  unfilled_.insert_or_assign(name, error.message);
-  const bool may_find_room = error.code == ErrorCode::out_of_memory || error.param == "id";
-  if (may_find_room) without_room_.insert_or_assign(name, std::move(wish));
-  prefixes_.set_n_refused_files(n_refused_files_ + static_cast<std::int64_t>(unfilled_.size()));
+  keep_result(name, applied);
+  count_refusals();
 }
 
-void PrefixFolder::start() {
+/// Ends a wish that was applied, unless there is a newer one of its name.
+void PrefixFolder::keep_result(const std::string& name, const Result<void>& applied) {
+  const auto at = wishes_.find(name);
+  if (at == wishes_.end() || at->second.state != Wish::State::is_applied) return;
+  Wish& wish = at->second;
+  if (applied) {
+    wishes_.erase(at);
+    return;
+  }
+  if (is_stopping_ || engine_.is_draining()) return;
+  const Error& error = applied.error();
+  if (wish.refusal != error.message)
+    log::warning("event=prefix_file_refused file={} reason={} serving={}", log_value(wish.definition->file),
+                 log_value(error.message), served_version(name));
+  wish.refusal = error.message;
+  const bool may_find_room = error.code == ErrorCode::out_of_memory || error.param == "id";
+  wish.state = may_find_room ? Wish::State::found_no_room : Wish::State::is_refused;
+  if (!may_find_room) wish.definition.reset();
+}
+
+void PrefixFolder::start(Post post) {
+  post_ = std::move(post);
   looks_ = std::thread(thread_body("prefix-look", kFolderReserveBytes, [this](MemoryReserve& reserve) { run_looks(reserve); }));
-  computes_ =
-      std::thread(thread_body("prefix-compute", kFolderReserveBytes, [this](MemoryReserve& reserve) { run_fills(reserve); }));
 }
 
 void PrefixFolder::run_looks(MemoryReserve& reserve) {
@@ -297,24 +330,6 @@ void PrefixFolder::run_looks(MemoryReserve& reserve) {
   }
 }
 
-void PrefixFolder::run_fills(MemoryReserve& reserve) {
-  while (true) {
-    reserve.restore();
-    {
-      const MutexLock lock(mutex_);
-      while (!is_stopping_ && wishes_.empty()) wished_.wait(mutex_);
-      if (is_stopping_) return;
-    }
-    try {
-      apply_next();
-    } catch (const std::bad_alloc&) {
-      log::warning("event=out_of_memory effect=\"a file of the folder of prefixes is registered later\"");
-      const MutexLock lock(mutex_);
-      wished_.wait_for(mutex_, kLookTime);
-    }
-  }
-}
-
 void PrefixFolder::stop() {
   if (!looks_.joinable()) return;
   {
@@ -322,10 +337,7 @@ void PrefixFolder::stop() {
     is_stopping_ = true;
   }
   watch_.wake();
-  wished_.notify_all();
   looks_.join();
-  prefixes_.cancel_prefill(PrefixSource::folder);
-  computes_.join();
 }
 
 }  // namespace baton

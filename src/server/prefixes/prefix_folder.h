@@ -20,8 +20,8 @@
 
 namespace baton {
 
-/// Whether a link in the folder may lead to a file outside of it. Whoever may write to the folder could otherwise serve, and
-/// so read, any file that the server can read.
+/// Whether a link in the folder may lead to a file outside of it. A user who may write to the folder could otherwise
+/// serve, and so read, any file that the server can read.
 enum class OutwardLinks : bool { refused, followed };
 
 /// Keeps the prefixes of source `folder` equal to the files NAME.txt and NAME.json (see parse_prefix_file). A new file
@@ -30,8 +30,8 @@ enum class OutwardLinks : bool { refused, followed };
 /// log line, and the last good contents keep serving. If there was no room, or the name was taken, it is tried again
 /// when a prefix has gone. Ignored: folders, hidden files and temporary files of editors (~, .swp, .tmp, .bak).
 ///
-/// One thread looks at the files and another computes prefixes, so that a changed file cancels the computation of its
-/// old contents. Before `start`, one thread calls `look`, `apply_next` and `register_all`.
+/// A thread looks at the files, and the one that registers prefixes does what it found, so that a changed file cancels
+/// the computation of its old contents. Before `start`, one thread calls `look`, `apply_next` and `register_all`.
 class PrefixFolder {
  public:
   using Clock = std::chrono::steady_clock;
@@ -41,7 +41,7 @@ class PrefixFolder {
       10'000};  ///< a file that some program keeps open for writing is read after this time without a change
   static constexpr std::chrono::milliseconds kLookTime{2'000};  ///< between looks without change events
 
-  /// The arguments must outlive it. The computing thread calls `on_registered` after a prefix was added.
+  /// The arguments must outlive it. `apply_next` calls `on_registered` after a prefix was added.
   PrefixFolder(std::filesystem::path folder, OutwardLinks links, const ServedModel& model, Engine& engine, Prefixes& prefixes,
                std::function<void()> on_registered);
   ~PrefixFolder();
@@ -53,8 +53,11 @@ class PrefixFolder {
   /// Adds or removes one prefix, as the last look found; false if there is nothing to do.
   bool apply_next();
 
-  void start();
-  /// Cancels the running computation and ends the threads. Idempotent.
+  /// Has another thread run a task.
+  using Post = std::function<void(std::function<void()>)>;
+  /// From now on changes are looked for, and `post` gets what applies them.
+  void start(Post post);
+  /// Ends the looks; what has been posted does nothing any more. Idempotent.
   void stop();
 
  private:
@@ -67,10 +70,13 @@ class PrefixFolder {
     std::string refusal = {};  // why its contents are not served
   };
   using Files = std::map<std::string, File>;
-  /// The definition to register under a name; no definition: none.
+  /// What a name is to stand for, until it does.
   struct Wish {
-    std::optional<PrefixDefinition> definition;
-    std::int64_t n_removed = 0;  // Prefixes::n_removed at the time when there was no room for it
+    enum class State { waits, is_applied, found_no_room, is_refused };
+    std::optional<PrefixDefinition> definition;  // none: no prefix
+    State state = State::waits;
+    std::int64_t n_removed = 0;  // Prefixes::n_removed before it was applied
+    std::string refusal = {};    // why the contents of its file are not registered
   };
 
   void see(const FolderFile& found, Clock::time_point now, bool is_first_look);
@@ -80,11 +86,13 @@ class PrefixFolder {
   void refuse(const std::string& file_name, File& file, std::string reason);
   void forget(Files::iterator gone, Clock::time_point now);
   void wish(const std::string& name, std::optional<PrefixDefinition> definition);
-  void apply(const std::string& name, Wish& wish);
+  void apply(const std::string& name, const std::optional<PrefixDefinition>& definition);
+  void keep_result(const std::string& name, const Result<void>& applied) BATON_REQUIRES(mutex_);
+  void post_next() BATON_REQUIRES(mutex_);
+  void apply_posted();
   void retry_where_room_was_made();
-  void count_refusals();
+  void count_refusals() BATON_REQUIRES(mutex_);
   void run_looks(MemoryReserve& reserve);
-  void run_fills(MemoryReserve& reserve);
 
   const std::filesystem::path folder_;
   const OutwardLinks links_;
@@ -101,16 +109,13 @@ class PrefixFolder {
   bool has_looked_ = false;
 
   Mutex mutex_;  // locked before those of the prefixes, of their store and of the engine
-  Condition wished_;
-  std::map<std::string, Wish> wishes_ BATON_GUARDED_BY(mutex_);
-  std::map<std::string, Wish> without_room_ BATON_GUARDED_BY(mutex_);
-  // By name: why the contents of its file are not registered.
-  std::map<std::string, std::string> unfilled_ BATON_GUARDED_BY(mutex_);
+  std::map<std::string, Wish> wishes_ BATON_GUARDED_BY(mutex_);  // by name
   std::int64_t n_refused_files_ BATON_GUARDED_BY(mutex_) = 0;
+  bool is_posted_ BATON_GUARDED_BY(mutex_) = false;  // a task that applies the next wish
   bool is_stopping_ BATON_GUARDED_BY(mutex_) = false;
 
+  Post post_;  // empty before start
   std::thread looks_;
-  std::thread computes_;
 };
 
 }  // namespace baton

@@ -8,35 +8,34 @@
 
 namespace baton {
 
-Result<void> PrefixQueue::push(Registration registration) {
-  const std::size_t n_bytes = registration.n_bytes = content_bytes(registration.request.definition);
+Result<void> PrefixQueue::push(ExchangeId exchange, PrefixRequest request) {
+  const std::size_t n_bytes = content_bytes(request.definition);
+  std::string name = request.definition.name;
   const MutexLock lock(mutex_);
   if (waiting_.size() >= kMaxQueuedPrefixes || (n_bytes_ + n_bytes > max_bytes_ && !waiting_.empty()))
     return fail(ErrorCode::unavailable,
                 fmt::format("{} prefixes of {} bytes wait to be computed, and no more may; try again later", waiting_.size(),
                             n_bytes_));
+  waiting_.emplace_back(exchange, std::move(request), std::move(name), n_bytes);
   n_bytes_ += n_bytes;
-  waiting_.push_back(std::move(registration));
   return {};
 }
 
-std::optional<PrefixQueue::Registration> PrefixQueue::begin() {
+PrefixQueue::Registration* PrefixQueue::begin() {
   const MutexLock lock(mutex_);
-  if (waiting_.empty()) return std::nullopt;
-  Running running{waiting_.front().exchange, waiting_.front().request.definition.name};
-  std::optional<Registration> next(std::move(waiting_.front()));
-  waiting_.pop_front();
-  n_bytes_ -= next->n_bytes;
-  running_ = std::move(running);
-  return next;
+  if (waiting_.empty()) return nullptr;
+  running_.splice(running_.begin(), waiting_, waiting_.begin());
+  n_bytes_ -= running_.front().n_bytes;
+  return &running_.front();
 }
 
 void PrefixQueue::end() {
+  Registrations ended;  // freed outside the lock
   const MutexLock lock(mutex_);
-  running_.reset();
+  ended.swap(running_);
 }
 
-void PrefixQueue::erase(std::list<Registration>::iterator one) noexcept {
+void PrefixQueue::erase(Registrations::iterator one) noexcept {
   n_bytes_ -= one->n_bytes;
   waiting_.erase(one);
 }
@@ -47,11 +46,12 @@ std::vector<ExchangeId> PrefixQueue::remove(std::string_view name) {
   removed.reserve(waiting_.size());
   for (auto at = waiting_.begin(); at != waiting_.end();) {
     const auto one = at++;
-    if (one->request.definition.name != name) continue;
+    if (one->name != name) continue;
     removed.push_back(one->exchange);  // it has room
     erase(one);
   }
-  if (running_ && running_->name == name) running_->cancel_reason = "it was removed";
+  for (Registration& running : running_)
+    if (running.name == name) running.cancel.request("it was removed");
   return removed;
 }
 
@@ -63,22 +63,11 @@ bool PrefixQueue::take_back(ExchangeId exchange) noexcept {
   return true;
 }
 
-std::optional<std::string> PrefixQueue::leave(ExchangeId exchange) {
-  take_back(exchange);
+void PrefixQueue::leave(ExchangeId exchange) {
+  if (take_back(exchange)) return;
   const MutexLock lock(mutex_);
-  if (!running_ || running_->exchange != exchange) return std::nullopt;
-  running_->cancel_reason = "its client has left";
-  return running_->name;
-}
-
-std::string_view PrefixQueue::cancel_reason() const {
-  const MutexLock lock(mutex_);
-  return running_ ? running_->cancel_reason : std::string_view();
-}
-
-void PrefixQueue::while_running(ExchangeId exchange, const std::function<void()>& act) const {
-  const MutexLock lock(mutex_);
-  if (running_ && running_->exchange == exchange) act();
+  for (Registration& running : running_)
+    if (running.exchange == exchange) running.cancel.request("its client has left");
 }
 
 }  // namespace baton

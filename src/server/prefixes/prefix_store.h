@@ -43,46 +43,49 @@ struct PrefixStoreCounts {
   std::int64_t n_refused = 0;  ///< files that were not used: damaged, foreign, of another text
 };
 
-/// What keys and values depend on, besides tokens: the model, how it computes, and the layout of the cache. `model_digest` is a
-/// checksum of its configuration and weights.
+/// What keys and values depend on, besides tokens: the model, how it computes, and the layout of the cache.
+/// `model_digest` is a checksum of its configuration and weights.
 PrefixIdentity prefix_identity(const std::string& model_digest, const EngineInfo& engine, const PrefixLayout& layout);
 
-/// One file NAME.kvprefix for each prefix (io/prefix_file.h). A file is used only if its header and each part that is read are
-/// undamaged, its identity is this server's, and its tokens are those that the prefix has now. What is refused gets one log
+/// One file NAME.kvprefix for each prefix (io/prefix_file.h). A file is used only if its header and each part that is
+/// read are undamaged, its identity is this server's, and its tokens equal the prefix's. What is refused gets one log
 /// line, stays where it is, and is replaced when a prefix of its name is stored.
 ///
-/// One server at a time writes to a folder (the lock in it); others only read, until the lock is free. Thread: any; one at a
-/// time stores.
+/// One server at a time writes to a folder (the lock in it); others only read, until the lock is free. Thread: any;
+/// one at a time stores.
 class PrefixStore {
  public:
-  /// Makes the folder if it does not exist, and removes what a server that was killed has left half-written. Errors: the
-  /// folder cannot be made or listed. If it cannot be written, the log says so, and prefixes are loaded but not stored.
+  /// Makes the folder if it does not exist, and removes what a server that was killed has left half-written. Errors:
+  /// the folder cannot be made or listed. If it cannot be written, the log says so, and prefixes are loaded but not
+  /// stored.
   static Result<std::unique_ptr<PrefixStore>> open(PrefixStoreOptions options);
 
-  /// Reads the headers of all files, with one log line for each that is refused. Call it once, before the functions below.
+  /// Reads the headers of all files, with one log line for each that is refused. Call it once, before the functions
+  /// below.
   void scan(PrefixIdentity identity);
 
-  /// The definitions of stored prefixes of the API, whose lifetime has not ended by `now` (Unix time in seconds). Files of the
-  /// others are removed.
+  /// The definitions of stored prefixes of the API, whose lifetime has not ended by `now` (Unix time in seconds).
+  /// Files of the others are removed.
   std::vector<PrefixDefinition> definitions(std::int64_t now);
   std::uint64_t bytes_of(std::string_view name) const;
 
-  /// Pins a prefix with its stored keys and values. nullopt if no file fits, or the engine refuses; the caller then pins it
-  /// without.
-  std::optional<PinInfo> load(Engine& engine, const std::string& name, const std::vector<TokenId>& tokens, std::stop_token stop);
+  /// Pins a prefix with its stored keys and values. nullopt if no file fits, or the engine refuses; the caller then
+  /// pins it without.
+  std::optional<PinInfo> load(Engine& engine, const std::string& name, const std::vector<TokenId>& tokens,
+                              std::stop_token stop);
   /// Whether the file of a prefix says this of it.
   bool is_stored(const std::string& name, std::string_view metadata) const;
 
   /// Announces that `store` will be called for this prefix; from now on `remove` prevents it.
   void expect(const std::string& name);
-  /// Writes the file of a registered prefix that was announced, in place of an older one. Waits until it is on the disk.
-  /// Errors, after one log line, and then no file of this name is left: io (the disk is full, the folder cannot be written),
-  /// too_large (max_bytes), unavailable (it was removed meanwhile, another server writes to the folder); those of
-  /// Engine::export_prefix.
+  /// Writes the file of a registered prefix that was announced, in place of an older one. Waits until it is on the
+  /// disk. Errors, after one log line, and then no file of this name is left: io (the disk is full, the folder cannot
+  /// be written), too_large (max_bytes), unavailable (it was removed meanwhile, another server writes to the folder);
+  /// those of Engine::export_prefix.
   Result<void> store(Engine& engine, const std::string& name, std::string metadata, std::span<const TokenId> tokens);
   /// Removes the file of a prefix. It is gone for good after sync.
   void remove(const std::string& name);
-  /// Removes the files of prefixes of flags and folders that nobody has asked for since the start: they are not given any more.
+  /// Removes the files of prefixes that neither a flag nor the folder has given since the start.
   void remove_unclaimed();
   void sync() const;
 

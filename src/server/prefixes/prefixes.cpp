@@ -74,7 +74,7 @@ Error cancelled(std::string_view name, std::string_view reason) {
 
 /// The entry of a name in a list, which may be const.
 auto entry_of(auto& entries, std::string_view name) {
-  return std::ranges::find(entries, name, [](const Prefixes::Entry& entry) { return std::string_view(entry.definition.name); });
+  return std::ranges::find(entries, name, [](const auto& entry) { return std::string_view(entry->definition.name); });
 }
 
 bool is_folders(PrefixSource source) { return source == PrefixSource::folder; }
@@ -114,16 +114,17 @@ Result<PrefixTokens> prefix_tokens(const ServedModel& model, const PrefixDefinit
 
 /// Checks whether `definition` may take its name.
 Result<void> Prefixes::check_name(const PrefixDefinition& definition) {
-  const auto old = entry_of(entries_, definition.name);
-  if (old == entries_.end()) return {};
-  if (is_folders(old->definition.source)) {
-    if (!is_folders(definition.source)) return tl::unexpected<Error>(folders_own(old->definition));
+  const auto found = entry_of(entries_, definition.name);
+  if (found == entries_.end()) return {};
+  const PrefixDefinition& old = (*found)->definition;
+  if (is_folders(old.source)) {
+    if (!is_folders(definition.source)) return tl::unexpected<Error>(folders_own(old));
   } else if (is_folders(definition.source)) {
     return fail(ErrorCode::invalid_request,
                 fmt::format("prefix {} was registered by the {} and does not belong to the folder", definition.name,
-                            old->definition.source == PrefixSource::api ? "API" : "command line"),
+                            old.source == PrefixSource::api ? "API" : "command line"),
                 "id");
-  } else if (old->definition.version == definition.version) {
+  } else if (old.version == definition.version) {
     const std::string which = definition.version.empty() ? "" : fmt::format(" with version {}", definition.version);
     return fail(ErrorCode::invalid_request,
                 fmt::format("prefix {} is already registered{}; another version would replace it", definition.name, which),
@@ -138,10 +139,10 @@ Result<void> Prefixes::check_limits(const PrefixLimits& limits, const Entry& add
   const MutexLock lock(mutex_);
   std::size_t number = 0;
   std::size_t n_bytes = 0;
-  for (const Entry& entry : entries_) {
-    if (entry.definition.source != PrefixSource::api || entry.definition.name == added.definition.name) continue;
+  for (const auto& entry : entries_) {
+    if (entry->definition.source != PrefixSource::api || entry->definition.name == added.definition.name) continue;
     ++number;
-    n_bytes += entry.n_bytes;
+    n_bytes += entry->n_bytes;
   }
   if (number >= limits.max_number)
     return fail(ErrorCode::invalid_request,
@@ -158,9 +159,9 @@ Result<void> Prefixes::check_quota(const PrefixDefinition& definition, std::size
   if (!definition.max_pinned_blocks) return {};
   const MutexLock lock(mutex_);
   std::int64_t n_pinned = 0;
-  for (const Entry& entry : entries_)
-    if (entry.definition.owner == definition.owner && entry.definition.name != definition.name)
-      n_pinned += entry.info.n_pinned_tokens / block_len;
+  for (const auto& entry : entries_)
+    if (entry->definition.owner == definition.owner && entry->definition.name != definition.name)
+      n_pinned += entry->info.n_pinned_tokens / block_len;
   if (n_pinned + static_cast<std::int64_t>(n_blocks) <= *definition.max_pinned_blocks) return {};
   return fail(ErrorCode::invalid_request,
               fmt::format("it needs {} blocks of the cache, the key '{}' has pinned {}, and may pin {}", n_blocks,
@@ -170,42 +171,30 @@ Result<void> Prefixes::check_quota(const PrefixDefinition& definition, std::size
 /// Cancels the prefill of a prefix. Returns false if it is not being computed, or if `by` may not cancel it.
 bool Prefixes::cancel_locked(std::string_view name, PrefixSource by, std::string_view reason) {
   if (!prefill_ || prefill_->definition.name != name || is_folders(prefill_->definition.source) != is_folders(by)) return false;
-  prefill_->cancel_reason = reason;
-  prefill_->stop.request_stop();
+  prefill_->cancel->request(reason);
   return true;
 }
 
-void Prefixes::retire(Engine& engine, std::list<Entry>::iterator entry) {
-  engine.unpin(entry->info.id);
+void Prefixes::retire(Engine& engine, Entries::iterator entry) {
+  engine.unpin((*entry)->info.id);
   ++n_removed_;
-  if (entry->n_uses == 0)
-    entries_.erase(entry);
-  else
-    retired_.splice(retired_.end(), entries_, entry);
-}
-
-void Prefixes::EndOfUse::operator()(const Entry* entry) const {
-  std::list<Entry> gone;  // freed outside the lock
-  const MutexLock lock(prefixes->mutex_);
-  if (--entry->n_uses > 0) return;
-  std::list<Entry>& retired = prefixes->retired_;
-  const auto at = std::ranges::find(retired, entry, [](const Entry& one) { return &one; });
-  if (at != retired.end()) gone.splice(gone.end(), retired, at);
+  entries_.erase(entry);
 }
 
 Result<PinInfo> Prefixes::add(const ServedModel& model, Engine& engine, PrefixDefinition definition) {
-  return add_within({}, model, engine, std::move(definition), {[] { return std::string_view(); }});
+  PrefixCancel cancel;
+  return add_within({}, model, engine, std::move(definition), cancel, [] {});
 }
 
 /// Pins the prefix, from its file if there is one.
-Result<PinInfo> Prefixes::pin(Engine& engine, Entry& entry, std::vector<TokenId> tokens, std::stop_token stop) {
+Result<PinInfo> Prefixes::pin(Engine& engine, Entry& entry, std::stop_token stop) {
   if (store_ != nullptr) {
-    if (auto loaded = store_->load(engine, entry.definition.name, tokens, stop)) {
+    if (auto loaded = store_->load(engine, entry.definition.name, entry.tokens, stop)) {
       entry.is_loaded = true;
       return std::move(*loaded);
     }
   }
-  return engine.pin(std::move(tokens), {}, std::move(stop));
+  return engine.pin(entry.tokens, {}, std::move(stop));
 }
 
 /// A computation that `cancel` finds until this ends. If an error or an exception ends it, the engine does not keep the pin.
@@ -228,47 +217,45 @@ class Prefixes::Computing {
   std::optional<PinId> pin_;
 };
 
-Result<Prefixes::Added> Prefixes::compute(const PrefixLimits& limits, const ServedModel& model, Engine& engine,
-                                          PrefixDefinition definition, const PrefixSteps& steps) {
-  std::list<Entry> fresh(1);
-  Entry& entry = fresh.front();
+Result<std::shared_ptr<Prefixes::Entry>> Prefixes::compute(const PrefixLimits& limits, const ServedModel& model, Engine& engine,
+                                                           PrefixDefinition definition, PrefixCancel& cancel,
+                                                           const std::function<void()>& end_of_texts) {
+  const auto added = std::make_shared<Entry>();
+  Entries fresh{added};
+  Entry& entry = *added;
   entry.definition = std::move(definition);
   const std::string name = entry.definition.name;
-  std::stop_token stop;
   {
     const MutexLock lock(mutex_);
     BATON_TRY_VOID(check_name(entry.definition));
     PrefixDefinition head{name, nullptr, entry.definition.version};
     head.source = entry.definition.source;
-    stop = prefill_.emplace(Prefill{std::move(head)}).stop.get_token();
+    prefill_.emplace(Prefill{std::move(head), &cancel});
   }
+  const std::stop_token stop = cancel.token();
   const auto is_cancelled = [&stop] { return stop.stop_requested(); };
   Computing computing(*this, engine);
-  // Whoever cancels it from now on finds it.
-  if (const std::string_view reason = steps.begin(); !reason.empty()) return tl::unexpected<Error>(cancelled(name, reason));
-  Added added;
+  if (is_cancelled()) return tl::unexpected<Error>(cancelled(name, cancel.reason()));
   auto info = prepare(model, entry, is_cancelled).and_then([&](std::vector<TokenId> tokens) -> Result<PinInfo> {
-    if (steps.end_of_texts) steps.end_of_texts();
+    end_of_texts();
     if (is_cancelled()) return fail(ErrorCode::unavailable, {});
     BATON_TRY_VOID(check_limits(limits, entry));
-    const auto& [max_model_len, block_len] = std::pair(engine.info().max_model_len, engine.info().block_len);
-    if (tokens.size() >= static_cast<std::size_t>(max_model_len))
+    const EngineInfo& info = engine.info();
+    BATON_TRY_VOID(check_quota(entry.definition, tokens.size() / static_cast<std::size_t>(info.block_len), info.block_len));
+    if (tokens.size() >= static_cast<std::size_t>(info.max_model_len))
       return fail(ErrorCode::invalid_request,
-                  fmt::format("prefix '{}' has {} tokens, which leaves no room in the maximum context length of {} tokens", name,
-                              tokens.size(), max_model_len),
+                  fmt::format("prefix '{}' has {} tokens, which leaves no room in the maximum context length of {} tokens",
+                              name, tokens.size(), info.max_model_len),
                   "prefix");
-    BATON_TRY_VOID(check_quota(entry.definition, tokens.size() / static_cast<std::size_t>(block_len), block_len));
-    entry.pinned = tokens;
-    if (store_ != nullptr) added.tokens = tokens;
-    return pin(engine, entry, std::move(tokens), stop);
+    entry.tokens = std::move(tokens);
+    return pin(engine, entry, stop);
   });
   if (info) computing.keep(info->id);
   const Clock::time_point now = Clock::now();
   const MutexLock lock(mutex_);
-  if (!prefill_->cancel_reason.empty()) return tl::unexpected<Error>(cancelled(name, prefill_->cancel_reason));
+  if (is_cancelled()) return tl::unexpected<Error>(cancelled(name, cancel.reason()));
   if (!info) return tl::unexpected<Error>(about(name, std::move(info.error())));
   entry.info = *info;
-  entry.pinned.resize(static_cast<std::size_t>(info->n_pinned_tokens));
   const std::int64_t unix_time = unix_seconds();
   entry.created = entry.definition.created.value_or(unix_time);
   if (entry.definition.ttl) entry.expires = now + *entry.definition.ttl - std::chrono::seconds(unix_time - entry.created);
@@ -276,13 +263,7 @@ Result<Prefixes::Added> Prefixes::compute(const PrefixLimits& limits, const Serv
   log::info("event={} name={} version={} source={} tokens={} pinned_tokens={} ms={:.0f}",
             entry.is_loaded ? "prefix_loaded" : "prefix_computed", log_value(name), version.empty() ? "-" : log_value(version),
             to_string(entry.definition.source), info->n_tokens, info->n_pinned_tokens, info->prefill_ms);
-  added.info = *info;
-  added.name = name;
-  added.is_loaded = entry.is_loaded;
-  if (store_ != nullptr) {
-    added.metadata = metadata_of(entry.definition, entry.created);
-    store_->expect(name);  // who removes the prefix from now on prevents its file
-  }
+  if (store_ != nullptr) store_->expect(name);  // who removes the prefix from now on prevents its file
   const auto old = entry_of(entries_, name);
   const auto place = old == entries_.end() ? old : std::next(old);
   if (old != entries_.end()) retire(engine, old);
@@ -292,25 +273,23 @@ Result<Prefixes::Added> Prefixes::compute(const PrefixLimits& limits, const Serv
 }
 
 /// Stores a prefix, unless its file is as it should be.
-void Prefixes::keep(Engine& engine, Added added) {
-  const std::string& name = added.name;
+void Prefixes::keep(Engine& engine, Entry& entry) {
+  const std::string& name = entry.definition.name;
+  std::string metadata = metadata_of(entry.definition, entry.created);
   Result<void> stored;
-  if (!added.is_loaded || !store_->is_stored(name, added.metadata))
-    stored = store_->store(engine, name, std::move(added.metadata), added.tokens);
+  if (!entry.is_loaded || !store_->is_stored(name, metadata))
+    stored = store_->store(engine, name, std::move(metadata), entry.tokens);
   const MutexLock lock(mutex_);
-  const auto entry = std::ranges::find(entries_, added.info.id, [](const Entry& one) { return one.info.id; });
-  if (entry == entries_.end()) return;
-  entry->is_stored = stored.has_value();
-  if (!stored) entry->store_error = std::move(stored.error().message);
+  entry.is_stored = stored.has_value();
+  if (!stored) entry.store_error = std::move(stored.error().message);
 }
 
 Result<PinInfo> Prefixes::add_within(const PrefixLimits& limits, const ServedModel& model, Engine& engine,
-                                        PrefixDefinition definition, const PrefixSteps& steps) {
-  const MutexLock one_at_a_time(prefill_mutex_);
-  BATON_TRY(Added added, compute(limits, model, engine, std::move(definition), steps));
-  const PinInfo info = added.info;
-  if (store_ != nullptr) keep(engine, std::move(added));
-  return info;
+                                     PrefixDefinition definition, PrefixCancel& cancel,
+                                     const std::function<void()>& end_of_texts) {
+  BATON_TRY(const std::shared_ptr<Entry> added, compute(limits, model, engine, std::move(definition), cancel, end_of_texts));
+  if (store_ != nullptr) keep(engine, *added);
+  return added->info;
 }
 
 Result<void> Prefixes::remove(Engine& engine, std::string_view name, PrefixSource by) {
@@ -321,9 +300,10 @@ Result<void> Prefixes::remove(Engine& engine, std::string_view name, PrefixSourc
     lock.unlock();
     return was_cancelled ? Result<void>() : tl::unexpected<Error>(not_found(name, "id"));
   }
-  if (is_folders(found->definition.source) != is_folders(by)) return tl::unexpected<Error>(folders_own(found->definition));
+  const PrefixDefinition& definition = (*found)->definition;
+  if (is_folders(definition.source) != is_folders(by)) return tl::unexpected<Error>(folders_own(definition));
   log::info("event=prefix_removed name={}", log_value(name));
-  if (store_ != nullptr) store_->remove(found->definition.name);
+  if (store_ != nullptr) store_->remove(definition.name);
   retire(engine, found);
   lock.unlock();
   if (store_ != nullptr) store_->sync();
@@ -343,7 +323,8 @@ void Prefixes::restore(const PrefixLimits& limits, const ServedModel& model, Eng
   for (PrefixDefinition& definition : definitions) {
     const std::string name = definition.name;
     const std::uint64_t own_bytes = store_->bytes_of(name);
-    const auto added = add_within(limits, model, engine, std::move(definition), {[] { return std::string_view(); }});
+    PrefixCancel cancel;
+    const auto added = add_within(limits, model, engine, std::move(definition), cancel, [] {});
     if (added)
       ++n_restored;
     else
@@ -367,28 +348,24 @@ void Prefixes::make_way(const PrefixDefinition& newer) {
   cancel_locked(newer.name, newer.source, "another version replaces it");
 }
 
-void Prefixes::cancel(std::string_view name, std::string_view reason) {
+void Prefixes::cancel_prefill() {
   const MutexLock lock(mutex_);
-  cancel_locked(name, PrefixSource::api, reason);
-}
-
-void Prefixes::cancel_prefill(PrefixSource source) {
-  const MutexLock lock(mutex_);
-  if (prefill_) cancel_locked(prefill_->definition.name, source, "the server is shutting down");
+  if (prefill_) prefill_->cancel->request("the server is shutting down");
 }
 
 std::optional<Prefixes::Clock::time_point> Prefixes::remove_expired(Engine& engine, Clock::time_point now) {
   const MutexLock lock(mutex_);
   std::optional<Clock::time_point> next;
   for (auto at = entries_.begin(); at != entries_.end();) {
-    const auto entry = at++;
-    if (!entry->expires) continue;
-    if (*entry->expires <= now) {
-      log::info("event=prefix_expired name={}", log_value(entry->definition.name));
-      if (store_ != nullptr) store_->remove(entry->definition.name);
-      retire(engine, entry);
+    const auto current = at++;
+    const Entry& entry = **current;
+    if (!entry.expires) continue;
+    if (*entry.expires <= now) {
+      log::info("event=prefix_expired name={}", log_value(entry.definition.name));
+      if (store_ != nullptr) store_->remove(entry.definition.name);
+      retire(engine, current);
     } else {
-      next = std::min(next.value_or(*entry->expires), *entry->expires);
+      next = std::min(next.value_or(*entry.expires), *entry.expires);
     }
   }
   return next;
@@ -397,34 +374,34 @@ std::optional<Prefixes::Clock::time_point> Prefixes::remove_expired(Engine& engi
 std::int32_t Prefixes::n_public(std::span<const TokenId> prompt) const {
   const MutexLock lock(mutex_);
   std::ptrdiff_t longest = 0;
-  for (const Entry& entry : entries_)
-    longest = std::max(longest, std::ranges::mismatch(entry.pinned, prompt).in1 - entry.pinned.begin());
+  for (const auto& entry : entries_) {
+    const std::span<const TokenId> pinned = entry->pinned();
+    longest = std::max(longest, std::ranges::mismatch(pinned, prompt).in1 - pinned.begin());
+  }
   return static_cast<std::int32_t>(longest);
 }
 
 void Prefixes::count_hit(std::string_view name) {
   const MutexLock lock(mutex_);
-  if (const auto found = entry_of(entries_, name); found != entries_.end()) ++found->n_hits;
+  if (const auto found = entry_of(entries_, name); found != entries_.end()) ++(*found)->n_hits;
 }
 
 Prefixes::Use Prefixes::find(std::string_view name) const {
   const MutexLock lock(mutex_);
   const auto found = entry_of(entries_, name);
-  if (found == entries_.end()) return {};
-  ++found->n_uses;
-  return Use(&*found, {this});
+  return found == entries_.end() ? nullptr : *found;
 }
 
 void Prefixes::for_each(const std::function<void(const Entry&)>& visit) const {
   const MutexLock lock(mutex_);
-  for (const Entry& entry : entries_) visit(entry);
+  for (const auto& entry : entries_) visit(*entry);
 }
 
 Error Prefixes::not_found(std::string_view name, std::string_view param) const {
   constexpr std::size_t kShown = 100;
   std::vector<std::string> names;
   const MutexLock lock(mutex_);
-  for (const Entry& entry : entries_) names.push_back(entry.definition.name);
+  for (const auto& entry : entries_) names.push_back(entry->definition.name);
   return {ErrorCode::not_found,
           fmt::format("the prefix '{}' does not exist; there are: {}", name.substr(0, kShown), short_list(names)),
           std::string(param)};
@@ -433,7 +410,7 @@ Error Prefixes::not_found(std::string_view name, std::string_view param) const {
 PrefixCounts Prefixes::counts() const {
   const MutexLock lock(mutex_);
   PrefixCounts counts;
-  for (const Entry& entry : entries_) ++counts.by_source[static_cast<std::size_t>(entry.definition.source)];
+  for (const auto& entry : entries_) ++counts.by_source[static_cast<std::size_t>(entry->definition.source)];
   counts.n_refused_files = n_refused_files_;
   if (store_ != nullptr) counts.store = store_->counts();
   return counts;

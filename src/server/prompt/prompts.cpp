@@ -27,7 +27,8 @@ Error not_served(std::string_view what, std::string_view name, std::string_view 
 
 /// How many of the prefix's public tokens a prompt begins with. A template need not put the prefix first.
 std::int32_t n_public_tokens(const Prefixes::Entry& prefix, std::span<const TokenId> tokens) {
-  return static_cast<std::int32_t>(std::ranges::mismatch(prefix.pinned, tokens).in1 - prefix.pinned.begin());
+  const std::span<const TokenId> pinned = prefix.pinned();
+  return static_cast<std::int32_t>(std::ranges::mismatch(pinned, tokens).in1 - pinned.begin());
 }
 
 /// The token that ends the model's reasoning; none if it takes several, or there are several texts that end it.

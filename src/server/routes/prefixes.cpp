@@ -95,8 +95,7 @@ Routes::Response Routes::register_prefix(const Call& call) {
   if (call.caller.account != nullptr) asked->definition.owner = call.caller.account->name();
   asked->definition.max_pinned_blocks = call.caller.max_pinned_blocks;
   const PrefixDefinition newer{asked->definition.name, nullptr, asked->definition.version};
-  if (auto queued = prefix_queue_.push({call.exchange, std::move(*asked)}); !queued)
-    return logged_error_response(queued.error());
+  if (auto queued = prefix_queue_.push(call.exchange, std::move(*asked)); !queued) return logged_error_response(queued.error());
   try {
     // A client that left before its registration was there has not been found in the queue.
     if (!context_.dispatcher.is_open(call.exchange)) client_left(call.exchange);
@@ -110,47 +109,34 @@ Routes::Response Routes::register_prefix(const Call& call) {
 
 /// Computes the prefix that waits longest. There is one call for each registration, also for removed ones.
 void Routes::add_next_prefix() {
-  std::optional<PrefixQueue::Registration> next;
-  insist(kNoPrefix, [&] { next = prefix_queue_.begin(); });
-  if (!next) return;
+  PrefixQueue::Registration* const next = prefix_queue_.begin();
+  if (next == nullptr) return;
+  const ExchangeId exchange = next->exchange;
   try {
-    HttpResponse response =
-        context_.engine.is_draining() ? error_response(503, kNoMorePrefixes, {}) : add_prefix(std::move(next->request));
+    HttpResponse response = context_.engine.is_draining() ? error_response(503, kNoMorePrefixes, {}) : add_prefix(*next);
     prefix_queue_.end();
-    context_.dispatcher.respond(next->exchange, std::move(response));
+    context_.dispatcher.respond(exchange, std::move(response));
   } catch (const std::bad_alloc&) {
     prefix_place_.end();
     prefix_queue_.end();
-    refuse_for_memory(next->exchange);
+    refuse_for_memory(exchange);
   }
 }
 
-void Routes::client_left(ExchangeId exchange) {
-  const std::optional<std::string> running = prefix_queue_.leave(exchange);
-  if (!running) return;
-  control_thread_.post([this, exchange, name = *running] {
-    insist(kNoPrefix, [&] {
-      prefix_queue_.while_running(exchange, [&] { context_.prefixes.cancel(name, "its client has left"); });
-    });
-  });
+void Routes::client_left(ExchangeId exchange) { prefix_queue_.leave(exchange); }
+
+HttpResponse Routes::add_prefix(PrefixQueue::Registration& asked) {
+  prefix_place_.begin();
+  auto added = context_.prefixes.add_within(options_.prefix_limits, context_.model, context_.engine,
+                                            std::move(asked.request.definition), asked.cancel, [this] { prefix_place_.end(); });
+  prefix_place_.end();
+  if (!added) return logged_error_response(prefix_error(std::move(added.error()), asked.request));
+  insist(kNoPrefix, [this] { end_expired(); });
+  if (const auto shown = show_prefix(asked.name)) return json_response(*shown);
+  return error_response(context_.prefixes.not_found(asked.name, "id"));
 }
 
-HttpResponse Routes::add_prefix(PrefixRequest asked) {
-  const std::string name = asked.definition.name;
-  PrefixSteps steps;
-  steps.begin = [this] {
-    prefix_place_.begin();
-    return prefix_queue_.cancel_reason();
-  };
-  steps.end_of_texts = [this] { prefix_place_.end(); };
-  auto added =
-      context_.prefixes.add_within(options_.prefix_limits, context_.model, context_.engine, std::move(asked.definition), steps);
-  prefix_place_.end();
-  if (!added) return logged_error_response(prefix_error(std::move(added.error()), asked));
-  insist(kNoPrefix, [this] { end_expired(); });
-  if (const auto shown = show_prefix(name)) return json_response(*shown);
-  return error_response(context_.prefixes.not_found(name, "id"));
-}
+void Routes::run_with_prefixes(std::function<void()> task) { prefix_thread_.post(std::move(task)); }
 
 void Routes::watch_lifetimes() {
   prefix_thread_.post([this] { insist(kNoPrefix, [this] { end_expired(); }); });

@@ -123,7 +123,7 @@ Routes::~Routes() { stop(); }
 
 void Routes::stop() {
   for (TaskThread* thread : {&metrics_thread_, &control_thread_, &prefix_thread_}) thread->stop();
-  context_.prefixes.cancel_prefill(PrefixSource::api);
+  context_.prefixes.cancel_prefill();
   texts_.stop();
   for (TaskThread* thread : {&metrics_thread_, &control_thread_, &prefix_thread_}) thread->join();
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -67,7 +68,7 @@ struct RoutesContext {
 /// Answers requests. Parsing, templates, tokenising, and what lists or shows something run on a TextQueue, fairly among keys.
 /// Prefixes are registered and expire one after another on a thread of their own, because computing one takes as long as its
 /// prompt. What must wait for no client's work has threads too: /metrics one (eight requests that wait get the same page), and
-/// the key file and cancellations another.
+/// the key file another.
 /// Only answers of a few bytes are made at once.
 class Routes {
  public:
@@ -85,6 +86,9 @@ class Routes {
   void handle(ExchangeId exchange, HttpRequest request, std::shared_ptr<Ticket> ticket);
   /// Tells that prefixes were added, so that those with a limited lifetime are removed in time. Thread: any.
   void watch_lifetimes();
+  /// Runs a task on the thread that registers prefixes, between two of them. Thread: any. Throws std::bad_alloc if there is no
+  /// memory for it; then it does not run.
+  void run_with_prefixes(std::function<void()> task);
   /// Builds what the first grammar needs, so that no request waits for it.
   void prepare_grammars();
   /// Reads the key file again at each SIGHUP. Without one, and at SIGUSR1, a line of the log says that nothing happens.
@@ -176,7 +180,7 @@ class Routes {
   Response prefix(const Call& call);
   Response register_prefix(const Call& call);
   void add_next_prefix();
-  HttpResponse add_prefix(PrefixRequest asked);
+  HttpResponse add_prefix(PrefixQueue::Registration& asked);
   Response remove_prefix(const Call& call);
   std::optional<json::Value> show_prefix(std::string_view name) const;
   void end_expired();
@@ -200,7 +204,7 @@ class Routes {
   ThreadWatch::Place& metrics_place_;
   ThreadWatch::Place& prefix_place_;
   TaskThread metrics_thread_{"metrics"};
-  TaskThread control_thread_{"control"};  // reads the key file, cancels prefixes
+  TaskThread control_thread_{"control"};  // reads the key file
   TaskThread prefix_thread_{"prefixes"};
   PrefixQueue prefix_queue_;
   boost::asio::signal_set reload_signals_;  // used by control_thread_ alone, as soon as it waits

@@ -33,7 +33,7 @@ struct ServerRun {
     prefixes.restore({}, model, *engine);
   }
   Result<PinInfo> add(const std::string& name, const std::string& text, const std::string& version = "",
-                         std::optional<std::chrono::seconds> ttl = {}, PrefixSource source = PrefixSource::api) {
+                      std::optional<std::chrono::seconds> ttl = {}, PrefixSource source = PrefixSource::api) {
     PrefixDefinition definition{name, system_messages(text), version, ttl};
     definition.source = source;
     return prefixes.add(model, *engine, std::move(definition));
