@@ -12,7 +12,7 @@
 
 namespace baton {
 
-/// Writes the pieces of one answer as they come. Text appears as it is. Reasoning stands in front of it, behind
+/// Writes the pieces of one answer as they come. Text appears as it is. Reasoning stands in front of it, after
 /// "[reasoning] ". A call takes a line of its own, `[call] plan_trip(city="Paris", days=3)`: the name appears at once, and
 /// the arguments when they are complete. Thread: one at a time.
 class ChatAnswer {
@@ -22,7 +22,7 @@ class ChatAnswer {
   explicit ChatAnswer(Write write) : write_(std::move(write)) {}
 
   void take(std::span<const parsers::MessagePiece> pieces);
-  /// Ends the last call and the last line. Call it once, behind the last piece.
+  /// Ends the last call and the last line. Call it once, after the last piece.
   void end();
 
   /// The assistant's message, for the next turn. Calls whose arguments the end of the answer has cut are left out.

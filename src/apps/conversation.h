@@ -13,8 +13,8 @@
 
 namespace baton {
 
-/// The messages so far, and what every answer is asked with. The engine must have no other requests: it is stepped here.
-/// Thread: one.
+/// The messages so far, and what every answer is asked with. The engine must have no other requests: it is stepped
+/// here. Thread: one.
 class Conversation {
  public:
   struct Options {
@@ -49,7 +49,8 @@ class Conversation {
     std::string name;
   };
   const std::deque<OpenCall>& open_calls() const { return open_calls_; }
-  /// Tells the result of the first open call. Behind the last one the model goes on, as in `answer`. There is an open call.
+  /// Tells the result of the first open call. After the last one the model continues, as in `answer`. There is an open
+  /// call.
   Result<void> give_result(const std::string& text);
 
   const Options& options() const { return options_; }

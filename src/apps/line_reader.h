@@ -1,4 +1,4 @@
-/// Lines that somebody types, with editing and a history, or lines of a file.
+/// Lines that a person types, with editing and a history, or lines of a file.
 #pragma once
 
 #include <filesystem>

@@ -38,7 +38,8 @@ inline CLI::Validator count_units(bool has_auto = false) {
       "");
 }
 
-/// Refuses texts that are no number of at least 0, or, if not `or_zero`, over 0. CLI11's own check prints the largest double.
+/// Refuses texts that are not a number of at least 0, or, if not `or_zero`, over 0. CLI11's own check prints the
+/// largest double.
 inline CLI::Validator at_least_zero(bool or_zero = true) {
   return CLI::Validator(
       [or_zero](std::string& text) {

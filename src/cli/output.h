@@ -23,8 +23,8 @@ void print_output(fmt::format_string<Args...> format, Args&&... args) {
   write_output(fmt::format(format, std::forward<Args>(args)...));
 }
 
-/// Writes `text` to standard error, behind the lines of the log. A failure changes nothing: whoever closed standard error or filled its disk still
-/// gets the results and the exit code.
+/// Writes `text` to standard error, after the lines of the log. A failure changes nothing: a user who closed standard
+/// error or filled its disk still gets the results and the exit code.
 void write_note(std::string_view text);
 
 template <class... Args>

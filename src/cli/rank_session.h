@@ -1,4 +1,5 @@
-/// This process among the ranks of tensor parallelism: who starts whom, and how the program ends when a rank is lost.
+/// This process among the ranks of tensor parallelism: which process starts which, and how the program ends when a rank
+/// is lost.
 #pragma once
 
 #include <memory>
@@ -12,14 +13,14 @@
 namespace baton {
 
 /// From the start of a command to its end. When the group breaks, a thread gives the command a few seconds to end by
-/// itself (its engine ends all requests with the sentence), and then ends the program with exit code 1: a device may hang
-/// in what the lost rank should have done.
+/// itself (its engine ends all requests with the sentence), and then ends the program with exit code 1: a device may
+/// hang in what the lost rank should have done.
 class RankSession {
  public:
   /// Joins the group that flags and environment name; rank 0 may start the other ranks first. Errors: invalid_request
   /// (flags), unavailable (a rank does not come).
   static Result<std::unique_ptr<RankSession>> start(const RankFlags& flags);
-  /// Tells the other ranks that all is over, and waits for those that it started.
+  /// Tells the other ranks that all is over, and waits for the ranks that it started.
   ~RankSession();
   RankSession(const RankSession&) = delete;
   RankSession& operator=(const RankSession&) = delete;
@@ -38,8 +39,8 @@ class RankSession {
   std::jthread watcher_;
 };
 
-/// The program of a rank > 0: does what rank 0 says, until that one ends. Returns the exit code; what goes wrong is said
-/// by rank 0.
+/// The program of a rank > 0: does what rank 0 says, until that one ends. Returns the exit code; what goes wrong is
+/// said by rank 0.
 int rank_main(const RankSession& session);
 
 }  // namespace baton

@@ -23,16 +23,16 @@ bool is_enabled(Level level);
 /// Writes text that ends with a line feed as it is, after all earlier lines.
 void print(std::string_view text);
 
-/// Logs an error, waits at most a second for the reader, and ends the program with exit code 1, without destructors: for
-/// a program that cannot go on.
+/// Logs an error, waits at most a second for the reader, and ends the program with exit code 1, without destructors:
+/// for a program that cannot continue.
 [[noreturn]] void fatal(std::string_view sentence);
 
 /// How many lines could not be written: their reader was too slow for the queue, or is gone, or memory was short.
 std::int64_t n_dropped();
 
-/// While it lives, a thread writes the lines. Whoever logs waits for no reader: beyond 1 MB of lines that wait, new ones
-/// are dropped. When lines come through again, one of them says how many were dropped. A reader that is gone does not
-/// end the program. The destructor waits at most a second for the reader of what is left. One at a time.
+/// While it lives, a thread writes the lines. A thread that logs waits for no reader: beyond 1 MB of lines that wait,
+/// new ones are dropped. When lines come through again, one of them says how many were dropped. A reader that is gone
+/// does not end the program. The destructor waits at most a second for the reader of what is left. One at a time.
 class BackgroundWriter {
  public:
   BackgroundWriter();

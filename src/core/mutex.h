@@ -16,7 +16,7 @@
 
 /// Of a member: it may be used only while the mutex is held.
 #define BATON_GUARDED_BY(mutex) BATON_THREAD_ANNOTATION(guarded_by(mutex))
-/// Of a mutex: who holds one of the others must not lock this one.
+/// Of a mutex: a thread that holds one of the others must not lock this one.
 #define BATON_ACQUIRED_BEFORE(...) BATON_THREAD_ANNOTATION(acquired_before(__VA_ARGS__))
 /// Of a function or a lambda: the caller holds the mutex, and still does afterwards.
 #define BATON_REQUIRES(...) BATON_THREAD_ANNOTATION(requires_capability(__VA_ARGS__))
@@ -111,7 +111,7 @@ class Condition {
   }
 
  private:
-  /// The standard's lock on a mutex that the caller holds and goes on holding.
+  /// The standard's lock on a mutex that the caller holds and continues holding.
   struct HeldLock {
     explicit HeldLock(std::mutex& mutex) : lock(mutex, std::adopt_lock) {}
     ~HeldLock() { lock.release(); }

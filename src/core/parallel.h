@@ -6,7 +6,7 @@
 /// processor to another program, the loop therefore waits for one part, not for the thread's whole range.
 ///
 /// A Parallel runs one loop at a time. The body must not start another loop on the same Parallel. If parts throw, the loop
-/// goes on to its end, and then the first exception is thrown again on the caller's thread.
+/// continues to its end, and then the first exception is thrown again on the caller's thread.
 #pragma once
 
 #include <cstdint>

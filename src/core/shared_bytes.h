@@ -8,7 +8,7 @@
 
 namespace baton {
 
-/// A number of bytes and the most that it should be. Counting is never refused: those who take look at `is_over`.
+/// A number of bytes and the most that it should be. Counting is never refused: callers look at `is_over`.
 /// Thread: any.
 class SharedBytes {
  public:

@@ -20,9 +20,10 @@
 
 namespace baton::grammar {
 
-/// The matchers of one vocabulary by their sources and salts: how long a grammar takes tells whether it was compiled before,
-/// so those who must not learn of each other have different salts. The cache keeps those in use, and of the others those used last,
-/// as many as fit. Thread: any, several at once: two that ask for the same source compile it once.
+/// The matchers of one vocabulary by their sources and salts: how long a grammar takes tells whether it was compiled
+/// before, so clients who must not learn of each other have different salts. The cache keeps grammars in use, and of
+/// the others the latest, as many as fit. Thread: any, several at once: two that ask for the same source compile it
+/// once.
 class GrammarCache {
  public:
   struct Options {
@@ -53,9 +54,9 @@ class GrammarCache {
   GrammarCache(std::shared_ptr<const TokenTrie> vocabulary, const Options& options);
 
   /// The matcher of a source, compiled on this thread if it is not there; waits while another thread compiles it.
-  /// Errors are those of compile_grammar and are not kept; too_large also for a grammar that the cache cannot hold; unsupported
-  /// also for a special token that the vocabulary does not have;
-  /// unavailable also when cancelled while waiting, and while matchers in use leave it no room.
+  /// Errors are those of compile_grammar and are not kept; too_large also for a grammar that the cache cannot hold;
+  /// unsupported also for a special token that the vocabulary does not have; unavailable also when cancelled while
+  /// waiting, and while matchers in use leave it no room.
   Result<Entry> get(const GrammarSource& source, const Asker& asker);
   Counts counts() const;
   const TokenTrie& vocabulary() const { return *vocabulary_; }

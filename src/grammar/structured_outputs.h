@@ -52,7 +52,7 @@ Result<std::optional<FieldGrammar>> read_structured_outputs(const json::Value& o
 Result<void> read_whitespace_pattern(const json::Value* pattern, const std::string& field, JsonSpaces& spaces);
 /// There is one backend. `backend` null: not given.
 Result<void> check_grammar_backend(const json::Value* backend, const std::string& field);
-/// Refuses a key of `object` that is not among those that are read. Errors: invalid_request (names it).
+/// Refuses a key of `object` that is not read. Errors: invalid_request (names it).
 Result<void> refuse_other_keys(const json::Value& object, const std::string& field, std::span<const std::string_view> read);
 /// The error for two fields of which one may be given.
 tl::unexpected<Error> two_grammars(const std::string& one, const std::string& other);

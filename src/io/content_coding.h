@@ -15,8 +15,8 @@ enum class ContentCoding { identity, gzip, deflate, zstd };
 /// For Accept-Encoding.
 inline constexpr std::string_view kContentCodings = "gzip, deflate, zstd";
 
-/// What the value of a Content-Encoding header names, in any case; identity for an empty one. Errors (unsupported): another coding,
-/// or several.
+/// What the value of a Content-Encoding header names, in any case; identity for an empty one. Errors (unsupported):
+/// another coding, or several.
 Result<ContentCoding> parse_content_coding(std::string_view header);
 
 /// What a decoder may take.
@@ -27,9 +27,9 @@ struct DecodeLimits {
   std::function<bool()> is_cancelled;
 };
 
-/// The text that `bytes`, called `what`, hold. deflate is read with zlib's header or without. Memory beside the text: under 10 MiB,
-/// as the windows of zstd are limited to the 8 MiB of RFC 9659. Errors: invalid_request (damaged, cut, or something behind the end),
-/// too_large, unavailable (no room, or nobody waits for it).
+/// The text that `bytes`, called `what`, hold. deflate is read with zlib's header or without. Memory beside the text:
+/// under 10 MiB, as the windows of zstd are limited to the 8 MiB of RFC 9659. Errors: invalid_request (damaged, cut, or
+/// something after the end), too_large, unavailable (no room, or no client waits for it).
 Result<std::string> decode_content(ContentCoding coding, std::string_view bytes, std::string_view what,
                                    const DecodeLimits& limits);
 

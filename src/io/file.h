@@ -24,7 +24,7 @@ Result<void> write_file(const std::filesystem::path& path, std::string_view byte
 /// Returns when the names of the files in `folder` are on the disk: new ones, changed ones, removed ones.
 Result<void> sync_folder(const std::filesystem::path& folder);
 
-/// A regular file mapped read-only. Move-only; the bytes live as long as the object. Nobody may truncate the file
+/// A regular file mapped read-only. Move-only; the bytes live as long as the object. No process may truncate the file
 /// meanwhile: reading past its new end raises SIGBUS. Thread: any, except moving and destruction.
 class MappedFile {
  public:

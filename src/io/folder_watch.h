@@ -32,7 +32,7 @@ struct FolderFile {
 Result<std::vector<FolderFile>> list_files(const std::filesystem::path& folder);
 
 /// Waits for changes of a folder's contents, by inotify. Where inotify is not available or does not report a change
-/// (behind a link, or made by another machine), a wait ends by its timeout, and the caller must look at the folder.
+/// (after a link, or made by another machine), a wait ends by its timeout, and the caller must look at the folder.
 ///
 /// The folder may be replaced, disappear and come back, or be a link that changes its target. Thread: one, except
 /// `wake`.

@@ -38,7 +38,7 @@ std::vector<std::string> small_files_of(const std::set<std::string>& files);
 /// The shards that an index names. Errors: invalid_data.
 Result<std::set<std::string>> shards_of(const std::filesystem::path& index);
 
-/// Whether a snapshot has the files of a model, or those that its text side needs.
+/// Whether a snapshot has the files of a model, or all files that its text side needs.
 bool has_all_files(const std::filesystem::path& snapshot, bool wants_weights);
 
 /// CACHE/models--ORG--NAME.

@@ -42,7 +42,7 @@ std::string dump(const Value& value);
 /// The same in lines indented by two spaces.
 std::string dump_pretty(const Value& value);
 
-/// The field, or nullptr where `object` is no object or has no such key. A field that is null is found.
+/// The field, or nullptr where `object` is not an object or has no such key. A field that is null is found.
 const Value* find(const Value& object, std::string_view key);
 
 /// Whether `value` is this string. The library's own comparison makes a value of the text first, and ends the program where

@@ -1,4 +1,4 @@
-/// Parsing large JSON for somebody who may leave meanwhile, and integers of any length.
+/// Parsing large JSON for a client that may leave meanwhile, and integers of any length.
 #pragma once
 
 #include <functional>

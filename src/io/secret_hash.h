@@ -10,9 +10,9 @@
 
 namespace baton {
 
-/// The text as the digits of a number in a secret base, modulo the prime 2^61 - 1. Two given texts of up to n bytes have
-/// the same hash for at most n of the 2^61 bases, so that nobody can choose keys that collide, as for a hash that is known.
-/// Source: Carter and Wegman, Universal classes of hash functions, 1979.
+/// The text as the digits of a number in a secret base, modulo the prime 2^61 - 1. Two given texts of up to n bytes
+/// have the same hash for at most n of the 2^61 bases, so that no client can choose keys that collide, as for a hash
+/// that is known. Source: Carter and Wegman, Universal classes of hash functions, 1979.
 struct SecretHash {
   std::size_t operator()(std::string_view text) const {
     static const std::uint64_t base = secret_base();

@@ -236,7 +236,7 @@ struct ExpertChoices {
 ///
 ///     logits  [rows, n_experts] f32, the router's; rows are the step's or, in a captured graph, at least as many
 /// The softmax over the chosen experts equals the softmax over all, divided by the sum of the chosen shares. A NaN
-/// counts as the smallest logit. Rows behind the step's have no choices: experts and places are -1, weights 0.
+/// counts as the smallest logit. Rows after the step's have no choices: experts and places are -1, weights 0.
 /// Sources: arXiv:1701.06538, arXiv:2401.04088.
 enum class ExpertSoftmax { all, chosen };
 struct RouteExpertsArgs {

@@ -50,7 +50,7 @@ std::int64_t context_bytes(const std::vector<KvGroup>& groups, std::int64_t len)
 struct SharedWorkload {
   std::int32_t n_requests = 64;
   std::int32_t shared_len = 2048;  ///< tokens they share
-  std::int32_t own_len = 256;      ///< tokens of each behind them
+  std::int32_t own_len = 256;      ///< tokens of each after them
 };
 /// Bytes that are kept when all of them run, and that one decode step reads.
 struct SharingBytes {

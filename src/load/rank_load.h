@@ -24,7 +24,7 @@ Result<std::string> describe_load(const ModelFiles& files, const ModelOptions& o
 std::string describe_device(DType dtype, const BackendInfo& device);
 
 /// The other ranks: loads what rank 0 loads and follows it, until rank 0 ends the group. Returns an error that rank 0
-/// knows: the group's fault, or why this rank cannot go on: it has other files, another device, too little memory.
+/// knows: the group's fault, or why this rank cannot continue: it has other files, another device, too little memory.
 Result<void> run_rank(const std::shared_ptr<RankGroup>& ranks);
 
 }  // namespace baton

@@ -15,7 +15,7 @@
 
 namespace baton {
 
-/// Default sampling parameters that a model ships; nullopt for those that its file does not set.
+/// Default sampling parameters that a model ships; nullopt where its file sets none.
 struct GenerationConfig {
   std::optional<bool> do_sample;
   std::optional<double> temperature;

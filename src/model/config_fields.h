@@ -20,7 +20,7 @@
 
 namespace baton::fields {
 
-/// Larger sizes are treated as a damaged file: no model is close to them, and their products fit 63 bits.
+/// Larger sizes are treated as a damaged file: no model is close to them, and a product of them fits 63 bits.
 inline constexpr std::int64_t kMaxLayers = 1024;
 inline constexpr std::int64_t kMaxWidth = 1 << 17;  // d_model, n_heads * head_dim
 inline constexpr std::int64_t kMaxFeedForward = 1 << 20;

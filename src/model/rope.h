@@ -16,7 +16,7 @@ namespace baton {
 ///               if n > original
 ///     llama3    frequencies with wavelengths above original / low are divided by the factor, those with wavelengths
 ///               below original / high are kept, those between are interpolated
-///     yarn      pairs that turn more than beta_fast times within the original length are kept, those that turn less
+///     yarn      pairs that turn more than beta_fast times within the original length are kept, pairs that turn less
 ///               than beta_slow times are divided by the factor, those between are interpolated
 ///     longrope  each pair is divided by a factor of its own: the long factor if n > original, otherwise the short one
 ///

@@ -154,8 +154,8 @@ struct ModelRank {
   bool operator==(const ModelRank&) const = default;
 };
 
-/// A decoder. All sizes are positive and so small that their products fit 63 bits; there is at least one layer. Layers
-/// of one group have the same heads, head size and window.
+/// A decoder. All sizes are positive and so small that a product of them fits 63 bits; there is at least one layer.
+/// Layers of one group have the same heads, head size and window.
 struct ModelSpec {
   std::string family;  ///< as in config.json's `architectures`
   std::int32_t d_model = 0;

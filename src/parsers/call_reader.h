@@ -1,4 +1,4 @@
-/// The seam between formats of calls: where they begin, and what reads them behind their marker.
+/// The seam between formats of calls: where they begin, and what reads them after their marker.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ struct CallBegin {
 };
 
 enum class CallStep : std::uint8_t {
-  more,   ///< the calls go on
+  more,   ///< the calls continue
   done,   ///< the byte was the last one of the calls
   fault,  ///< the byte does not belong to the calls
 };
@@ -33,7 +33,7 @@ enum class CallStep : std::uint8_t {
 class CallReader {
  public:
   virtual ~CallReader() = default;
-  /// Behind `marker`; "" where the calls begin without one, with the next byte.
+  /// After `marker`; "" where the calls begin without one, with the next byte.
   virtual void begin(std::string_view marker) = 0;
   virtual CallStep take(char c, CallWriter& writer) = 0;
   /// The text has ended: writes what was held back of an open call.

@@ -14,7 +14,7 @@
 namespace baton::parsers {
 
 /// Writes content and calls as pieces. Text is held as long as it may turn out to be no call. Space in front of a call
-/// and behind it is dropped, and all other text is kept.
+/// and after it is dropped, and all other text is kept.
 class CallWriter {
  public:
   /// A call's text is held up to this size, in bytes.
@@ -45,8 +45,8 @@ class CallWriter {
   void complete_arguments();
   /// The open call is given out, as far as it has come.
   void close_call();
-  /// The open call goes on with a mistake. It is closed, and `rest`, which is not written of it, is held; one that is whole and not
-  /// complete is no call, and its text stays held.
+  /// The open call continues with a mistake. It is closed, and `rest`, which is not written of it, is held; one that is
+  /// whole and not complete is not a call, and its text stays held.
   void break_call(std::string_view rest);
   bool is_open() const { return is_open_; }
   /// Whether there are calls, and their arguments are complete.
@@ -84,7 +84,7 @@ class CallWriter {
   MessagePiece call_;          // the open call and its arguments, if they are not given out
   std::string arguments_;
   std::string held_;
-  std::string spaces_;  // behind the content so far
+  std::string spaces_;  // after the content so far
 };
 
 }  // namespace baton::parsers

@@ -10,13 +10,13 @@
 
 namespace baton::parsers {
 
-/// How calls stand behind a marker.
+/// How calls stand after a marker.
 struct JsonCallStyle {
   bool is_list = false;         ///< [{...}, {...}]
   bool is_object = false;       ///< {...}
   bool is_named = false;        ///< name[ARGS]{...}, name[CALL_ID]id[ARGS]{...} or name{...}, where {...} are the arguments
   char separator = '\0';        ///< between objects that are in no list; objects may also follow each other with spaces
-  std::string_view close = "";  ///< behind an object or list; without it further objects may follow an object
+  std::string_view close = "";  ///< after an object or list; without it further objects may follow an object
 };
 
 /// One object {"name" or "tool_name": ..., "arguments" or "parameters": {...}, "id": ...}; other keys are ignored. The arguments are

@@ -24,7 +24,7 @@ class JsonScanner {
   explicit JsonScanner(Form form) : form_(form) {}
 
   enum class Step : std::uint8_t {
-    inside,        ///< the value goes on
+    inside,        ///< the value continues
     ends,          ///< the byte is its last one
     ended_before,  ///< the value was a number and ended in front of the byte
     fault,         ///< no JSON
@@ -75,13 +75,13 @@ class JsonScanner {
   Form form_;
   State state_ = State::value;
   bool is_key_ = false;         // the string is a key
-  bool writes_itself_ = true;   // the byte is written as it is, behind written_
+  bool writes_itself_ = true;   // the byte is written as it is, after written_
   bool has_comma_ = false;      // one that is not written yet
   bool is_none_ = false;        // the word is None, and has been written
   std::string_view word_ = {};  // what is left of true, false or null
   std::string hex_;             // the digits of an escape so far
   std::string high_;            // those of the first half of a pair of surrogates, which are not written yet
-  std::string spaces_;          // behind that comma
+  std::string spaces_;          // after that comma
   std::string open_;            // the brackets that are open
   std::string written_;
 };

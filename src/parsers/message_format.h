@@ -87,20 +87,21 @@ class MessageFormat {
   /// The texts of which one ends the reasoning (`</think>`); none without a reasoning format.
   std::span<const std::string_view> reasoning_ends() const;
   /// The grammar of an answer that may reason before it is a text of `source`, or has begun to reason in its prompt.
-  /// Reasoning is any text up to the first of reasoning_ends(), with up to two line ends behind it. `special_tokens` as in
-  /// AnswerDemand. Errors: invalid_request for a source that must be JSON and is none.
+  /// Reasoning is any text up to the first of reasoning_ends(), with up to two line ends after it. `special_tokens` as
+  /// in AnswerDemand. Errors: invalid_request for a source that must be JSON and is none.
   Result<grammar::GrammarSource> behind_reasoning(const grammar::GrammarSource& source, bool begins_in_reasoning,
                                                   std::span<const std::string> special_tokens) const;
   /// Texts that may be special tokens of a vocabulary and that the parser must see as text.
   std::span<const std::string> markers() const { return markers_; }
 
   /// The grammar of an answer, without its reasoning. `required`: one call or several of any tools, exactly one if not
-  /// parallel. `named`: one call of that tool. The arguments keep to the tools' schemas. `automatic`: free text and calls,
-  /// where the arguments of strict tools keep to their schemas; if not parallel, the answer ends with its first call. With
-  /// a grammar of content the answer is either calls alone or content. A tool without schema takes any object. nullopt
-  /// where nothing is demanded: `none`, no tools, `automatic` without a format, or without a strict tool and content.
-  /// Errors: invalid_request for a name that is no tool's or that the format cannot write, and for content that is no
-  /// JSON where it must be; unsupported without a tool format. Schemas are looked at when the grammar is compiled.
+  /// parallel. `named`: one call of that tool. The arguments keep to the tools' schemas. `automatic`: free text and
+  /// calls, where the arguments of strict tools keep to their schemas; if not parallel, the answer ends with its first
+  /// call. With a grammar of content the answer is either calls alone or content. A tool without schema takes any
+  /// object. nullopt where nothing is demanded: `none`, no tools, `automatic` without a format, or without a strict
+  /// tool and content. Errors: invalid_request for a name that is not a tool's or that the format cannot write, and for
+  /// content that is no JSON where it must be; unsupported without a tool format. Schemas are looked at when the
+  /// grammar is compiled.
   Result<std::optional<grammar::GrammarSource>> grammar(const AnswerDemand& demand) const;
 
  private:

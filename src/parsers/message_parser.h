@@ -34,7 +34,7 @@ class MessageParser {
   virtual ~MessageParser() = default;
   /// Appends the pieces that the next text makes certain. `text` may be cut anywhere, also inside of a character.
   virtual void take(std::string_view text, std::vector<MessagePiece>& pieces) = 0;
-  /// Appends what was held back. The text has ended; nothing may be called behind it.
+  /// Appends what was held back. The text has ended; nothing may be called after it.
   virtual void end(TextEnd how, std::vector<MessagePiece>& pieces) = 0;
 };
 

@@ -52,7 +52,7 @@ class PythonLiteral {
   bool write_word(std::string& json);
 
   State state_ = State::value;
-  bool may_close_ = false;  // behind an opening bracket or a comma
+  bool may_close_ = false;  // after an opening bracket or a comma
   bool is_key_ = false;
   bool is_raw_ = false;
   bool is_triple_ = false;

@@ -1,4 +1,4 @@
-/// The grammar of an answer behind reasoning.
+/// The grammar of an answer after reasoning.
 #pragma once
 
 #include <span>

@@ -14,7 +14,7 @@
 
 namespace baton::parsers {
 
-/// The texts around reasoning, and around the answer behind it.
+/// The texts around reasoning, and around the answer after it.
 struct ReasoningMarkers {
   std::span<const std::string_view> opens;   ///< only as the first text of an answer
   std::span<const std::string_view> closes;  ///< the first is the one that most answers have
@@ -22,12 +22,13 @@ struct ReasoningMarkers {
   std::string_view answer_close = "";
 };
 
-/// Space around the reasoning is dropped. Reasoning that is not closed goes to the end, or to the calls that it ends with.
+/// Space around the reasoning is dropped. Reasoning that is not closed goes to the end, or to the calls that it ends
+/// with.
 class ReasoningParser : public MessageParser {
  public:
-  /// `markers` and what it names must outlive it. `rest` parses the text behind the reasoning. `begins_inside`: the
-  /// prompt has opened the reasoning; an opening marker is skipped then, if there is one. `calls` finds those that end reasoning;
-  /// null: none do.
+  /// `markers` and what it names must outlive it. `rest` parses the text after the reasoning. `begins_inside`: the
+  /// prompt has opened the reasoning; an opening marker is skipped then, if there is one. `calls` finds calls that end
+  /// reasoning; null: none do.
   ReasoningParser(const ReasoningMarkers& markers, std::unique_ptr<MessageParser> rest, std::unique_ptr<ReasonedCalls> calls,
                   bool begins_inside);
   void take(std::string_view text, std::vector<MessagePiece>& pieces) override;
@@ -50,8 +51,8 @@ class ReasoningParser : public MessageParser {
   FirstBytes first_bytes_;  // of the markers in reasoning
   State state_ = State::before;
   MarkerScan scan_;
-  std::string held_;       // of before and behind
-  std::string spaces_;     // behind the reasoning so far
+  std::string held_;       // of before and after
+  std::string spaces_;     // after the reasoning so far
   bool is_empty_ = true;   // no reasoning but space so far
   std::string unmarked_;   // reasoning that is in no call for certain
   std::string reasoning_;  // to be returned by this call

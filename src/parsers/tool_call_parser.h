@@ -14,7 +14,7 @@
 
 namespace baton::parsers {
 
-/// What text that is no call means.
+/// What text that is not a call means.
 enum class TextMeaning : std::uint8_t {
   content,
   content_or_calls,  ///< text that does not begin with a call is content as a whole

@@ -14,7 +14,7 @@ namespace baton::parsers {
 /// kind, and otherwise a string.
 std::string typed_value(std::string_view text, unsigned kinds);
 
-/// One line end behind `>` and one in front of `</parameter>` do not belong to the value. Strings are written as they
+/// One line end after `>` and one in front of `</parameter>` do not belong to the value. Strings are written as they
 /// come, other values when they are complete.
 class XmlCalls : public CallReader {
  public:
@@ -43,7 +43,7 @@ class XmlCalls : public CallReader {
   State state_ = State::before;
   std::string token_;                         // a tag, as far as it is known
   std::string name_;                          // of the function, then of the parameter
-  const ArgumentKinds* arguments_ = nullptr;  // of the function; null: it is no tool
+  const ArgumentKinds* arguments_ = nullptr;  // of the function; null: it is not a tool
   int n_parameters_ = 0;
   unsigned kinds_ = kAllowsString;
   bool is_string_ = true;  // the value is written as a string

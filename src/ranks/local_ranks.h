@@ -18,7 +18,7 @@ class LocalRanks {
   /// Starts `program` (a `baton`; empty: this program) as `baton rank` for each rank above 0, and waits until all have
   /// joined. Of `options` the world size, the port (0: a free one), the version and the limits count. Errors: unavailable (a rank does not come).
   static Result<std::unique_ptr<LocalRanks>> start(const std::string& program, RankOptions options);
-  /// Ends the group in order, waits for the processes, and kills those that hang. Nobody else may hold the group any longer.
+  /// Ends the group in order, waits for the processes, and kills hanging ones. No other holder of the group may remain.
   ~LocalRanks();
   LocalRanks(const LocalRanks&) = delete;
   LocalRanks& operator=(const LocalRanks&) = delete;

@@ -1,4 +1,5 @@
-/// The ranks that run one model together (tensor parallelism): who they are, what they share and whether all still run.
+/// The ranks that run one model together (tensor parallelism): which they are, what they share and whether all still
+/// run.
 #pragma once
 
 #include <chrono>
@@ -27,8 +28,8 @@ struct RankOptions {
   int local_rank = 0;                     ///< index among the ranks of this host: the index of its device
   std::string master_addr = "127.0.0.1";  ///< host name or address of rank 0
   std::uint16_t master_port = 0;          ///< where rank 0 listens
-  /// Rank 0 refuses a rank with another one. It must not be empty where rank 0 listens at, or is reached by, another address
-  /// than the loopback's.
+  /// Rank 0 refuses a rank with another one. It must not be empty where rank 0 listens at, or is reached by, another
+  /// address than the loopback's.
   std::string token = {};
   std::string version = {};  ///< of the program; a rank with this token and another version ends the start
   /// Of RankGroup::memory(); rank 0's value counts. 0: the ranks share no memory, as if each had its own host.
@@ -59,28 +60,28 @@ class RankListener {
   std::uint16_t port_ = 0;
 };
 
-/// One rank's membership in a group. Rank 0 has a connection to each other rank. If all ranks run on one host, they also
-/// share memory, which has no name and disappears with its last process.
+/// One rank's membership in a group. Rank 0 has a connection to each other rank. If all ranks run on one host, they
+/// also share memory, which has no name and disappears with its last process.
 ///
 /// A group is whole or broken, for good. It breaks when a rank's process ends, gives no sign of life for hang_timeout,
 /// misses a barrier or calls `fail`; every rank learns of it within milliseconds, and from then on no call waits.
 ///
-/// Thread: any for is_broken, fault, fail and the constants. `barrier`, and the calls that send or receive, belong to one
-/// thread at a time: all ranks must call them in the same order. A thread of the group watches the connections.
+/// Thread: any for is_broken, fault, fail and the constants. `barrier`, and the calls that send or receive, belong to
+/// one thread at a time: all ranks must call them in the same order. A thread of the group watches the connections.
 class RankGroup {
  public:
-  /// Rank 0: waits until all other ranks have joined. Who has another token, or without tokens another world size or version,
-  /// is refused with a line in the log, and slow connections are waited for together. Errors: unavailable (a rank does not
-  /// come, or comes with the token and another world size or version: the sentence names it), invalid_request (no token,
-  /// see RankOptions::token), out_of_memory.
+  /// Rank 0: waits until all other ranks have joined. A process with another token, or without tokens another world
+  /// size or version, is refused with a line in the log, and slow connections are waited for together. Errors:
+  /// unavailable (a rank does not come, or comes with the token and another world size or version: the sentence names
+  /// it), invalid_request (no token, see RankOptions::token), out_of_memory.
   static Result<std::shared_ptr<RankGroup>> host(RankListener listener, const RankOptions& options);
-  /// Ranks > 0: connects to rank 0, which may not listen yet. Errors: unavailable (nobody listens within start_timeout,
-  /// or rank 0 refuses this rank: the sentence says why).
+  /// Ranks > 0: connects to rank 0, which may not listen yet. Errors: unavailable (no rank 0 listens within
+  /// start_timeout, or rank 0 refuses this rank: the sentence says why).
   static Result<std::shared_ptr<RankGroup>> join(const RankOptions& options);
   /// Groups whose ranks are threads of this process, for tests. [world_size], by rank.
   static Result<std::vector<std::shared_ptr<RankGroup>>> make_threads(RankOptions options);
-  /// Rank 0 tells the others that the group has ended; then their connections close, and nobody is broken. Another rank
-  /// that leaves before that breaks the group.
+  /// Rank 0 tells the others that the group has ended; then their connections close, and no rank is broken. Another
+  /// rank that leaves before that breaks the group.
   ~RankGroup();
   RankGroup(const RankGroup&) = delete;
   RankGroup& operator=(const RankGroup&) = delete;
@@ -95,7 +96,7 @@ class RankGroup {
   /// collectives. Empty if the ranks run on several hosts.
   std::span<std::byte> memory() const;
   /// Waits until all ranks have called it; what they wrote to memory() before is then visible. Returns false if the
-  /// group is broken: the caller's result is then worthless, and it goes on without waiting.
+  /// group is broken: the caller's result is then worthless, and it continues without waiting.
   [[nodiscard]] bool barrier();
 
   /// Rank 0: passes bytes on to all other ranks, in one copy if they share memory. Waits only while the others have
@@ -114,7 +115,7 @@ class RankGroup {
   bool has_ended() const;
   /// A sentence that says which rank failed and why; nothing while the group is whole.
   std::optional<std::string> fault() const;
-  /// Breaks the group: this rank cannot go on. All ranks get the sentence "rank R: SENTENCE".
+  /// Breaks the group: this rank cannot continue. All ranks get the sentence "rank R: SENTENCE".
   void fail(const std::string& sentence);
   /// Waits until the group is broken, has ended, or `timeout` is over. Returns fault().
   std::optional<std::string> wait_fault(std::chrono::milliseconds timeout) const;

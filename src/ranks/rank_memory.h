@@ -67,7 +67,7 @@ class RankMemory {
   std::byte* ring() const;
 
   Layout* layout_;
-  FileDescriptor file_;  ///< of the creator, kept open for those that attach; none: attached
+  FileDescriptor file_;  ///< of the creator, kept open for ranks that attach; none: attached
 };
 
 }  // namespace baton

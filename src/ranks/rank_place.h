@@ -1,4 +1,4 @@
-/// Which rank this process is: said by flags, by the program that started it, or by nobody.
+/// Which rank this process is: said by flags, by the program that started it, or not at all.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct RankPlace {
   bool starts_others = false;  ///< rank 0 starts the other ranks on this host
 };
 
-/// The port of rank 0 if nobody names one: PyTorch's.
+/// The port of rank 0 if none is named: PyTorch's.
 inline constexpr std::uint16_t kDefaultMasterPort = 29500;
 
 /// Looks up a variable of the environment; null: it is not set.

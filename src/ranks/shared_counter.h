@@ -17,12 +17,12 @@ struct alignas(64) SharedCounter {
   std::atomic<std::uint32_t> value;
   std::atomic<std::uint32_t> n_waiting;
 
-  /// Sets the counter and wakes who waits for it.
+  /// Sets the counter and wakes the waiting threads.
   void set(std::uint32_t to) {
     value.store(to, std::memory_order_seq_cst);
     wake();
   }
-  /// Lets those that wait look again.
+  /// Lets the waiting threads look again.
   void wake() {
     if (n_waiting.load(std::memory_order_seq_cst) == 0) return;
     syscall(SYS_futex, address(), FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);

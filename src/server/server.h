@@ -39,7 +39,7 @@ struct ServerOptions {
   std::int64_t step_timeout_ms = 60'000;      ///< a thread that works longer for a request hangs, see ThreadWatch; 0: never
   std::int64_t longest_silence_ms = 15'000;   ///< a stream that has nothing to say for so long says that it waits
   /// SIGTERM and SIGINT begin the shutdown, and a second one ends it at once; SIGHUP reads the key file again;
-  /// without such a file it is noted, as SIGUSR1 is, and the server goes on.
+  /// without such a file it is noted, as SIGUSR1 is, and the server continues.
   bool handles_signals = false;
 };
 

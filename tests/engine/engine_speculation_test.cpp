@@ -177,7 +177,7 @@ TEST(EngineSpeculationOnTheDevice, continues_with_a_step_in_flight_while_one_of_
     ASSERT_TRUE(engine->step());
     engine->check_invariants();
     testing::collect(engine->wait_events(std::chrono::milliseconds(0)), generated);
-    EXPECT_LT(device->n_run(), device->n_enqueued()) << "nothing is in flight behind step " << step;
+    EXPECT_LT(device->n_run(), device->n_enqueued()) << "nothing is in flight after step " << step;
     EXPECT_EQ(generated[of_other].tokens.size(), static_cast<std::size_t>(step)) << "a token in every step";
   }
   testing::run_to_end(*engine, generated);

@@ -16,7 +16,8 @@
 
 namespace baton::parsers {
 
-/// Pieces as text: |content, |think reasoning, |call name#id and @call arguments, behind which ~ says that they are not complete.
+/// Pieces as text: |content, |think reasoning, |call name#id and @call arguments, after which ~ says that they are not
+/// complete.
 inline std::string shown(const std::vector<MessagePiece>& pieces) {
   std::string text;
   for (std::size_t i = 0; i < pieces.size(); ++i) {

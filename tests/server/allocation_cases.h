@@ -109,7 +109,7 @@ class AllocationTest : public ::testing::TestWithParam<AllocationCase> {
     EXPECT_EQ(ask(), GetParam().status);  // and what is made once is there
     settle();
     for (const char* const thread : kServingThreads) {
-      // Work beside the request moves the end: the last one is behind some that do not fail.
+      // Work beside the request moves the end: the last one is after some that do not fail.
       for (std::int64_t k = 0, n_quiet = 0; k < n && n_quiet < 4 && !HasFailure(); k += step) {
         const ::testing::ScopedTrace trace(__FILE__, __LINE__, fmt::format("allocation {} of {}", k + 1, thread));
         test::FailingAllocations::instance().fail(thread, k, n_failing);

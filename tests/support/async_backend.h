@@ -1,5 +1,5 @@
-/// An asynchronous device for tests: the CPU module's arithmetic behind a queue, which runs only when it must or when
-/// told to.
+/// An asynchronous device for tests: the CPU module's arithmetic with a queue in front, which runs only when it must or
+/// when told to.
 #pragma once
 
 #include <array>

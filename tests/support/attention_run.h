@@ -94,7 +94,7 @@ struct AttentionCall {
 };
 
 /// A problem in a backend's memory, with room for calls over it. Outputs and partial states are NaN before each call,
-/// and so is the memory behind them, which must stay NaN.
+/// and so is the memory after them, which must stay NaN.
 class AttentionMemory {
  public:
   /// Returns nothing if the backend does not support such a storage; this is logged once. Block b of the problem
@@ -234,7 +234,7 @@ class AttentionMemory {
     const std::vector<std::byte> bytes = download(buffer);
     EXPECT_TRUE(std::all_of(bytes.begin() + static_cast<std::ptrdiff_t>(used), bytes.end(),
                             [](std::byte b) { return b == std::byte{0xff}; }))
-        << "something was written behind " << what;
+        << "something was written after " << what;
   }
 
   Backend* backend_;

@@ -30,7 +30,8 @@
 
 namespace baton::testing {
 
-/// What a result holds. Throws its error, with which GoogleTest fails the test: without a model none of it can go on.
+/// What a result holds. Throws its error, with which GoogleTest fails the test: without a model none of it can
+/// continue.
 template <class T>
 T value_of(Result<T> result, const std::filesystem::path& of) {
   if (!result) throw std::runtime_error(of.string() + ": " + result.error().message);

@@ -19,7 +19,7 @@ class GoldenRows : public ::testing::TestWithParam<GoldenCase> {
   std::int32_t max_positions() const {
     return golden_.contains("max_positions") ? golden_.read<std::int32_t>("max_positions")[0] : 0;
   }
-  /// Logits of the golden's rows in one step behind those before them.
+  /// Logits of the golden's rows in one step after those before them.
   std::vector<float> run_rows(GoldenModel& model) const {
     run_those_before(model);
     return model.run(rest(), n_before(), true, nullptr);

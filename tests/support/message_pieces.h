@@ -31,11 +31,11 @@ inline void check_arguments(const parsers::MessagePiece& piece) {
   parsers::JsonScanner scanner(parsers::JsonScanner::Form::exact);
   auto last = parsers::JsonScanner::Step::inside;
   for (const char c : piece.text) {
-    check(last == parsers::JsonScanner::Step::inside, "text behind arguments");
+    check(last == parsers::JsonScanner::Step::inside, "text after arguments");
     last = scanner.take(c);
     check(last == parsers::JsonScanner::Step::inside || last == parsers::JsonScanner::Step::ends, "arguments that are no JSON");
   }
-  check(piece.text.starts_with('{'), "arguments that are no object");
+  check(piece.text.starts_with('{'), "arguments that are not an object");
   check(piece.is_complete == (last == parsers::JsonScanner::Step::ends),
         "arguments are complete that are not, or are not that are");
 }
@@ -61,7 +61,7 @@ inline void check_pieces(const std::vector<parsers::MessagePiece>& pieces, const
     switch (piece.kind) {
       case parsers::MessagePiece::Kind::content: content += piece.text; break;
       case parsers::MessagePiece::Kind::reasoning:
-        check(content.empty() && n_calls == 0, "reasoning behind content");
+        check(content.empty() && n_calls == 0, "reasoning after content");
         has_reasoning = true;
         break;
       case parsers::MessagePiece::Kind::call:

@@ -1,4 +1,4 @@
-/// A scheduler that several tenants share, for tests of who is served when.
+/// A scheduler that several tenants share, for tests of which is served when.
 #pragma once
 
 #include <algorithm>
@@ -116,7 +116,7 @@ class Shared {
   std::int64_t n_steps = 0;
   int n_preempted = 0;
   std::int64_t n_recomputed = 0;                           ///< tokens, after preemptions
-  std::map<std::int32_t, std::int64_t> cost;               ///< by tenant: computed rows, those that give a token four times
+  std::map<std::int32_t, std::int64_t> cost;               ///< by tenant: computed rows, a row that gives a token four times
   std::map<std::int32_t, std::int32_t> n_rows, n_decodes;  ///< by tenant, of the last step
 
  private:

@@ -32,7 +32,7 @@ struct AttentionArmRun {
 struct AttentionBenchRun {
   AttentionBenchCase of;
   DType kv_dtype = DType::bf16;
-  std::vector<AttentionArmRun> arms;  ///< paged and relay, those that were asked for; relay only with shared tokens
+  std::vector<AttentionArmRun> arms;  ///< paged and relay, as asked for; relay only with shared tokens
   std::int64_t distinct_bytes = 0;    ///< keys and values that must be read at least once
   std::int64_t plain_bytes = 0;       ///< if each request reads all of its own
   std::int64_t query_bytes = 0;       ///< queries and outputs

@@ -17,7 +17,7 @@ struct AttentionLevel {
 };
 
 /// The levels of a tree from its roots to the requests. "1,8,512_32,512,256" has one root of 32 tokens, below it 8 nodes
-/// of 512, and behind these 512 requests with 256 tokens of their own. The nodes of a level are divided equally among
+/// of 512, and after these 512 requests with 256 tokens of their own. The nodes of a level are divided equally among
 /// those of the level above. Errors (invalid_request): numbers that do not fit; a number of nodes that is not a multiple
 /// of the level above's; a shared level that is not whole blocks of `block_len` tokens, for a block has one owner.
 Result<std::vector<AttentionLevel>> parse_attention_tree(std::string_view text, std::int32_t block_len);

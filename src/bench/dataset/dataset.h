@@ -67,7 +67,7 @@ struct DatasetOptions {
   std::string subjects = {};              ///< mmlu: names separated by commas; empty: all
   double speedup = 1;                     ///< azure, mooncake: arrivals are divided by this
 
-  /// The flags that were given ("--num-prompts"); make_workload refuses those that the dataset does not read.
+  /// The flags that were given ("--num-prompts"); make_workload refuses flags that the dataset does not read.
   std::set<std::string, std::less<>> given = {};
 };
 

@@ -12,7 +12,7 @@
 namespace baton {
 
 struct WorkloadRequest {
-  /// The whole prompt. Of a later turn of a conversation (`follows`): what comes behind the previous turn's answer.
+  /// The whole prompt. Of a later turn of a conversation (`follows`): what comes after the previous turn's answer.
   std::vector<TokenId> prompt;
   std::int32_t output_len = 1;  ///< tokens to generate, at least 1
   double arrival_s = 0;         ///< seconds from the workload's begin; only if the workload has arrivals

@@ -47,7 +47,7 @@ struct MemoryShortage {
   MemoryNeed need;
 };
 
-/// The shortage behind an error of load_bench_engine. Errors: every other one is returned.
+/// The shortage after an error of load_bench_engine. Errors: every other one is returned.
 Result<MemoryShortage> shortage_behind(const Error& error, const BenchModel& model, std::int64_t longest);
 
 }  // namespace baton

@@ -13,7 +13,7 @@ namespace baton {
 /// may be none; it may submit and cancel requests. Errors: internal if a sequence ended with a NaN among its logits;
 /// those of `after_step`.
 Result<void> step_to_end(Engine& engine, const std::function<Result<void>(std::span<const Event>)>& after_step);
-/// The same; nobody sees the events.
+/// The same, without showing the events.
 Result<void> step_to_end(Engine& engine);
 
 }  // namespace baton

@@ -16,9 +16,9 @@
 
 namespace baton {
 
-/// free: no grammar; grammar: JSON of a schema; first-use: the same, nobody used the schema before; canonical: the same as
-/// grammar, and biases make random weights spell the schema's text in the tokens that the tokenizer makes of it, as a
-/// trained model does; drafts: the same as canonical, and text that must follow is drafted.
+/// free: no grammar; grammar: JSON of a schema; first-use: the same with a schema never used before; canonical: the
+/// same as grammar, and biases make random weights spell the schema's text in the tokens that the tokenizer makes of
+/// it, as a trained model does; drafts: the same as canonical, and text that must follow is drafted.
 inline constexpr auto kGrammarArms = std::to_array<std::string_view>({"free", "grammar", "first-use", "canonical", "drafts"});
 
 struct GrammarBenchOptions {

@@ -34,7 +34,7 @@ class LoadSource {
   virtual double next_due_s() const = 0;
   /// The body of that request, which is sent now.
   virtual std::string begin(std::size_t slot, double now_s) = 0;
-  /// Bytes of an answer's body. Returns a fault for which the request is ended; empty: it goes on.
+  /// Bytes of an answer's body. Returns a fault for which the request is ended; empty: it continues.
   virtual std::string take(std::size_t slot, const HttpHead& head, std::string_view bytes, double at_s) = 0;
   /// A request has ended; `error` says why its answer is not whole and is empty if it is.
   virtual void end(std::size_t slot, const HttpHead& head, std::string error, double now_s) = 0;

@@ -1,4 +1,4 @@
-/// `baton bench mmlu`: the questions of MMLU behind solved ones, one token a question, in each arm.
+/// `baton bench mmlu`: the questions of MMLU after solved ones, one token a question, in each arm.
 #pragma once
 
 #include <cstdint>

@@ -60,7 +60,7 @@ Workload warm_up_of(const Workload& workload, std::size_t n_requests);
 /// The tokens of the longest context of a workload, with its answer. A conversation is one context.
 std::int64_t longest_context(const Workload& workload);
 
-/// How many requests have the same answer in all runs, of those that finished in all.
+/// How many of the requests that finished in all runs have the same answer in all.
 struct EqualAnswers {
   std::int64_t n_compared = 0;
   std::int64_t n_equal = 0;

@@ -15,7 +15,7 @@ namespace baton {
 std::string machine_line(const EngineInfo& engine);
 
 /// The first keys of a report: command, version, device, features, model, weight_dtype, kv_dtype. Without an engine,
-/// which could not be made, only those that are known are not null.
+/// which could not be made, only known values are not null.
 json::Value report_head(const std::string& command, const std::string& model, const std::optional<EngineInfo>& engine);
 
 /// Writes the text on standard output and, unless `json_file` is empty, the numbers into that file. Returns the exit code

@@ -1,4 +1,4 @@
-/// The report of `baton bench serve`: vLLM's block of lines and JSON keys, Baton's own numbers behind them, and a table
+/// The report of `baton bench serve`: vLLM's block of lines and JSON keys, Baton's own numbers after them, and a table
 /// of a sweep over rates.
 #pragma once
 

@@ -56,7 +56,7 @@ struct StartupReport {
 /// What a started process says: the model, the machine and the times.
 Result<json::Value> measure_start(const StartupBenchOptions& options);
 
-/// Starts `program` (the words of a command) again and again, each time with "--started-at-ns TIME" behind it. Errors:
+/// Starts `program` (the words of a command) again and again, each time with "--started-at-ns TIME" after it. Errors:
 /// not_found and io (the program), internal (a start failed).
 Result<StartupReport> run_startup_bench(const StartupBenchOptions& options, const std::vector<std::string>& program);
 

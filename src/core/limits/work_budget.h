@@ -89,7 +89,7 @@ class WorkMeter {
   bool pass(std::size_t n_bytes) { return spend(1 + static_cast<std::int64_t>(n_bytes / 16)); }
   /// Counts `n_bytes` of memory, before they are written. False if they are over the limit.
   bool write(std::size_t n_bytes);
-  /// Takes back `n_bytes` of those that were written: they are freed.
+  /// Takes back `n_bytes` of the written ones: they are freed.
   void give_back(std::size_t n_bytes);
   /// Whether the budget is not over.
   bool is_within() const { return !budget_.is_over(); }
@@ -143,7 +143,7 @@ class HeldBytes {
   std::size_t n_bytes_ = 0;
 };
 
-/// Work without a limit, for those who run the program and can end it.
+/// Work without a limit, for users who run the program and can end it.
 class UnlimitedWork {
  public:
   WorkBudget& budget() { return budget_; }

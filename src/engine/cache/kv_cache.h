@@ -18,7 +18,7 @@
 namespace baton {
 
 /// The blocks of one sequence in one layer group: blocks[i] holds positions [i * block_len, (i + 1) * block_len). The
-/// first `first_block` of them are behind the group's window and no longer belong to the sequence; their numbers are
+/// first `first_block` of them have left the group's window and no longer belong to the sequence; their numbers are
 /// meaningless.
 struct GroupTable {
   std::vector<BlockId> blocks;
@@ -120,7 +120,7 @@ class KvCache {
   /// Stores hashes in `table` and changes nothing else.
   PrefixTree::Found find(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_match, std::int64_t step) const;
   /// Gives an empty table the cached blocks of the longest prefix of the first `n_match` tokens that step `step` can
-  /// use; in a group with a window only those that the next row sees. Counts one more reuse of them, which eviction
+  /// use; in a group with a window only what the next row sees. Counts one more reuse of them, which eviction
   /// takes into account.
   void begin(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_match, std::int64_t step);
   /// Adds private blocks until the table covers `n_positions`, and evicts cached blocks for them. Returns false, and
@@ -173,7 +173,7 @@ class KvCache {
   /// forgets all it has.
   void drop_cached();
 
-  /// Protects the cached full blocks of `tokens` from eviction until unpin; in a group with a window only those that
+  /// Protects the cached full blocks of `tokens` from eviction until unpin; in a group with a window only what
   /// the row after them sees.
   struct Pin {
     PrefixTree::Node* node = nullptr;

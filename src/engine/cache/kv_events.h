@@ -33,7 +33,7 @@ struct KvEvent {
   bool operator==(const KvEvent&) const = default;
 };
 
-/// Collects events, and joins those that belong together. Thread: engine only.
+/// Collects events, and joins adjacent ones. Thread: engine only.
 class KvEventRecorder {
  public:
   /// One block was stored. `scope` may be null: no adapter, no salt.

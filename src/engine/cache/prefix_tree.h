@@ -135,7 +135,7 @@ class PrefixTree {
 
   Node* root() { return root_.get(); }
   std::int32_t n_entries() const { return n_entries_; }
-  /// For one group: the blocks in the tree, those that evict could return, those that a pin covers.
+  /// For one group: the blocks in the tree, the blocks that evict could return, the blocks that a pin covers.
   std::int32_t n_blocks(int group) const;
   std::int32_t n_evictable(int group) const;
   std::int32_t n_pinned(int group) const;
@@ -148,7 +148,7 @@ class PrefixTree {
   void check_invariants(std::span<const Node* const> references) const;
 
  private:
-  using LeafKey = std::tuple<std::uint64_t, std::uint64_t, Node*>;  ///< claim, serial number
+  using LeafKey = std::tuple<std::uint64_t, std::uint64_t, Node*>;  ///< priority, serial number
 
   /// Reuse counts of recently evicted blocks, for as many blocks as the cache holds.
   struct Evicted {

@@ -66,7 +66,7 @@ class BlockCounts {
     while (entries_[at].count > 0 && entries_[at].hash != hash) at = (at + 1) & (entries_.size() - 1);
     return at;
   }
-  /// Moves later entries up, so that none stands behind a free place on the way from its home.
+  /// Moves later entries up, so that none stands after a free place on the way from its home.
   void close_gap(std::size_t gap) {
     const std::size_t mask = entries_.size() - 1;
     for (std::size_t at = (gap + 1) & mask; entries_[at].count > 0; at = (at + 1) & mask) {

@@ -27,7 +27,7 @@ struct TreeView {
   std::int32_t n_left_out = 0;       ///< nodes that the limit left out
 };
 
-/// The most nodes of a view; those that most sequences use are kept.
+/// The most nodes of a view; the most used ones are kept.
 inline constexpr std::size_t kMostViewNodes = 512;
 
 /// `tables`: of the running sequences; `pins`: of the registered prefixes. A few microseconds for each. Thread: engine.

@@ -55,7 +55,7 @@ class WindowBlocks {
     std::uint64_t claim = 0;
     std::uint64_t serial = 0;
   };
-  using Key = std::tuple<bool, std::uint64_t, std::uint64_t, std::int32_t>;  ///< at end, claim, serial number, block
+  using Key = std::tuple<bool, std::uint64_t, std::uint64_t, std::int32_t>;  ///< at end, priority, serial number, block
 
   static Key key_of(const Block& block, BlockId id) { return {!block.is_behind_window, block.claim, block.serial, id.value}; }
   Block& at(BlockId block);

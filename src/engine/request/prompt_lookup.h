@@ -22,7 +22,7 @@ class PromptLookup {
 
   /// Appends to `out` the `n` tokens that followed an earlier occurrence of the end of `tokens`; nothing if there is
   /// none. Of several occurrences it takes the longest match and, among these, the newest. A proposal that reaches the
-  /// end of `tokens` continues with itself, so a repetition goes on. `tokens` must be those of the last `follow`.
+  /// end of `tokens` continues with itself, so a repetition continues. `tokens` must be those of the last `follow`.
   void propose(std::span<const TokenId> tokens, std::int32_t n, std::vector<TokenId>& out) const;
 
  private:

@@ -60,7 +60,7 @@ struct SamplingParams {
   SharedList<TokenId> stop_ids;  ///< besides the model's end-of-sequence ids
 };
 
-/// A model's default sampling parameters (generation_config.json), for those that a client leaves out; absent: the
+/// A model's default sampling parameters (generation_config.json), for parameters that a client leaves out; absent: the
 /// defaults of SamplingParams. The code that makes a Request applies them.
 struct SamplingDefaults {
   std::optional<float> temperature = {};
@@ -101,7 +101,7 @@ enum class FinishReason {
   length,    ///< max_tokens or the context's end
   deadline,  ///< the request's own
   abort,     ///< cancelled
-  error,     ///< a NaN in the logits, a grammar that cannot go on (Event::error), or an engine that stopped
+  error,     ///< a NaN in the logits, a grammar that cannot continue (Event::error), or an engine that stopped
 };
 
 constexpr std::string_view to_string(FinishReason reason) {

@@ -15,7 +15,7 @@
 
 namespace baton {
 
-/// Where the answer of a sequence stands in the grammar of its request: behind all tokens that the host has read, which
+/// Where the answer of a sequence stands in the grammar of its request: after all tokens that the host has read, which
 /// are more than the committed ones while a step is being committed, once it has caught up. Thread: one at a time; threads may use the grammars
 /// of different sequences at once.
 class AnswerGrammar {
@@ -31,16 +31,16 @@ class AnswerGrammar {
   AnswerGrammar(std::shared_ptr<const Constraint> constraint, std::span<const TokenId> stop_ids);
 
   const Place& place() const { return place_; }
-  /// The next token of the answer. The place goes behind it in catch_up.
+  /// The next token of the answer. The place goes after it in catch_up.
   void push(TokenId token);
-  /// Brings the place behind all tokens that were pushed, as far as `work` allows; `no`: the grammar does not allow one.
+  /// Brings the place after all tokens that were pushed, as far as `work` allows; `no`: the grammar does not allow one.
   grammar::Accepted catch_up(grammar::MatcherWork& work);
   bool is_caught_up() const { return pushed_.empty(); }
   /// Whether catch_up found a token that is not allowed, and the sequence has not ended.
   bool has_failed() const { return has_failed_ && !has_ended_; }
   /// Both for one token, whatever the work. Returns whether the grammar allows it.
   bool take(TokenId token);
-  /// Brings another place in the answer behind a token, at once or not at all.
+  /// Brings another place in the answer after a token, at once or not at all.
   grammar::Accepted advance(Place& place, TokenId token, grammar::MatcherWork& work) const;
 
   grammar::Matcher& matcher() const { return *constraint_->matcher; }
@@ -54,7 +54,7 @@ class AnswerGrammar {
   bool is_late() const { return is_late_ || !is_caught_up(); }
   void set_late(bool is_late) { is_late_ = is_late; }
 
-  /// How many of `drafts` the grammar allows behind the answer, each behind those before it, as far as `work` allows.
+  /// How many of `drafts` the grammar allows after the answer, each after those before it, as far as `work` allows.
   std::size_t n_allowed(std::span<const TokenId> drafts, grammar::MatcherWork& work) const;
   /// Whether the request brings an encoder, so that text which must follow can be drafted.
   bool has_drafts() const { return static_cast<bool>(constraint_->encode); }
@@ -70,7 +70,7 @@ class AnswerGrammar {
   std::shared_ptr<const Constraint> constraint_;
   std::vector<TokenId> forbidden_ends_;
   Place place_;
-  std::vector<TokenId> pushed_;       ///< tokens behind the place
+  std::vector<TokenId> pushed_;       ///< tokens after the place
   grammar::AcceptProgress progress_;  ///< of the first of them
   bool has_failed_ = false;
   bool has_ended_ = false;

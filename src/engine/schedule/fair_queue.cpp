@@ -131,7 +131,7 @@ void FairQueue::check_invariants() const {
       if (account.newcomers.contains(own)) begun.emplace(rank.priority, own.first);
       check(account.newcomers.contains(own) || sequence->schedule->n_preemptions > 0 ||
                 !begun.contains({rank.priority, own.first}),
-            "FairQueue: a sequence of a cohort stands behind one that came later");
+            "FairQueue: a sequence of a cohort stands after one that came later");
     }
   }
   check(n_waiting == n_waiting_, "FairQueue: the waiting sequences are counted wrong");

@@ -18,17 +18,18 @@ namespace baton {
 
 /// Shares out service among tenants in proportion to their weights.
 ///
-/// A tenant's virtual time is the cost of the rows that steps have computed for it, divided by its weight. Of the tenants
-/// that wait, the one with the earliest virtual time is next. A tenant that begins to wait has at least the virtual time
-/// of the tenant that was served last, so it has no credit from a time in which it asked for nothing. The sequences of
-/// one tenant are in the order of priority, then of their tags. A tag is the number of the arrival, unless by_size.
-/// Source: start-time fair queueing (Goyal, Vin and Cheng, 1996), with the cost of rows for the lengths of packets.
+/// A tenant's virtual time is the cost of the rows that steps have computed for it, divided by its weight. Of the
+/// tenants that wait, the one with the earliest virtual time is next. A tenant that begins to wait has at least the
+/// virtual time of the tenant that was served last, so it has no credit from a time in which it asked for nothing. The
+/// sequences of one tenant are in the order of priority, then of their tags. A tag is the number of the arrival, unless
+/// by_size. Source: start-time fair queueing (Goyal, Vin and Cheng, 1996), with the cost of rows for the lengths of
+/// packets.
 ///
 /// With `by_size`, a tag is the finish tag of self-clocked fair queueing (Golestani, 1994), whose flows are here the
-/// requests of one size: those whose greatest cost has the same power of four. Each size that waits has an equal share of
-/// the tenant's service, in the order of arrival within the size. So a small request does not wait for the large ones before
-/// it, and a sequence waits at most as long as those of its size before it and itself would take if the other sizes had as
-/// much service as its own.
+/// requests of one size: those whose greatest cost has the same power of four. Each size that waits has an equal share
+/// of the tenant's service, in the order of arrival within the size. So a small request does not wait for the large
+/// ones before it, and a sequence waits at most as long as those of its size before it and itself would take if the
+/// other sizes had as much service as its own.
 ///
 /// Sequences of one priority and size that were never admitted can exchange their tags once (take_cohort, put_back), so
 /// that those with common prompts follow one another. Later ones and other sizes keep their places.
@@ -51,8 +52,8 @@ class FairQueue {
 
   /// The tag of a sequence that has just arrived. Must be called once for each, in the order of arrival.
   std::int64_t tag_of(const Sequence& sequence);
-  /// The tag of a sequence that leaves its slot to `other`, which waits. It is then behind all sequences of that size that
-  /// wait now, unless they cost more than `most_cost` in all.
+  /// The tag of a sequence that leaves its slot to `other`, which waits. It is then after all sequences of that size
+  /// that wait now, unless they cost more than `most_cost` in all.
   std::int64_t tag_behind(const Sequence& other, std::int64_t most_cost) const;
   /// The most that a sequence can cost, in rows of a prompt. Of an answer at most kMostTokens count: clients that want
   /// short answers, too, leave the limit high or leave it out.
@@ -77,15 +78,15 @@ class FairQueue {
   void charge(const Sequence& sequence, std::int32_t n_rows, std::int32_t n_tokens);
 
   using Places = std::vector<Line::node_type>;
-  /// If the first sequence of the tenant's line is a newcomer, removes it and the next newcomers of its priority and size, at
-  /// most `n_most` in all, in the order of their tags. They must be put back before any other call.
+  /// If the first sequence of the tenant's line is a newcomer, removes it and the next newcomers of its priority and
+  /// size, at most `n_most` in all, in the order of their tags. They must be put back before any other call.
   Places take_cohort(std::int32_t tenant, std::size_t n_most);
   /// Inserts what take_cohort removed. Keys and sequences may have been changed alike.
   void put_back(std::int32_t tenant, Places cohort);
   /// Tenants that wait, in no order.
   std::span<const std::int32_t> tenants() const { return waiting_; }
-  /// Aborts if a newcomer does not wait or stands before a sequence of a cohort, or a sequence does not stand where its tag
-  /// says.
+  /// Aborts if a newcomer does not wait or stands before a sequence of a cohort, or a sequence does not stand where its
+  /// tag says.
   void check_invariants() const;
 
   /// Cost of a generated token in rows of a prompt: about the ratio of their prices where both are sold.
@@ -118,7 +119,7 @@ class FairQueue {
     std::int64_t n_running = 0;
     std::int32_t weight = 1;
     Line line;  ///< its waiting sequences
-    /// Those that were never admitted and in no cohort: for each size, those of equal priority follow one another.
+    /// Sequences never admitted and in no cohort: for each size, sequences of equal priority follow one another.
     std::set<Newcomer> newcomers;
     std::int64_t tag = 0;                          ///< of the first of its line, when a sequence was last admitted
     std::array<std::int64_t, kSizes> last_tags{};  ///< of each size

@@ -14,8 +14,8 @@ namespace baton {
 
 /// Counts by tenant, and for each tenant by size of request (FairQueue::size_of; all of one size if the queue is not in
 /// the order of sizes). A tenant may fill a queue that others leave empty, but not keep out others: one that has less
-/// than its share of the queue, which is the limit divided by the tenants that wait, may add to it though it is full. In
-/// the same way requests of one size do not keep out those of another: a tenant may also add to a size that has less
+/// than its share of the queue, which is the limit divided by the tenants that wait, may add to it though it is full.
+/// In the same way requests of one size do not keep out those of another: a tenant may also add to a size that has less
 /// than its share of the tenant's share, which is divided by the tenant's sizes that wait.
 ///
 /// So the queue holds at most the limit x (1 + 1/2 + 1/3 + ...) for so many tenants, and that times the same sum for so
@@ -33,8 +33,8 @@ class QueueLimit {
 
   std::int64_t size() const { return size_; }
   std::int64_t limit() const { return limit_; }
-  /// Whether `n` sequences may be added to a line. What is larger than the queue is taken if nobody waits: it would
-  /// never be otherwise.
+  /// Whether `n` sequences may be added to a line. What is larger than the queue is taken if the queue is empty: it
+  /// would never be otherwise.
   bool has_room(const Line& line, std::int64_t n) const {
     if (limit_ == 0 || size_ == 0 || size_ + n <= limit_) return true;
     const auto found = counts_.find(line.tenant);

@@ -88,7 +88,7 @@ class Executor {
   /// Seconds that the step of the last wait took, from its enqueue or, if later, the end of the step before it.
   double last_step_seconds() const { return last_step_seconds_; }
   std::size_t n_in_flight() const { return in_flight_.size(); }
-  /// Why the ranks cannot go on; nothing while all run.
+  /// Why the ranks cannot continue; nothing while all run.
   std::optional<std::string> fault() const { return ranks_.fault(); }
 
   /// Bytes that every rank has free, as of the last call that allocates.

@@ -19,7 +19,7 @@ CharRanges complement(CharRanges ranges);
 std::optional<CharRanges> category_ranges(std::string_view name);
 
 void append_utf8(std::string& out, char32_t code_point);
-/// The character at the front of UTF-8; the text is shortened by it. nullopt where it is no valid character.
+/// The character at the front of UTF-8; the text is shortened by it. nullopt where it is not a valid character.
 std::optional<char32_t> take_character(std::string_view& text);
 
 }  // namespace baton::grammar

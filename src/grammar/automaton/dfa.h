@@ -81,7 +81,7 @@ Result<Dfa> combine(const Dfa& a, const Dfa& b, DfaProduct product, WorkMeter& m
 /// its start. Automata of more than 4,000 states are only trimmed. Errors: the budget's.
 Result<Dfa> minimize(const Dfa& dfa, WorkMeter& meter);
 
-/// Whether characters of UTF-8 begin at a state; in the middle of one they go on.
+/// Whether characters of UTF-8 begin at a state; in the middle of one they continue.
 bool is_between_characters(const Dfa& texts, std::size_t state);
 
 /// From a language of texts to the language of their JSON forms, without the quotes: characters below U+0020, the

@@ -14,9 +14,9 @@
 
 namespace baton::grammar {
 
-/// Where a JSON text may have spaces. Never in front of it, behind it, in front of a comma or a colon.
+/// Where a JSON text may have spaces. Never in front of it, after it, in front of a comma or a colon.
 enum class JsonSpaces {
-  /// Behind a colon one space; behind a comma and inside of brackets one space, or a line end (LF or CRLF) and up to
+  /// After a colon one space; after a comma and inside of brackets one space, or a line end (LF or CRLF) and up to
   /// 64 spaces and tabs. A model can therefore indent, and cannot write spaces without end.
   readable,
   /// Nowhere.
@@ -47,7 +47,7 @@ class JsonText {
   /// no fraction.
   Result<ExprId> literal(const json::Value& value);
 
-  /// Spaces inside of brackets and behind a comma; spaces behind a colon.
+  /// Spaces inside of brackets and after a comma; spaces after a colon.
   ExprId spaces();
   ExprId colon();
   ExprId comma();

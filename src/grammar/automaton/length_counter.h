@@ -47,7 +47,7 @@ class LengthCounter {
   /// budget's.
   static Result<LengthCounter> of(const CompactDfa& dfa, const LengthBounds& bounds, WorkMeter& meter);
 
-  /// The count behind one more character.
+  /// The count after one more character.
   Count next(Count count) const { return bounds_.max < 0 && count >= bounds_.min ? count : count + 1; }
   /// Whether some text leads from the state to an end within the bounds.
   bool allows(std::size_t state, Count count) const;
@@ -79,7 +79,7 @@ class LengthCounter {
   std::vector<Run> runs_;             // of the texts from a state to the end, in order
   std::vector<std::size_t> runs_at_;  // [state + 1]: where those of a state begin
   std::int32_t n_first_ = 0;          // lengths before they are periodic
-  std::int32_t period_ = 0;           // 0: the runs end behind the maximum
+  std::int32_t period_ = 0;           // 0: the runs end after the maximum
   std::int32_t most_needed_ = 0;      // the largest of the least lengths of all states
 };
 

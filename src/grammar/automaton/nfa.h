@@ -30,7 +30,7 @@ struct TokenEdge {
   StateId target;
 };
 
-/// A call of a rule: behind what the rule matches the automaton is in `target`.
+/// A call of a rule: after what the rule matches the automaton is in `target`.
 struct CallEdge {
   RuleId rule;
   StateId target;
@@ -58,7 +58,7 @@ struct CountedStates {
 /// By their ids. A deque, so that growing never needs the memory twice.
 using NfaStates = std::deque<NfaState>;
 
-/// The states that expressions were built to, by expression and state behind it. One array, which is freed at once.
+/// The states that expressions were built to, by expression and state after it. One array, which is freed at once.
 class KnownStates {
  public:
   explicit KnownStates(WorkMeter& meter) : meter_(meter), held_(meter) {}

@@ -13,7 +13,7 @@ namespace baton::grammar {
 enum class RegexUse {
   whole,   ///< a whole text
   search,  ///< what stands somewhere in a text (JSON Schema's `pattern`)
-  part,    ///< a part of a text, behind which others follow: look-ahead would see them, and is refused
+  part,    ///< a part of a text, after which others follow: look-ahead would see them, and is refused
 };
 
 /// The texts that match. The syntax is ECMAScript's with the flag u, and what Python and Rust share with it: classes,

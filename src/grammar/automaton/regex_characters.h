@@ -14,9 +14,9 @@ class RegexCharacters {
   /// Both must outlive it.
   RegexCharacters(SourceCursor& source, WorkMeter& meter) : source_(source), meter_(meter) {}
 
-  /// What is behind a '[', with its ']'.
+  /// What is after a '[', with its ']'.
   Result<CharRanges> char_class();
-  /// What is behind a backslash.
+  /// What is after a backslash.
   Result<CharRanges> escape(bool in_class);
 
  private:

@@ -15,10 +15,11 @@ namespace baton::grammar {
 /// character), names, groups, |, * + ? {m} {m,} {m,n} and # comments; texts begin at `root`. A definition ends where
 /// the next begins.
 ///
-/// Lark, where the first definition is `name: ...`, or a directive: the same with 'literals' of either quote, also with the
-/// flag i (of ASCII letters) and as ranges "a".."z", /regular expressions/, [ ] for what may be left out, `~ n` and `~ n..m`,
-/// // comments, `%import common.NAME`, and `start`. Aliases (`-> name`) and priorities (`NAME.2`) have no meaning here.
-/// `%ignore`: what it names, without rules that refer to themselves, may stand at the begin and behind each terminal of a rule.
+/// Lark, where the first definition is `name: ...`, or a directive: the same with 'literals' of either quote, also with
+/// the flag i (of ASCII letters) and as ranges "a".."z", /regular expressions/, [ ] for what may be left out, `~ n` and
+/// `~ n..m`, // comments, `%import common.NAME`, and `start`. Aliases (`-> name`) and priorities (`NAME.2`) have no
+/// meaning here. `%ignore`: what it names, without rules that refer to themselves, may stand at the beginning and after
+/// each terminal of a rule.
 ///
 /// Errors: invalid_request with the line; unsupported for what else Lark has (other %directives and modules, templates,
 /// flags of expressions), and what regular expressions refuse; the budget's. Rules that begin with themselves are

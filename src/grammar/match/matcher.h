@@ -41,7 +41,7 @@ class MatcherState {
   }
   ~MatcherState();
 
-  /// Equal places of one matcher are equal, and have one number while somebody has such a state.
+  /// Equal places of one matcher are equal, and have one number while such a state exists.
   bool operator==(const MatcherState&) const = default;
   std::int64_t number() const { return static_cast<std::int64_t>(id_); }
 
@@ -64,7 +64,7 @@ struct MatcherWork {
 
 enum class Accepted { no, yes, not_yet };
 
-/// How far a state has come behind a token that it is going behind.
+/// How far a state has come after a token that it is advancing over.
 struct AcceptProgress {
   MatcherState at = {};
   std::size_t n_bytes = 0;
@@ -80,32 +80,32 @@ struct MatcherLimits {
 /// A grammar over a vocabulary, shared by all its sequences. A token is allowed if the grammar has a text that begins
 /// with what was accepted and the token's bytes; the tokens that end a text are allowed exactly where it is complete.
 /// Of a state, the tokens that stay inside the rule where they begin are found out once, whatever the stack is; the
-/// few that leave it are walked for each stack. Thread: any; one call at a time goes on, the others wait.
+/// few that leave it are walked for each stack. Thread: any; one call at a time continues, the others wait.
 class Matcher {
  public:
   /// Derivations that one call may look at, beside what is known already: about half a second of work.
   static constexpr std::int64_t kMostDerivations = std::int64_t{1} << 22;
 
-  /// The vocabulary has all special tokens that the program names. With `bytes`, its memory is counted there. While all that is counted there is too much, it forgets too, unless it
-  /// has little itself.
+  /// The vocabulary has all special tokens that the program names. With `bytes`, its memory is counted there. While all
+  /// that is counted there is too much, it forgets too, unless it has little itself.
   Matcher(std::shared_ptr<const Program> program, std::shared_ptr<const TokenTrie> vocabulary, const MatcherLimits& limits = {},
           const std::shared_ptr<SharedBytes>& bytes = {});
   Matcher(const Matcher&) = delete;
   Matcher& operator=(const Matcher&) = delete;
 
   MatcherState start();
-  /// Goes on behind `token` and returns true; false if the grammar does not allow it, and the state stays. A token
+  /// Continues after `token` and returns true; false if the grammar does not allow it, and the state stays. A token
   /// that ends a text is allowed where it is complete and changes nothing.
   bool accept(MatcherState& state, TokenId token);
   /// The same of bytes.
   bool accept(MatcherState& state, std::string_view bytes);
-  /// The same of a token, as far as `work` allows. After not_yet, the next call with the same state, token and progress goes
-  /// on; otherwise the progress is a new one again.
+  /// The same of a token, as far as `work` allows. After not_yet, the next call with the same state, token and progress
+  /// continues; otherwise the progress is a new one again.
   Accepted accept(MatcherState& state, TokenId token, AcceptProgress& progress, MatcherWork& work);
   /// Whether the text may end here.
   bool is_complete(const MatcherState& state);
-  /// Whether a limit of Configurations has refused a text so far. Masks look at what stays inside of a rule alone, so that they may
-  /// have a token that `accept` then refuses for it.
+  /// Whether a limit of Configurations has refused a text so far. Masks look at what stays inside of a rule alone, so
+  /// that they may have a token that `accept` then refuses for it.
   bool has_overflowed();
   /// The error of such a text.
   static Error overflow() {
@@ -118,8 +118,9 @@ class Matcher {
   /// Errors: too_large where finding the tokens needs more than kMostDerivations, or none may follow because the
   /// limits of Configurations refuse what the grammar has; unsupported where the vocabulary has no token for it.
   Result<void> mask(const MatcherState& state, std::span<std::uint32_t> mask);
-  /// The same as far as `work` allows. False: the work is used up and `mask` unchanged. The matcher keeps what it has found
-  /// while anybody holds the state, so that the next call for an equal one goes on; work on several states may be begun.
+  /// The same as far as `work` allows. False: the work is used up and `mask` unchanged. The matcher keeps what it has
+  /// found while any caller holds the state, so that the next call for an equal one continues; work on several states
+  /// may be begun.
   Result<bool> mask(const MatcherState& state, std::span<std::uint32_t> mask, MatcherWork& work);
   /// The same if the tokens were found before and are kept: about a microsecond. Otherwise returns false.
   bool copy_known_mask(const MatcherState& state, std::span<std::uint32_t> mask);
@@ -128,10 +129,10 @@ class Matcher {
   std::string forced_bytes(const MatcherState& state, std::size_t max_bytes);
   /// Turns text into tokens, as Tokenizer::encode_plain_behind.
   using Encode = std::function<std::vector<TokenId>(std::string_view)>;
-  /// Drafts for what must follow, at most `max_tokens`: special tokens, and what `encode` makes of the bytes between them,
-  /// without the last token where other bytes may follow it, because a longer token might be chosen there. Other cuts of
-  /// the same bytes into tokens are allowed too, so these are drafts, not the only choice. They end where `encode` changes
-  /// the bytes, or where `work` is used up.
+  /// Drafts for what must follow, at most `max_tokens`: special tokens, and what `encode` makes of the bytes between
+  /// them, without the last token where other bytes may follow it, because a longer token might be chosen there. Other
+  /// cuts of the same bytes into tokens are allowed too, so these are drafts, not the only choice. They end where
+  /// `encode` changes the bytes, or where `work` is used up.
   std::vector<TokenId> forced_tokens(const MatcherState& state, std::size_t max_tokens, const Encode& encode,
                                      MatcherWork& work);
 
@@ -212,7 +213,8 @@ class Matcher {
   bool is_out_of_steps() const BATON_REQUIRES(mutex_) { return configurations_.n_steps() >= stop_at_; }
   void begin_work(MatcherWork& work) BATON_REQUIRES(mutex_);
   void end_work(MatcherWork& work) BATON_REQUIRES(mutex_);
-  // In matcher_masks.cpp, of representatives. What returns a bool or a pointer returns false or null where it has stopped.
+  // In matcher_masks.cpp, of representatives. What returns a bool or a pointer returns false or null where it has
+  // stopped.
   void begin_walk(Walk& walk, std::uint32_t node, Id id) const;
   void hold(Walk& walk) BATON_REQUIRES(mutex_);
   void release(Walk& walk) BATON_REQUIRES(mutex_);

@@ -23,7 +23,7 @@ class TokenTrie {
  public:
   /// A node of the tree. Nodes stand in the order of a walk, a node before those below it.
   struct Node {
-    std::uint32_t end;      ///< the node behind all that are below this one
+    std::uint32_t end;      ///< the node after all that are below this one
     std::int32_t tokens;    ///< where in tokens() those begin that end here
     std::uint16_t depth;    ///< bytes from the root
     std::uint16_t deepest;  ///< the largest depth of it and the nodes below it

@@ -30,7 +30,7 @@ class SchemaCompiler {
 
   /// The rule of the values that match all of `schemas`; finish() writes its body. Errors: see parse_json_schema.
   Result<ExprId> rule_of(SchemaSet schemas);
-  /// Writes the bodies of all rules that were asked for and of those that they need. Errors: the same; a oneOf with
+  /// Writes the bodies of all rules that were asked for and of the rules that they need. Errors: the same; a oneOf with
   /// alternatives that overlap.
   Result<void> finish();
 

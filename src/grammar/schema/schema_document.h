@@ -21,8 +21,8 @@ enum class SchemaDraft { draft4, draft6, draft7, draft2019, draft2020 };
 /// The most bytes of a path in a message; of a longer one its end is kept.
 inline constexpr std::size_t kMaxPathBytes = 1000;
 
-/// Move-only: parts of the schema are named by their addresses. Its bytes are taken from the meter while it lives, which must
-/// outlive it.
+/// Move-only: parts of the schema are named by their addresses. Its bytes are taken from the meter while it lives,
+/// which must outlive it.
 class SchemaDocument {
  public:
   /// Errors: invalid_request (no JSON, or neither an object nor a boolean); unsupported (a $schema other than the
@@ -39,8 +39,8 @@ class SchemaDocument {
   /// What `reference`, a $ref of the schema `from`, names: a part by JSON pointer, $id or $anchor. Errors: unsupported
   /// for what is not in this document; the budget's.
   Result<const json::Value*> resolve(const json::Value& from, std::string_view reference) const;
-  /// A JSON pointer to a part of the document, "#/properties/name", for messages: long names are cut. "#" for what is no part
-  /// of it.
+  /// A JSON pointer to a part of the document, "#/properties/name", for messages: long names are cut. "#" for what is
+  /// not part of it.
   std::string path_of(const json::Value& part) const;
 
  private:
@@ -71,8 +71,8 @@ class SchemaDocument {
   std::map<std::string, const json::Value*, std::less<>> anchors_;  // by address#name
 };
 
-/// The value of a keyword; nullptr where the schema has none. Null stands for none, as serialisers write what is absent; only
-/// of `const` it is the value.
+/// The value of a keyword; nullptr where the schema has none. Null stands for none, as serialisers write what is
+/// absent; only of `const` it is the value.
 const json::Value* find_keyword(const json::Value& schema, std::string_view keyword);
 
 /// `reference` relative to `base` (RFC 3986, section 5.2).

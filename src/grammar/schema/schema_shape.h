@@ -50,7 +50,7 @@ inline constexpr std::size_t kMaxParts = 4096;
 Result<std::vector<SchemaShape>> shapes_of(const SchemaDocument& document, const SchemaSet& schemas, SchemaOverlaps& overlaps,
                                            std::vector<std::string>& ignored, WorkMeter& meter);
 
-/// `schemas` without those that allow anything; a schema that only names another is replaced by it.
+/// `schemas` without the ones that allow anything; a schema that only names another is replaced by it.
 Result<SchemaSet> simplified(const SchemaDocument& document, SchemaSet schemas);
 
 /// "the JSON schema: #/a/b/keyword TEXT".

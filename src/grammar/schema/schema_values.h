@@ -16,7 +16,7 @@
 
 namespace baton::grammar {
 
-/// The kinds of values, as bits. A number that is no integer is a kind of its own.
+/// The kinds of values, as bits. A number that is not an integer is a kind of its own.
 enum : unsigned {
   kNull = 1,
   kBoolean = 2,

@@ -6,8 +6,8 @@
 namespace baton::cpu {
 namespace {
 
-/// One step is a vdpbf16ps: it adds two products of bf16 values to an f32 sum, for a pair of the row and a pair of the
-/// storage.
+/// One step is a vdpbf16ps: it adds two exact products of bf16 values to an f32 sum, for a pair of the row and a pair
+/// of the storage.
 struct Bf16DotProducts {
   using Simd = Avx512;
   static constexpr int kPerWord = 2;

@@ -32,7 +32,8 @@ class Collectives {
   int rank() const;
   int world_size() const;
   /// See the functions of the same names in kernels/ops.h. Each rank adds a part of x for all ranks, in rank order, so
-  /// the bits depend neither on who is late nor on how x is cut. If the group is broken, the results are worthless.
+  /// the bits depend neither on which rank is late nor on how x is cut. If the group is broken, the results are
+  /// worthless.
   void all_reduce(const Parallel& parallel, TensorView x);
   void all_gather(const Parallel& parallel, const AllGatherArgs& args);
 

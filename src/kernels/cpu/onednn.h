@@ -24,7 +24,7 @@ bool limit_matmul_isa(CpuIsa isa);
 struct WeightSlice {
   std::int64_t first = 0;
   std::int64_t n = 0;
-  PanelMatrix panels;  ///< the memory as our GEMMs read it; without data if it is no panel layout
+  PanelMatrix panels;  ///< the memory as our GEMMs read it; without data if it is not a panel layout
 };
 
 /// A weight in the layout that oneDNN prefers for 32 rows, one slice after the other.

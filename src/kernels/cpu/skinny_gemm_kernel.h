@@ -1,5 +1,5 @@
 /// The skinny GEMM, written once for all instruction sets. Included only by files compiled for one instruction set.
-/// Each of them provides its own Products class: the vector of words, and how two are multiplied.
+/// Each of them provides its own `Products` class: the vector of words, and how two are multiplied.
 #pragma once
 
 #include <algorithm>

@@ -34,7 +34,7 @@ struct TensorPart {
   ExpectedTensor tensor;
   IndexRange rows;
   IndexRange columns;            ///< of a matrix
-  std::int64_t n_zero_rows = 0;  ///< rows of zeros behind them, which the checkpoint does not have
+  std::int64_t n_zero_rows = 0;  ///< rows of zeros after them, which the checkpoint does not have
 
   /// Of the part, with its rows of zeros.
   Shape shape() const {

@@ -68,7 +68,7 @@ class Answer {
     std::string bytes;  ///< 128 to 256 KiB; the last one fewer
     bool is_last = false;
   };
-  /// The next part. Not called behind the last one.
+  /// The next part. Not called after the last one.
   Piece next_piece();
   const AnswerHeader& header() const { return content_.header; }
   /// Its current `key=value` pairs for the log.

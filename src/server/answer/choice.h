@@ -85,7 +85,7 @@ class AnswerChoice {
   std::vector<parsers::MessagePiece> pieces_;
   std::int32_t n_calls_ = 0;
   std::int32_t n_complete_calls_ = 0;
-  // A token belongs to the piece that it completes, and one behind the last piece to that.
+  // A token belongs to the piece that it completes, and one after the last piece to that.
   bool is_reasoning_ = false;
   std::int32_t n_undecided_tokens_ = 0;
   std::int32_t n_reasoning_tokens_ = 0;

@@ -22,7 +22,7 @@ json::Value chat_logprob(const Tokenizer& tokenizer, const TokenOutput& token);
 
 /// The text of a completion choice's `logprobs`: four lists of the tokens of `echoed` and those of `tokens`; a token
 /// without a log-probability has null. `text_offset` is where the first token's text begins, in characters, and is moved
-/// behind the last one's.
+/// after the last one's.
 Resumable write_completion_logprobs(const Tokenizer& tokenizer, std::span<const TokenOutput> echoed,
                                     std::span<const TokenOutput> tokens, std::size_t& text_offset, std::string& out);
 

@@ -49,7 +49,7 @@ class AnswerWriter {
   virtual std::string choice_frames(std::size_t index, bool is_last) = 0;
   /// The frames after those of all choices.
   virtual std::string last_frames() = 0;
-  /// What a stream says while it waits, so that nobody on the way takes it for dead: a comment, which clients skip.
+  /// What a stream says while it waits, so that no proxy takes it for dead: a comment, which clients skip.
   virtual std::string_view waiting_frame() const { return ": waiting\n\n"; }
   /// The frames of an error in a stream that has begun. They end it.
   virtual std::string error_frames(int status, std::string_view message) = 0;

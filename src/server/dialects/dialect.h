@@ -45,7 +45,7 @@ struct ReadContext {
   std::function<Result<bool>(std::size_t n_bytes)> goes_on_as_long_work;
 };
 
-/// Says who writes the answer to a conversation, whose prompt and scope the engine's request has.
+/// Says which writer writes the answer to a conversation, whose prompt and scope the engine's request has.
 using WriterOf = std::function<MakeAnswerWriter(const ModelAndPrefix& target, const Request& request)>;
 
 /// A request for the next message of a conversation.

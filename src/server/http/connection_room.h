@@ -1,4 +1,4 @@
-/// Room for connections: what a new one lacks, who gives way to it, and what the metrics and the log say of that.
+/// Room for connections: what a new one lacks, which one gives way to it, and what the metrics and the log say of that.
 #pragma once
 
 #include <chrono>

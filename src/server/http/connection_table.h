@@ -46,10 +46,10 @@ struct ConnectionCounts {
 
 /// The connections of a server.
 ///
-/// Who gives way to a new connection, in this order: one that is finished; the one that has been fresh or idle longest, a
-/// fresh one not in its first moments; a request that does not arrive completely, if such requests have more than half of
-/// the connections, the oldest first, and not in its first second. A connection beyond the limits is a reserved one: the
-/// server answers health checks on it. All operations take constant time. Thread: the I/O thread.
+/// Which connection gives way to a new one, in this order: one that is finished; the one that has been fresh or idle
+/// longest, a fresh one not in its first moments; a request that does not arrive completely, if such requests have more
+/// than half of the connections, the oldest first, and not in its first second. A connection beyond the limits is a
+/// reserved one: the server answers health checks on it. All operations take constant time. Thread: the I/O thread.
 class ConnectionTable {
  public:
   using Clock = std::chrono::steady_clock;
@@ -68,7 +68,7 @@ class ConnectionTable {
   /// Adds a fresh connection.
   ConnectionId add(const std::string& address, bool is_reserved, Clock::time_point now);
   void set_phase(ConnectionId connection, ConnectionPhase phase, Clock::time_point now);
-  /// The connection begins its phase again: it goes behind the others that may give way.
+  /// The connection begins its phase again: it goes after the others that may give way.
   void renew(ConnectionId connection, Clock::time_point now);
   /// Idempotent.
   void remove(ConnectionId connection);

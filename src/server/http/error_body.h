@@ -17,7 +17,7 @@ int http_status(ErrorCode code);
 /// The first names of a list for a message: "a, b", "a, b, ... and 90 more", or "none".
 std::string short_list(std::span<const std::string> names);
 
-/// How errors begin that say that a prompt, or the answer behind it, does not fit the context.
+/// How errors begin that say that a prompt, or the answer after it, does not fit the context.
 inline constexpr std::string_view kContextLengthSentence = "This model's maximum context length is ";
 
 /// {"error": {"message", "type", "param", "code"}}; `param` is null when empty. `code` is the status, except that errors that begin

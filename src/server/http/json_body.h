@@ -16,7 +16,7 @@ namespace baton {
 std::int64_t count_json_values(std::string_view text);
 
 /// The object in a request's body, which has at most `max_values` values: as text they take a few bytes, in memory many.
-/// Errors: too_large, invalid_request; unavailable once `is_cancelled` says that nobody waits for it (empty: never).
+/// Errors: too_large, invalid_request; unavailable once `is_cancelled` says that no client waits for it (empty: never).
 Result<json::Value> parse_body(const HttpRequest& request, std::int64_t max_values,
                                const std::function<bool()>& is_cancelled = {});
 

@@ -24,7 +24,7 @@ struct HttpAddress {
 };
 
 /// Where a connection comes from, as --max-connections-per-address counts: an IPv4 address, or the first half of an IPv6
-/// address, because one client has as many of these as it likes. Empty for a Unix socket.
+/// address, because one client may have any number of these. Empty for a Unix socket.
 std::string client_address(const boost::asio::generic::stream_protocol::socket& socket);
 
 /// Binds one address and listens on it. The server that binds a Unix socket holds the lock PATH.lock until its end, so

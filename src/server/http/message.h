@@ -68,8 +68,8 @@ struct HttpLimits {
   std::int64_t body_timeout_ms = 120'000;    ///< from there to the body's end
   std::int64_t idle_timeout_ms = 75'000;     ///< between two requests
   std::int64_t write_timeout_ms = 30'000;    ///< without the client accepting a byte
-  // Behind the last answer of a connection the rest of its request is read and dropped, so that the client sees the answer:
-  // closing before would reset the connection.
+  // After the last answer of a connection the rest of its request is read and dropped, so that the client sees the
+  // answer: closing before would reset the connection.
   std::int64_t linger_timeout_ms = 2'000;  ///< without the client sending a byte
   std::int64_t max_linger_ms = 10'000;     ///< in all
   std::size_t max_linger_bytes = 256 * 1024 * 1024;

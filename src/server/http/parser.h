@@ -19,7 +19,7 @@ struct HttpRefusal {
   std::string message;
 };
 
-/// A body for Boost.Beast that grows with the bytes that have arrived, not with those that were announced. Each growth is
+/// A body for Boost.Beast that grows with the bytes that have arrived, not with the announced length. Each growth is
 /// taken from a budget first; the error not_enough_memory says that the budget is used up.
 struct GrowingBody {
   struct value_type {

@@ -37,7 +37,7 @@ struct Ticket {
   virtual ~Ticket() = default;
 
   const ErrorForm* errors = &kOpenaiErrors;  ///< never null
-  /// The request comes from whoever runs the server (health, metrics): it is answered although connections, files or memory
+  /// The request comes from the operator (health, metrics): it is answered although connections, files or memory
   /// are used up.
   bool is_health_check = false;
 };

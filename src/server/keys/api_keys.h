@@ -1,4 +1,4 @@
-/// Who may call a server, and what each caller uses: the keys of flags and of a file, their quotas and their counts.
+/// Which callers a server accepts, and what each uses: the keys of flags and of a file, their quotas and their counts.
 #pragma once
 
 #include <atomic>
@@ -86,7 +86,7 @@ class KeyUse {
   std::unique_ptr<KeyAccount, End> account_;
 };
 
-/// Who sends a request, as of the request's arrival.
+/// The sender of a request, as of the request's arrival.
 struct Caller {
   KeyAccount* account = nullptr;  ///< null: a server without keys
   KeyRole role = KeyRole::admin;
@@ -112,7 +112,7 @@ class ApiKeys {
   /// The sender of a request with this Authorization header; nullopt for an unknown key, or if none is given and one is
   /// needed.
   std::optional<Caller> identify(std::string_view authorization) const;
-  /// Whether the keys are those that `caller` was identified by: the file was not read again since.
+  /// Whether the keys are the ones that `caller` was identified by: the file was not read again since.
   bool is_current(const Caller& caller) const { return caller.keys_version == version_; }
   /// Calls of `identify`.
   std::int64_t n_identified() const { return n_identified_; }

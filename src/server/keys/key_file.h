@@ -1,4 +1,4 @@
-/// The file of --api-key-file: who may call, what each may use, and whose prompts are kept apart.
+/// The file of --api-key-file: which callers there are, what each may use, and whose prompts are kept apart.
 #pragma once
 
 #include <cstdint>

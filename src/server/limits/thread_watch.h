@@ -16,7 +16,7 @@
 namespace baton {
 
 /// Watches threads. A thread that works on one piece of work for longer than the timeout hangs, until that work ends. The log
-/// says when a thread hangs and when it goes on. Waiting for work does not count.
+/// says when a thread hangs and when it continues. Waiting for work does not count.
 ///
 /// It also ends the program if a shutdown hangs, because a thread cannot be ended from outside.
 ///

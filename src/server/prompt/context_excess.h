@@ -15,7 +15,7 @@ namespace baton {
 /// A prompt that leaves no room for an answer, or not for the one that was asked for.
 struct ContextExcess {
   std::int64_t prompt_len = 0;                  ///< tokens
-  std::optional<std::int32_t> max_tokens = {};  ///< those that do not fit behind the prompt; absent: nothing fits
+  std::optional<std::int32_t> max_tokens = {};  ///< asked for, beyond what fits after the prompt; absent: nothing fits
   std::int32_t max_len = 0;                     ///< of prompt and answer
   bool is_least = false;                        ///< the text was not encoded: prompt_len is the least that it can have
 };

@@ -31,12 +31,12 @@ Result<ModelAndPrefix> resolve_target(const ServedModel& model, const Prefixes& 
 /// The names under which the model and its prefixes are served: demo, demo:shop, ...
 std::vector<std::string> served_names(const ServedModel& model, const Prefixes& prefixes);
 
-/// Says that nobody waits for a result any more. Asked while templates and tokenizers run, which end then with the error
-/// unavailable (see WorkBudget); empty: never.
+/// Returns true once no client waits for a result. Asked while templates and tokenizers run, which end then with the
+/// error unavailable (see WorkBudget); empty: never.
 using IsCancelled = std::function<bool()>;
 
-/// The text of the conversation, the prefix's messages first, with the tools. Errors: invalid_request, also when the model
-/// has no template, or the prefix no messages, or when the template does not show tools.
+/// The text of the conversation, the prefix's messages first, with the tools. Errors: invalid_request, also when the
+/// model has no template, or the prefix no messages, or when the template does not show tools.
 Result<std::string> render_chat(const ServedModel& model, const Prefixes::Use& prefix, const ChatRequest& request,
                                 const IsCancelled& is_cancelled = {});
 
@@ -56,8 +56,9 @@ Result<TokenizedPrompt> tokenize_rendered(const ServedModel& model, const Prefix
 Result<TokenizedPrompt> tokenize_chat(const ServedModel& model, const Prefixes::Use& prefix, const ChatRequest& request,
                                       const IsCancelled& is_cancelled = {});
 
-/// Sets how the answer to a conversation with this prompt is read. What the schemas of the tools say of that is found out here, so
-/// that no answer's parser has to. The model must outlive the answer. Errors: unavailable for cancelled work.
+/// Sets how the answer to a conversation with this prompt is read. What the schemas of the tools say of that is found
+/// out here, so that no answer's parser has to. The model must outlive the answer. Errors: unavailable for cancelled
+/// work.
 Result<void> set_reading(const ServedModel& model, const TokenizedPrompt& prompt, ChatRequest& request,
                          const IsCancelled& is_cancelled = {});
 
@@ -67,18 +68,18 @@ Result<TokenizedPrompt> tokenize_completion(const ServedModel& model, const Pref
                                             const CompletionRequest& request, const Prompt& prompt,
                                             const IsCancelled& is_cancelled = {});
 
-/// The constraint of a request's grammar, none if it brings no grammar. The model must outlive it. `salt`: of the cache of
-/// grammars. Errors: see Grammars::constraint.
+/// The constraint of a request's grammar, none if it brings no grammar. The model must outlive it. `salt`: of the cache
+/// of grammars. Errors: see Grammars::constraint.
 Result<Grammars::Constrained> constraint_of(const ServedModel& model, const GenerationRequest& request,
                                             std::string_view salt = {}, const IsCancelled& is_cancelled = {});
 
-/// Lets the answer to a conversation reason in front of what the request's grammar demands. Reasoning that the prompt has
-/// begun and a single token ends is not part of the grammar (see engine_requests). `may_reason` and
+/// Lets the answer to a conversation reason in front of what the request's grammar demands. Reasoning that the prompt
+/// has begun and a single token ends is not part of the grammar (see engine_requests). `may_reason` and
 /// `begins_in_reasoning` as in TokenizedPrompt. Errors: those of MessageFormat::behind_reasoning.
 Result<void> allow_reasoning(const ServedModel& model, bool may_reason, bool begins_in_reasoning, GenerationRequest& request);
 
 /// The engine requests of a request's prompts, which share its lists and the constraint. Where the prompt has begun
-/// reasoning that a token ends, the constraint applies behind that token. A bad word is forbidden at
+/// reasoning that a token ends, the constraint applies after that token. A bad word is forbidden at
 /// the beginning of a text and after a space, as the tokens that the tokenizer makes of it there; other token sequences
 /// with the same text are not forbidden.
 std::vector<Request> engine_requests(const ServedModel& model, const GenerationRequest& request, const Constraint& constraint,

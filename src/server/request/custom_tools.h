@@ -13,14 +13,14 @@ namespace baton {
 /// The function of a chat completion that stands for a custom tool {"name", "description", "format"}, which errors call `key`.
 /// A regular expression of the format becomes a pattern of the argument, and is_strict. A grammar in Lark's notation is shown to the
 /// model in the description, and kept to where its rules do not refer to themselves (grammar/ebnf/regular_grammar.h). Errors:
-/// invalid_request for fields that are wrong, and for what is no grammar.
+/// invalid_request for fields that are wrong, and for what is not a grammar.
 Result<json::Value> custom_function(const json::Value& tool, const std::string& key);
 
 /// The arguments of the function for a text of the tool.
 std::string custom_arguments(const json::Value& input);
 
 /// Reads the text of a custom tool out of the arguments of its function while they are written.
-/// What is no object with such a text is the text itself: nothing that the model has written is lost.
+/// What is not an object with such a text is the text itself: nothing that the model has written is lost.
 class CustomInput {
  public:
   /// The piece of the text that a piece of the arguments completes.

@@ -6,7 +6,7 @@
 
 namespace baton {
 
-/// 32 hexadecimal digits that nobody can guess.
+/// 32 hexadecimal digits that cannot be guessed.
 std::string random_id();
 
 /// Unix time in seconds.

@@ -24,7 +24,7 @@ struct ToolFields {
   json::Value definitions;                                  ///< a list of functions, for templates; null: none
   std::shared_ptr<const std::vector<parsers::Tool>> tools;  ///< null: none
   parsers::ToolChoice choice{parsers::ToolChoice::Kind::none};
-  std::set<std::string> custom;   ///< names of those that take a text: see custom_tools.h
+  std::set<std::string> custom;   ///< names of tools that take a text: see custom_tools.h
   std::set<std::string> allowed;  ///< names of `allowed_tools`; empty: all
   bool is_parallel = true;        ///< the answer may have several calls
 };

@@ -6,16 +6,16 @@
 
 namespace baton {
 
-/// Brings messages of parse_messages into the form that a template with these traits takes. No text of a message is lost, and
-/// nothing is refused for what a model has written.
+/// Brings messages of parse_messages into the form that a template with these traits takes. No text of a message is
+/// lost, and nothing is refused for what a model has written.
 ///
-/// Roles: `developer` is `system` where it is unknown. Messages of the system that the template would not show are joined where
-/// they stand in front, or become text of the user's message behind them, or else of the message before them. Results that the
-/// template does not show become text of the user. Parts: lists of texts stay where the template takes them for the role; their
-/// texts are joined by line feeds elsewhere.
-/// Calls: arguments as text or as an object, `content` beside calls empty, null or absent, short ids, and calls as JSON behind
-/// the content where the template does not show them. Arguments that are no object are the text as it was written where the
-/// template takes that, or else an object that holds them: {"arguments": ...}.
+/// Roles: `developer` is `system` where it is unknown. Messages of the system that the template would not show are
+/// joined where they stand in front, or become text of the user's message after them, or else of the message before
+/// them. Results that the template does not show become text of the user. Parts: lists of texts stay where the template
+/// takes them for the role; their texts are joined by line feeds elsewhere. Calls: arguments as text or as an object,
+/// `content` beside calls empty, null or absent, short ids, and calls as JSON after the content where the template does
+/// not show them. Arguments that are not an object are the text as it was written where the template takes that, or
+/// else an object that holds them: {"arguments": ...}.
 json::Value shape_messages(json::Value messages, const TemplateTraits& traits);
 
 }  // namespace baton

@@ -21,7 +21,7 @@ namespace baton {
 
 /// The `model` of a tokenizer.json when it is a BPE: characters, then merges by rank, leftmost first. Characters that
 /// are not in the vocabulary become their bytes (byte_fallback), the unknown token, or nothing, in this order of
-/// preference. The last character of a word is looked up with end_of_word_suffix behind it, all but the first with
+/// preference. The last character of a word is looked up with end_of_word_suffix after it, all but the first with
 /// continuing_subword_prefix in front. Immutable. Thread: any, each with its own Scratch.
 class Bpe {
   struct Merge {
@@ -59,13 +59,13 @@ class Bpe {
   /// invalid_data; unsupported, with the option's name (dropout).
   static Result<Bpe> from_json(const json::Value& model, const std::function<bool(std::string_view)>& is_special);
 
-  /// The encoding of tiktoken: neighbours whose bytes together are a token are merged, the smallest id first, and a word
-  /// that is a token stays whole. `tokens` spell bytes by GPT-2's characters and get the ids from `first_id`. Errors:
-  /// invalid_data for a token that occurs twice or an id over kMaxTokenId.
+  /// The encoding of tiktoken: neighbours whose bytes together are a token are merged, the smallest id first, and a
+  /// word that is a token stays whole. `tokens` spell bytes by GPT-2's characters and get the ids from `first_id`.
+  /// Errors: invalid_data for a token that occurs twice or an id over kMaxTokenId.
   static Result<Bpe> from_ranks(std::span<const std::string> tokens, TokenId first_id);
 
-  /// The first place behind the byte `from` of `word` (valid UTF-8) over which no merge reaches, so that encoding what is
-  /// before and behind it gives the same tokens: a text that was not cut into words falls into words that repeat. The
+  /// The first place after the byte `from` of `word` (valid UTF-8) over which no merge reaches, so that encoding what
+  /// is before and after it gives the same tokens: a text that was not cut into words falls into words that repeat. The
   /// length of `word` where there is none.
   std::size_t next_cut(std::string_view word, std::size_t from) const;
 

@@ -8,7 +8,8 @@
 
 namespace baton {
 
-/// Strings and their values, as a tree of bytes whose edges lie in one hash table. Thread: any, while nobody inserts.
+/// Strings and their values, as a tree of bytes whose edges lie in one hash table. Thread: any, while no thread
+/// inserts.
 class ByteTrie {
  public:
   static constexpr std::int32_t kNone = -1;
@@ -19,7 +20,7 @@ class ByteTrie {
   /// Gives `key` the value (at least 0), in place of an earlier one.
   void insert(std::string_view key, std::int32_t value);
 
-  /// The node behind `node` and `byte`, or kNone.
+  /// The node after `node` and `byte`, or kNone.
   std::int32_t child(std::int32_t node, char byte) const {
     if (edges_.empty()) return kNone;
     const Edge& edge = edges_[place_of(key_of(node, byte))];

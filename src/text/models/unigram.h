@@ -53,7 +53,7 @@ class Unigram {
   Vocabulary vocabulary_;
   ByteTrie pieces_;
   std::vector<double> scores_;  // by id
-  double unk_score_ = 0;        // of one character that is no piece
+  double unk_score_ = 0;        // of one character that is not a piece
   TokenId unk_id_ = -1;
   std::array<TokenId, 256> byte_tokens_{};  // -1 where the vocabulary has no <0xNN>
   bool byte_fallback_ = false;

@@ -18,7 +18,7 @@ namespace baton {
 inline constexpr TokenId kMaxTokenId = (1 << 21) - 1;
 
 /// Texts and ids, in both directions. Ids need not be contiguous. Views it returns live as long as the vocabulary.
-/// Thread: any, while nobody calls insert.
+/// Thread: any, while no thread calls insert.
 class Vocabulary {
   struct Hash {
     using is_transparent = void;

@@ -17,7 +17,7 @@ namespace baton {
 class Charsmap {
  public:
   /// `bytes`: the size of the array in bytes (4 bytes, little-endian, as all numbers), the array, and texts of at most
-  /// 1024 bytes, each with a zero behind it. Errors: invalid_data.
+  /// 1024 bytes, each with a zero after it. Errors: invalid_data.
   static Result<Charsmap> from_bytes(std::string_view bytes);
 
   /// As the `tokenizers` library does: of each grapheme cluster of at most five bytes the shortest beginning that the map

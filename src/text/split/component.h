@@ -15,8 +15,8 @@ namespace baton::component {
 inline constexpr int kMaxDepth = 8;
 inline constexpr std::size_t kMaxSteps = 64;
 
-/// The component's "type". Errors: invalid_data where `value` is no object with one, or `depth` or `n_steps` is over
-/// its limit. `role` ("pre_tokenizer") is for messages.
+/// The component's "type". Errors: invalid_data where `value` is not an object with one, or `depth` or `n_steps` is
+/// over its limit. `role` ("pre_tokenizer") is for messages.
 Result<std::string> type_of(const json::Value& value, std::string_view role, int depth, std::size_t n_steps);
 
 /// The error for a component that Baton does not support.

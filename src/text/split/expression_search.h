@@ -33,7 +33,7 @@ class ExpressionSearch {
   /// expression depends on where a search begins (\\G), so that it runs at all places at once.
   ExpressionSearch(const pcre2_real_code_8& code, std::string_view text, bool needs_start, WorkMeter& meter);
 
-  /// The first match that begins at the byte `from` or behind it. Gives up where a place needs more than kMatchSteps or
+  /// The first match that begins at the byte `from` or after it. Gives up where a place needs more than kMatchSteps or
   /// kMatchHeapKib, and where the budget is over.
   Found next(std::size_t from, Match& match);
 
@@ -60,7 +60,7 @@ class ExpressionSearch {
   WorkMeter& meter_;
   std::unique_ptr<pcre2_real_match_data_8, FreeData> data_;
   std::unique_ptr<pcre2_real_match_context_8, FreeContext> context_;
-  std::uint32_t match_limit_ = 0;  // those that are set
+  std::uint32_t match_limit_ = 0;  // as set in the context
   std::size_t offset_limit_ = ~std::size_t{0};
   std::size_t window_end_ = 0;  // the last place of the window
   int n_until_clock_ = kSearchesPerClock;

@@ -46,7 +46,7 @@ class Pattern {
   std::vector<TextRange> find_all(std::string_view text, WorkMeter& meter) const;
   /// The same without a budget.
   std::vector<TextRange> find_all(std::string_view text) const;
-  /// The same matches, found by several threads that begin at different places. What is found behind the end of a match
+  /// The same matches, found by several threads that begin at different places. What is found after the end of a match
   /// depends on nothing before it, so a thread's matches count from the first end on that a scan from the front reaches.
   std::vector<TextRange> find_all(std::string_view text, const Parallel& parallel, WorkMeter& meter) const;
 
@@ -71,7 +71,7 @@ class Pattern {
   ScanEnd scan_apart(std::string_view text, const Parallel& parallel, std::vector<TextRange>& matches, WorkMeter& meter) const;
 
   std::string literal_;
-  bool needs_start_ = false;  // \\G matches where a search begins, so that a search cannot go on at a later place
+  bool needs_start_ = false;  // \\G matches where a search begins, so that a search cannot continue at a later place
   std::unique_ptr<pcre2_real_code_8, FreeCode> code_;
 };
 

@@ -31,7 +31,7 @@ class ChatTemplate {
     std::map<std::string, std::string, std::less<>> role_tokens = {};  ///< bos_token, eos_token...
     json::Value tools = nullptr;                                       ///< null if there are none
     json::Value documents = nullptr;                                   ///< null if there are none
-    /// The field of the last message that the model goes on with ("content"); the text ends there. Empty: none.
+    /// The field of the last message that the model continues with ("content"); the text ends there. Empty: none.
     std::string continued_field = {};
     json::Value extra = json::Value::object();  ///< more variables (chat_template_kwargs); they win over those above
     /// The time that strftime_now shows, in local time; absent: now.

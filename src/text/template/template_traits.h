@@ -25,7 +25,7 @@ struct TemplateTraits {
   // Where messages of the role `system` (and of `developer`, if it is known) are shown, and nothing else is lost by them.
   bool shows_system = false;        ///< one in front
   bool shows_two_systems = false;   ///< two in front
-  bool shows_later_system = false;  ///< one behind a user's message, and one behind an answer
+  bool shows_later_system = false;  ///< one after a user's message, and one after an answer
   bool shows_last_system = false;   ///< one at the end
   // Whose `content` may be a list of several texts.
   bool takes_system_parts = false;

@@ -60,7 +60,7 @@ class SentencePieceModel {
   Vocabulary vocabulary_;
   bool adds_space_ = false;
   TokenId dropped_space_ = -1;
-  std::string guard_;            // text that protects the space behind it, see encode
+  std::string guard_;            // text that protects the space after it, see encode
   std::size_t n_guard_ids_ = 0;  // its ids
 };
 

@@ -28,7 +28,8 @@ class StreamDecoder {
     std::optional<std::string> stop;  ///< the stop string that was hit: nothing is emitted after it
   };
 
-  /// Decoders may share stop strings. Empty ones are ignored, and so are those that begin in the text of the first `min_tokens` tokens.
+  /// Decoders may share stop strings. Empty ones are ignored, and so are ones that begin in the text of the first
+  /// `min_tokens` tokens.
   StreamDecoder(const Tokenizer& tokenizer, SharedList<std::string> stop_strings, bool include_stop, bool skip_special_tokens,
                 std::int32_t min_tokens = 0);
 

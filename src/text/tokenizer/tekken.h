@@ -1,4 +1,4 @@
-/// Mistral's tekken.json: an encoding of tiktoken with its pattern, behind the special tokens.
+/// Mistral's tekken.json: an encoding of tiktoken with its pattern, after the special tokens.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace baton {
 
-/// What a tekken.json says. Special tokens have the ids from 0, `tokens` those behind them.
+/// What a tekken.json says. Special tokens have the ids from 0, `tokens` those after them.
 struct Tekken {
   std::string pattern;                      ///< of the words that merges never cross
   std::vector<std::string> special_tokens;  ///< by id; `<SPECIAL_i>` where the file leaves room for more

@@ -25,7 +25,7 @@ struct TokenizerConfig {
   std::vector<std::string> special_tokens;
   /// The tokens of roles and of extra_special_tokens by their names ("bos_token"), as chat templates see them.
   std::map<std::string, std::string, std::less<>> role_tokens;
-  /// Roles that the file says nobody has ("bos_token": null).
+  /// Roles that the file gives to no token ("bos_token": null).
   std::set<std::string, std::less<>> null_roles;
   std::vector<AddedToken> added_tokens;  ///< added_tokens_decoder
   /// The class of Transformers 5, without "Fast"; empty where it takes a tokenizer.json as it is.

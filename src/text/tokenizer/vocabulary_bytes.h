@@ -11,7 +11,7 @@
 
 namespace baton {
 
-/// The bytes that each of `n_vocab` ids writes behind other text; none for special tokens and ids without a token.
+/// The bytes that each of `n_vocab` ids writes after other text; none for special tokens and ids without a token.
 std::vector<std::string> bytes_of_tokens(const Tokenizer& tokenizer, std::int32_t n_vocab);
 
 /// The special tokens among `n_vocab` ids, by their text.

@@ -99,7 +99,7 @@ TEST(LimitArenas, threads_reserve_no_memory_where_address_space_is_limited) {
   if (child == 0) {
     rlimit space{};
     ::getrlimit(RLIMIT_AS, &space);
-    space.rlim_cur = rlim_t{1} << 46;  // a limit that nobody meets, not the sanitizers either
+    space.rlim_cur = rlim_t{1} << 46;  // a limit that is never met, by the sanitizers neither
     if (::setrlimit(RLIMIT_AS, &space) != 0) ::_exit(2);
     limit_arenas();
     ::_exit(space_of_threads(8) < 3 * (std::int64_t{64} << 20) ? 0 : 1);

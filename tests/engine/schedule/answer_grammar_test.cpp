@@ -51,7 +51,7 @@ TEST(AnswerGrammar, goes_after_pushed_tokens_as_far_as_the_work_allows) {
   EXPECT_GE(n_calls, 8) << "a byte each";
   EXPECT_TRUE(answer.is_caught_up());
   EXPECT_FALSE(answer.is_late());
-  EXPECT_EQ(answer.place(), start) << "behind each ab the same may follow";
+  EXPECT_EQ(answer.place(), start) << "after each ab the same may follow";
   answer.push(tokens("y")[0]);
   EXPECT_EQ(answer.catch_up(work), grammar::Accepted::no);
   EXPECT_TRUE(answer.has_failed());

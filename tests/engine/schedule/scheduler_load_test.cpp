@@ -93,7 +93,7 @@ class RandomLoad {
       // of its sequence.
       ASSERT_LE(++n_steps,
                 100 + options_.mean_gap * static_cast<std::uint32_t>(n_sequences) * 4 + 2 * (kMaxPreemptions + 1) * n_rows_due_)
-          << "it goes on for ever";
+          << "it continues for ever";
       if (::testing::Test::HasFailure()) return;
     }
     driver_.expect_empty();

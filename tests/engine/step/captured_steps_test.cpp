@@ -24,7 +24,7 @@ constexpr std::int32_t kMaxSamples = 8;
 constexpr std::int32_t kCapturedRows = 6;
 constexpr std::int32_t kDecodes = 12;
 
-TEST(CapturedSteps, stand_as_close_as_the_algorithms_of_products) {
+TEST(CapturedSteps, stand_as_close_as_the_algorithms_of_matmuls) {
   EXPECT_EQ(CapturedSteps::sizes(0), std::vector<std::int32_t>{});
   EXPECT_EQ(CapturedSteps::sizes(1), std::vector<std::int32_t>{1});
   EXPECT_EQ(CapturedSteps::sizes(6), (std::vector<std::int32_t>{1, 2, 4, 6}));

@@ -157,7 +157,7 @@ TEST(Sampler, orders_and_reads_scores_of_the_prompt) {
   SequenceEditor::task(sequence).sampling.n_prompt_logprobs = 1;
   const SamplingMetadata sampling = make_scoring(sequence, 9, 1);
   EXPECT_EQ(sampling.row, 9);
-  EXPECT_EQ(sampling.scored, 3) << "the token behind position 1";
+  EXPECT_EQ(sampling.scored, 3) << "the token after position 1";
   EXPECT_EQ(sampling.n_top_logprobs, 1);
   SampleResult result;
   result.token = 3;

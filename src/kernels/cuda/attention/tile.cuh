@@ -132,7 +132,7 @@ struct SharedLayout {
   }
 };
 
-/// Finds the (item, KV head) pairs of a block: those that the plan assigned to its worker (to several workers, if the
+/// Finds the (item, KV head) pairs of a block that the plan assigned to its worker (to several workers, if the
 /// grid is smaller). The workers are those of one of the two kernels. If the plan assigns none, the block takes every
 /// gridDim-th pair: shared items with all heads first, then the others head by head. A warp reads 32 pairs at a time,
 /// one for each lane, because each of the dependent loads that lead to an item takes as long as a stage of keys.

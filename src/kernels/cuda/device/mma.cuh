@@ -76,7 +76,7 @@ __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_
 // --- matrix fragments ---
 
 /// Returns `address` so that loads through it cannot be moved before this point. Matrix loads are not volatile, so
-/// that the compiler may reorder and overlap them; addresses that pass through here keep them behind a barrier.
+/// that the compiler may reorder and overlap them; addresses that pass through here keep them after a barrier.
 __device__ __forceinline__ std::uint32_t as_of_now(std::uint32_t address) {
   asm volatile("" : "+r"(address)::"memory");
   return address;
@@ -137,9 +137,9 @@ __device__ __forceinline__ void named_barrier(int id, int n_threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n_threads) : "memory");
 }
 
-/// Keeps matmuls on their side of this point: those that produce these accumulators, and the loads that feed them, are
-/// done before it; those that use them begin after it. Asynchronous matmuls need it. So do ordinary ones, before the
-/// shared memory that they read is reused.
+/// Keeps matmuls on their side of this point: matmuls that produce these accumulators, and the loads that feed them,
+/// are done before it; matmuls that use them begin after it. Asynchronous matmuls need it. So do ordinary ones, before
+/// the shared memory that they read is reused.
 template <int n>
 __device__ __forceinline__ void own_accumulators(float (&c)[n][4]) {
 #pragma unroll

@@ -9,7 +9,7 @@
 
 namespace baton::cuda {
 
-/// Copies the experts to `buffer`, which has their size, one behind the other as row-major [n, k].
+/// Copies the experts to `buffer`, which has their size, one after the other as row-major [n, k].
 Result<std::unique_ptr<PackedExperts>> pack_experts(const Device& device, Buffer buffer, const Shape& shape, DType dtype,
                                                     const ReadExpert& read);
 

@@ -1,5 +1,6 @@
 /// Chain GEMM on a CUDA device of compute capability 9.0: matmuls whose rows have the same bits for any number of rows,
-/// because each sum is one chain over all of k. It serves batch-invariant mode up to 64 rows, and otherwise 33 to 48 rows.
+/// because each sum is one chain over all of k. It serves batch-invariant mode up to 64 rows, and otherwise 33 to 48
+/// rows.
 #pragma once
 
 #include <optional>
@@ -28,12 +29,12 @@ class ChainGemm {
   /// Describes a weight: [n, k] bf16 or f16, n and k multiples of 8. Nothing on other devices.
   std::optional<ChainWeight> describe(const ConstTensorView& weight) const;
 
-  /// Whether multiply supports this matmul: x [rows, k] of the weight's dtype and out [rows, n] of the same dtype or f32,
-  /// both aligned to 16 bytes.
+  /// Whether multiply supports this matmul: x [rows, k] of the weight's dtype and out [rows, n] of the same dtype or
+  /// f32, both aligned to 16 bytes.
   bool can_multiply(const ConstTensorView& x, const ChainWeight& weight, const TensorView& out) const;
 
-  /// out = x W^T + bias with f32 sums: wgmma adds 16 products at a time, from the first k to the last, to a sum that begins
-  /// at 0. `bias` [n] of out's dtype, or null data. Weights may be read while the operation before still runs.
+  /// out = x W^T + bias with f32 sums: wgmma adds 16 terms at a time, from the first k to the last, to a sum that
+  /// begins at 0. `bias` [n] of out's dtype, or null data. Weights may be read while the operation before still runs.
   void multiply(const ConstTensorView& x, const ChainWeight& weight, const ConstTensorView& bias, const TensorView& out) const;
 
  private:

@@ -20,7 +20,7 @@ struct StreamWeight {
   CUtensorMap map;  ///< describes the matrix to the copies
 };
 
-/// Thread: engine only. All products of one object must be on the device's stream, because they share memory for partial
+/// Thread: engine only. All matmuls of one object must be on the device's stream, because they share memory for partial
 /// sums.
 class StreamGemm {
  public:
@@ -48,7 +48,7 @@ class StreamGemm {
 
   const Device& device_;
   void* encode_;         ///< the driver's cuTensorMapEncodeTiled; null on devices without it
-  std::byte* partials_;  ///< all ones between products
+  std::byte* partials_;  ///< all ones between matmuls
 };
 
 }  // namespace baton::cuda

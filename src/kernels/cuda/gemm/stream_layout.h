@@ -7,7 +7,7 @@ namespace baton::cuda {
 inline constexpr int kStreamTileRows = 64;  ///< weight rows of a tile: wgmma's M
 inline constexpr int kStreamStageK = 128;   ///< numbers of each weight row in a stage
 
-/// The stages of all tiles, one tile behind the other, in runs of nearly equal length: block b has run b. It depends on
+/// The stages of all tiles, one tile after the other, in runs of nearly equal length: block b has run b. It depends on
 /// the weight's shape and the number of blocks alone.
 struct StreamSchedule {
   int n_tiles = 0;
@@ -49,7 +49,7 @@ class StreamWalk {
         begin_(schedule.begin(block) % schedule.k_stages),
         n_left_(schedule.begin(block + 1) - schedule.begin(block)) {}
 
-  /// False behind the last.
+  /// False after the last.
   constexpr bool next(StreamSegment& segment) {
     if (n_left_ <= 0) return false;
     const int n = n_left_ < k_stages_ - begin_ ? n_left_ : k_stages_ - begin_;

@@ -27,7 +27,7 @@ class CudaKvStorage final : public KvStorage {
   /// Both wait for the stream.
   void export_block(BlockId block, TensorView out) const override;
   void import_block(BlockId block, ConstTensorView in) override;
-  /// Enqueued on the stream, one copy for each layer. The host goes on at once if its memory is pinned.
+  /// Enqueued on the stream, one copy for each layer. The host continues at once if its memory is pinned.
   void save_block(BlockId block, std::byte* host) const override;
   void load_block(BlockId block, const std::byte* host) override;
   /// Enqueued on the stream.

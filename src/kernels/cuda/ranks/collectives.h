@@ -47,7 +47,7 @@ class Collectives {
   Collectives(const Device& device, std::shared_ptr<RankGroup> ranks, const Nccl& nccl);
   Result<void> connect();
   Result<void> warm_up();
-  /// Checks the group and the communicator while somebody waits; aborts if one is broken.
+  /// Checks the group and the communicator while a thread waits; aborts if one is broken.
   void look_after_ranks();
   void abort(const std::string& reason);
   void check_enqueued(ncclResult_t result, const char* what);

@@ -32,7 +32,7 @@ struct OneShotRanks {
 ///
 /// Every rank writes its tensor into an inbox on every other GPU, in words of 16 bytes. An empty inbox holds one pattern,
 /// which is not a number and is never sent: a rank reads a word again until nothing of it is that pattern, and empties its
-/// place. So data need no flag beside them, and nobody waits for more than the words of a sum.
+/// place. So data need no flag beside them, and no thread waits for more than the words of a sum.
 ///
 /// Inboxes of two calls alternate. A rank sends the words of call n + 2 only after it has all words of call n + 1; the other
 /// ranks send those after their call n has ended, with every place of its inbox emptied in that GPU's own memory. The parts

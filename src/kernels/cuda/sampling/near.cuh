@@ -122,7 +122,7 @@ class NearList {
   }
 
   /// After the row's logits changed: reads the tokens again, removes those below the threshold or forbidden by the mask,
-  /// and adds those that reach it now. The list may become invalid.
+  /// and adds the ones that reach it now. The list may become invalid.
   __device__ void update(const Logits& logits, const Adjuster& adjuster, const std::uint32_t* mask, std::int32_t last_token) {
     const int i = static_cast<int>(threadIdx.x);
     Place place = i < n ? places[i] : 0;
@@ -257,7 +257,7 @@ class NearList {
       mine[j] = i < n ? places[i] : 0;
       best = mine[j] > best ? mine[j] : best;
     }
-    // Behind its barrier all have read.
+    // After its barrier all have read.
     best = ListThreads::join(best, shared.bests_of_warps, [](Place a, Place b) { return a > b ? a : b; });
     ThresholdSearch search{threshold, key_of(best) + 1, kListThreads * 3 / 4};
     while (!search.is_done()) {

@@ -43,7 +43,7 @@ struct PartRecord {
 };
 /// What was drawn from a part, if the whole row is drawn from. Apart from the record, so that others do not read past it.
 struct PartDraw {
-  std::uint64_t tokens[kDrawnRoom] = {};  ///< places of those that may have the part's largest score
+  std::uint64_t tokens[kDrawnRoom] = {};  ///< places of ids that may have the part's largest score
   std::uint32_t n = 0;                    ///< over kDrawnRoom: unknown
 };
 /// Parts that a launch has room for. More samples than these belong to are processed by several launches.
@@ -52,7 +52,7 @@ inline constexpr std::size_t kPartBytes = sizeof(PartRecord) + sizeof(PartDraw) 
 
 BATON_HOST_DEVICE constexpr std::int32_t n_parts_of(std::int32_t n_vocab) { return (n_vocab + kPartTokens - 1) / kPartTokens; }
 
-/// The first token of a part's unit. May lie behind the vocabulary.
+/// The first token of a part's unit. May lie after the vocabulary.
 BATON_HOST_DEVICE constexpr std::int32_t first_of_unit(std::int32_t part, std::int32_t n_parts, std::int32_t unit) {
   return (unit * n_parts + part) * kUnitTokens;
 }

@@ -20,7 +20,7 @@ struct MarkedPrefix {
 };
 
 /// For each time of the marks the longest prefix of `prompt` that is marked with it, in whole blocks of `block_len` tokens;
-/// the longest is the last. What a mark covers are the tokens that the request has in common with the request cut behind
+/// the longest is the last. What a mark covers are the tokens that the request has in common with the request cut after
 /// the mark, so it does not depend on what follows. A mark without a whole block, or one at which the chat template cannot
 /// end, is left out.
 std::vector<MarkedPrefix> marked_prefixes(const ServedModel& model, const Prefixes::Use& prefix, const json::Value& body,

@@ -41,7 +41,7 @@ Error messages_error(Error error, std::span<const std::string> tool_keys = {});
 /// Whether a request asks for edits of its conversation.
 bool has_context_management(const json::Value& body);
 
-/// The body of a request that ends at a mark of it: what comes behind is left out, except that a conversation without a
+/// The body of a request that ends at a mark of it: what comes after is left out, except that a conversation without a
 /// message has an empty one of the user.
 json::Value cut_at_mark(const json::Value& body, const CacheMark& mark);
 

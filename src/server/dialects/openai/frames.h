@@ -19,8 +19,8 @@
 namespace baton {
 
 /// Writes answers to chat and plain completions. A stream has for each chat choice a frame with the role, then one for
-/// each piece of the message, the finish reason, and behind those of all choices the usage if asked for, and [DONE], which also follows an error.
-/// Thread: one at a time.
+/// each piece of the message, the finish reason, and after those of all choices the usage if asked for, and [DONE],
+/// which also follows an error. Thread: one at a time.
 class OpenaiWriter final : public AnswerWriter {
  public:
   /// The content, whose choices may be added later, and the tokenizer must outlive it.

@@ -17,8 +17,8 @@ Result<json::Value> read_input_items(const json::Value& input);
 
 /// Finds an item of a stored response by its id; null: there is none.
 using FindItem = std::function<json::Value(std::string_view id)>;
-/// The items with those that an `item_reference` names in its place. References to items that are here already, or that
-/// nobody finds, stay.
+/// The items, with what an `item_reference` names in its place. References to items that are here already, or
+/// that are not found, stay.
 json::Value with_referred_items(json::Value items, const FindItem& find);
 
 /// What items say.

@@ -18,7 +18,7 @@ namespace baton {
 struct StoredResponse {
   std::string response;  ///< the whole response, as JSON
   std::string items;     ///< the input items of its conversation, a list as JSON
-  std::string salt;      ///< of the cache: a conversation goes on under the same one
+  std::string salt;      ///< of the cache: a conversation continues under the same one
 };
 
 struct ResponseStoreLimits {

@@ -28,12 +28,13 @@ struct ResponseTools {
   std::vector<std::string> left_out;                         ///< types of tools that only a hosted server runs
 };
 
-/// Adds the tools of a list, which errors call `key`. A namespace is a list of functions; tools that only a hosted server runs
-/// are left out. `is_first`: of tools with one name the first counts, as where a conversation brings them a second time; otherwise
-/// that is left to the chat completion. Errors (invalid_request) name the tool.
+/// Adds the tools of a list, which errors call `key`. A namespace is a list of functions; tools that only a hosted
+/// server runs are left out. `is_first`: of tools with one name the first counts, as where a conversation brings them a
+/// second time; otherwise that is left to the chat completion. Errors (invalid_request) name the tool.
 Result<void> add_response_tools(const json::Value& list, const std::string& key, bool is_first, ResponseTools& tools);
 
-/// Sets `tools` and `tool_choice` of a chat completion. Errors (invalid_request): a choice that demands a tool which is left out.
+/// Sets `tools` and `tool_choice` of a chat completion. Errors (invalid_request): a choice that demands a tool which is
+/// left out.
 Result<void> set_response_tools(const json::Value& body, const ResponseTools& tools, json::Value& chat);
 
 /// The name that the model uses for a function of a namespace.
@@ -44,7 +45,8 @@ std::string_view function_of(ResponseTool::Kind kind);
 
 /// The item of a call that has just begun, and its name for the model.
 json::Value new_call_item(const ResponseTool* tool, std::string_view shown_name, std::string_view call_id);
-/// Sets what a call says in its item. Arguments that are no object are given as they are, where the item has a place for them.
+/// Sets what a call says in its item. Arguments that are not an object are given as they are, where the item has a
+/// place for them.
 void complete_call_item(const ResponseTool* tool, std::string_view arguments, json::Value& item);
 
 }  // namespace baton

@@ -18,7 +18,7 @@ inline MessagesRequest read(std::string_view text) {
   return request ? std::move(*request) : MessagesRequest{};
 }
 
-/// A request with these fields beside those that every request needs.
+/// A request with these fields beside the ones that every request needs.
 inline MessagesRequest with(std::string_view fields) {
   return read(R"({"model": "demo", "max_tokens": 5, "messages": [{"role": "user", "content": "hi"}], )" + std::string(fields) +
               "}");

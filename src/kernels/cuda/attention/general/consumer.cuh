@@ -98,8 +98,8 @@ class Consumer {
     for (int i = 0; i < kColumnTiles; ++i) out_[i][0] = out_[i][1] = out_[i][2] = out_[i][3] = 0;
   }
 
-  /// Computes positions, clipped to the item's: those that this thread's two rows see; those that every row of the
-  /// tile sees, [inner_lo_, inner_hi_); and those that some row sees, [hull_lo_, hull_hi_).
+  /// Computes positions, clipped to the item's: what this thread's two rows see; what every row of the
+  /// tile sees, [inner_lo_, inner_hi_); and what some row sees, [hull_lo_, hull_hi_).
   __device__ __forceinline__ void find_bounds() {
     inner_lo_ = task_.kv_begin;
     inner_hi_ = task_.kv_end;
@@ -125,7 +125,7 @@ class Consumer {
     hull_lo_ = __reduce_min_sync(~0u, hull_lo_);
     hull_hi_ = __reduce_max_sync(~0u, hull_hi_);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {  // rows behind the tile's last row use the bounds of the last row
+    for (int half = 0; half < 2; ++half) {  // rows after the tile's last row use the bounds of the last row
       const TokenRow& row = shared_.rows[by_group(min(row_group_ * 16 + half * 8 + (lane_ >> 2), n_rows_ - 1))];
       row_bounds_[half] = clipped(row);
     }
@@ -206,7 +206,7 @@ class Consumer {
 
   /// As run_stages, for e4m3: two units a step, because a unit's bytes arrive in half the time and the latencies of a
   /// step stay. A token group that takes one unit a stage takes those of two stages. A step's second unit may be none:
-  /// it stands behind the item and is masked.
+  /// it stands after the item and is masked.
   __device__ __forceinline__ void run_e4m3_stages() {
     const int unit = min(16 << row_shift_, Tile::kStageTokens);
     const int n_stages = unit == 16 ? 2 : 1;

@@ -1,6 +1,7 @@
-/// The consumer warps of the attention kernel, with matmuls of their own for tiles of up to 8 query rows: those of decode
-/// steps without relay, and of requests' own contexts. Keys and values are operand A of mma.sync, queries and weights
-/// operand B of eight columns. That takes half of the matmuls and of the accumulators that 16 rows of queries would take.
+/// The consumer warps of the attention kernel, with matmuls of their own for tiles of up to 8 query rows: those of
+/// decode steps without relay, and of requests' own contexts. Keys and values are operand A of mma.sync, queries and
+/// weights operand B of eight columns. That takes half of the matmuls and of the accumulators that 16 rows of queries
+/// would take.
 #pragma once
 
 #include <cstdint>
@@ -57,7 +58,7 @@ class FewRowsConsumer : public Consumer<Tile> {
 
   /// The state of a warp that computes a quarter of a tile's tokens for all its rows. A lane's scores are of rows
   /// 2 (lane % 4) and the next one. Its outputs are of these rows and, in a chunk, of dimension lane / 4 and the eighth
-  /// behind it; over e4m3, whose bytes lie in pairs, of dimension 2 (lane / 4) and the next one.
+  /// after it; over e4m3, whose bytes lie in pairs, of dimension 2 (lane / 4) and the next one.
   struct Few {
     std::uint32_t queries[kChunks][2];  ///< operand B
     float factors[2];                   ///< of the rows' scores
@@ -68,8 +69,9 @@ class FewRowsConsumer : public Consumer<Tile> {
   };
   static constexpr int kScratchStride = kDim + 4;  ///< floats of a row; four pairs of rows use different banks
   static constexpr float kNoBase = -1e38f;         ///< below all scores
-  /// A row's base moves only when a score (base 2) of the row exceeds it by more than this. Weights are at most 2^8 then,
-  /// which 16-bit types hold as precisely as 1. The rows decide apart, so that no row changes the bits of another.
+  /// A row's base moves only when a score (base 2) of the row exceeds it by more than this. Weights are at most 2^8
+  /// then, which 16-bit types hold as precisely as 1. The rows decide apart, so that no row changes the bits of
+  /// another.
   static constexpr float kSlack = 8;
 
   __device__ __forceinline__ void run_few() {
@@ -108,8 +110,8 @@ class FewRowsConsumer : public Consumer<Tile> {
     }
   }
 
-  /// Zeros behind the tile's last row and from head_dim on. Queries for e4m3 keys become f16; a row with a query beyond f16
-  /// is multiplied by a power of two first (attention/e4m3.cuh).
+  /// Zeros after the tile's last row and from head_dim on. Queries for e4m3 keys become f16; a row with a query beyond
+  /// f16 is multiplied by a power of two first (attention/e4m3.cuh).
   __device__ __forceinline__ void take_few_queries(Few& few) {
     const int row = lane_ >> 2;
     if constexpr (Tile::kIsFp8) {
@@ -202,8 +204,8 @@ class FewRowsConsumer : public Consumer<Tile> {
     for (int u = 0; u < kStages; ++u) multiply_few_values(few, scores[u], units[u]);
   }
 
-  /// Scores of tokens lane / 4 and lane / 4 + 8 for this lane's two rows: {first token, both rows, then the other token}.
-  /// Even and odd chunks have separate sums, which halves the chain of dependent matmuls.
+  /// Scores of tokens lane / 4 and lane / 4 + 8 for this lane's two rows: {first token, both rows, then the other
+  /// token}. Even and odd chunks have separate sums, which halves the chain of dependent matmuls.
   __device__ __forceinline__ void multiply_few_keys(const Few& few, float (&scores)[4], const Unit& unit) {
     float odd[4];
 #pragma unroll
@@ -275,8 +277,8 @@ class FewRowsConsumer : public Consumer<Tile> {
   __device__ __forceinline__ void multiply_few_values(Few& few, const float (&weights)[4], const Unit& unit) {
     const std::uint32_t b0 = transpose_8x8(pack_pair<T>(weights[0], weights[1]));
     const std::uint32_t b1 = transpose_8x8(pack_pair<T>(weights[2], weights[3]));
-    // The bytes of two tokens that are kept, as __byte_perm selects them: for e4m3 the first dimension of both, then the
-    // next one. Byte 4 is zero.
+    // The bytes of two tokens that are kept, as __byte_perm selects them: for e4m3 the first dimension of both, then
+    // the next one. Byte 4 is zero.
     constexpr std::uint32_t kFirst = Tile::kIsFp8 ? 0x0100u : 0x0010u, kSecond = Tile::kIsFp8 ? 0x3020u : 0x3200u;
     constexpr std::uint32_t kNoFirst = Tile::kIsFp8 ? 0x0404u : 0x0044u, kNoSecond = Tile::kIsFp8 ? 0x4040u : 0x4400u;
     std::uint32_t select[2] = {kFirst | kSecond, kFirst | kSecond};
@@ -356,7 +358,7 @@ class FewRowsConsumer : public Consumer<Tile> {
       }
     }
     named_barrier(kConsumerBarrier, kConsumerThreads);
-    Base::template write_rows<kScratchStride>(0, 0);  // needs no barrier behind it (write_tile)
+    Base::template write_rows<kScratchStride>(0, 0);  // needs no barrier after it (write_tile)
   }
 };
 

@@ -52,7 +52,7 @@ class Producer {
     }
     convert_all();
     wait_once();
-    // Whoever waits for this kernel waits for the one beside it, too.
+    // A kernel that waits for this one waits for the one beside it, too.
     if (p_.has_both_kernels) wait_for_kernel_before();
     barrier_wait(shared_.task_empty, task_parity_ ^ 1);
     if (thread_ == 0) {
@@ -118,7 +118,7 @@ class Producer {
     const int n_rows = n_token_rows * group;
     const std::byte* from =
         p_.q + (static_cast<std::int64_t>(first_row) * p_.n_heads + kv_head * group) * p_.head_dim * 2 + chunk_ * 16;
-    const std::int64_t next_token = static_cast<std::int64_t>(p_.n_heads - group) * p_.head_dim * 2;  // behind a token's heads
+    const std::int64_t next_token = static_cast<std::int64_t>(p_.n_heads - group) * p_.head_dim * 2;  // after a token's heads
     const std::uint32_t to = shared_address(shared_.queries) + chunk_ * 16;
     int token = 0;
     int head = first_row_;
@@ -243,7 +243,7 @@ class Producer {
   __device__ __forceinline__ int load_ids(const StepArrays& step, const AttentionItem& item, int first) const {
     int position = Tile::first_position(item.kv_begin) + (first + thread_ % 32) * 16;
     if (position >= item.kv_end) return 0;
-    // A first stage may begin before the item's first block. Nobody uses what is copied there.
+    // A first stage may begin before the item's first block. What is copied there is not used.
     if constexpr (Tile::kAlignsStages) position = max(position, item.kv_begin);
     return __ldg(step.block_lists + item.block_list + (position >> p_.block_shift) - (item.kv_begin >> p_.block_shift));
   }

@@ -46,7 +46,7 @@ __device__ __forceinline__ void Consumer<Tile>::write_tile() {
       put_columns<Stage>(column0, half == 0 ? factor[0] : factor[1], half);
       named_barrier(kConsumerBarrier, kConsumerThreads);
       write_rows(column0, half);
-      // The last rows need no barrier: a warp writes to the scratch memory again behind the next tile's first barrier.
+      // The last rows need no barrier: a warp writes to the scratch memory again after the next tile's first barrier.
       const bool is_last = column0 + Tile::kColumns >= kDim && (half == 1 || n_rows_ <= 8);
       if (!is_last) named_barrier(kConsumerBarrier, kConsumerThreads);
     }
@@ -64,7 +64,7 @@ __device__ __forceinline__ void Consumer<Tile>::write_states() {
     const int head = task_.kv_head * group_ + row - token_row * group_;
     const std::int64_t index = static_cast<std::int64_t>(task_.first_partial + token_row) * p_.n_heads + head;
     // Neighbouring lanes exchange columns, so that each has four columns of one tile: the even lane of a tile, the odd one
-    // of the tile behind it.
+    // of the tile after it.
     float* const to = p_.part_o + index * p_.head_dim + (is_odd ? 8 : 0) + (lane_ & 2) * 2;
 #pragma unroll
     for (int c = 0; c < kColumnTiles; c += 2) {

@@ -54,8 +54,8 @@ class Widener {
   __device__ __forceinline__ bool has_landed(const SharedLayout<Tile>& shared) const {
     return __all_sync(~0u, barrier_has_ended(shared.landed + 8 * oldest_, (parities_ >> oldest_) & 1));
   }
-  /// Converts this thread's bytes of the oldest slot and arrives at its barrier. Bytes behind the last granule are
-  /// converted too; nobody uses them.
+  /// Converts this thread's bytes of the oldest slot and arrives at its barrier. Bytes after the last granule are
+  /// converted too, and not used.
   __device__ __forceinline__ void convert_oldest(const SharedLayout<Tile>& shared, int n_stages) {
     barrier_wait(shared.landed + 8 * oldest_, (parities_ >> oldest_) & 1);
     parities_ ^= 1u << oldest_;

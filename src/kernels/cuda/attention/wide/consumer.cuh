@@ -66,7 +66,7 @@ class WideConsumer {
     const TileBounds<Tile> bounds(rows, task_.n_token_rows, task_.kv_begin, task_.kv_end, lane_);
     n_rows_ = task_.n_token_rows * group_;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {  // rows behind the tile's last row use the bounds of the last row
+    for (int half = 0; half < 2; ++half) {  // rows after the tile's last row use the bounds of the last row
       const TokenRow& row = rows[min(warp_row_ + half * 8 + lane_ / 4, n_rows_ - 1) / group_];
       row_bounds_[half] = {max(task_.kv_begin, row.kv_lo), min(task_.kv_end, row.kv_hi)};
       if constexpr (Tile::kIsFp8)

@@ -73,7 +73,7 @@ struct StageRing {
   __device__ __forceinline__ StagePart key_part() const { return {keys, key_full, key_empty}; }
   __device__ __forceinline__ StagePart value_part() const { return {values, value_full, value_empty}; }
 
-  /// Addresses of the barriers of `n_stages` stages. Returns the address behind them.
+  /// Addresses of the barriers of `n_stages` stages. Returns the address after them.
   __device__ std::uint32_t place_barriers(std::uint32_t at, int n_stages) {
     key_full = at;
     key_empty = key_full + 8 * n_stages;
