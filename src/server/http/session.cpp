@@ -86,20 +86,20 @@ void HttpSession::close() noexcept {
 }
 
 bool HttpSession::has_unread_request() {
-  if (state_ != State::handshaking && (state_ != State::reading || has_request_begun_)) return false;
+  if (state_ != State::handshaking && (state_ != State::reading || arrival_ != Arrival::none)) return false;
   boost::system::error_code error;
   return socket().available(error) > 0 && !error;
 }
 
 void HttpSession::close_if_idle() {
-  if (state_ == State::handshaking || (state_ == State::reading && !has_request_begun_)) close();
+  if (state_ == State::handshaking || (state_ == State::reading && arrival_ == Arrival::none)) close();
 }
 
 void HttpSession::check_deadline(std::chrono::steady_clock::time_point now) {
   if (state_ == State::closed) return remove_if_done();
   if (is_writing_ && now >= write_deadline_) return close();
   if (state_ == State::answering || state_ == State::flushing || now < deadline_) return;
-  if (state_ != State::reading || !has_request_begun_) return close();
+  if (state_ != State::reading || arrival_ == Arrival::none) return close();
   try {
     refuse({408, "the request did not arrive in time"});
   } catch (const std::bad_alloc&) {
@@ -141,11 +141,11 @@ void HttpSession::on_read(boost::system::error_code error, std::string_view byte
   if (error == boost::asio::error::would_block) return read();
   if (error == boost::asio::error::eof) return on_end_of_input();
   if (error) {
-    keep_alive_ = false;
+    afterwards_ = Afterwards::end;
     if (state_ != State::flushing) close();
     return;
   }
-  if (state_ == State::lingering || (state_ == State::flushing && !keep_alive_)) return drop_input(bytes.size());
+  if (state_ == State::lingering || (state_ == State::flushing && afterwards_ == Afterwards::end)) return drop_input(bytes.size());
   if (!input_share_.grow(static_cast<std::int64_t>(bytes.size()))) {
     if (state_ != State::reading) return close();
     return refuse({503, fmt::format("the headers of the requests in hand have {} bytes; this server keeps {}",
@@ -188,9 +188,11 @@ void HttpSession::on_end_of_input() {
       state_ == State::flushing || (state_ == State::answering && !std::holds_alternative<TlsStream>(stream_));
   if (!may_read) return close();
   watch_for_reset();
-  if (state_ == State::flushing || is_http_1_0_) return;
-  if (!has_sent_head_) queue(std::string(kContinue));
-  if (has_sent_head_ && is_chunked_ && !is_head_) queue("0");
+  if (state_ == State::flushing || version_ == Version::http_1_0) return;
+  if (due_ == Due::head)
+    queue(std::string(kContinue));
+  else if (body_ == Body::chunked)
+    queue("0");
   write();
 }
 
@@ -255,8 +257,8 @@ void HttpSession::on_write(boost::system::error_code error, std::size_t n_bytes)
     sent_bytes_ -= unsent_.front().size();
     unsent_.pop_front();
   }
-  if (asks_for_more_ && unsent_bytes_ <= kFewBytes) {
-    asks_for_more_ = false;
+  if (sender_ == Sender::waits && unsent_bytes_ <= kFewBytes) {
+    sender_ = Sender::goes_on;
     server_.tell_writable(exchange_);
   }
   if (!unsent_.empty()) return write();
@@ -264,7 +266,7 @@ void HttpSession::on_write(boost::system::error_code error, std::size_t n_bytes)
 }
 
 void HttpSession::on_flushed() {
-  if (keep_alive_ && !server_.is_closing()) return begin_request(limits_.idle_timeout_ms);
+  if (afterwards_ == Afterwards::next_request && !server_.is_closing()) return begin_request(limits_.idle_timeout_ms);
   linger();
 }
 
@@ -292,15 +294,17 @@ void HttpSession::wait_for_end() {
 }
 
 void HttpSession::send_head(const HttpResponse& response, bool is_stream) {
-  has_sent_head_ = true;
+  const bool is_old = version_ == Version::http_1_0;
+  due_ = Due::body;
   HttpHeaders framing = {{"Date", fmt::format("{:%a, %d %b %Y %H:%M:%S} GMT", fmt::gmtime(std::time(nullptr)))}};
-  is_chunked_ = is_stream && !is_http_1_0_;
-  if (is_stream && is_http_1_0_) keep_alive_ = false;
-  if (server_.is_closing()) keep_alive_ = false;
-  if (is_chunked_) framing.emplace_back("Transfer-Encoding", "chunked");
+  if (server_.is_closing() || (is_stream && is_old)) afterwards_ = Afterwards::end;
+  if (is_stream && !is_old) {
+    framing.emplace_back("Transfer-Encoding", "chunked");
+    if (body_ != Body::none) body_ = Body::chunked;
+  }
   if (!is_stream && response.status != 204) framing.emplace_back("Content-Length", std::to_string(response.body.size()));
-  if (!keep_alive_) framing.emplace_back("Connection", "close");
-  if (keep_alive_ && is_http_1_0_) framing.emplace_back("Connection", "keep-alive");
+  if (afterwards_ == Afterwards::end) framing.emplace_back("Connection", "close");
+  if (afterwards_ == Afterwards::next_request && is_old) framing.emplace_back("Connection", "keep-alive");
   queue(serialize_head(response, framing));
 }
 
@@ -316,17 +320,17 @@ void HttpSession::send(HttpOutput output) {
   switch (output.kind) {
     case HttpOutput::Kind::whole:
       send_head(output.response, /*is_stream=*/false);
-      if (!is_head_) queue(std::move(output.response.body));
+      if (body_ != Body::none) queue(std::move(output.response.body));
       return finish_answer();
     case HttpOutput::Kind::head: return send_head(output.response, /*is_stream=*/true);
     case HttpOutput::Kind::piece:
-      if (is_head_ || output.bytes.empty()) return;
-      asks_for_more_ = output.asks_for_more;
-      queue(is_chunked_ ? fmt::format("{:x}\r\n{}\r\n", output.bytes.size(), output.bytes) : std::move(output.bytes));
+      if (body_ == Body::none || output.bytes.empty()) return;
+      sender_ = output.asks_for_more ? Sender::waits : Sender::goes_on;
+      queue(body_ == Body::chunked ? fmt::format("{:x}\r\n{}\r\n", output.bytes.size(), output.bytes) : std::move(output.bytes));
       if (unsent_bytes_ > limits_.max_unsent_bytes) close();
       return;
     case HttpOutput::Kind::end:
-      if (is_chunked_ && !is_head_) queue("0\r\n\r\n");
+      if (body_ == Body::chunked) queue("0\r\n\r\n");
       return finish_answer();
   }
 }
@@ -346,7 +350,7 @@ const ErrorForm& HttpSession::errors() const {
 }
 
 void HttpSession::refuse(const HttpRefusal& refusal, const ErrorForm& form) {
-  keep_alive_ = false;
+  afterwards_ = Afterwards::end;
   if (parser_) n_to_drop_ = rest_of_request();
   input_ = {};
   answer_at_once(refusal_in(form, refusal.status, refusal.message));
@@ -359,7 +363,7 @@ void HttpSession::answer_at_once(HttpResponse response) {
   give_back_input();
   server_.room().set_phase(id_, ConnectionPhase::busy);
   send_head(response, /*is_stream=*/false);
-  if (!is_head_) queue(std::move(response.body));
+  if (body_ != Body::none) queue(std::move(response.body));
   finish_answer();
   write();
 }
@@ -367,7 +371,7 @@ void HttpSession::answer_at_once(HttpResponse response) {
 /// Memory ran out. This request ends, and what it took is free again.
 void HttpSession::give_up() noexcept {
   try {
-    if (state_ != State::reading || has_sent_head_) return close();
+    if (state_ != State::reading || due_ != Due::head) return close();
     n_to_drop_ = rest_of_request();
     const ErrorForm& form = errors();
     parser_.reset();  // gives memory back before the answer takes some
@@ -389,9 +393,8 @@ bool HttpSession::refuse_by_header() {
   const auto n_remaining = parser_->n_remaining();
   n_to_drop_ = rest_of_request();
   const bool is_body_here = n_to_drop_ == 0;
-  is_head_ = head.method == "HEAD";
-  is_http_1_0_ = head.is_http_1_0;
-  keep_alive_ = head.keep_alive && is_body_here;
+  note_head(head);
+  if (!is_body_here) afterwards_ = Afterwards::end;
   input_.erase(0, is_body_here ? static_cast<std::size_t>(*n_remaining) : input_.size());
   answer_at_once(std::move(*refused));
   return true;
@@ -407,9 +410,16 @@ void HttpSession::restrict(Shortage shortage, HttpRefusal refusal) {
 bool HttpSession::has_room() {
   if (shortage_ == Shortage::none || ticket_->is_health_check) return true;
   server_.room().refused(shortage_);
-  is_head_ = parser_->head().method == "HEAD";
+  note_head(parser_->head());
   refuse(no_room_);
   return false;
+}
+
+/// What the request's header says of its answer.
+void HttpSession::note_head(const HttpRequest& request) {
+  body_ = request.method == "HEAD" ? Body::none : Body::of_known_length;
+  version_ = request.is_http_1_0 ? Version::http_1_0 : Version::http_1_1;
+  afterwards_ = request.keep_alive && shortage_ == Shortage::none ? Afterwards::next_request : Afterwards::end;
 }
 
 void HttpSession::dispatch() {
@@ -417,22 +427,20 @@ void HttpSession::dispatch() {
   server_.room().set_phase(id_, ConnectionPhase::busy);
   HttpRequest request = parser_->take();
   parser_.reset();
-  is_head_ = request.method == "HEAD";
-  is_http_1_0_ = request.is_http_1_0;
-  keep_alive_ = request.keep_alive && shortage_ == Shortage::none;
+  note_head(request);
   exchange_ = server_.begin_exchange(*this, std::move(request), std::move(ticket_));
   read_ahead();
 }
 
 void HttpSession::parse() {
-  if (!has_request_begun_) {
+  if (arrival_ == Arrival::none) {
     // Some old clients send an empty line after a body.
     input_.erase(0, std::min(input_.find_first_not_of("\r\n"), input_.size()));
     if (input_.empty()) return read();
-    has_request_begun_ = true;
+    arrival_ = Arrival::header;
     server_.room().set_phase(id_, ConnectionPhase::arriving);
     // The first request's time runs from the connection's start.
-    if (!std::exchange(is_first_request_, false)) set_deadline(limits_.header_timeout_ms);
+    if (n_requests_++ > 0) set_deadline(limits_.header_timeout_ms);
   }
   if (!parser_->is_header_done()) {
     input_.erase(0, parser_->put_header(input_));
@@ -448,8 +456,8 @@ void HttpSession::parse() {
     queue(std::string(kContinue));
     write();
   }
-  if (parser_->is_header_done() && !is_body_deadline_set_) {
-    is_body_deadline_set_ = true;
+  if (parser_->is_header_done() && arrival_ == Arrival::header) {
+    arrival_ = Arrival::body;
     set_deadline(limits_.body_timeout_ms);
   }
   read();
@@ -458,15 +466,14 @@ void HttpSession::parse() {
 /// From now on a request is read.
 void HttpSession::begin_reading(std::int64_t timeout_ms) {
   state_ = State::reading;
-  if (!is_first_request_) server_.room().set_phase(id_, ConnectionPhase::idle);
+  if (n_requests_ > 0) server_.room().set_phase(id_, ConnectionPhase::idle);
   parser_.emplace(limits_, &budgets_.bodies, &budgets_.headers);
   ticket_.reset();
-  has_request_begun_ = false;
-  is_body_deadline_set_ = false;
-  is_head_ = false;
-  is_http_1_0_ = false;
-  has_sent_head_ = false;
-  asks_for_more_ = false;
+  arrival_ = Arrival::none;
+  body_ = Body::of_known_length;
+  version_ = Version::http_1_1;
+  due_ = Due::head;
+  sender_ = Sender::goes_on;
   set_deadline(timeout_ms);
 }
 

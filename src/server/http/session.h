@@ -53,6 +53,12 @@ class HttpSession {
 
  private:
   enum class State { handshaking, reading, answering, flushing, lingering, closed };
+  enum class Arrival { none, header, body };  ///< what of the request being read is arriving
+  enum class Version { http_1_0, http_1_1 };
+  enum class Body { of_known_length, chunked, none };  ///< how the body of an answer is sent; none: the request was HEAD
+  enum class Due { head, body };                       ///< the next part of the answer
+  enum class Afterwards { next_request, end };         ///< what follows the answer
+  enum class Sender { goes_on, waits };                ///< of the answer; it waits until most of it is written
   using TlsStream = boost::asio::ssl::stream<HttpSocket>;
   using Stream = std::variant<HttpSocket, TlsStream>;
 
@@ -84,6 +90,7 @@ class HttpSession {
   void finish_answer();
   void linger();
   void wait_for_end();
+  void note_head(const HttpRequest& request);
   void send_head(const HttpResponse& response, bool is_stream);
   template <class Initiate>
   void begin_operation(Initiate initiate);
@@ -105,9 +112,8 @@ class HttpSession {
 
   std::optional<HttpParser> parser_;
   std::shared_ptr<Ticket> ticket_;  // of the request being read, once its header is here
-  bool is_first_request_ = true;
-  bool has_request_begun_ = false;
-  bool is_body_deadline_set_ = false;
+  std::int64_t n_requests_ = 0;         // that have begun
+  Arrival arrival_ = Arrival::none;
   std::string input_;             // received, not parsed
   BudgetShare input_share_;       // of input_, from the budget of headers
   std::vector<char> tls_buffer_;  // of a connection with TLS; the others read into the server's
@@ -124,13 +130,13 @@ class HttpSession {
   std::size_t n_dropped_ = 0;
   std::chrono::steady_clock::time_point lingers_until_;
 
-  ExchangeId exchange_;   // the current one
-  bool is_head_ = false;  // of the current request: an answer without body
-  bool is_http_1_0_ = false;
-  bool keep_alive_ = true;
-  bool is_chunked_ = false;
-  bool has_sent_head_ = false;
-  bool asks_for_more_ = false;  // the sender of the answer waits until most of it is written
+  // Of the current request and its answer.
+  ExchangeId exchange_;
+  Version version_ = Version::http_1_1;
+  Body body_ = Body::of_known_length;
+  Due due_ = Due::head;
+  Afterwards afterwards_ = Afterwards::next_request;
+  Sender sender_ = Sender::goes_on;
 };
 
 }  // namespace baton
