@@ -4,43 +4,27 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <stop_token>
 #include <string>
-#include <string_view>
 #include <thread>
-#include <utility>
 #include <vector>
 
-#include "core/limits/memory_reserve.h"
-#include "core/mutex.h"
 #include "core/result.h"
-#include "engine/cache/kv_cache.h"
 #include "engine/cache/kv_events.h"
 #include "engine/cache/prefix_layout.h"
 #include "engine/cache/tree_view.h"
+#include "engine/engine_loop.h"
 #include "engine/engine_options.h"
-#include "engine/inbox.h"
-#include "engine/metrics_recorder.h"
+#include "engine/mailbox.h"
 #include "engine/pin_table.h"
-#include "engine/request/event_queue.h"
 #include "engine/request/metrics.h"
 #include "engine/request/request.h"
-#include "engine/schedule/queue_limit.h"
 #include "engine/schedule/request_check.h"
-#include "engine/schedule/scheduler.h"
-#include "engine/step/batch_builder.h"
 #include "engine/step/block_transfer.h"
-#include "engine/step/executor.h"
-#include "engine/step/in_flight.h"
-#include "engine/step/sampler.h"
-#include "engine/step/step_masks.h"
 #include "engine/watchdog.h"
 #include "kernels/backend.h"
 
@@ -48,8 +32,7 @@ namespace baton {
 
 struct EngineParts;
 
-/// Runs a model for many requests. Each step is planned and enqueued before the previous step is committed: plan(n+1)
-/// ends before commit(n) begins.
+/// Runs a model for many requests: the side of the engine that callers see. EngineLoop runs the steps.
 ///
 /// Thread: `step`, `stop`, `check_invariants` and destruction belong to one thread. This thread may call `start`, and
 /// then a thread of the engine runs the steps. All other functions may be called from any thread.
@@ -71,11 +54,11 @@ class Engine {
   void cancel(RequestId request) { post(FinishCommand{request, {}, FinishReason::abort}); }
 
   /// Waits at most `timeout` for events; empty if there are none. One thread only may call it.
-  std::vector<Event> wait_events(std::chrono::milliseconds timeout) { return events_.wait(timeout); }
+  std::vector<Event> wait_events(std::chrono::milliseconds timeout) { return mail_.events.wait(timeout); }
 
   /// Waits at most `timeout` for changes of what the prefix cache holds; empty if there are none, or without
   /// EngineOptions::kv_events. They wait in memory until they are taken. One thread only may call it.
-  std::vector<KvEvent> wait_kv_events(std::chrono::milliseconds timeout) { return kv_events_.wait(timeout); }
+  std::vector<KvEvent> wait_kv_events(std::chrono::milliseconds timeout) { return mail_.kv_events.wait(timeout); }
 
   /// Computes and pins the full blocks of a prompt, so that requests that begin with it find them in the cache.
   /// Returns when they are computed; before `start` it runs steps on the caller's thread. Errors: invalid_request
@@ -90,7 +73,7 @@ class Engine {
   std::vector<PinInfo> pins() const;
 
   /// How export_prefix and pin_from cut keys and values into pieces.
-  const PrefixLayout& prefix_layout() const { return transfers_.layout(); }
+  const PrefixLayout& prefix_layout() const { return loop_.prefix_layout(); }
   using PieceWriter = std::function<Result<void>(std::span<const std::byte> piece)>;
   using PieceReader = std::function<Result<void>(std::vector<std::byte>& piece)>;
   /// Copies the keys and values of the full blocks of a pinned prompt out of the cache: `write` gets the pieces of
@@ -108,15 +91,15 @@ class Engine {
   void start();
   void stop();
   /// Runs one step on the caller's thread, for programs without `start`. Returns false if there was nothing to do.
-  bool step();
+  bool step() { return loop_.step(); }
 
   /// Turns relayed attention on or off for the steps planned from now on, so that both kinds can be measured over one
   /// model and cache. info() keeps the value that the engine started with. Thread: the one that runs the steps.
-  void set_relay(bool relay) { builder_.set_relay(relay); }
+  void set_relay(bool relay) { loop_.set_relay(relay); }
   /// Empties the prefix cache, so that a benchmark can begin every run with a cold one: frees all cached blocks that no
   /// sequence uses and no pin keeps, and forgets which blocks were evicted before. Thread: the one that runs
   /// the steps.
-  void drop_cached_blocks() { cache_.drop_cached(); }
+  void drop_cached_blocks() { loop_.cache().drop_cached(); }
 
   /// Refuses new requests and cancels prefix prefills from now on. Accepted requests continue.
   void begin_drain();
@@ -124,20 +107,20 @@ class Engine {
   /// True while no request waits or runs.
   bool is_idle() const;
   /// True while a step of the engine's own thread takes longer than step_timeout_ms.
-  bool is_stuck() const { return watchdog_.is_stuck(); }
+  bool is_stuck() const { return loop_.watchdog().is_stuck(); }
   /// Why the engine can run no more steps: a sentence that names the rank that was lost. From then on `submit` refuses
   /// requests with it (unavailable), and those that were accepted end with it as their error.
-  std::optional<std::string> fault() const { return executor_->fault(); }
+  std::optional<std::string> fault() const { return loop_.fault(); }
 
-  const EngineMetrics& metrics() const { return metrics_recorder_.metrics(); }
+  const EngineMetrics& metrics() const { return loop_.metrics_recorder().metrics(); }
   const EngineInfo& info() const { return info_; }
   /// The prefix tree as of the last call but one: each call asks the engine's thread for a new picture, and waits for none.
   std::shared_ptr<const TreeView> tree();
   /// The last few dozen records, oldest first.
-  std::vector<StepRecord> recent_steps() const { return watchdog_.recent_steps(); }
+  std::vector<StepRecord> recent_steps() const { return loop_.watchdog().recent_steps(); }
   /// Aborts if an invariant of scheduler or cache does not hold. Must not be called while the engine's own thread
   /// runs.
-  void check_invariants() const;
+  void check_invariants() const { loop_.check_invariants(); }
   /// Free blocks of a layer group's KV storage; a test may overwrite them. Thread: the one that runs the steps.
   std::vector<BlockId> free_blocks(int group) const;
 
@@ -147,93 +130,15 @@ class Engine {
   Result<void> check_new_pin(std::span<const TokenId> tokens) const;
   Result<void> check_transfer() const;
   BlockTransfer transfer_of(BlockTransfer::Direction direction, std::span<const TokenId> tokens, const CacheScope& scope) const;
-  void wait_transfer(const std::function<bool()>& is_reached) BATON_REQUIRES(mutex_);
+  void wait_transfer(const std::function<bool()>& is_reached) BATON_REQUIRES(mail_.mutex);
   Result<Pins::node_type> import_blocks(BlockTransfer& transfer, const PieceReader& read);
-  void run(MemoryReserve& reserve);
-  void run_steps(MemoryReserve& reserve);
-  bool has_work() const BATON_REQUIRES(mutex_);
-  bool drain();
-  bool move_blocks();
-  void take(SubmitCommand& command);
-  void take(const FinishCommand& command);
-  void take(PinPrefill& prefill);
-  SequenceId add(std::unique_ptr<Sequence> sequence);
-  bool plan_next();
-  void sample_last();
-  void read_oldest();
-  void commit_oldest();
-  void end_failed();
-  void end_all_if_faulty();
-  void tell_of(const BuiltStep& built);
-  void emit(const Sequence& sequence, ShortVector<TokenOutput> tokens, std::vector<TokenOutput> prompt_scores = {},
-            std::shared_ptr<const Error> error = {});
-  void retire();
-  void publish();
-  PinPrefill& prefill_of(const Sequence& sequence);
-  void end_prefix_prefill(PinPrefill& prefill, Result<KvCache::Pin> pin);
-  void expire();
-  void draw_tree();
-  void end(SequenceId id, FinishReason reason, std::shared_ptr<const Error> error = {});
-  QueueLimit::Line line_of(Tenant tenant, std::int32_t prompt_len, std::int32_t max_len, std::int32_t n_sequences) const {
-    return {tenant.id, options_.by_size ? FairQueue::size_of(prompt_len, max_len, n_sequences) : 0};
-  }
-  QueueLimit::Line line_of(const SequenceTask& task) const {
-    return line_of(task.tenant, task.prompt_len, task.max_len, task.n_siblings);
-  }
-  void record(StepRecord::What what, std::int64_t step) { watchdog_.record(what, step); }
-  RequestLimits limits() const {
-    return {info_.max_model_len,    n_vocab_, eos_token_ids_, options_.speculation, bounds_.max_list_entries,
-            options_.has_priorities};
-  }
 
   const EngineOptions options_;
   const EngineInfo info_;
-  const std::vector<TokenId> eos_token_ids_;
-  const std::int32_t n_vocab_;
-  const StepBounds bounds_;
-
-  // Engine thread only.
-  KvCache cache_;
-  Scheduler scheduler_;
-  BatchBuilder builder_;
-  std::unique_ptr<Executor> executor_;
-  BlockTransfers transfers_;
-  StepMasks masks_;
-  MetricsRecorder metrics_recorder_;
-  std::deque<StepInFlight> in_flight_;
-  std::map<RequestId, LiveRequest> requests_;
-  std::set<std::pair<Sequence::Clock::time_point, SequenceId>> deadlines_;
-  // Collected during a step and published at its end.
-  std::vector<Event> news_;
-  // Of the step being read and committed; their memory is kept.
-  std::vector<Sequence*> committing_;  ///< in plan order; null: it is gone
-  std::vector<StepOutcome> outcomes_;
-  EngineState state_;                       ///< memory for the next plan's
-  bool needs_plan_ = false;                 ///< see StepPlan::needs_another, of the last plan
-  std::int64_t n_retired_ = 0;              ///< sequences that ended
-  std::vector<QueueLimit::Line> unqueued_;  ///< the lines of sequences that no longer wait for their first step
-
-  mutable Mutex mutex_;
-  Condition inbox_filled_;
-  Inbox inbox_ BATON_GUARDED_BY(mutex_);
-  std::int64_t next_request_ BATON_GUARDED_BY(mutex_) = 0;
-  SequenceId next_sequence_ BATON_GUARDED_BY(mutex_){0};
-  QueueLimit queue_ BATON_GUARDED_BY(mutex_);               ///< of sequences that wait for their first step
-  std::int64_t n_unfinished_ BATON_GUARDED_BY(mutex_) = 0;  ///< sequences and prefix prefills, from submit to their last event
-  bool is_draining_ BATON_GUARDED_BY(mutex_) = false;
-  bool is_stopping_ BATON_GUARDED_BY(mutex_) = false;
-  bool has_thread_ BATON_GUARDED_BY(mutex_) = false;
-  PinTable pins_ BATON_GUARDED_BY(mutex_);
-  TransferQueue transfer_queue_ BATON_GUARDED_BY(mutex_);
-  /// As of the last request for one.
-  std::shared_ptr<const TreeView> tree_ BATON_GUARDED_BY(mutex_) = std::make_shared<TreeView>();
-  /// For steps, from start on. Without it, new requests are refused.
-  std::optional<MemoryReserve> reserve_ BATON_GUARDED_BY(mutex_);
-
-  EventQueue<Event> events_;
-  EventQueue<KvEvent> kv_events_;  ///< empty without EngineOptions::kv_events
-  Watchdog watchdog_;
-  std::thread thread_;  ///< the owner's
+  const RequestLimits limits_;
+  Mailbox mail_;
+  EngineLoop loop_;
+  std::thread thread_;  ///< runs loop_; the owner's
 };
 
 }  // namespace baton

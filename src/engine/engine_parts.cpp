@@ -240,7 +240,6 @@ Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Bac
   BATON_TRY_VOID(capture_steps(*executor, options, tuning));
 
   return EngineParts{std::move(info),
-                     all_eos_ids(options, spec),
                      BatchBuilder(std::move(groups), plan_options),
                      std::move(executor),
                      bounds,

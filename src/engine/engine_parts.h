@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "core/result.h"
 #include "engine/engine_options.h"
@@ -14,7 +13,6 @@ namespace baton {
 
 struct EngineParts {
   EngineInfo info;
-  std::vector<TokenId> eos_token_ids;  ///< of the model and the options, without duplicates
   BatchBuilder builder;
   std::unique_ptr<Executor> executor;
   StepBounds bounds;

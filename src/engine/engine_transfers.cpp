@@ -22,13 +22,13 @@ Result<void> Engine::check_transfer() const {
 
 /// Waits for the engine's thread, or runs its steps where it has none.
 void Engine::wait_transfer(const std::function<bool()>& is_reached) {
-  inbox_filled_.notify_one();
+  mail_.filled.notify_one();
   while (!is_reached()) {
-    if (has_thread_) {
-      transfer_queue_.wait(mutex_);
+    if (mail_.has_thread) {
+      mail_.transfers.wait(mail_.mutex);
     } else {
-      const MutexUnlock meanwhile(mutex_);
-      step();
+      const MutexUnlock meanwhile(mail_.mutex);
+      loop_.step();
     }
   }
 }
@@ -37,9 +37,9 @@ Result<void> Engine::export_prefix(std::span<const TokenId> tokens, const CacheS
   BATON_TRY_VOID(check_transfer());
   BlockTransfer transfer = transfer_of(BlockTransfer::Direction::out_of_cache, tokens, scope);
   if (transfer.tokens.empty()) return {};
-  MutexLock lock(mutex_);
-  if (is_stopping_) return fail(ErrorCode::unavailable, "the engine has stopped");
-  transfer_queue_.add(transfer);
+  MutexLock lock(mail_.mutex);
+  if (mail_.is_stopping) return fail(ErrorCode::unavailable, "the engine has stopped");
+  mail_.transfers.add(transfer);
   std::vector<std::byte> piece;
   Result<void> written;
   while (true) {
@@ -47,7 +47,7 @@ Result<void> Engine::export_prefix(std::span<const TokenId> tokens, const CacheS
     if (!transfer.has_piece) break;
     std::swap(piece, transfer.piece);
     transfer.has_piece = false;
-    inbox_filled_.notify_one();
+    mail_.filled.notify_one();
     lock.unlock();
     written = write(piece);
     lock.lock();
@@ -64,11 +64,11 @@ Result<void> Engine::export_prefix(std::span<const TokenId> tokens, const CacheS
 Result<Pins::node_type> Engine::import_blocks(BlockTransfer& transfer, const PieceReader& read) {
   const std::vector<std::uint32_t> sizes =
       prefix_layout().piece_bytes(static_cast<std::int32_t>(transfer.tokens.size()) / info_.block_len);
-  MutexLock lock(mutex_);
-  if (is_stopping_) return fail(ErrorCode::unavailable, "the engine has stopped");
-  Pins::node_type row = pins_.make_row(transfer.tokens.size());
-  transfer_queue_.add(transfer);
-  inbox_filled_.notify_one();
+  MutexLock lock(mail_.mutex);
+  if (mail_.is_stopping) return fail(ErrorCode::unavailable, "the engine has stopped");
+  Pins::node_type row = mail_.pins.make_row(transfer.tokens.size());
+  mail_.transfers.add(transfer);
+  mail_.filled.notify_one();
   std::vector<std::byte> piece;
   for (auto size = sizes.begin(); size != sizes.end() && !transfer.ended; ++size) {
     lock.unlock();
@@ -80,16 +80,16 @@ Result<Pins::node_type> Engine::import_blocks(BlockTransfer& transfer, const Pie
       wait_transfer([&transfer] { return transfer.ended.has_value(); });
       if (*transfer.ended) {
         row.mapped().pin = **transfer.ended;
-        pins_.give_up(std::move(row));
+        mail_.pins.give_up(std::move(row));
       }
-      inbox_filled_.notify_one();
+      mail_.filled.notify_one();
       return tl::unexpected<Error>(std::move(filled.error()));
     }
     wait_transfer([&transfer] { return !transfer.has_piece || transfer.ended; });
     if (transfer.ended) break;
     std::swap(piece, transfer.piece);
     transfer.has_piece = true;
-    inbox_filled_.notify_one();
+    mail_.filled.notify_one();
   }
   wait_transfer([&transfer] { return transfer.ended.has_value(); });
   BATON_TRY(row.mapped().pin, std::move(*transfer.ended));
@@ -106,9 +106,9 @@ Result<PinInfo> Engine::pin_from(std::vector<TokenId> tokens, CacheScope scope, 
   // The prefill of this pin finds all blocks, which the imported one keeps until then.
   auto info = pin(std::move(tokens), std::move(scope), std::move(stop));
   if (info) info->prefill_ms = std::chrono::duration<double, std::milli>(Sequence::Clock::now() - begun).count();
-  const MutexLock lock(mutex_);
-  pins_.give_up(std::move(imported));
-  inbox_filled_.notify_one();
+  const MutexLock lock(mail_.mutex);
+  mail_.pins.give_up(std::move(imported));
+  mail_.filled.notify_one();
   return info;
 }
 

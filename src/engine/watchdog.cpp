@@ -71,11 +71,16 @@ void Watchdog::record(StepRecord::What what, std::int64_t step) {
   records_.push_back({what, step, Clock::now()});
 }
 
-EngineState Watchdog::planned(EngineState state) {
+void Watchdog::planned(EngineState state) {
   const MutexLock lock(mutex_);
   std::swap(state_, state);
   std::swap(previous_, state);
-  return state;
+  std::swap(spare_, state);
+}
+
+EngineState Watchdog::take_spare() {
+  const MutexLock lock(mutex_);
+  return std::exchange(spare_, {});
 }
 
 bool Watchdog::is_stuck() const {

@@ -55,8 +55,10 @@ class Watchdog {
   void begin_step();
   void end_step();
   void record(StepRecord::What what, std::int64_t step);
-  /// Takes the state of a new plan. Returns that of two plans before, whose memory may serve again.
-  EngineState planned(EngineState state);
+  /// Takes the state of a new plan.
+  void planned(EngineState state);
+  /// The state of the plan before the last two, whose memory may serve again.
+  EngineState take_spare();
 
   bool is_stuck() const;
   /// The last few dozen records, oldest first.
@@ -85,6 +87,7 @@ class Watchdog {
   std::optional<LateStep> late_ BATON_GUARDED_BY(mutex_);  ///< the last one that the log was not told of
   EngineState state_ BATON_GUARDED_BY(mutex_);             ///< of the step planned last
   EngineState previous_ BATON_GUARDED_BY(mutex_);          ///< of the step before it, which runs while that one is planned
+  EngineState spare_ BATON_GUARDED_BY(mutex_);             ///< of the step before that one
   std::deque<StepRecord> records_ BATON_GUARDED_BY(mutex_);
 };
 

@@ -78,6 +78,7 @@ class BlockTransfers {
       : cache_(cache), layout_(std::move(layout)), executor_(executor), limits_(limits), mutex_(mutex), queue_(queue) {}
 
   const PrefixLayout& layout() const { return layout_; }
+  const PinLimits& limits() const { return limits_; }
 
   /// Copies at most one piece of each transfer. No step may be in flight, because it could still write to blocks that
   /// have become free. Steps from `step` on may read what is published.
