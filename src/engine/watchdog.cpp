@@ -41,7 +41,11 @@ void Watchdog::start() {
   if (timeout_.count() > 0)
     thread_ = std::thread([this] {
       name_this_thread("watchdog");
-      run();
+      while (true) try {
+          return run();
+        } catch (const std::bad_alloc&) {
+          // The log does without what there is no memory for; /health does not.
+        }
     });
 }
 
@@ -142,12 +146,7 @@ void Watchdog::run() {
     }
     if (is_stuck_ || !step_begun_ || Clock::now() - *step_begun_ < timeout_) continue;
     is_stuck_ = true;
-    std::vector<std::string> lines;
-    try {
-      lines = describe_locked();
-    } catch (const std::bad_alloc&) {
-      // The log does without them; /health does not.
-    }
+    const std::vector<std::string> lines = describe_locked();
     lock.unlock();
     for (const std::string& line : lines) log::error("{}", line);
     lock.lock();

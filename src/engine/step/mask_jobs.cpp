@@ -2,6 +2,7 @@
 #include "engine/step/mask_jobs.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 namespace baton {
@@ -75,7 +76,12 @@ void MaskJobs::serve(std::span<MaskJob> jobs) {
     const std::int64_t n_given = work.n_left;
     n_steps_left_ -= n_given;
     lock.unlock();
-    const bool is_done = job->go_on(work);
+    bool is_done = true;
+    try {
+      is_done = job->go_on(work);
+    } catch (const std::bad_alloc&) {
+      job->lacks_memory = true;
+    }
     lock.lock();
     job->is_done = is_done;
     std::erase(busy_, job->matcher);

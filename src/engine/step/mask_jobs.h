@@ -22,9 +22,10 @@ struct MaskJob {
   Tenant tenant;
   RequestId request;
   const void* matcher = nullptr;  ///< jobs of one matcher do not run at the same time
-  /// Goes on as far as the work allows; whether it is done. It must not throw: other jobs may run on other threads.
+  /// Goes on as far as the work allows; whether it is done. std::bad_alloc ends the job.
   std::function<bool(grammar::MatcherWork& work)> go_on;
   bool is_done = false;
+  bool lacks_memory = false;
 };
 
 /// Works on jobs in turns: next is the tenant that has had the least work for its weight, of its requests the one that has

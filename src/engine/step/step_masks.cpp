@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <new>
 #include <tuple>
 
 #include "core/check.h"
@@ -41,14 +40,9 @@ void forbid(std::span<const TokenId> tokens, std::span<std::uint32_t> bits) {
 bool go_on(const AnswerGrammar& grammar, const AnswerGrammar::Place& place, std::span<std::uint32_t> bits,
            grammar::MatcherWork& work, Result<void>& made) {
   grammar::Matcher& matcher = grammar.matcher();
-  try {
-    const Result<bool> is_ready = fill_words(matcher, bits, [&](auto words) { return matcher.mask(place.state, words, work); });
-    if (is_ready) return *is_ready;
-    made = tl::unexpected(is_ready.error());
-  } catch (const std::bad_alloc&) {
-    made = fail(ErrorCode::out_of_memory, {});  // report_failures adds the sentence: there is no memory for it here
-  }
-  return true;
+  const Result<bool> is_ready = fill_words(matcher, bits, [&](auto words) { return matcher.mask(place.state, words, work); });
+  if (!is_ready) made = tl::unexpected(is_ready.error());
+  return !is_ready || *is_ready;
 }
 
 Error no_memory() { return {ErrorCode::out_of_memory, "there is no memory left to find the tokens that the grammar allows"}; }
@@ -118,31 +112,22 @@ StepMasks::Built StepMasks::build(BuiltStep& step, std::span<Sequence* const> se
 /// Goes on behind tokens for which `take` had no time. Half of the budget is left for masks, so that none of a key waits for
 /// the tokens of another.
 void StepMasks::catch_up(const BuiltStep& step, std::span<Sequence* const> sequences) {
-  struct Behind {
-    Sequence* sequence = nullptr;
-    bool has_memory = true;
-  };
   std::vector<MaskJob> jobs;
-  std::vector<Behind> behind;
-  behind.reserve(step.masked.size());
+  std::vector<Sequence*> behind;
   for (const MaskedSample& masked : step.masked) {
     Sequence& sequence = *sequences[static_cast<std::size_t>(masked.sequence)];
     const bool is_first = step.drafts_of_sample[static_cast<std::size_t>(masked.sample)].empty();
     if (!is_first || sequence.grammar->has_ended() || sequence.grammar->is_caught_up()) continue;
-    const auto go_on = [&one = behind.emplace_back(&sequence)](grammar::MatcherWork& work) {
-      try {
-        return one.sequence->grammar->catch_up(work) != grammar::Accepted::not_yet;
-      } catch (const std::bad_alloc&) {
-        one.has_memory = false;
-        return true;
-      }
+    const auto go_on = [&grammar = *sequence.grammar](grammar::MatcherWork& work) {
+      return grammar.catch_up(work) != grammar::Accepted::not_yet;
     };
+    behind.push_back(&sequence);
     jobs.push_back({sequence.task->tenant, sequence.task->request, &sequence.grammar->matcher(), go_on});
   }
   jobs_.run(jobs, MaskJobs::Part::half);
-  for (const auto& [sequence, has_memory] : behind)
-    if (!has_memory || sequence->grammar->has_failed())
-      fail(*sequence, has_memory ? not_allowed(*sequence->grammar) : no_memory());
+  for (std::size_t i = 0; i < jobs.size(); ++i)
+    if (jobs[i].lacks_memory || behind[i]->grammar->has_failed())
+      fail(*behind[i], jobs[i].lacks_memory ? no_memory() : not_allowed(*behind[i]->grammar));
 }
 
 /// Finds the samples that have masks, and the distinct ones among these.
@@ -200,6 +185,11 @@ void StepMasks::make_rows() {
     jobs.push_back({row->task->tenant, row->task->request, &row->grammar->matcher(), make});
   }
   jobs_.run(jobs, MaskJobs::Part::all);
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    if (!jobs[i].lacks_memory) continue;
+    missing[i]->is_ready = true;
+    missing[i]->made = tl::unexpected(no_memory());
+  }
   for (const Row& row : rows_)
     if (row.is_ready) forbid(row.grammar->forbidden_ends(), row.bits);
 }
@@ -208,11 +198,8 @@ void StepMasks::make_rows() {
 /// the draft was accepted.
 void StepMasks::report_failures(const BuiltStep& step, std::span<Sequence* const> sequences, const MaskMemory& memory) {
   if (std::ranges::all_of(rows_, [](const Row& row) { return row.made.has_value(); })) return;
-  for (Row& row : rows_) {
-    if (row.made) continue;
-    std::ranges::fill(row.bits, 0);
-    if (row.made.error().code == ErrorCode::out_of_memory) row.made.error() = no_memory();
-  }
+  for (Row& row : rows_)
+    if (!row.made) std::ranges::fill(row.bits, 0);
   for (std::size_t i = 0; i < step.masked.size(); ++i) {
     if (memory.row_of[i] < 0) continue;
     const Row& row = rows_[static_cast<std::size_t>(memory.row_of[i])];
