@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -21,11 +20,7 @@ struct PlanSketch {
   std::vector<std::size_t> prefills = {};  ///< places, in the order of the running sequences, of those that prefill
   std::int32_t budget = 0;
   std::int32_t n_loads = 0;  ///< entries that may still be loaded from the host tier
-  /// With several tenants: prefill rows that each may still take of the budget (Scheduler::share_out). A tenant that is not
-  /// listed may take all.
-  std::map<std::int32_t, std::int32_t> shares = {};
-  /// With several tenants: whose waiting sequence is next, if it finds a slot and blocks.
-  std::optional<std::int32_t> next_admitted = {};
+  AdmissionPolicy::Limits limits = {};
   std::vector<bool> is_held_back = {};        ///< by slot; empty: every decode has its row (Scheduler::hold_back_decodes)
   std::int32_t max_scores = 0;                ///< prompt rows that may still be scored, or drafts that may be verified
   std::int64_t max_list_entries = 0;          ///< of drafts
@@ -34,10 +29,7 @@ struct PlanSketch {
 
   bool holds_back(SlotId slot) const { return !is_held_back.empty() && is_held_back[static_cast<std::size_t>(slot.value)]; }
   /// Rows that a tenant may still take.
-  std::int32_t n_open_to(std::int32_t tenant) const {
-    const auto share = shares.find(tenant);
-    return share == shares.end() ? budget : std::min(budget, share->second);
-  }
+  std::int32_t n_open_to(std::int32_t tenant) const { return limits.n_open_to(tenant, budget); }
   /// Rows that the sequence, with `n_left` rows to compute, leaves to others: those outside its tenant's share. A prompt
   /// that would take all the others leaves a quarter of them if sequences are behind it, so that a short prompt need not
   /// wait for the end of a long one.
@@ -64,7 +56,7 @@ struct PlanSketch {
         {sequence.task->id, sequence.schedule->slot, sequence.schedule->n_planned, n_rows, samples ? 1 : 0});
     plan.n_rows += n_rows;
     budget -= n_rows;
-    if (const auto share = shares.find(sequence.task->tenant.id); share != shares.end()) share->second -= n_rows;
+    limits.take(sequence.task->tenant.id, n_rows);
     max_scores -= sequence.n_scores(sequence.schedule->n_planned, n_rows);
   }
   /// Adds rows to a sequence that already has some in the step. Returns the added ones, to be applied.

@@ -15,7 +15,7 @@ namespace baton {
 
 namespace {
 
-void prefetch_ahead(const std::vector<Sequence*>& sequences, std::size_t i) {
+void prefetch_ahead(std::span<Sequence* const> sequences, std::size_t i) {
   if (i + kPrefetchDistance < sequences.size()) sequences[i + kPrefetchDistance]->prefetch();
 }
 
@@ -26,7 +26,7 @@ Scheduler::Scheduler(const SchedulerOptions& options, KvCache& cache)
       cache_(cache),
       of_slot_(static_cast<std::size_t>(std::max(options.max_num_seqs, 0)), nullptr),
       running_blocks_(options.max_num_seqs),
-      waiting_(options.by_size) {
+      policy_(options.by_size, options.max_prefill_tokens) {
   check(options.max_num_seqs > 0 && options.max_num_batched_tokens > 0 && options.max_prefill_tokens >= 0,
         "Scheduler: the limits must be positive");
   for (std::int32_t slot = options.max_num_seqs; slot-- > 0;) free_slots_.push_back(SlotId{slot});
@@ -55,8 +55,8 @@ void Scheduler::add(std::unique_ptr<Sequence> sequence) {
   check(sequence->n_list_entries() <= options_.max_list_entries &&
             cache_.n_blocks_for(sequence->max_positions()) <= options_.max_block_entries,
         "Scheduler: a step cannot hold the sequence alone");
-  sequence->schedule.write().tag = waiting_.tag_of(*sequence);
-  waiting_.add(*sequence);
+  sequence->schedule.write().tag = policy_.waiting().tag_of(*sequence);
+  policy_.waiting().add(*sequence);
   sequences_.emplace(id, std::move(sequence));
 }
 
@@ -81,14 +81,10 @@ StepPlan Scheduler::plan() {
   sketch.budget = options_.max_num_batched_tokens;
   sketch.max_scores = options_.max_scores;
   sketch.n_loads = std::max(1, options_.max_num_batched_tokens / cache_.block_len());
-  if (std::exchange(is_order_stale_, false)) {
-    running_order_.clear();
-    for (const auto& [rank, sequence] : running_) running_order_.push_back(sequence);
-  }
-  sketch.reserve(running_order_.size());
+  policy_.begin_plan();
+  sketch.reserve(policy_.order().size());
   if (cache_.has_prefix_caching() && !free_slots_.empty()) begin_cohorts();
-  n_short_plans_ = waiting_.has_several_tenants() ? kShortPlans : std::max(0, n_short_plans_ - 1);
-  if (waiting_.has_several_tenants()) {
+  if (policy_.waiting().has_several_tenants()) {
     make_way(sketch);
     hold_back_decodes(sketch);
   }
@@ -97,9 +93,8 @@ StepPlan Scheduler::plan() {
   if (n_loading_ > 0) plan_loads(sketch);
   plan_decodes(sketch);
   sketch.plan.n_decodes = sketch.plan.n_rows;
-  if ((sketch.plan.n_decodes > 0 || n_short_plans_ > 0) && options_.max_prefill_tokens > 0)
-    sketch.budget = std::min(sketch.budget, options_.max_prefill_tokens);
-  if (waiting_.has_several_tenants()) share_out(sketch);
+  sketch.budget = policy_.prefill_limit(sketch.budget, sketch.plan.n_decodes > 0);
+  if (policy_.waiting().has_several_tenants()) share_out(sketch);
   plan_prefills(sketch);
   for (std::size_t i = 0; i < sketch.members.size(); ++i) {
     prefetch_ahead(sketch.members, i);
@@ -121,9 +116,9 @@ StepPlan Scheduler::plan() {
 /// Plans the rows of running sequences that decode (one row left), and lists those that prefill (several rows left).
 /// The order of the running sequences is that before the plan; some of them may be preempted meanwhile.
 void Scheduler::plan_decodes(PlanSketch& sketch) {
-  for (std::size_t i = 0; i < running_order_.size(); ++i) {
-    prefetch_ahead(running_order_, i);
-    Sequence& sequence = *running_order_[i];
+  for (std::size_t i = 0; i < policy_.order().size(); ++i) {
+    prefetch_ahead(policy_.order(), i);
+    Sequence& sequence = *policy_.order()[i];
     const std::int32_t n_left = sequence.n_rows_left();
     if (sequence.schedule->state != SequenceState::running || n_left == 0) continue;
     if (n_left > 1) {
@@ -138,12 +133,12 @@ void Scheduler::plan_decodes(PlanSketch& sketch) {
 /// Plans the rows of the listed sequences that prefill.
 void Scheduler::plan_prefills(PlanSketch& sketch) {
   for (const std::size_t i : sketch.prefills) {
-    Sequence& sequence = *running_order_[i];
+    Sequence& sequence = *policy_.order()[i];
     if (sequence.schedule->state != SequenceState::running) continue;
     if (sketch.budget == 0) return;
     const std::int32_t n_left = sequence.n_rows_left();
-    const bool has_others = !waiting_.is_empty() || i + 1 != running_order_.size();
-    const std::int32_t n_kept = sketch.n_kept_from(sequence, n_left, has_others && !is_alone(sequence));
+    const bool has_others = !policy_.waiting().is_empty() || i + 1 != policy_.order().size();
+    const std::int32_t n_kept = sketch.n_kept_from(sequence, n_left, has_others && !policy_.is_alone(sequence));
     sketch.budget -= n_kept;
     add_rows(sketch, sequence, n_left);
     sketch.budget += n_kept;
@@ -174,8 +169,8 @@ void Scheduler::top_up(PlanSketch& sketch) {
 /// sequence itself was preempted.
 bool Scheduler::make_room(PlanSketch& sketch, Sequence& sequence, std::int32_t n_positions) {
   while (!cache_.extend(sequence.schedule.write().table, n_positions)) {
-    Sequence* const victim = next_victim();
-    check(victim != nullptr && running_.size() > 1, "Scheduler: the cache cannot hold the only running sequence");
+    Sequence* const victim = policy_.victim();
+    check(victim != nullptr && policy_.running().size() > 1, "Scheduler: the cache cannot hold the only running sequence");
     preempt(sketch, *victim);
     if (victim == &sequence) return false;
   }
@@ -193,7 +188,7 @@ void Scheduler::preempt(PlanSketch& sketch, Sequence& victim) {
   schedule.state = SequenceState::waiting;
   schedule.n_planned = 0;
   schedule.n_committed = 0;
-  waiting_.add(victim);
+  policy_.waiting().add(victim);
 }
 
 /// Resets a slot that accepted drafts have left behind, so that it begins with the sequence's current tokens.
@@ -215,10 +210,8 @@ void Scheduler::leave_slot(Sequence& sequence) {
   schedule.is_slot_behind = false;
   n_loading_ -= std::exchange(schedule.is_loading, false) ? 1 : 0;
   schedule.n_held_back = 0;
-  running_.erase(rank_of(sequence));
-  waiting_.stopped(sequence);
+  policy_.stopped(sequence);
   n_speculating_ -= may_draft(sequence) ? 1 : 0;
-  is_order_stale_ = true;
   n_list_entries_ -= sequence.n_list_entries();
   n_block_entries_ -= cache_.n_blocks_for(sequence.max_positions());
 }
@@ -228,7 +221,7 @@ void Scheduler::apply(Sequence& sequence, const PlannedSequence& planned) {
   SequenceSchedule& schedule = sequence.schedule.write();
   schedule.n_planned += planned.n_rows;
   schedule.n_samples_in_flight += planned.max_tokens;
-  waiting_.charge(sequence, planned.n_rows, planned.max_tokens);
+  policy_.waiting().charge(sequence, planned.n_rows, planned.max_tokens);
   publish(sequence);
 }
 
@@ -237,21 +230,6 @@ void Scheduler::publish(Sequence& sequence) {
   SequenceSchedule& schedule = sequence.schedule.write();
   cache_.publish(schedule.table, schedule.tokens, sequence.n_filled(), next_step_);
   running_blocks_.update(schedule.slot, schedule.table.hashes);
-}
-
-/// The tenant whose first waiting sequence is looked at next; null: none is left. The one for which make_way found room
-/// comes first, even if the sequences that it preempted are now before it. Tenants that have had their share of the step
-/// come after all others.
-FairQueue::Turn* Scheduler::next_turn(PlanSketch& sketch, std::vector<FairQueue::Turn>& turns) const {
-  FairQueue::Turn* next = nullptr;
-  for (FairQueue::Turn& turn : turns) {
-    if (turn.head == turn.end || sketch.n_open_to(turn.tenant) <= 0) continue;
-    if (turn.tenant == sketch.next_admitted) return &turn;
-    if (next == nullptr || waiting_.is_before(turn.tenant, next->tenant)) next = &turn;
-  }
-  if (next != nullptr || sketch.budget == 0 || sketch.shares.empty()) return next;
-  sketch.shares.clear();
-  return next_turn(sketch, turns);
 }
 
 /// Whether the step in flight may have rows of a waiting sequence, because this plan preempted it, or samples its next
@@ -263,16 +241,16 @@ bool Scheduler::is_in_flight(const PlanSketch& sketch, const Sequence& sequence)
 
 /// Admits waiting sequences in order, as far as row budget, slots and blocks allow.
 void Scheduler::plan_waiting(PlanSketch& sketch) {
-  if (waiting_.is_empty()) return;
+  if (policy_.waiting().is_empty()) return;
   PendingBlocks pending{cache_.block_len(), {}, {}};
   for (const Sequence* sequence : sketch.members) pending.add(*sequence);
   if (n_loading_ > 0)
-    for (const auto& [rank, sequence] : running_)
+    for (const auto& [rank, sequence] : policy_.running())
       if (sequence->schedule->is_loading) pending.add(*sequence);
-  std::vector<FairQueue::Turn> turns = waiting_.turns();
-  while (FairQueue::Turn* turn = next_turn(sketch, turns)) {
+  std::vector<FairQueue::Turn> turns = policy_.waiting().turns();
+  while (FairQueue::Turn* turn = policy_.next(turns, sketch.limits, sketch.budget)) {
     if (sketch.budget == 0 || free_slots_.empty()) return;
-    if (turn->tenant == sketch.next_admitted) sketch.next_admitted.reset();
+    if (turn->tenant == sketch.limits.next_admitted) sketch.limits.next_admitted.reset();
     auto& head = turn->head;
     // No other sequence takes the place of a preempted one that is still in flight.
     if (is_in_flight(sketch, *head->second)) return;
@@ -344,7 +322,7 @@ void Scheduler::shorten(Sequence& sequence, std::int32_t n_positions) {
 
 void Scheduler::end(Sequence& sequence, FinishReason reason) {
   if (sequence.schedule->state == SequenceState::running) leave_slot(sequence);
-  waiting_.remove(sequence);
+  policy_.waiting().remove(sequence);
   sequence.schedule.write().state = SequenceState::finished;
   sequence.schedule.write().finished = reason;
   finished_.push_back(sequence.task->id);

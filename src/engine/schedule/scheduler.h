@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -13,7 +12,7 @@
 #include "core/ids.h"
 #include "engine/cache/kv_cache.h"
 #include "engine/cache/running_blocks.h"
-#include "engine/schedule/fair_queue.h"
+#include "engine/schedule/admission_policy.h"
 #include "engine/schedule/sequence.h"
 #include "grammar/match/matcher.h"
 
@@ -36,20 +35,11 @@ struct SchedulerOptions {
   bool weighs_drafts = true;  ///< see EngineOptions
 };
 
-/// A sequence is preempted at most this often. After earlier preemptions it is admitted again when blocks for its
-/// tokens are available. After the last one it waits for all blocks that it can ever need, gets them at once, and is
-/// not preempted any more.
-inline constexpr std::int32_t kMaxPreemptions = 2;
 /// A cohort has at most kCohortTurns sequences for each slot. If it has fewer than kLeastCohortTurns for each running
 /// sequence, it keeps the order of arrival: nearly as many different prompts would run in any order, and some sequences
 /// would wait longer for it.
 inline constexpr std::size_t kCohortTurns = 4;
 inline constexpr std::size_t kLeastCohortTurns = 2;
-/// With SchedulerOptions::by_size, after this many plans in a row without a free slot a running sequence leaves its slot to
-/// the first waiting one, if it has at least kMuchLonger times as much left as that one can cost.
-inline constexpr std::int32_t kFullPlans = 16;
-inline constexpr std::int64_t kMuchLonger = 16;
-
 /// Rows of one sequence in a step: its positions [first_position, first_position + n_rows).
 struct PlannedSequence {
   SequenceId id;
@@ -188,13 +178,13 @@ class Scheduler {
   std::span<Sequence* const> members() const { return members_; }
   std::vector<std::unique_ptr<Sequence>> take_finished();
 
-  std::int32_t n_running() const { return static_cast<std::int32_t>(running_.size()); }
-  std::int32_t n_waiting() const { return static_cast<std::int32_t>(waiting_.size()); }
+  std::int32_t n_running() const { return policy_.n_running(); }
+  std::int32_t n_waiting() const { return static_cast<std::int32_t>(policy_.waiting().size()); }
   /// Waiting sequences whose shared prefix another sequence is computing, as of the last plan. The other waiting
   /// sequences wait for room.
   std::int32_t n_deferred() const { return n_deferred_; }
   /// Whether sequences of several tenants were there in one of the last plans.
-  bool is_shared() const { return n_short_plans_ > 0; }
+  bool is_shared() const { return policy_.was_shared(); }
   std::vector<SequenceId> unfinished() const;
   std::int64_t next_step() const { return next_step_; }
 
@@ -204,14 +194,7 @@ class Scheduler {
   void check_invariants(std::vector<const BlockTable*> tables) const;
 
  private:
-  using Queue = FairQueue::Line;
-  enum class Resource { slots, tokens };
-  /// Whether a sequence holds, from its admission on, all blocks that it can ever need.
-  static bool is_settled(const Sequence& sequence) { return sequence.schedule->n_preemptions >= kMaxPreemptions; }
   static bool is_in_flight(const PlanSketch& sketch, const Sequence& sequence);
-  /// The order of the running sequences: their tags do not matter any more.
-  static FairQueue::Rank rank_of(const Sequence& sequence) { return {sequence.task->priority, 0, sequence.task->id}; }
-
   const Sequence* holder_of(SlotId slot) const {
     const auto at = static_cast<std::size_t>(slot.value);
     return at < of_slot_.size() ? of_slot_[at] : nullptr;
@@ -220,7 +203,6 @@ class Scheduler {
   void plan_prefills(PlanSketch& sketch);
   void add_rows(PlanSketch& sketch, Sequence& sequence, std::int32_t n_left);
   void plan_waiting(PlanSketch& sketch);
-  FairQueue::Turn* next_turn(PlanSketch& sketch, std::vector<FairQueue::Turn>& turns) const;
   void top_up(PlanSketch& sketch);
   void plan_drafts(PlanSketch& sketch);
   /// Whether it may ever draft: from its context, or text that its grammar demands.
@@ -241,17 +223,11 @@ class Scheduler {
   bool has_spare_blocks() const;
   bool fits_step(const Sequence& sequence) const;
   bool has_blocks_for(PlanSketch& sketch, Sequence& sequence) const;
-  /// Whether its tenant has no other sequence, so that it need leave no rows of the tenant's share.
-  bool is_alone(const Sequence& sequence) const { return waiting_.n_of(sequence.task->tenant.id) == 1; }
   void hold_back_decodes(PlanSketch& sketch);
-  void hold_back(PlanSketch& sketch, std::vector<Sequence*>& decodes, std::int64_t n_most) const;
   void share_out(PlanSketch& sketch) const;
   void make_way(PlanSketch& sketch);
   void make_way_for_short(PlanSketch& sketch);
-  Sequence* much_longer_than(const Sequence& sequence) const;
-  std::map<std::int32_t, std::int64_t> held_by_tenants(Resource resource) const;
-  Sequence* victim_for(const Sequence& sequence, Resource resource) const;
-  Sequence* next_victim() const;
+  bool waits_for_running(const PlanSketch& sketch, Sequence& sequence) const;
   bool make_room(PlanSketch& sketch, Sequence& sequence, std::int32_t n_positions);
   void preempt(PlanSketch& sketch, Sequence& victim);
   void apply(Sequence& sequence, const PlannedSequence& planned);
@@ -265,15 +241,12 @@ class Scheduler {
   SchedulerOptions options_;
   KvCache& cache_;
   std::unordered_map<SequenceId, std::unique_ptr<Sequence>> sequences_;
-  SequenceId last_id_;  ///< of the sequence that was added last
-  Queue running_;
-  std::vector<Sequence*> running_order_;  ///< the sequences of running_ in order; out of date if is_order_stale_
-  bool is_order_stale_ = false;
+  SequenceId last_id_;              ///< of the sequence that was added last
   std::vector<Sequence*> of_slot_;  ///< the running sequence of each slot; null: it is free
   std::vector<Sequence*> members_;  ///< of the last plan
   std::vector<PlannedSequence> spare_sequences_;
   RunningBlocks running_blocks_;
-  FairQueue waiting_;
+  AdmissionPolicy policy_;
   std::vector<SequenceId> finished_;
   std::vector<SlotId> free_slots_;    ///< a stack
   std::int64_t n_list_entries_ = 0;   ///< of the running sequences
@@ -283,10 +256,6 @@ class Scheduler {
   static constexpr std::int64_t kDraftWork = std::int64_t{1} << 16;
   grammar::MatcherWork draft_work_{kDraftWork};
   std::int64_t next_step_ = 0;
-  /// Plans for which steps stay short after one with several tenants: the other tenant's next request does not wait
-  /// for the end of a long step.
-  static constexpr std::int32_t kShortPlans = 1000;
-  std::int32_t n_short_plans_ = 0;
   std::int32_t n_full_plans_ = 0;  ///< plans in a row that began with waiting sequences and without a free slot
   std::int32_t n_deferred_ = 0;
   std::int32_t n_loading_ = 0;      ///< running sequences that load from the host tier

@@ -20,7 +20,7 @@ std::int32_t Scheduler::n_claimed_by(const Sequence& sequence, int group) const 
 
 std::int32_t Scheduler::n_claimed(int group) const {
   std::int32_t n = 0;
-  for (const auto& [rank, sequence] : running_) n += n_claimed_by(*sequence, group);
+  for (const auto& [rank, sequence] : policy_.running()) n += n_claimed_by(*sequence, group);
   return n;
 }
 
@@ -88,7 +88,7 @@ void Scheduler::begin_rows(PlanSketch& sketch, Sequence& sequence) {
 /// Goes on loading for the sequences that earlier plans admitted. Each that is not done has a row reserved, so that no
 /// more sequences run than a step has rows.
 void Scheduler::plan_loads(PlanSketch& sketch) {
-  for (Sequence* const sequence : running_order_) {
+  for (Sequence* const sequence : policy_.order()) {
     if (sequence->schedule->state != SequenceState::running || !sequence->schedule->is_loading) continue;
     load_blocks(sketch, *sequence);
     if (sequence->schedule->is_loading) {
@@ -103,11 +103,11 @@ void Scheduler::plan_loads(PlanSketch& sketch) {
 /// Begins a cohort for each tenant whose first waiting sequence is in none. If it is large enough, its sequences take each
 /// other's tags, so that those with common prompts follow one another. In a small one most would run together in any order.
 void Scheduler::begin_cohorts() {
-  for (const std::int32_t tenant : waiting_.tenants()) {
-    FairQueue::Places places = waiting_.take_cohort(tenant, kCohortTurns * of_slot_.size());
+  for (const std::int32_t tenant : policy_.waiting().tenants()) {
+    FairQueue::Places places = policy_.waiting().take_cohort(tenant, kCohortTurns * of_slot_.size());
     std::vector<Sequence*> order;
     for (const auto& place : places) order.push_back(place.mapped());
-    if (order.size() >= kLeastCohortTurns * running_.size()) {
+    if (order.size() >= kLeastCohortTurns * policy_.running().size()) {
       // Not earlier: the hashes of every prompt that waits could take more memory than the engine keeps for its steps.
       for (Sequence* const sequence : order) {
         SequenceSchedule& schedule = sequence->schedule.write();
@@ -120,7 +120,7 @@ void Scheduler::begin_cohorts() {
       places[i].key().id = order[i]->task->id;
       places[i].mapped() = order[i];
     }
-    waiting_.put_back(tenant, std::move(places));
+    policy_.waiting().put_back(tenant, std::move(places));
   }
 }
 
@@ -135,7 +135,7 @@ bool Scheduler::admit(PlanSketch& sketch, Sequence& sequence) {
   schedule.n_loaded = 0;
   load_blocks(sketch, sequence);
   const std::int32_t n_left = sequence.n_rows_left();
-  const std::int32_t n_kept = sketch.n_kept_from(sequence, n_left, waiting_.size() > 1 && !is_alone(sequence));
+  const std::int32_t n_kept = sketch.n_kept_from(sequence, n_left, policy_.waiting().size() > 1 && !policy_.is_alone(sequence));
   sketch.budget -= n_kept;
   const std::int32_t n_rows = sketch.n_rows_of(sequence, schedule.n_planned, n_left);
   sketch.budget += n_kept;
@@ -145,9 +145,7 @@ bool Scheduler::admit(PlanSketch& sketch, Sequence& sequence) {
   schedule.slot = free_slots_.back();
   free_slots_.pop_back();
   of_slot_[static_cast<std::size_t>(schedule.slot.value)] = &sequence;
-  waiting_.started(sequence);
-  running_.emplace(rank_of(sequence), &sequence);
-  is_order_stale_ = true;
+  policy_.started(sequence);
   running_blocks_.update(schedule.slot, schedule.table.hashes);
   n_speculating_ += may_draft(sequence) ? 1 : 0;
   n_list_entries_ += sequence.n_list_entries();

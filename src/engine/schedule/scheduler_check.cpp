@@ -20,8 +20,8 @@ void Scheduler::check_invariants(std::vector<const BlockTable*> tables) const {
   check(slots.size() == free_slots_.size(), "Scheduler: a slot is free twice");
   for (const auto& [id, sequence] : sequences_) {
     const SequenceSchedule& schedule = *sequence->schedule;
-    check(running_.contains(rank_of(*sequence)) == (schedule.state == SequenceState::running) &&
-              waiting_.contains(*sequence) == (schedule.state == SequenceState::waiting),
+    check(policy_.running().contains(AdmissionPolicy::rank_of(*sequence)) == (schedule.state == SequenceState::running) &&
+              policy_.waiting().contains(*sequence) == (schedule.state == SequenceState::waiting),
           "Scheduler: a sequence stands in another list than its state says");
     check(schedule.n_preemptions <= kMaxPreemptions, "Scheduler: a sequence was preempted too often");
     check(sequence->n_tokens() >= sequence->task->prompt_len && sequence->n_tokens_bound() <= sequence->task->max_len,
@@ -56,10 +56,8 @@ void Scheduler::check_invariants(std::vector<const BlockTable*> tables) const {
   check(static_cast<std::int32_t>(slots.size()) == options_.max_num_seqs, "Scheduler: a slot is lost");
   for (const SlotId slot : free_slots_)
     check(of_slot_[static_cast<std::size_t>(slot.value)] == nullptr, "Scheduler: a free slot is known as a sequence's");
-  check(is_order_stale_ || std::ranges::equal(running_, running_order_, {}, [](const auto& entry) { return entry.second; }),
-        "Scheduler: the order of the running sequences is stale");
-  check(!running_.empty() || running_blocks_.is_empty(), "Scheduler: blocks of sequences that do not run are counted");
-  waiting_.check_invariants();
+  check(!policy_.running().empty() || running_blocks_.is_empty(), "Scheduler: blocks of sequences that do not run are counted");
+  policy_.check_invariants();
   cache_.check_invariants(tables);
 }
 

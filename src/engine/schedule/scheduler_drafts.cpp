@@ -76,7 +76,7 @@ bool Scheduler::awaits_commit() {
   if (n_speculating_ == 0) return false;
   std::int32_t n_waiting = 0;
   std::int32_t n_others = 0;
-  for (const auto& [rank, sequence] : running_) {
+  for (const auto& [rank, sequence] : policy_.running()) {
     if (wants_its_token(*sequence))
       ++n_waiting;
     else if (sequence->n_rows_left() > 0)
@@ -94,7 +94,7 @@ bool Scheduler::sits_out(Sequence& sequence) {
   const bool is_worth_it = (speculates(sequence, n_tokens) && schedule.speculation->is_worth_a_step(schedule.tokens)) ||
                            (drafts_forced_text(sequence, n_tokens) && promises_forced_text(sequence, draft_work_) &&
                             sequence.grammar->record().n_worthwhile(kLeastProbability) >= kLeastForced);
-  const auto n_running = static_cast<std::int32_t>(running_.size());
+  const auto n_running = policy_.n_running();
   return is_worth_it && row_cost_.may_pay(n_running, n_running);
 }
 

@@ -50,7 +50,7 @@ TEST(PlanSketch, keeps_a_tenant_within_its_share_and_counts_what_it_took) {
   EXPECT_EQ(sketch.n_kept_from(prompt, 40, /*has_others=*/true), 0) << "it does not take all rows";
   EXPECT_EQ(sketch.n_kept_from(prompt, 400, /*has_others=*/true), 25);
   EXPECT_EQ(sketch.n_kept_from(prompt, 400, /*has_others=*/false), 0);
-  sketch.shares = {{0, 60}, {1, 40}};
+  sketch.limits.shares = {{0, 60}, {1, 40}};
   EXPECT_EQ(sketch.n_open_to(0), 60);
   EXPECT_EQ(sketch.n_kept_from(prompt, 400, /*has_others=*/false), 40);
   EXPECT_EQ(sketch.n_kept_from(prompt, 400, /*has_others=*/true), 40 + 15);
