@@ -254,7 +254,7 @@ void EngineLoop::sample() {
   StepInFlight& step = in_flight_.back();
   if (step.built.masked.empty()) return executor_->sample();
   if (in_flight_.size() > 1) read_oldest();
-  const StepMasks::Built masks = masks_.build(step.built, scheduler_.members(), executor_->masks());
+  const StepMasks::Built masks = masks_.build(step.built, executor_->masks());
   for (const std::size_t late : masks.late) scheduler_.drop_sample(step.plan.sequences[late]);
   metrics_recorder_.built(masks.n_rows, masks.late.size(), masks.seconds);
   executor_->sample_masked(masks.n_rows);
@@ -268,11 +268,11 @@ void EngineLoop::read_oldest() {
   end_all_if_faulty();
   scheduler_.took(step.plan, executor_->last_step_seconds());
   record(StepRecord::What::run_end, step.plan.step);
-  results_.sequences.clear();
-  for (const PlannedSequence& planned : step.plan.sequences) results_.sequences.push_back(scheduler_.find(planned));
   // A sequence that was finished from outside after this step was planned has already had its last event.
-  read_results(step.plan, step.built, results, results_.sequences, results_.outcomes);
-  if (!step.built.masked.empty()) masks_.take(results_.sequences, results_.outcomes);
+  for (std::size_t i = 0; i < step.plan.sequences.size(); ++i)
+    step.built.sequences[i].sequence = scheduler_.find(step.plan.sequences[i]);
+  read_results(step.plan, step.built, results, outcomes_);
+  if (!step.built.masked.empty()) masks_.take(step.built, outcomes_);
   step.built.input = executor_->take_input();
   step.is_read = true;
 }
@@ -283,7 +283,7 @@ void EngineLoop::commit_oldest() {
   StepInFlight step = std::move(in_flight_.front());
   in_flight_.pop_front();
   record(StepRecord::What::commit_begin, step.plan.step);
-  scheduler_.commit(step.plan, results_.outcomes);
+  scheduler_.commit(step.plan, outcomes_);
   record(StepRecord::What::commit_end, step.plan.step);
 
   metrics_recorder_.ran(step.plan, step.built);
@@ -302,17 +302,20 @@ bool EngineLoop::commit_until(std::size_t n_in_flight) {
 /// Records what the committed step read and generated, and emits the events of its outcomes.
 void EngineLoop::report(const BuiltStep& built) {
   const auto now = Sequence::Clock::now();
-  news_.events.reserve(news_.events.size() + results_.outcomes.size());
-  auto outcome = results_.outcomes.begin();
-  for (std::size_t i = 0; i < results_.sequences.size(); ++i) {
-    if (i + kPrefetchDistance < results_.sequences.size() && results_.sequences[i + kPrefetchDistance] != nullptr) {
-      results_.sequences[i + kPrefetchDistance]->prefetch();
-      results_.sequences[i + kPrefetchDistance]->prefetch_report();
+  news_.events.reserve(news_.events.size() + outcomes_.size());
+  auto outcome = outcomes_.begin();
+  for (std::size_t i = 0; i < built.sequences.size(); ++i) {
+    if (i + kPrefetchDistance < built.sequences.size()) {
+      const Sequence* const coming = built.sequences[i + kPrefetchDistance].sequence;
+      if (coming != nullptr) {
+        coming->prefetch();
+        coming->prefetch_report();
+      }
     }
-    Sequence* sequence = results_.sequences[i];
+    const auto& [sequence, samples, reads] = built.sequences[i];
     if (sequence == nullptr) continue;
-    metrics_recorder_.read(*sequence, built.reads[i]);
-    if (outcome == results_.outcomes.end() || outcome->id != sequence->task->id) continue;
+    metrics_recorder_.read(*sequence, reads);
+    if (outcome == outcomes_.end() || outcome->id != sequence->task->id) continue;
     metrics_recorder_.generated(*sequence, *outcome, now);
     if (outcome->error != nullptr) log_failure(*outcome->error);
     if (!outcome->tokens.empty() || !outcome->prompt_scores.empty() || sequence->schedule->finished)

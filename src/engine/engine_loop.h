@@ -58,11 +58,6 @@ class EngineLoop {
   std::optional<std::string> fault() const { return executor_->fault(); }
 
  private:
-  /// The results of the step that is read and committed. Its memory is kept.
-  struct Results {
-    std::vector<Sequence*> sequences;  ///< in plan order; null: it is gone
-    std::vector<StepOutcome> outcomes;
-  };
   /// What is collected during a step and published at its end.
   struct News {
     std::vector<Event> events;
@@ -109,7 +104,7 @@ class EngineLoop {
   Watchdog watchdog_;
   std::deque<StepInFlight> in_flight_;
   LiveRequests requests_;
-  Results results_;
+  std::vector<StepOutcome> outcomes_;  ///< of the step that is read and committed
   News news_;
 };
 

@@ -13,7 +13,6 @@ namespace baton {
 
 /// A step being built: its sequences in batch order, and its sections. The memory is reused by every step.
 struct BatchBuilder::Work {
-  std::vector<Sequence*> in_plan_order;
   std::vector<SequenceRows> unordered;        ///< in plan order
   std::vector<std::int32_t> order;            ///< indices into the plan, in batch order
   std::vector<SequenceRows> rows;             ///< of the layer group being added
@@ -30,7 +29,6 @@ struct BatchBuilder::Work {
 
   void clear() {
     unordered.clear();
-    in_plan_order.clear();
     first_row.clear();
     sequence_of_row.clear();
     reads.clear();
@@ -87,14 +85,14 @@ void BatchBuilder::add_masks(std::int32_t sequence, std::size_t first_sample, Bu
 }
 
 /// Lays out the rows and samples of the plan's sequences, in batch order.
-void BatchBuilder::lay_out(const StepPlan& plan, std::span<Sequence* const> sequences, BuiltStep& built) {
+void BatchBuilder::lay_out(const StepPlan& plan, BuiltStep& built) {
   Work& work = *work_;
   work.clear();
-  work.in_plan_order.assign(sequences.begin(), sequences.end());
-  for (std::size_t i = 0; i < sequences.size(); ++i) {
-    if (i + 2 * kPrefetchDistance < sequences.size()) sequences[i + 2 * kPrefetchDistance]->prefetch();
-    if (i + kPrefetchDistance < sequences.size()) sequences[i + kPrefetchDistance]->prefetch_table();
-    const SequenceRows& rows = work.unordered.emplace_back(rows_of(*sequences[i], plan.sequences[i], order_group_));
+  const std::span<StepSequence> all = built.sequences;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (i + 2 * kPrefetchDistance < all.size()) all[i + 2 * kPrefetchDistance].sequence->prefetch();
+    if (i + kPrefetchDistance < all.size()) all[i + kPrefetchDistance].sequence->prefetch_table();
+    const SequenceRows& rows = work.unordered.emplace_back(rows_of(*all[i].sequence, plan.sequences[i], order_group_));
     // The planner compares the tables' beginnings.
     __builtin_prefetch(rows.blocks.data());
   }
@@ -103,16 +101,16 @@ void BatchBuilder::lay_out(const StepPlan& plan, std::span<Sequence* const> sequ
   for (std::size_t i = 0; i < work.order.size(); ++i) {
     const auto at = static_cast<std::size_t>(work.order[i]);
     if (i + kPrefetchDistance < work.order.size())
-      work.in_plan_order[static_cast<std::size_t>(work.order[i + kPrefetchDistance])]->prefetch_sampling();
+      all[static_cast<std::size_t>(work.order[i + kPrefetchDistance])].sequence->prefetch_sampling();
     const PlannedSequence& planned = plan.sequences[at];
-    Sequence& sequence = *work.in_plan_order[at];
+    Sequence& sequence = *all[at].sequence;
     SequenceSampling& sampling = sequence.sampling.write();
     if (planned.max_tokens > 0 && !sampling.constant) sampling.constant = constant_sampling(sequence);
     count_tokens(sequence, sampling.counts);
     work.first_row.push_back(static_cast<std::int32_t>(work.token_ids.size()));
     work.sequence_of_row.insert(work.sequence_of_row.end(), static_cast<std::size_t>(planned.n_rows),
                                 static_cast<std::int32_t>(work.reads.size()));
-    Range& own_samples = built.samples_of[at];
+    Range& own_samples = all[at].samples;
     own_samples.first = static_cast<std::int32_t>(work.samples.size());
     for (std::int32_t position = planned.first_position; position < planned.first_position + planned.n_rows; ++position) {
       work.token_ids.push_back(token_at(sequence, planned, position));
@@ -143,10 +141,9 @@ void BatchBuilder::lay_out(const StepPlan& plan, std::span<Sequence* const> sequ
 
 void BuiltStep::restart() {
   input.restart();
-  samples_of.clear();
+  sequences.clear();
   drafts_of_sample.clear();
   masked.clear();
-  reads.clear();
   nodes.clear();
   kv_bytes_requested = kv_bytes_saved = 0;
 }
@@ -170,9 +167,10 @@ BuiltStep BatchBuilder::build(const StepPlan& plan, std::span<Sequence* const> s
   Work& work = *work_;
   BuiltStep built = take_spare();
   if (built.input.capacity_bytes() < work.n_step_bytes) built.input.reserve(work.n_step_bytes + work.n_step_bytes / 8);
-  built.samples_of.resize(plan.sequences.size());
+  built.sequences.reserve(sequences.size());
+  for (Sequence* const sequence : sequences) built.sequences.push_back({sequence});
   built.drafts_of_sample.reserve(plan.sequences.size());
-  lay_out(plan, sequences, built);
+  lay_out(plan, built);
 
   StepHeader& header = built.input.header();
   header.step = plan.step;
@@ -187,12 +185,11 @@ BuiltStep BatchBuilder::build(const StepPlan& plan, std::span<Sequence* const> s
   for (int group = 0; group < static_cast<int>(groups_.size()); ++group) add_group(plan, group, built);
   built.input.finish();
   work.n_step_bytes = built.input.bytes().size();
-  built.reads.resize(plan.sequences.size());
   for (std::size_t i = 0; i < work.reads.size(); ++i) {
     const SequenceReads& reads = work.reads[i];
     built.kv_bytes_requested += reads.kv_bytes_requested;
     built.kv_bytes_saved += reads.kv_bytes_saved;
-    built.reads[static_cast<std::size_t>(work.order[i])] = reads;
+    built.sequences[static_cast<std::size_t>(work.order[i])].reads = reads;
   }
   return built;
 }
@@ -207,7 +204,7 @@ void BatchBuilder::add_group(const StepPlan& plan, int group, BuiltStep& built) 
   for (const std::int32_t index : work.order) {
     const auto at = static_cast<std::size_t>(index);
     const SequenceRows& rows = work.rows.emplace_back(
-        group == order_group_ ? work.unordered[at] : rows_of(*work.in_plan_order[at], plan.sequences[at], group));
+        group == order_group_ ? work.unordered[at] : rows_of(*built.sequences[at].sequence, plan.sequences[at], group));
     for (std::int32_t position = rows.kv_len - rows.n_rows; position < rows.kv_len; ++position) {
       const std::int64_t block = rows.blocks[static_cast<std::size_t>(position / block_len)].value;
       work.kv_indices.push_back(block * block_len + position % block_len);
@@ -253,19 +250,20 @@ void BatchBuilder::add_reads(const LayerGroup& group, const AttentionPlan& plan,
 }
 
 void read_results(const StepPlan& plan, const BuiltStep& built, std::span<const SampleResult> results,
-                  std::span<Sequence* const> sequences, std::vector<StepOutcome>& outcomes) {
+                  std::vector<StepOutcome>& outcomes) {
   check(results.size() == built.drafts_of_sample.size(), "read_results: another number of results than of samples");
   outcomes.clear();
   outcomes.reserve(plan.sequences.size());
   for (std::size_t p = 0; p < plan.sequences.size(); ++p) {
     const PlannedSequence& planned = plan.sequences[p];
-    if (p + kPrefetchDistance < sequences.size() && sequences[p + kPrefetchDistance] != nullptr) {
-      sequences[p + kPrefetchDistance]->prefetch();
-      __builtin_prefetch(results.data() + built.samples_of[p + kPrefetchDistance].first);
+    if (p + kPrefetchDistance < built.sequences.size()) {
+      const StepSequence& coming = built.sequences[p + kPrefetchDistance];
+      if (coming.sequence != nullptr) coming.sequence->prefetch();
+      __builtin_prefetch(results.data() + coming.samples.first);
     }
-    const Sequence* sequence = sequences[p];
+    const Sequence* sequence = built.sequences[p].sequence;
     if (sequence == nullptr || sequence->schedule->finished) continue;
-    const Range samples = built.samples_of[p];
+    const Range samples = built.sequences[p].samples;
     bool has_outcome = false;
     for (auto i = static_cast<std::size_t>(samples.first); i < static_cast<std::size_t>(samples.first + samples.count); ++i) {
       if (!has_outcome) {

@@ -35,28 +35,32 @@ struct MaskedSample {
   std::int32_t sample = 0;
 };
 
+/// A sequence of a step.
+struct StepSequence {
+  /// As of the build. It may end while the step runs: set again before the results are read, null if it is gone.
+  Sequence* sequence = nullptr;
+  Range samples = {};  ///< and so results; StepMasks takes back those that are dropped, the last ones
+  SequenceReads reads = {};
+};
+
 struct BuiltStep {
   StepInput input;
-  /// The samples, and so the results, of each of the plan's sequences, in plan order; StepMasks takes back those that are
-  /// dropped, the last ones of a sequence.
-  std::vector<Range> samples_of = {};
+  std::vector<StepSequence> sequences = {};  ///< in plan order
   /// The drafts that each sample assumes to be accepted; views into the plan.
   std::vector<std::span<const TokenId>> drafts_of_sample = {};
   /// SamplingMetadata::mask is an index into these. Those of one sequence follow each other.
   std::vector<MaskedSample> masked = {};
-  std::vector<SequenceReads> reads = {};  ///< of each sequence, in plan order
-  std::vector<RelayNode> nodes = {};      ///< shared reads of the layer group that has the most of them
-  std::int64_t kv_bytes_requested = 0;    ///< sums over reads
+  std::vector<RelayNode> nodes = {};    ///< shared reads of the layer group that has the most of them
+  std::int64_t kv_bytes_requested = 0;  ///< sums over the sequences' reads
   std::int64_t kv_bytes_saved = 0;
 
   /// Begins another step in the same memory.
   void restart();
 };
 
-/// Converts a step's results to `outcomes`, in plan order. `sequences` are those of the plan; one that is null or has
-/// ended gets no outcome.
+/// Converts a step's results to `outcomes`, in plan order. A sequence that is gone or has ended gets no outcome.
 void read_results(const StepPlan& plan, const BuiltStep& built, std::span<const SampleResult> results,
-                  std::span<Sequence* const> sequences, std::vector<StepOutcome>& outcomes);
+                  std::vector<StepOutcome>& outcomes);
 
 /// Lays out sequences depth first over the tree of their block tables and plans each layer group's attention from that
 /// order. The same plan and sequences give the same buffer: only memory is kept between steps. Thread: engine only.
@@ -82,7 +86,7 @@ class BatchBuilder {
 
   BuiltStep take_spare();
   void add_masks(std::int32_t sequence, std::size_t first_sample, BuiltStep& built);
-  void lay_out(const StepPlan& plan, std::span<Sequence* const> sequences, BuiltStep& built);
+  void lay_out(const StepPlan& plan, BuiltStep& built);
   void add_group(const StepPlan& plan, int group, BuiltStep& built);
   void add_reads(const LayerGroup& group, const AttentionPlan& plan, BuiltStep& built);
 

@@ -51,6 +51,10 @@ Error not_allowed(const AnswerGrammar& grammar) {
   return {ErrorCode::internal, "the answer has a token that its grammar does not allow"};
 }
 
+Sequence& sequence_of(const BuiltStep& step, const MaskedSample& masked) {
+  return *step.sequences[static_cast<std::size_t>(masked.sequence)].sequence;
+}
+
 }  // namespace
 
 bool StepMasks::Key::operator<(const Key& other) const {
@@ -59,11 +63,12 @@ bool StepMasks::Key::operator<(const Key& other) const {
   return std::ranges::lexicographical_compare(forbidden_ends, other.forbidden_ends);
 }
 
-void StepMasks::take(std::span<Sequence* const> sequences, std::span<StepOutcome> outcomes) {
+void StepMasks::take(const BuiltStep& step, std::span<StepOutcome> outcomes) {
   const auto draft_failures = std::exchange(draft_failures_, {});
   grammar::MatcherWork work{kTakeWork};
   auto outcome = outcomes.begin();
-  for (Sequence* const sequence : sequences) {
+  for (const StepSequence& of : step.sequences) {
+    Sequence* const sequence = of.sequence;
     if (outcome == outcomes.end()) return;
     if (sequence == nullptr || sequence->task->id != outcome->id) continue;
     StepOutcome& taken = *outcome++;
@@ -88,7 +93,7 @@ void StepMasks::fail(Sequence& sequence, Error error) {
   failures_.push_back({sequence.task->id, std::move(error)});
 }
 
-StepMasks::Built StepMasks::build(BuiltStep& step, std::span<Sequence* const> sequences, const MaskMemory& memory) {
+StepMasks::Built StepMasks::build(BuiltStep& step, const MaskMemory& memory) {
   const auto begin = std::chrono::steady_clock::now();
   check(step.masked.size() <= memory.row_of.size(), "StepMasks: more samples with masks than there is memory for");
   // A place must not outlive its matcher, which ends with the last sequence that has it.
@@ -100,22 +105,22 @@ StepMasks::Built StepMasks::build(BuiltStep& step, std::span<Sequence* const> se
     }
   } const cleared{*this};
   jobs_.begin_step();
-  catch_up(step, sequences);
-  find_rows(step, sequences, memory);
+  catch_up(step);
+  find_rows(step, memory);
   make_rows();
-  report_failures(step, sequences, memory);
-  Built built{.n_rows = static_cast<std::int32_t>(rows_.size()), .late = drop_late(step, sequences, memory)};
+  report_failures(step, memory);
+  Built built{.n_rows = static_cast<std::int32_t>(rows_.size()), .late = drop_late(step, memory)};
   built.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return built;
 }
 
 /// Goes on behind tokens for which `take` had no time. Half of the budget is left for masks, so that none of a key waits for
 /// the tokens of another.
-void StepMasks::catch_up(const BuiltStep& step, std::span<Sequence* const> sequences) {
+void StepMasks::catch_up(const BuiltStep& step) {
   std::vector<MaskJob> jobs;
   std::vector<Sequence*> behind;
   for (const MaskedSample& masked : step.masked) {
-    Sequence& sequence = *sequences[static_cast<std::size_t>(masked.sequence)];
+    Sequence& sequence = sequence_of(step, masked);
     const bool is_first = step.drafts_of_sample[static_cast<std::size_t>(masked.sample)].empty();
     if (!is_first || sequence.grammar->has_ended() || sequence.grammar->is_caught_up()) continue;
     const auto go_on = [&grammar = *sequence.grammar](grammar::MatcherWork& work) {
@@ -131,7 +136,7 @@ void StepMasks::catch_up(const BuiltStep& step, std::span<Sequence* const> seque
 }
 
 /// Finds the samples that have masks, and the distinct ones among these.
-void StepMasks::find_rows(const BuiltStep& step, std::span<Sequence* const> sequences, const MaskMemory& memory) {
+void StepMasks::find_rows(const BuiltStep& step, const MaskMemory& memory) {
   std::ranges::fill(memory.row_of, -1);
   is_late_.assign(step.masked.size(), false);
   grammar::MatcherWork work{kTakeWork};
@@ -140,7 +145,7 @@ void StepMasks::find_rows(const BuiltStep& step, std::span<Sequence* const> sequ
   auto accepted = grammar::Accepted::yes;  // whether the grammar allows all drafts up to it
   for (std::size_t i = 0; i < step.masked.size(); ++i) {
     const MaskedSample& masked = step.masked[i];
-    const Sequence& sequence = *sequences[static_cast<std::size_t>(masked.sequence)];
+    const Sequence& sequence = sequence_of(step, masked);
     const AnswerGrammar& grammar = *sequence.grammar;
     if (grammar.has_ended()) continue;
     const std::span<const TokenId> drafts = step.drafts_of_sample[static_cast<std::size_t>(masked.sample)];
@@ -196,7 +201,7 @@ void StepMasks::make_rows() {
 
 /// A sequence whose next mask cannot be made fails. Behind a draft nothing is allowed instead, and `take` finds out whether
 /// the draft was accepted.
-void StepMasks::report_failures(const BuiltStep& step, std::span<Sequence* const> sequences, const MaskMemory& memory) {
+void StepMasks::report_failures(const BuiltStep& step, const MaskMemory& memory) {
   if (std::ranges::all_of(rows_, [](const Row& row) { return row.made.has_value(); })) return;
   for (Row& row : rows_)
     if (!row.made) std::ranges::fill(row.bits, 0);
@@ -204,7 +209,7 @@ void StepMasks::report_failures(const BuiltStep& step, std::span<Sequence* const
     if (memory.row_of[i] < 0) continue;
     const Row& row = rows_[static_cast<std::size_t>(memory.row_of[i])];
     if (row.made) continue;
-    Sequence& sequence = *sequences[static_cast<std::size_t>(step.masked[i].sequence)];
+    Sequence& sequence = sequence_of(step, step.masked[i]);
     const auto n_drafts = std::ssize(step.drafts_of_sample[static_cast<std::size_t>(step.masked[i].sample)]);
     if (n_drafts == 0)
       fail(sequence, row.made.error());
@@ -214,12 +219,11 @@ void StepMasks::report_failures(const BuiltStep& step, std::span<Sequence* const
 }
 
 /// Takes the samples without a mask that is ready, and those behind them, out of the step. Returns their sequences.
-std::vector<std::size_t> StepMasks::drop_late(BuiltStep& step, std::span<Sequence* const> sequences,
-                                              const MaskMemory& memory) const {
+std::vector<std::size_t> StepMasks::drop_late(BuiltStep& step, const MaskMemory& memory) const {
   std::vector<std::size_t> late;
   for (std::size_t i = 0; i < step.masked.size(); ++i) {
     const auto at = static_cast<std::size_t>(step.masked[i].sequence);
-    AnswerGrammar& grammar = *sequences[at]->grammar;
+    AnswerGrammar& grammar = *step.sequences[at].sequence->grammar;
     const bool is_first = step.drafts_of_sample[static_cast<std::size_t>(step.masked[i].sample)].empty();
     if (is_first) grammar.set_late(false);
     if (grammar.has_ended()) continue;
@@ -229,7 +233,7 @@ std::vector<std::size_t> StepMasks::drop_late(BuiltStep& step, std::span<Sequenc
     if (late.empty() || late.back() != at) continue;
     grammar.set_late(true);
     memory.row_of[i] = -1;
-    --step.samples_of[at].count;
+    --step.sequences[at].samples.count;
   }
   return late;
 }

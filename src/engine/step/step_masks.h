@@ -41,14 +41,12 @@ class StepMasks {
 
   explicit StepMasks(const MaskBudget& budget = {}) : jobs_(budget) {}
 
-  /// Takes the tokens of a step's outcomes, which may be committed later. `sequences` are those of the step's plan, in
-  /// its order; null: it is gone. An answer that ended behind its drafts because no mask could be made there ends with the
-  /// error instead.
-  void take(std::span<Sequence* const> sequences, std::span<StepOutcome> outcomes);
-  /// Writes the masks of a step's samples. `sequences` are those of its plan, in its order. Samples that are dropped are
-  /// taken out of step.samples_of; the scheduler must drop them too. Masks of different grammars are made by several
-  /// threads.
-  Built build(BuiltStep& step, std::span<Sequence* const> sequences, const MaskMemory& memory);
+  /// Takes the tokens of a step's outcomes, which may be committed later. An answer that ended behind its drafts because no
+  /// mask could be made there ends with the error instead.
+  void take(const BuiltStep& step, std::span<StepOutcome> outcomes);
+  /// Writes the masks of a step's samples. Samples that are dropped are taken out of StepSequence::samples; the scheduler
+  /// must drop them too. Masks of different grammars are made by several threads.
+  Built build(BuiltStep& step, const MaskMemory& memory);
   /// The sequences that failed since the last call.
   std::vector<Failure> take_failures() { return std::exchange(failures_, {}); }
 
@@ -72,13 +70,13 @@ class StepMasks {
   };
 
   void fail(Sequence& sequence, Error error);
-  void catch_up(const BuiltStep& step, std::span<Sequence* const> sequences);
-  void find_rows(const BuiltStep& step, std::span<Sequence* const> sequences, const MaskMemory& memory);
+  void catch_up(const BuiltStep& step);
+  void find_rows(const BuiltStep& step, const MaskMemory& memory);
   std::int32_t row_for(const Sequence& sequence, const AnswerGrammar::Place& place, std::size_t n_drafts,
                        const MaskMemory& memory);
   void make_rows();
-  void report_failures(const BuiltStep& step, std::span<Sequence* const> sequences, const MaskMemory& memory);
-  std::vector<std::size_t> drop_late(BuiltStep& step, std::span<Sequence* const> sequences, const MaskMemory& memory) const;
+  void report_failures(const BuiltStep& step, const MaskMemory& memory);
+  std::vector<std::size_t> drop_late(BuiltStep& step, const MaskMemory& memory) const;
 
   /// The first sample behind drafts of a sequence that has no mask, and why. It counts if the drafts are accepted.
   struct DraftFailure {

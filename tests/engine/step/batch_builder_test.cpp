@@ -90,10 +90,10 @@ TEST(BatchBuilder, lays_out_rows_tokens_addresses_and_orders) {
   ASSERT_EQ(samples.size(), 1u);
   EXPECT_EQ(samples[0].row, 0);
   EXPECT_EQ(samples[0].slot, 11);
-  ASSERT_EQ(built.samples_of.size(), 2u);
-  EXPECT_EQ(built.samples_of[0].count, 0);
-  EXPECT_EQ(built.samples_of[1].first, 0);
-  EXPECT_EQ(built.samples_of[1].count, 1);
+  ASSERT_EQ(built.sequences.size(), 2u);
+  EXPECT_EQ(built.sequences[0].samples.count, 0);
+  EXPECT_EQ(built.sequences[1].samples.first, 0);
+  EXPECT_EQ(built.sequences[1].samples.count, 1);
   EXPECT_EQ(view.span<std::int32_t>(SectionKind::reset_slots)[0], 10);
 }
 
@@ -103,13 +103,12 @@ TEST(BatchBuilder, reads_results_in_the_order_of_the_plan) {
   batch.add({4}, 9, 4, 0, false);  // a part of a prompt: no result
   batch.add({2}, 9, 1, 1);         // its row comes before the others
   batch.add({1}, 9, 1, 1);
-  const BuiltStep built = batch.build(BatchBuilder({group_of(1)}, {}));
+  BuiltStep built = batch.build(BatchBuilder({group_of(1)}, {}));
   std::vector<SampleResult> results(3);
   for (std::size_t i = 0; i < 3; ++i) results[i].token = static_cast<TokenId>(100 + i);
-  std::vector<Sequence*> sequences = batch.in_plan_order();
-  sequences[3] = nullptr;  // the last one has ended
+  built.sequences[3].sequence = nullptr;  // the last one has ended
   std::vector<StepOutcome> outcomes(7);
-  read_results(batch.plan, built, results, sequences, outcomes);
+  read_results(batch.plan, built, results, outcomes);
   ASSERT_EQ(outcomes.size(), 3u);
   for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(outcomes[i].id, batch.plan.sequences[i].id);
   EXPECT_EQ(outcomes[0].tokens.at(0).token, 102) << "the blocks of the others have smaller numbers";
@@ -129,7 +128,7 @@ TEST(BatchBuilder, charges_shared_reads_to_the_sharers_and_adds_up) {
   const std::int64_t token_bytes = group.shape.token_bytes() * 3;
   EXPECT_EQ(built.kv_bytes_requested, token_bytes * (1024 + 4 * 5 + 150));
   EXPECT_EQ(built.kv_bytes_saved, token_bytes * 3 * 1024);
-  for (const SequenceReads& reads : built.reads) {
+  for (const auto& [sequence, samples, reads] : built.sequences) {
     const bool shares = reads.id.value < 4;
     EXPECT_EQ(reads.kv_bytes_requested, token_bytes * (shares ? 256 + 5 : 150));
     EXPECT_EQ(reads.kv_bytes_saved, shares ? token_bytes * 768 : 0);
@@ -194,7 +193,7 @@ TEST(BatchBuilder, agrees_with_the_planner_on_bytes_for_random_batches) {
     options.batch_invariant = rng() % 2 == 0;
     const BuiltStep built = batch.build(BatchBuilder({group}, options));
     std::vector<SequenceRows> rows;
-    for (const SequenceReads& reads : built.reads) {
+    for (const auto& [sequence, samples, reads] : built.sequences) {
       const PlannedSequence& planned = batch.plan.sequences[static_cast<std::size_t>(reads.id.value)];
       rows.push_back({planned.slot, batch.sequences.at(reads.id).schedule->table.blocks_of(0),
                       planned.first_position + planned.n_rows, planned.n_rows});
@@ -219,7 +218,7 @@ TEST(BatchBuilder, builds_the_same_step_in_the_memory_of_another) {
       EXPECT_EQ(built.kv_bytes_requested, fresh.kv_bytes_requested);
       EXPECT_EQ(built.kv_bytes_saved, fresh.kv_bytes_saved);
       EXPECT_EQ(built.nodes.size(), fresh.nodes.size());
-      EXPECT_EQ(built.reads.size(), fresh.reads.size());
+      EXPECT_EQ(built.sequences.size(), fresh.sequences.size());
       EXPECT_EQ(built.drafts_of_sample.size(), fresh.drafts_of_sample.size());
       reusing.reuse(std::move(built));
     }

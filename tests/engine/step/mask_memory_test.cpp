@@ -37,15 +37,13 @@ struct Sequences {
       task.constraint = std::make_shared<const Constraint>(
           constraint_of(GrammarKind::regex, "x" + std::string(static_cast<std::size_t>(i + 1), 'y') + "[^z]*"));
       owned.push_back(std::make_unique<Sequence>(std::move(task), std::vector<TokenId>{7}));
-      sequences.push_back(owned.back().get());
-      if (are_behind) sequences.back()->grammar->push(token_of("x"));
-      step.samples_of.push_back({i, 1});
+      if (are_behind) owned.back()->grammar->push(token_of("x"));
+      step.sequences.push_back({owned.back().get(), {i, 1}});
       step.masked.push_back({i, i});
       step.drafts_of_sample.emplace_back();
     }
   }
   std::vector<std::unique_ptr<Sequence>> owned;
-  std::vector<Sequence*> sequences;
   BuiltStep step;
 };
 
@@ -59,7 +57,7 @@ TEST(MaskMemory, that_runs_out_on_a_thread_of_the_pool_ends_sequences_and_not_th
       std::vector<std::uint32_t> bits(8 * 5);
       StepMasks masks;
       test::FailingAllocations::instance().fail("engine pool", 0, 1'000'000);
-      masks.build(of.step, of.sequences, {row_of, bits, 5});
+      masks.build(of.step, {row_of, bits, 5});
       n_failed = test::FailingAllocations::instance().stop();
       const auto failures = masks.take_failures();
       EXPECT_EQ(failures.empty(), n_failed == 0);

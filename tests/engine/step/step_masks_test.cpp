@@ -29,12 +29,10 @@ class Step {
     task.stop_ids = std::move(stop_ids);
     task.constraint = std::make_shared<const Constraint>(std::move(constraint));
     owned_.push_back(std::make_unique<Sequence>(std::move(task), std::vector<TokenId>{7}));
-    sequences_.push_back(owned_.back().get());
-    built_.samples_of.push_back({static_cast<std::int32_t>(built_.masked.size()), 0});
+    built_.sequences.push_back({owned_.back().get(), {static_cast<std::int32_t>(built_.masked.size()), 0}});
     const std::vector<TokenId>& kept = *drafts_.emplace_back(std::make_unique<std::vector<TokenId>>(std::move(drafts)));
     for (std::size_t n = 0; n <= kept.size(); ++n) {
-      built_.masked.push_back(
-          {static_cast<std::int32_t>(sequences_.size()) - 1, static_cast<std::int32_t>(built_.masked.size())});
+      built_.masked.push_back({static_cast<std::int32_t>(owned_.size()) - 1, static_cast<std::int32_t>(built_.masked.size())});
       built_.drafts_of_sample.push_back(std::span(kept).first(n));
     }
     return *owned_.back();
@@ -48,17 +46,17 @@ class Step {
       const auto n_accepted = std::ranges::mismatch(tokens[i], *drafts_[i]).in1 - tokens[i].begin();
       outcomes.back().n_accepted = static_cast<std::int32_t>(n_accepted);
     }
-    masks.take(sequences_, outcomes);
+    masks.take(built_, outcomes);
     return outcomes;
   }
   std::int32_t build() { return build_some().n_rows; }
   StepMasks::Built build_some() {
     for (std::size_t i = 0; i < drafts_.size(); ++i)
-      built_.samples_of[i].count = static_cast<std::int32_t>(drafts_[i]->size()) + 1;
-    return masks.build(built_, sequences_, {row_of_, bits_, n_words_});
+      built_.sequences[i].samples.count = static_cast<std::int32_t>(drafts_[i]->size()) + 1;
+    return masks.build(built_, {row_of_, bits_, n_words_});
   }
   /// Samples of a sequence that were not dropped.
-  std::int32_t n_samples(std::size_t sequence) const { return built_.samples_of[sequence].count; }
+  std::int32_t n_samples(std::size_t sequence) const { return built_.sequences[sequence].samples.count; }
 
   std::int32_t row(std::size_t mask) const { return row_of_[mask]; }
   bool allows(std::size_t mask, TokenId token) const {
@@ -77,7 +75,6 @@ class Step {
  private:
   std::int32_t n_words_;
   std::vector<std::unique_ptr<Sequence>> owned_;
-  std::vector<Sequence*> sequences_;
   std::vector<std::unique_ptr<std::vector<TokenId>>> drafts_;
   BuiltStep built_{.input = StepInput(1)};
   std::vector<std::int32_t> row_of_;
