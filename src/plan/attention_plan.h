@@ -31,7 +31,7 @@ struct SequenceRows {
   std::span<const BlockId> blocks;  ///< block table, at least ceil(kv_len / block_len) entries
   std::int32_t kv_len = 0;
   std::int32_t n_rows = 0;  ///< 1 in decode; more in prefill, extends and verification
-  /// The sequence gave back the blocks before this one, behind its window: none of its rows sees them, and no item may
+  /// The sequence gave back the blocks before this one, outside its window: none of its rows sees them, and no item may
   /// read them for it. Their numbers still order the tables. Two tables with the same block at an index have the same
   /// block at every index before it where both still hold one.
   std::int32_t first_block = 0;
@@ -40,7 +40,7 @@ struct SequenceRows {
 struct AttentionPlanOptions {
   bool relay = true;  ///< false: each sequence reads its whole context by itself (`--attention paged`)
   /// Bit-identical results for any batch: cuts only at multiples of kAttentionChunk, pieces of one chunk
-  /// behind a row's first piece, nodes of whole chunks only.
+  /// after a row's first piece, nodes of whole chunks only.
   bool batch_invariant = false;
   AttentionCosts costs;
   bool deals_pairs = false;          ///< BackendCapabilities: the plan assigns the (item, KV head) pairs to workers

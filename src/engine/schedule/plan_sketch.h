@@ -17,7 +17,7 @@ struct PlanSketch {
   StepPlan plan;
   std::vector<Sequence*> members;          ///< the sequences of plan.sequences, in the same order
   std::vector<SequenceId> preempted = {};  ///< by this plan
-  std::vector<std::size_t> prefills = {};  ///< places, in the order of the running sequences, of those that prefill
+  std::vector<std::size_t> prefills = {};  ///< places, in the order of the running sequences, of the prefilling ones
   std::int32_t budget = 0;
   std::int32_t n_loads = 0;  ///< entries that may still be loaded from the host tier
   AdmissionPolicy::Limits limits = {};
@@ -31,7 +31,7 @@ struct PlanSketch {
   /// Rows that a tenant may still take.
   std::int32_t n_open_to(std::int32_t tenant) const { return limits.n_open_to(tenant, budget); }
   /// Rows that the sequence, with `n_left` rows to compute, leaves to others: those outside its tenant's share. A prompt
-  /// that would take all the others leaves a quarter of them if sequences are behind it, so that a short prompt need not
+  /// that would take all the others leaves a quarter of them if sequences follow it, so that a short prompt need not
   /// wait for the end of a long one.
   std::int32_t n_kept_from(const Sequence& sequence, std::int32_t n_left, bool has_others) const {
     const std::int32_t n_open = n_open_to(sequence.task->tenant.id);

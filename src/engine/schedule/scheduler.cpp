@@ -113,7 +113,7 @@ StepPlan Scheduler::plan() {
   return std::move(sketch.plan);
 }
 
-/// Plans the rows of running sequences that decode (one row left), and lists those that prefill (several rows left).
+/// Plans the rows of running sequences that decode (one row left), and lists the prefilling ones (several rows left).
 /// The order of the running sequences is that before the plan; some of them may be preempted meanwhile.
 void Scheduler::plan_decodes(PlanSketch& sketch) {
   for (std::size_t i = 0; i < policy_.order().size(); ++i) {

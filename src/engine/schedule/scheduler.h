@@ -28,7 +28,7 @@ struct SchedulerOptions {
   std::int64_t max_list_entries = kMaxListEntries;  ///< of the running sequences (Sequence::n_list_entries)
   std::int64_t max_block_entries = 1 << 30;         ///< blocks that all running sequences can reach
   std::int32_t max_drafts = 0;  ///< drafts of a step; each has a slot, numbered after those of the sequences
-  /// If set, a sequence that would draft but whose last token is in flight has no row in a step; the others go on. If
+  /// If set, a sequence that would draft but whose last token is in flight has no row in a step; the others continue. If
   /// not set, or if most sequences would draft, all of them wait for the commit, so that all have rows in each step:
   /// the right choice where planning ahead gains nothing.
   bool drafters_wait_alone = false;
@@ -93,45 +93,41 @@ inline constexpr std::int32_t kPrefetchDistance = 6;
 /// Continuous batching with a token budget and chunked prefill. It guarantees:
 ///
 /// - Every decoding sequence has its row in every step, except one that waits for its own last token in order to draft
-/// (SchedulerOptions::drafters_wait_alone), and except in steps with prompts of a tenant that has had less service: there
-/// a tenant's decodes beyond its share are held back, those first that were held back least. A sequence is admitted only if the running ones leave rows. Prefill gets
-/// the rows that decodes leave, at most max_prefill_tokens of them while a sequence decodes or several tenants are
-/// there, so the length of a step is bounded whatever arrives.
+///   (SchedulerOptions::drafters_wait_alone), and except in steps with prompts of a tenant that has had less service:
+///   there a tenant's decodes beyond its share are held back, first the sequences that were held back least. A sequence
+///   is admitted only if the running ones leave rows. Prefill gets the rows that decodes leave, at most
+///   max_prefill_tokens of them while a sequence decodes or several tenants are there, so the length of a step is
+///   bounded whatever arrives.
 /// - A prompt longer than the rest of a step takes three quarters of it while other sequences follow, so that a short
-///   prompt
-/// does not wait for the end of a long one. Rows that nobody else needs go to the long prompt after all.
+///   prompt does not wait for the end of a long one. Rows that no other sequence needs go to the long prompt after all.
 /// - The order is by priority, then arrival, for rows, for admission and (from the end) for preemption. Within a cohort,
-/// sequences with common prompts are admitted one after another (sharing_order.h), so that few different prompts run at a
-/// time. A cohort is what waits of a tenant and a priority when its first sequence is next and a slot is free, at most
-/// kCohortTurns sequences for each slot; all of them come before the next cohort. So at most kCohortTurns * max_num_seqs - 1
-/// later sequences are admitted before a sequence that does not wait for its prefix, and none that came after its cohort
-/// began.
+///   sequences with common prompts are admitted one after another (sharing_order.h), so that few different prompts run at
+///   a time. A cohort is what waits of a tenant and a priority when its first sequence is next and a slot is free, at
+///   most kCohortTurns sequences for each slot; all of them come before the next cohort. So at most
+///   kCohortTurns * max_num_seqs - 1 later sequences are admitted before a sequence that does not wait for its prefix,
+///   and none that came after its cohort began.
 /// - With SchedulerOptions::by_size, sequences are admitted in the order of FairQueue's tags instead of arrival; a cohort
-/// has one size, and its sequences exchange only their own tags, so no other size waits longer. A
-/// sequence that is much shorter than a running one gets a slot after kFullPlans plans, if there are blocks for both: that
-/// one is preempted, at most once, and finds its blocks in the cache when it goes on.
-/// - That is the order of one tenant's sequences. Between tenants the weights decide (fair_queue.h): who is admitted
-/// next, whose prompts take the prefill rows of a step first, and who is preempted, namely the tenant that holds most for
-/// its weight. A sequence that finds no room while another tenant holds twice as much for its weight gets room by
-/// preempting that tenant's last sequence, which happens to a sequence at most once.
-/// - A sequence is admitted when its tokens and one more block fit beside what every running sequence still needs for
-///   its
-/// tokens and one more block; shared blocks count once. Nobody overtakes a sequence that does not fit, so every
-/// sequence is admitted in the end.
+///   has one size, and its sequences exchange only their own tags, so no other size waits longer. A sequence that is much
+///   shorter than a running one gets a slot after kFullPlans plans, if there are blocks for both: the long one is
+///   preempted, at most once, and finds its blocks in the cache when it continues.
+/// - That is the order of one tenant's sequences. Between tenants the weights decide (admission_policy.h): whose sequence
+///   is admitted next, whose prompts take the prefill rows of a step first, and which tenant's sequence is preempted,
+///   namely of the tenant that holds most for its weight. A sequence that finds no room while another tenant holds twice
+///   as much for its weight gets room by preempting that tenant's last sequence, which happens to a sequence at most once.
+/// - A sequence is admitted when its tokens and one more block fit beside what every running sequence still needs for its
+///   tokens and one more block; shared blocks count once. No sequence overtakes one that does not fit, so every sequence
+///   is admitted in the end.
 /// - The running sequences fit one step at their greatest length, with their blocks and lists. The others wait, so no
-///   plan
-/// exceeds StepBounds.
-/// - A sequence whose next blocks another sequence is computing waits for them, step by step: they are computed once
-///   for
-/// many sequences.
-/// - When no blocks are left, the last running sequence is preempted, at most kMaxPreemptions times. Its blocks are
-///   given
-/// back (it may find those that the tree keeps again; blocks with other holders stay), and it waits with the tokens it
-/// has, at its place in the line: before all sequences that came after its cohort.
+///   plan exceeds StepBounds.
+/// - A sequence whose next blocks another sequence is computing waits for them, step by step: they are computed once for
+///   many sequences.
+/// - When no blocks are left, the last running sequence is preempted, at most kMaxPreemptions times. Its blocks are given
+///   back (it may find the blocks that the tree keeps again; blocks with other holders stay), and it waits with the
+///   tokens it has, at its place in the line: before all sequences that came after its cohort.
 ///
 /// A sequence that is admitted first loads the blocks that follow those it finds in the tree from the host tier
 /// (host_tier.h). A plan loads at most as many tokens as a step may compute, so that a long prompt does not delay the
-/// others; a sequence that has not loaded all of its blocks has no rows, and nobody is preempted for it.
+/// others; a sequence that has not loaded all of its blocks has no rows, and no sequence is preempted for it.
 ///
 /// Drafts (speculation.h) get the rows that all others leave, and blocks that no running sequence needs, if their
 /// expected gain is worth their rows. No sequence is preempted for them, and a step that preempts has none. Text that a
@@ -151,7 +147,7 @@ class Scheduler {
   /// Whether the steps in flight should be committed before the next plan, because drafts need the tokens they sample.
   bool awaits_commit();
   StepPlan plan();
-  /// The step of the last plan, in flight, does not sample the token behind the sequence's last row. The row is not counted:
+  /// The step of the last plan, in flight, does not sample the token after the sequence's last row. The row is not counted:
   /// the next plan has it again, with its slot reset, and the step's outcome has no token.
   void drop_sample(PlannedSequence& planned);
   /// Takes back a plan that was committed: the next one is made in its memory (at most max_num_seqs entries).

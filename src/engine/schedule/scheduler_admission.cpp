@@ -32,7 +32,7 @@ bool Scheduler::fits_step(const Sequence& sequence) const {
 }
 
 /// Whether there are blocks for the sequence's tokens and one more, or, for a settled sequence, for all it can ever need,
-/// beside what the running sequences claim. Shared blocks count once.
+/// beside what the running sequences need. Shared blocks count once.
 bool Scheduler::has_blocks_for(PlanSketch& sketch, Sequence& sequence) const {
   SequenceSchedule& schedule = sequence.schedule.write();
   const PrefixTree::Found found = cache_.find(schedule.table, schedule.tokens, sequence.n_matchable(), sketch.plan.step);
@@ -50,7 +50,7 @@ bool Scheduler::has_blocks_for(PlanSketch& sketch, Sequence& sequence) const {
 }
 
 /// Loads blocks that follow the sequence's planned positions from the host tier: as many as the plan may still load. If
-/// there are more, it goes on loading in the next plan and has no rows until then.
+/// there are more, it continues to load in the next plan and has no rows until then.
 void Scheduler::load_blocks(PlanSketch& sketch, Sequence& sequence) {
   SequenceSchedule& schedule = sequence.schedule.write();
   n_loading_ -= std::exchange(schedule.is_loading, false) ? 1 : 0;
@@ -60,7 +60,7 @@ void Scheduler::load_blocks(PlanSketch& sketch, Sequence& sequence) {
   const std::int32_t n_wanted = std::min(n_there, sketch.n_loads);
   std::int32_t n_loaded = 0;
   // Room may be short for a sequence that was admitted earlier. It then computes the rest, for which room is made. Making
-  // room evicts other blocks, which may take the place of those that it wants.
+  // room evicts other blocks, which may take the place of the blocks that it wants.
   if (n_wanted > 0 && cache_.extend(schedule.table, (first + n_wanted) * cache_.block_len()))
     n_loaded = cache_.load(schedule.table, schedule.tokens, first, n_wanted, sketch.plan.step);
   sketch.n_loads -= n_loaded;
@@ -85,7 +85,7 @@ void Scheduler::begin_rows(PlanSketch& sketch, Sequence& sequence) {
   sketch.plan.admitted.push_back(sequence.task->id);
 }
 
-/// Goes on loading for the sequences that earlier plans admitted. Each that is not done has a row reserved, so that no
+/// Continues to load for the sequences that earlier plans admitted. Each that is not done has a row reserved, so that no
 /// more sequences run than a step has rows.
 void Scheduler::plan_loads(PlanSketch& sketch) {
   for (Sequence* const sequence : policy_.order()) {

@@ -60,7 +60,7 @@ bool Scheduler::may_draft(const Sequence& sequence) {
   return sequence.schedule->speculation || (sequence.grammar != nullptr && sequence.grammar->has_drafts());
 }
 
-/// Whether the sequence must know a token in flight before it can go on or draft.
+/// Whether the sequence must know a token in flight before it can continue or draft.
 bool Scheduler::wants_its_token(Sequence& sequence) {
   SequenceSchedule& schedule = sequence.schedule.write();
   if (schedule.n_drafts_in_flight > 0) return true;
@@ -172,7 +172,7 @@ void Scheduler::take_drafts(Sequence& sequence, const PlannedSequence& planned, 
   record.verified(n_verified, outcome.n_accepted, sequence.n_tokens());
 }
 
-/// Whether a sample of a sequence with drafts was dropped: then there is no token behind the accepted drafts.
+/// Whether a sample of a sequence with drafts was dropped: then there is no token after the accepted drafts.
 bool Scheduler::has_dropped_sample(const StepOutcome& outcome) {
   return !outcome.finished && static_cast<std::size_t>(outcome.n_accepted) == outcome.tokens.size();
 }

@@ -68,7 +68,7 @@ void Scheduler::make_way(PlanSketch& sketch) {
 }
 
 /// Gives the slot of a long sequence to a short one that is next, when no slot has become free for a while. It happens only
-/// while the cache has room for both, so the long one usually finds its full blocks again and computes one block anew.
+/// while the cache has room for both, so the long one usually finds its full blocks again and computes one block again.
 void Scheduler::make_way_for_short(PlanSketch& sketch) {
   const bool is_full = !policy_.waiting().is_empty() && (free_slots_.empty() || n_running() >= options_.max_num_batched_tokens);
   n_full_plans_ = is_full ? n_full_plans_ + 1 : 0;

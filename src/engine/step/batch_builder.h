@@ -39,7 +39,7 @@ struct MaskedSample {
 struct StepSequence {
   /// As of the build. It may end while the step runs: set again before the results are read, null if it is gone.
   Sequence* sequence = nullptr;
-  Range samples = {};  ///< and so results; StepMasks takes back those that are dropped, the last ones
+  Range samples = {};  ///< and so results; StepMasks takes back the dropped ones, which come last
   SequenceReads reads = {};
 };
 

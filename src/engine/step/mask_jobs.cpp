@@ -22,8 +22,8 @@ void MaskJobs::begin_step() {
   n_steps_kept_ = budget_.steps;
 }
 
-/// Forgets the accounts of tenants and requests that have no jobs. Who is new begins with the time of the one that has had
-/// least, not with a claim to all that was done before.
+/// Forgets the accounts of tenants and requests that have no jobs. A new owner begins with the time of the one that has had
+/// least; it is not owed what was done before.
 void MaskJobs::open_accounts(std::span<const MaskJob> jobs) {
   std::map<std::int32_t, Account> kept;
   for (const MaskJob& job : jobs) {

@@ -17,12 +17,12 @@
 
 namespace baton {
 
-/// A piece of work that can stop and go on.
+/// A piece of work that can stop and continue.
 struct MaskJob {
   Tenant tenant;
   RequestId request;
   const void* matcher = nullptr;  ///< jobs of one matcher do not run at the same time
-  /// Goes on as far as the work allows; whether it is done. std::bad_alloc ends the job.
+  /// Continues as far as the work allows; whether it is done. std::bad_alloc ends the job.
   std::function<bool(grammar::MatcherWork& work)> go_on;
   bool is_done = false;
   bool lacks_memory = false;
@@ -58,7 +58,7 @@ class MaskJobs {
   const MaskBudget budget_;
   const Parallel threads_;
   Mutex mutex_;
-  // Of the step. While run() goes on, its threads use them.
+  // Of the step. During run(), its threads use them.
   std::map<std::int32_t, Account> accounts_ BATON_GUARDED_BY(mutex_);  ///< by tenant
   std::vector<const void*> busy_ BATON_GUARDED_BY(mutex_);             ///< matchers
   std::int64_t n_steps_left_ BATON_GUARDED_BY(mutex_) = 0;

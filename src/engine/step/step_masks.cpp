@@ -36,7 +36,7 @@ void forbid(std::span<const TokenId> tokens, std::span<std::uint32_t> bits) {
   }
 }
 
-/// Goes on with a row of bits; whether it is made or cannot be.
+/// Continues with a row of bits; whether it is made or cannot be.
 bool go_on(const AnswerGrammar& grammar, const AnswerGrammar::Place& place, std::span<std::uint32_t> bits,
            grammar::MatcherWork& work, Result<void>& made) {
   grammar::Matcher& matcher = grammar.matcher();
@@ -114,7 +114,7 @@ StepMasks::Built StepMasks::build(BuiltStep& step, const MaskMemory& memory) {
   return built;
 }
 
-/// Goes on behind tokens for which `take` had no time. Half of the budget is left for masks, so that none of a key waits for
+/// Continues after tokens for which `take` had no time. Half of the budget is left for masks, so that none of a key waits for
 /// the tokens of another.
 void StepMasks::catch_up(const BuiltStep& step) {
   std::vector<MaskJob> jobs;
@@ -173,7 +173,7 @@ std::int32_t StepMasks::row_for(const Sequence& sequence, const AnswerGrammar::P
   return next;
 }
 
-/// Makes the rows that are known, and goes on with the others, those behind drafts last.
+/// Makes the rows that are known, and continues with the others: first the rows without drafts.
 void StepMasks::make_rows() {
   std::vector<Row*> missing;
   for (Row& row : rows_) {
@@ -199,7 +199,7 @@ void StepMasks::make_rows() {
     if (row.is_ready) forbid(row.grammar->forbidden_ends(), row.bits);
 }
 
-/// A sequence whose next mask cannot be made fails. Behind a draft nothing is allowed instead, and `take` finds out whether
+/// A sequence whose next mask cannot be made fails. After a draft nothing is allowed instead, and `take` finds out whether
 /// the draft was accepted.
 void StepMasks::report_failures(const BuiltStep& step, const MaskMemory& memory) {
   if (std::ranges::all_of(rows_, [](const Row& row) { return row.made.has_value(); })) return;
@@ -218,7 +218,7 @@ void StepMasks::report_failures(const BuiltStep& step, const MaskMemory& memory)
   }
 }
 
-/// Takes the samples without a mask that is ready, and those behind them, out of the step. Returns their sequences.
+/// Takes the samples without a mask that is ready, and the samples after them, out of the step. Returns their sequences.
 std::vector<std::size_t> StepMasks::drop_late(BuiltStep& step, const MaskMemory& memory) const {
   std::vector<std::size_t> late;
   for (std::size_t i = 0; i < step.masked.size(); ++i) {

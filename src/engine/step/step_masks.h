@@ -21,13 +21,13 @@ namespace baton {
 /// Keeps the grammars of sequences up to date and makes masks from them. A step's masks need the tokens of all steps
 /// before it: `take` them first. Places that are equal share a row of bits.
 ///
-/// A mask that nobody needed before may be seconds of work. A step works on its masks for the time of a MaskBudget. A sample whose mask is not ready then is
-/// drawn without a mask, like those of drafts that are not accepted, and dropped, and so are those behind it: nobody
-/// reads its result. The sequence has the same row again in the next step, whose mask goes on where this one's work stopped.
-/// Every rank samples the same, so nothing else need tell the ranks. Thread: engine only.
+/// A mask that no step needed before may be seconds of work. A step works on its masks for the time of a MaskBudget. A
+/// sample whose mask is not ready then is drawn without a mask and dropped, and so are the sequence's samples after it:
+/// their results are not read. The sequence has the same row again in the next step, which continues with its mask. Every
+/// rank samples the same, so the ranks need not be told. Thread: engine only.
 class StepMasks {
  public:
-  /// A sequence whose grammar cannot go on. It must be ended.
+  /// A sequence whose grammar cannot continue. It must be ended.
   struct Failure {
     SequenceId id;
     Error error;
@@ -41,7 +41,7 @@ class StepMasks {
 
   explicit StepMasks(const MaskBudget& budget = {}) : jobs_(budget) {}
 
-  /// Takes the tokens of a step's outcomes, which may be committed later. An answer that ended behind its drafts because no
+  /// Takes the tokens of a step's outcomes, which may be committed later. An answer that ended after its drafts because no
   /// mask could be made there ends with the error instead.
   void take(const BuiltStep& step, std::span<StepOutcome> outcomes);
   /// Writes the masks of a step's samples. Samples that are dropped are taken out of StepSequence::samples; the scheduler
@@ -78,7 +78,7 @@ class StepMasks {
   void report_failures(const BuiltStep& step, const MaskMemory& memory);
   std::vector<std::size_t> drop_late(BuiltStep& step, const MaskMemory& memory) const;
 
-  /// The first sample behind drafts of a sequence that has no mask, and why. It counts if the drafts are accepted.
+  /// The first sample after drafts of a sequence that has no mask, and why. It counts if the drafts are accepted.
   struct DraftFailure {
     std::int32_t n_drafts = 0;
     Error error;
