@@ -15,7 +15,7 @@
 namespace baton {
 namespace {
 
-/// For the events of 16,384 sequences that end in one step, and for the steps of those that run.
+/// For the events of 16,384 sequences that end in one step, and for the steps of running ones.
 constexpr std::size_t kReserveBytes = std::size_t{16} << 20;
 }  // namespace
 

@@ -63,11 +63,12 @@ class Engine {
   /// Computes and pins the full blocks of a prompt, so that requests that begin with it find them in the cache.
   /// Returns when they are computed; before `start` it runs steps on the caller's thread. Errors: invalid_request
   /// (prompt too long, no prefix caching), out_of_memory (more than max_pinned_blocks would be pinned, or a sequence of
-  /// max_model_len would no longer fit), unavailable (shutting down, or `stop` was requested meanwhile; the prefill then
-  /// ends with the steps in flight). `scope`: of the requests that are to find them; by default those without a salt.
+  /// max_model_len would no longer fit), unavailable (shutting down, or `stop` was requested meanwhile; the prefill
+  /// then ends with the steps in flight). `scope`: of the requests that are to find them; by default those without a
+  /// salt.
   Result<PinInfo> pin(std::vector<TokenId> tokens, CacheScope scope = {}, std::stop_token stop = {});
-  /// Unpins, from the next step on, the blocks that no other pin keeps. Sequences that use them keep them. Aborts if there
-  /// is no such pin. Needs no memory.
+  /// Unpins, from the next step on, the blocks that no other pin keeps. Sequences that use them keep them. Aborts if
+  /// there is no such pin. Needs no memory.
   void unpin(PinId id);
   /// In the order in which they were requested.
   std::vector<PinInfo> pins() const;
@@ -77,14 +78,14 @@ class Engine {
   using PieceWriter = std::function<Result<void>(std::span<const std::byte> piece)>;
   using PieceReader = std::function<Result<void>(std::vector<std::byte>& piece)>;
   /// Copies the keys and values of the full blocks of a pinned prompt out of the cache: `write` gets the pieces of
-  /// prefix_layout in their order, on the caller's thread. The engine copies one piece between two steps, so requests go on.
-  /// Errors: those of `write`; not_found (the cache does not have all blocks), unsupported (several ranks),
+  /// prefix_layout in their order, on the caller's thread. The engine copies one piece between two steps, so requests
+  /// continue. Errors: those of `write`; not_found (the cache does not have all blocks), unsupported (several ranks),
   /// unavailable (stopped).
   Result<void> export_prefix(std::span<const TokenId> tokens, const CacheScope& scope, const PieceWriter& write);
   /// The same as `pin`, but the keys and values of full blocks come from `read`, which fills its argument with the
-  /// pieces of prefix_layout in their order, on the caller's thread: as many as there are, unless the cache has the blocks
-  /// already. The caller vouches for them: they must have been computed from these tokens by this model. Errors: those
-  /// of `pin` and of `read`, and then nothing is pinned; unsupported (several ranks).
+  /// pieces of prefix_layout in their order, on the caller's thread: as many as there are, unless the cache has the
+  /// blocks already. The caller vouches for them: they must have been computed from these tokens by this model. Errors:
+  /// those of `pin` and of `read`, and then nothing is pinned; unsupported (several ranks).
   Result<PinInfo> pin_from(std::vector<TokenId> tokens, CacheScope scope, const PieceReader& read, std::stop_token stop = {});
 
   /// Starts the engine thread / ends it (running requests get `abort`).
@@ -109,12 +110,13 @@ class Engine {
   /// True while a step of the engine's own thread takes longer than step_timeout_ms.
   bool is_stuck() const { return loop_.watchdog().is_stuck(); }
   /// Why the engine can run no more steps: a sentence that names the rank that was lost. From then on `submit` refuses
-  /// requests with it (unavailable), and those that were accepted end with it as their error.
+  /// requests with it (unavailable), and accepted requests end with it as their error.
   std::optional<std::string> fault() const { return loop_.fault(); }
 
   const EngineMetrics& metrics() const { return loop_.metrics_recorder().metrics(); }
   const EngineInfo& info() const { return info_; }
-  /// The prefix tree as of the last call but one: each call asks the engine's thread for a new picture, and waits for none.
+  /// The prefix tree as of the last call but one: each call asks the engine's thread for a new picture, and waits for
+  /// none.
   std::shared_ptr<const TreeView> tree();
   /// The last few dozen records, oldest first.
   std::vector<StepRecord> recent_steps() const { return loop_.watchdog().recent_steps(); }

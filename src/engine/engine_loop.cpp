@@ -25,7 +25,7 @@ PrefixLayout layout_of(const Executor& executor, const EngineInfo& info) {
   return layout;
 }
 
-/// A grammar that could not go on.
+/// A grammar that could not continue.
 void log_failure(const Error& error) {
   log::warning("event=grammar_failed code={} message=\"{}\"", to_string(error.code), error.message);
 }
@@ -61,7 +61,8 @@ EngineLoop::EngineLoop(const EngineOptions& options, const EngineInfo& info, Eng
   metrics_recorder_.set_tier_size(info.n_tier_slots, info.tier_entry_bytes);
 }
 
-/// A step that finds no memory, the reserve included, cannot be taken back: the scheduler's state would be half changed.
+/// A step that finds no memory, the reserve included, cannot be taken back: the scheduler's state would be half
+/// changed.
 void EngineLoop::run(MemoryReserve& reserve) {
   const MemoryReserve::User user(reserve);
   try {
@@ -151,7 +152,7 @@ void EngineLoop::end(SequenceId id, FinishReason reason, std::shared_ptr<const E
   emit(*sequence, {}, {}, std::move(error));
 }
 
-/// Ends the sequences whose grammars cannot go on, with the tokens they have.
+/// Ends the sequences whose grammars cannot continue, with the tokens they have.
 void EngineLoop::end_failed() {
   for (StepMasks::Failure& failure : masks_.take_failures()) {
     log_failure(failure.error);
@@ -237,8 +238,8 @@ StepPlan EngineLoop::plan() {
   return plan;
 }
 
-/// A device that is not asynchronous gains nothing from a plan made ahead. A tenant's request would wait for one step more,
-/// namely for the one that was planned before it came.
+/// A device that is not asynchronous gains nothing from a plan made ahead. A tenant's request would wait for one step
+/// more, namely for the one that was planned before it came.
 bool EngineLoop::plans_ahead() const { return executor_->backend().capabilities().is_asynchronous || !scheduler_.is_shared(); }
 
 void EngineLoop::forward(StepPlan plan, BuiltStep built) {
@@ -247,9 +248,9 @@ void EngineLoop::forward(StepPlan plan, BuiltStep built) {
   in_flight_.push_back({std::move(plan), std::move(built)});
 }
 
-/// Enqueues the sampling of the newest step. If it needs masks, these depend on the tokens of the step before, so the host
-/// waits for that step; the device goes on with the newest step's forward meanwhile. Sequences whose masks are not ready in
-/// time have the same row in the next step.
+/// Enqueues the sampling of the newest step. If it needs masks, these depend on the tokens of the step before, so the
+/// host waits for that step; the device continues with the newest step's forward meanwhile. Sequences whose masks are
+/// not ready in time have the same row in the next step.
 void EngineLoop::sample() {
   StepInFlight& step = in_flight_.back();
   if (step.built.masked.empty()) return executor_->sample();
@@ -365,7 +366,7 @@ void EngineLoop::retire() {
   }
 }
 
-/// Pushes the events before it updates the counts, so that a caller who sees an idle engine finds all its events.
+/// Pushes the events before it updates the counts, so that a caller that sees an idle engine finds all its events.
 void EngineLoop::publish() {
   end_failed();
   retire();
@@ -378,7 +379,7 @@ void EngineLoop::publish() {
   news_.unqueued.clear();
 }
 
-/// Updates the gauges first, so that the caller who waits for the prefix finds its blocks counted.
+/// Updates the gauges first, so that the caller that waits for the prefix finds its blocks counted.
 void EngineLoop::end_prefix_prefill(PinPrefill& prefill, Result<KvCache::Pin> pin) {
   metrics_recorder_.update_gauges(scheduler_, cache_);
   const MutexLock lock(mail_.mutex);

@@ -25,7 +25,7 @@ struct EngineOptions {
   bool relay = true;  ///< `--attention relay|paged`
   bool batch_invariant = false;
   bool enable_prefix_caching = true;
-  bool kv_events = false;                      ///< Engine::wait_kv_events has events, which somebody must take
+  bool kv_events = false;                      ///< Engine::wait_kv_events has events, which a caller must take
   std::int32_t max_num_seqs = 128;             ///< sequences that run at once
   std::int32_t max_num_batched_tokens = 2048;  ///< rows of a step
   std::int32_t max_prefill_tokens = 0;         ///< prompt rows of a step that also decodes; 0: the backend's default
@@ -70,7 +70,7 @@ struct EngineInfo {
   std::int32_t max_num_seqs = 0;
   std::int32_t max_num_batched_tokens = 0;
   std::int32_t max_prefill_tokens = 0;  ///< the value in use
-  std::vector<TokenId> eos_token_ids;   ///< of the model and the options: those that end an answer
+  std::vector<TokenId> eos_token_ids;   ///< of the model and the options: the ids that end an answer
   BackendInfo backend;
 };
 

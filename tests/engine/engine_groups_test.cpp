@@ -1,5 +1,5 @@
-/// Layer groups with windows in the engine: blocks behind a window are given back, prompts are found as far as every
-/// group holds them, and answers equal those of an engine that shares nothing.
+/// Layer groups with windows in the engine: blocks that a window has left are given back, prompts are found as far as
+/// every group holds them, and answers equal those of an engine that shares nothing.
 #include <algorithm>
 
 #include <gtest/gtest.h>
@@ -52,7 +52,7 @@ std::int32_t n_held(const Engine& engine, int group) {
          static_cast<std::int32_t>(engine.free_blocks(group).size());
 }
 
-TEST_P(EngineGroups, give_back_blocks_behind_a_window_and_no_others) {
+TEST_P(EngineGroups, give_back_blocks_that_a_window_has_left_and_no_others) {
   EngineOptions options{.max_num_seqs = 4, .max_num_batched_tokens = 64};
   options.enable_prefix_caching = false;
   options.max_model_len = 512;
@@ -102,7 +102,7 @@ TEST_P(EngineGroups, find_a_prompt_only_as_far_as_every_group_still_holds_its_ke
     EXPECT_EQ(ask(prompt), 304) << "the window of its end is kept";
     const auto third = joined(std::vector(prompt.begin(), prompt.begin() + 80), random_prompt(3, 20));
     EXPECT_EQ(ask(third), 0) << "no group with a window holds what is before position 80";
-    EXPECT_EQ(ask(third), 96) << "computed again, with a block of its own behind it";
+    EXPECT_EQ(ask(third), 96) << "computed again, with a block of its own after it";
   }
 }
 

@@ -49,7 +49,7 @@ TEST_P(EngineSharing, relays_every_shared_node_of_a_step_with_nested_levels_and_
   std::map<testing::SequenceKey, Generated> generated;
   const auto requests = catalogue_load(12);
   for (const Request& request : requests) ASSERT_TRUE(engine->submit(request));
-  // After three steps all sequences decode: those that waited for a prefix prefill were admitted in the second step.
+  // After three steps all sequences decode: the ones that waited for a prefix prefill were admitted in the second step.
   for (int i = 0; i < 5; ++i) {
     ASSERT_TRUE(engine->step());
     engine->check_invariants();
@@ -126,7 +126,7 @@ TEST_P(EngineSharing, batch_invariant_gives_the_same_bits_however_the_work_is_sh
   expect_same_bits(run_requests(*tight_engine, requests), reference, "in a cache that holds two");
 }
 
-TEST_P(EngineSharing, a_preempted_sequence_goes_on_with_the_same_random_numbers) {
+TEST_P(EngineSharing, a_preempted_sequence_continues_with_the_same_random_numbers) {
   EngineOptions options;
   options.batch_invariant = true;
   options.max_model_len = 320;

@@ -311,7 +311,7 @@ TEST_P(EngineTest, pins_no_more_blocks_than_it_may) {
   engine->check_invariants();
 }
 
-TEST_P(EngineTest, removes_a_prefix_that_a_running_sequence_goes_on_using) {
+TEST_P(EngineTest, removes_a_prefix_that_a_running_sequence_continues_using) {
   const auto engine = make_tiny_engine({.max_model_len = 400, .max_pinned_blocks = 4}, 60);
   const auto shop = engine->pin(random_prompt(1, 64));
   ASSERT_TRUE(shop) << shop.error().message;

@@ -192,7 +192,7 @@ TEST_P(EngineTier, keeps_what_is_evicted_for_a_prefix_that_is_loaded_from_its_ca
   std::vector<Request> asked;
   for (std::uint32_t i = 0; i < 2; ++i) asked.push_back(greedy(random_prompt(30 + i, 300), 3));
   const std::vector<Generated> expected = run_requests(*engine, asked);
-  const auto other = random_prompt(8, 160);  // its keys and values are those of `text`, which nobody asks for
+  const auto other = random_prompt(8, 160);  // its keys and values are those of `text`, which no request asks for
   std::size_t n_read = 0;
   const auto eight = engine->pin_from(other, {}, [&](std::vector<std::byte>& piece) -> Result<void> {
     piece = pieces.at(n_read++);

@@ -32,7 +32,7 @@ class PinPrefills : public ::testing::Test {
     return result_;
   }
   void expect_given_up() {
-    ASSERT_FALSE(wait()) << "the prefill went on to its end";
+    ASSERT_FALSE(wait()) << "the prefill continued to its end";
     EXPECT_EQ(wait().error().code, ErrorCode::unavailable);
     EXPECT_TRUE(engine_.pins().empty());
     engine_.stop();

@@ -45,7 +45,7 @@ TokenId token_at(const Sequence& sequence, const PlannedSequence& planned, std::
   if (position < sequence.n_tokens()) return sequence.schedule->tokens[static_cast<std::size_t>(position)];
   if (!planned.drafts.empty()) return planned.drafts.at(static_cast<std::size_t>(position - sequence.n_tokens()));
   check(position == sequence.n_tokens() && sequence.schedule->n_samples_in_flight > 0,
-        "BatchBuilder: a row whose token nobody samples");
+        "BatchBuilder: a row whose token is not sampled");
   return kLastTokenOfSlot;
 }
 

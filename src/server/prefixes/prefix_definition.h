@@ -16,7 +16,7 @@
 
 namespace baton {
 
-/// Who registered a prefix. Prefixes of the folder change only with their files.
+/// The source of a prefix. Prefixes of the folder change only with their files.
 enum class PrefixSource { flag, api, folder };
 std::string_view to_string(PrefixSource source);
 

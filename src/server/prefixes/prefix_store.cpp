@@ -167,7 +167,7 @@ Result<PrefixFileReader> PrefixStore::open_for(const std::string& name, const st
   BATON_TRY_VOID(check_prefix_identity(header, identity_));
   if (header.tokens != tokens)
     return fail(ErrorCode::invalid_data,
-                "its tokens are not those that the prefix has now: its text, the tokenizer or the chat "
+                "its tokens are not the ones that the prefix has now: its text, the tokenizer or the chat "
                 "template has changed");
   const PrefixLayout& layout = engine.prefix_layout();
   const auto n_blocks = static_cast<std::int32_t>(tokens.size()) / layout.block_len;

@@ -120,7 +120,7 @@ class PrefixStore {
 
   mutable Mutex mutex_;
   std::optional<FileLock> lock_ BATON_GUARDED_BY(mutex_);
-  std::map<std::string, File, std::less<>> files_ BATON_GUARDED_BY(mutex_);  ///< those that may be loaded
+  std::map<std::string, File, std::less<>> files_ BATON_GUARDED_BY(mutex_);  ///< the ones that may be loaded
   std::optional<Expected> expected_ BATON_GUARDED_BY(mutex_);
   PrefixStoreCounts counts_ BATON_GUARDED_BY(mutex_);
 };

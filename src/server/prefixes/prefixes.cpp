@@ -263,7 +263,7 @@ Result<std::shared_ptr<Prefixes::Entry>> Prefixes::compute(const PrefixLimits& l
   log::info("event={} name={} version={} source={} tokens={} pinned_tokens={} ms={:.0f}",
             entry.is_loaded ? "prefix_loaded" : "prefix_computed", log_value(name), version.empty() ? "-" : log_value(version),
             to_string(entry.definition.source), info->n_tokens, info->n_pinned_tokens, info->prefill_ms);
-  if (store_ != nullptr) store_->expect(name);  // who removes the prefix from now on prevents its file
+  if (store_ != nullptr) store_->expect(name);  // a removal of the prefix from now on prevents its file
   const auto old = entry_of(entries_, name);
   const auto place = old == entries_.end() ? old : std::next(old);
   if (old != entries_.end()) retire(engine, old);

@@ -117,7 +117,7 @@ class Routes {
 
     bool answers(std::string_view asked) const { return method == asked || (method == "GET" && asked == "HEAD"); }
   };
-  /// A request, its sender, and who answers it. What its header says is known first.
+  /// A request, its sender, and its handler. What its header says is known first.
   struct Call : Ticket, std::enable_shared_from_this<Call> {
     std::span<const Route> routes;  ///< of its path, one for each method; empty: unknown
     const Route* route = nullptr;   ///< the one of its method; null: none
@@ -135,7 +135,7 @@ class Routes {
   static const Dialect& dialect_of(std::string_view path);
   static std::string near_path(std::string_view path);
 
-  /// Whether requests to the route count against quotas: those that cost more than a page.
+  /// Whether requests to the route count against quotas: they cost more than a page.
   static bool is_counted(const Route& route) { return route.runs_on == RunsOn::texts; }
 
   Response identify_sender(const HttpRequest& head, Call& call) const;

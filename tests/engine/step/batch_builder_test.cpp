@@ -240,11 +240,11 @@ TEST(BatchBuilder, drops_memory_that_small_steps_do_not_need) {
   EXPECT_LE(capacity_after(1), 64u << 10);
 }
 
-TEST(BatchBuilderDeathTest, aborts_on_a_row_whose_token_nobody_samples) {
+TEST(BatchBuilderDeathTest, aborts_on_a_row_whose_token_is_not_sampled) {
   Batch batch;
   batch.add({2}, 9, 1, 1);
   SequenceEditor::schedule(batch.sequences.at(SequenceId{0})).n_samples_in_flight = 0;
-  EXPECT_DEATH(batch.build(BatchBuilder({group_of(1)}, {})), "nobody samples");
+  EXPECT_DEATH(batch.build(BatchBuilder({group_of(1)}, {})), "is not sampled");
 }
 
 }  // namespace

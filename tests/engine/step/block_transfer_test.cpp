@@ -285,7 +285,7 @@ TEST_P(BlockTransferOnDevice, refuses_what_could_not_be_pinned) {
 }
 
 /// Loads and exports beside requests on the engine's own thread, which all get the answers that they get alone.
-TEST_P(BlockTransferOnDevice, requests_go_on_meanwhile) {
+TEST_P(BlockTransferOnDevice, requests_continue_meanwhile) {
   const auto first = make_engine({}, 600, spec_of_long_contexts());
   const auto tokens = random_prompt(7, n_tokens_of(*first, 3));
   const auto registered = first->pin(tokens);

@@ -116,14 +116,14 @@ TEST(StepMasks, rows_of_drafts_are_as_if_the_drafts_were_accepted) {
   EXPECT_EQ(step.row(4), -1);
 }
 
-TEST(StepMasks, there_is_no_mask_before_the_grammar_begins_and_behind_the_end) {
+TEST(StepMasks, there_is_no_mask_before_the_grammar_begins_and_after_the_end) {
   Constraint later = constraint_of(GrammarKind::regex, "x");
   later.begins_behind = {60};
   Step step;
   step.add(later, {60});
   EXPECT_EQ(step.build(), 1);
   EXPECT_EQ(step.row(0), -1);
-  EXPECT_EQ(step.n_allowed(1), 1u) << "it begins behind the draft";
+  EXPECT_EQ(step.n_allowed(1), 1u) << "it begins after the draft";
   step.take({{60}});
   EXPECT_EQ(step.build(), 1) << "the draft is refused now";
   EXPECT_EQ(step.n_allowed(0), 1u);
@@ -154,8 +154,8 @@ TEST(StepMasks, many_new_grammars_are_looked_at_by_several_threads) {
   }
 }
 
-TEST(StepMasks, places_are_not_held_behind_the_build_of_their_masks) {
-  // What a matcher without room for anything learned still has: what somebody holds.
+TEST(StepMasks, places_are_not_held_after_the_build_of_their_masks) {
+  // What a matcher without room for anything learned still has: what is held.
   const auto n_bytes_behind_two_tokens = [](bool has_masks) {
     const Constraint compiled = constraint_of(GrammarKind::regex, "xyz");
     Constraint constraint;
@@ -178,7 +178,7 @@ TEST(StepMasks, a_mask_that_cannot_be_made_fails_its_sequences) {
   step.add(constraint_of(GrammarKind::regex, "yy"));
   step.add(stuck, {token_of("x")});
   EXPECT_EQ(step.build(), 3);
-  EXPECT_EQ(step.n_allowed(3), 0u) << "behind a draft that may not be accepted nothing is allowed";
+  EXPECT_EQ(step.n_allowed(3), 0u) << "after a draft that may not be accepted nothing is allowed";
   EXPECT_TRUE(step.masks.take_failures().empty());
   step.take({{token_of("x")}, {token_of("y")}, {token_of("x")}});
   step.build();
@@ -189,10 +189,10 @@ TEST(StepMasks, a_mask_that_cannot_be_made_fails_its_sequences) {
   EXPECT_EQ(failures[0].error.code, ErrorCode::unsupported);
   step.build();
   EXPECT_TRUE(step.masks.take_failures().empty()) << "once";
-  EXPECT_EQ(step.n_allowed(1), 1u) << "others go on";
+  EXPECT_EQ(step.n_allowed(1), 1u) << "others continue";
 }
 
-TEST(StepMasks, an_answer_that_cannot_go_on_behind_its_drafts_ends_with_the_error) {
+TEST(StepMasks, an_answer_that_cannot_continue_after_its_drafts_ends_with_the_error) {
   const Constraint stuck = constraint_of(GrammarKind::ebnf, "root ::= \"x\" ([\\u00e9] | \"z\" [\\u00e9])");
   Step step;
   step.add(stuck, {token_of("x"), token_of("z")});
@@ -224,7 +224,7 @@ TEST(StepMasks, a_token_that_no_grammar_allows_fails_its_sequence) {
 /// A budget of the matchers' steps, which no clock shortens.
 MaskBudget steps(std::int64_t n) { return {.time = std::chrono::hours(1), .steps = n, .steps_of_turn = 5}; }
 
-TEST(StepMasks, samples_whose_masks_are_not_ready_are_dropped_and_their_work_goes_on) {
+TEST(StepMasks, samples_whose_masks_are_not_ready_are_dropped_and_their_work_continues) {
   Step step(5, steps(20));
   step.add(constraint_of(GrammarKind::regex, "[a-z]*x"));
   step.add(constraint_of(GrammarKind::choice, R"(["xyz"])"), {token_of("x"), token_of("y")});
@@ -240,7 +240,7 @@ TEST(StepMasks, samples_whose_masks_are_not_ready_are_dropped_and_their_work_goe
     EXPECT_TRUE(step.n_samples(0) > 0 || step.row(0) == -1);
   }
   EXPECT_GT(n_steps, 3);
-  EXPECT_GT(n_half_way, 0) << "the masks behind drafts come last";
+  EXPECT_GT(n_half_way, 0) << "the masks after drafts come last";
   EXPECT_GT(step.n_allowed(0), 26u) << "letters, and pieces of them";
 }
 
@@ -253,7 +253,7 @@ TEST(StepMasks, a_sequence_does_not_draft_while_its_mask_is_late) {
   EXPECT_EQ(step.n_samples(0), 1);
 }
 
-TEST(StepMasks, nothing_is_ready_without_a_budget_and_others_go_on) {
+TEST(StepMasks, nothing_is_ready_without_a_budget_and_others_continue) {
   Step step(5, steps(0));
   step.add(constraint_of(GrammarKind::regex, "[a-z]*x"));
   Constraint later = constraint_of(GrammarKind::regex, "x");

@@ -47,7 +47,7 @@ TEST_F(CachePinsTest, keep_a_prompt_for_its_time_after_the_last_use) {
   EXPECT_EQ(pins.n_blocks(), 0);
 }
 
-TEST_F(CachePinsTest, drop_who_was_not_used_for_the_longest_time) {
+TEST_F(CachePinsTest, drop_the_least_recently_used) {
   CachePins pins(4);
   EXPECT_TRUE(pins.keep(*engine_, prompt(1, 2), kNow));
   EXPECT_TRUE(pins.keep(*engine_, prompt(2, 2, "bert"), kNow));
@@ -105,7 +105,7 @@ TEST_F(CachePinsTest, keep_the_prompts_of_salts_apart) {
   EXPECT_EQ(pins.size(), 3u) << "it covers the shorter one of b, and none of the others";
   EXPECT_EQ(pins.n_blocks(), 2 + 2 + 3);
   EXPECT_TRUE(pins.keep(*engine_, salted("c", 2, 2 * block_len_), kNow));
-  EXPECT_EQ(pins.size(), 3u) << "its salt begins behind it: these are the blocks that all share";
+  EXPECT_EQ(pins.size(), 3u) << "its salt begins after it: these are the blocks that all share";
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ TEST(PrefixQueue, gives_registrations_out_in_order) {
   EXPECT_EQ(queue.begin()->name, "b");
 }
 
-TEST(PrefixQueue, bounds_number_and_bytes_of_those_that_wait) {
+TEST(PrefixQueue, bounds_number_and_bytes_of_waiting_ones) {
   PrefixQueue many(1 << 20);
   for (std::size_t i = 0; i < kMaxQueuedPrefixes; ++i)
     ASSERT_TRUE(many.push(ExchangeId{static_cast<std::int64_t>(i)}, asking("a")));

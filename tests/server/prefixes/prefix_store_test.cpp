@@ -220,7 +220,7 @@ TEST_F(PrefixStoreFolder, no_damage_changes_an_answer) {
   }
 }
 
-TEST_F(PrefixStoreFolder, a_full_disk_and_a_limit_are_named_and_the_service_goes_on) {
+TEST_F(PrefixStoreFolder, a_full_disk_and_a_limit_are_named_and_the_service_continues) {
   {
     ServerRun run(folder_);
     ASSERT_TRUE(run.add("shop", kText, "1"));
@@ -304,7 +304,7 @@ TEST(StoredDefinition, says_all_that_registers_a_prefix_of_the_api_again) {
   tokens.tokens = {1, 2};
   EXPECT_EQ(definition_of("ids", metadata_of(tokens, 1))->tokens, tokens.tokens);
   api.source = PrefixSource::folder;
-  EXPECT_EQ(metadata_of(api, 123), metadata_of(api, 456)) << "it is registered anew at each start";
+  EXPECT_EQ(metadata_of(api, 123), metadata_of(api, 456)) << "it is registered again at each start";
   EXPECT_EQ(definition_of("shop", metadata_of(api, 123))->source, PrefixSource::folder);
   for (const char* wrong : {"", "[]", "{}", R"({"source": "moon", "version": ""})", R"({"source": "api", "version": ""})",
                             R"({"source":"api","version":"","created":1,"owner":""})"})
