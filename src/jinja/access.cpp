@@ -13,7 +13,7 @@ Value bind_method(Arena& arena, Value object, const Native& method) {
   return arena.function(Function{.name = method.name, .native = &method, .self = object});
 }
 
-Value loop_attribute(Arena& arena, Value object, std::string_view name) {
+Value loop_attribute(Value object, std::string_view name) {
   const Loop& loop = *object.as_loop();
   const auto at = static_cast<std::int64_t>(loop.index0);
   const auto n = static_cast<std::int64_t>(loop.items.size());
@@ -24,11 +24,10 @@ Value loop_attribute(Arena& arena, Value object, std::string_view name) {
   if (name == "first") return Value::boolean(at == 0);
   if (name == "last") return Value::boolean(at + 1 == n);
   if (name == "length") return Value::integer(n);
-  if (name == "depth") return Value::integer(loop.depth0 + 1);
-  if (name == "depth0") return Value::integer(loop.depth0);
+  if (name == "depth") return Value::integer(1);
+  if (name == "depth0") return Value::integer(0);
   if (name == "previtem" && at > 0) return loop.items[loop.index0 - 1];
   if (name == "nextitem" && at + 1 < n) return loop.items[loop.index0 + 1];
-  if (const Native* method = find_method(object, name)) return bind_method(arena, object, *method);
   return Value::undefined(name, Kind::loop);
 }
 
@@ -106,7 +105,7 @@ Result<Value> slice_text(Arena& arena, std::string_view text, const Selection& s
 Result<Value> attribute(Arena& arena, Value object, std::string_view name) {
   switch (object.kind()) {
     case Kind::undefined: return type_error(undefined_message(object));
-    case Kind::loop: return loop_attribute(arena, object, name);
+    case Kind::loop: return loop_attribute(object, name);
     case Kind::name_space:
       if (const Value* member = object.as_dict()->find(name)) return *member;
       break;
@@ -117,9 +116,6 @@ Result<Value> attribute(Arena& arena, Value object, std::string_view name) {
       if (const Native* method = find_method(object, name)) return bind_method(arena, object, *method);
       if (object.is(Kind::dict)) {
         if (const Value* value = object.as_dict()->find(name)) return *value;
-      } else if (object.is(Kind::list) && object.as_list()->flavor == List::Flavor::group) {
-        if (name == "grouper") return object.as_list()->items[0];
-        if (name == "list") return object.as_list()->items[1];
       }
   }
   return Value::undefined(name, object.kind());
@@ -156,7 +152,7 @@ Result<Value> slice(Arena& arena, Value object, std::optional<Value> start, std:
   if (!arena.reserve(static_cast<std::size_t>(selection.count), sizeof(Value))) return fail_exhausted(arena);
   std::vector<Value> items;
   for (std::int64_t i = 0; i < selection.count; ++i) items.push_back(list.items[selection.at(i)]);
-  return arena.list(list.flavor == List::Flavor::group ? List::Flavor::tuple : list.flavor, std::move(items));
+  return arena.list(list.flavor, std::move(items));
 }
 
 Result<std::vector<Value>> elements(Arena& arena, Value value) {

@@ -132,7 +132,6 @@ struct For {
   Target target;
   ExpressionBox sequence;
   ExpressionBox condition;  ///< may be null
-  bool recursive = false;
   Body body, otherwise;
 };
 struct Set {
@@ -152,7 +151,7 @@ struct Macro {
   };
   std::vector<Parameter> parameters;
   Body body;
-  bool uses_caller = false, uses_varargs = false, uses_kwargs = false;
+  bool uses_caller = false;
 };
 /// {% call(parameters) callee(arguments) %}: `caller` is the body as a macro.
 struct CallBlock {

@@ -212,16 +212,6 @@ Result<Value> Interpreter::evaluate_call(const Call& node, Scope* scope, const V
 
 Result<Value> Interpreter::call(Value callee, const Arguments& arguments) {
   if (callee.is(Kind::undefined)) return type_error(undefined_message(callee));
-  if (callee.is(Kind::loop)) {
-    const Loop& outer = *callee.as_loop();
-    if (outer.recursive == nullptr) return type_error("the loop is not recursive: it must be marked with 'recursive'");
-    if (arguments.positional.size() != 1 || !arguments.named.empty()) return type_error("loop() takes one argument");
-    std::string saved = std::exchange(output_, {});
-    auto flow = loop(*outer.recursive, arguments.positional[0], outer.closure, outer.depth0 + 1);
-    std::string inner = std::exchange(output_, std::move(saved));
-    if (!flow) return tl::unexpected<Error>(std::move(flow.error()));
-    return arena_.text(std::move(inner));
-  }
   if (!callee.is(Kind::function)) return type_error("'" + std::string(type_name(callee)) + "' object is not callable");
   const Function& function = *callee.as_function();
   if (function.macro != nullptr) return call_macro(function, arguments);
@@ -256,20 +246,10 @@ Result<void> Interpreter::bind_macro(const Macro& macro, const Arguments& argume
     arena_.set(*scope, "caller", caller == extra.end() ? Value::undefined("caller") : caller->second);
     if (caller != extra.end()) extra.erase(caller);
   }
-  if (macro.uses_kwargs) {
-    Dict* dict = arena_.dict();
-    for (const auto& [name, value] : extra) arena_.set(*dict, Value::string(name), value);
-    arena_.set(*scope, "kwargs", Value::dict(dict));
-  } else if (!extra.empty()) {
+  if (!extra.empty())
     return type_error("macro '" + macro.name + "' takes no keyword argument '" + std::string(extra.front().first) + "'");
-  }
-  std::vector<Value> rest;
-  for (std::size_t i = n; i < arguments.positional.size(); ++i) rest.push_back(arguments.positional[i]);
-  if (macro.uses_varargs) {
-    arena_.set(*scope, "varargs", arena_.list(List::Flavor::tuple, std::move(rest)));
-  } else if (!rest.empty()) {
+  if (arguments.positional.size() > n)
     return type_error("macro '" + macro.name + "' takes not more than " + std::to_string(n) + " argument(s)");
-  }
   return {};
 }
 

@@ -71,10 +71,10 @@ std::string ExpressionParser::found() const {
   }
 }
 
-ExpressionParser::MacroUse ExpressionParser::end_macro() {
-  const MacroUse use = macros_.back();
-  macros_.pop_back();
-  return use;
+bool ExpressionParser::end_macro() {
+  const bool uses_caller = uses_caller_.back();
+  uses_caller_.pop_back();
+  return uses_caller;
 }
 
 Result<void> ExpressionParser::check_unknown() const {
@@ -260,11 +260,7 @@ Result<Expression> ExpressionParser::primary() {
     if (name == "true" || name == "True") return make(line, Literal{true});
     if (name == "false" || name == "False") return make(line, Literal{false});
     if (name == "none" || name == "None") return make(line, Literal{NoneLiteral{}});
-    for (MacroUse& macro : macros_) {
-      macro.caller = macro.caller || name == "caller";
-      macro.varargs = macro.varargs || name == "varargs";
-      macro.kwargs = macro.kwargs || name == "kwargs";
-    }
+    if (name == "caller") uses_caller_.assign(uses_caller_.size(), true);
     return make(line, Name{name});
   }
   if (at_op("(")) {

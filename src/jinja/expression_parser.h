@@ -45,11 +45,9 @@ class ExpressionParser {
   /// `| name(...)`, repeated, over `head` (null in filter blocks); without a leading bar when `starts_inline`.
   Result<ExpressionBox> filters(ExpressionBox head, bool starts_inline);
   // What the statement parser keeps here because names and filters occur in expressions.
-  struct MacroUse {
-    bool caller = false, varargs = false, kwargs = false;
-  };
-  void begin_macro() { macros_.emplace_back(); }
-  MacroUse end_macro();
+  void begin_macro() { uses_caller_.push_back(false); }
+  /// Returns whether the macro's text names `caller`.
+  bool end_macro();
   /// Unknown filters and tests are errors, except inside conditionals (as in Jinja): those since `mark` are forgotten.
   std::size_t unknown_mark() const { return unknown_.size(); }
   void forget_unknown(std::size_t mark) { unknown_.resize(mark); }
@@ -105,7 +103,7 @@ class ExpressionParser {
   int depth_ = 0;
   int open_expressions_ = 0;
   int postfix_ = 0;
-  std::vector<MacroUse> macros_;
+  std::vector<bool> uses_caller_;  ///< by open macro
   std::vector<Unknown> unknown_;
 };
 

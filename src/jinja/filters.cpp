@@ -2,9 +2,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 
-#include "jinja/format.h"
 #include "jinja/native.h"
 #include "jinja/operators.h"
 #include "jinja/print.h"
@@ -140,25 +138,6 @@ Result<Value> absolute(const NativeCall& call) {
   return call.self.as_int() < 0 ? negate(call.self) : Value::integer(call.self.as_int());
 }
 
-Result<Value> round_number(const NativeCall& call) {
-  if (!call.self.is_number()) return type_error("type " + std::string(type_name(call.self)) + " cannot be rounded");
-  const std::int64_t precision = call[0] && call[0]->is_whole() ? std::clamp<std::int64_t>(call[0]->as_int(), -300, 300) : 0;
-  const std::string_view method = call[1] ? to_text(call.arena, *call[1]).as_string() : "common";
-  const double value = call.self.as_double();
-  const double scale = std::pow(10.0, static_cast<double>(precision));
-  if (method == "ceil") return Value::floating(std::ceil(value * scale) / scale);
-  if (method == "floor") return Value::floating(std::floor(value * scale) / scale);
-  if (method != "common") return type_error("method must be common, ceil or floor");
-  if (call.self.is_whole() && precision >= 0) return Value::integer(call.self.as_int());
-  if (precision < 0) {
-    const double rounded = std::nearbyint(value * scale) / scale;
-    return call.self.is_whole() ? truncated(rounded) : Result<Value>(Value::floating(rounded));
-  }
-  char buffer[700];  // printf rounds the exact binary value half to even, as Python does
-  std::snprintf(buffer, sizeof buffer, "%.*f", static_cast<int>(precision), value);
-  return Value::floating(parse_float(buffer).value_or(value));
-}
-
 Result<Value> to_markup(const NativeCall& call) { return Value::markup(to_text(call.arena, call.self)); }
 Result<Value> escape(const NativeCall& call) { return escape_html(call.arena, to_text(call.arena, call.self)); }
 
@@ -178,7 +157,7 @@ Result<Value> indent_lines(const NativeCall& call) {
   const std::size_t n_bytes = sizeof(std::string_view) + indent.size() + 1;
   std::size_t n_lines = 0;
   Parts split{.parts = {}, .may_add = [&] { return call.arena.reserve(++n_lines, n_bytes); }};
-  split_lines(text, false, split);
+  split_lines(text, split);
   if (!call.arena.reserve(text.size() + n_lines * n_bytes)) return fail_exhausted(call.arena);
   const auto& lines = split.parts;
   std::string result;
@@ -188,19 +167,6 @@ Result<Value> indent_lines(const NativeCall& call) {
     result += lines[i];
   }
   return made(call, std::move(result));
-}
-
-Result<Value> center_text(const NativeCall& call) {
-  const std::string_view text = text_of(call);
-  BATON_TRY(const std::int64_t width, integer_argument(call, 0, 80));
-  if (!call.arena.spend_text(text.size())) return fail_exhausted(call.arena);
-  const auto size = static_cast<std::int64_t>(length(text));
-  if (width <= size) return Value::string(text);
-  if (!call.arena.reserve(text.size() + static_cast<std::size_t>(width))) return fail_exhausted(call.arena);
-  const std::int64_t missing = width - size;
-  const std::int64_t left = missing / 2 + (missing & width & 1);
-  return made(call, std::string(static_cast<std::size_t>(left), ' ') + std::string(text) +
-                        std::string(static_cast<std::size_t>(missing - left), ' '));
 }
 
 Result<Value> write_json(const NativeCall& call) {
@@ -237,15 +203,6 @@ Result<Value> read_json(const NativeCall& call) {
   return call.arena.read_json()(call.arena, text);
 }
 
-Result<Value> fill_format(const NativeCall& call) {
-  if (!call.all.named.empty()) {
-    Dict* names = call.arena.dict();
-    for (const auto& [name, value] : call.all.named) call.arena.set(*names, Value::string(name), value);
-    return format_percent(call.arena, text_of(call), {Value::dict(names)});
-  }
-  return format_percent(call.arena, text_of(call), call.all.positional);
-}
-
 constexpr Native kFilters[] = {
     {"default", fallback_value, {"default_value", "boolean"}},
     {"d", fallback_value, {"default_value", "boolean"}},
@@ -260,14 +217,11 @@ constexpr Native kFilters[] = {
     {"int", to_integer, {"default", "base"}},
     {"float", to_float, {"default"}},
     {"abs", absolute},
-    {"round", round_number, {"precision", "method"}},
     {"escape", escape},
     {"e", escape},
     {"indent", indent_lines, {"width", "first", "blank"}, 0, false, true},
-    {"center", center_text, {"width"}, 0, false, true},
     {"tojson", write_json, {"ensure_ascii", "indent", "separators", "sort_keys"}},
     {"from_json", read_json},
-    {"format", fill_format, {}, 0, true},
 };
 
 }  // namespace

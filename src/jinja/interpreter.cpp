@@ -94,11 +94,6 @@ Result<Interpreter::Flow> Interpreter::execute(const If& node, Scope* scope) {
   return Flow::normal;
 }
 
-Result<Interpreter::Flow> Interpreter::execute(const For& node, Scope* scope) {
-  BATON_TRY(const Value sequence, evaluate(*node.sequence, scope));
-  return loop(node, sequence, scope, 0);
-}
-
 /// The elements that pass the loop's condition.
 Result<std::vector<Value>> Interpreter::loop_items(const For& node, Value sequence, Scope* scope) {
   BATON_TRY(std::vector<Value> items, elements(arena_, sequence));
@@ -113,15 +108,13 @@ Result<std::vector<Value>> Interpreter::loop_items(const For& node, Value sequen
   return passed;
 }
 
-Result<Interpreter::Flow> Interpreter::loop(const For& node, Value sequence, Scope* scope, int depth0) {
+Result<Interpreter::Flow> Interpreter::execute(const For& node, Scope* scope) {
+  BATON_TRY(const Value sequence, evaluate(*node.sequence, scope));
   BATON_TRY(std::vector<Value> items, loop_items(node, sequence, scope));
   if (items.empty()) return execute(node.otherwise, arena_.scope(scope));
   if (!arena_.take(items.size() * sizeof(Value))) return fail_exhausted(arena_);
   Loop* state = arena_.loop();
   state->items = std::move(items);
-  state->depth0 = depth0;
-  state->recursive = node.recursive ? &node : nullptr;
-  state->closure = scope;
   for (; state->index0 < state->items.size(); ++state->index0) {
     if (++iterations_ > arena_.limits().loop_iterations) arena_.exhaust("iterations");
     if (!arena_.spend(1)) return fail_exhausted(arena_);

@@ -37,7 +37,6 @@ class Interpreter {
   Result<Flow> execute(const FilterBlock& node, Scope* scope);
   Result<Flow> execute(const Block& node, Scope* scope);
   Result<Flow> execute(const LoopControl& node, Scope* scope);
-  Result<Flow> loop(const For& node, Value sequence, Scope* scope, int depth0);
   Result<std::vector<Value>> loop_items(const For& node, Value sequence, Scope* scope);
   Result<void> assign(const Target& target, Value value, Scope* scope);
   void write(std::string_view text);

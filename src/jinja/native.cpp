@@ -89,28 +89,12 @@ Result<Value> strftime_now(const NativeCall& call) {
   return call.arena.text(std::move(text));
 }
 
-/// `self` is a list that is empty before the first call.
-Result<Value> use_joiner(const NativeCall& call) {
-  List& state = *call.self.as_list();
-  if (state.items.size() > 1) return state.items[0];
-  state.items.push_back(Value::none());
-  return Value::string("");
-}
-
-constexpr Native kJoiner = {"joiner", use_joiner};
-
-Result<Value> make_joiner(const NativeCall& call) {
-  const Value state = call.arena.list(List::Flavor::list, {call[0].value_or(Value::string(", "))});
-  return call.arena.function(Function{.name = "joiner", .native = &kJoiner, .self = state});
-}
-
 constexpr Native kGlobals[] = {
     {"range", range, {}, 0, true},
     {"dict", make_dict_value, {}, 0, true},
     {"namespace", make_namespace, {}, 0, true},
     {"raise_exception", raise_exception, {"message"}, 1},
     {"strftime_now", strftime_now, {"format"}, 1},
-    {"joiner", make_joiner, {"sep"}},
 };
 
 /// Gives `call` the arguments of a row with named parameters.

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <functional>
 
-#include "jinja/format.h"
 #include "jinja/print.h"
 #include "jinja/strings.h"
 
@@ -31,8 +30,7 @@ std::string_view type_name(Value value) {
   }
   switch (value.as_list()->flavor) {
     case List::Flavor::list: return "list";
-    case List::Flavor::tuple:
-    case List::Flavor::group: return "tuple";
+    case List::Flavor::tuple: return "tuple";
     case List::Flavor::range: return "range";
     case List::Flavor::keys: return "dict_keys";
     case List::Flavor::values: return "dict_values";
@@ -347,12 +345,7 @@ Result<Value> arithmetic(Arena& arena, Operator op, Value a, Value b) {
       if (repeats(a) && b.is_whole()) return repeat(arena, a, b.as_int());
       if (repeats(b) && a.is_whole()) return repeat(arena, b, a.as_int());
       return unsupported("*", a, b);
-    case Operator::modulo:
-      if (a.is(Kind::string)) {
-        const bool is_tuple = b.is(Kind::list) && b.as_list()->is_tuple();
-        return format_percent(arena, a.as_string(), is_tuple ? b.as_list()->items : std::vector<Value>{b});
-      }
-      return unsupported("%", a, b);
+    case Operator::modulo: return unsupported("%", a, b);
     case Operator::subtract: return unsupported("-", a, b);
     case Operator::divide: return unsupported("/", a, b);
     case Operator::floor_divide: return unsupported("//", a, b);

@@ -131,7 +131,7 @@ class StatementParser {
       BATON_TRY(Expression condition, in_.expression());
       node.condition = box(std::move(condition));
     }
-    node.recursive = in_.skip_name("recursive");
+    if (in_.at_name("recursive")) return in_.error_at(line, "recursive loops are not supported", ErrorCode::unsupported);
     BATON_TRY_VOID(in_.expect(TokenKind::block_end));
     ++loops_;
     BATON_TRY(node.body, statements({"else", "endfor"}, "for", line));
@@ -175,14 +175,9 @@ class StatementParser {
       BATON_TRY_VOID(in_.expect(TokenKind::block_end));
     }
     BATON_TRY(node.body, outside_loop([&] { return block(end, opener, line); }));
-    const auto use = in_.end_macro();
-    const auto declares = [&](std::string_view name) {
-      return std::any_of(node.parameters.begin(), node.parameters.end(),
-                         [&](const auto& parameter) { return parameter.name == name; });
-    };
-    node.uses_caller = use.caller && !declares("caller");
-    node.uses_varargs = use.varargs && !declares("varargs");
-    node.uses_kwargs = use.kwargs && !declares("kwargs");
+    const bool declares_caller = std::any_of(node.parameters.begin(), node.parameters.end(),
+                                             [](const auto& parameter) { return parameter.name == "caller"; });
+    node.uses_caller = in_.end_macro() && !declares_caller;
     return {};
   }
 

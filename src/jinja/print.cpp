@@ -108,7 +108,6 @@ void put_list(Writer& out, Value value, int depth) {
       put_items(out, list.items, depth);
       return out.put("]");
     case List::Flavor::tuple:
-    case List::Flavor::group:
       out.put("(");
       put_items(out, list.items, depth);
       return out.put(list.items.size() == 1 ? ",)" : ")");

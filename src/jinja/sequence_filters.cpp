@@ -39,7 +39,7 @@ Value folded(Arena& arena, Value value) {
   return arena.text(lower(value.as_string()));
 }
 
-/// What sort, unique, min, max and groupby compare: the attribute, in lower case unless case counts.
+/// What sort and unique compare: the attribute, in lower case unless case counts.
 Result<Value> sort_key(Arena& arena, Value value, const std::optional<Value>& path, bool case_sensitive) {
   if (path && !path->is(Kind::none)) {
     BATON_TRY(value, at_path(arena, value, *path, std::nullopt));
@@ -125,28 +125,6 @@ Result<Value> sort_dict(const NativeCall& call) {
   return call.arena.list(List::Flavor::list, std::move(sorted));
 }
 
-Result<Value> group_by(const NativeCall& call) {
-  BATON_TRY(const Values items, elements(call.arena, call.self));
-  const bool case_sensitive = flag(call, 2);
-  std::vector<Keyed> keyed;
-  for (const Value value : items) {
-    BATON_TRY(Value key, at_path(call.arena, value, *call[0], call[1]));
-    if (!case_sensitive) key = folded(call.arena, key);
-    keyed.push_back({key, value});
-  }
-  BATON_TRY_VOID(sort_keyed(call.arena, keyed, false));
-  Values groups;
-  for (std::size_t i = 0; i < keyed.size();) {
-    Values members;
-    const std::size_t first = i;
-    for (; i < keyed.size() && equal(call.arena, keyed[i].key, keyed[first].key); ++i) members.push_back(keyed[i].value);
-    if (i == first) return fail_exhausted(call.arena);
-    BATON_TRY(const Value label, at_path(call.arena, keyed[first].value, *call[0], call[1]));
-    groups.push_back(call.arena.list(List::Flavor::group, {label, call.arena.list(List::Flavor::list, std::move(members))}));
-  }
-  return call.arena.list(List::Flavor::list, std::move(groups));
-}
-
 Result<Value> unique(const NativeCall& call) {
   BATON_TRY(const Values items, elements(call.arena, call.self));
   BATON_TRY(const std::vector<Keyed> keyed, with_keys(call.arena, items, sort_key, call[1], flag(call, 0)));
@@ -160,34 +138,6 @@ Result<Value> unique(const NativeCall& call) {
     if (seen->entries.size() > n_seen) result.push_back(entry.value);
   }
   return generator(call, std::move(result));
-}
-
-Result<Value> extreme(const NativeCall& call, bool largest) {
-  BATON_TRY(const Values items, elements(call.arena, call.self));
-  if (items.empty()) return Value::undefined("no aggregated item: the sequence was empty");
-  BATON_TRY(const std::vector<Keyed> keyed, with_keys(call.arena, items, sort_key, call[1], flag(call, 0)));
-  std::size_t best = 0;
-  for (std::size_t i = 1; i < keyed.size(); ++i) {
-    BATON_TRY(const bool better,
-              largest ? less(call.arena, keyed[best].key, keyed[i].key) : less(call.arena, keyed[i].key, keyed[best].key));
-    if (better) best = i;
-  }
-  return keyed[best].value;
-}
-Result<Value> minimum(const NativeCall& call) { return extreme(call, false); }
-Result<Value> maximum(const NativeCall& call) { return extreme(call, true); }
-
-Result<Value> sum(const NativeCall& call) {
-  BATON_TRY(const Values items, elements(call.arena, call.self));
-  Value total = call[1].value_or(Value::integer(0));
-  for (Value value : items) {
-    if (call[0] && !call[0]->is(Kind::none)) {
-      BATON_TRY(value, at_path(call.arena, value, *call[0], std::nullopt));
-    }
-    if (total.is(Kind::string)) return type_error("sum() can't sum strings");
-    BATON_TRY(total, apply(call.arena, Operator::add, total, value));
-  }
-  return total;
 }
 
 Result<Value> length_filter(const NativeCall& call) {
@@ -330,23 +280,6 @@ Result<Value> reject(const NativeCall& call) { return pick(call, false, false); 
 Result<Value> select_attribute(const NativeCall& call) { return pick(call, true, true); }
 Result<Value> reject_attribute(const NativeCall& call) { return pick(call, true, false); }
 
-Result<Value> batch(const NativeCall& call) {
-  BATON_TRY(const Values items, elements(call.arena, call.self));
-  BATON_TRY(const std::int64_t size, integer_argument(call, 0, 1));
-  if (size < 1) return type_error("batch needs a size of at least 1");
-  Values rows;
-  for (std::size_t i = 0; i < items.size();) {
-    Values row;
-    for (; i < items.size() && static_cast<std::int64_t>(row.size()) < size; ++i) row.push_back(items[i]);
-    if (call[1] && !call[1]->is(Kind::none) && static_cast<std::int64_t>(row.size()) < size) {
-      if (!call.arena.reserve(static_cast<std::size_t>(size), sizeof(Value))) return fail_exhausted(call.arena);
-      row.resize(static_cast<std::size_t>(size), *call[1]);
-    }
-    rows.push_back(call.arena.list(List::Flavor::list, std::move(row)));
-  }
-  return generator(call, std::move(rows));
-}
-
 constexpr Native kFilters[] = {
     {"length", length_filter},
     {"count", length_filter},
@@ -362,13 +295,8 @@ constexpr Native kFilters[] = {
     {"rejectattr", reject_attribute, {}, 0, true},
     {"sort", sort, {"reverse", "case_sensitive", "attribute"}},
     {"dictsort", sort_dict, {"case_sensitive", "by", "reverse"}},
-    {"groupby", group_by, {"attribute", "default", "case_sensitive"}, 1},
     {"unique", unique, {"case_sensitive", "attribute"}},
     {"reverse", reverse},
-    {"min", minimum, {"case_sensitive", "attribute"}},
-    {"max", maximum, {"case_sensitive", "attribute"}},
-    {"sum", sum, {"attribute", "start"}},
-    {"batch", batch, {"linecount", "fill_with"}, 1},
 };
 
 }  // namespace

@@ -66,7 +66,6 @@ bool is_alphabetic(char32_t c) {
   if (c < 0x80) return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
   return unicode_locale() != nullptr && iswalpha_l(static_cast<wint_t>(c), unicode_locale()) != 0;
 }
-bool is_decimal(char32_t c) { return c >= '0' && c <= '9'; }
 bool is_upper(char32_t c) { return to_lower(c) != c; }
 bool is_lower(char32_t c) { return to_upper(c) != c || c == U'ß'; }
 
@@ -125,26 +124,6 @@ std::size_t find_first(std::string_view text, std::string_view part, std::size_t
   return found == nullptr ? std::string_view::npos : static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
 }
 
-/// By the method of Knuth, Morris and Pratt, backwards.
-std::size_t find_last(std::string_view text, std::string_view part) {
-  constexpr std::size_t kShort = 16;
-  if (part.size() <= kShort) return text.rfind(part);
-  const std::size_t n = part.size();
-  const auto from_end = [n](std::string_view whole, std::size_t i) { return whole[whole.size() - 1 - i]; };
-  std::vector<std::size_t> border(n, 0);  // of the last i + 1 bytes of `part`
-  for (std::size_t i = 1, matched = 0; i < n; ++i) {
-    while (matched > 0 && from_end(part, i) != from_end(part, matched)) matched = border[matched - 1];
-    if (from_end(part, i) == from_end(part, matched)) ++matched;
-    border[i] = matched;
-  }
-  for (std::size_t i = 0, matched = 0; i < text.size(); ++i) {
-    while (matched > 0 && from_end(text, i) != from_end(part, matched)) matched = border[matched - 1];
-    if (from_end(text, i) == from_end(part, matched)) ++matched;
-    if (matched == n) return text.size() - 1 - i;
-  }
-  return std::string_view::npos;
-}
-
 namespace {
 
 void split_at_spaces(std::string_view text, std::int64_t most, Parts& out) {
@@ -181,29 +160,7 @@ std::vector<std::string_view> split(std::string_view text, std::string_view sepa
   return std::move(all.parts);
 }
 
-void split_from_right(std::string_view text, std::optional<std::string_view> separator, std::int64_t most, Parts& out) {
-  auto& parts = out.parts;
-  if (!separator) {
-    split_at_spaces(text, -1, out);
-    if (most < 0 || parts.size() <= static_cast<std::size_t>(most)) return;
-    const auto cut = parts.end() - most;
-    const std::string_view last = *(cut - 1);
-    const std::string_view head = text.substr(0, static_cast<std::size_t>(last.data() + last.size() - text.data()));
-    parts.erase(parts.begin(), cut);
-    parts.insert(parts.begin(), head);
-    return;
-  }
-  for (std::int64_t n_cuts = 0; n_cuts != most; ++n_cuts) {
-    const std::size_t at = find_last(text, *separator);
-    if (at == std::string_view::npos) break;
-    if (!out.add(text.substr(at + separator->size()))) return;
-    text = text.substr(0, at);
-  }
-  out.add(text);
-  std::reverse(parts.begin(), parts.end());
-}
-
-void split_lines(std::string_view text, bool keep_ends, Parts& out) {
+void split_lines(std::string_view text, Parts& out) {
   const auto is_line_end = [](char32_t c) {
     return (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
   };
@@ -212,7 +169,7 @@ void split_lines(std::string_view text, bool keep_ends, Parts& out) {
     std::size_t next = i + char_size(text, i);
     if (is_line_end(char_at(text, i))) {
       if (text[i] == '\r' && next < text.size() && text[next] == '\n') ++next;
-      if (!out.add(text.substr(begin, (keep_ends ? next : i) - begin))) return;
+      if (!out.add(text.substr(begin, i - begin))) return;
       begin = next;
     }
     i = next;
@@ -238,11 +195,6 @@ std::string title(std::string_view text) {
     in_word = is_alphabetic(c);
   });
 }
-std::string swap_case(std::string_view text) {
-  return map_characters(
-      text, [](std::string& out, char32_t c) { is_upper(c) ? append_utf8(out, to_lower(c)) : append_upper(out, c); });
-}
-
 std::size_t count(std::string_view text, std::string_view part) {
   if (part.empty()) return length(text) + 1;
   std::size_t n = 0;

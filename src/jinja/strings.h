@@ -25,7 +25,6 @@ bool is_space_at(std::string_view text, std::size_t at);
 /// Whether Python's repr shows the character as itself.
 bool is_printable(char32_t character);
 bool is_alphabetic(char32_t character);
-bool is_decimal(char32_t character);
 bool is_upper(char32_t character);
 bool is_lower(char32_t character);
 
@@ -36,10 +35,9 @@ std::vector<std::size_t> offsets(std::string_view text);
 /// At most the first `n_bytes` bytes, without half a character at the end.
 std::string_view beginning(std::string_view text, std::size_t n_bytes);
 
-/// The first place of `part` from the byte `from` on, and its last place; npos if there is none. O(text + part), whatever
-/// they are, where std::string_view's take the product of both.
+/// The first place of `part` from the byte `from` on; npos if there is none. O(text + part), whatever they are, where
+/// std::string_view's find takes O(text * part).
 std::size_t find_first(std::string_view text, std::string_view part, std::size_t from);
-std::size_t find_last(std::string_view text, std::string_view part);
 
 std::string_view strip(std::string_view text, bool left, bool right);
 /// The same, removing any of the code points in `set`. O(set log set + text log set).
@@ -59,8 +57,7 @@ struct Parts {
 /// Appends the parts of `text` between whitespace, or `separator` (not empty); at most `most` cuts (negative: any number),
 /// from the left or the right.
 void split(std::string_view text, std::optional<std::string_view> separator, std::int64_t most, Parts& out);
-void split_from_right(std::string_view text, std::optional<std::string_view> separator, std::int64_t most, Parts& out);
-void split_lines(std::string_view text, bool keep_ends, Parts& out);
+void split_lines(std::string_view text, Parts& out);
 /// All parts between `separator`.
 std::vector<std::string_view> split(std::string_view text, std::string_view separator);
 
@@ -69,7 +66,6 @@ std::string lower(std::string_view text);
 std::string capitalize(std::string_view text);
 /// The first letter of each run of letters in upper case, the others in lower case.
 std::string title(std::string_view text);
-std::string swap_case(std::string_view text);
 
 /// How often `part` occurs without overlap; characters + 1 for an empty one.
 std::size_t count(std::string_view text, std::string_view part);

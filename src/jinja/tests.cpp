@@ -43,14 +43,6 @@ Result<Value> compare(const NativeCall& call) {
   return apply(call.arena, op, call.self, *call[0]);
 }
 
-Result<Value> same_as(const NativeCall& call) {
-  const Value a = call.self, b = *call[0];
-  if (a.kind() != b.kind()) return answer(false);
-  if (a.is(Kind::list)) return answer(a.as_list() == b.as_list());
-  if (a.is(Kind::string)) call.arena.spend_text(a.as_string().size());
-  return answer(same_key(a, b));
-}
-
 constexpr Native kTests[] = {
     {"defined", [](const NativeCall& call) { return answer(!call.self.is(Kind::undefined)); }},
     {"undefined", [](const NativeCall& call) { return answer(call.self.is(Kind::undefined)); }},
@@ -74,7 +66,6 @@ constexpr Native kTests[] = {
     {"divisibleby", [](const NativeCall& call) { return leaves(call, *call[0], 0); }, {"num"}, 1},
     {"upper", [](const NativeCall& call) { return answer(all_cased(call, is_upper, is_lower)); }},
     {"lower", [](const NativeCall& call) { return answer(all_cased(call, is_lower, is_upper)); }},
-    {"sameas", same_as, {"other"}, 1},
     {"in", [](const NativeCall& call) { return apply(call.arena, Operator::in, call.self, *call[0]); }, {"seq"}, 1},
     {"eq", compare<Operator::equal>, {"b"}, 1},
     {"equalto", compare<Operator::equal>, {"b"}, 1},
@@ -91,12 +82,6 @@ constexpr Native kTests[] = {
     {">", compare<Operator::greater>, {"b"}, 1},
     {"ge", compare<Operator::greater_equal>, {"b"}, 1},
     {">=", compare<Operator::greater_equal>, {"b"}, 1},
-    {"filter",
-     [](const NativeCall& call) {
-       return answer(call.self.is(Kind::string) && find_filter(call.self.as_string()) != nullptr);
-     }},
-    {"test",
-     [](const NativeCall& call) { return answer(call.self.is(Kind::string) && find_test(call.self.as_string()) != nullptr); }},
 };
 
 }  // namespace

@@ -124,11 +124,11 @@ static_assert(sizeof(Value) == 16);
 
 /// An ordered sequence.
 struct List {
-  enum class Flavor : std::uint8_t { list, tuple, group, range, keys, values, items, generator };
+  enum class Flavor : std::uint8_t { list, tuple, range, keys, values, items, generator };
   Flavor flavor = Flavor::list;
   std::vector<Value> items;  ///< of a generator: what is left
 
-  bool is_tuple() const { return flavor == Flavor::tuple || flavor == Flavor::group; }
+  bool is_tuple() const { return flavor == Flavor::tuple; }
   bool is_generator() const { return flavor == Flavor::generator; }
   /// Whether list[0] means something (not for views of a dict and generators).
   bool is_indexable() const { return flavor <= Flavor::range; }
@@ -170,10 +170,6 @@ struct Function {
 struct Loop {
   std::vector<Value> items;
   std::size_t index0 = 0;
-  int depth0 = 0;
-  const For* recursive = nullptr;  ///< what loop(...) runs
-  Scope* closure = nullptr;
-  std::optional<std::vector<Value>> changed;  ///< arguments of the last loop.changed(...)
 };
 
 /// Variables of one block; macros keep the scope they were defined in.

@@ -18,7 +18,7 @@ TEST(Jinja, equals_jinja2_on_expressions_statements_and_errors) {
   const json::Value file = json::parse_file(path).value();
   ChatTemplate::Context context;
   context.extra = file["context"];
-  EXPECT_GE(file["cases"].size(), 200U);
+  EXPECT_GE(file["cases"].size(), 190U);
   for (const json::Value& golden : file["cases"]) {
     const auto source = golden["template"].get<std::string>();
     const auto chat_template = ChatTemplate::parse(source);

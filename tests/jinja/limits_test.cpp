@@ -52,8 +52,6 @@ TEST(JinjaLimits, bound_memory) {
   expect_over("bytes of memory",
               "{% set ns = namespace(s='ab') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}");
   expect_over("bytes of memory", "{{ ('a' * 1000000) | replace('a', 'b' * 1000000) }}");
-  expect_over("bytes of memory", "{{ 'x'.center(10 ** 15) }}");
-  expect_over("bytes of memory", "{{ 'x'.zfill(9 * 10 ** 18) }}");
 }
 
 TEST(JinjaLimits, bound_loops_and_work) {
@@ -69,20 +67,12 @@ TEST(JinjaLimits, every_operation_counts_what_it_passes_over) {
   for (const char* operation : {"'x' in t",
                                 "t in u",
                                 "t.find('x')",
-                                "t.rfind('x')",
                                 "t.count('x')",
                                 "t.count('')",
                                 "t.split('x')",
                                 "t.split()",
-                                "t.rsplit('x')",
-                                "t.rsplit()",
-                                "t.splitlines()",
-                                "t.partition('x')",
-                                "t.rpartition('x')",
                                 "t.startswith(u)",
                                 "t.endswith(u)",
-                                "t.removeprefix(u)",
-                                "t.removesuffix(u)",
                                 "t.replace('x', 'y')",
                                 "t.replace('', 'y')",
                                 "t.join(['', ''])",
@@ -90,20 +80,10 @@ TEST(JinjaLimits, every_operation_counts_what_it_passes_over) {
                                 "t.lower()",
                                 "t.title()",
                                 "t.capitalize()",
-                                "t.swapcase()",
                                 "t.strip('ba ')",
                                 "'x'.strip(t)",
                                 "t.lstrip('ab ')",
                                 "t.rstrip('ab ')",
-                                "t.ljust(9)",
-                                "t.center(9)",
-                                "t.zfill(9)",
-                                "t.format()",
-                                "t.isdigit()",
-                                "t.isalpha()",
-                                "t.isspace()",
-                                "t.isupper()",
-                                "t.islower()",
                                 "t | upper",
                                 "t | lower",
                                 "t | title",
@@ -116,7 +96,6 @@ TEST(JinjaLimits, every_operation_counts_what_it_passes_over) {
                                 "t | int",
                                 "t | float",
                                 "t | indent",
-                                "t | center(9)",
                                 "t | tojson",
                                 "t | escape",
                                 "t | reverse",
@@ -124,7 +103,6 @@ TEST(JinjaLimits, every_operation_counts_what_it_passes_over) {
                                 "t | first",
                                 "t | last",
                                 "t | join",
-                                "t | format",
                                 "t[7]",
                                 "t[7:8]",
                                 "t[::7]",
@@ -136,8 +114,6 @@ TEST(JinjaLimits, every_operation_counts_what_it_passes_over) {
                                 "d.get(u)",
                                 "u in d",
                                 "{t: 1}",
-                                "'%s' % t",
-                                "'{}'.format(t)",
                                 "[t] | string",
                                 "[t, t] | sort",
                                 "[t] | unique",
@@ -145,7 +121,6 @@ TEST(JinjaLimits, every_operation_counts_what_it_passes_over) {
                                 "t is upper",
                                 "t is lower",
                                 "t is eq(u)",
-                                "t is sameas(u)",
                                 "[1] | map(attribute=t) | list",
                                 "('[' ~ t ~ ']')[:1] ~ ('\"' ~ t ~ '\"') | from_json"})
     EXPECT_GE(work_of(text + "{% set _ = " + operation + " %}") - text_work, 90'000 / 64) << operation;
@@ -155,24 +130,13 @@ TEST(JinjaLimits, every_operation_counts_what_it_passes_over) {
       "{% for i in l %}{% set _ = d.update({i: i}) %}{% set _ = e.update({i: i}) %}{% endfor %}";
   const std::int64_t lists_work = work_of(lists);
   for (const char* operation : {"-1 in l",
-                                "l.count(-1)",
-                                "l.index(2999)",
-                                "l.remove(2999)",
-                                "l.copy()",
-                                "l.reverse()",
-                                "l.extend(m)",
                                 "l | sort",
                                 "l | unique",
-                                "l | sum",
-                                "l | min",
-                                "l | max",
                                 "l | join",
                                 "l | map('string')",
                                 "l | select",
                                 "l | list",
                                 "l | reject('odd')",
-                                "l | map('string') | groupby(0)",
-                                "l | batch(3)",
                                 "l | reverse",
                                 "l | last",
                                 "l + m",
@@ -183,7 +147,6 @@ TEST(JinjaLimits, every_operation_counts_what_it_passes_over) {
                                 "l < m",
                                 "l | tojson",
                                 "l | string",
-                                "d.copy()",
                                 "d.items()",
                                 "d.keys()",
                                 "d.values()",
@@ -205,21 +168,16 @@ TEST(JinjaLimits, count_the_memory_of_what_grows) {
            "{% endfor %}{% for a in range(2000) %}" +
            step + "{% endfor %}";
   };
-  expect_over("bytes of memory", in_loop("{% set _ = d.copy() %}"), limits);
   expect_over("bytes of memory", in_loop("{% set _ = dict(d) %}"), limits);
   expect_over("bytes of memory", in_loop("{% for x in n %}{% break %}{% endfor %}"), limits);
   expect_over("bytes of memory", in_loop("{% for b in range(200) %}{% set _ = l.append(b) %}{% endfor %}"),
               {.memory_bytes = 64 << 20, .work = 500'000'000});
-  expect_over("bytes of memory", in_loop("{% set _ = l.extend(n) %}"), limits);
   expect_over("bytes of memory", "{% set _ = ('a ' * 100000).split() %}", limits);
-  expect_over("bytes of memory", "{% set _ = ('\n' * 200000).splitlines() %}", limits);
+  expect_over("bytes of memory", "{% set _ = ('\n' * 200000) | indent %}", limits);
   expect_over("bytes of memory", "{% set _ = ('\\x01' * 2000000) | tojson %}", limits);
   expect_over("bytes of memory", "{% set _ = [('\\x01' * 2000000)] | string %}", limits);
   expect_over("bytes of memory", "{% set _ = ('&' * 2000000) | escape %}", limits);
   expect_over("bytes of memory", "{% set _ = ('[' ~ '0,' * 100000 ~ '0]') | from_json %}", limits);
-  // Products that overflow.
-  expect_over("bytes of memory", "{{ [1] | batch(2 ** 60, 0) | list }}");
-  expect_over("bytes of memory", "{{ 'x'.ljust(2 ** 62, '😀') }}");
 }
 
 TEST(JinjaLimits, a_rendering_that_nobody_waits_for_ends) {
@@ -273,10 +231,7 @@ TEST(JinjaLimits, keys_compare_like_pythons) {
   EXPECT_EQ(render(source).value(), "one one half none tuple False odd False False one half False");
 }
 
-TEST(JinjaLimits, bound_recursion) {
-  expect_over("levels of nesting", "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}");
-  expect_over("levels of nesting", "{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}");
-}
+TEST(JinjaLimits, bound_recursion) { expect_over("levels of nesting", "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"); }
 
 TEST(JinjaLimits, stop_at_values_that_contain_themselves) {
   expect_over("levels of nesting", "{% set l = [] %}{% set _ = l.append(l) %}{{ l }}");
@@ -418,7 +373,8 @@ TEST(JinjaLimits, integers_that_do_not_fit_are_errors) {
 TEST(JinjaLimits, dicts_of_any_size_keep_order_through_changes) {
   const std::string source =
       "{% set d = {} %}{% for i in range(40) %}{% set _ = d.update({'k' ~ i: i}) %}{% endfor %}"
-      "{% for i in range(0, 40, 3) %}{% set _ = d.pop('k' ~ i) %}{% endfor %}{% set _ = d.setdefault('k0', 'new') %}"
+      "{% for i in range(0, 40, 3) %}{% set _ = d.pop('k' ~ i) %}{% endfor %}{% if 'k0' not in d %}{% set _ = d.update({'k0': "
+      "'new'}) %}{% endif %}"
       "{{ d | length }} {{ d.k1 }} {{ d.k3 is undefined }} {{ d.k38 }} {{ d.keys() | list | first }} {{ d.keys() | list | last "
       "}}";
   EXPECT_EQ(render(source).value(), "27 1 True 38 k1 k0");

