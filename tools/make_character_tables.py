@@ -4,7 +4,7 @@
     make_character_tables.py            needs the package tokenizers, and Debian's unicode-data in /usr/share/unicode
 
 The library's tables are of several Unicode versions, none of them the one of utf8proc or PCRE2. So each set is asked for,
-one character after another; only the names of scripts and what has a decomposition is read from Unicode's files.
+one character after another; only what has a decomposition is read from Unicode's files.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tokenizers import Regex, normalizers, pre_tokenizers
 ROOT = Path(__file__).resolve().parent.parent
 UNICODE = Path("/usr/share/unicode")
 CHARACTERS = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
-NORMALIZATION_VERSION = (9, 0)  # of the library's normalisation forms and scripts
+NORMALIZATION_VERSION = (9, 0)  # of the library's normalisation forms
 REGEX_VERSION = (14, 0)  # of PCRE2
 CATEGORIES = "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Cf".split()
 LINE = 120
@@ -48,12 +48,6 @@ struct StandIn {
   char32_t known;
 };
 
-struct ScriptRange {
-  char32_t first;
-  char32_t last;
-  unsigned char script;
-};
-
 // clang-format off
 """
 
@@ -72,9 +66,7 @@ bool contains(std::span<const Range> ranges, char32_t c) { return find_range(ran
 
 }  // namespace
 
-bool is_other(char32_t c) { return contains(kOther, c); }
 bool is_punctuation(char32_t c) { return contains(kPunctuation, c); }
-bool is_nonspacing_mark(char32_t c) { return contains(kNonspacingMark, c); }
 bool is_combining_mark(char32_t c) { return contains(kCombiningMark, c); }
 bool is_numeric(char32_t c) { return contains(kNumeric, c); }
 bool is_beyond_normalization(char32_t c) { return contains(kBeyondNormalization, c); }
@@ -90,11 +82,6 @@ char32_t known_to_regex(char32_t c) {
   if (!has_new[c / kBlock]) return c;
   const StandIn* range = find_range(std::span<const StandIn>(kStandIns), c);
   return range == nullptr ? c : range->known;
-}
-
-int script_of(char32_t c) {
-  const ScriptRange* range = find_range(std::span<const ScriptRange>(kScripts), c);
-  return range == nullptr ? kAnyScript : range->script;
 }
 
 }  // namespace baton::unicode
@@ -121,11 +108,6 @@ def _cut_off_by(pre_tokenizer: pre_tokenizers.PreTokenizer) -> list[int]:
     return [code for code in CHARACTERS if len(pre_tokenizer.pre_tokenize_str(f"a{chr(code)}a")) == 3]
 
 
-def _bert(**what: bool) -> normalizers.BertNormalizer:
-    options = {"clean_text": False, "handle_chinese_chars": False, "strip_accents": False, "lowercase": False}
-    return normalizers.BertNormalizer(**(options | what))
-
-
 def _beyond_normalization(ages: dict[int, tuple[int, ...]]) -> list[int]:
     """Characters that are newer than the library's forms and that a form would change or put in another order."""
     changed = set()
@@ -139,29 +121,6 @@ def _beyond_normalization(ages: dict[int, tuple[int, ...]]) -> list[int]:
             changed.add(code)
         changed |= {part for part in parts if ages[part] > NORMALIZATION_VERSION}
     return sorted(changed)
-
-
-def _scripts(ages: dict[int, tuple[int, ...]]) -> list[tuple[int, int]]:
-    """Character and number of its script; characters without one are left out. Kana counts as Han."""
-    split = pre_tokenizers.UnicodeScripts()
-    names = _property("Scripts.txt", r"\w+")
-    numbers: dict[str, int] = {}
-    examples: dict[int, str] = {}
-    scripts = []
-    for code in CHARACTERS:
-        # In front of a Latin letter and of a Greek one, a character without a script begins no piece.
-        if all(len(split.pre_tokenize_str(f"{first}{chr(code)}")) == 1 for first in "aα"):
-            continue
-        name = {"Hiragana": "Han", "Katakana": "Han"}.get(names[code], names[code])
-        name = "Han" if code == 0x30FC else name
-        number = numbers.setdefault(name, len(numbers) + 1)
-        example = examples.setdefault(number, chr(code))
-        if len(split.pre_tokenize_str(example + chr(code))) != 1:
-            # Its script is another one today.
-            number = next(n for n, one in examples.items() if len(split.pre_tokenize_str(one + chr(code))) == 1)
-        scripts.append((code, number))
-    assert len(numbers) < 256
-    return scripts
 
 
 def _matches(expression: str, text: str) -> list[int]:
@@ -212,9 +171,7 @@ def main() -> None:
     ages = _ages()
     digits = pre_tokenizers.Digits(individual_digits=True)
     sets = {
-        "kOther": [code for code in _removed_by(_bert(clean_text=True)) if code not in (0, 0xFFFD)],
         "kPunctuation": _cut_off_by(pre_tokenizers.Punctuation()),
-        "kNonspacingMark": _removed_by(_bert(strip_accents=True)),
         "kCombiningMark": _removed_by(normalizers.StripAccents()),
         "kNumeric": _cut_off_by(digits),
         "kBeyondNormalization": _beyond_normalization(ages),
@@ -226,22 +183,18 @@ def main() -> None:
         )
         for name, codes in sets.items()
     ]
-    for kind, name, values in (
-        ("StandIn", "kStandIns", sorted(_stand_ins(ages).items())),
-        ("ScriptRange", "kScripts", _scripts(ages)),
-    ):
-        rows: list[list[int]] = []
-        for code, number in values:
-            if rows and rows[-1][1:] == [code - 1, number]:
-                rows[-1][1] = code
-            else:
-                rows.append([code, code, number])
-        tables.append(
-            _table(
-                lambda n, kind=kind, name=name: f"constexpr std::array<{kind}, {n}> {name} = ",
-                [f"{{0x{first:X}, 0x{last:X}, {number}}}" for first, last, number in rows],
-            )
+    rows: list[list[int]] = []
+    for code, known in sorted(_stand_ins(ages).items()):
+        if rows and rows[-1][1:] == [code - 1, known]:
+            rows[-1][1] = code
+        else:
+            rows.append([code, code, known])
+    tables.append(
+        _table(
+            lambda n: f"constexpr std::array<StandIn, {n}> kStandIns = ",
+            [f"{{0x{first:X}, 0x{last:X}, {known}}}" for first, last, known in rows],
         )
+    )
     (ROOT / "src/text/tables/character_tables.cpp").write_text(HEAD + "\n".join(tables) + TAIL)
 
 

@@ -228,18 +228,6 @@ def _unigram_bytes() -> Tokenizer:
     return tokenizer
 
 
-def _bert() -> Tokenizer:
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=40))
-    tokenizer.normalizer = normalizers.BertNormalizer()
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece()
-    trainer = trainers.WordPieceTrainer(vocab_size=N_VOCAB, special_tokens=special, show_progress=False)
-    tokenizer.train_from_iterator(CORPUS * 3, trainer)
-    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    return tokenizer
-
-
 def _word_ends() -> Tokenizer:
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", end_of_word_suffix="</w>", continuing_subword_prefix="@"))
     tokenizer.normalizer = normalizers.Sequence(
@@ -247,9 +235,7 @@ def _word_ends() -> Tokenizer:
     )
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.UnicodeScripts(),
             pre_tokenizers.WhitespaceSplit(),
-            pre_tokenizers.FixedLength(7),
             pre_tokenizers.Punctuation(),
         ]
     )
@@ -292,15 +278,6 @@ def _precompiled() -> Tokenizer:
     tokenizer.normalizer = normalizers.Sequence(
         [normalizers.Precompiled(_map_of_characters()), normalizers.Strip(left=False), normalizers.Replace(Regex(" {2,}"), "▁")]
     )
-    return tokenizer
-
-
-def _word_level() -> Tokenizer:
-    tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.Lowercase()
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    trainer = trainers.WordLevelTrainer(vocab_size=N_VOCAB, special_tokens=["[UNK]", "<s>"], show_progress=False)
-    tokenizer.train_from_iterator(CORPUS * 3, trainer)
     return tokenizer
 
 
@@ -356,12 +333,10 @@ _MAKERS = {
     "added_tokens": _added_tokens,
     "unigram": _unigram,
     "unigram_bytes": _unigram_bytes,
-    "bert": _bert,
     "word_ends": _word_ends,
     "precompiled": _precompiled,
-    "word_level": _word_level,
 }
-_WITH_ENDS = ("llama2", "llama3", "unigram", "unigram_bytes", "bert", "precompiled")
+_WITH_ENDS = ("llama2", "llama3", "unigram", "unigram_bytes", "precompiled")
 
 
 def _write_cases(folder: Path, tokenizer: Tokenizer) -> None:

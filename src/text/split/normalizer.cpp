@@ -47,8 +47,6 @@ Result<void> Normalizer::add(const json::Value& value, int depth) {
     steps_.push_back(Strip{left, right});
   } else if (type == "Precompiled") {
     return add_precompiled(value);
-  } else if (type == "BertNormalizer") {
-    return add_bert(value);
   } else if (type == "Lowercase") {
     steps_.emplace_back(Characters::lowercase);
   } else if (type == "Nmt") {
@@ -83,23 +81,6 @@ Result<void> Normalizer::add_precompiled(const json::Value& value) {
   return {};
 }
 
-Result<void> Normalizer::add_bert(const json::Value& value) {
-  constexpr std::string_view kName = "BertNormalizer";
-  BATON_TRY(const bool cleans, component::get_or<bool>(value, kName, "clean_text", true));
-  BATON_TRY(const bool isolates, component::get_or<bool>(value, kName, "handle_chinese_chars", true));
-  BATON_TRY(const bool lowercases, component::get_or<bool>(value, kName, "lowercase", true));
-  // Absent or null: as `lowercase` says.
-  BATON_TRY(const bool strips, component::get_or<bool>(value, kName, "strip_accents", lowercases));
-  if (cleans) steps_.emplace_back(Characters::bert_clean);
-  if (isolates) steps_.emplace_back(Characters::chinese);
-  if (strips) {
-    steps_.emplace_back(unicode::NormalForm::d);
-    steps_.emplace_back(Characters::bert_accents);
-  }
-  if (lowercases) steps_.emplace_back(Characters::lowercase);
-  return {};
-}
-
 namespace {
 
 std::string_view strip(std::string_view text, bool left, bool right) {
@@ -116,12 +97,6 @@ std::string_view strip(std::string_view text, bool left, bool right) {
   return text;
 }
 
-bool is_chinese(char32_t c) {
-  return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
-         (c >= 0x2A700 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) || (c >= 0xF900 && c <= 0xFAFF) ||
-         (c >= 0x2F800 && c <= 0x2FA1F);
-}
-
 /// What SentencePiece's rules "nmt" make of a character: nothing, a space, or itself.
 void append_nmt(std::string& out, char32_t c, std::string_view character) {
   const bool is_dropped =
@@ -130,13 +105,6 @@ void append_nmt(std::string& out, char32_t c, std::string_view character) {
   const bool is_space = c == 0x09 || c == 0x0A || c == 0x0C || c == 0x0D || c == 0x1680 || (c >= 0x200B && c <= 0x200F) ||
                         c == 0x2028 || c == 0x2029 || c == 0x2581 || c == 0xFEFF || c == 0xFFFD;
   out += is_space ? " " : character;
-}
-
-void append_clean(std::string& out, char32_t c, std::string_view character) {
-  if (unicode::is_space(c) && (c == '\t' || c == '\n' || c == '\r' || !unicode::is_other(c)))
-    out += ' ';
-  else if (c != 0 && c != unicode::kReplacement && !unicode::is_other(c))
-    out += character;
 }
 
 }  // namespace
@@ -153,14 +121,6 @@ std::string Normalizer::rewrite(std::string_view text, Characters step, WorkMete
       case Characters::lowercase: unicode::append_lowercase(out, c); break;
       case Characters::nmt: append_nmt(out, c, character); break;
       case Characters::accents: out += unicode::is_combining_mark(c) ? "" : character; break;
-      case Characters::bert_accents: out += unicode::is_nonspacing_mark(c) ? "" : character; break;
-      case Characters::bert_clean: append_clean(out, c, character); break;
-      case Characters::chinese:
-        if (is_chinese(c))
-          (out += ' ').append(character) += ' ';
-        else
-          out += character;
-        break;
       case Characters::bytes:
         for (const char byte : character)
           unicode::append_utf8(out, unicode::character_of_byte(static_cast<unsigned char>(byte)));

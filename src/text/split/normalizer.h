@@ -18,7 +18,7 @@
 namespace baton {
 
 /// A list of rewriting steps: Prepend, Replace, Strip, StripAccents, Lowercase, NFC, NFD, NFKC, NFKD, Nmt, Precompiled,
-/// BertNormalizer, ByteLevel and Sequence of these; empty for null. Immutable. Thread: any.
+/// ByteLevel and Sequence of these; empty for null. Immutable. Thread: any.
 class Normalizer {
  public:
   Normalizer() = default;
@@ -42,14 +42,13 @@ class Normalizer {
     bool left = true;
     bool right = true;
   };
-  /// What is done to each character on its own. `bert_accents` are nonspacing marks, `accents` marks of all kinds.
-  enum class Characters { lowercase, nmt, accents, bert_accents, bert_clean, chinese, bytes };
+  /// What is done to each character on its own.
+  enum class Characters { lowercase, nmt, accents, bytes };
   using Step = std::variant<Prepend, Replace, Strip, unicode::NormalForm, Characters, Charsmap>;
 
   Result<void> add(const json::Value& value, int depth);
   Result<void> add_replace(const json::Value& value);
   Result<void> add_precompiled(const json::Value& value);
-  Result<void> add_bert(const json::Value& value);
   static std::string rewrite(std::string_view text, Characters step, WorkMeter& meter);
   static std::optional<std::string> apply(const Step& step, const std::string& text, std::size_t max_bytes, WorkMeter& meter);
 

@@ -18,7 +18,6 @@ constexpr std::string_view kPreTokenizer = "pre_tokenizer";
 
 // The words of GPT-2's byte-level BPE.
 constexpr std::string_view kByteLevelWords = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-constexpr std::size_t kMaxFixedLength = std::size_t{1} << 20;
 
 Result<SplitBehavior> behavior_of(const json::Value& value, std::string_view component, std::string_view otherwise) {
   BATON_TRY(const std::string name, component::get_or<std::string>(value, component, "behavior", std::string(otherwise)));
@@ -62,18 +61,6 @@ Result<void> PreTokenizer::add(const json::Value& value, int depth) {
     BATON_TRY(std::string delimiter, component::get<std::string>(value, "CharDelimiterSplit", "delimiter"));
     return add_split(Pattern::literal(std::move(delimiter)), SplitBehavior::removed, false);
   }
-  if (type == "UnicodeScripts") {
-    steps_.emplace_back(std::in_place_type<Scripts>);
-    return {};
-  }
-  if (type == "FixedLength") {
-    BATON_TRY(const auto length, component::get_or<std::uint64_t>(value, "FixedLength", "length", 5));
-    if (length == 0 || length > kMaxFixedLength)
-      return fail(ErrorCode::invalid_data,
-                  fmt::format("pre_tokenizer FixedLength: length is {}, must be 1 to {}", length, kMaxFixedLength));
-    steps_.push_back(FixedLength{length});
-    return {};
-  }
   return add_set(type, value);
 }
 
@@ -87,9 +74,6 @@ Result<void> PreTokenizer::add_set(std::string_view type, const json::Value& val
     steps_.push_back(SplitSet{unicode::is_punctuation, behavior});
   } else if (type == "WhitespaceSplit") {
     steps_.push_back(SplitSet{unicode::is_space, SplitBehavior::removed});
-  } else if (type == "BertPreTokenizer") {
-    steps_.push_back(SplitSet{unicode::is_space, SplitBehavior::removed});
-    steps_.push_back(SplitSet{unicode::is_punctuation, SplitBehavior::isolated});
   } else {
     return component::unsupported(kPreTokenizer, type);
   }
@@ -244,39 +228,6 @@ void PreTokenizer::apply(const SplitSet& step, PieceList& words, WorkMeter& mete
       at += character.n_bytes;
     }
     return join_cuts(cover(matches, word.size(), false), step.behavior);
-  });
-}
-
-void PreTokenizer::apply(const Scripts&, PieceList& words, WorkMeter& meter) {
-  cut_words(words, meter, [&](std::string_view word) {
-    std::vector<TextRange> ranges;
-    int last = -1;
-    for (std::size_t at = 0; at < word.size() && meter.spend(1);) {
-      const unicode::Step character = unicode::decode_front(word.substr(at));
-      const int script = unicode::script_of(character.code_point);
-      if (script != unicode::kAnyScript && script != last) {
-        if (!ranges.empty()) ranges.back().end = at;
-        ranges.push_back({at, word.size()});
-        last = script;
-      }
-      at += character.n_bytes;
-    }
-    return ranges;
-  });
-}
-
-void PreTokenizer::apply(const FixedLength& step, PieceList& words, WorkMeter& meter) {
-  cut_words(words, meter, [&](std::string_view word) {
-    std::vector<TextRange> ranges;
-    for (std::size_t at = 0; at < word.size();) {
-      std::size_t end = at;
-      for (std::size_t i = 0; i < step.n_characters && end < word.size() && meter.spend(1); ++i)
-        end += unicode::decode_front(word.substr(end)).n_bytes;
-      if (end == at) break;  // the budget is over
-      ranges.push_back({at, end});
-      at = end;
-    }
-    return ranges;
   });
 }
 

@@ -30,8 +30,7 @@ std::vector<PieceList> grouped(PieceList words, std::size_t n_groups);
 enum class SplitBehavior { isolated, removed, merged_with_previous, merged_with_next, contiguous };
 
 /// A list of cutting steps: ByteLevel, Split, Digits, Metaspace, Punctuation, Whitespace, WhitespaceSplit,
-/// CharDelimiterSplit, BertPreTokenizer, UnicodeScripts, FixedLength and Sequence of these; empty for null. Immutable.
-/// Thread: any.
+/// CharDelimiterSplit and Sequence of these; empty for null. Immutable. Thread: any.
 class PreTokenizer {
  public:
   PreTokenizer() = default;
@@ -58,17 +57,13 @@ class PreTokenizer {
     bool (*contains)(char32_t) = nullptr;
     SplitBehavior behavior = SplitBehavior::isolated;
   };
-  struct Scripts {};  // where the script changes; leading spaces are dropped
-  struct FixedLength {
-    std::size_t n_characters = 0;
-  };
   struct PrefixSpace {};   // a space before words that do not begin with one
   struct ByteAlphabet {};  // every byte becomes the character that stands for it
   struct Metaspace {
     std::string replacement;
     enum class Prepend { always, first, never } prepend = Prepend::always;
   };
-  using Step = std::variant<Split, SplitSet, Scripts, FixedLength, PrefixSpace, ByteAlphabet, Metaspace>;
+  using Step = std::variant<Split, SplitSet, PrefixSpace, ByteAlphabet, Metaspace>;
 
   Result<void> add(const json::Value& value, int depth);
   Result<void> add_set(std::string_view type, const json::Value& value);
@@ -80,8 +75,6 @@ class PreTokenizer {
   static void apply(const Split& step, PieceList& words, WorkMeter& meter);
   static void apply(const Split& step, PieceList& words, const Parallel& parallel, WorkMeter& meter);
   static void apply(const SplitSet& step, PieceList& words, WorkMeter& meter);
-  static void apply(const Scripts& step, PieceList& words, WorkMeter& meter);
-  static void apply(const FixedLength& step, PieceList& words, WorkMeter& meter);
   static void apply(const PrefixSpace& step, PieceList& words, WorkMeter& meter);
   static void apply(const ByteAlphabet& step, PieceList& words, WorkMeter& meter);
   static void apply(const Metaspace& step, PieceList& words, WorkMeter& meter);

@@ -4,12 +4,8 @@
 
 namespace baton::unicode {
 
-/// Control, format and private characters of Unicode 8 (U+0000 aside); characters assigned later are none.
-bool is_other(char32_t c);
 /// Punctuation of Unicode 8, and all of ASCII that is neither letter, digit, space nor control character.
 bool is_punctuation(char32_t c);
-/// Nonspacing marks of Unicode 8.
-bool is_nonspacing_mark(char32_t c);
 /// Marks of all kinds, of Unicode 9.
 bool is_combining_mark(char32_t c);
 /// Digits, letters that are numbers, and other numbers, of Unicode 17.
@@ -20,10 +16,5 @@ bool is_beyond_normalization(char32_t c);
 /// A character that PCRE2 (Unicode 14) takes for what Oniguruma (Unicode 17) takes `c` for: one of the same general
 /// category and length in UTF-8. `c` itself where both know it.
 char32_t known_to_regex(char32_t c);
-
-/// What script_of says of a space and of characters without a script in Unicode 9.
-inline constexpr int kAnyScript = 0;
-/// A number for the script of `c` in Unicode 9, the same for Han, Hiragana and Katakana.
-int script_of(char32_t c);
 
 }  // namespace baton::unicode

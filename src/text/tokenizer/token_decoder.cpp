@@ -46,14 +46,13 @@ std::string replaced(std::string_view text, std::string_view old, std::string_vi
   return Pattern::literal(std::string(old)).replace_all(text, with);
 }
 
-/// Takes the spaces away that a WordPiece tokenizer puts before punctuation and contractions, in the library's order.
-std::string cleaned_up(std::string text, bool contracts_do_not) {
+/// Removes the spaces before punctuation and contractions, in Transformers' order.
+std::string cleaned_up(std::string text) {
   if (text.find(' ') == std::string::npos) return text;
   constexpr std::pair<std::string_view, std::string_view> kRules[] = {
-      {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
-      {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
-  for (const auto& [old, with] : kRules)
-    if (contracts_do_not || old != " do not") text = replaced(text, old, with);
+      {" .", "."},     {" ?", "?"},   {" !", "!"},   {" ,", ","},     {" ' ", "'"},
+      {" n't", "n't"}, {" 'm", "'m"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+  for (const auto& [old, with] : kRules) text = replaced(text, old, with);
   return text;
 }
 
@@ -147,56 +146,16 @@ Result<void> TokenDecoder::add_step(std::string_view type, const json::Value& va
     step.strips_first = scheme != "never";
     step.pattern = Pattern::literal(step.content);
     BATON_TRY_VOID(count_growth(&step.content, 1));
-  } else {
-    return add_word_step(type, value, std::move(step));
-  }
-  steps_.push_back(std::move(step));
-  return {};
-}
-
-Result<void> TokenDecoder::add_word_step(std::string_view type, const json::Value& value, Step step) {
-  if (type == "BPEDecoder") {
+  } else if (type == "BPEDecoder") {
     step.kind = Step::Kind::word_end;
     BATON_TRY(step.content, component::get_or<std::string>(value, type, "suffix", "</w>"));
     if (step.content.empty()) return fail(ErrorCode::invalid_data, "decoder BPEDecoder: the suffix is empty");
-  } else if (type == "WordPiece") {
-    step.kind = Step::Kind::word_piece;
-    BATON_TRY(step.content, component::get_or<std::string>(value, type, "prefix", "##"));
-    BATON_TRY(step.cleans_up, component::get_or<bool>(value, type, "cleanup", true));
-  } else if (type == "CTC") {
-    step.kind = Step::Kind::ctc;
-    BATON_TRY(step.content, component::get_or<std::string>(value, type, "pad_token", "<pad>"));
-    BATON_TRY(step.delimiter, component::get_or<std::string>(value, type, "word_delimiter_token", "|"));
-    BATON_TRY(step.cleans_up, component::get_or<bool>(value, type, "cleanup", true));
-    BATON_TRY_VOID(count_growth(&step.delimiter, 1));
   } else {
     return component::unsupported(kDecoder, type);
   }
   steps_.push_back(std::move(step));
   return {};
 }
-
-namespace {
-
-/// What a WordPiece decoder makes of a token.
-std::string word_piece_text(std::string_view token, bool is_first, std::string_view prefix, bool cleans_up) {
-  std::string text(token);
-  if (!is_first) {
-    if (token.starts_with(prefix))
-      text.erase(0, prefix.size());
-    else
-      text.insert(0, 1, ' ');
-  }
-  return cleans_up ? cleaned_up(std::move(text), true) : text;
-}
-
-/// What a CTC decoder makes of a token.
-std::string ctc_text(std::string_view token, std::string_view pad, std::string_view delimiter, bool cleans_up) {
-  std::string text = replaced(token, pad, "");
-  return cleans_up ? replaced(cleaned_up(std::move(text), true), delimiter, " ") : text;
-}
-
-}  // namespace
 
 std::string TokenDecoder::bytes_of(std::string_view token) const {
   std::string text(token);
@@ -215,8 +174,6 @@ std::string TokenDecoder::bytes_of(std::string_view token) const {
       case Step::Kind::byte_level: return bytes_of_characters(text);
       case Step::Kind::metaspace: text = step.pattern->replace_all(text, " "); break;
       case Step::Kind::word_end: text = replaced(text, step.content, " "); break;
-      case Step::Kind::word_piece: text = word_piece_text(text, /*is_first=*/false, step.content, step.cleans_up); break;
-      case Step::Kind::ctc: text = ctc_text(text, step.content, step.delimiter, step.cleans_up); break;
       case Step::Kind::clean_up: break;
     }
   }
@@ -233,7 +190,6 @@ void TokenDecoder::Stream::drop_held() {
     switch (decoder_.steps_[step].kind) {
       // The end of a word is a space as soon as there is a next token.
       case Step::Kind::word_end: held = held.empty() ? "" : decoder_.steps_[step].content; break;
-      case Step::Kind::ctc: break;
       default: held.clear();
     }
   }
@@ -283,14 +239,6 @@ void TokenDecoder::Stream::feed(std::size_t index, std::string_view token, std::
         feed(index + 1, token, out);
       else
         state.held = token;
-      break;
-    case Step::Kind::word_piece: feed(index + 1, word_piece_text(token, is_first, step.content, step.cleans_up), out); break;
-    case Step::Kind::ctc:
-      if (is_first || token != state.held) {
-        state.held = token;
-        const std::string text = ctc_text(token, step.content, step.delimiter, step.cleans_up);
-        if (!text.empty()) feed(index + 1, text, out);
-      }
       break;
     case Step::Kind::clean_up: feed_clean_up(index, token, out); break;
   }
@@ -343,7 +291,7 @@ void TokenDecoder::Stream::feed_clean_up(std::size_t index, std::string_view tok
     break;
   }
   if (cut == 0) return;
-  feed(index + 1, cleaned_up(held.substr(0, cut), false), out);
+  feed(index + 1, cleaned_up(held.substr(0, cut)), out);
   held.erase(0, cut);
 }
 
@@ -377,14 +325,12 @@ void TokenDecoder::Stream::flush(std::size_t index, std::string& out) {
       if (!state.held.empty()) feed(index + 1, replaced(state.held, step.content, ""), out);
       break;
     case Step::Kind::clean_up:
-      if (!state.held.empty()) feed(index + 1, cleaned_up(state.held, false), out);
+      if (!state.held.empty()) feed(index + 1, cleaned_up(state.held), out);
       break;
     case Step::Kind::join_by_space:
     case Step::Kind::fuse:
     case Step::Kind::strip:
-    case Step::Kind::metaspace:
-    case Step::Kind::word_piece:
-    case Step::Kind::ctc: break;
+    case Step::Kind::metaspace: break;
   }
 }
 

@@ -14,8 +14,8 @@
 
 namespace baton {
 
-/// A list of steps: Replace, ByteFallback, Fuse, Strip, ByteLevel, Metaspace, BPEDecoder, WordPiece, CTC and Sequence of
-/// these; null joins tokens by spaces. Immutable. Thread: any.
+/// A list of steps: Replace, ByteFallback, Fuse, Strip, ByteLevel, Metaspace, BPEDecoder and Sequence of these;
+/// null joins tokens by spaces. Immutable. Thread: any.
 class TokenDecoder {
  public:
   TokenDecoder() = default;
@@ -45,20 +45,15 @@ class TokenDecoder {
       byte_level,
       metaspace,
       word_end,
-      word_piece,
-      ctc,
       clean_up
     } kind = Kind::fuse;
     std::optional<Pattern> pattern = std::nullopt;  // replace
-    // replace: what comes in its place; strip: the character; metaspace: the replacement; word_end: the suffix;
-    // word_piece: the prefix; ctc: the padding
+    // replace: what comes in its place; strip: the character; metaspace: the replacement; word_end: the suffix
     std::string content = {};
-    std::string delimiter = {};  // ctc: between words
-    int start = 0;               // strip: at most so many characters from the front
-    int stop = 0;                // strip: and from the back
-    bool strips_first = false;   // metaspace: the first token loses its replacement
-    bool cleans_up = false;      // word_piece, ctc
-    bool is_fused = false;       // the tokens before this step are parts of one text
+    int start = 0;              // strip: at most so many characters from the front
+    int stop = 0;               // strip: and from the back
+    bool strips_first = false;  // metaspace: the first token loses its replacement
+    bool is_fused = false;      // the tokens before this step are parts of one text
   };
 
  public:
@@ -76,8 +71,7 @@ class TokenDecoder {
    private:
     struct State {
       bool is_first = true;
-      // replace, strip, clean_up: text that may be changed by what follows; byte_fallback: bytes; word_end: a token;
-      // ctc: the token before
+      // replace, strip, clean_up: text that may be changed by what follows; byte_fallback: bytes; word_end: a token
       std::string held;
       int n_stripped = 0;             // strip, fused
       bool is_front_done = false;     // strip, fused
@@ -99,7 +93,6 @@ class TokenDecoder {
   Result<void> add(const json::Value& value, int depth);
   Result<void> add_step(std::string_view type, const json::Value& value);
   Result<void> count_growth(const std::string* literal, std::size_t n_content);
-  Result<void> add_word_step(std::string_view type, const json::Value& value, Step step);
 
   std::vector<Step> steps_;
   // While steps are added: whether the next gets one text, and how many times as long they make a text at most.

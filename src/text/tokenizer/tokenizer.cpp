@@ -46,9 +46,7 @@ Result<std::vector<AddedToken>> added_tokens_of(const json::Value& root) {
 std::string type_without_name(const json::Value& model) {
   const json::Value* vocab = json::find(model, "vocab");
   if (json::find(model, "merges") != nullptr) return "BPE";
-  if (vocab != nullptr && vocab->is_array()) return "Unigram";
-  if (json::find(model, "max_input_chars_per_word") != nullptr) return "WordPiece";
-  return vocab != nullptr && json::find(model, "unk_token") != nullptr ? "WordLevel" : "without type";
+  return vocab != nullptr && vocab->is_array() ? "Unigram" : "without type";
 }
 
 }  // namespace
@@ -65,8 +63,6 @@ Result<Tokenizer::Model> Tokenizer::read_model(const json::Value& root, const st
   const auto is_special = [&](std::string_view text) { return special.contains(text); };
   if (type == "BPE") return Bpe::from_json(model, is_special);
   if (type == "Unigram") return Unigram::from_json(model, is_special);
-  if (type == "WordPiece") return WordPiece::from_json(model, is_special);
-  if (type == "WordLevel") return WordLevel::from_json(model, is_special);
   return component::unsupported("model", type);
 }
 
@@ -259,12 +255,8 @@ void Tokenizer::encode_part(std::string_view word, Encoding& out) const {
   const std::size_t n_before = out.ids.size();
   if (const auto* bpe = std::get_if<Bpe>(&model_))
     bpe->encode(word, scratch.bpe, out.ids, out.meter);
-  else if (const auto* unigram = std::get_if<Unigram>(&model_))
-    unigram->encode(word, scratch.unigram, out.ids, out.meter);
-  else if (const auto* word_piece = std::get_if<WordPiece>(&model_))
-    word_piece->encode(word, out.ids, out.meter);
   else
-    std::get<WordLevel>(model_).encode(word, out.ids);
+    std::get<Unigram>(model_).encode(word, scratch.unigram, out.ids, out.meter);
   // Later calls use the words too, so that they must be whole.
   if (out.meter.is_within()) scratch.words.insert(word, std::span(out.ids).subspan(n_before));
 }

@@ -21,7 +21,6 @@
 #include "core/result.h"
 #include "text/models/bpe.h"
 #include "text/models/unigram.h"
-#include "text/models/word_models.h"
 #include "text/split/normalizer.h"
 #include "text/split/pre_tokenizer.h"
 #include "text/tokenizer/added_tokens.h"
@@ -39,7 +38,7 @@ struct EncodedHead {
   std::vector<TokenId> ids;
 };
 
-/// A model's tokenizer: normaliser, pre-tokeniser, model (BPE, Unigram, WordPiece or WordLevel), post-processor and decoder, and the
+/// A model's tokenizer: normaliser, pre-tokeniser, model (BPE or Unigram), post-processor and decoder, and the
 /// tokens added to the vocabulary. Ids equal those of Hugging Face `tokenizers` for the same files.
 ///
 /// Immutable but for the words it remembers, and move-only; views it returns live as long as it does. Thread: any,
@@ -119,7 +118,7 @@ class Tokenizer {
   const TokenDecoder& decoder() const { return decoder_; }
 
  private:
-  using Model = std::variant<Bpe, Unigram, WordPiece, WordLevel, SentencePieceModel>;
+  using Model = std::variant<Bpe, Unigram, SentencePieceModel>;
 
   Tokenizer(Model model, TokenizerConfig config) : model_(std::move(model)), config_(std::move(config)) {}
 

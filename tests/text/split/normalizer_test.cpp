@@ -44,17 +44,6 @@ TEST(Normalizer, rewrites_single_characters) {
   EXPECT_EQ(normalize({{"type", "ByteLevel"}}, " é\n"), "ĠÃ©Ċ");
 }
 
-TEST(Normalizer, bert_cleans_isolates_and_strips_as_far_as_it_is_asked) {
-  const std::string text("Héllo\t\0世界\u200BÀ", 19);
-  EXPECT_EQ(normalize({{"type", "BertNormalizer"}}, text), "hello  世  界 a");
-  EXPECT_EQ(normalize({{"type", "BertNormalizer"}, {"lowercase", false}}, text), "Héllo  世  界 À");
-  EXPECT_EQ(normalize({{"type", "BertNormalizer"}, {"strip_accents", false}}, text), "héllo  世  界 à");
-  EXPECT_EQ(
-      normalize({{"type", "BertNormalizer"}, {"clean_text", false}, {"handle_chinese_chars", false}, {"lowercase", false}},
-                text),
-      text);
-}
-
 TEST(Normalizer, leaves_marks_alone_that_are_newer_than_unicode_9) {
   EXPECT_EQ(normalize({{"type", "NFC"}}, "e\u0898\u0301"), "e\u0898\u0301") << "U+0898 is of Unicode 14";
   EXPECT_EQ(normalize({{"type", "NFC"}}, "e\u0301\u0898"), "é\u0898");

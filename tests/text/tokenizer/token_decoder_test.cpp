@@ -77,11 +77,8 @@ TEST(TokenDecoder, gives_the_bytes_of_tokens_in_mid_text) {
 }
 
 // What `tokenizers` 0.23 makes of these tokens.
-TEST(TokenDecoder, joins_words_by_their_ends_their_beginnings_and_their_delimiters) {
+TEST(TokenDecoder, joins_words_by_their_ends) {
   EXPECT_EQ(decode({{"type", "BPEDecoder"}}, {"the</w>", "ca", "t</w>"}), "the cat");
-  EXPECT_EQ(decode({{"type", "WordPiece"}}, {"he", "##llo", ",", "i", "'m"}), "hello, i'm");
-  EXPECT_EQ(decode({{"type", "WordPiece"}, {"cleanup", false}}, {"he", "##llo", ","}), "hello ,");
-  EXPECT_EQ(decode({{"type", "CTC"}}, {"<pad>", "h", "h", "e", "l", "<pad>", "l", "o", "|", "|", "x"}), "hello x");
 }
 
 TEST(TokenDecoder, the_end_of_a_word_behind_a_prompt_is_a_space) {
@@ -130,7 +127,6 @@ TEST(TokenDecoder, steps_that_could_make_a_text_far_too_long_are_refused) {
   EXPECT_EQ(decode(replace("a", std::string(5000, 'b').c_str()), {}), kError);
   EXPECT_EQ(decode(chain(replace("aa", "bb"), 60), {"aa"}), "bb");
   EXPECT_EQ(decode(chain({{"type", "Metaspace"}, {"replacement", ""}}, 20), {}), kError);
-  EXPECT_EQ(decode(chain({{"type", "CTC"}, {"word_delimiter_token", ""}}, 20), {}), kError);
 }
 
 TEST(TokenDecoder, names_what_it_does_not_do) {

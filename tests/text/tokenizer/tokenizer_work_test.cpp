@@ -128,12 +128,6 @@ TEST(TokenizerWork, each_model_counts_the_pieces_that_it_tries) {
   unigram["model"]["vocab"].push_back({"a", -1});
   unigram["model"]["vocab"].push_back({std::string(1000, 'a') + "b", -1});
   expect_over(made(unigram), std::string(200'000, 'a'), 5'000'000, "Unigram");
-  json::Value word_piece;
-  word_piece["model"] = {{"type", "WordPiece"},
-                         {"unk_token", "[UNK]"},
-                         {"max_input_chars_per_word", 1'000'000'000},
-                         {"vocab", {{"[UNK]", 0}, {"a", 1}, {"##a", 2}, {"##" + std::string(5000, 'a') + "b", 3}}}};
-  expect_over(made(word_piece), std::string(200'000, 'a'), 5'000'000, "WordPiece");
   json::Value bpe = test::byte_level_tokenizer();
   bpe["pre_tokenizer"] = nullptr;
   bpe["model"]["ignore_merges"] = true;
