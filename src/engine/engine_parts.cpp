@@ -169,17 +169,29 @@ std::int32_t max_rows_in_flight(const EngineOptions& options) {
   return static_cast<std::int32_t>(Executor::kMaxInFlight) * options.max_num_batched_tokens;
 }
 
-Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Backend> backend, std::unique_ptr<Model> model) {
-  const ModelSpec spec = model->spec();
+namespace {
+
+/// What is known before anything is allocated.
+struct SizedEngine {
+  EngineInfo info;  ///< without the cache, whose size depends on the memory that is left
+  std::vector<LayerGroup> groups;
+  StepBounds bounds;
+  AttentionPlanOptions plan;
+  CacheSizeOptions cache;  ///< without the free memory
+};
+
+Result<SizedEngine> size_engine(const EngineOptions& options, const Backend& backend, const Model& model) {
+  const ModelSpec spec = model.spec();
   BATON_TRY_VOID(check_options(options, spec));
-  EngineInfo info;
-  info.backend = backend->info();
-  const BackendCapabilities capabilities = backend->capabilities();
-  const BackendTuning tuning = backend->tuning();
+  const BackendCapabilities capabilities = backend.capabilities();
+  const BackendTuning tuning = backend.tuning();
+  SizedEngine sized;
+  EngineInfo& info = sized.info;
+  info.backend = backend.info();
   info.max_model_len = options.max_model_len > 0 ? options.max_model_len : spec.max_position;
   info.block_len = options.block_len;
   info.kv_dtype = options.kv_dtype;
-  info.weight_dtype = model->weight_dtype();
+  info.weight_dtype = model.weight_dtype();
   info.attention = options.relay ? "relay" : "paged";
   info.batch_invariant = options.batch_invariant;
   info.enable_prefix_caching = options.enable_prefix_caching;
@@ -187,64 +199,73 @@ Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Bac
   info.max_num_batched_tokens = options.max_num_batched_tokens;
   info.max_prefill_tokens = max_prefill_of(options, tuning);
   info.eos_token_ids = all_eos_ids(options, spec);
-  std::vector<LayerGroup> groups;
-  for (const AttentionShape& shape : model->attention_shapes(options.block_len, options.kv_dtype)) {
-    groups.push_back({shape, model->n_layers_of_group(static_cast<int>(groups.size()))});
-  }
+  for (const AttentionShape& shape : model.attention_shapes(options.block_len, options.kv_dtype))
+    sized.groups.push_back({shape, model.n_layers_of_group(static_cast<int>(sized.groups.size()))});
   const std::int32_t n_dealt_workers = capabilities.deals_pairs ? tuning.attention_costs.n_workers : 0;
-  BATON_TRY(const StepBounds bounds, bounds_of(options, spec, groups, n_dealt_workers, info.max_model_len));
-  AttentionPlanOptions plan_options;
-  plan_options.relay = options.relay;
-  plan_options.batch_invariant = options.batch_invariant;
-  plan_options.costs = tuning.attention_costs;
-  plan_options.deals_pairs = capabilities.deals_pairs;
-  plan_options.max_items = bounds.max_items;
-  plan_options.max_partials = bounds.max_partials;
-  CacheSizeOptions size;
-  for (const KvShape& shape : model->kv_shapes(1, options.block_len, options.kv_dtype))
-    size.groups.push_back({backend->kv_block_bytes(shape), groups.at(size.groups.size()).shape.window});
-
-  for (const CacheSizeOptions::Group& group : size.groups) info.tier_entry_bytes += group.block_bytes;
-  BATON_TRY(info.n_tier_slots, tier_slots(options, size, info.backend.world_size));
-
-  BATON_TRY(std::unique_ptr<Executor> executor, Executor::create(std::move(backend), std::move(model), bounds, options.ranks));
-  size.block_len = options.block_len;
-  size.max_model_len = info.max_model_len;
-  size.max_num_seqs = options.max_num_seqs;
-  size.max_rows_in_flight = max_rows_in_flight(options);
-  size.kv_cache_bytes = options.kv_cache_bytes;
-  // Every rank gets the number of blocks that fits the one with the least memory. Ranks of one host divide its memory.
-  size.free_memory_bytes =
-      executor->free_memory_bytes() / (capabilities.shares_host_memory ? std::max(1, info.backend.world_size) : 1);
-  const std::int64_t tier_bytes = info.n_tier_slots * info.tier_entry_bytes;
-  if (capabilities.shares_host_memory) size.free_memory_bytes -= tier_bytes;
-  size.memory_utilization = options.memory_utilization;
-  size.is_host_memory = capabilities.shares_host_memory;
-  if (options.max_model_len == kFittingLength) {
-    info.max_model_len = size.max_model_len = longest_fitting(size);
-    log::info("event=max_model_len_chosen max_model_len={} model={}", info.max_model_len, spec.max_position);
+  BATON_TRY(sized.bounds, bounds_of(options, spec, sized.groups, n_dealt_workers, info.max_model_len));
+  sized.plan = {.relay = options.relay,
+                .batch_invariant = options.batch_invariant,
+                .costs = tuning.attention_costs,
+                .deals_pairs = capabilities.deals_pairs,
+                .max_items = sized.bounds.max_items,
+                .max_partials = sized.bounds.max_partials};
+  CacheSizeOptions& cache = sized.cache;
+  for (const KvShape& shape : model.kv_shapes(1, options.block_len, options.kv_dtype)) {
+    cache.groups.push_back({backend.kv_block_bytes(shape), sized.groups.at(cache.groups.size()).shape.window});
+    info.tier_entry_bytes += cache.groups.back().block_bytes;
   }
-  BATON_TRY(info.cache_groups, choose_cache_groups(size));
+  BATON_TRY(info.n_tier_slots, tier_slots(options, cache, info.backend.world_size));
+  cache.block_len = options.block_len;
+  cache.max_model_len = info.max_model_len;
+  cache.max_num_seqs = options.max_num_seqs;
+  cache.max_rows_in_flight = max_rows_in_flight(options);
+  cache.kv_cache_bytes = options.kv_cache_bytes;
+  cache.memory_utilization = options.memory_utilization;
+  cache.is_host_memory = capabilities.shares_host_memory;
+  return sized;
+}
+
+/// Sizes the cache within what every rank has free when all else is allocated, so it fits the rank with the least. Ranks of
+/// one host divide its memory.
+Result<void> size_cache(const EngineOptions& options, std::int64_t free_bytes, SizedEngine& sized) {
+  EngineInfo& info = sized.info;
+  CacheSizeOptions& cache = sized.cache;
+  const std::int64_t tier_bytes = info.n_tier_slots * info.tier_entry_bytes;
+  cache.free_memory_bytes = cache.is_host_memory ? free_bytes / std::max(1, info.backend.world_size) - tier_bytes : free_bytes;
+  if (options.max_model_len == kFittingLength) {
+    const std::int32_t most = std::exchange(info.max_model_len, longest_fitting(cache));
+    cache.max_model_len = info.max_model_len;
+    log::info("event=max_model_len_chosen max_model_len={} model={}", info.max_model_len, most);
+  }
+  BATON_TRY(info.cache_groups, choose_cache_groups(cache));
   info.n_blocks = std::ranges::max(info.cache_groups, {}, &CacheGroup::n_blocks).n_blocks;
-  for (std::size_t g = 0; g < size.groups.size(); ++g)
-    info.kv_cache_bytes += info.cache_groups[g].n_blocks * size.groups[g].block_bytes;
-  if (tier_bytes > 0 && capabilities.shares_host_memory && info.kv_cache_bytes > size.free_memory_bytes) {
+  for (std::size_t g = 0; g < cache.groups.size(); ++g)
+    info.kv_cache_bytes += info.cache_groups[g].n_blocks * cache.groups[g].block_bytes;
+  if (tier_bytes > 0 && cache.is_host_memory && info.kv_cache_bytes > cache.free_memory_bytes) {
     return fail(ErrorCode::out_of_memory,
                 fmt::format("--kv-offloading-size {:g}: the KV cache takes {} bytes of the same memory, and {} bytes are left "
                             "beside the tier",
-                            static_cast<double>(tier_bytes) / 0x1p30, info.kv_cache_bytes, size.free_memory_bytes),
+                            static_cast<double>(tier_bytes) / 0x1p30, info.kv_cache_bytes, cache.free_memory_bytes),
                 "kv_offloading_size");
   }
-  BATON_TRY_VOID(executor->allocate_cache(info.cache_groups, options.block_len, options.kv_dtype));
-  if (info.n_tier_slots > 0) BATON_TRY_VOID(executor->allocate_tier(info.n_tier_slots));
-  BATON_TRY_VOID(capture_steps(*executor, options, tuning));
+  return {};
+}
 
-  return EngineParts{std::move(info),
-                     BatchBuilder(std::move(groups), plan_options),
-                     std::move(executor),
-                     bounds,
-                     max_scores_of(options, spec),
-                     max_drafts_of(options, spec)};
+}  // namespace
+
+Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Backend> backend, std::unique_ptr<Model> model) {
+  BATON_TRY(SizedEngine sized, size_engine(options, *backend, *model));
+  const ModelSpec spec = model->spec();
+  const BackendTuning tuning = backend->tuning();
+  BATON_TRY(std::unique_ptr<Executor> executor,
+            Executor::create(std::move(backend), std::move(model), sized.bounds, options.ranks));
+  BATON_TRY_VOID(size_cache(options, executor->free_memory_bytes(), sized));
+  BATON_TRY_VOID(executor->allocate_cache(sized.info.cache_groups, options.block_len, options.kv_dtype));
+  if (sized.info.n_tier_slots > 0) BATON_TRY_VOID(executor->allocate_tier(sized.info.n_tier_slots));
+  BATON_TRY_VOID(capture_steps(*executor, options, tuning));
+  return EngineParts{std::move(sized.info),        BatchBuilder(std::move(sized.groups), sized.plan),
+                     std::move(executor),          sized.bounds,
+                     max_scores_of(options, spec), max_drafts_of(options, spec)};
 }
 
 }  // namespace baton
