@@ -24,7 +24,7 @@ WORDS = [
         "after, for, below, on top of",
         r"behind ([\w'-]+ ){0,5}(proxy|proxies|server|router|balancer|mutex|lock|Ray Serve|service|ingress|gateway)\b"
         r"|behind ([\w'-]+ ){0,5}(prompts?|prefix(es)?|catalogue)\b"
-        r"|(left|stays?|leaves?) (\w+ ){0,3}behind|Look-behind|fall\w* behind",
+        r"|(left|stays?|leaves?) (\w+ ){0,3}behind|Look-behind|(fall|move)\w* behind",
     ),
     (r"\bthose (that|who|which)\b", "the noun", None),
     (r"\bnobody\b", "no client, no thread, nothing: the noun", None),
@@ -39,9 +39,9 @@ WORDS = [
         r"\bproducts\b",
         "matmuls, GEMMs",
         r"\b(dot|inner|outer|scalar|cross|partial|exact) products\b|products of (the )?(catalogue|shop|magnitude)"
-        r"|products (in f32|and minimi|accept)|products, minimi|two more products|cpu-products",
+        r"|products (in f32|and minimi|accept)|products, minimi|two more products|products that overflow|cpu-products",
     ),
-    (r"\bfills? of\b|\b(a|the|its|each) fill\b|\bfills\b(?= (end|begin|run|wait))", "prefill", None),
+    (r"\bfills? of\b|\b(a|the|its|each) fill\b(?! character)|\bfills\b(?= (end|begin|run|wait))", "prefill", None),
     (r"\bclaim(s|ed)?\b", "priority, need; say, state", r"\b(no|any|the|a) claims? (that|to be|beyond|without)\b"),
     (r"\b(goes|go|going|went|gone) on\b", "continues", r"\b(goes|go) on (a|the|standard)\b|^\W*go on\W*$"),
     (r"\b(takes?|took|taking) along\b|\btakes its \w+ along\b", "includes, removes too", None),

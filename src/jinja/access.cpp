@@ -55,7 +55,7 @@ std::optional<Value> element(Value object, std::int64_t index) {
   return list.items[static_cast<std::size_t>(index)];
 }
 
-/// What a slice selects: `count` elements from `first`, each `stride` behind the one before.
+/// What a slice selects: `count` elements from `first`, each `stride` after the one before.
 struct Selection {
   std::int64_t first = 0, count = 0, stride = 1;
   std::size_t at(std::int64_t i) const { return static_cast<std::size_t>(first + i * stride); }

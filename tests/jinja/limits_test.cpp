@@ -180,7 +180,7 @@ TEST(JinjaLimits, count_the_memory_of_what_grows) {
   expect_over("bytes of memory", "{% set _ = ('[' ~ '0,' * 100000 ~ '0]') | from_json %}", limits);
 }
 
-TEST(JinjaLimits, a_rendering_that_nobody_waits_for_ends) {
+TEST(JinjaLimits, a_rendering_without_a_waiting_client_ends) {
   const auto body = parse("{% for a in range(9999) %}{% for b in range(9999) %}{{ a }}{% endfor %}{% endfor %}", {});
   int n_asked = 0;
   Arena arena({}, read_template_json, [&] { return ++n_asked > 3; });
@@ -196,7 +196,7 @@ TEST(JinjaLimits, a_name_costs_the_scopes_that_are_searched) {
   expect_over("steps of work",
               "{% set ns = namespace(f=none) %}{% macro first() %}{% macro g() %}{% macro h() %}{{ ns.f() if false }}"
               "{% endmacro %}{% set ns.f = h %}{% endmacro %}{% set ns.f = g %}{% endmacro %}{{ first() }}"
-              "{% for i in range(9999) %}{% set c = ns.f %}{{ c() }}{{ nobody }}{% endfor %}",
+              "{% for i in range(9999) %}{% set c = ns.f %}{{ c() }}{{ nothing }}{% endfor %}",
               {.work = 100'000});
 }
 

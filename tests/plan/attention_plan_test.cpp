@@ -117,7 +117,7 @@ TEST(AttentionPlan, random_trees_give_valid_plans_in_every_mode) {
   }
 }
 
-/// The batch after some or all of its sequences gave back blocks behind their windows; these table entries are junk.
+/// The batch after some or all of its sequences gave back blocks that their windows had left; these table entries are junk.
 Batch without_heads(const Batch& batch, std::int32_t window, bool gives_all, std::mt19937& random) {
   Batch made = batch;
   made.tables.clear();
@@ -133,7 +133,7 @@ Batch without_heads(const Batch& batch, std::int32_t window, bool gives_all, std
   return made;
 }
 
-TEST(AttentionPlan, no_item_reads_a_block_that_was_given_back_behind_a_window) {
+TEST(AttentionPlan, no_item_reads_a_block_that_a_window_has_left) {
   std::mt19937 random(6);
   for (int round = 0; round < 200; ++round) {
     const Batch whole = random_batch(random, round % 5, 30, 70, kBlockLen);
@@ -209,7 +209,7 @@ TEST(AttentionPlan, batch_invariant_cuts_only_at_multiples_of_the_chunk) {
         continue;
       }
       EXPECT_LE(item.kv_end, item.kv_begin + kAttentionChunk)
-          << "behind other states, a state of more than a chunk would be folded differently";
+          << "after other states, a state of more than a chunk would be folded differently";
     }
   }
   EXPECT_GT(n_long, 0) << "a row's first piece needs no more cuts than in other plans";
@@ -477,7 +477,7 @@ TEST(AttentionPlan, workers_that_take_items_in_order_end_together) {
     const Batch batch = prefix_batch(c.n_requests, c.own_len, c.shared_len, kBlockLen, c.long_len);
     const AttentionPlan plan = plan_of(batch, c.shape, costs);
     const Makespan made = testing::simulate(plan, c.shape, costs);
-    SCOPED_TRACE(std::to_string(c.n_requests) + " x " + std::to_string(c.own_len) + " behind " + std::to_string(c.shared_len));
+    SCOPED_TRACE(std::to_string(c.n_requests) + " x " + std::to_string(c.own_len) + " after " + std::to_string(c.shared_len));
     EXPECT_LE(made.greedy_us, c.most * made.mean_us) << to_string(plan);
     EXPECT_NEAR(plan.stats.makespan_us, made.greedy_us, 0.05 * made.greedy_us);
     EXPECT_NEAR(plan.stats.busy_us, made.mean_us, 0.02 * made.mean_us);
@@ -501,7 +501,7 @@ TEST(AttentionPlan, deals_every_pair_to_one_worker) {
     ASSERT_EQ(pairs.size(), plan.items.size() * 8);
     for (std::size_t i = 0; i < pairs.size(); ++i) ASSERT_EQ(pairs[i], static_cast<std::int32_t>(i));
   }
-  EXPECT_TRUE(plan_of(prefix_batch(3, 50, 0, kBlockLen), llama_8b(), {}).pairs.empty()) << "nobody asked for it";
+  EXPECT_TRUE(plan_of(prefix_batch(3, 50, 0, kBlockLen), llama_8b(), {}).pairs.empty()) << "no caller asked for it";
 }
 
 TEST(AttentionPlan, cuts_no_more_than_balance_needs) {

@@ -1,4 +1,4 @@
-/// What a grammar may still be doing behind a text, as numbers: a deterministic automaton without end, built as it is
+/// What a grammar may still be doing after a text, as numbers: a deterministic automaton without end, built as it is
 /// used.
 #pragma once
 
@@ -30,7 +30,7 @@ class Configurations {
   static constexpr std::size_t kMaxItems = 8'192;
   /// Of one text, calls with the places that they return to.
   static constexpr std::size_t kMaxCallers = std::size_t{1} << 18;
-  /// Entries of closures that finding the derivations behind one byte may look at: some 10 ns each. Only texts that leave
+  /// Entries of closures that finding the derivations after one byte may look at: some 10 ns each. Only texts that leave
   /// about as many derivations open as kMaxItems, each in many ways, need as many.
   static constexpr std::int64_t kMaxLookups = std::int64_t{1} << 20;
 
@@ -50,9 +50,9 @@ class Configurations {
   Id start();
   /// `state` alone, as if its rule were the root and so many characters had been counted in it.
   Id alone(StateId state, LengthCounter::Count count = 0);
-  /// Behind the end of a rule that was called with `stack`.
+  /// After the end of a rule that was called with `stack`.
   Id behind(StackId stack);
-  /// Behind one more byte; kDead if the grammar does not allow it.
+  /// After one more byte; kDead if the grammar does not allow it.
   Id step(Id id, unsigned char byte) {
     const std::vector<Id>& next = configurations_[static_cast<std::size_t>(id)].next;
     if (!next.empty()) {
@@ -61,7 +61,7 @@ class Configurations {
     }
     return make_step(id, program_.class_of(byte));
   }
-  /// Behind the special token of that index (Program::token_texts).
+  /// After the special token of that index (Program::token_texts).
   Id step_token(Id id, std::int32_t token) {
     const auto symbol = static_cast<std::size_t>(program_.n_classes() + token);
     const std::vector<Id>& next = configurations_[static_cast<std::size_t>(id)].next;
@@ -104,7 +104,7 @@ class Configurations {
   std::int32_t n_users(Id id) const { return at(id).n_users; }
   /// Bytes of memory, about.
   std::size_t n_bytes() const { return n_bytes_; }
-  /// Forgets all configurations that nobody retains; their numbers are given anew.
+  /// Forgets all configurations that are not retained; their numbers are given again.
   void collect();
   std::size_t n_configurations() const { return configurations_.size() - free_configurations_.size(); }
 
@@ -123,7 +123,7 @@ class Configurations {
     std::int32_t n_users = 0;
   };
   struct Stack {
-    std::vector<Item> callers;       // where to go on, each with its own stack
+    std::vector<Item> callers;       // where to continue, each with its own stack
     LengthCounter::Count count = 0;  // of characters, in the automaton of the rule that was called
     std::int32_t depth = 0;
     Id behind = kUnknown;

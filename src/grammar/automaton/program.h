@@ -37,7 +37,7 @@ class Program {
   std::span<const TokenEdge> tokens(StateId state) const { return list(tokens_, tokens_at_, state); }
   std::span<const CallEdge> calls(StateId state) const { return list(calls_, calls_at_, state); }
   bool is_final(StateId state) const { return is_final_[static_cast<std::size_t>(state)]; }
-  /// Whether nothing but the end of its rule is behind `state`.
+  /// Whether nothing but the end of its rule is after `state`.
   bool is_tail(StateId state) const { return is_tail_[static_cast<std::size_t>(state)]; }
   /// A state that is like this one, and up to how many bytes it is (see NfaState); itself where there is none.
   struct Twin {

@@ -63,7 +63,7 @@ class TokenDecoder {
     explicit Stream(const TokenDecoder& decoder);
     /// Adds a token and appends to `out` the text that is final from now on: whole characters.
     void push(std::string_view token, std::string& out);
-    /// Forgets text that is held back: what follows is decoded as behind the tokens so far, without their text.
+    /// Forgets text that is held back: what follows is decoded as after the tokens so far, without their text.
     void drop_held();
     /// Ends the text: appends the text that was held back; incomplete bytes become U+FFFD.
     void finish(std::string& out);

@@ -32,7 +32,7 @@
 
 namespace baton {
 
-/// The beginning of a text and its ids, which are the same whatever comes behind it (see Tokenizer::encode_head).
+/// The beginning of a text and its ids, which are the same whatever comes after it (see Tokenizer::encode_head).
 struct EncodedHead {
   std::string text;
   std::vector<TokenId> ids;
@@ -87,7 +87,7 @@ class Tokenizer {
   /// The ids of untrusted text: nothing in it becomes a special token of more than one character, and no special token
   /// is added.
   std::vector<TokenId> encode_plain(std::string_view text) const;
-  /// The same for text that stands behind other text: without the space that some tokenizers put in front of the first
+  /// The same for text that stands after other text: without the space that some tokenizers put in front of the first
   /// word. Empty where such ids are not found; otherwise token_bytes of them are the text.
   std::vector<TokenId> encode_plain_behind(std::string_view text) const;
 
