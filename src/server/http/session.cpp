@@ -145,7 +145,8 @@ void HttpSession::on_read(boost::system::error_code error, std::string_view byte
     if (state_ != State::flushing) close();
     return;
   }
-  if (state_ == State::lingering || (state_ == State::flushing && afterwards_ == Afterwards::end)) return drop_input(bytes.size());
+  if (state_ == State::lingering || (state_ == State::flushing && afterwards_ == Afterwards::end))
+    return drop_input(bytes.size());
   if (!input_share_.grow(static_cast<std::int64_t>(bytes.size()))) {
     if (state_ != State::reading) return close();
     return refuse({503, fmt::format("the headers of the requests in hand have {} bytes; this server keeps {}",
@@ -326,7 +327,8 @@ void HttpSession::send(HttpOutput output) {
     case HttpOutput::Kind::piece:
       if (body_ == Body::none || output.bytes.empty()) return;
       sender_ = output.asks_for_more ? Sender::waits : Sender::goes_on;
-      queue(body_ == Body::chunked ? fmt::format("{:x}\r\n{}\r\n", output.bytes.size(), output.bytes) : std::move(output.bytes));
+      queue(body_ == Body::chunked ? fmt::format("{:x}\r\n{}\r\n", output.bytes.size(), output.bytes)
+                                   : std::move(output.bytes));
       if (unsent_bytes_ > limits_.max_unsent_bytes) close();
       return;
     case HttpOutput::Kind::end:

@@ -112,7 +112,7 @@ class HttpSession {
 
   std::optional<HttpParser> parser_;
   std::shared_ptr<Ticket> ticket_;  // of the request being read, once its header is here
-  std::int64_t n_requests_ = 0;         // that have begun
+  std::int64_t n_requests_ = 0;     // that have begun
   Arrival arrival_ = Arrival::none;
   std::string input_;             // received, not parsed
   BudgetShare input_share_;       // of input_, from the budget of headers
