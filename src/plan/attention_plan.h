@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -155,13 +154,6 @@ AttentionPlan plan_attention(std::span<const SequenceRows> sequences, const Atte
 
 /// Appends a plan's arrays to a step as those of a layer group. The caller adds where keys are stored (kv_indices).
 void append_plan(StepInput& step, const AttentionPlan& plan, int group = 0);
-
-/// Returns what is wrong with a plan, or nothing. Each row must see each position of its [kv_lo, kv_hi) in exactly one
-/// item, which must read the block that the sequence's table names. No item may read a block that none of its rows'
-/// sequences holds. Each partial state must be written once and merged once, in ascending
-/// order of positions. Flags must be true.
-std::optional<std::string> find_plan_fault(const AttentionPlan& plan, std::span<const SequenceRows> sequences,
-                                           const AttentionShape& shape);
 
 /// A phrase about a node: "relayed", or "not relayed, " and why.
 std::string_view to_string(NodeChoice choice);

@@ -12,6 +12,7 @@
 
 #include "core/check.h"
 #include "plan/attention_plan.h"
+#include "support/plan_fault.h"
 #include "support/random_tree.h"
 
 namespace {
@@ -93,7 +94,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   give_back(random, shape, batch);
   const auto check_plan = [&] {
     const baton::AttentionPlan plan = baton::plan_attention(batch.sequences, shape, options);
-    const std::optional<std::string> fault = baton::find_plan_fault(plan, batch.sequences, shape);
+    const std::optional<std::string> fault = baton::test::find_plan_fault(plan, batch.sequences, shape);
     baton::check(!fault.has_value(), [&] { return *fault; });
     baton::check(!baton::to_string(plan).empty(), "a plan without text");
     return plan;

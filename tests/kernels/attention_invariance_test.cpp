@@ -6,6 +6,7 @@
 
 #include "support/attention_run.h"
 #include "support/long_run.h"
+#include "support/plan_fault.h"
 
 namespace baton {
 namespace {
@@ -271,7 +272,7 @@ TEST(AttentionInvariance, members_of_a_group_may_come_in_any_order) {
       AttentionProblem problem(std::move(input));
       const auto sequences = problem.input.sequence_rows();
       const AttentionPlan plan = plan_attention(sequences, problem.input.attention_shape(), plan_options(true, false));
-      ASSERT_EQ(find_plan_fault(plan, sequences, problem.input.attention_shape()), std::nullopt);
+      ASSERT_EQ(test::find_plan_fault(plan, sequences, problem.input.attention_shape()), std::nullopt);
       const auto expected = reference_attention(problem, plan.rows);
       for (const TestBackend& on : test_backends())
         if (auto memory = AttentionMemory::make(on.backend, problem))

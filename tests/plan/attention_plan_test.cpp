@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "support/attention_makespan.h"
+#include "support/plan_fault.h"
 #include "support/random_tree.h"
 
 namespace baton {
@@ -40,7 +41,7 @@ AttentionPlanOptions eager_options(bool invariant = false) {
 }
 
 void expect_valid(const AttentionPlan& plan, const Batch& batch, const AttentionShape& shape) {
-  const auto fault = find_plan_fault(plan, batch.sequences, shape);
+  const auto fault = test::find_plan_fault(plan, batch.sequences, shape);
   EXPECT_FALSE(fault.has_value()) << *fault << '\n' << to_string(plan);
 }
 
@@ -183,14 +184,14 @@ TEST(AttentionPlan, the_validator_sees_a_read_of_a_block_that_was_given_back) {
   batch.sequences[0].first_block = 6;
   const AttentionShape shape = shape_of(100);
   AttentionPlan plan = plan_attention(batch.sequences, shape, options_of(true));
-  EXPECT_FALSE(find_plan_fault(plan, batch.sequences, shape));
+  EXPECT_FALSE(test::find_plan_fault(plan, batch.sequences, shape));
   AttentionItem& first = *std::ranges::min_element(plan.items, {}, &AttentionItem::kv_begin);
   ASSERT_EQ(first.kv_begin, 100);
   first.kv_begin -= 8;  // masked, but in block 5
   first.flags |= AttentionItem::masked;
   plan.block_lists.insert(plan.block_lists.begin(), batch.sequences[0].blocks[5].value);
   for (AttentionItem& item : plan.items) item.block_list += &item == &first ? 0 : 1;
-  const auto fault = find_plan_fault(plan, batch.sequences, shape);
+  const auto fault = test::find_plan_fault(plan, batch.sequences, shape);
   ASSERT_TRUE(fault);
   EXPECT_NE(fault->find("no sequence of its rows holds"), std::string::npos) << *fault;
 }
@@ -236,7 +237,7 @@ TEST(AttentionPlan, the_validator_sees_each_kind_of_damage) {
   const auto damaged = [&](auto damage) {
     AttentionPlan plan = good;
     damage(plan);
-    return find_plan_fault(plan, batch.sequences, shape_of()).has_value();
+    return test::find_plan_fault(plan, batch.sequences, shape_of()).has_value();
   };
   EXPECT_FALSE(damaged([](AttentionPlan&) {}));
   EXPECT_TRUE(damaged([](AttentionPlan& plan) { plan.items.pop_back(); }));
@@ -404,7 +405,7 @@ TEST(AttentionPlan, says_which_keys_are_older_than_the_step) {
   options.deals_pairs = true;
   options.costs.min_piece = 1 << 20;  // nothing is cut
   const AttentionPlan plan = plan_attention(batch.sequences, llama_8b(), options);
-  ASSERT_EQ(find_plan_fault(plan, batch.sequences, llama_8b()), std::nullopt);
+  ASSERT_EQ(test::find_plan_fault(plan, batch.sequences, llama_8b()), std::nullopt);
   ASSERT_EQ(plan.items.size(), 2u);
   for (const AttentionItem& item : plan.items) {
     const std::int32_t n_old = item.n_rows == 3 ? 164 - 3 : 164 - 1;
@@ -412,7 +413,7 @@ TEST(AttentionPlan, says_which_keys_are_older_than_the_step) {
   }
   AttentionPlan wrong = plan;
   wrong.items[0].flags += 1 << AttentionItem::kSettledShift;
-  EXPECT_NE(find_plan_fault(wrong, batch.sequences, llama_8b()), std::nullopt);
+  EXPECT_NE(test::find_plan_fault(wrong, batch.sequences, llama_8b()), std::nullopt);
 }
 
 TEST(AttentionPlan, one_sequence_is_planned_alike_with_relay_and_without) {

@@ -1,15 +1,21 @@
-/// The validator of attention plans, and their printed form.
+/// The validator of attention plans.
+#pragma once
+
 #include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "plan/attention_plan.h"
 
-namespace baton {
-namespace {
+namespace baton::test {
 
 /// Returns what is wrong with one item by itself, or nothing.
-std::optional<std::string> find_item_fault(const AttentionPlan& plan, std::size_t index) {
+inline std::optional<std::string> find_item_fault(const AttentionPlan& plan, std::size_t index) {
   const AttentionItem& item = plan.items[index];
   if (item.n_rows < 1 || item.first_row < 0 || item.first_row + item.n_rows > static_cast<std::int32_t>(plan.rows.size()))
     return fmt::format("item {} covers rows [{}, {}) of {}", index, item.first_row, item.first_row + item.n_rows,
@@ -27,8 +33,9 @@ std::optional<std::string> find_item_fault(const AttentionPlan& plan, std::size_
 }
 
 /// Every block that an item reads must be held by a sequence of its rows.
-std::optional<std::string> find_block_fault(const AttentionPlan& plan, std::size_t index,
-                                            std::span<const SequenceRows* const> sequence_of_row, std::int32_t block_len) {
+inline std::optional<std::string> find_block_fault(const AttentionPlan& plan, std::size_t index,
+                                                   std::span<const SequenceRows* const> sequence_of_row,
+                                                   std::int32_t block_len) {
   const AttentionItem& item = plan.items[index];
   const auto rows = sequence_of_row.subspan(static_cast<std::size_t>(item.first_row), static_cast<std::size_t>(item.n_rows));
   for (std::int32_t i = item.kv_begin / block_len; i <= (item.kv_end - 1) / block_len; ++i) {
@@ -48,8 +55,8 @@ std::optional<std::string> find_block_fault(const AttentionPlan& plan, std::size
 
 /// Checks the items of one row: each visible position is read once, from the block that the sequence's table names,
 /// and the states are merged in the order of positions.
-std::optional<std::string> find_row_fault(const AttentionPlan& plan, std::int32_t row, const SequenceRows& sequence,
-                                          std::vector<std::int32_t> items, std::int32_t block_len) {
+inline std::optional<std::string> find_row_fault(const AttentionPlan& plan, std::int32_t row, const SequenceRows& sequence,
+                                                 std::vector<std::int32_t> items, std::int32_t block_len) {
   const TokenRow& bounds = plan.rows[static_cast<std::size_t>(row)];
   std::sort(items.begin(), items.end(), [&](std::int32_t a, std::int32_t b) {
     return plan.items[static_cast<std::size_t>(a)].kv_begin < plan.items[static_cast<std::size_t>(b)].kv_begin;
@@ -91,21 +98,12 @@ std::optional<std::string> find_row_fault(const AttentionPlan& plan, std::int32_
   return std::nullopt;
 }
 
-}  // namespace
-
-std::string_view to_string(NodeChoice choice) {
-  switch (choice) {
-    case NodeChoice::relayed: return "relayed";
-    case NodeChoice::costs_more: return "not relayed, costs more than it saves";
-    case NodeChoice::merging_costs: return "not relayed, all such nodes save less than the merging they bring";
-    case NodeChoice::outside_window: return "not relayed, outside every row's window";
-    case NodeChoice::no_room: return "not relayed, the step's buffers are full";
-  }
-  check_failed("to_string: a choice that does not exist");
-}
-
-std::optional<std::string> find_plan_fault(const AttentionPlan& plan, std::span<const SequenceRows> sequences,
-                                           const AttentionShape& shape) {
+/// Returns what is wrong with a plan, or nothing. Each row must see each position of its [kv_lo, kv_hi) in exactly one
+/// item, which must read the block that the sequence's table names. No item may read a block that none of its rows'
+/// sequences holds. Each partial state must be written once and merged once, in ascending
+/// order of positions. Flags must be true.
+inline std::optional<std::string> find_plan_fault(const AttentionPlan& plan, std::span<const SequenceRows> sequences,
+                                                  const AttentionShape& shape) {
   std::vector<std::vector<std::int32_t>> items_of_row(plan.rows.size());
   std::vector<std::int32_t> writes_of_partial(static_cast<std::size_t>(plan.n_partials), 0);
   for (std::size_t index = 0; index < plan.items.size(); ++index) {
@@ -148,25 +146,4 @@ std::optional<std::string> find_plan_fault(const AttentionPlan& plan, std::span<
   return std::nullopt;
 }
 
-std::string to_string(const AttentionPlan& plan) {
-  const AttentionPlanStats& stats = plan.stats;
-  std::string text = fmt::format(
-      "rows {}  items {}  partial states {}  KV bytes a layer: {} requested, {} as leaves, {} shared and read again\n"
-      "estimated time: {:.1f} us if shared evenly, {:.1f} us to the end of the last worker\n",
-      plan.rows.size(), plan.items.size(), plan.n_partials, stats.kv_bytes_requested, stats.kv_bytes_plain,
-      stats.shareable_bytes_lost, stats.busy_us, stats.makespan_us);
-  if (plan.n_wide_workers > 0)
-    text += fmt::format("the first {} items in wide tiles, by {} of {} workers\n", plan.n_wide_items, plan.n_wide_workers,
-                        plan.worker_offsets.size() - 1);
-  for (const NodeReport& node : stats.tree)
-    text += fmt::format("{:{}}node [{}, {})  sequences [{}, {})  {}: saves {:.2f} us, costs {:.2f} us\n", "",
-                        2 * node.depth + 2, node.kv_begin, node.kv_end, node.first_sequence,
-                        node.first_sequence + node.n_sequences, to_string(node.choice), node.saved_us, node.cost_us);
-  for (const AttentionItem& item : plan.items)
-    text += fmt::format("  item rows [{}, {})  keys [{}, {})  {}{}sequences {}\n", item.first_row, item.first_row + item.n_rows,
-                        item.kv_begin, item.kv_end, (item.flags & AttentionItem::direct) != 0 ? "direct " : "",
-                        (item.flags & AttentionItem::masked) != 0 ? "masked " : "", item.n_sequences);
-  return text;
-}
-
-}  // namespace baton
+}  // namespace baton::test
