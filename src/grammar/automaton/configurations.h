@@ -106,7 +106,6 @@ class Configurations {
   std::size_t n_bytes() const { return n_bytes_; }
   /// Forgets all configurations that are not retained; their numbers are given again.
   void collect();
-  std::size_t n_configurations() const { return configurations_.size() - free_configurations_.size(); }
 
  private:
   static constexpr Id kUnknown = -2;

@@ -86,6 +86,11 @@ Result<ExprId> Expressions::counted_rule(std::string name, const Dfa& dfa, const
   return rule(rule_id);
 }
 
+Result<ExprId> Expressions::defined_body(RuleId rule) const {
+  if (body(rule) != kUndefined) return body(rule);
+  return fail(ErrorCode::invalid_request, fmt::format("the grammar uses the rule '{}' and does not define it", name(rule)));
+}
+
 RuleId Expressions::add_rule(std::string name) {
   meter_.write(sizeof(ExprId) + 2 * sizeof(std::string) + name.size());
   bodies_.push_back(kUndefined);
@@ -236,10 +241,7 @@ class RuleBodies {
         return fail(ErrorCode::unsupported, fmt::format("the rule '{}' refers to itself", expressions_.name(rule)));
       return known->second;
     }
-    const ExprId body = expressions_.body(rule);
-    if (body == Expressions::kUndefined)
-      return fail(ErrorCode::invalid_request,
-                  fmt::format("the grammar uses the rule '{}' and does not define it", expressions_.name(rule)));
+    BATON_TRY(const ExprId body, expressions_.defined_body(rule));
     if (!meter_.write(64)) return over_budget(meter_);
     bodies_[rule] = Expressions::kUndefined;
     BATON_TRY(const ExprId inside, of(body));

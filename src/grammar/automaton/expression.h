@@ -83,10 +83,11 @@ class Expressions {
     return counted_[static_cast<std::size_t>(expr.index)].counter;
   }
   std::size_t n_rules() const { return bodies_.size(); }
-  std::size_t n_exprs() const { return exprs_.size(); }
   /// kUndefined where the rule has no body yet.
   static constexpr ExprId kUndefined = -1;
   ExprId body(RuleId rule) const { return bodies_[static_cast<std::size_t>(rule)]; }
+  /// The rule's body. Errors: invalid_request, if it has none.
+  Result<ExprId> defined_body(RuleId rule) const;
   const std::string& name(RuleId rule) const { return names_[static_cast<std::size_t>(rule)]; }
 
   /// For each rule, whether some text matches it. Errors: the budget's.
@@ -115,8 +116,8 @@ class Expressions {
   std::map<CharRanges, ExprId> characters_;
 };
 
-/// The same expression, with the bodies of rules in their places. Errors: unsupported where a rule refers to itself or is not
-/// defined; the budget's.
+/// The same expression, with the bodies of rules in their places. Errors: unsupported where a rule refers to itself,
+/// invalid_request where one is not defined; the budget's.
 Result<ExprId> without_rules(Expressions& expressions, ExprId expr, WorkMeter& meter);
 
 /// The automaton of an expression without rules and special tokens, minimal. Errors: too_large (over Dfa::kMaxStates), the budget's.

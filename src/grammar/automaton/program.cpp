@@ -23,12 +23,10 @@ Result<RuleAutomata> build_rules(const Expressions& expressions, RuleId root, Nf
   is_known[static_cast<std::size_t>(root)] = true;
   for (std::size_t i = 0; i < work.size(); ++i) {
     const RuleId rule = work[i];
-    if (expressions.body(rule) == Expressions::kUndefined)
-      return fail(ErrorCode::invalid_request,
-                  fmt::format("the grammar uses the rule '{}' and does not define it", expressions.name(rule)));
+    BATON_TRY(const ExprId body, expressions.defined_body(rule));
     const auto begin = static_cast<StateId>(builder.states().size());
     const StateId end_of_rule = builder.add_final();
-    BATON_TRY(const StateId start, builder.build(expressions.body(rule), end_of_rule));
+    BATON_TRY(const StateId start, builder.build(body, end_of_rule));
     rules.starts[static_cast<std::size_t>(rule)] = start;
     const auto end = static_cast<StateId>(builder.states().size());
     rules.ranges.emplace_back(begin, end);
@@ -229,7 +227,6 @@ void Program::class_bytes(const NfaStates& states) {
   for (std::size_t byte = 0; byte < 256; ++byte) {
     if (begins_class[byte]) {
       byte_of_class_[static_cast<std::size_t>(n_classes_)] = static_cast<std::uint8_t>(byte);
-      is_single_byte_[static_cast<std::size_t>(n_classes_)] = byte == 255 || begins_class[byte + 1];
       ++n_classes_;
     }
     class_of_byte_[byte] = static_cast<std::uint8_t>(n_classes_ - 1);

@@ -68,7 +68,6 @@ class Program {
   int n_classes() const { return n_classes_; }
   int class_of(unsigned char byte) const { return class_of_byte_[byte]; }
   unsigned char byte_of(int byte_class) const { return byte_of_class_[static_cast<std::size_t>(byte_class)]; }
-  bool is_single_byte(int byte_class) const { return is_single_byte_[static_cast<std::size_t>(byte_class)]; }
   std::size_t n_bytes() const;
 
  private:
@@ -89,7 +88,6 @@ class Program {
   int n_classes_ = 0;
   std::array<std::uint8_t, 256> class_of_byte_{};
   std::array<std::uint8_t, 256> byte_of_class_{};
-  std::array<bool, 256> is_single_byte_{};
   std::vector<StateId> starts_;  // [rule], -1: never called
   std::vector<std::int32_t> ranks_;
   std::vector<ByteEdge> bytes_;

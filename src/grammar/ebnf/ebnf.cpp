@@ -65,6 +65,8 @@ class EbnfParser {
   Result<ExprId> lark_literal(char quote);
   /// A number of repetitions, after a `~`.
   Result<ExprId> counted(ExprId part);
+  /// From `min` to `max` of `part`. Errors: too many, or in the wrong order.
+  Result<ExprId> repeat_within(ExprId part, int min, int max);
   Result<void> directive();
   Result<void> import();
   Result<void> import_common(std::string_view name, std::string_view alias);
@@ -300,9 +302,13 @@ Result<ExprId> EbnfParser::counted(ExprId part) {
   const std::optional<int> min = source_.take_count();
   const std::optional<int> max = source_.take("..") ? source_.take_count() : min;
   if (!min || !max) return source_.invalid("has a '~' that begins no repetition");
-  if (*min > kMaxRepeat || *max > kMaxRepeat) return source_.invalid(fmt::format("repeats more than {} times", kMaxRepeat));
-  if (*max < *min) return source_.invalid("has a repetition whose bounds are in the wrong order");
-  return expressions_.repeat(part, *min, *max);
+  return repeat_within(part, *min, *max);
+}
+
+Result<ExprId> EbnfParser::repeat_within(ExprId part, int min, int max) {
+  if (min > kMaxRepeat || max > kMaxRepeat) return source_.invalid(fmt::format("repeats more than {} times", kMaxRepeat));
+  if (max != kUnlimited && max < min) return source_.invalid("has a repetition whose bounds are in the wrong order");
+  return expressions_.repeat(part, min, max);
 }
 
 Result<ExprId> EbnfParser::postfix(ExprId part) {
@@ -319,10 +325,7 @@ Result<ExprId> EbnfParser::postfix(ExprId part) {
       std::optional<int> max = min;
       if (source_.take(",")) max = source_.take_count();
       if (!source_.take("}") || (!min && !max)) return source_.invalid("has a '{' that begins no repetition");
-      if (min.value_or(0) > kMaxRepeat || max.value_or(0) > kMaxRepeat)
-        return source_.invalid(fmt::format("repeats more than {} times", kMaxRepeat));
-      if (max && *max < min.value_or(0)) return source_.invalid("has a repetition whose bounds are in the wrong order");
-      part = expressions_.repeat(part, min.value_or(0), max.value_or(kUnlimited));
+      BATON_TRY(part, repeat_within(part, min.value_or(0), max.value_or(kUnlimited)));
     } else {
       const std::string_view before = source_.rest;
       skip_blanks();

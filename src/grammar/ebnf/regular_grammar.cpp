@@ -1,6 +1,7 @@
 /// Rules put into each other's places.
 #include "grammar/ebnf/regular_grammar.h"
 
+#include "grammar/automaton/expression.h"
 #include "grammar/ebnf/ebnf.h"
 
 namespace baton::grammar {
@@ -13,7 +14,8 @@ Result<ExprId> without_any_rules(Expressions& expressions, std::string_view text
 
 }  // namespace
 
-Result<Dfa> regular_grammar(Expressions& expressions, std::string_view text, WorkMeter& meter) {
+Result<Dfa> regular_grammar(std::string_view text, WorkMeter& meter) {
+  Expressions expressions(meter);
   BATON_TRY(const ExprId regular, without_any_rules(expressions, text, meter));
   return determinize(expressions, regular, meter);
 }

@@ -14,7 +14,7 @@ inline constexpr std::string_view kGrammarKeyword = "x-grammar";
 
 /// The texts of a grammar (parse_ebnf) whose rules do not refer to themselves. Errors: unsupported for one whose rules do; those of
 /// parse_ebnf and determinize.
-Result<Dfa> regular_grammar(Expressions& expressions, std::string_view text, WorkMeter& meter);
+Result<Dfa> regular_grammar(std::string_view text, WorkMeter& meter);
 
 /// Whether a grammar can be read and its rules do not refer to themselves, by a look that takes 50 ms at most. Errors:
 /// invalid_request for what is no grammar.

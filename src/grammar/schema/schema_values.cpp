@@ -122,7 +122,7 @@ Result<const Dfa*> SchemaValues::regular_grammar(const json::Value& schema, cons
   if (!meter_.pass(4 * text.size())) return over_budget(meter_);
   const auto known = grammars_.find(text);
   if (known != grammars_.end()) return &known->second;
-  auto dfa = grammar::regular_grammar(expressions_, text, meter_);
+  auto dfa = grammar::regular_grammar(text, meter_);
   if (!dfa)
     return schema_error(dfa.error().code, document_, schema, kGrammarKeyword,
                         fmt::format("is refused: {}", dfa.error().message));

@@ -143,17 +143,17 @@ Result<void> SafetensorsSource::verify(std::span<const ExpectedTensor> expected,
   return {};
 }
 
-Result<StoredWeight> SafetensorsSource::find(const ExpectedTensor& tensor) const {
+Result<ConstTensorView> SafetensorsSource::find(const ExpectedTensor& tensor) const {
   BATON_TRY(const ConstTensorView values, checkpoint_.load(tensor.name, tensor.shape));
   if (values.dtype != DType::f32 && values.dtype != DType::bf16 && values.dtype != DType::f16)
     return fail(ErrorCode::unsupported, fmt::format("tensor '{}' is {}; weights must be float32, bfloat16 or float16",
                                                     tensor.name, to_string(values.dtype)));
-  return StoredWeight{StoredWeight::Scheme::dense, values};
+  return values;
 }
 
 Result<void> SafetensorsSource::read(const TensorPart& part, TensorView out) {
-  BATON_TRY(const StoredWeight stored, find(part.tensor));
-  const ConstTensorView rows = stored.values.rows(part.rows.begin, part.rows.end);
+  BATON_TRY(const ConstTensorView stored, find(part.tensor));
+  const ConstTensorView rows = stored.rows(part.rows.begin, part.rows.end);
   if (rows.shape.rank() == 1 || part.columns.size() == rows.shape[1])
     convert(parallel_, rows, out);
   else

@@ -12,13 +12,6 @@
 
 namespace baton {
 
-/// A tensor as a checkpoint stores it; `scheme` defines the meaning of its parts.
-struct StoredWeight {
-  enum class Scheme { dense };
-  Scheme scheme = Scheme::dense;
-  ConstTensorView values;  ///< dense: the elements, f32, bf16 or f16, unaligned; valid as long as the checkpoint
-};
-
 class SafetensorsSource final : public WeightSource {
  public:
   /// The object keeps references to both; they must outlive it.
@@ -30,8 +23,9 @@ class SafetensorsSource final : public WeightSource {
   /// number of other missing ones or both shapes; unsupported.
   Result<void> verify(std::span<const ExpectedTensor> expected, const ModelSpec& spec, DType dtype) const;
 
-  /// Errors: not_found, invalid_data (another shape), unsupported (another dtype).
-  Result<StoredWeight> find(const ExpectedTensor& tensor) const;
+  /// A tensor's elements, f32, bf16 or f16, unaligned; valid as long as the checkpoint. Errors: not_found, invalid_data
+  /// (another shape), unsupported (another dtype).
+  Result<ConstTensorView> find(const ExpectedTensor& tensor) const;
 
   /// Releases the pages that it read.
   Result<void> read(const TensorPart& part, TensorView out) override;

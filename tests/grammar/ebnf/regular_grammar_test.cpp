@@ -9,15 +9,10 @@
 namespace baton::grammar {
 namespace {
 
-Result<Dfa> automaton_of(std::string_view text, WorkMeter& meter) {
-  Expressions expressions(meter);
-  return regular_grammar(expressions, text, meter);
-}
-
 TEST(RegularGrammar, has_the_texts_of_its_rules) {
   WorkBudget budget({.steps = 1 << 24, .bytes = 1 << 24});
   WorkMeter meter(budget);
-  const auto dfa = automaton_of("start: pair (\",\" pair)*\npair: NAME \"=\" NAME -> p\nNAME: /[a-z]+/", meter);
+  const auto dfa = regular_grammar("start: pair (\",\" pair)*\npair: NAME \"=\" NAME -> p\nNAME: /[a-z]+/", meter);
   ASSERT_TRUE(dfa) << dfa.error().message;
   for (const std::string_view text : {"a=b", "a=b,cd=e"}) EXPECT_TRUE(dfa->accepts(text)) << text;
   for (const std::string_view text : {"", "a=", "a=b,", "a=b cd=e"}) EXPECT_FALSE(dfa->accepts(text)) << text;
@@ -30,7 +25,7 @@ TEST(RegularGrammar, refuses_rules_that_refer_to_themselves) {
                                             {"start: a\na: \"(\" b \")\"\nb: a | \"x\"", "the rule 'a' refers to itself"},
                                             {"start: a", "uses the rule 'a' and does not define it"}};
   for (const auto& [text, reason] : kCases) {
-    const auto dfa = automaton_of(text, meter);
+    const auto dfa = regular_grammar(text, meter);
     ASSERT_FALSE(dfa) << text;
     EXPECT_NE(dfa.error().message.find(reason), std::string::npos) << dfa.error().message;
   }
@@ -53,7 +48,7 @@ TEST(RegularGrammar, that_is_too_large_is_not_looked_at_for_long) {
   EXPECT_EQ(is_regular_grammar(text).value(), true) << "each rule is looked at once";
   WorkBudget budget({.steps = 1 << 24, .bytes = 1 << 24});
   WorkMeter meter(budget);
-  const auto dfa = automaton_of(text, meter);
+  const auto dfa = regular_grammar(text, meter);
   ASSERT_FALSE(dfa) << "2^40 letters";
   EXPECT_EQ(dfa.error().code, ErrorCode::too_large) << dfa.error().message;
   EXPECT_FALSE(is_regular_grammar("start: " + std::string(1 << 22, 'a')).value_or(false));
