@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <variant>
@@ -138,5 +139,30 @@ class HttpSession {
   Afterwards afterwards_ = Afterwards::next_request;
   Sender sender_ = Sender::goes_on;
 };
+
+/// Starts an asynchronous operation, whose handler calls end_operation.
+template <class Initiate>
+void HttpSession::begin_operation(Initiate initiate) {
+  ++n_operations_;
+  try {
+    initiate();
+  } catch (...) {
+    --n_operations_;
+    throw;
+  }
+}
+
+/// Does what the end of an operation leads to. Without memory for it the request or the connection ends. The session
+/// may be gone afterwards.
+template <class Act>
+void HttpSession::end_operation(Act act) {
+  try {
+    act();
+  } catch (const std::bad_alloc&) {
+    give_up();
+  }
+  --n_operations_;
+  remove_if_done();
+}
 
 }  // namespace baton
