@@ -46,13 +46,13 @@ TEST(Trace, names_the_line_at_fault) {
   EXPECT_NE(parse_trace("a,b\n", "x").error().message.find("TIMESTAMP"), std::string::npos);
   EXPECT_NE(parse_trace("TIMESTAMP,ContextTokens,GeneratedTokens\n1,2\n", "x").error().message.find("line 2"),
             std::string::npos);
-  EXPECT_NE(parse_trace("TIMESTAMP,ContextTokens,GeneratedTokens\nsoon,2,3\n", "x").error().message.find("no time"),
+  EXPECT_NE(parse_trace("TIMESTAMP,ContextTokens,GeneratedTokens\nsoon,2,3\n", "x").error().message.find("not a time"),
             std::string::npos);
   EXPECT_FALSE(parse_trace("TIMESTAMP,ContextTokens,GeneratedTokens\n1,2,99999999999\n", "x"));
   for (const char* time : {"nan", "inf", "-inf", "2023-11-16 18:15:nan", "2023-11-16 18:15:1e308"})
     EXPECT_NE(parse_trace("TIMESTAMP,ContextTokens,GeneratedTokens\n" + std::string(time) + ",2,3\n", "x")
                   .error()
-                  .message.find("no time"),
+                  .message.find("not a time"),
               std::string::npos)
         << time;
   EXPECT_FALSE(parse_trace("{\"timestamp\": 1e300, \"input_length\": 6, \"output_length\": 5}", "x"));
