@@ -33,7 +33,7 @@ struct Case {
   std::string_view name;
   std::function<Value()> make;
   std::string_view made;
-  bool loses_heads = false;  ///< in nlohmann-json 3.11.2, where memory is short
+  bool loses_heads = false;  ///< with values in braces, in nlohmann-json 3.11.2, where memory is short
 };
 
 /// While it lives, the leak sanitizer does not report what is allocated.
@@ -80,7 +80,8 @@ std::vector<Case> cases() {
          value.back().update(Value{{"a", kLong}, {"b", nullptr}});
          return value;
        },
-       R"([1,"a text that needs memory of its own",{"a":"a text that needs memory of its own","b":null}])"},
+       R"([1,"a text that needs memory of its own",{"a":"a text that needs memory of its own","b":null}])",
+       /*loses_heads=*/true},
       {"copies",
        [] {
          const Value value = Value::array({kLong, Value::array({"short", Value::object()})});
