@@ -1,6 +1,7 @@
 /// Names the tensors of a model and cuts them for a rank.
 #include "model/model_tensors.h"
 
+#include <algorithm>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -153,6 +154,10 @@ void append(std::vector<TensorPart>& all, const LinearTensors& linear) {
   all.insert(all.end(), linear.biases.begin(), linear.biases.end());
 }
 
+void append(std::vector<TensorPart>& all, const std::vector<LinearTensors>& experts) {
+  for (const LinearTensors& expert : experts) append(all, expert);
+}
+
 }  // namespace
 
 std::int64_t LinearTensors::n() const {
@@ -221,27 +226,11 @@ LinearTensors lm_head_tensors(const ModelSpec& whole, ModelRank rank) {
 
 std::vector<TensorPart> tensor_parts(const ModelSpec& whole, ModelRank rank) {
   std::vector<TensorPart> parts;
-  append(parts, embedding_tensors(whole, rank));
-  for (std::size_t i = 0; i < whole.layers.size(); ++i) {
-    const LayerTensors layer = layer_tensors(whole, rank, i);
-    append(parts, layer.attention_norm);
-    append(parts, layer.qkv);
-    append(parts, layer.q_norm);
-    append(parts, layer.k_norm);
-    append(parts, layer.attention_out);
-    append(parts, layer.attention_post_norm);
-    append(parts, layer.feed_forward_norm);
-    append(parts, layer.up);
-    append(parts, layer.down);
-    append(parts, layer.router);
-    for (const LinearTensors& expert : layer.expert_up) append(parts, expert);
-    for (const LinearTensors& expert : layer.expert_down) append(parts, expert);
-    append(parts, layer.feed_forward_post_norm);
-  }
-  append(parts, final_norm_tensors(whole));
-  LinearTensors lm_head = lm_head_tensors(whole, rank);
-  if (whole.tie_embeddings) lm_head.weights.clear();
-  append(parts, lm_head);
+  for_each_weight(whole, rank, [&](const auto& tensors) { append(parts, tensors); });
+  if (whole.tie_embeddings)  // the output layer reads the embedding again
+    parts.erase(std::remove_if(parts.begin() + 1, parts.end(),
+                               [&](const TensorPart& part) { return part.tensor.name == parts.front().tensor.name; }),
+                parts.end());
   return parts;
 }
 

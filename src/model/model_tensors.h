@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "model/layer_parts.h"
 #include "model/linear.h"
 #include "model/source/source.h"
 #include "model/spec.h"
@@ -30,15 +31,8 @@ struct NormTensors {
   float weight_offset = 0;
 };
 
-/// Norms that the layer does not have are missing.
-struct LayerTensors {
-  std::optional<NormTensors> attention_norm, q_norm, k_norm, attention_post_norm;
-  LinearTensors qkv, attention_out;
-  std::optional<NormTensors> feed_forward_norm, feed_forward_post_norm;
-  LinearTensors up, down;                             ///< empty with experts
-  LinearTensors router;                               ///< empty without experts
-  std::vector<LinearTensors> expert_up, expert_down;  ///< by expert
-};
+/// The tensors of one layer; what it does not have is empty.
+using LayerTensors = LayerParts<std::optional<NormTensors>, LinearTensors, std::vector<LinearTensors>>;
 
 /// The functions take the whole model's spec.
 LayerTensors layer_tensors(const ModelSpec& whole, ModelRank rank, std::size_t layer);
@@ -46,6 +40,16 @@ LinearTensors embedding_tensors(const ModelSpec& whole, ModelRank rank);
 NormTensors final_norm_tensors(const ModelSpec& whole);
 /// The weight is the embedding's if the embeddings are tied.
 LinearTensors lm_head_tensors(const ModelSpec& whole, ModelRank rank);
+
+/// Calls `visit` with the tensors of each weight that a rank holds, in loading order: as those of a norm (optional), of a
+/// matrix, or of a matrix for each expert. What the model does not have is empty.
+template <class Visit>
+void for_each_weight(const ModelSpec& whole, ModelRank rank, const Visit& visit) {
+  visit(embedding_tensors(whole, rank));
+  for (std::size_t i = 0; i < whole.layers.size(); ++i) visit_layer(visit, layer_tensors(whole, rank, i));
+  visit(std::optional(final_norm_tensors(whole)));
+  visit(lm_head_tensors(whole, rank));
+}
 
 /// All parts of tensors that a rank holds, in loading order. A tied output layer has none but its bias.
 std::vector<TensorPart> tensor_parts(const ModelSpec& whole, ModelRank rank);

@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -75,27 +76,15 @@ class Loader {
     BATON_TRY(vectors_, backend_.allocate(all_vector_bytes(tensor_parts(spec_, rank_))));
     weights.layers.reserve(spec_.layers.size());
     for (std::size_t i = 0; i < spec_.layers.size(); ++i) {
-      const LayerTensors tensors = layer_tensors(spec_, rank_, i);
-      LayerWeights& layer = weights.layers.emplace_back();
-      BATON_TRY(layer.attention_norm, norm(tensors.attention_norm));
-      BATON_TRY(layer.qkv, linear(tensors.qkv));
-      BATON_TRY(layer.q_norm, norm(tensors.q_norm));
-      BATON_TRY(layer.k_norm, norm(tensors.k_norm));
-      BATON_TRY(layer.attention_out, linear(tensors.attention_out));
-      BATON_TRY(layer.attention_post_norm, norm(tensors.attention_post_norm));
-      BATON_TRY(layer.feed_forward_norm, norm(tensors.feed_forward_norm));
-      if (tensors.expert_up.empty()) {
-        BATON_TRY(layer.up, linear(tensors.up));
-        BATON_TRY(layer.down, linear(tensors.down));
-      } else {
-        BATON_TRY(std::unique_ptr<PackedMatrix> router, packed(tensors.router));
-        layer.router = Linear(std::move(router), {}, tensors.router.split);
-        BATON_TRY(layer.expert_up, experts(tensors.expert_up));
-        BATON_TRY(layer.expert_down, experts(tensors.expert_down));
-      }
-      BATON_TRY(layer.feed_forward_post_norm, norm(tensors.feed_forward_post_norm));
+      Result<void> loaded;
+      visit_layer(
+          [&](const auto& tensors, auto& weight) {
+            if (loaded) loaded = load_into(weight, tensors);
+          },
+          layer_tensors(spec_, rank_, i), weights.layers.emplace_back());
+      BATON_TRY_VOID(loaded);
     }
-    BATON_TRY(weights.final_norm, norm(final_norm_tensors(spec_)));
+    BATON_TRY_VOID(load_into(weights.final_norm, std::optional(final_norm_tensors(spec_))));
     const LinearTensors lm_head_parts = lm_head_tensors(spec_, rank_);
     if (lm_head == nullptr) {
       BATON_TRY(lm_head, packed(lm_head_parts));
@@ -155,15 +144,18 @@ class Loader {
     return vectors(tensors.biases, out_dtype, 0);
   }
 
-  /// Loads a matrix inside a layer.
-  Result<Linear> linear(const LinearTensors& tensors) {
+  /// Loads a matrix inside a layer, if there are tensors.
+  Result<void> load_into(Linear& made, const LinearTensors& tensors) {
+    if (tensors.weights.empty()) return {};
     BATON_TRY(std::unique_ptr<PackedMatrix> weight, packed(tensors));
     BATON_TRY(const ConstTensorView bias, bias_of(tensors, matmul_dtype_));
-    return Linear(std::move(weight), bias, tensors.split);
+    made = Linear(std::move(weight), bias, tensors.split);
+    return {};
   }
 
-  /// Loads the same layer of all experts, one expert at a time.
-  Result<GroupedLinear> experts(std::span<const LinearTensors> tensors) {
+  /// Loads the same layer of all experts, one expert at a time, if there are experts.
+  Result<void> load_into(GroupedLinear& made, std::span<const LinearTensors> tensors) {
+    if (tensors.empty()) return {};
     const auto read = [&](std::int64_t expert) -> Result<ConstTensorView> {
       BATON_TRY(const TensorView whole, stacked(tensors[static_cast<std::size_t>(expert)].weights, dtype_));
       return ConstTensorView(whole);
@@ -172,7 +164,8 @@ class Loader {
     const Shape shape{static_cast<std::int64_t>(tensors.size()), first.n(), first.weights.front().columns.size()};
     BATON_TRY(std::unique_ptr<PackedExperts> weights,
               backend_.pack_experts(shape, dtype_, first.weights.front().tensor.name, read));
-    return GroupedLinear(std::move(weights), first.split);
+    made = GroupedLinear(std::move(weights), first.split);
+    return {};
   }
 
   /// Loads vectors as one vector of `dtype`, with `offset` added to each element.
@@ -187,14 +180,13 @@ class Loader {
     return ConstTensorView(device);
   }
 
-  Result<NormWeights> norm(const std::optional<NormTensors>& tensors) {
-    NormWeights made;
-    if (!tensors) return made;
+  Result<void> load_into(NormWeights& made, const std::optional<NormTensors>& tensors) {
+    if (!tensors) return {};
     BATON_TRY(made.weight, vectors({&tensors->weight, 1}, DType::f32, tensors->weight_offset));
     if (tensors->bias) {
       BATON_TRY(made.bias, vectors({&*tensors->bias, 1}, DType::f32, 0));
     }
-    return made;
+    return {};
   }
 
   /// Loads the table. Returns the output layer's matrix if the embeddings are tied, otherwise null.
@@ -238,8 +230,11 @@ std::size_t ModelWeights::size_bytes() const {
   std::size_t total = lm_head.size_bytes();
   for (const Buffer& buffer : buffers) total += buffer.size_bytes();
   for (const LayerWeights& layer : layers)
-    total += layer.qkv.size_bytes() + layer.attention_out.size_bytes() + layer.up.size_bytes() + layer.down.size_bytes() +
-             layer.router.size_bytes() + layer.expert_up.size_bytes() + layer.expert_down.size_bytes();
+    visit_layer(
+        [&]<class Weight>(const Weight& weight) {
+          if constexpr (!std::is_same_v<Weight, NormWeights>) total += weight.size_bytes();  // norms are in the buffers
+        },
+        layer);
   return total;
 }
 
@@ -252,18 +247,17 @@ std::vector<ExpectedTensor> expected_tensors(const ModelSpec& spec) {
 WeightBytes weight_bytes(const ModelSpec& spec, DType dtype, ModelRank rank) {
   std::int64_t held = 0;
   std::int64_t largest = 0;
-  const auto add = [&](const LinearTensors& linear) {
-    held += linear.n_elements();
-    largest = std::max(largest, linear.n_elements());
+  const auto add = [&](std::span<const LinearTensors> linears) {
+    for (const LinearTensors& linear : linears) {
+      held += linear.n_elements();
+      largest = std::max(largest, linear.n_elements());
+    }
   };
-  add(embedding_tensors(spec, rank));
-  add(lm_head_tensors(spec, rank));  // a tied output layer is packed from the table; both are in memory
-  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
-    const LayerTensors layer = layer_tensors(spec, rank, i);
-    for (const LinearTensors* linear : {&layer.qkv, &layer.attention_out, &layer.up, &layer.down, &layer.router}) add(*linear);
-    for (const LinearTensors& expert : layer.expert_up) add(expert);
-    for (const LinearTensors& expert : layer.expert_down) add(expert);
-  }
+  // A tied output layer counts: it is packed from the table, and both are in memory.
+  for_each_weight(spec, rank, [&]<class Tensors>(const Tensors& tensors) {
+    if constexpr (std::is_same_v<Tensors, LinearTensors>) add({&tensors, 1});
+    if constexpr (std::is_same_v<Tensors, std::vector<LinearTensors>>) add(tensors);
+  });
   const auto size = static_cast<std::int64_t>(size_bytes(dtype));
   return {held * size + static_cast<std::int64_t>(all_vector_bytes(tensor_parts(spec, rank))), largest * size};
 }

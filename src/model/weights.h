@@ -8,6 +8,7 @@
 #include "core/tensor.h"
 #include "io/safetensors.h"
 #include "kernels/backend.h"
+#include "model/layer_parts.h"
 #include "model/linear.h"
 #include "model/source/source.h"
 #include "model/spec.h"
@@ -19,22 +20,8 @@ struct NormWeights {
   ConstTensorView bias;    ///< [width] f32, or no data
 };
 
-/// One decoder layer, in the backend's memory: with several ranks this rank's part (split.h). Norms that the layer does
-/// not have are empty.
-struct LayerWeights {
-  NormWeights attention_norm;  ///< of both blocks in a parallel block
-  Linear qkv;                  ///< d_model to queries, keys, values
-  NormWeights q_norm, k_norm;  ///< AttentionSpec::q_norm_width and k_norm_width wide
-  Linear attention_out;        ///< n_heads * head_dim to d_model
-  NormWeights attention_post_norm;
-  NormWeights feed_forward_norm;  ///< empty in a parallel block
-  Linear up;                      ///< d_model to d_ff; if the block is gated, to gate and then up
-  Linear down;                    ///< d_ff to d_model
-  Linear router;                  ///< d_model to n_experts; only with experts, which then replace up and down
-  GroupedLinear expert_up;        ///< as up, of each expert
-  GroupedLinear expert_down;      ///< as down, of each expert
-  NormWeights feed_forward_post_norm;
-};
+/// One decoder layer, in the backend's memory: with several ranks this rank's part (split.h).
+using LayerWeights = LayerParts<NormWeights, Linear, GroupedLinear>;
 
 /// All weights of a model. `buffers` own the memory that the views refer to.
 struct ModelWeights {

@@ -1,0 +1,42 @@
+/// The list of a layer's weights: the only one, whatever is known or done about them.
+#pragma once
+
+namespace baton {
+
+/// Something about each weight of a layer, for norms, matrices and matrices of all experts: its tensors in a checkpoint
+/// (LayerTensors), or itself in a backend's memory (LayerWeights). What a layer does not have is empty.
+template <class Norm, class Matrix, class Experts>
+struct LayerParts {
+  Norm attention_norm;   ///< of both blocks in a parallel block
+  Matrix qkv;            ///< d_model to queries, keys, values
+  Norm q_norm, k_norm;   ///< AttentionSpec::q_norm_width and k_norm_width wide
+  Matrix attention_out;  ///< n_heads * head_dim to d_model
+  Norm attention_post_norm;
+  Norm feed_forward_norm;  ///< empty in a parallel block
+  Matrix up;               ///< d_model to d_ff; if the block is gated, to gate and then up
+  Matrix down;             ///< d_ff to d_model
+  Matrix router;           ///< d_model to n_experts; only with experts, which then replace up and down
+  Experts expert_up;       ///< as up, of each expert
+  Experts expert_down;     ///< as down, of each expert
+  Norm feed_forward_post_norm;
+};
+
+/// Calls `visit` for each weight in loading order, with that weight's part of each of `layers` (LayerParts).
+template <class Visit, class... Layers>
+void visit_layer(const Visit& visit, Layers&&... layers) {
+  visit(layers.attention_norm...);
+  visit(layers.qkv...);
+  visit(layers.q_norm...);
+  visit(layers.k_norm...);
+  visit(layers.attention_out...);
+  visit(layers.attention_post_norm...);
+  visit(layers.feed_forward_norm...);
+  visit(layers.up...);
+  visit(layers.down...);
+  visit(layers.router...);
+  visit(layers.expert_up...);
+  visit(layers.expert_down...);
+  visit(layers.feed_forward_post_norm...);
+}
+
+}  // namespace baton
