@@ -48,7 +48,7 @@ Result<json::Value> read_tools(const std::string& file) {
 class Chat {
  public:
   Chat(Engine& engine, const ServedModel& model, Prefixes& prefixes, Conversation::Options options)
-      : engine_(engine), model_(model), prefixes_(prefixes), conversation_(engine, model, prefixes, std::move(options)) {
+      : prefixes_(prefixes), conversation_(engine, model, prefixes, std::move(options)) {
     for (const Command& command : kCommands) names_.emplace_back(command.name);
   }
 
@@ -116,7 +116,7 @@ class Chat {
     const std::string name = argument.substr(0, argument.find('='));
     if (name.size() < argument.size()) {
       BATON_TRY(PrefixDefinition read, read_prefix_flag(argument));
-      BATON_TRY(const PinInfo info, prefixes_.add(model_, engine_, std::move(read)));
+      BATON_TRY(const PinInfo info, prefixes_.add(std::move(read)));
       print_note("{}: {} tokens, computed and kept\n", name, info.n_tokens);
     } else if (name != kNone && !prefixes_.find(name)) {
       return tl::unexpected(prefixes_.not_found(name, "prefix"));
@@ -155,8 +155,6 @@ class Chat {
 
   static const std::array<Command, 7> kCommands;
 
-  Engine& engine_;
-  const ServedModel& model_;
   Prefixes& prefixes_;
   Conversation conversation_;
   std::vector<std::string> names_;

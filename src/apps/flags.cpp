@@ -53,11 +53,11 @@ void add_serve_options(CLI::App& app, ServeCommandOptions& options) {
   parsed_row(app, "Prefixes", "--prefix-store-bytes", options.server.prefix_store.max_bytes,
              "Bytes that its files may have together, with K, M or G (default: what the disk holds)",
              [](const std::string& text) { return parse_bytes(text, "--prefix-store-bytes"); });
-  row(app, "Prefixes", "--max-prefixes", options.server.routes.prefix_limits.max_number,
+  row(app, "Prefixes", "--max-prefixes", options.server.prefix_limits.max_number,
       "Prefixes that may be registered through the API")
       ->transform(count_units())
       ->check(at_least_zero());
-  parsed_row(app, "Prefixes", "--max-prefix-bytes", options.server.routes.prefix_limits.max_bytes,
+  parsed_row(app, "Prefixes", "--max-prefix-bytes", options.server.prefix_limits.max_bytes,
              "Memory for the texts and token ids of these prefixes, with K, M or G (default: 64M)",
              [](const std::string& text) { return parse_bytes(text, "--max-prefix-bytes"); });
   app.add_flag("--allow-prefix-links", options.allows_prefix_links,

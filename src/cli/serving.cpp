@@ -33,10 +33,10 @@ Result<PrefixDefinition> read_prefix_flag(const std::string& definition) {
 
 Result<std::unique_ptr<Prefixes>> load_prefixes(const std::vector<std::string>& definitions, const ServedModel& model,
                                                 Engine& engine) {
-  auto prefixes = std::make_unique<Prefixes>();
+  auto prefixes = std::make_unique<Prefixes>(model, engine);
   for (const std::string& definition : definitions) {
     BATON_TRY(PrefixDefinition read, read_prefix_flag(definition));
-    BATON_TRY_VOID(prefixes->add(model, engine, std::move(read)));
+    BATON_TRY_VOID(prefixes->add(std::move(read)));
   }
   return prefixes;
 }

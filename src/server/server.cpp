@@ -48,18 +48,14 @@ Server::~Server() {
 
 /// Those of the command line, of the store, and of the folder.
 Result<void> Server::register_prefixes(Engine& engine, std::vector<PrefixDefinition> prefixes) {
-  if (store_) {
-    store_->scan(prefix_identity(model_->digest, engine.info(), engine.prefix_layout()));
-    prefixes_.use_store(*store_);
-  }
+  if (store_) store_->scan(prefix_identity(model_->digest, engine.info(), engine.prefix_layout()));
+  prefixes_ = std::make_unique<Prefixes>(*model_, engine, options_.prefix_limits, store_.get());
   for (PrefixDefinition& prefix : prefixes) {
-    BATON_TRY_VOID(prefixes_.add(*model_, engine, std::move(prefix)));
+    BATON_TRY_VOID(prefixes_->add(std::move(prefix)));
   }
-  if (store_) prefixes_.restore(options_.routes.prefix_limits, *model_, engine);
+  if (store_) prefixes_->restore();
   if (!options_.prefix_folder.empty()) {
-    folder_ = std::make_unique<PrefixFolder>(options_.prefix_folder, options_.prefix_links, *model_, engine, prefixes_, [this] {
-      if (routes_) routes_->watch_lifetimes();
-    });
+    folder_ = std::make_unique<PrefixFolder>(options_.prefix_folder, options_.prefix_links, *prefixes_);
     BATON_TRY_VOID(folder_->register_all());
   }
   if (store_) store_->remove_unclaimed();
@@ -79,11 +75,11 @@ Result<void> Server::start(ServedModel model, Engine& engine, std::vector<Prefix
   dispatcher_ =
       std::make_unique<AnswerDispatcher>(engine, *http_, *metrics_, std::chrono::milliseconds(options_.longest_silence_ms));
   options_.routes.max_body_bytes = options_.limits.max_body_bytes;
-  routes_ = std::make_unique<Routes>(options_.routes, RoutesContext{*keys_, *model_, prefixes_, engine, *dispatcher_, *metrics_,
-                                                                    http_->budgets(), http_->connection_counts(), watch_});
+  routes_ =
+      std::make_unique<Routes>(options_.routes, RoutesContext{*keys_, *model_, *prefixes_, engine, *dispatcher_, *metrics_,
+                                                              http_->budgets(), http_->connection_counts(), watch_});
   watch_.start();
   dispatcher_->start(watch_);
-  routes_->watch_lifetimes();
   routes_->prepare_grammars();
   if (options_.handles_signals) {
     if (keys_->has_file()) keys_->reload();  // a signal has no effect while the model is loaded
@@ -108,7 +104,7 @@ Result<void> Server::start(ServedModel model, Engine& engine, std::vector<Prefix
     set_engine(nullptr);
     return opened;
   }
-  if (folder_) folder_->start([this](std::function<void()> task) { routes_->run_with_prefixes(std::move(task)); });
+  if (folder_) folder_->start();
   if (kv_events_) kv_events_->start(engine);
   log::info("event=serving address={} model={}", http_->address(), log_value(model_->names[0]));
   return {};

@@ -31,6 +31,7 @@ struct ServerOptions {
   ApiKeyOptions keys = {};
   RoutesOptions routes;  ///< CORS, version
   grammar::GrammarCache::Options grammars = {};
+  PrefixLimits prefix_limits = {};
   std::filesystem::path prefix_folder = {};  ///< see PrefixFolder; empty: none
   OutwardLinks prefix_links = OutwardLinks::refused;
   PrefixStoreOptions prefix_store = {};       ///< if it has a folder, the served model must have its digest
@@ -61,7 +62,7 @@ class Server {
 
   std::string address() const { return http_->address(); }
   std::uint16_t port() const { return http_->port(); }
-  const Prefixes& prefixes() const { return prefixes_; }
+  const Prefixes& prefixes() const { return *prefixes_; }
   const Budgets& budgets() const { return http_->budgets(); }
   const ApiKeys& keys() const { return *keys_; }
   /// Requests that have arrived and whose answers are not complete.
@@ -86,7 +87,7 @@ class Server {
   std::unique_ptr<ApiKeys> keys_;
   std::optional<ServedModel> model_;
   std::unique_ptr<PrefixStore> store_;  // null: prefixes are not stored
-  Prefixes prefixes_;
+  std::unique_ptr<Prefixes> prefixes_;
   bool is_serving_ = false;  // from start to the end of wait; the owner's
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<MetricsPage> metrics_;

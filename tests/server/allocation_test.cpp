@@ -67,7 +67,8 @@ class FolderAllocationTest : public ::testing::Test {
     spec.n_vocab = kByteModelVocab;
     engine_ = testing::make_tiny_engine({.max_pinned_blocks = 100}, 256, spec);
     engine_->start();  // its own thread finds memory
-    made_.emplace(folder_, OutwardLinks::refused, model_, *engine_, prefixes_, [] {});
+    prefixes_.emplace(model_, *engine_);
+    made_.emplace(folder_, OutwardLinks::refused, *prefixes_);
   }
   ~FolderAllocationTest() override { std::filesystem::remove_all(folder_); }
 
@@ -77,7 +78,7 @@ class FolderAllocationTest : public ::testing::Test {
     now_ += PrefixFolder::kGoneTime;
     try {
       made_->look(now_);
-      while (made_->apply_next()) {
+      while (prefixes_->run_next()) {
       }
       return true;
     } catch (const std::bad_alloc&) {
@@ -86,7 +87,7 @@ class FolderAllocationTest : public ::testing::Test {
   }
   /// The text of a prefix; empty: there is none.
   std::string text_of(std::string_view name) const {
-    const Prefixes::Use found = prefixes_.find(name);
+    const Prefixes::Use found = prefixes_->find(name);
     return found ? found->text : "";
   }
 
@@ -94,7 +95,7 @@ class FolderAllocationTest : public ::testing::Test {
       std::filesystem::path(::testing::TempDir()) / fmt::format("allocation_folder_{}", ::getpid());
   ServedModel model_ = byte_model();
   std::unique_ptr<Engine> engine_;
-  Prefixes prefixes_;
+  std::optional<Prefixes> prefixes_;
   std::optional<PrefixFolder> made_;
   PrefixFolder::Clock::time_point now_ = PrefixFolder::Clock::now();
 };

@@ -16,7 +16,7 @@
 #include "server/http/ticket.h"
 #include "server/keys/api_keys.h"
 #include "server/limits/budget.h"
-#include "server/prefixes/cache_pins.h"
+#include "server/prefixes/prefixes.h"
 #include "server/prompt/context_excess.h"
 #include "server/prompt/prompts.h"
 #include "server/request/generation.h"
@@ -32,14 +32,13 @@ struct ReadContext {
   const Caller& caller;
   Budgets& budgets;
   ResponseStore& responses;
+  Prefixes& prefixes;
   RequestBounds bounds;
   std::int32_t block_len = 0;    ///< of the engine's KV cache
   std::size_t n_body_bytes = 0;  ///< of the request
   IsCancelled is_unwanted;
   /// Fields that have no effect are logged.
   std::function<void(const std::vector<std::string>& fields)> log_unknown_fields;
-  /// Pins prompts that are in the cache. It may be called as long as the server runs.
-  std::function<void(const std::vector<CachePinRequest>& asked)> keep_marked;
   /// The request turns out to work on `n_bytes` of text. True: it begins again as long work, and reading it ends here. Error:
   /// unavailable.
   std::function<Result<bool>(std::size_t n_bytes)> goes_on_as_long_work;

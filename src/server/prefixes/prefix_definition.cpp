@@ -139,6 +139,7 @@ std::string_view to_string(PrefixSource source) {
     case PrefixSource::flag: return "flag";
     case PrefixSource::api: return "api";
     case PrefixSource::folder: return "folder";
+    case PrefixSource::mark: return "mark";
   }
   return "unknown";
 }

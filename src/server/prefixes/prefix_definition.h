@@ -12,12 +12,13 @@
 
 #include "core/ids.h"
 #include "core/result.h"
+#include "engine/request/request.h"
 #include "io/json.h"
 
 namespace baton {
 
-/// The source of a prefix. Prefixes of the folder change only with their files.
-enum class PrefixSource { flag, api, folder };
+/// The source of a prefix. Prefixes of the folder change only with their files. Marks (`cache_control`) have no names.
+enum class PrefixSource { flag, api, folder, mark };
 std::string_view to_string(PrefixSource source);
 
 /// A named list of messages (see parse_messages), or of tokens, which only plain completions can begin with.
@@ -33,6 +34,7 @@ struct PrefixDefinition {
   std::string owner = {};                              ///< the name of the key that registered it; empty: none
   std::optional<std::int64_t> max_pinned_blocks = {};  ///< that the owner's prefixes may pin; absent: no limit
   std::optional<std::int64_t> created = {};            ///< Unix time in seconds, of one that is restored; absent: now
+  CacheScope scope = {};                               ///< of the requests that share a marked prompt
 };
 
 /// Largest file of a prefix.

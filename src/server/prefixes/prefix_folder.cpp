@@ -42,18 +42,6 @@ std::string stem_of(const std::string& file_name) { return std::filesystem::path
 
 }  // namespace
 
-PrefixFolder::PrefixFolder(std::filesystem::path folder, OutwardLinks links, const ServedModel& model, Engine& engine,
-                           Prefixes& prefixes, std::function<void()> on_registered)
-    : folder_(std::move(folder)),
-      links_(links),
-      model_(model),
-      engine_(engine),
-      prefixes_(prefixes),
-      on_registered_(std::move(on_registered)),
-      watch_(folder_) {}
-
-PrefixFolder::~PrefixFolder() { stop(); }
-
 Result<void> PrefixFolder::register_all() {
   const auto deadline = Clock::now() + kLongestStart;
   bool is_unsettled = look(Clock::now());
@@ -62,7 +50,7 @@ Result<void> PrefixFolder::register_all() {
             watch_.is_told() ? "told" : "looked_for");
   std::size_t n_applied = 0;
   while (true) {
-    while (apply_next()) log::info("event=prefix_folder_progress done={} of={}", ++n_applied, files_.size());
+    while (prefixes_.run_next()) log::info("event=prefix_folder_progress done={} of={}", ++n_applied, files_.size());
     if (!is_unsettled || Clock::now() >= deadline) break;
     watch_.wait(kLookAgain);
     is_unsettled = look(Clock::now());
@@ -74,7 +62,7 @@ Result<void> PrefixFolder::register_all() {
 }
 
 bool PrefixFolder::look(Clock::time_point now) {
-  retry_where_room_was_made();
+  prefixes_.retry_files();
   const auto listed = list_files(folder_);
   if (!listed) {
     // The registered prefixes keep serving: a volume may be mounted again, which does not mean that all prefixes shall
@@ -110,10 +98,7 @@ bool PrefixFolder::look(Clock::time_point now) {
       }
     }
   }
-  const auto n_refused = std::ranges::count_if(files_, [](const auto& entry) { return !entry.second.refusal.empty(); });
-  const MutexLock lock(mutex_);
-  n_refused_files_ = n_refused;
-  count_refusals();
+  prefixes_.set_n_refused_files(std::ranges::count_if(files_, [](const auto& entry) { return !entry.second.refusal.empty(); }));
   return is_unsettled;
 }
 
@@ -137,9 +122,8 @@ void PrefixFolder::see(const FolderFile& found, Clock::time_point now, bool is_f
 void PrefixFolder::read(const std::string& file_name, File& file) {
   const std::filesystem::path path = folder_ / file_name;
   const std::string name = stem_of(file_name);
-  const auto owner = owners_.find(name);
-  if (owner != owners_.end() && owner->second != file_name)
-    return refuse(file_name, file, fmt::format("the prefix {} is the file {}", name, owner->second));
+  if (const auto owner = owner_of(name); owner != files_.end() && owner->first != file_name)
+    return refuse(file_name, file, fmt::format("the prefix {} is the file {}", name, owner->first));
   if (path.extension() != ".txt" && path.extension() != ".json")
     return refuse(file_name, file, "it ends neither in .txt nor in .json");
   if (static_cast<std::size_t>(file.stamp.size_bytes) > kMaxPrefixFileBytes)
@@ -157,10 +141,9 @@ void PrefixFolder::read(const std::string& file_name, File& file) {
   auto definition = parse_prefix_file(name, path, std::move(*bytes));
   if (!definition) return refuse(file_name, file, std::move(definition.error().message));
   file.refusal.clear();
-  owners_[name] = file_name;
   definition->source = PrefixSource::folder;
   if (definition->version.empty()) definition->version = version;
-  wish(name, std::move(*definition));
+  prefixes_.want_file(std::move(*definition));
   file.version = std::move(version);
 }
 
@@ -177,139 +160,38 @@ Result<std::filesystem::path> PrefixFolder::target_of(const std::filesystem::pat
               "it is a link that leads out of the folder; --allow-prefix-links has such links followed");
 }
 
-std::string PrefixFolder::served_version(const std::string& name) const {
-  const Prefixes::Use served = prefixes_.find(name);
-  return served && served->definition.source == PrefixSource::folder ? served->definition.version : "nothing";
+/// The file whose contents a prefix has, or is to have. Names of files with its name are neighbours.
+PrefixFolder::Files::iterator PrefixFolder::owner_of(const std::string& name) {
+  const std::string beginning = name + ".";
+  auto at = files_.lower_bound(beginning);
+  for (; at != files_.end() && at->first.starts_with(beginning); ++at)
+    if (stem_of(at->first) == name && !at->second.version.empty()) return at;
+  return files_.end();
 }
 
 void PrefixFolder::refuse(const std::string& file_name, File& file, std::string reason) {
   if (file.refusal == reason) return;
   log::warning("event=prefix_file_refused file={} reason={} serving={}", log_value((folder_ / file_name).string()),
-               log_value(reason), served_version(stem_of(file_name)));
+               log_value(reason), prefixes_.served_file_version(stem_of(file_name)));
   file.refusal = std::move(reason);
 }
 
 void PrefixFolder::forget(Files::iterator gone, Clock::time_point now) {
-  const std::string& file_name = gone->first;
-  const std::string name = stem_of(file_name);
-  const auto owner = owners_.find(name);
-  if (owner != owners_.end() && owner->second == file_name) {
+  const std::string name = stem_of(gone->first);
+  if (!gone->second.version.empty()) {
     // Another file with this prefix name may be registered now.
     for (auto& [other, file] : files_) {
-      if (other == file_name || stem_of(other) != name) continue;
+      if (other == gone->first || stem_of(other) != name) continue;
       file.is_settled = false;
       file.changed_at = now;
     }
-    wish(name, std::nullopt);
-    owners_.erase(owner);
+    // Not found: it has expired, or was never registered.
+    (void)prefixes_.remove(name, PrefixSource::folder);
   }
   files_.erase(gone);
 }
 
-void PrefixFolder::wish(const std::string& name, std::optional<PrefixDefinition> definition) {
-  PrefixDefinition newer{name, nullptr};
-  newer.source = PrefixSource::folder;
-  const MutexLock lock(mutex_);
-  wishes_.insert_or_assign(name, Wish{std::move(definition)});
-  prefixes_.make_way(newer);  // inside the lock: must not cancel the new definition
-  post_next();
-}
-
-void PrefixFolder::retry_where_room_was_made() {
-  const std::int64_t n_removed = prefixes_.n_removed();
-  const MutexLock lock(mutex_);
-  for (auto& [name, wish] : wishes_)
-    if (wish.state == Wish::State::found_no_room && wish.n_removed != n_removed) wish.state = Wish::State::waits;
-  post_next();
-}
-
-/// Has the next wish applied. The one after it is posted then, so that other work gets its turn.
-void PrefixFolder::post_next() {
-  const auto waits = [](const auto& wish) { return wish.second.state == Wish::State::waits; };
-  if (!post_ || is_posted_ || is_stopping_ || std::ranges::none_of(wishes_, waits)) return;
-  post_([this] { apply_posted(); });
-  is_posted_ = true;
-}
-
-void PrefixFolder::apply_posted() {
-  try {
-    apply_next();
-    const MutexLock lock(mutex_);
-    is_posted_ = false;
-    post_next();
-  } catch (const std::bad_alloc&) {
-    log::warning("event=out_of_memory effect=\"a file of the folder of prefixes is registered later\"");
-    const MutexLock lock(mutex_);
-    is_posted_ = false;  // the next look posts it again
-  }
-}
-
-/// Tells how many files have contents that are not served.
-void PrefixFolder::count_refusals() {
-  const auto n = std::ranges::count_if(wishes_, [](const auto& wish) { return !wish.second.refusal.empty(); });
-  prefixes_.set_n_refused_files(n_refused_files_ + n);
-}
-
-bool PrefixFolder::apply_next() {
-  std::string name;
-  std::optional<PrefixDefinition> definition;
-  {
-    const MutexLock lock(mutex_);
-    const auto next = std::ranges::find(wishes_, Wish::State::waits, [](const auto& wish) { return wish.second.state; });
-    if (next == wishes_.end() || is_stopping_) return false;
-    name = next->first;
-    definition = next->second.definition;
-    next->second.state = Wish::State::is_applied;
-    next->second.n_removed = prefixes_.n_removed();
-  }
-  try {
-    apply(name, definition);
-  } catch (const std::bad_alloc&) {
-    const MutexLock lock(mutex_);
-    const auto at = wishes_.find(name);
-    if (at != wishes_.end() && at->second.state == Wish::State::is_applied) at->second.state = Wish::State::waits;
-    throw;
-  }
-  return true;
-}
-
-void PrefixFolder::apply(const std::string& name, const std::optional<PrefixDefinition>& definition) {
-  Result<void> applied;
-  if (!definition) {
-    // Not found: it has expired, or was never registered.
-    (void)prefixes_.remove(engine_, name, PrefixSource::folder);
-  } else if (auto added = prefixes_.add(model_, engine_, *definition); !added) {
-    applied = tl::unexpected<Error>(std::move(added.error()));
-  } else if (on_registered_) {
-    on_registered_();
-  }
-  const MutexLock lock(mutex_);
-  keep_result(name, applied);
-  count_refusals();
-}
-
-/// Ends a wish that was applied, unless there is a newer one of its name.
-void PrefixFolder::keep_result(const std::string& name, const Result<void>& applied) {
-  const auto at = wishes_.find(name);
-  if (at == wishes_.end() || at->second.state != Wish::State::is_applied) return;
-  Wish& wish = at->second;
-  if (applied) {
-    wishes_.erase(at);
-    return;
-  }
-  if (is_stopping_ || engine_.is_draining()) return;
-  const Error& error = applied.error();
-  if (wish.refusal != error.message)
-    log::warning("event=prefix_file_refused file={} reason={} serving={}", log_value(wish.definition->file),
-                 log_value(error.message), served_version(name));
-  wish.refusal = error.message;
-  const bool may_find_room = error.code == ErrorCode::out_of_memory || error.param == "id";
-  wish.state = may_find_room ? Wish::State::found_no_room : Wish::State::is_refused;
-  if (!may_find_room) wish.definition.reset();
-}
-
-void PrefixFolder::start(Post post) {
-  post_ = std::move(post);
+void PrefixFolder::start() {
   looks_ = std::thread(thread_body("prefix-look", kFolderReserveBytes, [this](MemoryReserve& reserve) { run_looks(reserve); }));
 }
 
@@ -322,20 +204,14 @@ void PrefixFolder::run_looks(MemoryReserve& reserve) {
     } catch (const std::bad_alloc&) {
       log::warning("event=out_of_memory effect=\"changes in the folder of prefixes are found later\"");
     }
-    {
-      const MutexLock lock(mutex_);
-      if (is_stopping_) return;
-    }
+    if (is_stopping_) return;
     watch_.wait(is_unsettled ? kLookAgain : kLookTime);
   }
 }
 
 void PrefixFolder::stop() {
   if (!looks_.joinable()) return;
-  {
-    const MutexLock lock(mutex_);
-    is_stopping_ = true;
-  }
+  is_stopping_ = true;
   watch_.wake();
   looks_.join();
 }

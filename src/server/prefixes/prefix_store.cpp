@@ -207,16 +207,6 @@ bool PrefixStore::is_stored(const std::string& name, std::string_view metadata) 
   return at != files_.end() && at->second.metadata == metadata;
 }
 
-void PrefixStore::expect(const std::string& name) {
-  const MutexLock lock(mutex_);
-  expected_ = Expected{name};
-}
-
-Result<void> PrefixStore::check_expected() const {
-  if (!expected_->is_removed) return {};
-  return fail(ErrorCode::unavailable, "the prefix was removed while it was being stored");
-}
-
 /// Whether so many bytes may be written for a prefix.
 Result<void> PrefixStore::check_bytes(const std::string& name, std::uint64_t n_bytes) const {
   if (options_.max_bytes == 0) return {};
@@ -233,8 +223,12 @@ Result<void> PrefixStore::check_bytes(const std::string& name, std::uint64_t n_b
                                                 n_bytes, options_.folder.string(), n_others, options_.max_bytes));
 }
 
-Result<void> PrefixStore::write(Engine& engine, const PrefixFileHeader& header) {
+Result<void> PrefixStore::write(Engine& engine, const PrefixFileHeader& header, const std::atomic<bool>& is_removed) {
   const std::string& name = header.name;
+  const auto check_wanted = [&is_removed]() -> Result<void> {
+    if (!is_removed) return {};
+    return fail(ErrorCode::unavailable, "the prefix was removed while it was being stored");
+  };
   {
     const MutexLock lock(mutex_);
     BATON_TRY_VOID(lock_folder());
@@ -242,23 +236,20 @@ Result<void> PrefixStore::write(Engine& engine, const PrefixFileHeader& header) 
   }
   BATON_TRY(PrefixFileWriter writer, PrefixFileWriter::create(path_of(name), header));
   BATON_TRY_VOID(engine.export_prefix(header.tokens, {}, [&](std::span<const std::byte> piece) -> Result<void> {
-    {
-      const MutexLock lock(mutex_);
-      BATON_TRY_VOID(check_expected());
-    }
+    BATON_TRY_VOID(check_wanted());
     return writer.append(piece);
   }));
   BATON_TRY_VOID(writer.sync());
   const MutexLock lock(mutex_);
-  BATON_TRY_VOID(check_expected());
+  BATON_TRY_VOID(check_wanted());
   BATON_TRY_VOID(writer.publish());
   BATON_TRY(const PrefixDefinition definition, definition_of(name, header.metadata));
   files_.insert_or_assign(name, File{header.metadata, definition.source, prefix_file_bytes(header), true});
   return {};
 }
 
-Result<void> PrefixStore::store(Engine& engine, const std::string& name, std::string metadata,
-                                std::span<const TokenId> tokens) {
+Result<void> PrefixStore::store(Engine& engine, const std::string& name, std::string metadata, std::span<const TokenId> tokens,
+                                const std::atomic<bool>& is_removed) {
   const auto begin = std::chrono::steady_clock::now();
   const PrefixLayout& layout = engine.prefix_layout();
   const PrefixFileHeader header{.identity = identity_,
@@ -267,9 +258,8 @@ Result<void> PrefixStore::store(Engine& engine, const std::string& name, std::st
                                 .tokens = {tokens.begin(), tokens.end()},
                                 .hashes = hashes_of(tokens, layout.block_len),
                                 .chunk_bytes = layout.piece_bytes(static_cast<std::int32_t>(tokens.size()) / layout.block_len)};
-  auto written = write(engine, header).and_then([this] { return sync_folder(options_.folder); });
+  auto written = write(engine, header, is_removed).and_then([this] { return sync_folder(options_.folder); });
   const MutexLock lock(mutex_);
-  const bool is_removed = std::exchange(expected_, std::nullopt)->is_removed;
   if (written) {
     const std::uint64_t n_bytes = prefix_file_bytes(header);
     ++counts_.n_written;
@@ -301,7 +291,6 @@ void PrefixStore::unlink(const std::string& name) {
 
 void PrefixStore::remove(const std::string& name) {
   const MutexLock lock(mutex_);
-  if (expected_ && expected_->name == name) expected_->is_removed = true;
   unlink(name);
 }
 

@@ -1,6 +1,7 @@
 /// The folder of `--prefix-store`: the keys and values of registered prefixes, kept over restarts.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -76,13 +77,12 @@ class PrefixStore {
   /// Whether the file of a prefix says this of it.
   bool is_stored(const std::string& name, std::string_view metadata) const;
 
-  /// Announces that `store` will be called for this prefix; from now on `remove` prevents it.
-  void expect(const std::string& name);
-  /// Writes the file of a registered prefix that was announced, in place of an older one. Waits until it is on the
-  /// disk. Errors, after one log line, and then no file of this name is left: io (the disk is full, the folder cannot
-  /// be written), too_large (max_bytes), unavailable (it was removed meanwhile, another server writes to the folder);
-  /// those of Engine::export_prefix.
-  Result<void> store(Engine& engine, const std::string& name, std::string metadata, std::span<const TokenId> tokens);
+  /// Writes the file of a registered prefix, in place of an older one. Waits until it is on the disk. `is_removed` becomes true
+  /// before `remove` is called. Errors, after one log line, and then no file of this name is left: io (the disk is full, the
+  /// folder cannot be written), too_large (max_bytes), unavailable (it was removed meanwhile, another server writes to the
+  /// folder); those of Engine::export_prefix.
+  Result<void> store(Engine& engine, const std::string& name, std::string metadata, std::span<const TokenId> tokens,
+                     const std::atomic<bool>& is_removed);
   /// Removes the file of a prefix. It is gone for good after sync.
   void remove(const std::string& name);
   /// Removes the files of prefixes that neither a flag nor the folder has given since the start.
@@ -98,10 +98,6 @@ class PrefixStore {
     std::uint64_t n_bytes = 0;
     bool is_claimed = false;  ///< a prefix of this name was to be loaded or stored
   };
-  struct Expected {
-    std::string name;
-    bool is_removed = false;
-  };
 
   explicit PrefixStore(PrefixStoreOptions options) : options_(std::move(options)) {}
   std::filesystem::path path_of(std::string_view name) const;
@@ -110,8 +106,7 @@ class PrefixStore {
   Result<File> examine(const std::string& name) const;
   Result<PrefixFileReader> open_for(const std::string& name, const std::vector<TokenId>& tokens, const Engine& engine) const;
   Result<void> check_bytes(const std::string& name, std::uint64_t n_bytes) const;
-  Result<void> write(Engine& engine, const PrefixFileHeader& header);
-  Result<void> check_expected() const BATON_REQUIRES(mutex_);
+  Result<void> write(Engine& engine, const PrefixFileHeader& header, const std::atomic<bool>& is_removed);
   void refuse(const std::string& name, std::string_view reason);
   void unlink(const std::string& name) BATON_REQUIRES(mutex_);
 
@@ -121,7 +116,6 @@ class PrefixStore {
   mutable Mutex mutex_;
   std::optional<FileLock> lock_ BATON_GUARDED_BY(mutex_);
   std::map<std::string, File, std::less<>> files_ BATON_GUARDED_BY(mutex_);  ///< the ones that may be loaded
-  std::optional<Expected> expected_ BATON_GUARDED_BY(mutex_);
   PrefixStoreCounts counts_ BATON_GUARDED_BY(mutex_);
 };
 

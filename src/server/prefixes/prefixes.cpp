@@ -1,4 +1,4 @@
-/// Renders, registers and looks up prefixes.
+/// Renders, registers, removes and looks up prefixes.
 #include "server/prefixes/prefixes.h"
 
 #include <algorithm>
@@ -112,10 +112,13 @@ Result<PrefixTokens> prefix_tokens(const ServedModel& model, const PrefixDefinit
   return made;
 }
 
+Prefixes::Prefixes(const ServedModel& model, Engine& engine, PrefixLimits limits, PrefixStore* store)
+    : model_(model), engine_(engine), limits_(limits), store_(store) {}
+
 /// Checks whether `definition` may take its name.
 Result<void> Prefixes::check_name(const PrefixDefinition& definition) {
-  const auto found = entry_of(entries_, definition.name);
-  if (found == entries_.end()) return {};
+  const auto found = entry_of(ready_, definition.name);
+  if (found == ready_.end()) return {};
   const PrefixDefinition& old = (*found)->definition;
   if (is_folders(old.source)) {
     if (!is_folders(definition.source)) return tl::unexpected<Error>(folders_own(old));
@@ -134,32 +137,33 @@ Result<void> Prefixes::check_name(const PrefixDefinition& definition) {
 }
 
 /// Whether a new prefix of the API stays within the limits of all such prefixes.
-Result<void> Prefixes::check_limits(const PrefixLimits& limits, const Entry& added) {
+Result<void> Prefixes::check_limits(const Entry& added) const {
   if (added.definition.source != PrefixSource::api) return {};
   const MutexLock lock(mutex_);
   std::size_t number = 0;
   std::size_t n_bytes = 0;
-  for (const auto& entry : entries_) {
+  for (const auto& entry : ready_) {
     if (entry->definition.source != PrefixSource::api || entry->definition.name == added.definition.name) continue;
     ++number;
     n_bytes += entry->n_bytes;
   }
-  if (number >= limits.max_number)
+  if (number >= limits_.max_number)
     return fail(ErrorCode::invalid_request,
-                fmt::format("{} prefixes are registered, and --max-prefixes is {}; delete one", number, limits.max_number));
-  if (n_bytes + added.n_bytes > limits.max_bytes)
+                fmt::format("{} prefixes are registered, and --max-prefixes is {}; delete one", number, limits_.max_number));
+  if (n_bytes + added.n_bytes > limits_.max_bytes)
     return fail(ErrorCode::invalid_request,
                 fmt::format("its contents take {} bytes, those of the other prefixes {}, and --max-prefix-bytes is {}",
-                            added.n_bytes, n_bytes, limits.max_bytes));
+                            added.n_bytes, n_bytes, limits_.max_bytes));
   return {};
 }
 
 /// Whether the owner of a new prefix may pin `n_blocks` blocks besides those of its other prefixes.
-Result<void> Prefixes::check_quota(const PrefixDefinition& definition, std::size_t n_blocks, std::int32_t block_len) {
+Result<void> Prefixes::check_quota(const PrefixDefinition& definition, std::size_t n_blocks) const {
   if (!definition.max_pinned_blocks) return {};
+  const std::int32_t block_len = engine_.info().block_len;
   const MutexLock lock(mutex_);
   std::int64_t n_pinned = 0;
-  for (const auto& entry : entries_)
+  for (const auto& entry : ready_)
     if (entry->definition.owner == definition.owner && entry->definition.name != definition.name)
       n_pinned += entry->info.n_pinned_tokens / block_len;
   if (n_pinned + static_cast<std::int64_t>(n_blocks) <= *definition.max_pinned_blocks) return {};
@@ -168,89 +172,60 @@ Result<void> Prefixes::check_quota(const PrefixDefinition& definition, std::size
                           definition.owner, n_pinned, *definition.max_pinned_blocks));
 }
 
-/// Cancels the prefill of a prefix. Returns false if it is not being computed, or if `by` may not cancel it.
-bool Prefixes::cancel_locked(std::string_view name, PrefixSource by, std::string_view reason) {
-  if (!prefill_ || prefill_->definition.name != name || is_folders(prefill_->definition.source) != is_folders(by)) return false;
-  prefill_->cancel->request(reason);
-  return true;
+void Prefixes::retire(Entries& entries, Entries::iterator entry) {
+  engine_.unpin((*entry)->info.id);
+  if ((*entry)->definition.source != PrefixSource::mark) ++n_removed_;
+  entries.erase(entry);
 }
 
-void Prefixes::retire(Engine& engine, Entries::iterator entry) {
-  engine.unpin((*entry)->info.id);
-  ++n_removed_;
-  entries_.erase(entry);
-}
-
-Result<PinInfo> Prefixes::add(const ServedModel& model, Engine& engine, PrefixDefinition definition) {
-  PrefixCancel cancel;
-  return add_within({}, model, engine, std::move(definition), cancel, [] {});
+/// From now on the prefix has no file, and gets none.
+void Prefixes::remove_file(Entry& entry) {
+  entry.is_removed = true;
+  if (store_ != nullptr) store_->remove(entry.definition.name);
 }
 
 /// Pins the prefix, from its file if there is one.
-Result<PinInfo> Prefixes::pin(Engine& engine, Entry& entry, std::stop_token stop) {
+Result<PinInfo> Prefixes::pin(Entry& entry, const Cancel& cancel) {
   if (store_ != nullptr) {
-    if (auto loaded = store_->load(engine, entry.definition.name, entry.tokens, stop)) {
+    if (auto loaded = store_->load(engine_, entry.definition.name, entry.tokens, cancel.token())) {
       entry.is_loaded = true;
       return std::move(*loaded);
     }
   }
-  return engine.pin(entry.tokens, {}, std::move(stop));
+  return engine_.pin(entry.tokens, {}, cancel.token());
 }
 
-/// A computation that `cancel` finds until this ends. If an error or an exception ends it, the engine does not keep the pin.
-class Prefixes::Computing {
- public:
-  Computing(Prefixes& prefixes, Engine& engine) : prefixes_(prefixes), engine_(engine) {}
-  ~Computing() {
-    const MutexLock lock(prefixes_.mutex_);
-    prefixes_.prefill_.reset();
-    if (pin_) engine_.unpin(*pin_);
-  }
-  Computing(const Computing&) = delete;
-  Computing& operator=(const Computing&) = delete;
-
-  void keep(std::optional<PinId> pin) { pin_ = pin; }
-
- private:
-  Prefixes& prefixes_;
-  Engine& engine_;
-  std::optional<PinId> pin_;
-};
-
-Result<std::shared_ptr<Prefixes::Entry>> Prefixes::compute(const PrefixLimits& limits, const ServedModel& model, Engine& engine,
-                                                           PrefixDefinition definition, PrefixCancel& cancel,
-                                                           const std::function<void()>& end_of_texts) {
+Result<std::shared_ptr<Prefixes::Entry>> Prefixes::compute(PrefixDefinition definition, const Cancel& cancel) {
   const auto added = std::make_shared<Entry>();
   Entries fresh{added};
   Entry& entry = *added;
   entry.definition = std::move(definition);
-  const std::string name = entry.definition.name;
+  const std::string& name = entry.definition.name;
   {
     const MutexLock lock(mutex_);
     BATON_TRY_VOID(check_name(entry.definition));
-    PrefixDefinition head{name, nullptr, entry.definition.version};
-    head.source = entry.definition.source;
-    prefill_.emplace(Prefill{std::move(head), &cancel});
   }
-  const std::stop_token stop = cancel.token();
-  const auto is_cancelled = [&stop] { return stop.stop_requested(); };
-  Computing computing(*this, engine);
+  const auto is_cancelled = [&cancel] { return cancel.is_requested(); };
   if (is_cancelled()) return tl::unexpected<Error>(cancelled(name, cancel.reason()));
-  auto info = prepare(model, entry, is_cancelled).and_then([&](std::vector<TokenId> tokens) -> Result<PinInfo> {
-    end_of_texts();
+  const auto text_work = [&] {
+    const ThreadWatch::Work work(*place_);  // the engine and the disk do the rest
+    return prepare(model_, entry, is_cancelled);
+  };
+  auto info = text_work().and_then([&](std::vector<TokenId> tokens) -> Result<PinInfo> {
     if (is_cancelled()) return fail(ErrorCode::unavailable, {});
-    BATON_TRY_VOID(check_limits(limits, entry));
-    const EngineInfo& info = engine.info();
-    BATON_TRY_VOID(check_quota(entry.definition, tokens.size() / static_cast<std::size_t>(info.block_len), info.block_len));
-    if (tokens.size() >= static_cast<std::size_t>(info.max_model_len))
+    BATON_TRY_VOID(check_limits(entry));
+    const EngineInfo& limits = engine_.info();
+    BATON_TRY_VOID(check_quota(entry.definition, tokens.size() / static_cast<std::size_t>(limits.block_len)));
+    if (tokens.size() >= static_cast<std::size_t>(limits.max_model_len))
       return fail(ErrorCode::invalid_request,
                   fmt::format("prefix '{}' has {} tokens, which leaves no room in the maximum context length of {} tokens",
-                              name, tokens.size(), info.max_model_len),
+                              name, tokens.size(), limits.max_model_len),
                   "prefix");
     entry.tokens = std::move(tokens);
-    return pin(engine, entry, stop);
+    return pin(entry, cancel);
   });
-  if (info) computing.keep(info->id);
+  const auto unpin = [this](const PinInfo* given) { engine_.unpin(given->id); };
+  std::unique_ptr<const PinInfo, decltype(unpin)> pinned(info ? &*info : nullptr, unpin);  // until the entry has it
   const Clock::time_point now = Clock::now();
   const MutexLock lock(mutex_);
   if (is_cancelled()) return tl::unexpected<Error>(cancelled(name, cancel.reason()));
@@ -263,54 +238,33 @@ Result<std::shared_ptr<Prefixes::Entry>> Prefixes::compute(const PrefixLimits& l
   log::info("event={} name={} version={} source={} tokens={} pinned_tokens={} ms={:.0f}",
             entry.is_loaded ? "prefix_loaded" : "prefix_computed", log_value(name), version.empty() ? "-" : log_value(version),
             to_string(entry.definition.source), info->n_tokens, info->n_pinned_tokens, info->prefill_ms);
-  if (store_ != nullptr) store_->expect(name);  // a removal of the prefix from now on prevents its file
-  const auto old = entry_of(entries_, name);
-  const auto place = old == entries_.end() ? old : std::next(old);
-  if (old != entries_.end()) retire(engine, old);
-  entries_.splice(place, fresh);
-  computing.keep(std::nullopt);  // it is the entry's
+  const auto old = entry_of(ready_, name);
+  const auto place = old == ready_.end() ? old : std::next(old);
+  if (old != ready_.end()) retire(ready_, old);
+  ready_.splice(place, fresh);
+  pinned.release();
   return added;
 }
 
 /// Stores a prefix, unless its file is as it should be.
-void Prefixes::keep(Engine& engine, Entry& entry) {
+void Prefixes::store(Entry& entry) {
   const std::string& name = entry.definition.name;
   std::string metadata = metadata_of(entry.definition, entry.created);
   Result<void> stored;
   if (!entry.is_loaded || !store_->is_stored(name, metadata))
-    stored = store_->store(engine, name, std::move(metadata), entry.tokens);
+    stored = store_->store(engine_, name, std::move(metadata), entry.tokens, entry.is_removed);
   const MutexLock lock(mutex_);
   entry.is_stored = stored.has_value();
   if (!stored) entry.store_error = std::move(stored.error().message);
 }
 
-Result<PinInfo> Prefixes::add_within(const PrefixLimits& limits, const ServedModel& model, Engine& engine,
-                                     PrefixDefinition definition, PrefixCancel& cancel,
-                                     const std::function<void()>& end_of_texts) {
-  BATON_TRY(const std::shared_ptr<Entry> added, compute(limits, model, engine, std::move(definition), cancel, end_of_texts));
-  if (store_ != nullptr) keep(engine, *added);
+Result<PinInfo> Prefixes::add(PrefixDefinition definition, const Cancel& cancel) {
+  BATON_TRY(const std::shared_ptr<Entry> added, compute(std::move(definition), cancel));
+  if (store_ != nullptr) store(*added);
   return added->info;
 }
 
-Result<void> Prefixes::remove(Engine& engine, std::string_view name, PrefixSource by) {
-  MutexLock lock(mutex_);
-  const bool was_cancelled = cancel_locked(name, by, "it was removed");
-  const auto found = entry_of(entries_, name);
-  if (found == entries_.end()) {
-    lock.unlock();
-    return was_cancelled ? Result<void>() : tl::unexpected<Error>(not_found(name, "id"));
-  }
-  const PrefixDefinition& definition = (*found)->definition;
-  if (is_folders(definition.source) != is_folders(by)) return tl::unexpected<Error>(folders_own(definition));
-  log::info("event=prefix_removed name={}", log_value(name));
-  if (store_ != nullptr) store_->remove(definition.name);
-  retire(engine, found);
-  lock.unlock();
-  if (store_ != nullptr) store_->sync();
-  return {};
-}
-
-void Prefixes::restore(const PrefixLimits& limits, const ServedModel& model, Engine& engine) {
+void Prefixes::restore() {
   constexpr std::chrono::seconds kProgress{5};
   std::vector<PrefixDefinition> definitions = store_->definitions(unix_seconds());
   std::uint64_t n_bytes = 0;
@@ -323,8 +277,7 @@ void Prefixes::restore(const PrefixLimits& limits, const ServedModel& model, Eng
   for (PrefixDefinition& definition : definitions) {
     const std::string name = definition.name;
     const std::uint64_t own_bytes = store_->bytes_of(name);
-    PrefixCancel cancel;
-    const auto added = add_within(limits, model, engine, std::move(definition), cancel, [] {});
+    const auto added = add(std::move(definition));
     if (added)
       ++n_restored;
     else
@@ -342,30 +295,58 @@ void Prefixes::restore(const PrefixLimits& limits, const ServedModel& model, Eng
             definitions.size(), mb(n_done_bytes), seconds, seconds > 0 ? mb(n_done_bytes) / seconds : 0);
 }
 
-void Prefixes::make_way(const PrefixDefinition& newer) {
-  const MutexLock lock(mutex_);
-  if (!prefill_ || (!is_folders(newer.source) && prefill_->definition.version == newer.version)) return;
-  cancel_locked(newer.name, newer.source, "another version replaces it");
+Result<void> Prefixes::remove(std::string_view name, PrefixSource by) {
+  const Error was_removed{ErrorCode::invalid_request, fmt::format("prefix {} was removed before it was computed", name), "id"};
+  const auto is_meant = [&](const Desired& one) { return one.asked.name == name && is_folders(one.source) == is_folders(by); };
+  Desires removed;  // answered and freed outside the lock
+  bool was_running = false;
+  {
+    const MutexLock lock(desired_mutex_);
+    for (auto at = desired_.begin(); at != desired_.end();) {
+      const auto one = at++;
+      if (is_meant(*one)) removed.splice(removed.end(), desired_, one);
+    }
+    for (Desired& one : running_) {
+      if (!is_meant(one)) continue;
+      one.cancel.request("it was removed");
+      was_running = true;
+    }
+  }
+  for (const Desired& one : removed)
+    if (one.source == PrefixSource::api) answer_(one.asked, &was_removed);
+  MutexLock lock(mutex_);
+  const auto found = entry_of(ready_, name);
+  if (found == ready_.end()) {
+    lock.unlock();
+    return was_running || !removed.empty() ? Result<void>() : tl::unexpected<Error>(not_found(name, "id"));
+  }
+  if (is_folders((*found)->definition.source) != is_folders(by))
+    return tl::unexpected<Error>(folders_own((*found)->definition));
+  log::info("event=prefix_removed name={}", log_value(name));
+  remove_file(**found);
+  retire(ready_, found);
+  lock.unlock();
+  if (store_ != nullptr) store_->sync();
+  return {};
 }
 
-void Prefixes::cancel_prefill() {
-  const MutexLock lock(mutex_);
-  if (prefill_) prefill_->cancel->request("the server is shutting down");
-}
-
-std::optional<Prefixes::Clock::time_point> Prefixes::remove_expired(Engine& engine, Clock::time_point now) {
+std::optional<Prefixes::Clock::time_point> Prefixes::remove_expired(Clock::time_point now) {
   const MutexLock lock(mutex_);
   std::optional<Clock::time_point> next;
-  for (auto at = entries_.begin(); at != entries_.end();) {
-    const auto current = at++;
-    const Entry& entry = **current;
-    if (!entry.expires) continue;
-    if (*entry.expires <= now) {
-      log::info("event=prefix_expired name={}", log_value(entry.definition.name));
-      if (store_ != nullptr) store_->remove(entry.definition.name);
-      retire(engine, current);
-    } else {
-      next = std::min(next.value_or(*entry.expires), *entry.expires);
+  for (Entries* entries : {&ready_, &marked_}) {
+    for (auto at = entries->begin(); at != entries->end();) {
+      const auto current = at++;
+      Entry& entry = **current;
+      if (!entry.expires) continue;
+      if (*entry.expires > now) {
+        next = std::min(next.value_or(*entry.expires), *entry.expires);
+        continue;
+      }
+      if (entry.definition.source != PrefixSource::mark) {
+        log::info("event=prefix_expired name={}", log_value(entry.definition.name));
+        remove_file(entry);
+      }
+      retire(*entries, current);
     }
   }
   return next;
@@ -374,7 +355,7 @@ std::optional<Prefixes::Clock::time_point> Prefixes::remove_expired(Engine& engi
 std::int32_t Prefixes::n_public(std::span<const TokenId> prompt) const {
   const MutexLock lock(mutex_);
   std::ptrdiff_t longest = 0;
-  for (const auto& entry : entries_) {
+  for (const auto& entry : ready_) {
     const std::span<const TokenId> pinned = entry->pinned();
     longest = std::max(longest, std::ranges::mismatch(pinned, prompt).in1 - pinned.begin());
   }
@@ -383,36 +364,42 @@ std::int32_t Prefixes::n_public(std::span<const TokenId> prompt) const {
 
 void Prefixes::count_hit(std::string_view name) {
   const MutexLock lock(mutex_);
-  if (const auto found = entry_of(entries_, name); found != entries_.end()) ++(*found)->n_hits;
+  if (const auto found = entry_of(ready_, name); found != ready_.end()) ++(*found)->n_hits;
 }
 
 Prefixes::Use Prefixes::find(std::string_view name) const {
   const MutexLock lock(mutex_);
-  const auto found = entry_of(entries_, name);
-  return found == entries_.end() ? nullptr : *found;
+  const auto found = entry_of(ready_, name);
+  return found == ready_.end() ? nullptr : *found;
+}
+
+std::string Prefixes::served_file_version(std::string_view name) const {
+  const Use served = find(name);
+  return served && is_folders(served->definition.source) ? served->definition.version : "nothing";
 }
 
 void Prefixes::for_each(const std::function<void(const Entry&)>& visit) const {
   const MutexLock lock(mutex_);
-  for (const auto& entry : entries_) visit(*entry);
+  for (const auto& entry : ready_) visit(*entry);
 }
 
 Error Prefixes::not_found(std::string_view name, std::string_view param) const {
   constexpr std::size_t kShown = 100;
   std::vector<std::string> names;
   const MutexLock lock(mutex_);
-  for (const auto& entry : entries_) names.push_back(entry->definition.name);
+  for (const auto& entry : ready_) names.push_back(entry->definition.name);
   return {ErrorCode::not_found,
           fmt::format("the prefix '{}' does not exist; there are: {}", name.substr(0, kShown), short_list(names)),
           std::string(param)};
 }
 
 PrefixCounts Prefixes::counts() const {
-  const MutexLock lock(mutex_);
   PrefixCounts counts;
-  for (const auto& entry : entries_) ++counts.by_source[static_cast<std::size_t>(entry->definition.source)];
-  counts.n_refused_files = n_refused_files_;
+  for_each([&](const Entry& entry) { ++counts.by_source[static_cast<std::size_t>(entry.definition.source)]; });
   if (store_ != nullptr) counts.store = store_->counts();
+  const MutexLock lock(desired_mutex_);
+  counts.n_refused_files =
+      n_refused_files_ + std::ranges::count_if(desired_, [](const Desired& one) { return !one.refusal.empty(); });
   return counts;
 }
 

@@ -29,12 +29,12 @@ ReadContext Routes::read_context(const Call& call) {
           .caller = call.caller,
           .budgets = context_.budgets,
           .responses = responses_,
+          .prefixes = context_.prefixes,
           .bounds = limits(),
           .block_len = context_.engine.info().block_len,
           .n_body_bytes = call.request.body.size(),
           .is_unwanted = is_unwanted(call.exchange),
           .log_unknown_fields = [this](const std::vector<std::string>& fields) { log_unknown_fields(fields); },
-          .keep_marked = [this](const std::vector<CachePinRequest>& asked) { keep_marked(asked); },
           .goes_on_as_long_work = [this, &call](std::size_t n_bytes) { return goes_on_as_long_work(call, n_bytes); }};
 }
 

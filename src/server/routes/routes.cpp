@@ -32,8 +32,6 @@ namespace {
 using json::Value;
 
 constexpr std::size_t kMaxLoggedFields = 100;
-/// Marked prompts take at most one block of so many.
-constexpr std::int32_t kPinnedPart = 4;
 constexpr std::string_view kNoRefusal =
     "event=answers_out_of_memory effect=\"the program ends: there is no memory to refuse a request\"";
 
@@ -113,19 +111,18 @@ Routes::Routes(RoutesOptions options, const RoutesContext& context)
       started_(unix_seconds()),
       texts_(context.budgets.text_work, context.watch, TextQueue::n_short_threads_for(n_available_threads()), thread_time),
       metrics_place_(context.watch.add("metrics")),
-      prefix_place_(context.watch.add("prefixes")),
-      prefix_queue_(options_.prefix_limits.max_bytes),
-      reload_signals_(control_thread_.io()),
-      next_expiry_(prefix_thread_.io()),
-      cache_pins_(context.engine.info().n_blocks / kPinnedPart) {}
+      reload_signals_(control_thread_.io()) {
+  context_.prefixes.answer_by([this](const Prefixes::Asked& asked, const Error* error) { answer_registration(asked, error); });
+  context_.prefixes.start(context_.watch);
+}
 
 Routes::~Routes() { stop(); }
 
 void Routes::stop() {
-  for (TaskThread* thread : {&metrics_thread_, &control_thread_, &prefix_thread_}) thread->stop();
-  context_.prefixes.cancel_prefill();
+  for (TaskThread* thread : {&metrics_thread_, &control_thread_}) thread->stop();
+  context_.prefixes.stop();
   texts_.stop();
-  for (TaskThread* thread : {&metrics_thread_, &control_thread_, &prefix_thread_}) thread->join();
+  for (TaskThread* thread : {&metrics_thread_, &control_thread_}) thread->join();
 }
 
 void Routes::take_signal(int signal) {

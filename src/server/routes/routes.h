@@ -14,7 +14,6 @@
 #include <vector>
 
 #include <boost/asio/signal_set.hpp>
-#include <boost/asio/steady_timer.hpp>
 
 #include "core/mutex.h"
 #include "engine/engine.h"
@@ -31,8 +30,6 @@
 #include "server/limits/text_queue.h"
 #include "server/limits/thread_watch.h"
 #include "server/observe/metrics_page.h"
-#include "server/prefixes/cache_pins.h"
-#include "server/prefixes/prefix_queue.h"
 #include "server/prefixes/prefixes.h"
 #include "server/prompt/prompts.h"
 #include "server/routes/begin_answer.h"
@@ -44,7 +41,6 @@ namespace baton {
 struct RoutesOptions {
   CorsOptions cors;
   std::string version;
-  PrefixLimits prefix_limits;
   ResponseStoreLimits response_limits = {};
   std::size_t max_body_bytes = HttpLimits().max_body_bytes;  ///< of a compressed body when it is decoded
   std::int32_t max_logprobs = 20;
@@ -66,8 +62,7 @@ struct RoutesContext {
 };
 
 /// Answers requests. Parsing, templates, tokenising, and what lists or shows something run on a TextQueue, fairly among keys.
-/// Prefixes are registered and expire one after another on a thread of their own, because computing one takes as long as its
-/// prompt. What must wait for no client's work has threads too: /metrics one (eight requests that wait get the same page), and
+/// Prefixes are registered on a thread of their own (Prefixes). What must wait for no client's work has threads too: /metrics one (eight requests that wait get the same page), and
 /// the key file another.
 /// Only answers of a few bytes are made at once.
 class Routes {
@@ -84,11 +79,6 @@ class Routes {
   std::optional<HttpResponse> check_header(const HttpRequest& head, Ticket& ticket) const;
   /// Takes a request that was not refused. Thread: I/O; does not wait.
   void handle(ExchangeId exchange, HttpRequest request, std::shared_ptr<Ticket> ticket);
-  /// Tells that prefixes were added, so that those with a limited lifetime are removed in time. Thread: any.
-  void watch_lifetimes();
-  /// Runs a task on the thread that registers prefixes, between two of them. Thread: any. Throws std::bad_alloc if there is no
-  /// memory for it; then it does not run.
-  void run_with_prefixes(std::function<void()> task);
   /// Builds what the first grammar needs, so that no request waits for it.
   void prepare_grammars();
   /// Reads the key file again at each SIGHUP. Without one, and at SIGUSR1, a line of the log says that nothing happens.
@@ -163,7 +153,6 @@ class Routes {
   void log_ignored(const std::string& field, const std::vector<std::string>& keywords);
   Result<void> try_converse(const Call& call);
   Result<void> try_complete(const Call& call);
-  void keep_marked(const std::vector<CachePinRequest>& asked);
 
   Response converse(const Call& call);
   Response completions(const Call& call);
@@ -179,11 +168,9 @@ class Routes {
   Response prefixes(const Call& call);
   Response prefix(const Call& call);
   Response register_prefix(const Call& call);
-  void add_next_prefix();
-  HttpResponse add_prefix(PrefixQueue::Registration& asked);
+  void answer_registration(const Prefixes::Asked& asked, const Error* error);
   Response remove_prefix(const Call& call);
   std::optional<json::Value> show_prefix(std::string_view name) const;
-  void end_expired();
   Response tokenize(const Call& call);
   Response detokenize(const Call& call);
   Response tokenizer_info(const Call& call);
@@ -202,19 +189,13 @@ class Routes {
   std::int64_t started_ = 0;  // Unix time in seconds
   TextQueue texts_;
   ThreadWatch::Place& metrics_place_;
-  ThreadWatch::Place& prefix_place_;
   TaskThread metrics_thread_{"metrics"};
-  TaskThread control_thread_{"control"};  // reads the key file
-  TaskThread prefix_thread_{"prefixes"};
-  PrefixQueue prefix_queue_;
+  TaskThread control_thread_{"control"};    // reads the key file
   boost::asio::signal_set reload_signals_;  // used by control_thread_ alone, as soon as it waits
-  boost::asio::steady_timer next_expiry_;   // used by prefix_thread_ alone
-  CachePins cache_pins_;                    // used by prefix_thread_ alone
   Mutex mutex_;
   std::deque<std::shared_ptr<const Call>> waiting_for_metrics_ BATON_GUARDED_BY(mutex_);
   std::set<std::string> logged_fields_ BATON_GUARDED_BY(mutex_);
   std::set<std::string> logged_keywords_ BATON_GUARDED_BY(mutex_);
-  std::size_t n_waiting_pins_ BATON_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace baton

@@ -175,7 +175,7 @@ TEST(PrefixApi, refuses_what_cannot_be_pinned_and_says_why) {
 
 TEST(PrefixApi, bounds_number_and_bytes_of_what_is_registered) {
   ServerOptions options;
-  options.routes.prefix_limits = {.max_number = 2, .max_bytes = 2000};
+  options.prefix_limits = {.max_number = 2, .max_bytes = 2000};
   const ServerFixture fixture(std::move(options));
   const auto add = [&](const std::string& id, std::size_t n_bytes, const std::string& more = "") {
     return fixture.post("/v1/prefixes", R"({"id": ")" + id + R"(", "text": ")" + std::string(n_bytes, 'a') + "\"" + more + "}");

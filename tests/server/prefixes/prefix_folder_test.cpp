@@ -25,7 +25,8 @@ class PrefixFolderTest : public ::testing::Test {
     ModelSpec spec = testing::tiny_spec();
     spec.n_vocab = kByteModelVocab;
     engine_ = testing::make_tiny_engine({.max_pinned_blocks = 10}, 256, spec);
-    made_.emplace(folder(), OutwardLinks::refused, model_, *engine_, prefixes_, [this] { ++n_registered_; });
+    registry_.emplace(model_, *engine_);
+    made_.emplace(folder(), OutwardLinks::refused, *registry_);
   }
   ~PrefixFolderTest() override { fs::remove_all(root_); }
 
@@ -35,7 +36,7 @@ class PrefixFolderTest : public ::testing::Test {
   bool look(milliseconds time) {
     now_ += time;
     const bool is_unsettled = made_->look(now_);
-    while (made_->apply_next()) {
+    while (registry_->run_next()) {
     }
     return is_unsettled;
   }
@@ -48,16 +49,15 @@ class PrefixFolderTest : public ::testing::Test {
   /// "bank=Lends. shop=Mugs. "
   std::string served() const {
     std::string all;
-    prefixes_.for_each([&](const Prefixes::Entry& entry) { all += entry.definition.name + "=" + entry.text + " "; });
+    registry_->for_each([&](const Prefixes::Entry& entry) { all += entry.definition.name + "=" + entry.text + " "; });
     return all;
   }
-  std::int64_t n_refused() const { return prefixes_.counts().n_refused_files; }
+  std::int64_t n_refused() const { return registry_->counts().n_refused_files; }
 
   fs::path root_;
   ServedModel model_ = byte_model();
   std::unique_ptr<Engine> engine_;
-  Prefixes prefixes_;
-  int n_registered_ = 0;
+  std::optional<Prefixes> registry_;
   std::optional<PrefixFolder> made_;
   PrefixFolder::Clock::time_point now_ = PrefixFolder::Clock::now();
 };
@@ -68,28 +68,28 @@ TEST_F(PrefixFolderTest, registers_each_file_under_its_name) {
   write("list.json", R"([{"role": "user", "content": "a"}])");
   settle();
   EXPECT_EQ(served(), "bank=Lends. list=a shop=Mugs. ");
-  EXPECT_EQ(n_registered_, 3);
   EXPECT_EQ(n_refused(), 0);
-  const Prefixes::Use shop = prefixes_.find("shop");
+  const Prefixes::Use shop = registry_->find("shop");
   EXPECT_EQ(shop->definition.source, PrefixSource::folder);
   EXPECT_EQ(shop->definition.version, "15f39e82cbd6") << "what sha256sum begins with";
-  EXPECT_EQ(prefixes_.find("bank")->definition.version, "7");
-  EXPECT_TRUE(prefixes_.find("bank")->expires);
+  EXPECT_EQ(registry_->find("bank")->definition.version, "7");
+  EXPECT_TRUE(registry_->find("bank")->expires);
 }
 
 TEST_F(PrefixFolderTest, replaces_what_changes_and_removes_what_goes) {
   write("shop.txt", "Mugs.");
   write("bank.txt", "Lends.");
   settle();
-  const Prefixes::Use in_use = prefixes_.find("shop");
+  const Prefixes::Use in_use = registry_->find("shop");
   write("shop.txt", "Cups.");
   fs::remove(folder() / "bank.txt");
   settle();
   EXPECT_EQ(served(), "shop=Cups. ");
   EXPECT_EQ(in_use->text, "Mugs.") << "its user keeps it";
+  const PinId pin = registry_->find("shop")->info.id;
   fs::last_write_time(folder() / "shop.txt", fs::file_time_type::clock::now() + std::chrono::hours(1));
   settle();
-  EXPECT_EQ(n_registered_, 3) << "another date is no other contents";
+  EXPECT_EQ(registry_->find("shop")->info.id, pin) << "another date is no other contents";
 }
 
 TEST_F(PrefixFolderTest, a_version_of_ones_own_need_not_change_with_the_contents) {
@@ -119,7 +119,7 @@ TEST_F(PrefixFolderTest, waits_until_a_file_is_left_alone) {
 TEST_F(PrefixFolderTest, a_file_that_is_put_in_the_place_of_another_is_never_gone) {
   write("shop.txt", "Mugs.");
   settle();
-  const std::int64_t n_removed = prefixes_.n_removed();
+  const std::int64_t n_removed = registry_->n_removed();
   fs::rename(folder() / "shop.txt", folder() / "shop.txt~");  // as editors do
   look(milliseconds(10));
   look(PrefixFolder::kGoneTime / 2);
@@ -127,7 +127,7 @@ TEST_F(PrefixFolderTest, a_file_that_is_put_in_the_place_of_another_is_never_gon
   write("shop.txt", "Cups.");
   settle();
   EXPECT_EQ(served(), "shop=Cups. ");
-  EXPECT_EQ(prefixes_.n_removed(), n_removed + 1) << "replaced, not removed";
+  EXPECT_EQ(registry_->n_removed(), n_removed + 1) << "replaced, not removed";
 }
 
 TEST_F(PrefixFolderTest, follows_the_links_of_a_mounted_config_map) {
@@ -171,11 +171,11 @@ TEST_F(PrefixFolderTest, refuses_links_out_of_the_folder_unless_they_are_allowed
   settle();
   EXPECT_EQ(served(), "inside=Mugs. link=Mugs. ");
 
-  Prefixes others;
-  PrefixFolder follows(folder(), OutwardLinks::followed, model_, *engine_, others, [] {});
+  Prefixes others(model_, *engine_);
+  PrefixFolder follows(folder(), OutwardLinks::followed, others);
   follows.look(now_);
   follows.look(now_ += PrefixFolder::kSettleTime);
-  while (follows.apply_next()) {
+  while (others.run_next()) {
   }
   EXPECT_TRUE(others.find("far"));
   EXPECT_TRUE(others.find("up"));
@@ -184,6 +184,7 @@ TEST_F(PrefixFolderTest, refuses_links_out_of_the_folder_unless_they_are_allowed
 TEST_F(PrefixFolderTest, what_cannot_be_read_is_counted_and_the_last_good_contents_serve) {
   write("shop.json", R"({"text": "Mugs."})");
   settle();
+  const PinId pin = registry_->find("shop")->info.id;
   write("shop.json", R"({"text": )");
   write("empty.txt", "");
   write("a b.txt", "x");
@@ -196,7 +197,7 @@ TEST_F(PrefixFolderTest, what_cannot_be_read_is_counted_and_the_last_good_conten
   for (const char* name : {"empty.txt", "a b.txt", "notes.md", "robot.json"}) fs::remove(folder() / name);
   settle();
   EXPECT_EQ(n_refused(), 0);
-  EXPECT_EQ(n_registered_, 1);
+  EXPECT_EQ(registry_->find("shop")->info.id, pin) << "it is registered once";
 }
 
 TEST_F(PrefixFolderTest, passes_over_folders_hidden_files_and_what_editors_leave) {
@@ -235,7 +236,6 @@ TEST_F(PrefixFolderTest, what_finds_no_room_is_tried_again_when_a_prefix_has_gon
   EXPECT_EQ(served(), "a=" + std::string(100, 'a') + " ");
   EXPECT_EQ(n_refused(), 1);
   settle();
-  EXPECT_EQ(n_registered_, 1);
   fs::remove(folder() / "a.txt");
   settle();
   look(milliseconds(10));
@@ -245,12 +245,12 @@ TEST_F(PrefixFolderTest, what_finds_no_room_is_tried_again_when_a_prefix_has_gon
 }
 
 TEST_F(PrefixFolderTest, a_name_that_is_taken_is_had_when_it_is_free) {
-  ASSERT_TRUE(prefixes_.add(model_, *engine_, {"shop", system_messages("Flag."), "1"}));
+  ASSERT_TRUE(registry_->add({"shop", system_messages("Flag."), "1"}));
   write("shop.txt", "Mugs.");
   settle();
   EXPECT_EQ(served(), "shop=Flag. ");
   EXPECT_EQ(n_refused(), 1);
-  ASSERT_TRUE(prefixes_.remove(*engine_, "shop", PrefixSource::api));
+  ASSERT_TRUE(registry_->remove("shop", PrefixSource::api));
   look(milliseconds(10));
   EXPECT_EQ(served(), "shop=Mugs. ");
 }
@@ -273,7 +273,7 @@ TEST_F(PrefixFolderTest, registers_all_files_before_it_starts) {
   write("bank.txt", "Lends.");
   ASSERT_TRUE(made_->register_all());
   EXPECT_EQ(served(), "bank=Lends. shop=Mugs. ");
-  PrefixFolder missing(root_ / "none", OutwardLinks::refused, model_, *engine_, prefixes_, {});
+  PrefixFolder missing(root_ / "none", OutwardLinks::refused, *registry_);
   const auto failed = missing.register_all();
   ASSERT_FALSE(failed);
   EXPECT_TRUE(failed.error().message.ends_with("none does not exist")) << failed.error().message;

@@ -29,23 +29,23 @@ struct ServerRun {
     EXPECT_TRUE(opened) << (opened ? "" : opened.error().message);
     store = std::move(*opened);
     store->scan(prefix_identity(digest, engine->info(), engine->prefix_layout()));
-    prefixes.use_store(*store);
-    prefixes.restore({}, model, *engine);
+    prefixes.emplace(model, *engine, PrefixLimits{}, store.get());
+    prefixes->restore();
   }
   Result<PinInfo> add(const std::string& name, const std::string& text, const std::string& version = "",
                       std::optional<std::chrono::seconds> ttl = {}, PrefixSource source = PrefixSource::api) {
     PrefixDefinition definition{name, system_messages(text), version, ttl};
     definition.source = source;
-    return prefixes.add(model, *engine, std::move(definition));
+    return prefixes->add(std::move(definition));
   }
   std::string names() const {
     std::string all;
-    prefixes.for_each([&](const Prefixes::Entry& entry) { all += entry.definition.name + " "; });
+    prefixes->for_each([&](const Prefixes::Entry& entry) { all += entry.definition.name + " "; });
     return all;
   }
   /// A greedy answer with its log-probabilities behind the prefix's tokens.
   testing::Generated ask(const std::string& name) {
-    std::vector<TokenId> prompt = prefix_tokens(model, prefixes.find(name)->definition)->tokens;
+    std::vector<TokenId> prompt = prefix_tokens(model, prefixes->find(name)->definition)->tokens;
     prompt.push_back('?');
     return testing::run_requests(*engine, {testing::greedy(prompt, 8)})[0];
   }
@@ -53,7 +53,7 @@ struct ServerRun {
   ServedModel model;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<PrefixStore> store;
-  Prefixes prefixes;
+  std::optional<Prefixes> prefixes;
 };
 
 const std::string kText = "Sells mugs for five dollars each, plates for seven, and nothing at all on Sundays.";
@@ -78,7 +78,7 @@ TEST_F(PrefixStoreFolder, brings_prefixes_back_with_the_same_answers_to_the_bit)
     ServerRun run(folder_);
     ASSERT_TRUE(run.add("shop", kText, "2", std::chrono::hours(1)));
     ASSERT_TRUE(run.add("short", "x"));
-    const auto entry = run.prefixes.find("shop");
+    const auto entry = run.prefixes->find("shop");
     EXPECT_TRUE(entry->is_stored);
     EXPECT_FALSE(entry->is_loaded);
     created = entry->created;
@@ -88,7 +88,7 @@ TEST_F(PrefixStoreFolder, brings_prefixes_back_with_the_same_answers_to_the_bit)
   ServerRun run(folder_);
   EXPECT_EQ(run.names(), "shop short ");
   EXPECT_EQ(run.engine->metrics().steps.value(), 0) << "nothing is computed";
-  const auto entry = run.prefixes.find("shop");
+  const auto entry = run.prefixes->find("shop");
   EXPECT_TRUE(entry->is_stored);
   EXPECT_TRUE(entry->is_loaded);
   EXPECT_EQ(entry->definition.version, "2");
@@ -117,8 +117,8 @@ TEST_F(PrefixStoreFolder, a_deleted_an_expired_and_a_replaced_prefix_do_not_come
     ASSERT_TRUE(run.add("kept", kText, "1"));
     ASSERT_TRUE(run.add("kept", kText + " Until noon.", "2"));
     ASSERT_TRUE(run.add("late", kText, "", std::chrono::seconds(30)));
-    ASSERT_TRUE(run.prefixes.remove(*run.engine, "gone", PrefixSource::api));
-    run.prefixes.remove_expired(*run.engine, Prefixes::Clock::now() + std::chrono::seconds(5));
+    ASSERT_TRUE(run.prefixes->remove("gone", PrefixSource::api));
+    run.prefixes->remove_expired(Prefixes::Clock::now() + std::chrono::seconds(5));
     EXPECT_FALSE(std::filesystem::exists(file("gone")));
     EXPECT_FALSE(std::filesystem::exists(file("old")));
     // The lifetime of this one ends while no server runs.
@@ -129,7 +129,7 @@ TEST_F(PrefixStoreFolder, a_deleted_an_expired_and_a_replaced_prefix_do_not_come
   }
   ServerRun run(folder_);
   EXPECT_EQ(run.names(), "kept ");
-  EXPECT_EQ(run.prefixes.find("kept")->definition.version, "2");
+  EXPECT_EQ(run.prefixes->find("kept")->definition.version, "2");
 }
 
 TEST_F(PrefixStoreFolder, prefixes_of_flags_and_folders_are_loaded_when_they_are_given_again) {
@@ -143,10 +143,10 @@ TEST_F(PrefixStoreFolder, prefixes_of_flags_and_folders_are_loaded_when_they_are
     ServerRun run(folder_);
     EXPECT_EQ(run.names(), "") << "their texts come with the start";
     ASSERT_TRUE(run.add("flagged", kText, "", {}, PrefixSource::flag));
-    EXPECT_TRUE(run.prefixes.find("flagged")->is_loaded);
+    EXPECT_TRUE(run.prefixes->find("flagged")->is_loaded);
     ASSERT_TRUE(run.add("changed", "Something else altogether, which is of no interest.", "", {}, PrefixSource::folder));
-    EXPECT_FALSE(run.prefixes.find("changed")->is_loaded);
-    EXPECT_TRUE(run.prefixes.find("changed")->is_stored);
+    EXPECT_FALSE(run.prefixes->find("changed")->is_loaded);
+    EXPECT_TRUE(run.prefixes->find("changed")->is_stored);
     EXPECT_EQ(run.store->counts().n_refused, 1) << "the tokens of the other text";
     EXPECT_EQ(run.store->counts().n_written, 1);
     run.store->remove_unclaimed();
@@ -177,7 +177,7 @@ TEST_F(PrefixStoreFolder, foreign_files_are_refused_and_stay) {
   EXPECT_EQ(n_files(), 4U);
   // What is registered under the name of a refused file replaces it.
   ASSERT_TRUE(run.add("text", kText));
-  EXPECT_TRUE(run.prefixes.find("text")->is_stored);
+  EXPECT_TRUE(run.prefixes->find("text")->is_stored);
 }
 
 TEST_F(PrefixStoreFolder, a_changed_template_computes_the_prefix_again) {
@@ -188,8 +188,8 @@ TEST_F(PrefixStoreFolder, a_changed_template_computes_the_prefix_again) {
   {
     ServerRun run(folder_, "weights", {}, 0, std::move(other));
     EXPECT_EQ(run.names(), "shop ");
-    EXPECT_FALSE(run.prefixes.find("shop")->is_loaded);
-    EXPECT_TRUE(run.prefixes.find("shop")->is_stored);
+    EXPECT_FALSE(run.prefixes->find("shop")->is_loaded);
+    EXPECT_TRUE(run.prefixes->find("shop")->is_stored);
   }
 }
 
@@ -210,7 +210,7 @@ TEST_F(PrefixStoreFolder, no_damage_changes_an_answer) {
     ASSERT_TRUE(write_file(file("shop"), wrong));
     ServerRun run(folder_);
     ASSERT_TRUE(run.add("shop", kText, "", {}, PrefixSource::flag));
-    EXPECT_FALSE(run.prefixes.find("shop")->is_loaded);
+    EXPECT_FALSE(run.prefixes->find("shop")->is_loaded);
     EXPECT_EQ(run.store->counts().n_refused, 1);
     const testing::Generated after = run.ask("shop");
     EXPECT_EQ(after.tokens, before.tokens);
@@ -233,7 +233,7 @@ TEST_F(PrefixStoreFolder, a_full_disk_and_a_limit_are_named_and_the_service_cont
     ::setrlimit(RLIMIT_FSIZE, &old);
     std::signal(SIGXFSZ, handler);
     ASSERT_TRUE(added) << "it serves";
-    const auto entry = run.prefixes.find("shop");
+    const auto entry = run.prefixes->find("shop");
     EXPECT_FALSE(entry->is_stored);
     EXPECT_TRUE(entry->store_error.starts_with("cannot write " + file("shop").string() + ": File too large ("))
         << entry->store_error;
@@ -242,11 +242,11 @@ TEST_F(PrefixStoreFolder, a_full_disk_and_a_limit_are_named_and_the_service_cont
   }
   ServerRun run(folder_, "weights", {}, 400'000);
   ASSERT_TRUE(run.add("first", kText));
-  EXPECT_TRUE(run.prefixes.find("first")->is_stored) << run.prefixes.find("first")->store_error;
+  EXPECT_TRUE(run.prefixes->find("first")->is_stored) << run.prefixes->find("first")->store_error;
   ASSERT_TRUE(run.add("second", std::string(300, 'a')));
-  EXPECT_FALSE(run.prefixes.find("second")->is_stored);
-  EXPECT_NE(run.prefixes.find("second")->store_error.find("--prefix-store-bytes is 400000"), std::string::npos)
-      << run.prefixes.find("second")->store_error;
+  EXPECT_FALSE(run.prefixes->find("second")->is_stored);
+  EXPECT_NE(run.prefixes->find("second")->store_error.find("--prefix-store-bytes is 400000"), std::string::npos)
+      << run.prefixes->find("second")->store_error;
   EXPECT_EQ(n_files(), 1U);
 }
 
@@ -255,14 +255,14 @@ TEST_F(PrefixStoreFolder, one_server_writes_and_others_read) {
   ASSERT_TRUE(first.add("shop", kText));
   {
     ServerRun second(folder_);
-    EXPECT_TRUE(second.prefixes.find("shop")->is_loaded);
+    EXPECT_TRUE(second.prefixes->find("shop")->is_loaded);
     ASSERT_TRUE(second.add("bank", kText));
-    EXPECT_EQ(second.prefixes.find("bank")->store_error, "another server writes to the prefix store " + folder_.string());
-    ASSERT_TRUE(second.prefixes.remove(*second.engine, "shop", PrefixSource::api));
+    EXPECT_EQ(second.prefixes->find("bank")->store_error, "another server writes to the prefix store " + folder_.string());
+    ASSERT_TRUE(second.prefixes->remove("shop", PrefixSource::api));
     EXPECT_TRUE(std::filesystem::exists(file("shop")));
     first.store.reset();
     ASSERT_TRUE(second.add("mill", kText)) << "the other server has ended";
-    EXPECT_TRUE(second.prefixes.find("mill")->is_stored);
+    EXPECT_TRUE(second.prefixes->find("mill")->is_stored);
   }
 }
 

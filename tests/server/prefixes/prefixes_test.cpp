@@ -103,18 +103,18 @@ TEST(Prefixes, are_filled_once_and_found_by_name) {
   ModelSpec spec = testing::tiny_spec();
   spec.n_vocab = kByteModelVocab;
   const auto engine = testing::make_tiny_engine({}, 256, spec);
-  Prefixes prefixes;
+  Prefixes prefixes(model, *engine);
   const json::Value messages = parsed(R"([{"role": "system", "content": "Sells mugs for five dollars each."}])");
-  const auto info = prefixes.add(model, *engine, {"shop", messages});
+  const auto info = prefixes.add({"shop", messages});
   ASSERT_TRUE(info) << info.error().message;
   EXPECT_EQ(info->n_tokens, 47);
   EXPECT_EQ(info->n_pinned_tokens, 32);
   EXPECT_EQ(prefixes.find("shop")->info.n_tokens, 47);
   EXPECT_FALSE(prefixes.find("bank"));
-  const auto again = prefixes.add(model, *engine, {"shop", messages});
+  const auto again = prefixes.add({"shop", messages});
   ASSERT_FALSE(again);
   EXPECT_EQ(again.error().message, "prefix shop is already registered; another version would replace it");
-  const auto robot = prefixes.add(model, *engine, {"robot", parsed(R"([{"role": "robot", "content": "a"}])")});
+  const auto robot = prefixes.add({"robot", parsed(R"([{"role": "robot", "content": "a"}])")});
   ASSERT_FALSE(robot);
   EXPECT_TRUE(robot.error().message.starts_with("prefix robot: ")) << robot.error().message;
 }
@@ -126,8 +126,9 @@ class LivingPrefixes : public ::testing::Test {
     ModelSpec spec = testing::tiny_spec();
     spec.n_vocab = kByteModelVocab;
     engine_ = testing::make_tiny_engine({}, 256, spec);
+    prefixes_.emplace(model_, *engine_);
   }
-  Result<PinInfo> add(PrefixDefinition definition) { return prefixes_.add(model_, *engine_, std::move(definition)); }
+  Result<PinInfo> add(PrefixDefinition definition) { return prefixes_->add(std::move(definition)); }
   static json::Value saying(const std::string& text) { return parsed(R"([{"role": "system", "content": ")" + text + "\"}]"); }
   std::int64_t n_pinned_blocks() {
     while (engine_->step()) {
@@ -136,13 +137,13 @@ class LivingPrefixes : public ::testing::Test {
   }
   std::string names() const {
     std::string all;
-    prefixes_.for_each([&](const Prefixes::Entry& entry) { all += entry.definition.name + " "; });
+    prefixes_->for_each([&](const Prefixes::Entry& entry) { all += entry.definition.name + " "; });
     return all;
   }
 
   ServedModel model_ = byte_model();
   std::unique_ptr<Engine> engine_;
-  Prefixes prefixes_;
+  std::optional<Prefixes> prefixes_;
 };
 
 TEST_F(LivingPrefixes, another_version_takes_the_place_and_the_pins_of_the_old_one) {
@@ -151,9 +152,9 @@ TEST_F(LivingPrefixes, another_version_takes_the_place_and_the_pins_of_the_old_o
   ASSERT_TRUE(add({"shop", saying(std::string(100, 'a')), "1"}));
   ASSERT_TRUE(add({"last", saying("Closes at noon, opens at one.")}));
   const std::int64_t n_first = n_pinned_blocks();
-  prefixes_.count_hit("shop");
-  prefixes_.count_hit("nobody");
-  EXPECT_EQ(prefixes_.find("shop")->n_hits, 1);
+  prefixes_->count_hit("shop");
+  prefixes_->count_hit("nobody");
+  EXPECT_EQ(prefixes_->find("shop")->n_hits, 1);
 
   const auto same = add({"shop", saying("b"), "1"});
   ASSERT_FALSE(same);
@@ -161,13 +162,13 @@ TEST_F(LivingPrefixes, another_version_takes_the_place_and_the_pins_of_the_old_o
   EXPECT_EQ(same.error().param, "version");
   ASSERT_TRUE(add({"shop", saying(std::string(60, 'b')), "2"}));
   EXPECT_EQ(names(), "bank shop last ");
-  EXPECT_EQ(prefixes_.find("shop")->text, std::string(60, 'b'));
-  EXPECT_EQ(prefixes_.find("shop")->n_hits, 0);
+  EXPECT_EQ(prefixes_->find("shop")->text, std::string(60, 'b'));
+  EXPECT_EQ(prefixes_->find("shop")->n_hits, 0);
   EXPECT_LT(n_pinned_blocks(), n_first);
-  ASSERT_TRUE(prefixes_.remove(*engine_, "last", PrefixSource::api));
-  ASSERT_TRUE(prefixes_.remove(*engine_, "shop", PrefixSource::api));
+  ASSERT_TRUE(prefixes_->remove("last", PrefixSource::api));
+  ASSERT_TRUE(prefixes_->remove("shop", PrefixSource::api));
   EXPECT_EQ(n_pinned_blocks(), n_before);
-  const auto gone = prefixes_.remove(*engine_, "shop", PrefixSource::api);
+  const auto gone = prefixes_->remove("shop", PrefixSource::api);
   ASSERT_FALSE(gone);
   EXPECT_EQ(gone.error().code, ErrorCode::not_found);
   EXPECT_EQ(gone.error().message, "the prefix 'shop' does not exist; there are: bank");
@@ -177,7 +178,7 @@ TEST_F(LivingPrefixes, a_replacement_that_fails_leaves_the_old_version) {
   ASSERT_TRUE(add({"shop", saying(std::string(100, 'a')), "1"}));
   const std::int64_t n_pinned = n_pinned_blocks();
   ASSERT_FALSE(add({"shop", saying(std::string(5000, 'b')), "2"}));
-  EXPECT_EQ(prefixes_.find("shop")->definition.version, "1");
+  EXPECT_EQ(prefixes_->find("shop")->definition.version, "1");
   EXPECT_EQ(n_pinned_blocks(), n_pinned);
 }
 
@@ -190,16 +191,16 @@ TEST_F(LivingPrefixes, of_the_folder_are_the_folders_alone) {
   ASSERT_FALSE(replaced);
   EXPECT_EQ(replaced.error().param, "id");
   EXPECT_EQ(replaced.error().message, "prefix shop belongs to the file /prompts/shop.txt: change or delete the file");
-  EXPECT_EQ(prefixes_.remove(*engine_, "shop", PrefixSource::api).error().message, replaced.error().message);
+  EXPECT_EQ(prefixes_->remove("shop", PrefixSource::api).error().message, replaced.error().message);
   file.messages = saying("Sells cups.");
   ASSERT_TRUE(add(file)) << "a file's new contents need no new version";
-  EXPECT_EQ(prefixes_.find("shop")->text, "Sells cups.");
+  EXPECT_EQ(prefixes_->find("shop")->text, "Sells cups.");
   ASSERT_TRUE(add({"bank", saying("Lends umbrellas.")}));
   file.name = "bank";
   EXPECT_EQ(add(file).error().message, "prefix bank was registered by the command line and does not belong to the folder");
-  EXPECT_EQ(prefixes_.counts().by_source, (std::array<std::int64_t, 3>{1, 0, 1}));
-  EXPECT_EQ(prefixes_.n_removed(), 1);
-  EXPECT_TRUE(prefixes_.remove(*engine_, "shop", PrefixSource::folder));
+  EXPECT_EQ(prefixes_->counts().by_source, (std::array<std::int64_t, 3>{1, 0, 1}));
+  EXPECT_EQ(prefixes_->n_removed(), 1);
+  EXPECT_TRUE(prefixes_->remove("shop", PrefixSource::folder));
 }
 
 TEST_F(LivingPrefixes, are_removed_when_their_time_has_come) {
@@ -208,16 +209,16 @@ TEST_F(LivingPrefixes, are_removed_when_their_time_has_come) {
   ASSERT_TRUE(add({"long", saying(std::string(40, 'b')), "", seconds(3600)}));
   ASSERT_TRUE(add({"ever", saying(std::string(40, 'c'))}));
   static_assert(Prefixes::Clock::is_steady, "setting the time of day neither ends nor prolongs a lifetime");
-  const auto expiry = *prefixes_.find("short")->expires;
-  const auto later = *prefixes_.find("long")->expires;
-  EXPECT_FALSE(prefixes_.find("ever")->expires);
-  EXPECT_EQ(prefixes_.remove_expired(*engine_, expiry - seconds(1)), expiry);
+  const auto expiry = *prefixes_->find("short")->expires;
+  const auto later = *prefixes_->find("long")->expires;
+  EXPECT_FALSE(prefixes_->find("ever")->expires);
+  EXPECT_EQ(prefixes_->remove_expired(expiry - seconds(1)), expiry);
   EXPECT_EQ(names(), "short long ever ");
   const std::int64_t n_pinned = n_pinned_blocks();
-  EXPECT_EQ(prefixes_.remove_expired(*engine_, expiry), later);
+  EXPECT_EQ(prefixes_->remove_expired(expiry), later);
   EXPECT_EQ(names(), "long ever ");
   EXPECT_LT(n_pinned_blocks(), n_pinned);
-  EXPECT_EQ(prefixes_.remove_expired(*engine_, later + seconds(1)), std::nullopt);
+  EXPECT_EQ(prefixes_->remove_expired(later + seconds(1)), std::nullopt);
   EXPECT_EQ(names(), "ever ");
 }
 

@@ -34,22 +34,22 @@ class Prompts : public ::testing::Test {
     ModelSpec spec = testing::tiny_spec();
     spec.n_vocab = kByteModelVocab;
     engine_ = testing::make_tiny_engine({}, 256, spec);
-    auto added =
-        prefixes_.add(model_, *engine_, {"shop", parsed(R"([{"role": "system", "content": "Sells mugs for $5 each."}])")});
+    prefixes_.emplace(model_, *engine_);
+    auto added = prefixes_->add({"shop", parsed(R"([{"role": "system", "content": "Sells mugs for $5 each."}])")});
     EXPECT_TRUE(added) << (added ? "" : added.error().message);
   }
   Result<ModelAndPrefix> resolve(std::string model, std::optional<std::string> prefix = {}) {
     GenerationRequest request;
     request.model = std::move(model);
     request.prefix = std::move(prefix);
-    return resolve_target(model_, prefixes_, request);
+    return resolve_target(model_, *prefixes_, request);
   }
-  Prefixes::Use shop() const { return prefixes_.find("shop"); }
+  Prefixes::Use shop() const { return prefixes_->find("shop"); }
   const Prefixes::Use none_;
 
   ServedModel model_ = byte_model();
   std::unique_ptr<Engine> engine_;
-  Prefixes prefixes_;
+  std::optional<Prefixes> prefixes_;
 };
 
 TEST_F(Prompts, a_model_has_several_names_and_may_be_left_out) {
@@ -113,8 +113,8 @@ TEST_F(Prompts, a_prefix_on_completions_is_raw_text) {
 
 TEST_F(Prompts, after_special_tokens_are_the_tokens_of_the_whole_text) {
   const json::Value messages = parsed(R"([{"role": "system", "content": "Sells mugs.<|end|>"}])");
-  ASSERT_TRUE(prefixes_.add(model_, *engine_, {"ended", messages}));
-  const Prefixes::Use ended = prefixes_.find("ended");
+  ASSERT_TRUE(prefixes_->add({"ended", messages}));
+  const Prefixes::Use ended = prefixes_->find("ended");
   EXPECT_EQ(ended->chat_head.text, "[system]Sells mugs.<|end|>");
   EXPECT_EQ(ended->text_head.text, "Sells mugs.<|end|>");
   for (const char* said : {"the", "<|end|>", "|>", "é"}) {
@@ -145,8 +145,8 @@ TEST_F(Prompts, a_text_that_spells_a_special_token_is_that_token_unless_the_temp
 TEST_F(Prompts, a_prefix_of_tokens_is_for_completions) {
   PrefixDefinition definition{"ids", nullptr};
   definition.tokens = {70, 71, 260};
-  ASSERT_TRUE(prefixes_.add(model_, *engine_, std::move(definition)));
-  const Prefixes::Use ids = prefixes_.find("ids");
+  ASSERT_TRUE(prefixes_->add(std::move(definition)));
+  const Prefixes::Use ids = prefixes_->find("ids");
   const CompletionRequest request = completion_of(R"({"prompt": "A"})");
   EXPECT_EQ(tokenize_completion(model_, ids, request, request.prompts[0])->tokens, (std::vector<TokenId>{70, 71, 260, 65}));
   EXPECT_EQ(tokenize_completion(model_, ids, request, std::vector<TokenId>{66})->tokens,
@@ -159,9 +159,9 @@ TEST_F(Prompts, a_prefix_of_tokens_is_for_completions) {
 TEST_F(Prompts, what_a_request_found_stays_when_it_is_replaced_or_removed) {
   const Prefixes::Use first = shop();
   PrefixDefinition other{"shop", parsed(R"([{"role": "system", "content": "Sells nothing."}])"), "2"};
-  ASSERT_TRUE(prefixes_.add(model_, *engine_, std::move(other)));
+  ASSERT_TRUE(prefixes_->add(std::move(other)));
   const Prefixes::Use second = shop();
-  ASSERT_TRUE(prefixes_.remove(*engine_, "shop", PrefixSource::api));
+  ASSERT_TRUE(prefixes_->remove("shop", PrefixSource::api));
   EXPECT_FALSE(shop());
   EXPECT_EQ(first->text, "Sells mugs for $5 each.");
   EXPECT_EQ(second->text, "Sells nothing.");

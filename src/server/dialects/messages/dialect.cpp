@@ -38,17 +38,18 @@ MakeAnswerWriter marking_writer(const Value& body, const std::vector<CacheMark>&
                                 const ModelAndPrefix& target, const Request& asked) {
   const std::vector<MarkedPrefix> marked =
       marked_prefixes(context.model, target.prefix, body, marks, asked.prompt, context.block_len, context.is_unwanted);
-  std::vector<CachePinRequest> pins;
-  for (const MarkedPrefix& prefix : marked) {
-    const auto end = asked.prompt.begin() + prefix.n_tokens;
-    pins.push_back({{asked.prompt.begin(), end},
-                    asked.scope,
-                    context.caller.account == nullptr ? std::string() : context.caller.account->name(),
-                    context.caller.max_pinned_blocks,
-                    prefix.ttl});
-  }
+  std::vector<PrefixDefinition> kept;
+  for (const MarkedPrefix& prefix : marked)
+    kept.push_back({.name = {},
+                    .messages = nullptr,
+                    .ttl = prefix.ttl,
+                    .tokens = {asked.prompt.begin(), asked.prompt.begin() + prefix.n_tokens},
+                    .source = PrefixSource::mark,
+                    .owner = context.caller.account == nullptr ? std::string() : context.caller.account->name(),
+                    .max_pinned_blocks = context.caller.max_pinned_blocks,
+                    .scope = asked.scope});
   std::function<void()> keep;
-  if (!pins.empty()) keep = [keep_marked = context.keep_marked, pins = std::move(pins)] { keep_marked(pins); };
+  if (!kept.empty()) keep = [&prefixes = context.prefixes, kept = std::move(kept)] { prefixes.want_marked(kept); };
   MessagesPlan plan{marked.empty() ? 0 : marked.back().n_tokens, has_context_management(body), std::move(keep)};
   return [plan = std::move(plan)](const AnswerContent& content, const Tokenizer&) {
     return std::make_unique<MessagesWriter>(content, plan);

@@ -1,0 +1,218 @@
+/// The prefixes that are wanted, and the thread that computes them.
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/limits/insist.h"
+#include "core/limits/thread_body.h"
+#include "core/log.h"
+#include "core/one_line.h"
+#include "server/prefixes/prefixes.h"
+
+namespace baton {
+namespace {
+
+/// For what must not fail while memory is short: destructors of JSON values, refusals.
+constexpr std::size_t kPrefixesReserveBytes = std::size_t{512} << 10;
+constexpr std::size_t kMaxWaitingMarks = 64;
+constexpr std::string_view kNoExpiry =
+    "event=prefixes_out_of_memory effect=\"the program ends: there is no memory to register or end prefixes\"";
+
+}  // namespace
+
+/// Cancels the computation of an older version, or of older contents of a file.
+void Prefixes::cancel_running(const PrefixDefinition& newer) {
+  const bool is_file = newer.source == PrefixSource::folder;
+  for (Desired& running : running_)
+    if (running.asked.name == newer.name && (running.source == PrefixSource::folder) == is_file &&
+        (is_file || running.version != newer.version))
+      running.cancel.request("another version replaces it");
+}
+
+Result<void> Prefixes::want(ExchangeId exchange, PrefixRequest request) {
+  Desires added;
+  Desired& desired = added.emplace_back(std::move(request.definition));
+  desired.asked = {exchange, desired.definition.name, std::move(request.content_field)};
+  desired.n_bytes = content_bytes(desired.definition);
+  const MutexLock lock(desired_mutex_);
+  std::size_t n_waiting = 0, n_bytes = 0;
+  for (const Desired& other : desired_) {
+    if (other.source != PrefixSource::api) continue;
+    ++n_waiting;
+    n_bytes += other.n_bytes;
+  }
+  if (n_waiting >= kMaxQueuedPrefixes || (n_bytes + desired.n_bytes > limits_.max_bytes && n_waiting > 0))
+    return fail(
+        ErrorCode::unavailable,
+        fmt::format("{} prefixes of {} bytes wait to be computed, and no more may; try again later", n_waiting, n_bytes));
+  cancel_running(desired.definition);
+  desired_.splice(desired_.end(), added);
+  changed_.notify_one();
+  return {};
+}
+
+void Prefixes::leave(ExchangeId exchange) {
+  const auto has_left = [exchange](const Desired& one) {
+    return one.source == PrefixSource::api && one.asked.exchange == exchange;
+  };
+  Desires left;  // freed outside the lock
+  const MutexLock lock(desired_mutex_);
+  if (const auto found = std::ranges::find_if(desired_, has_left); found != desired_.end())
+    left.splice(left.end(), desired_, found);
+  for (Desired& one : running_)
+    if (has_left(one)) one.cancel.request("its client has left");
+}
+
+void Prefixes::want_file(PrefixDefinition definition) {
+  Desires fresh;
+  Desired& desired = fresh.emplace_back(std::move(definition));
+  desired.asked.name = desired.definition.name;
+  Desires old;
+  const MutexLock lock(desired_mutex_);
+  const auto is_older = [&](const Desired& one) {
+    return one.source == PrefixSource::folder && one.asked.name == desired.asked.name;
+  };
+  if (const auto found = std::ranges::find_if(desired_, is_older); found != desired_.end())
+    old.splice(old.end(), desired_, found);
+  cancel_running(desired.definition);
+  desired_.splice(desired_.end(), fresh);
+  changed_.notify_one();
+}
+
+void Prefixes::retry_files() {
+  const MutexLock lock(desired_mutex_);
+  for (Desired& one : desired_)
+    if (one.state == Desired::State::found_no_room && one.n_removed != n_removed_) one.state = Desired::State::waits;
+  changed_.notify_one();
+}
+
+void Prefixes::want_marked(const std::vector<PrefixDefinition>& prompts) {
+  if (!engine_.info().enable_prefix_caching) return;
+  Desires added;
+  for (const PrefixDefinition& prompt : prompts) added.emplace_back(prompt);
+  const MutexLock lock(desired_mutex_);
+  const auto n_waiting = static_cast<std::size_t>(std::ranges::count(desired_, PrefixSource::mark, &Desired::source));
+  if (n_waiting + added.size() > kMaxWaitingMarks) return;
+  desired_.splice(desired_.end(), added);
+  changed_.notify_one();
+}
+
+/// The first one that waits and is of another source than the last; of the same source, if there is no other.
+Prefixes::Desires::iterator Prefixes::next_desired() {
+  auto next = desired_.end();
+  for (auto at = desired_.begin(); at != desired_.end(); ++at) {
+    if (at->state != Desired::State::waits) continue;
+    if (at->source != last_source_) return at;
+    if (next == desired_.end()) next = at;
+  }
+  return next;
+}
+
+Prefixes::Desired* Prefixes::begin_next() {
+  const MutexLock lock(desired_mutex_);
+  const auto next = next_desired();
+  if (is_stopping_ || next == desired_.end()) return nullptr;
+  last_source_ = next->source;
+  next->n_removed = n_removed_;
+  running_.splice(running_.end(), desired_, next);
+  return &running_.front();
+}
+
+/// Takes out what runs, which cannot be cancelled any more.
+Prefixes::Desires Prefixes::end_running() {
+  const MutexLock lock(desired_mutex_);
+  return std::exchange(running_, {});
+}
+
+bool Prefixes::run_next() {
+  Desired* const desired = begin_next();
+  if (desired == nullptr) return false;
+  switch (desired->source) {
+    case PrefixSource::folder: run_file(*desired); break;
+    case PrefixSource::mark: try { keep_marked(std::move(desired->definition), Clock::now());
+      } catch (const std::bad_alloc&) {
+        log::warning("event=out_of_memory effect=\"a marked prompt is not kept\"");
+      }
+      break;
+    default: run_asked(*desired);
+  }
+  end_running();
+  return true;
+}
+
+/// Registers a prefix of the API.
+void Prefixes::run_asked(Desired& desired) {
+  Result<PinInfo> added = fail(ErrorCode::unavailable, {});
+  try {
+    added = engine_.is_draining() ? fail(ErrorCode::unavailable, "the server is shutting down and takes no new prefixes")
+                                  : add(std::move(desired.definition), desired.cancel);
+  } catch (const std::bad_alloc&) {
+  }
+  const Desires ended = end_running();
+  answer_(ended.front().asked, added ? nullptr : &added.error());
+}
+
+/// Registers the contents of a file. If there is no memory, they wait for `retry_files`.
+void Prefixes::run_file(Desired& desired) {
+  try {
+    const auto added = add(PrefixDefinition(desired.definition), desired.cancel);
+    if (added || desired.cancel.is_requested() || engine_.is_draining()) return;
+    refuse_file(desired, added.error());
+  } catch (const std::bad_alloc&) {
+    log::warning("event=out_of_memory effect=\"a file of the folder of prefixes is registered later\"");
+    desired.state = Desired::State::found_no_room;
+    desired.n_removed = -1;
+  }
+  const MutexLock lock(desired_mutex_);
+  if (!desired.cancel.is_requested()) desired_.splice(desired_.end(), running_);
+}
+
+/// Keeps contents that could not be registered: to try them again, or to count them.
+void Prefixes::refuse_file(Desired& desired, const Error& error) {
+  if (desired.refusal != error.message)
+    log::warning("event=prefix_file_refused file={} reason={} serving={}", log_value(desired.definition.file),
+                 log_value(error.message), served_file_version(desired.asked.name));
+  desired.refusal = error.message;
+  const bool may_find_room = error.code == ErrorCode::out_of_memory || error.param == "id";
+  desired.state = may_find_room ? Desired::State::found_no_room : Desired::State::is_refused;
+  if (!may_find_room) desired.definition = {};
+}
+
+void Prefixes::start(ThreadWatch& watch) {
+  place_ = &watch.add("prefixes");
+  thread_ = std::thread(thread_body("prefixes", kPrefixesReserveBytes, [this](MemoryReserve& reserve) { run(reserve); }));
+}
+
+void Prefixes::run(MemoryReserve& reserve) {
+  std::optional<Clock::time_point> expiry;
+  while (true) {
+    reserve.restore();
+    insist(kNoExpiry, [&] {
+      const ThreadWatch::Work work(*place_);
+      expiry = remove_expired(Clock::now());
+    });
+    if (run_next()) continue;
+    const MutexLock lock(desired_mutex_);
+    while (!is_stopping_ && next_desired() == desired_.end()) {
+      if (!expiry)
+        changed_.wait(desired_mutex_);
+      else if (!changed_.wait_until(desired_mutex_, *expiry))
+        break;
+    }
+    if (is_stopping_) return;
+  }
+}
+
+void Prefixes::stop() {
+  {
+    const MutexLock lock(desired_mutex_);
+    is_stopping_ = true;
+    for (Desired& running : running_) running.cancel.request("the server is shutting down");
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+}  // namespace baton
