@@ -5,8 +5,9 @@
 
     (any of them; none means all but sentencepiece)
 
-    *_tiny_*/           tiny random checkpoints; golden.safetensors: input_ids, positions and logits of its last rows,
-                        greedy_ids (float32), max_positions where the longest sequence counts
+    *_tiny_*/           tiny random checkpoints; weights.txt: how their weights are drawn (goldens/drawn.py);
+                        golden.safetensors: input_ids, positions and logits of its last rows, greedy_ids (float32),
+                        max_positions where the longest sequence counts
                         by bf16: bf16.safetensors beside each golden.safetensors, what Transformers computes in bfloat16
     made_up_*tiny/      the same as golden.safetensors for the made-up families of the tests, by NumPy in float64
     tokenizers/*/       tokenizer.json and cases.json {encode: [...], decode: [...]}

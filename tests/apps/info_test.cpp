@@ -11,6 +11,7 @@
 
 #include "io/file.h"
 #include "io/json.h"
+#include "support/drawn_golden.h"
 #include "support/program_run.h"
 #include "support/source_folder.h"
 
@@ -28,10 +29,12 @@ test::ProgramEnd run(std::vector<std::string> words) {
   return test::run_program("", [&] { return info_main(options); });
 }
 
-const std::string kTiny = (test::source_folder() / "tests/goldens/llama_tiny_gqa64").string();
+const fs::path kGolden = test::source_folder() / "tests/goldens/llama_tiny_gqa64";
 
 TEST(Info, json_has_the_numbers_of_the_model_and_of_the_memory) {
-  const test::ProgramEnd end = run({kTiny, "--json", "--memory", "1G", "--context", "100", "--gpu-memory-utilization", "0.5"});
+  const test::DrawnGolden golden(kGolden);
+  const test::ProgramEnd end =
+      run({golden.folder().string(), "--json", "--memory", "1G", "--context", "100", "--gpu-memory-utilization", "0.5"});
   ASSERT_EQ(end.code, 0) << end.error;
   const json::Value info = json::parse(end.out, "info").value();
   EXPECT_EQ(info["architecture"], "LlamaForCausalLM");
@@ -46,19 +49,21 @@ TEST(Info, json_has_the_numbers_of_the_model_and_of_the_memory) {
 }
 
 TEST(Info, the_table_says_what_fits) {
-  const test::ProgramEnd end = run({kTiny, "--memory", "1G", "--requests", "8", "--shared", "1000", "--own", "10"});
+  const test::DrawnGolden golden(kGolden);
+  const std::string model = golden.folder().string();
+  const test::ProgramEnd end = run({model, "--memory", "1G", "--requests", "8", "--shared", "1000", "--own", "10"});
   ASSERT_EQ(end.code, 0) << end.error;
   for (const char* text : {"LlamaForCausalLM", "float32", "tokenizer            none",
                            "8 requests with 1,000 shared and 10 own", "7.5 times less with relayed attention", "a cache of"})
     EXPECT_NE(end.out.find(text), std::string::npos) << text << "\n" << end.out;
-  EXPECT_NE(run({kTiny, "--memory", "1K"}).out.find("nothing: the weights need"), std::string::npos);
+  EXPECT_NE(run({model, "--memory", "1K"}).out.find("nothing: the weights need"), std::string::npos);
 }
 
 TEST(Info, weights_that_cannot_be_read_are_told_from_weights_that_are_not_there) {
   const fs::path folder = fs::path(::testing::TempDir()) / "baton_info_test";
   fs::remove_all(folder);
   fs::create_directories(folder);
-  fs::copy(fs::path(kTiny) / "config.json", folder);
+  fs::copy(kGolden / "config.json", folder);
   EXPECT_NE(run({folder.string(), "--memory", "1G"}).out.find("no files"), std::string::npos);
   ASSERT_TRUE(write_file(folder / "model.safetensors", "damaged"));
   const test::ProgramEnd end = run({folder.string(), "--memory", "1G"});

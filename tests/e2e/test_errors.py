@@ -14,6 +14,7 @@ import time
 import openai
 import pytest
 from conftest import BINARY, ROOT, Server
+from goldens.drawn import draw_into
 
 
 def post(server: Server, path: str, body: bytes, headers: dict[str, str] | None = None) -> tuple[int, dict | str]:
@@ -235,21 +236,20 @@ def test_a_port_in_use_is_one_sentence(server):
     ],
 )
 def test_damaged_models_are_refused_in_a_sentence(tmp_path, damage, words):
-    source = ROOT / "tests/goldens/llama_tiny_gqa64"
     folder = pathlib.Path(tmp_path) / "model"
     folder.mkdir()
-    config = json.loads((source / "config.json").read_text())
-    weights = (source / "model.safetensors").read_bytes()
+    draw_into(folder, ROOT / "tests/goldens/llama_tiny_gqa64")
+    config = json.loads((folder / "config.json").read_text())
     if damage == "truncated":
-        weights = weights[: len(weights) // 2]
+        os.truncate(folder / "model.safetensors", (folder / "model.safetensors").stat().st_size // 2)
+    if damage == "missing":
+        (folder / "model.safetensors").unlink()
     if damage == "architecture":
         config["architectures"] = ["FooForCausalLM"]
     if damage == "shape":
         config["vocab_size"] = 321
         words = ["[321, 48]", "[320, 48]"]
     (folder / "config.json").write_text(json.dumps(config))
-    if damage != "missing":
-        (folder / "model.safetensors").write_bytes(weights)
     failed = subprocess.run(
         [BINARY, "generate", str(folder), "--prompts", "-"], input="", capture_output=True, text=True, timeout=60, check=False
     )

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import shutil
 import signal
 import struct
 import subprocess
@@ -16,11 +15,11 @@ from collections.abc import Callable
 
 import pytest
 from conftest import BINARY, ROOT
+from goldens.drawn import draw_into
 
 SECONDS = 10
 MEMORY_BYTES = 1 << 30
 MESSAGE_BYTES = 2100  # of an error line, with the program's name
-CHECKPOINT = ROOT / "tests/goldens/llama_tiny_sharded"
 FIRST_SHARD = "model-00001-of-00002.safetensors"
 SECOND_SHARD = "model-00002-of-00002.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -43,8 +42,7 @@ def byte_level_tokenizer() -> dict:
 @pytest.fixture
 def folder(tmp_path: pathlib.Path) -> pathlib.Path:
     """A whole model: two shards with their index, a tokenizer and a chat template."""
-    for file in ("config.json", FIRST_SHARD, SECOND_SHARD, INDEX):
-        shutil.copy(CHECKPOINT / file, tmp_path)
+    draw_into(tmp_path, ROOT / "tests/goldens/llama_tiny_sharded")
     write_json(tmp_path / "tokenizer.json", byte_level_tokenizer())
     write_json(tmp_path / "tokenizer_config.json", {"chat_template": "{% for m in messages %}{{ m.content }}{% endfor %}"})
     return tmp_path

@@ -12,16 +12,13 @@ import os
 import pathlib
 import random
 import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 import pytest
 import tokenizers
 from conftest import BINARY, ROOT
-
-sys.path.insert(0, str(ROOT / "tools"))
-from goldens.real_tokenizers import real_tokenizers  # noqa: E402
+from goldens.real_tokenizers import real_tokenizers
 
 GOLDENS = ROOT / "tests/goldens/tokenizers"
 DATA = os.environ.get("BATON_TEST_DATA")

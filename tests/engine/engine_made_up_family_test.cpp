@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/engine.h"
+#include "support/drawn_golden.h"
 #include "support/engine_device.h"
 #include "support/golden_model.h"
 #include "support/made_up_family.h"
@@ -33,7 +34,7 @@ class MadeUpFamily : public ::testing::TestWithParam<std::tuple<const char*, con
   }
   std::unique_ptr<Engine> make_engine(EngineOptions options) const {
     const ModelSpec spec = read_model_spec(folder_, kFamilies).value();
-    const Checkpoint checkpoint = Checkpoint::open(folder_).value();
+    const Checkpoint checkpoint = Checkpoint::open(drawn_.folder()).value();
     const auto make_model = testing::checkpoint_model(spec, checkpoint);
     std::unique_ptr<Backend> backend;
     if (std::string(std::get<0>(GetParam())) == "async") {
@@ -54,6 +55,7 @@ class MadeUpFamily : public ::testing::TestWithParam<std::tuple<const char*, con
   }
 
   const std::filesystem::path folder_ = test::source_folder() / "tests/goldens" / std::get<1>(GetParam());
+  const test::DrawnGolden drawn_{folder_};
   const testing::Golden golden_{folder_ / "golden.safetensors"};
   const std::vector<TokenId> prompt_ = golden_.read<std::int32_t>("input_ids");
   const std::vector<TokenId> expected_ = golden_.read<std::int32_t>("greedy_ids");

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "support/drawn_golden.h"
 #include "support/source_folder.h"
 
 namespace baton {
@@ -13,10 +14,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kGoldens = test::source_folder() / "tests/goldens";
+const fs::path kGolden = test::source_folder() / "tests/goldens/llama_tiny_gqa64";
 
 TEST(ModelInfo, is_read_from_the_configuration_and_the_headers) {
-  const auto info = read_model_info(kGoldens / "llama_tiny_gqa64", "auto");
+  const test::DrawnGolden golden(kGolden);
+  const auto info = read_model_info(golden.folder(), "auto");
   ASSERT_TRUE(info) << info.error().message;
   ASSERT_EQ(info->groups.size(), 1u);
   const AttentionSpec& attention = info->spec.layers[0].attention;
@@ -26,8 +28,7 @@ TEST(ModelInfo, is_read_from_the_configuration_and_the_headers) {
   EXPECT_EQ(info->stored_bytes, (std::map<std::string, std::int64_t>{{"float32", info->spec.n_parameters() * 4}}));
   EXPECT_EQ(info->weights_fault, "");
   EXPECT_EQ(info->tokenizer, "");
-  EXPECT_EQ(read_model_info(kGoldens / "llama_tiny_gqa64", "bfloat16")->groups[0].bytes_per_token,
-            info->groups[0].bytes_per_token / 2);
+  EXPECT_EQ(read_model_info(golden.folder(), "bfloat16")->groups[0].bytes_per_token, info->groups[0].bytes_per_token / 2);
 }
 
 TEST(ModelInfo, of_a_configuration_alone_knows_the_sizes) {
@@ -35,7 +36,7 @@ TEST(ModelInfo, of_a_configuration_alone_knows_the_sizes) {
   fs::remove_all(folder);
   fs::create_directories(folder);
   EXPECT_FALSE(read_model_info(folder, "auto")) << "there is no config.json";
-  fs::copy(kGoldens / "llama_tiny_gqa64/config.json", folder);
+  fs::copy(kGolden / "config.json", folder);
   const auto info = read_model_info(folder, "auto");
   ASSERT_TRUE(info) << info.error().message;
   EXPECT_TRUE(info->stored_bytes.empty());

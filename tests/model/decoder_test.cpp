@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 // bf16 activations and cache have 8 bits: a few layers of matmuls over some hundred terms stay within 2 percent.
 constexpr double kBf16Bound = 2e-2;
 // Weights that are stored with more bits than bf16 has are rounded: 1 percent more. The demo's golden is of the weights as
-// stored. That of llama_tiny_gqa64 is of the rounded weights; its worst row is 1.8e-2 on the CPU and 2.5e-2 on an H200.
+// stored. That of llama_tiny_gqa64 is of the rounded weights.
 constexpr double kBf16RoundedWeightsBound = 3e-2;
 
 /// A golden of a tiny checkpoint, and the same in bf16.

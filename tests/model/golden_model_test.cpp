@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "support/drawn_golden.h"
 #include "support/source_folder.h"
 
 namespace baton {
@@ -56,6 +57,22 @@ TEST(GoldenModels, a_golden_or_a_tensor_that_is_missing_is_named) {
   const fs::path file = test::source_folder() / "tests/goldens/demo/golden.safetensors";
   const Golden golden(file);
   EXPECT_EQ(thrown_by([&] { golden.read<float>("no such tensor"); }), file.string() + ": has no tensor no such tensor");
+}
+
+// The golden's checksum is of the bytes that Transformers got.
+TEST(GoldenModels, weights_that_are_not_drawn_as_they_were_are_refused) {
+  const fs::path folder = fs::path(::testing::TempDir()) / "baton_drawn_golden_test";
+  fs::create_directories(folder);
+  std::string recipe = "seed 7\nfile model.safetensors 3460904281\nnorm BF16 1024 709 3\nhead F32 0 512 2 1\n";
+  std::ofstream(folder / "weights.txt") << recipe;
+  {
+    const test::DrawnGolden drawn(folder);
+    EXPECT_EQ(fs::file_size(drawn.folder() / "model.safetensors"), 174u);
+  }
+  std::ofstream(folder / "weights.txt") << recipe.replace(recipe.find("709"), 3, "909");
+  const std::string said = thrown_by([&] { const test::DrawnGolden drawn(folder); });
+  EXPECT_NE(said.find("the bytes drawn for model.safetensors are not those of weights.txt"), std::string::npos) << said;
+  fs::remove_all(folder);
 }
 
 }  // namespace

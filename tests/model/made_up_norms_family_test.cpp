@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "model/layer.h"
+#include "support/drawn_golden.h"
 #include "support/float64_golden.h"
 #include "support/golden_model.h"
 #include "support/source_folder.h"
@@ -25,7 +26,8 @@ std::filesystem::path folder() { return test::source_folder() / "tests/goldens/m
 TEST(MadeUpNormsFamily, expects_the_tensors_of_its_checkpoint_and_no_others) {
   const auto spec = read_model_spec(folder(), kFamilies);
   ASSERT_TRUE(spec) << spec.error().message;
-  const auto checkpoint = Checkpoint::open(folder());
+  const test::DrawnGolden golden(folder());
+  const auto checkpoint = Checkpoint::open(golden.folder());
   ASSERT_TRUE(checkpoint) << checkpoint.error().message;
   std::int64_t n = 0;
   for (const ExpectedTensor& tensor : expected_tensors(*spec)) n += tensor.shape.n_elements();

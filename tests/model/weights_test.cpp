@@ -17,6 +17,7 @@
 #include "model/source/random.h"
 #include "model/source/safetensors.h"
 #include "support/checkpoint_writer.h"
+#include "support/drawn_golden.h"
 #include "support/recording_backend.h"
 #include "support/source_folder.h"
 
@@ -458,9 +459,9 @@ TEST_F(Weights, take_the_memory_that_was_foretold) {
 
 TEST(WeightsOfFiles, load_single_sharded_and_bf16_goldens) {
   for (const char* name : {"gqa64", "gqa80", "gqa128", "mha64", "bf16", "sharded"}) {
-    const auto folder = test::source_folder() / ("tests/goldens/llama_tiny_" + std::string(name));
-    const auto spec = read_model_spec(folder);
-    const auto checkpoint = Checkpoint::open(folder);
+    const test::DrawnGolden golden(test::source_folder() / ("tests/goldens/llama_tiny_" + std::string(name)));
+    const auto spec = read_model_spec(golden.folder());
+    const auto checkpoint = Checkpoint::open(golden.folder());
     ASSERT_TRUE(spec && checkpoint) << name;
     test::RecordingBackend backend;
     const auto weights = load_weights(*spec, *checkpoint, backend, DType::f32, 1);

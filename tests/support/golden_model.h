@@ -24,6 +24,7 @@
 #include "model/split.h"
 #include "model/weights.h"
 #include "ranks/rank_group.h"
+#include "support/drawn_golden.h"
 #include "support/source_folder.h"
 #include "support/step_builder.h"
 #include "support/test_backends.h"
@@ -56,8 +57,10 @@ class GoldenModel {
   static constexpr std::int32_t kBlocks = 128;
   static constexpr std::int32_t kMaxSamples = 64;  ///< rows of a step whose logits are needed
 
-  /// Throws if the folder holds no such model, or the device cannot take it.
-  GoldenModel(const std::filesystem::path& folder, DType dtype, const GoldenOptions& options = {}) {
+  /// Draws the weights of a golden. Throws if the folder holds no such model, or the device cannot take it.
+  GoldenModel(const std::filesystem::path& golden, DType dtype, const GoldenOptions& options = {}) {
+    const test::DrawnGolden drawn(golden);
+    const std::filesystem::path& folder = drawn.folder();
     ModelSpec spec = value_of(read_model_spec(folder, options.families), folder);
     if (options.change) options.change(spec);
     const Checkpoint checkpoint = value_of(Checkpoint::open(folder), folder);

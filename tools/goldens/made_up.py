@@ -13,7 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from safetensors.numpy import save_file
+from safetensors.numpy import load, save_file
+
+from goldens.drawn import DrawnTensor, write_recipe
 
 N_LAYERS = 4
 D_MODEL = 40
@@ -60,18 +62,21 @@ Weights = dict[str, np.ndarray]
 Logits = Callable[[Weights, np.ndarray], np.ndarray]
 
 
-def _weights(random: np.random.Generator) -> Weights:
-    out: Weights = {}
+def _tensors() -> list[DrawnTensor]:
+    out = []
+
+    def draw(name: str, shape: tuple[int, ...], deviation: float, mean: float = 0.0) -> None:
+        out.append(DrawnTensor.of(name, "F32", shape, mean, deviation))
 
     def linear(name: str, n_out: int, n_in: int, gain: float = 1.0) -> None:
-        out[name + ".weight"] = (gain * n_in**-0.5 * random.standard_normal((n_out, n_in))).astype(np.float32)
-        out[name + ".bias"] = (0.3 * random.standard_normal(n_out)).astype(np.float32)
+        draw(name + ".weight", (n_out, n_in), gain * n_in**-0.5)
+        draw(name + ".bias", (n_out,), 0.3)
 
     def norm(name: str) -> None:
-        out[name + ".weight"] = (1 + 0.2 * random.standard_normal(D_MODEL)).astype(np.float32)
-        out[name + ".bias"] = (0.2 * random.standard_normal(D_MODEL)).astype(np.float32)
+        draw(name + ".weight", (D_MODEL,), 0.2, mean=1.0)
+        draw(name + ".bias", (D_MODEL,), 0.2)
 
-    out["transformer.wte.weight"] = random.standard_normal((N_VOCAB, D_MODEL)).astype(np.float32)
+    draw("transformer.wte.weight", (N_VOCAB, D_MODEL), 1.0)
     for layer in range(N_LAYERS):
         at = f"transformer.h.{layer}."
         norm(at + "ln")
@@ -157,19 +162,18 @@ def _golden(logits_of: Logits, n_vocab: int, weights: Weights, random: np.random
     return tensors, gap
 
 
-def write_folder(folder: Path, config: dict, weights_of: Callable[[np.random.Generator], Weights], logits_of: Logits) -> None:
-    """Writes a checkpoint with its golden: config.json, weights, golden.safetensors. The seed is the first one that leaves a
-    gap at every greedy step."""
+def write_folder(folder: Path, config: dict, tensors: list[DrawnTensor], logits_of: Logits) -> None:
+    """Writes a checkpoint with its golden: config.json, weights.txt, golden.safetensors. The seed is the first one that
+    leaves a gap at every greedy step."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    files = {"model.safetensors": sorted(tensors, key=lambda tensor: tensor.name)}
     for seed in range(20):
-        random = np.random.default_rng(seed)
-        weights = weights_of(random)
-        tensors, gap = _golden(logits_of, config["vocab_size"], weights, random)
+        weights = load(write_recipe(folder, seed, files)["model.safetensors"])
+        golden, gap = _golden(logits_of, config["vocab_size"], weights, np.random.default_rng(seed))
         if gap < MIN_GAP:
             continue
-        save_file(weights, str(folder / "model.safetensors"), metadata={"format": "pt"})
-        save_file(tensors, str(folder / "golden.safetensors"))
+        save_file(golden, str(folder / "golden.safetensors"))
         print(f"{folder.name}: seed {seed}, smallest gap of a greedy step {gap:.4f}")
         return
     raise RuntimeError(f"{folder.name}: no seed of 20 leaves a gap of {MIN_GAP} at every greedy step")
@@ -177,4 +181,4 @@ def write_folder(folder: Path, config: dict, weights_of: Callable[[np.random.Gen
 
 def write_made_up(goldens: Path) -> None:
     """Writes the folder `made_up_tiny`."""
-    write_folder(goldens / "made_up_tiny", CONFIG, _weights, logits_of)
+    write_folder(goldens / "made_up_tiny", CONFIG, _tensors(), logits_of)

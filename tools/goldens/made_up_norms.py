@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from goldens.drawn import DrawnTensor
 from goldens.made_up import Weights, write_folder
 
 D_MODEL = 48
@@ -55,16 +56,16 @@ CONFIG = {
 }
 
 
-def _weights(random: np.random.Generator) -> Weights:
-    out: Weights = {}
+def _tensors() -> list[DrawnTensor]:
+    out = []
 
     def linear(name: str, n_out: int, n_in: int, gain: float = 1.0) -> None:
-        out[name + ".weight"] = (gain * n_in**-0.5 * random.standard_normal((n_out, n_in))).astype(np.float32)
+        out.append(DrawnTensor.of(name + ".weight", "F32", (n_out, n_in), 0, gain * n_in**-0.5))
 
     def norm(name: str, n: int) -> None:  # 1 is added to each weight
-        out[name + ".weight"] = (0.2 * random.standard_normal(n)).astype(np.float32)
+        out.append(DrawnTensor.of(name + ".weight", "F32", (n,), 0, 0.2))
 
-    out["model.embed.weight"] = (0.1 * random.standard_normal((N_VOCAB, D_MODEL))).astype(np.float32)
+    out.append(DrawnTensor.of("model.embed.weight", "F32", (N_VOCAB, D_MODEL), 0, 0.1))
     for layer in range(4):
         at = f"model.layers.{layer}."
         if PRE[layer]:
@@ -158,4 +159,4 @@ def logits_of(weights: Weights, ids: np.ndarray) -> np.ndarray:
 
 def write_made_up_norms(goldens: Path) -> None:
     """Writes the folder `made_up_norms_tiny`."""
-    write_folder(goldens / "made_up_norms_tiny", CONFIG, _weights, logits_of)
+    write_folder(goldens / "made_up_norms_tiny", CONFIG, _tensors(), logits_of)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
+
+from .drawn import draw_into
 
 N_ROWS = 24  # rows of logits that are kept: the last of the golden
 
@@ -31,13 +34,16 @@ def write_tiny_bf16(goldens: Path) -> None:
         folder = file.parent
         golden = load_file(file)
         n_golden = len(golden["positions"])
-        model = _model(folder, torch.bfloat16)
-        logits = _last_logits(model, golden, min(N_ROWS, n_golden))
-        tensors = {"logits": logits}
-        expected = golden["logits"]
-        if _model(folder, "auto").dtype == torch.float32:
-            expected = _last_logits(_model(folder, torch.bfloat16).float(), golden, n_golden)
-            tensors["float32_logits"] = expected
+        with tempfile.TemporaryDirectory() as temporary:
+            checkpoint = Path(temporary)
+            draw_into(checkpoint, folder)
+            model = _model(checkpoint, torch.bfloat16)
+            logits = _last_logits(model, golden, min(N_ROWS, n_golden))
+            tensors = {"logits": logits}
+            expected = golden["logits"]
+            if _model(checkpoint, "auto").dtype == torch.float32:
+                expected = _last_logits(_model(checkpoint, torch.bfloat16).float(), golden, n_golden)
+                tensors["float32_logits"] = expected
         save_file(tensors, str(folder / file.name.replace("golden", "bf16")))
         expected = expected[-len(logits) :]
         errors = (logits.float() - expected).norm(dim=-1) / expected.norm(dim=-1)

@@ -4,6 +4,8 @@ in float32. The tables of checkpoints are in tiny_llamas.py and tiny_families.py
 from __future__ import annotations
 
 import json
+import math
+import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,15 +14,20 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from .drawn import DrawnTensor, Files, write_recipe
+
 N_VOCAB = 320
 N_GREEDY = 64
 N_ROWS = 40  # rows of logits that are kept: the last of the prompt
 MIN_GAP = 2e-3  # between the best and the second logit of each greedy step, in standard deviations of the logits, so
 # that rounding cannot change an id
+MIN_DISTINCT = 6  # greedy ids: a text that repeats one token says little
 MIN_ROUTER_GAP = 0.05  # between the last chosen and the best other expert, in standard deviations of a row's router
 # logits, so that bf16 chooses the same experts
 MAX_BF16_ERROR = 0.03  # of a row's logits that Transformers itself computes in bf16, in models with experts
-N_SEEDS = 60
+N_SEEDS = 400
+STORED = {"float32": "F32", "bfloat16": "BF16"}
+N_BYTES = {"F32": 4, "BF16": 2}
 
 
 @dataclass(frozen=True)
@@ -45,53 +52,47 @@ class TinyModel:
     n_shards: int = 1
     goldens: tuple[Golden, ...] = (Golden(),)
     n_seeds: int = N_SEEDS
+    first_seed: int = 0
 
-    def dtype(self) -> torch.dtype:
-        text = self.config.get("text_config", {})
-        for key in ("dtype", "torch_dtype"):
-            if name := self.config.get(key) or text.get(key):
-                return getattr(torch, name)
-        raise KeyError(f"{self.name}: no dtype")
+    def stored(self) -> str:
+        """The dtype of the weights in files."""
+        return STORED[self.config.get("dtype") or self.config["torch_dtype"]]
 
 
-def _weights(model: torch.nn.Module, dtype: torch.dtype, generator: torch.Generator) -> dict[str, torch.Tensor]:
-    """Random weights under their names in a checkpoint. Norms stay near what Transformers makes them, 0 or 1."""
-    out = {}
-    for name, parameter in model.named_parameters():
-        noise = torch.randn(parameter.shape, generator=generator)
-        if parameter.dim() == 1:
-            value = 0.3 * noise if name.endswith(".bias") else parameter.detach() + 0.2 * noise
-        else:
-            value = parameter.shape[-1] ** -0.5 * noise
-        out[name] = value.to(dtype).contiguous()
-    return out
-
-
-def _in_checkpoint(model: torch.nn.Module, weights: dict[str, torch.Tensor], dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    """The weights as save_pretrained stores them. It changes those of experts only, which are one parameter in the
+def _in_checkpoint(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The parameters as save_pretrained stores them. It changes those of experts only, which are one parameter in the
     model and tensors of each expert in a checkpoint."""
-    if not any(".experts." in name for name in weights):
-        return weights
-    model.load_state_dict(weights, strict=False)
+    parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    if not any(".experts." in name for name in parameters):
+        return parameters
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
-        return {name: value.to(dtype) for name, value in load_file(Path(folder) / "model.safetensors").items()}
+        return load_file(Path(folder) / "model.safetensors")
 
 
-def _write_weights(tiny: TinyModel, weights: dict[str, torch.Tensor], folder: Path) -> None:
+def _files(tiny: TinyModel, model: torch.nn.Module) -> Files:
+    """How the weights are drawn. Norms stay near what Transformers makes them, 0 or 1."""
+    tensors = {}
+    for name, value in _in_checkpoint(model).items():
+        mean, deviation = 0.0, value.shape[-1] ** -0.5
+        if value.dim() == 1:
+            mean, deviation = (0.0, 0.3) if name.endswith(".bias") else (value[0].item(), 0.2)
+        tensors[name] = DrawnTensor.of(name, tiny.stored(), value.shape, mean, deviation)
+    names = list(tensors)
     if tiny.n_shards == 1:
-        save_file(weights, str(folder / "model.safetensors"), metadata={"format": "pt"})
-        return
-    names = list(weights)
+        return {"model.safetensors": [tensors[name] for name in sorted(names)]}
     files = {}
     for shard in range(tiny.n_shards):
-        file = f"model-{shard + 1:05d}-of-{tiny.n_shards:05d}.safetensors"
         chosen = names[shard * len(names) // tiny.n_shards : (shard + 1) * len(names) // tiny.n_shards]
-        save_file({name: weights[name] for name in chosen}, str(folder / file), metadata={"format": "pt"})
-        files |= dict.fromkeys(chosen, file)
-    size = sum(w.numel() * w.element_size() for w in weights.values())
-    index = {"metadata": {"total_size": size}, "weight_map": files}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=1) + "\n")
+        files[f"model-{shard + 1:05d}-of-{tiny.n_shards:05d}.safetensors"] = [tensors[name] for name in sorted(chosen)]
+    return files
+
+
+def _index(files: Files) -> str:
+    """The text of model.safetensors.index.json."""
+    size = sum(math.prod(tensor.shape) * N_BYTES[tensor.dtype] for tensors in files.values() for tensor in tensors)
+    of_tensor = {tensor.name: file for file, tensors in files.items() for tensor in tensors}
+    return json.dumps({"metadata": {"total_size": size}, "weight_map": of_tensor}, indent=1) + "\n"
 
 
 def _has_clear_choices(model: torch.nn.Module, ids: torch.Tensor, folder: Path) -> bool:
@@ -118,16 +119,16 @@ def _has_clear_choices(model: torch.nn.Module, ids: torch.Tensor, folder: Path) 
 
 
 @torch.no_grad()
-def _write_golden(folder: Path, golden: Golden, generator: torch.Generator) -> float:
-    """Returns the smallest gap of a greedy step, 0 if bf16 would choose other experts."""
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+def _write_golden(folder: Path, checkpoint: Path, golden: Golden, generator: torch.Generator) -> float:
+    """Returns the smallest gap of a greedy step, 0 if bf16 would choose other experts or the text repeats itself."""
+    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32, attn_implementation="eager").eval()
 
     def logits_of(ids: torch.Tensor) -> torch.Tensor:
         return model(ids, use_cache=False).logits[0]
 
     ids = torch.randint(3, N_VOCAB, (1, golden.n_prompt), generator=generator)
     ids[0, 0] = 1
-    if not _has_clear_choices(model, ids, folder):
+    if not _has_clear_choices(model, ids, checkpoint):
         return 0.0
     if golden.max_positions:  # dynamic RoPE keeps the frequencies of the longest sequence so far
         logits_of(torch.full((1, golden.max_positions), 5))
@@ -138,6 +139,8 @@ def _write_golden(folder: Path, golden: Golden, generator: torch.Generator) -> f
         best = last.topk(2)
         gap = min(gap, ((best.values[0] - best.values[1]) / last.std()).item())
         greedy = torch.cat((greedy, best.indices[:1, None]), dim=1)
+    if len(greedy[0, golden.n_prompt :].unique()) < MIN_DISTINCT:
+        return 0.0
     n_rows = min(N_ROWS, golden.n_prompt)
     tensors = {
         "input_ids": ids[0].int(),
@@ -152,21 +155,26 @@ def _write_golden(folder: Path, golden: Golden, generator: torch.Generator) -> f
 
 
 def write_tiny_model(goldens: Path, tiny: TinyModel) -> None:
-    """Writes the folder of a checkpoint: config.json, weights, goldens."""
+    """Writes the folder of a checkpoint: config.json, weights.txt, goldens."""
     folder = goldens / tiny.name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(tiny.config, indent=2) + "\n")
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=torch.float32)
-    gap = 0.0
-    for seed in range(tiny.n_seeds):
-        generator = torch.Generator().manual_seed(seed)
-        weights = _in_checkpoint(model, _weights(model, tiny.dtype(), generator), tiny.dtype())
-        _write_weights(tiny, weights, folder)
-        for golden in tiny.goldens:
-            if (gap := _write_golden(folder, golden, generator)) < MIN_GAP:
-                break
-        else:
-            print(f"{folder.name}: seed {seed}, smallest gap of a greedy step of the last golden {gap:.4f}")
-            return
-    raise RuntimeError(f"{folder.name}: no seed of {tiny.n_seeds} leaves a gap of {MIN_GAP} at every greedy step")
+    files = _files(tiny, AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=torch.float32))
+    if tiny.n_shards > 1:
+        (folder / "model.safetensors.index.json").write_text(_index(files))
+    with tempfile.TemporaryDirectory() as temporary:
+        checkpoint = Path(temporary)
+        for file in folder.glob("*.json"):
+            shutil.copy(file, checkpoint)
+        for seed in range(tiny.first_seed, tiny.n_seeds):
+            for name, drawn in write_recipe(folder, seed, files).items():
+                (checkpoint / name).write_bytes(drawn)
+            generator = torch.Generator().manual_seed(seed)
+            for golden in tiny.goldens:
+                if (gap := _write_golden(folder, checkpoint, golden, generator)) < MIN_GAP:
+                    break
+            else:
+                print(f"{folder.name}: seed {seed}, smallest gap of a greedy step of the last golden {gap:.4f}")
+                return
+    raise RuntimeError(f"{folder.name}: no seed of {tiny.n_seeds} gives a golden that can be tested")
