@@ -10,7 +10,7 @@ namespace baton::test {
 class DrawnGolden {
  public:
   /// `golden`: a folder of tests/goldens, or of a model that has weights, which is taken as it is. Throws if a file's bytes
-  /// are not those that drawn.py drew.
+  /// differ from what drawn.py drew.
   explicit DrawnGolden(const std::filesystem::path& golden);
   DrawnGolden(const DrawnGolden&) = delete;
   DrawnGolden& operator=(const DrawnGolden&) = delete;
