@@ -2,6 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace baton {
@@ -10,45 +12,8 @@ namespace baton {
 /// executor computes a row's partial state for each chunk separately and merges the chunks from left to right.
 inline constexpr std::int32_t kAttentionChunk = 256;
 
-/// What attention costs on a device, in microseconds and bytes, for all KV heads of the rank. The defaults are those
-/// of a CPU; a backend returns its own (BackendTuning::attention_costs).
-struct AttentionCosts {
-  double memory_bytes_per_us = 40e3;    ///< reading keys and values from memory
-  double cache_bytes_per_us = 150e3;    ///< re-reading them while they stay in the cache
-  std::int64_t cache_bytes = 22 << 20;  ///< re-reads hit it while their keys and values take less than 0.7 of this
-  /// Rate of attention's matmuls with many query rows (token rows x query heads of a KV head). Query rows are padded
-  /// to query_granule times a power of two (up to 128; query_granule 1: no padding). With r padded rows a key takes as
-  /// long as r + few_queries rows at this rate.
-  double flops_per_us = 300e3;
-  double few_queries = 0;
-  std::int32_t query_granule = 1;
-  /// How many times as long the matmuls of more than 16 padded rows take over 8-bit keys and values, which are converted
-  /// for them. With up to 16 rows, 8 bits take no longer than 16 bits.
-  double conversion_ratio = 1;
-  double partial_bytes_per_us = 20e3;  ///< writing and merging partial states
-  double item_us = 0.7;                ///< fixed cost of an item and KV head, of one worker's time
-  double merge_us = 0;                 ///< extra time of a step in which any row is merged
-  double relay_us = 0;                 ///< least saving for which a node is relayed, even if the step merges anyway
-  std::int32_t n_workers = 2;          ///< threads or blocks that share the items
-  /// Token rows that one read of a run serves; a node with more rows is read ceil(rows / row_tile) times. If
-  /// row_tile_queries is not 0, it says instead how many query rows one read serves.
-  std::int32_t row_tile = 32;
-  std::int32_t row_tile_queries = 0;
-  /// The second kernel of a device, whose reads serve more query rows (wide_tiles_serve); 0: it has none.
-  std::int32_t wide_tile_queries = 0;
-  std::int32_t n_wide_workers = 0;
-  double wide_flops_per_us = 0;
-  double wide_conversion_ratio = 1;  ///< conversion_ratio of that kernel
-  /// Both kernels at the same time, for keys of 8 bits (wide_tiles_join): how many times as long the other one takes for runs
-  /// that fill wide tiles, how much later this one ends than its work alone says, and the least part of the time to save.
-  double narrow_ratio = 1;
-  double wide_launch_us = 0;
-  double wide_gain = 0;
-  std::int32_t min_piece = 256;  ///< positions; a run is not cut into shorter pieces than this
-  /// true: a worker processes all items of one KV head before the next head, so re-reads of a run are close together
-  /// and the cache must hold only the heads in progress. false: all heads and items are read at the same time.
-  bool head_by_head = true;
-};
+/// The most kinds of tiles that a device has, a kernel for each.
+inline constexpr std::size_t kMostTileKinds = 2;
 
 struct AttentionShape {
   std::int32_t n_heads = 0;  ///< query heads of the rank
@@ -61,28 +26,71 @@ struct AttentionShape {
   std::int64_t token_bytes() const { return 2LL * n_kv_heads * head_dim * kv_element_bytes; }
 };
 
-/// Whether the kernel with wide tiles takes a layer group: heads of 64 or 128.
-inline bool wide_tiles_serve(const AttentionCosts& costs, const AttentionShape& shape) {
-  return costs.wide_tile_queries > 0 && shape.kv_element_bytes <= 2 && (shape.head_dim == 64 || shape.head_dim == 128);
-}
+/// What tiles of one kind cost. A kernel processes them.
+struct TileCosts {
+  /// Rate of attention's matmuls with many query rows (token rows x query heads of a KV head).
+  double flops_per_us = 300e3;
+  /// How many times as long the matmuls of more than 16 padded rows take over 8-bit keys and values, which are converted
+  /// for them. With up to 16 rows, 8 bits take no longer than 16 bits.
+  double conversion_ratio = 1;
+  std::int32_t n_workers = 2;  ///< threads or blocks that share the items
+  /// Token rows that one read of a run serves; a node with more rows is read ceil(rows / row_tile) times. If
+  /// row_tile_queries is not 0, it says instead how many query rows one read serves.
+  std::int32_t row_tile = 32;
+  std::int32_t row_tile_queries = 0;
+};
 
-/// Whether that kernel may read shared runs while the other one reads the rest: over keys of 8 bits, where the other one
-/// converts a key for each 64 query rows. Over 16 bits it saves time in few cases (bench/results/h200-fp8.md).
-inline bool wide_tiles_join(const AttentionCosts& costs, const AttentionShape& shape) {
-  return wide_tiles_serve(costs, shape) && shape.kv_element_bytes == 1;
-}
+/// Tiles that serve more query rows than those of the kind before. Their kernel takes some shapes only: all rows of a step
+/// or, beside the kernel before, its shared runs.
+struct LargerTiles {
+  TileCosts costs;                          ///< row_tile_queries 0: the device has no such tiles
+  std::array<std::int32_t, 2> head_dims{};  ///< the head sizes that the kernel takes
+  std::int32_t max_element_bytes = 0;       ///< of its keys and values
+  /// Of keys and values where both kernels may run at the same time. The rest is about that: how many times as long the
+  /// kernel before takes for runs that fill larger tiles, how much later this one ends than its work alone says, and the
+  /// least part of the time to save.
+  std::int32_t max_joint_element_bytes = 0;
+  double smaller_ratio = 1;
+  double launch_us = 0;
+  double least_gain = 0;
 
-/// The costs of that kernel.
-inline AttentionCosts wide_costs(AttentionCosts costs) {
-  costs.row_tile_queries = costs.wide_tile_queries;
-  costs.n_workers = costs.n_wide_workers;
-  costs.flops_per_us = costs.wide_flops_per_us;
-  costs.conversion_ratio = costs.wide_conversion_ratio;
-  return costs;
-}
+  bool serve(const AttentionShape& shape) const {
+    return costs.row_tile_queries > 0 && shape.kv_element_bytes <= max_element_bytes &&
+           std::ranges::find(head_dims, shape.head_dim) != head_dims.end();
+  }
+  bool may_join(const AttentionShape& shape) const { return serve(shape) && shape.kv_element_bytes <= max_joint_element_bytes; }
+};
+
+/// What attention costs on a device, in microseconds and bytes, for all KV heads of the rank. The defaults are those
+/// of a CPU; a backend returns its own (BackendTuning::attention_costs). As TileCosts it has the costs of tiles of kind 0.
+struct AttentionCosts : TileCosts {
+  double memory_bytes_per_us = 40e3;    ///< reading keys and values from memory
+  double cache_bytes_per_us = 150e3;    ///< re-reading them while they stay in the cache
+  std::int64_t cache_bytes = 22 << 20;  ///< re-reads hit it while their keys and values take less than 0.7 of this
+  /// Query rows are padded to query_granule times a power of two (up to 128; query_granule 1: no padding). With r padded
+  /// rows a key takes as long as r + few_queries rows at the rate of the tiles.
+  double few_queries = 0;
+  std::int32_t query_granule = 1;
+  double partial_bytes_per_us = 20e3;  ///< writing and merging partial states
+  double item_us = 0.7;                ///< fixed cost of an item and KV head, of one worker's time
+  double merge_us = 0;                 ///< extra time of a step in which any row is merged
+  double relay_us = 0;                 ///< least saving for which a node is relayed, even if the step merges anyway
+  std::int32_t min_piece = 256;        ///< positions; a run is not cut into shorter pieces than this
+  /// true: a worker processes all items of one KV head before the next head, so re-reads of a run are close together
+  /// and the cache must hold only the heads in progress. false: all heads and items are read at the same time.
+  bool head_by_head = true;
+  std::array<LargerTiles, kMostTileKinds - 1> larger_tiles;  ///< the kinds from 1 on
+
+  /// The same for a device whose tiles are all of this kind.
+  AttentionCosts of_kind(std::size_t kind) const {
+    AttentionCosts costs = *this;
+    if (kind > 0) static_cast<TileCosts&>(costs) = larger_tiles.at(kind - 1).costs;
+    return costs;
+  }
+};
 
 /// Token rows that one read of a run serves.
-inline std::int32_t rows_a_read(const AttentionCosts& costs, const AttentionShape& shape) {
+inline std::int32_t rows_a_read(const TileCosts& costs, const AttentionShape& shape) {
   if (costs.row_tile_queries == 0) return costs.row_tile;
   return std::max(1, costs.row_tile_queries / (shape.n_heads / shape.n_kv_heads));
 }

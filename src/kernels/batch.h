@@ -267,10 +267,10 @@ struct LayerGroupHeader {
   /// Number of leading items that are shared runs or long contexts. An executor that assigns items one by one takes
   /// all KV heads of such an item together and the remaining items head by head, so that sequences that read the same
   /// blocks separately read them at the same time.
-  std::int32_t n_shared_items = 0;
-  std::int32_t has_wide_tiles = 0;  ///< the plan is for the device's kernel with wide tiles (AttentionCosts)
-  /// Otherwise: that kernel processes the pairs of the first so many workers, the kernel with small tiles those of the rest.
-  std::int32_t n_wide_workers = 0;
+  std::int32_t n_item_major = 0;
+  std::int32_t tile_kind = 0;  ///< the kind of tiles that items have (AttentionCosts)
+  /// The first so many workers process pairs whose items have tiles of the next kind, at the same time.
+  std::int32_t n_larger_workers = 0;
 
   constexpr const Section& section(SectionKind kind) const { return sections[static_cast<std::size_t>(kind) - kStepKinds]; }
   constexpr Section& section(SectionKind kind) { return sections[static_cast<std::size_t>(kind) - kStepKinds]; }

@@ -17,9 +17,9 @@ void append_plan(StepInput& step, const AttentionPlan& plan, int group) {
   header.n_partials = plan.n_partials;
   for (std::size_t row = 0; plan.n_partials > 0 && row < plan.rows.size(); ++row)
     header.most_merge_inputs = std::max(header.most_merge_inputs, plan.merge_offsets[row + 1] - plan.merge_offsets[row]);
-  header.n_shared_items = plan.n_item_major;
-  header.has_wide_tiles = plan.has_wide_tiles ? 1 : 0;
-  header.n_wide_workers = plan.n_wide_workers;
+  header.n_item_major = plan.n_item_major;
+  header.tile_kind = plan.tile_kind;
+  header.n_larger_workers = plan.n_larger_workers;
 }
 
 }  // namespace baton

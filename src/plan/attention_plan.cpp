@@ -58,28 +58,36 @@ LaidOutRows lay_out(std::span<const SequenceRows> sequences, const AttentionShap
   return {sequences, first_row, rows, sequence_of_row};
 }
 
-/// Whether most rows belong to sequences that fill over half of a wide tile.
-bool fills_wide_tiles(const LaidOutRows& rows, const AttentionShape& shape, const AttentionCosts& costs) {
-  if (!wide_tiles_serve(costs, shape)) return false;
+/// The largest kind of tiles of which most rows belong to sequences that fill over half of one.
+std::size_t filled_kind(const LaidOutRows& rows, const AttentionShape& shape, const AttentionCosts& costs) {
   const std::int32_t group = shape.n_heads / shape.n_kv_heads;
-  std::int32_t n_many = 0;
-  for (const SequenceRows& sequence : rows.sequences)
-    if (2 * sequence.n_rows * group > costs.wide_tile_queries) n_many += sequence.n_rows;
-  return 2 * n_many > rows.first_row.back();
+  for (std::size_t kind = kMostTileKinds - 1; kind > 0; --kind) {
+    const LargerTiles& tiles = costs.larger_tiles[kind - 1];
+    if (!tiles.serve(shape)) continue;
+    std::int32_t n_many = 0;
+    for (const SequenceRows& sequence : rows.sequences)
+      if (2 * sequence.n_rows * group > tiles.costs.row_tile_queries) n_many += sequence.n_rows;
+    if (2 * n_many > rows.first_row.back()) return kind;
+  }
+  return 0;
 }
 
-/// Which tiles read each node. The kernel with wide tiles may read those whose rows fill most of a wide tile, while the other
-/// one reads the rest.
+/// The tiles that may serve shared runs beside those of `kind`, or null.
+const LargerTiles* tiles_beside(std::size_t kind, const AttentionShape& shape, const AttentionPlanOptions& options) {
+  if (kind + 1 == kMostTileKinds || options.batch_invariant || !options.deals_pairs) return nullptr;
+  const LargerTiles& next = options.costs.larger_tiles[kind];
+  return next.may_join(shape) ? &next : nullptr;
+}
+
+/// Which tiles read each node. Larger ones (if not null) may read those whose rows fill most of such a tile, while the main
+/// tiles read the rest.
 void choose_kinds(const LaidOutRows& rows, std::span<const PrefixNode> nodes, std::span<const NodeReport> tree,
-                  const AttentionShape& shape, const AttentionPlanOptions& options, bool has_wide_tiles,
-                  std::vector<std::int8_t>& kinds) {
-  const bool may_join =
-      !has_wide_tiles && !options.batch_invariant && options.deals_pairs && wide_tiles_join(options.costs, shape);
+                  const AttentionShape& shape, const LargerTiles* larger, std::vector<std::int8_t>& kinds) {
   const std::int32_t group = shape.n_heads / shape.n_kv_heads;
   kinds.clear();
   for (std::size_t i = 0; i < nodes.size(); ++i) {
-    const bool is_wide = may_join && 4 * rows.n_rows_of(nodes[i]) * group >= 3 * options.costs.wide_tile_queries;
-    kinds.push_back(tree[i].choice != NodeChoice::relayed ? kOwnTiles : is_wide ? kWideTiles : kMainTiles);
+    const bool is_large = larger != nullptr && 4 * rows.n_rows_of(nodes[i]) * group >= 3 * larger->costs.row_tile_queries;
+    kinds.push_back(tree[i].choice != NodeChoice::relayed ? kOwnTiles : is_large ? kLargerTiles : kMainTiles);
   }
 }
 
@@ -92,29 +100,31 @@ double sum_us(const PlanTiles& made, TileKindIndex kind, const UsOf& us_of) {
   return us;
 }
 
-/// Gives each kernel its part of the device. Returns false where tiles are wide and one kernel for all would be faster.
-bool share_out_workers(const PlanTiles& made, const AttentionShape& shape, TileKinds& kinds) {
-  TileKind& wide = kinds[kWideTiles];
+/// Gives each kernel its part of the device. Returns false where there are larger tiles and one kernel for all would be
+/// faster.
+bool share_out_workers(const PlanTiles& made, const AttentionShape& shape, const LargerTiles* tiles, TileKinds& kinds) {
+  TileKind& larger = kinds[kLargerTiles];
   TileKind& main = kinds[kMainTiles];
   const AttentionCosts& costs = main.options.costs;
-  wide.n_workers = 0;
+  larger.n_workers = 0;
   main.n_workers = costs.n_workers;
-  if (made.batches[kWideTiles].empty()) return true;
+  if (made.batches[kLargerTiles].empty()) return true;
+  const std::int32_t n_most = tiles->costs.n_workers;
   SharedWork work;
-  work.wide_us = sum_us(made, kWideTiles, [&](const PlanTile& tile) {
-    return costs.item_us + wide.model->worker_key_us(tile.n_rows) * (tile.kv_end - tile.kv_begin) +
-           wide.model->worker_partials_us(tile.n_rows);
+  work.larger_us = sum_us(made, kLargerTiles, [&](const PlanTile& tile) {
+    return costs.item_us + larger.model->worker_key_us(tile.n_rows) * (tile.kv_end - tile.kv_begin) +
+           larger.model->worker_partials_us(tile.n_rows);
   });
   // Few blocks read memory faster than their share of it, and hide most of an item's fixed time (bench/results/h200-fp8.md).
   work.other_us = sum_us(made, kMainTiles, [&](const PlanTile& tile) {
     return 0.25 * costs.item_us + 0.75 * (main.model->worker_key_us(tile.n_rows) * (tile.kv_end - tile.kv_begin) +
                                           main.model->worker_partials_us(tile.n_rows));
   });
-  work.wide_us *= 1.0 * shape.n_kv_heads / wide.options.costs.n_workers;
+  work.larger_us *= 1.0 * shape.n_kv_heads / n_most;
   work.other_us *= 1.0 * shape.n_kv_heads / costs.n_workers;
-  wide.n_workers = wide_share(work, costs);
-  main.n_workers -= wide.n_workers * (costs.n_workers / costs.n_wide_workers);
-  return wide.n_workers > 0;
+  larger.n_workers = larger_share(work, *tiles);
+  main.n_workers -= larger.n_workers * (costs.n_workers / n_most);
+  return larger.n_workers > 0;
 }
 
 void cut_tiles(PlanTiles& made, const AttentionShape& shape, double coarser, TileKinds& kinds) {
@@ -183,9 +193,9 @@ void emit_items(PlanTiles& made, const AttentionShape& shape, TileKinds& kinds, 
     }
     kind.n_items = static_cast<std::int32_t>(plan.items.size()) - first_item;
   }
-  kinds[kWideTiles].n_item_major = kinds[kWideTiles].n_items;  // shared runs
-  plan.n_wide_items = kinds[kWideTiles].n_items;
-  plan.n_item_major = kinds[kWideTiles].n_items + kinds[kMainTiles].n_item_major;
+  kinds[kLargerTiles].n_item_major = kinds[kLargerTiles].n_items;  // shared runs
+  plan.n_larger_items = kinds[kLargerTiles].n_items;
+  plan.n_item_major = kinds[kLargerTiles].n_items + kinds[kMainTiles].n_item_major;
 }
 
 /// One worker's time for one KV head of each item.
@@ -260,11 +270,11 @@ struct AttentionPlanner::Work {
   std::vector<std::int32_t> next_input;
 
   /// Makes tiles and shares out the workers. Returns false as share_out_workers does.
-  bool make_tiles(const LaidOutRows& rows, const AttentionShape& shape) {
-    const std::array<std::int32_t, kTileKinds> row_tiles{kinds[kWideTiles].model->row_tile(),
+  bool make_tiles(const LaidOutRows& rows, const AttentionShape& shape, const LargerTiles* larger) {
+    const std::array<std::int32_t, kTileKinds> row_tiles{kinds[kLargerTiles].model->row_tile(),
                                                          kinds[kMainTiles].model->row_tile()};
     tile_maker.make(rows, chooser.nodes(), kind_of_node, row_tiles, shape.block_len, made);
-    return share_out_workers(made, shape, kinds);
+    return share_out_workers(made, shape, larger, kinds);
   }
 
   /// Deals the pairs of each kind that has items to its workers, one kind after another.
@@ -274,7 +284,7 @@ struct AttentionPlanner::Work {
     if (!kinds[kMainTiles].options.deals_pairs) return;
     plan.stats.makespan_us = 0;
     std::int32_t first_item = 0;
-    for (std::size_t k = plan.n_wide_items > 0 ? kWideTiles : kMainTiles; k < kTileKinds; ++k) {
+    for (std::size_t k = plan.n_larger_items > 0 ? kLargerTiles : kMainTiles; k < kTileKinds; ++k) {
       const TileKind& kind = kinds[k];
       time_items(std::span(plan.items).subspan(at(first_item), at(kind.n_items)), kind, item_us);
       const double us = dealer.deal(item_us, kind.n_item_major, shape.n_kv_heads, kind.n_workers, pairs, offsets);
@@ -293,20 +303,22 @@ struct AttentionPlanner::Work {
   }
 
   void make(std::span<const SequenceRows> sequences, const AttentionShape& shape, const AttentionPlanOptions& options) {
-    TileKind& wide = kinds[kWideTiles];
     TileKind& main = kinds[kMainTiles];
     const LaidOutRows rows = lay_out(sequences, shape, first_row, sequence_of_row, plan.rows);
-    wide.options = main.options = options;
-    wide.options.costs = wide_costs(options.costs);
-    plan.has_wide_tiles = fills_wide_tiles(rows, shape, options.costs);
-    if (plan.has_wide_tiles) main.options.costs = wide.options.costs;
-    for (TileKind& kind : kinds) kind.model.emplace(shape, kind.options.costs);
+    const std::size_t tile_kind = filled_kind(rows, shape, options.costs);
+    plan.tile_kind = static_cast<std::int32_t>(tile_kind);
+    const LargerTiles* const larger = tiles_beside(tile_kind, shape, options);
+    for (TileKind& kind : kinds) {
+      kind.options = options;
+      kind.options.costs = options.costs.of_kind(&kind == &main || larger == nullptr ? tile_kind : tile_kind + 1);
+      kind.model.emplace(shape, kind.options.costs);
+    }
     plan.row_tile = main.model->row_tile();
     chooser.choose(rows, shape, main.options, *main.model, plan.stats.tree);
-    choose_kinds(rows, chooser.nodes(), plan.stats.tree, shape, options, plan.has_wide_tiles, kind_of_node);
-    if (!make_tiles(rows, shape)) {
-      std::ranges::replace(kind_of_node, kWideTiles, kMainTiles);
-      make_tiles(rows, shape);
+    choose_kinds(rows, chooser.nodes(), plan.stats.tree, shape, larger, kind_of_node);
+    if (!make_tiles(rows, shape, larger)) {
+      std::ranges::replace(kind_of_node, kLargerTiles, kMainTiles);
+      make_tiles(rows, shape, larger);
     }
     cut_tiles(made, shape, 1, kinds);
     bool is_over = exceeds_limits(made.tiles, options);
@@ -315,17 +327,17 @@ struct AttentionPlanner::Work {
       cut_tiles(made, shape, coarser, kinds);
       is_over = exceeds_limits(made.tiles, options);
     }
-    plan.stats.busy_us = std::max(wide.cut.busy_us, main.cut.busy_us);
-    plan.stats.makespan_us = std::max(wide.cut.makespan_us, main.cut.makespan_us);
+    plan.stats.busy_us = std::max(kinds[kLargerTiles].cut.busy_us, main.cut.busy_us);
+    plan.stats.makespan_us = std::max(kinds[kLargerTiles].cut.makespan_us, main.cut.makespan_us);
     if (is_over) {
       for (NodeReport& report : plan.stats.tree) report.choice = NodeChoice::no_room;
       std::ranges::fill(kind_of_node, kOwnTiles);
-      make_tiles(rows, shape);
+      make_tiles(rows, shape, larger);
       main.cutter.cut_nothing(made.tiles, made.batches[kMainTiles].size());
       check(!exceeds_limits(made.tiles, options), "plan_attention: leaves alone exceed the limits of items or partial states");
     }
     emit_items(made, shape, kinds, plan);
-    plan.n_wide_workers = wide.n_workers;
+    plan.n_larger_workers = kinds[kLargerTiles].n_workers;
     deal_pairs(shape);
     link_partials(made.tiles, next_input, plan);
     count_bytes(rows, made.tiles, shape, plan.row_tile, plan.stats);

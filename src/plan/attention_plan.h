@@ -107,13 +107,12 @@ struct AttentionPlan {
   std::vector<std::int32_t> merge_offsets;  ///< [n_rows + 1]
   std::vector<std::int32_t> merge_inputs;
   std::int32_t n_partials = 0;
-  /// Most rows of the step belong to sequences that fill wide tiles: items have as many rows as those, and work is for
-  /// n_wide_workers.
-  bool has_wide_tiles = false;
-  /// Otherwise the device's kernel with wide tiles may take the first n_wide_items items, shared runs of many rows, whose
-  /// pairs belong to the first n_wide_workers workers. The kernel with small tiles takes the rest.
-  std::int32_t n_wide_items = 0;
-  std::int32_t n_wide_workers = 0;
+  /// The kind of the items' tiles: the largest that the sequences of most rows fill.
+  std::int32_t tile_kind = 0;
+  /// The first n_larger_items items, shared runs of many rows, may have tiles of the next kind. Their pairs belong to the
+  /// first n_larger_workers workers.
+  std::int32_t n_larger_items = 0;
+  std::int32_t n_larger_workers = 0;
   std::int32_t row_tile = 1;  ///< token rows that one read serves
   AttentionPlanStats stats;
 };

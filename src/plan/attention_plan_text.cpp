@@ -23,8 +23,8 @@ std::string to_string(const AttentionPlan& plan) {
       "estimated time: {:.1f} us if shared evenly, {:.1f} us to the end of the last worker\n",
       plan.rows.size(), plan.items.size(), plan.n_partials, stats.kv_bytes_requested, stats.kv_bytes_plain,
       stats.shareable_bytes_lost, stats.busy_us, stats.makespan_us);
-  if (plan.n_wide_workers > 0)
-    text += fmt::format("the first {} items in wide tiles, by {} of {} workers\n", plan.n_wide_items, plan.n_wide_workers,
+  if (plan.n_larger_workers > 0)
+    text += fmt::format("the first {} items in larger tiles, by {} of {} workers\n", plan.n_larger_items, plan.n_larger_workers,
                         plan.worker_offsets.size() - 1);
   for (const NodeReport& node : stats.tree)
     text += fmt::format("{:{}}node [{}, {})  sequences [{}, {})  {}: saves {:.2f} us, costs {:.2f} us\n", "",

@@ -9,12 +9,12 @@ namespace baton {
 
 /// The work of a step. Each time is that of the whole device, in microseconds.
 struct SharedWork {
-  double wide_us = 0;   ///< of the kernel with wide tiles, for the runs that it may take
-  double other_us = 0;  ///< of the other kernel, for all other runs
+  double larger_us = 0;  ///< of the kernel with larger tiles, for the runs that it may take
+  double other_us = 0;   ///< of the other kernel, for all other runs
 };
 
-/// How many of the n_wide_workers the kernel with wide tiles gets so that both kernels end together; the other kernel gets
-/// the multiprocessors that are left. 0: less than wide_gain of the time of one kernel for all runs would be saved.
-std::int32_t wide_share(const SharedWork& work, const AttentionCosts& costs);
+/// How many of their workers larger tiles get so that both kernels end together; the other kernel gets the part of the
+/// device that is left. 0: less than least_gain of the time of one kernel for all runs would be saved.
+std::int32_t larger_share(const SharedWork& work, const LargerTiles& tiles);
 
 }  // namespace baton

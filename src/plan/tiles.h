@@ -13,10 +13,10 @@
 
 namespace baton {
 
-/// Kinds of tiles, one for each kernel that may run in a step. Items of a kind come before those of the kinds after it.
+/// Kinds of tiles in a plan. Items of a kind come before those of the kinds after it.
 enum TileKindIndex : std::int8_t {
-  kWideTiles,  ///< shared runs of many rows, while the other kernel reads the rest
-  kMainTiles,  ///< all else
+  kLargerTiles,  ///< shared runs of many rows, while another kernel reads the rest
+  kMainTiles,    ///< all else
   kTileKinds,
   kOwnTiles = -1,  ///< of a node: each of its sequences reads it as part of its own context
 };

@@ -336,7 +336,7 @@ std::vector<float> outputs_alone(const AttentionProblem& problem, AttentionMemor
 
 /// The same work list for the kernel with wide tiles, where the backend has one for these keys.
 AttentionPlan widened(AttentionPlan plan) {
-  plan.has_wide_tiles = true;
+  plan.tile_kind = 1;
   return plan;
 }
 

@@ -189,7 +189,7 @@ TEST(Attention, extends_and_verification_stand_beside_decode) {
                    [](AttentionProblem& problem) { check_problem(problem, 4); });
 }
 
-TEST(Attention, equals_the_reference_where_the_plan_has_wide_tiles) {
+TEST(Attention, equals_the_reference_where_the_plan_has_larger_tiles) {
   const auto check_plans = [](AttentionProblem& problem) {
     const auto expected = reference_attention(problem, problem.input.rows);
     const DType dtype = query_dtype(problem.input.shape.kv_dtype);
@@ -201,7 +201,7 @@ TEST(Attention, equals_the_reference_where_the_plan_has_wide_tiles) {
         const AttentionPlan plan =
             plan_attention(problem.input.sequence_rows(), problem.input.attention_shape(),
                            {.relay = relay, .costs = costs, .deals_pairs = on.backend.capabilities().deals_pairs});
-        EXPECT_EQ(plan.has_wide_tiles, wide_tiles_serve(costs, problem.input.attention_shape()));
+        EXPECT_EQ(plan.tile_kind == 1, costs.larger_tiles[0].serve(problem.input.attention_shape()));
         const std::string what = name_of(on, problem.input.shape) + (relay ? ", relay" : ", paged");
         expect_close(problem, expected, memory->run(plan), what);
         if (on.is_cuda())
@@ -230,11 +230,11 @@ TEST(Attention, equals_the_reference_where_both_kernels_share_the_work) {
       if (!memory) continue;
       AttentionCosts costs = on.backend.tuning().attention_costs;
       costs.memory_bytes_per_us = costs.cache_bytes_per_us = 1e3;  // so that each read that is saved pays
-      costs.narrow_ratio = 100;
+      costs.larger_tiles[0].smaller_ratio = 100;
       const AttentionShape shape = problem.input.attention_shape();
       const AttentionPlan plan = plan_attention(problem.input.sequence_rows(), shape,
                                                 {.costs = costs, .deals_pairs = on.backend.capabilities().deals_pairs});
-      EXPECT_EQ(plan.n_wide_workers > 0, wide_tiles_join(costs, shape)) << name_of(on, problem.input.shape);
+      EXPECT_EQ(plan.n_larger_workers > 0, costs.larger_tiles[0].may_join(shape)) << name_of(on, problem.input.shape);
       for (int run = 0; run < 3; ++run) expect_close(problem, expected, memory->run(plan), name_of(on, problem.input.shape));
     }
   };
@@ -292,9 +292,9 @@ TEST(Attention, reads_its_own_layer) {
 }
 
 TEST(Attention, a_dead_row_gives_zero_and_disturbs_no_other) {
-  const auto check_plan = [](AttentionProblem& problem, AttentionMemory& memory, bool has_wide_tiles) {
+  const auto check_plan = [](AttentionProblem& problem, AttentionMemory& memory, int tile_kind) {
     AttentionPlan before = problem.input.random_plan(16, 40, true);
-    before.has_wide_tiles = has_wide_tiles;
+    before.tile_kind = tile_kind;
     AttentionPlan plan = before;
     for (std::size_t row = 0; row < plan.rows.size(); row += 3) plan.rows[row].kv_hi = plan.rows[row].kv_lo;
     const std::size_t row_size = problem.row_size();
@@ -310,7 +310,7 @@ TEST(Attention, a_dead_row_gives_zero_and_disturbs_no_other) {
   };
   for (const int head_dim : {16, 64, 128})
     for_each_path({.head_dim = head_dim}, kTree, [&](AttentionProblem& problem, AttentionMemory& memory, const TestBackend&) {
-      for (const bool has_wide_tiles : {false, true}) check_plan(problem, memory, has_wide_tiles);
+      for (const int tile_kind : {0, 1}) check_plan(problem, memory, tile_kind);
     });
 }
 

@@ -183,7 +183,7 @@ TEST(AttentionValues, tiles_of_many_rows_over_e4m3_have_the_bits_of_f16) {
       auto expected = AttentionMemory::make(on.backend, wide);
       ASSERT_TRUE(memory && expected);
       AttentionCosts costs = on.backend.tuning().attention_costs;
-      costs.wide_tile_queries = 0;  // the stages of the other kernel have other lengths over e4m3
+      costs.larger_tiles = {};  // the stages of the other kernel have other lengths over e4m3
       const AttentionPlan plan = plan_attention(problem.input.sequence_rows(), problem.input.attention_shape(),
                                                 {.costs = costs, .deals_pairs = on.backend.capabilities().deals_pairs});
       EXPECT_TRUE(same_bits(memory->run(plan), expected->run(plan))) << head_dim;

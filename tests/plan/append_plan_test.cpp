@@ -34,7 +34,7 @@ TEST(AppendPlan, every_array_of_the_plan_is_a_section_of_the_layer_group) {
   expect_equal(SectionKind::pairs, plan.pairs);
   expect_equal(SectionKind::worker_offsets, plan.worker_offsets);
   EXPECT_EQ(view.group(1).n_partials, plan.n_partials);
-  EXPECT_EQ(view.group(1).n_shared_items, plan.n_item_major);
+  EXPECT_EQ(view.group(1).n_item_major, plan.n_item_major);
   std::int32_t most = 0;
   for (std::size_t row = 0; row < plan.rows.size(); ++row)
     most = std::max(most, plan.merge_offsets[row + 1] - plan.merge_offsets[row]);

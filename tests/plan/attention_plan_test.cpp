@@ -583,21 +583,22 @@ TEST(AttentionPlan, a_read_serves_as_many_token_rows_as_its_query_rows_allow) {
   }
 }
 
-/// An H200 with the kernel for wide tiles.
+/// An H200 with both kinds of tiles.
 AttentionCosts costs_of_both_kernels() {
   AttentionCosts costs = testing::costs_of_h200();
   costs.conversion_ratio = 1.7;
-  costs.wide_tile_queries = 128;
-  costs.n_wide_workers = 132;
-  costs.wide_flops_per_us = 725e6;
-  costs.wide_conversion_ratio = 1.25;
-  costs.narrow_ratio = 1.9;
-  costs.wide_launch_us = 7;
-  costs.wide_gain = 0.2;
+  costs.larger_tiles[0] = {
+      .costs = {.flops_per_us = 725e6, .conversion_ratio = 1.25, .n_workers = 132, .row_tile_queries = 128},
+      .head_dims = {64, 128},
+      .max_element_bytes = 2,
+      .max_joint_element_bytes = 1,
+      .smaller_ratio = 1.9,
+      .launch_us = 7,
+      .least_gain = 0.2};
   return costs;
 }
 
-TEST(AttentionPlan, has_wide_tiles_where_most_rows_belong_to_sequences_that_fill_them) {
+TEST(AttentionPlan, has_larger_tiles_where_most_rows_belong_to_sequences_that_fill_them) {
   const AttentionCosts costs = costs_of_both_kernels();
   const std::vector<BlockId> table(64);
   const auto plan_with = [&](std::int32_t n_rows, std::int32_t n_decodes, AttentionShape shape, bool batch_invariant) {
@@ -607,25 +608,25 @@ TEST(AttentionPlan, has_wide_tiles_where_most_rows_belong_to_sequences_that_fill
                           {.relay = false, .batch_invariant = batch_invariant, .costs = costs, .deals_pairs = true});
   };
   const AttentionPlan wide = plan_with(100, 99, llama_8b(), false);
-  EXPECT_TRUE(wide.has_wide_tiles);
+  EXPECT_EQ(wide.tile_kind, 1);
   EXPECT_EQ(wide.row_tile, 32);
   EXPECT_EQ(wide.worker_offsets.size(), 133u);
   StepInput step;
   append_plan(step, wide);
-  EXPECT_EQ(step.group(0).has_wide_tiles, 1);
+  EXPECT_EQ(step.group(0).tile_kind, 1);
   const AttentionPlan decodes = plan_with(100, 100, llama_8b(), false);
-  EXPECT_FALSE(decodes.has_wide_tiles) << "half of the rows are decodes";
+  EXPECT_EQ(decodes.tile_kind, 0) << "half of the rows are decodes";
   EXPECT_EQ(decodes.row_tile, 16);
   EXPECT_EQ(decodes.worker_offsets.size(), 265u);
-  EXPECT_FALSE(plan_with(16, 0, llama_8b(), false).has_wide_tiles) << "64 query rows";
-  EXPECT_TRUE(plan_with(17, 0, llama_8b(), false).has_wide_tiles);
-  EXPECT_TRUE(plan_with(100, 0, llama_8b(), true).has_wide_tiles) << "both kernels of the mode give a row the same bits";
+  EXPECT_EQ(plan_with(16, 0, llama_8b(), false).tile_kind, 0) << "64 query rows";
+  EXPECT_EQ(plan_with(17, 0, llama_8b(), false).tile_kind, 1);
+  EXPECT_EQ(plan_with(100, 0, llama_8b(), true).tile_kind, 1) << "both kernels of the mode give a row the same bits";
   AttentionShape shape = llama_8b();
   shape.head_dim = 96;
-  EXPECT_FALSE(plan_with(100, 0, shape, false).has_wide_tiles);
+  EXPECT_EQ(plan_with(100, 0, shape, false).tile_kind, 0);
   shape = llama_8b();
   shape.kv_element_bytes = 1;
-  EXPECT_TRUE(plan_with(100, 0, shape, false).has_wide_tiles);
+  EXPECT_EQ(plan_with(100, 0, shape, false).tile_kind, 1);
 }
 
 TEST(AttentionPlan, both_kernels_share_a_step_with_a_long_prefix_of_many_rows) {
@@ -633,40 +634,40 @@ TEST(AttentionPlan, both_kernels_share_a_step_with_a_long_prefix_of_many_rows) {
   shape.kv_element_bytes = 1;
   const auto batch = prefix_batch(128, 150, 8192, kBlockLen);
   const AttentionPlan plan = plan_of(batch, shape, costs_of_both_kernels());
-  ASSERT_GT(plan.n_wide_workers, 66) << "most of the work is the prefix";
-  ASSERT_LT(plan.n_wide_workers, 132);
-  EXPECT_FALSE(plan.has_wide_tiles);
+  ASSERT_GT(plan.n_larger_workers, 66) << "most of the work is the prefix";
+  ASSERT_LT(plan.n_larger_workers, 132);
+  EXPECT_EQ(plan.tile_kind, 0);
   for (std::int32_t i = 0; i < static_cast<std::int32_t>(plan.items.size()); ++i)
-    EXPECT_EQ(plan.items[static_cast<std::size_t>(i)].n_rows, i < plan.n_wide_items ? 32 : 1);
+    EXPECT_EQ(plan.items[static_cast<std::size_t>(i)].n_rows, i < plan.n_larger_items ? 32 : 1);
   // The first workers have the pairs of the wide items, the others the rest. A multiprocessor has one or two of them.
-  EXPECT_EQ(plan.worker_offsets.size(), static_cast<std::size_t>(264 - plan.n_wide_workers) + 1);
-  const auto n_wide_pairs = static_cast<std::size_t>(plan.n_wide_items * shape.n_kv_heads);
-  ASSERT_EQ(plan.worker_offsets[static_cast<std::size_t>(plan.n_wide_workers)], plan.n_wide_items * shape.n_kv_heads);
+  EXPECT_EQ(plan.worker_offsets.size(), static_cast<std::size_t>(264 - plan.n_larger_workers) + 1);
+  const auto n_larger_pairs = static_cast<std::size_t>(plan.n_larger_items * shape.n_kv_heads);
+  ASSERT_EQ(plan.worker_offsets[static_cast<std::size_t>(plan.n_larger_workers)], plan.n_larger_items * shape.n_kv_heads);
   std::vector<std::int32_t> pairs = plan.pairs;
-  std::sort(pairs.begin(), pairs.begin() + static_cast<std::ptrdiff_t>(n_wide_pairs));
-  std::sort(pairs.begin() + static_cast<std::ptrdiff_t>(n_wide_pairs), pairs.end());
+  std::sort(pairs.begin(), pairs.begin() + static_cast<std::ptrdiff_t>(n_larger_pairs));
+  std::sort(pairs.begin() + static_cast<std::ptrdiff_t>(n_larger_pairs), pairs.end());
   ASSERT_EQ(pairs.size(), plan.items.size() * static_cast<std::size_t>(shape.n_kv_heads));
   for (std::size_t i = 0; i < pairs.size(); ++i) ASSERT_EQ(pairs[i], static_cast<std::int32_t>(i));
   StepInput step;
   append_plan(step, plan);
-  EXPECT_EQ(step.group(0).n_wide_workers, plan.n_wide_workers);
-  EXPECT_EQ(step.group(0).has_wide_tiles, 0);
-  EXPECT_NE(to_string(plan).find(std::to_string(plan.n_wide_workers) + " of "), std::string::npos);
+  EXPECT_EQ(step.group(0).n_larger_workers, plan.n_larger_workers);
+  EXPECT_EQ(step.group(0).tile_kind, 0);
+  EXPECT_NE(to_string(plan).find(std::to_string(plan.n_larger_workers) + " of "), std::string::npos);
 }
 
 TEST(AttentionPlan, one_kernel_reads_a_step_where_two_would_save_little) {
-  const auto n_wide_workers = [](std::int32_t n, std::int32_t shared, std::int32_t element_bytes) {
+  const auto n_larger_workers = [](std::int32_t n, std::int32_t shared, std::int32_t element_bytes) {
     AttentionShape shape = llama_8b();
     shape.kv_element_bytes = element_bytes;
     const AttentionPlan plan = plan_of(prefix_batch(n, 150, shared, kBlockLen), shape, costs_of_both_kernels());
-    EXPECT_EQ(plan.worker_offsets.size(), static_cast<std::size_t>(264 - plan.n_wide_workers) + 1);
-    return plan.n_wide_workers;
+    EXPECT_EQ(plan.worker_offsets.size(), static_cast<std::size_t>(264 - plan.n_larger_workers) + 1);
+    return plan.n_larger_workers;
   };
-  EXPECT_GT(n_wide_workers(128, 8192, 1), 0);
-  EXPECT_EQ(n_wide_workers(128, 8192, 2), 0) << "16 bits";
-  EXPECT_EQ(n_wide_workers(128, 512, 1), 0) << "a short prefix";
-  EXPECT_EQ(n_wide_workers(20, 32768, 1), 0) << "80 query rows";
-  EXPECT_GT(n_wide_workers(32, 32768, 1), 0) << "128 query rows";
+  EXPECT_GT(n_larger_workers(128, 8192, 1), 0);
+  EXPECT_EQ(n_larger_workers(128, 8192, 2), 0) << "16 bits";
+  EXPECT_EQ(n_larger_workers(128, 512, 1), 0) << "a short prefix";
+  EXPECT_EQ(n_larger_workers(20, 32768, 1), 0) << "80 query rows";
+  EXPECT_GT(n_larger_workers(32, 32768, 1), 0) << "128 query rows";
 }
 
 // The planner itself

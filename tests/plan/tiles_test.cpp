@@ -31,7 +31,7 @@ struct Shared {
 TEST(TileMaker, reads_each_context_by_itself_where_no_node_is_read_as_one) {
   const PlanTiles made = Shared().make(kOwnTiles);
   EXPECT_TRUE(made.nodes.empty());
-  EXPECT_TRUE(made.batches[kWideTiles].empty());
+  EXPECT_TRUE(made.batches[kLargerTiles].empty());
   EXPECT_EQ(made.n_shared[kMainTiles], 0u);
   ASSERT_EQ(made.tiles.size(), 3u);
   for (const PlanTile& tile : made.tiles) {
@@ -43,13 +43,13 @@ TEST(TileMaker, reads_each_context_by_itself_where_no_node_is_read_as_one) {
 }
 
 TEST(TileMaker, reads_a_node_in_the_tiles_of_its_kind_before_the_contexts_after_it) {
-  for (const TileKindIndex kind : {kWideTiles, kMainTiles}) {
+  for (const TileKindIndex kind : {kLargerTiles, kMainTiles}) {
     const PlanTiles made = Shared().make(kind);
     ASSERT_EQ(made.nodes.size(), 1u);
     EXPECT_EQ(made.nodes[0].n_sequences, 3);
     EXPECT_EQ(made.n_shared[kind], 1u);
-    EXPECT_EQ(made.batches[kind][0].n_tiles, kind == kWideTiles ? 1 : 2) << "four rows, in tiles of 32 or of 3";
-    const std::size_t n_shared_tiles = kind == kWideTiles ? 1 : 2;
+    EXPECT_EQ(made.batches[kind][0].n_tiles, kind == kLargerTiles ? 1 : 2) << "four rows, in tiles of 32 or of 3";
+    const std::size_t n_shared_tiles = kind == kLargerTiles ? 1 : 2;
     ASSERT_EQ(made.tiles.size(), n_shared_tiles + 3);
     for (std::size_t i = 0; i < made.tiles.size(); ++i) {
       const bool is_shared = i < n_shared_tiles;

@@ -339,8 +339,9 @@ inline void check_problem(AttentionProblem& problem, int n_lists, int max_tile =
       const auto out = memory->run(plan);
       expect_close(problem, expected, out, what);
       ASSERT_TRUE(same_bits(out, memory->run(plan, {.merge = false}))) << what << ": merged apart";
-      if (on.backend.tuning().attention_costs.wide_tile_queries > 0) {  // the other kernel, which takes the same lists
-        plan.has_wide_tiles = true;
+      if (on.backend.tuning().attention_costs.larger_tiles[0].costs.row_tile_queries >
+          0) {  // the other kernel, which takes the same lists
+        plan.tile_kind = 1;
         expect_close(problem, expected, memory->run(plan), what + ", wide tiles");
       }
       if (::testing::Test::HasFailure()) return;

@@ -46,15 +46,14 @@ class CapturedSteps {
   /// One graph and the arguments that its operations read when they are called.
   struct Entry {
     std::int32_t n_rows = 0;
-    bool has_partials = false;  ///< with the attention merge: fits every step; else steps without partials
-    bool has_wide = false;      ///< with the attention kernel for wide tiles beside the other one
+    std::size_t variant = 0;  ///< see graph_variant; of a forward
     StepView step;
     TensorView logits;
     std::unique_ptr<CapturedGraph> graph;
   };
 
   CapturedSteps() = default;
-  std::vector<std::unique_ptr<Entry>> forwards_;  ///< ascending by rows, without partial states first, with wide tiles last
+  std::vector<std::unique_ptr<Entry>> forwards_;  ///< ascending by rows, then by variant
   std::vector<std::unique_ptr<Entry>> samples_;   ///< ascending by rows
 };
 

@@ -103,8 +103,8 @@ Result<StepView> view_of(std::span<const std::byte> bytes) {
         step.count(SectionKind::merge_offsets, g) != header.n_rows + 1)
       return bad_step(fmt::format("another number of rows than {} in layer group {}", header.n_rows, g));
     const std::int32_t n_items = step.count(SectionKind::items, g);
-    if (group.n_partials < 0 || group.most_merge_inputs < 0 || group.n_shared_items < 0 || group.n_shared_items > n_items ||
-        group.n_wide_workers < 0)
+    if (group.n_partials < 0 || group.most_merge_inputs < 0 || group.n_item_major < 0 || group.n_item_major > n_items ||
+        group.tile_kind < 0 || group.n_larger_workers < 0)
       return bad_step(fmt::format("numbers of layer group {} that do not belong to its {} items", g, n_items));
   }
   return step;

@@ -137,11 +137,11 @@ void CudaBackend::attention(const AttentionArgs& args) {
   params.score_log2 = (args.softcap > 0 ? args.softcap : params.score_scale) * log2_e;
   params.v_scale = shape.v_scale(args.layer);
   const LayerGroupHeader& group = args.step.group(args.group);
-  const bool is_all_wide = group.has_wide_tiles != 0;
-  const WideLaunch launch_wide = (is_all_wide || group.n_wide_workers > 0) && has_wide_attention(device)
+  const bool is_all_wide = group.tile_kind != 0;
+  const WideLaunch launch_wide = (is_all_wide || group.n_larger_workers > 0) && has_wide_attention(device)
                                      ? find_wide_launch(shape.dtype, shape.head_dim, batch_invariant_)
                                      : nullptr;
-  check(launch_wide != nullptr || group.n_wide_workers == 0, "attention on CUDA: workers for a kernel that the device lacks");
+  check(launch_wide != nullptr || group.n_larger_workers == 0, "attention on CUDA: workers for a kernel that the device lacks");
   params.has_both_kernels = launch_wide != nullptr && !is_all_wide;
   if (launch_wide != nullptr) launch_wide(params, device, wide_attention_blocks(attention_blocks_));
   if (launch_wide == nullptr || params.has_both_kernels)

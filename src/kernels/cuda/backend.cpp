@@ -227,13 +227,19 @@ BackendTuning CudaBackend::tuning() const {
   costs.n_workers = attention_blocks_;
   costs.row_tile_queries = kAttentionTileRows;
   if (has_wide_attention(device())) {
-    costs.wide_tile_queries = kWideTileRows;
-    costs.n_wide_workers = wide_attention_blocks(attention_blocks_);
-    costs.wide_flops_per_us = 1.6 * rates.flops_per_us;  // bench/results/h200-many-rows.md
-    costs.wide_conversion_ratio = 1.25;                  // this and the following: bench/results/h200-fp8.md
-    costs.narrow_ratio = 1.9;
-    costs.wide_launch_us = 7.0;
-    costs.wide_gain = 0.235;
+    LargerTiles& wide = costs.larger_tiles[0];
+    wide.costs.row_tile_queries = kWideTileRows;
+    wide.costs.n_workers = wide_attention_blocks(attention_blocks_);
+    wide.costs.flops_per_us = 1.6 * rates.flops_per_us;  // bench/results/h200-many-rows.md
+    wide.head_dims = {64, 128};
+    wide.max_element_bytes = 2;
+    // The other kernel converts a key of 8 bits for each 64 query rows. Over 16 bits two kernels save time in few cases. This
+    // and the following: bench/results/h200-fp8.md.
+    wide.max_joint_element_bytes = 1;
+    wide.costs.conversion_ratio = 1.25;
+    wide.smaller_ratio = 1.9;
+    wide.launch_us = 7.0;
+    wide.least_gain = 0.235;
   }
   costs.min_piece = 256;
   costs.head_by_head = false;

@@ -19,7 +19,7 @@ struct StepArrays {
   bool has_wide_tiles;
   int n_rows;  ///< rows of this step; a graph may have been captured for more
   int n_items;
-  int n_shared_items;
+  int n_item_major;
   int n_partials;
   int most_merge_inputs;
 
@@ -28,13 +28,13 @@ struct StepArrays {
     items = section<AttentionItem>(p.step, group.section(SectionKind::items));
     n_rows = min(p.n_rows, step_header(p.step).n_rows);
     n_items = group.section(SectionKind::items).count;
-    n_shared_items = group.n_shared_items;
+    n_item_major = group.n_item_major;
     block_lists = section<std::int32_t>(p.step, group.section(SectionKind::block_lists));
     pairs = section<std::int32_t>(p.step, group.section(SectionKind::pairs));
     worker_offsets = section<std::int32_t>(p.step, group.section(SectionKind::worker_offsets));
     n_workers = group.section(SectionKind::worker_offsets).count - 1;
-    n_wide_workers = group.n_wide_workers;
-    has_wide_tiles = group.has_wide_tiles != 0;
+    n_wide_workers = group.n_larger_workers;
+    has_wide_tiles = group.tile_kind != 0;
     merge_offsets = section<std::int32_t>(p.step, group.section(SectionKind::merge_offsets));
     merge_inputs = section<std::int32_t>(p.step, group.section(SectionKind::merge_inputs));
     n_partials = group.n_partials;
@@ -48,7 +48,7 @@ __device__ __forceinline__ bool is_spare_block(const AttentionParams& p, bool is
   if (!p.has_both_kernels) return false;
   const LayerGroupHeader& group = group_header(p.step, p.group);
   const int n_workers = group.section(SectionKind::worker_offsets).count - 1;
-  const int n_wide = group.n_wide_workers;
+  const int n_wide = group.n_larger_workers;
   return n_wide > 0 && static_cast<int>(blockIdx.x) >= (is_wide ? n_wide : n_workers - n_wide);
 }
 

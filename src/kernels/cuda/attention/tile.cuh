@@ -170,14 +170,14 @@ class PairReader {
       const int grid = static_cast<int>(gridDim.x);
       n = at_ < n_pairs ? min(kPairBatch, (n_pairs - at_ + grid - 1) / grid) : 0;
       const int pair = at_ + lane * grid;
-      const int n_shared_pairs = step_.n_shared_items * n_kv_heads_;
-      if (pair < n_shared_pairs) {
+      const int n_major_pairs = step_.n_item_major * n_kv_heads_;
+      if (pair < n_major_pairs) {
         item = pair / n_kv_heads_;
         kv_head = pair - item * n_kv_heads_;
       } else if (pair < n_pairs) {
-        const int n_alone = step_.n_items - step_.n_shared_items;
-        kv_head = (pair - n_shared_pairs) / n_alone;
-        item = step_.n_shared_items + (pair - n_shared_pairs) - kv_head * n_alone;
+        const int n_alone = step_.n_items - step_.n_item_major;
+        kv_head = (pair - n_major_pairs) / n_alone;
+        item = step_.n_item_major + (pair - n_major_pairs) - kv_head * n_alone;
       }
       at_ += kPairBatch * grid;
     }

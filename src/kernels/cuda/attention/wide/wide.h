@@ -1,5 +1,5 @@
 /// Attention with tiles of 128 query rows, for steps whose sequences have many rows: prefill and extends. Only sm_90a
-/// has it, for heads of 64 or 128 (wide_tiles_serve in kernels/attention_costs.h).
+/// has it, for heads of 64 or 128. To the planner these are tiles of kind 1 (kernels/attention_costs.h).
 #pragma once
 
 #include <algorithm>
