@@ -28,12 +28,12 @@ void attention_block(const LayerStep& step, const LayerSpec& layer, const LayerW
                                work.partial_m.view(DType::f32, {work.max_partials, spec.n_heads}),
                                work.partial_l.view(DType::f32, {work.max_partials, spec.n_heads})};
   const RopeTable rope = spec.rope == AttentionSpec::kNoRope ? RopeTable{} : work.ropes[static_cast<std::size_t>(spec.rope)];
-  weights.qkv.apply(backend, step.normed, qkv);
+  matmul(backend, weights.qkv.args(step.normed, qkv));
   rope_append(backend, {qkv, q, rope, rows, step.view, layer.group, index, kv, weights.q_norm.weight, weights.k_norm.weight,
                         spec.qk_norm_spec.epsilon});
   attention(backend, {q, attended, partials, rows, step.view, layer.group, index, kv, spec.scale, spec.softcap,
                       /*merge=*/true});
-  weights.attention_out.apply(backend, {attended.data, work.dtype, {n_rows, spec.q_width()}}, delta);
+  matmul(backend, weights.attention_out.args({attended.data, work.dtype, {n_rows, spec.q_width()}}, delta));
 }
 
 void activate(const LayerStep& step, FeedForwardSpec::Kind kind, const TensorView& up, const TensorView& activated) {
@@ -60,9 +60,9 @@ void experts_block(const LayerStep& step, const FeedForwardSpec& spec, const Lay
   const TensorView of_experts = work.expert_out.view(work.matmul_dtype, {n_places, step.x.shape[1]});
   weights.router.apply_gathered(backend, step.normed, work.rank_parts(n_rows, weights.router.n_out()), logits);
   route_experts(backend, {step.view, logits, choices, spec.weighs_chosen_experts ? ExpertSoftmax::chosen : ExpertSoftmax::all});
-  weights.expert_up.apply(backend, step.normed, choices, /*is_sorted=*/false, up);
+  grouped_matmul(backend, weights.expert_up.args(step.normed, choices, /*is_sorted=*/false, up));
   activate(step, spec.kind, up, activated);
-  weights.expert_down.apply(backend, activated, choices, /*is_sorted=*/true, of_experts);
+  grouped_matmul(backend, weights.expert_down.args(activated, choices, /*is_sorted=*/true, of_experts));
   combine_experts(backend, {of_experts, choices, delta});
 }
 
@@ -76,9 +76,9 @@ void feed_forward_block(const LayerStep& step, const FeedForwardSpec& spec, cons
   const std::int64_t n_rows = step.x.shape[0];
   const TensorView up = work.up.view(work.matmul_dtype, {n_rows, spec.up_width()});
   const TensorView activated = work.activated.view(work.dtype, {n_rows, spec.d_ff});
-  weights.up.apply(backend, step.normed, up);
+  matmul(backend, weights.up.args(step.normed, up));
   activate(step, spec.kind, up, activated);
-  weights.down.apply(backend, activated, delta);
+  matmul(backend, weights.down.args(activated, delta));
 }
 
 /// How the last matrix of the feed-forward block is split.

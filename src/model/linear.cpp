@@ -18,13 +18,9 @@ const PackedMatrix& Linear::weight() const {
   return *weight_;
 }
 
-void Linear::apply(Backend& backend, const ConstTensorView& x, const TensorView& out) const {
-  matmul(backend, {x, &weight(), out, bias_});
-}
-
 void Linear::apply_gathered(Backend& backend, const ConstTensorView& x, const RankParts& parts, const TensorView& out) const {
-  if (split_ != Split::column) return apply(backend, x, out);
-  apply(backend, x, parts.own);
+  if (split_ != Split::column) return matmul(backend, args(x, out));
+  matmul(backend, args(x, parts.own));
   all_gather(backend, {parts.all, out});
 }
 
@@ -36,11 +32,6 @@ GroupedLinear::GroupedLinear(std::unique_ptr<PackedExperts> weights, Linear::Spl
 const PackedExperts& GroupedLinear::weights() const {
   check(weights_ != nullptr, "GroupedLinear: it has no weights");
   return *weights_;
-}
-
-void GroupedLinear::apply(Backend& backend, const ConstTensorView& x, const ExpertChoices& choices, bool is_sorted,
-                          const TensorView& out) const {
-  grouped_matmul(backend, {x, is_sorted ? ConstTensorView{} : ConstTensorView(choices.rows), choices.offsets, &weights(), out});
 }
 
 }  // namespace baton

@@ -31,10 +31,9 @@ class Linear {
   /// the dtype of `out`. With Split::row, one rank has it.
   explicit Linear(std::unique_ptr<PackedMatrix> weight, const ConstTensorView& bias = {}, Split split = Split::none);
 
-  /// x is [rows, n_in] of the dtype that the weight was packed for, out [rows, n_out] float; see matmul in
-  /// kernels/ops.h.
-  void apply(Backend& backend, const ConstTensorView& x, const TensorView& out) const;
-  /// The same for the outputs of all ranks: out is [rows, up to n_out() of each rank]. With Split::column, `parts` is
+  /// For the operation matmul: x is [rows, n_in] of the dtype that the weight was packed for, out [rows, n_out] float.
+  MatmulArgs args(const ConstTensorView& x, const TensorView& out) const { return {x, &weight(), out, bias_}; }
+  /// Multiplies for the outputs of all ranks: out is [rows, up to n_out() of each rank]. With Split::column, `parts` is
   /// working memory for [rows, n_out()] of out's dtype; otherwise it is not used.
   void apply_gathered(Backend& backend, const ConstTensorView& x, const RankParts& parts, const TensorView& out) const;
 
@@ -61,10 +60,11 @@ class GroupedLinear {
   GroupedLinear() = default;
   explicit GroupedLinear(std::unique_ptr<PackedExperts> weights, Linear::Split split = Linear::Split::none);
 
-  /// Writes out [places, n_out] in the order of the sorted choices. x is [rows, n_in] of the dtype that the weights
-  /// were packed for, or, with `is_sorted`, [places, n_in] in that order; see grouped_matmul in kernels/ops.h.
-  void apply(Backend& backend, const ConstTensorView& x, const ExpertChoices& choices, bool is_sorted,
-             const TensorView& out) const;
+  /// For the operation grouped_matmul: out is [places, n_out] in the order of the sorted choices, x [rows, n_in] of the
+  /// dtype that the weights were packed for or, with `is_sorted`, [places, n_in] in that order.
+  GroupedMatmulArgs args(const ConstTensorView& x, const ExpertChoices& choices, bool is_sorted, const TensorView& out) const {
+    return {x, is_sorted ? ConstTensorView{} : ConstTensorView(choices.rows), choices.offsets, &weights(), out};
+  }
 
   bool is_empty() const { return weights_ == nullptr; }
   Linear::Split split() const { return split_; }

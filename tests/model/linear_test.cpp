@@ -33,7 +33,7 @@ TEST(Linear, multiplies_and_adds_its_bias) {
       EXPECT_EQ(linear.n_in(), 16);
       EXPECT_EQ(linear.n_out(), 24);
       const OnDevice out(test.backend, HostTensor(DType::f32, {5, 24}));
-      linear.apply(test.backend, device_x.view(), out.view());
+      matmul(test.backend, linear.args(device_x.view(), out.view()));
       std::vector<double> expected;
       for (std::int64_t row = 0; row < 5; ++row)
         for (std::int64_t i = 0; i < 24; ++i) {
@@ -71,7 +71,7 @@ TEST(GroupedLinear, multiplies_the_rows_of_each_expert_before_and_after_they_are
     const OnDevice device_x(test.backend, x);
     for (const bool is_sorted : {false, true}) {
       const OnDevice out(test.backend, HostTensor(DType::f32, {3, 24}));
-      linear.apply(test.backend, device_x.view(), choices, is_sorted, out.view());
+      grouped_matmul(test.backend, linear.args(device_x.view(), choices, is_sorted, out.view()));
       std::vector<double> expected;
       for (std::int64_t place = 0; place < 3; ++place)
         for (std::int64_t i = 0; i < 24; ++i) {

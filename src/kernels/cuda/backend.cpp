@@ -154,7 +154,7 @@ Result<void> CudaBackend::open(const BackendOptions& options) {
   BATON_TRY(std::byte * originals, device_memory(kOriginals * sizeof(float), "the logits that sampling keeps"));
   BATON_TRY(std::byte * parts, device_memory(kSampleParts * kPartBytes, "the most likely tokens of parts of rows"));
   sampling_ = {reinterpret_cast<float*>(originals), kOriginals, parts};
-  BATON_TRY(matmuls_, MatmulEngine::make(device_, options.batch_invariant));
+  BATON_TRY(gemms_, Gemms::make(device_, options.batch_invariant));
   if (options.ranks != nullptr && options.ranks->world_size() > 1) {
     BATON_TRY(collectives_, Collectives::make(device_, options.ranks));
   }
@@ -167,7 +167,7 @@ CudaBackend::~CudaBackend() {
   cudaSetDevice(device_.ordinal);
   wait_for_stream(collectives_.get(), device_, "the backend's end");
   collectives_.reset();
-  matmuls_.reset();
+  gemms_.reset();
   cudaFree(sampling_.originals);
   cudaFree(sampling_.parts);
   cudaFree(step_);
@@ -352,11 +352,6 @@ double CudaBackend::time_us(const std::function<void()>& operations) {
   return 1e3 * static_cast<double>(milliseconds);
 }
 
-Result<std::unique_ptr<PackedMatrix>> CudaBackend::pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) {
-  device();
-  return matmuls_->pack(weight, dtype, name);
-}
-
 Result<std::unique_ptr<PackedExperts>> CudaBackend::pack_experts(const Shape& shape, DType dtype, std::string_view name,
                                                                  const ReadExpert& read) {
   if (batch_invariant_)
@@ -379,10 +374,6 @@ void CudaBackend::embedding(const EmbeddingArgs& args) { cuda::embedding(device(
 void CudaBackend::rms_norm(const RmsNormArgs& args) { cuda::rms_norm(device(), args); }
 void CudaBackend::layer_norm(const LayerNormArgs& args) { cuda::layer_norm(device(), args); }
 void CudaBackend::gather_rows(const GatherRowsArgs& args) { cuda::gather_rows(device(), args); }
-void CudaBackend::matmul(const MatmulArgs& args) {
-  device();
-  matmuls_->multiply(args);
-}
 void CudaBackend::rope_append(const RopeAppendArgs& args) { cuda::rope_append(device(), args); }
 void CudaBackend::attention_merge(const AttentionMergeArgs& args) { cuda::attention_merge(device(), args, batch_invariant_); }
 void CudaBackend::route_experts(const RouteExpertsArgs& args) { cuda::route_experts(device(), args); }

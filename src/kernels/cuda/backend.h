@@ -9,7 +9,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cuda/device/device.h"
-#include "kernels/cuda/gemm/matmul.h"
+#include "kernels/cuda/gemm/gemms.h"
 #include "kernels/cuda/ranks/collectives.h"
 #include "kernels/cuda/sampling/sampling.h"
 
@@ -84,7 +84,7 @@ class CudaBackend final : public Backend {
   bool batch_invariant_ = false;
   int attention_blocks_ = 0;  ///< blocks of the persistent grid, all resident at once
   SampleWorkspace sampling_;
-  std::unique_ptr<MatmulEngine> matmuls_;
+  std::unique_ptr<Gemms> gemms_;
   std::unique_ptr<Collectives> collectives_;  ///< null: one rank
   std::byte* step_ = nullptr;                 ///< address of every uploaded step
   std::size_t step_bytes_ = 0;

@@ -269,14 +269,11 @@ std::optional<ChainWeight> ChainGemm::describe(const ConstTensorView& weight) co
   return ChainWeight{weight, width, width >= 32 && is_busy, matrix_map(encode_, weight, width)};
 }
 
-bool ChainGemm::can_multiply(const ConstTensorView& x, const ChainWeight& weight, const TensorView& out) const {
-  return x.dtype == weight.matrix.dtype && (out.dtype == x.dtype || out.dtype == DType::f32) && is_aligned(x.data, 16) &&
-         is_aligned(out.data, 16);
-}
-
 void ChainGemm::multiply(const ConstTensorView& x, const ChainWeight& weight, const ConstTensorView& bias,
                          const TensorView& out) const {
-  check(can_multiply(x, weight, out), "chain_gemm: a matmul that it does not take");
+  check(x.dtype == weight.matrix.dtype && (out.dtype == x.dtype || out.dtype == DType::f32) && is_aligned(x.data, 16) &&
+            is_aligned(out.data, 16),
+        "chain_gemm: a matmul that it does not take");
   check(bias.data == nullptr || bias.dtype == out.dtype, "chain_gemm: a bias of another dtype than out's");
   const auto n_rows = static_cast<int>(x.shape[0]);
   if (n_rows == 0) return;

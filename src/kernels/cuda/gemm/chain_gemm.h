@@ -29,12 +29,9 @@ class ChainGemm {
   /// Describes a weight: [n, k] bf16 or f16, n and k multiples of 8. Nothing on other devices.
   std::optional<ChainWeight> describe(const ConstTensorView& weight) const;
 
-  /// Whether multiply supports this matmul: x [rows, k] of the weight's dtype and out [rows, n] of the same dtype or
-  /// f32, both aligned to 16 bytes.
-  bool can_multiply(const ConstTensorView& x, const ChainWeight& weight, const TensorView& out) const;
-
   /// out = x W^T + bias with f32 sums: wgmma adds 16 terms at a time, from the first k to the last, to a sum that
-  /// begins at 0. `bias` [n] of out's dtype, or null data. Weights may be read while the operation before still runs.
+  /// begins at 0. x [rows, k] of the weight's dtype and out [rows, n] of the same dtype or f32, both aligned to 16 bytes;
+  /// `bias` [n] of out's dtype, or null data. Weights may be read while the operation before still runs.
   void multiply(const ConstTensorView& x, const ChainWeight& weight, const ConstTensorView& bias, const TensorView& out) const;
 
  private:

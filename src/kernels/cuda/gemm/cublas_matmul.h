@@ -4,13 +4,17 @@
 
 #include <array>
 #include <compare>
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
 #include "core/result.h"
 #include "core/tensor.h"
 #include "kernels/cuda/device/device.h"
+
+struct cublasLtContext;
 
 namespace baton::cuda {
 
@@ -27,7 +31,7 @@ struct CublasProduct {
   auto operator<=>(const CublasProduct&) const = default;
 };
 
-/// One of cuBLASLt's ways to multiply.
+/// One of cuBLASLt's ways to multiply: the bits of a cublasLtMatmulAlgo_t.
 using CublasAlgorithm = std::array<std::uint64_t, 8>;
 
 /// The largest number of rows that one algorithm is used for: powers of two up to 8, then multiples of a growing step.
@@ -58,9 +62,20 @@ class CublasMatmul {
                    const TensorView& out);
 
  private:
-  class Impl;
-  explicit CublasMatmul(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  struct Description;
+  explicit CublasMatmul(const Device& device) : device_(device) {}
+  Result<void> open();
+  const CublasAlgorithm* algorithm_of(const CublasProduct& product);
+  const CublasAlgorithm* algorithm_for(const CublasProduct& product, Description& description);
+  std::vector<CublasAlgorithm> choices(const CublasProduct& product, int n_choices);
+  bool supports(const CublasAlgorithm& algorithm, Description& description);
+  void run(const CublasAlgorithm& algorithm, Description& description, const ConstTensorView& x, const ConstTensorView& weight,
+           const TensorView& out);
+
+  const Device& device_;
+  cublasLtContext* handle_ = nullptr;
+  std::byte* workspace_ = nullptr;
+  std::map<CublasProduct, CublasAlgorithm> algorithms_;
 };
 
 }  // namespace baton::cuda

@@ -2,19 +2,22 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "core/tensor.h"
 #include "kernels/cuda/device/device.h"
 
 namespace baton::cuda {
 
-/// Whether multiply_skinny supports this matmul: x [rows, k] and weight [n, k] bf16 or f16, out [rows, n] of the same
-/// dtype or f32. With more rows cuBLASLt is as fast.
-bool can_multiply_skinny(const Device& device, const ConstTensorView& x, const ConstTensorView& weight, const TensorView& out);
+/// Numbers of rows for which the skinny GEMM has kernels. With more, cuBLASLt is as fast.
+inline constexpr std::int64_t kSkinnyRows[] = {1, 2, 4};
+
+/// Whether the skinny GEMM takes `n_rows` rows by a weight [n, k]: one of bf16 or f16, if the rows fit in shared memory.
+bool can_multiply_skinny(const Device& device, std::int64_t n_rows, const ConstTensorView& weight);
 
 /// The skinny GEMM: out = x W^T + bias for few rows, which streams a 16-bit weight once at memory bandwidth. The order of
-/// the f32 sums depends on k alone. `bias` [n] of out's dtype, or null data. Weights may be read while the operation before
-/// still runs.
+/// the f32 sums depends on k alone. x of the weight's dtype and aligned to 16 bytes, out of the same dtype or f32. `bias`
+/// [n] of out's dtype, or null data. Weights may be read while the operation before still runs.
 void multiply_skinny(const Device& device, const ConstTensorView& x, const ConstTensorView& weight, const ConstTensorView& bias,
                      const TensorView& out);
 

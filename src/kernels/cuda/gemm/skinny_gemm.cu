@@ -181,26 +181,24 @@ __global__ void __launch_bounds__(kThreads, kResidents) skinny_gemm_kernel(const
 
 std::int64_t shared_bytes_of(std::int64_t n_rows, std::int64_t k) { return n_rows * k * 2; }
 
-/// Numbers of rows for which kernels exist.
-bool has_kernel(std::int64_t n_rows) { return n_rows == 1 || n_rows == 2 || n_rows == kMaxRows; }
-
 }  // namespace
 
-bool can_multiply_skinny(const Device& device, const ConstTensorView& x, const ConstTensorView& weight, const TensorView& out) {
+bool can_multiply_skinny(const Device& device, std::int64_t n_rows, const ConstTensorView& weight) {
   constexpr std::int64_t kReservedBytes = 1024;  // of each block, by the system
   constexpr std::int64_t kOthersBytes = kReservedBytes + sizeof(float) * 2 * kWarps * kGroup * kMaxRows;
   const std::int64_t n = weight.shape[0];
   const std::int64_t k = weight.shape[1];
   const auto most_shared = static_cast<std::int64_t>(device.max_shared_bytes) + kReservedBytes;
-  return has_kernel(x.shape[0]) && (x.dtype == DType::bf16 || x.dtype == DType::f16) && weight.dtype == x.dtype &&
-         (out.dtype == x.dtype || out.dtype == DType::f32) && n % kGroup == 0 && n <= 1 << 24 && k % kChunk == 0 &&
-         k <= 1 << 20 && kResidents * (shared_bytes_of(x.shape[0], k) + kOthersBytes) <= most_shared &&
-         is_aligned(x.data, 16) && is_aligned(weight.data, 16);
+  return std::ranges::find(kSkinnyRows, n_rows) != std::end(kSkinnyRows) &&
+         (weight.dtype == DType::bf16 || weight.dtype == DType::f16) && n % kGroup == 0 && n <= 1 << 24 && k % kChunk == 0 &&
+         k <= 1 << 20 && kResidents * (shared_bytes_of(n_rows, k) + kOthersBytes) <= most_shared && is_aligned(weight.data, 16);
 }
 
 void multiply_skinny(const Device& device, const ConstTensorView& x, const ConstTensorView& weight, const ConstTensorView& bias,
                      const TensorView& out) {
-  check(can_multiply_skinny(device, x, weight, out), "multiply_skinny: a product that it does not take");
+  check(can_multiply_skinny(device, x.shape[0], weight) && x.dtype == weight.dtype && is_aligned(x.data, 16) &&
+            (out.dtype == x.dtype || out.dtype == DType::f32),
+        "multiply_skinny: a matmul that it does not take");
   check(bias.data == nullptr || bias.dtype == out.dtype, "multiply_skinny: a bias of another dtype than out's");
   const SkinnyGemmParams params{reinterpret_cast<const std::uint16_t*>(x.data),
                                 reinterpret_cast<const std::uint16_t*>(weight.data),

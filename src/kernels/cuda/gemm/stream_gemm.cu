@@ -36,7 +36,7 @@
 namespace baton::cuda {
 namespace {
 
-constexpr int kMaxRows = 32;
+constexpr int kMaxRows = StreamGemm::kMostRows;
 constexpr int kMultipliers = 128;                ///< threads of the warpgroup
 constexpr int kThreads = kMultipliers + 2 * 32;  ///< and a warp for each copying thread
 constexpr int kBoxes = kStreamStageK / kBoxK;
@@ -372,14 +372,11 @@ std::optional<StreamWeight> StreamGemm::describe(const ConstTensorView& weight) 
   return StreamWeight{weight, matrix_map(encode_, weight, kStreamTileRows)};
 }
 
-bool StreamGemm::can_multiply(const ConstTensorView& x, const StreamWeight& weight, const TensorView& out) const {
-  return x.shape[0] >= 1 && x.shape[0] <= kMaxRows && x.dtype == weight.matrix.dtype &&
-         (out.dtype == x.dtype || out.dtype == DType::f32) && is_aligned(x.data, 16) && is_aligned(out.data, 4);
-}
-
 void StreamGemm::multiply(const ConstTensorView& x, const StreamWeight& weight, const ConstTensorView& bias,
                           const TensorView& out) const {
-  check(can_multiply(x, weight, out), "stream_gemm: a product that it does not take");
+  check(x.shape[0] >= 1 && x.shape[0] <= kMaxRows && x.dtype == weight.matrix.dtype && is_aligned(x.data, 16) &&
+            (out.dtype == x.dtype || out.dtype == DType::f32) && is_aligned(out.data, 4),
+        "stream_gemm: a matmul that it does not take");
   check(bias.data == nullptr || bias.dtype == out.dtype, "stream_gemm: a bias of another dtype than out's");
   const StreamSchedule schedule = schedule_of(device_, weight.matrix.shape[0], weight.matrix.shape[1]);
   const auto launch = [&](auto* kernel, int width) {

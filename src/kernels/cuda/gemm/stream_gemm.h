@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 
@@ -34,13 +35,12 @@ class StreamGemm {
   /// weights, whose time is not that of reading them.
   std::optional<StreamWeight> describe(const ConstTensorView& weight) const;
 
-  /// Whether multiply supports this matmul: 1 to 32 rows x [rows, k] of the weight's dtype, out [rows, n] of the same
-  /// dtype or f32.
-  bool can_multiply(const ConstTensorView& x, const StreamWeight& weight, const TensorView& out) const;
+  static constexpr std::int64_t kMostRows = 32;
 
   /// out = x W^T + bias with f32 sums, whose order depends on the weight's shape, the device, and whether there are up to
-  /// 8, 16 or 32 rows. `bias` [n] of out's dtype, or null data. Weights may be read while the operation before still
-  /// runs.
+  /// 8, 16 or 32 rows. 1 to kMostRows rows x [rows, k] of the weight's dtype, aligned to 16 bytes; out [rows, n] of the same
+  /// dtype or f32, aligned to 4; `bias` [n] of out's dtype, or null data. Weights may be read while the operation before
+  /// still runs.
   void multiply(const ConstTensorView& x, const StreamWeight& weight, const ConstTensorView& bias, const TensorView& out) const;
 
  private:
