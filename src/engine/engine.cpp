@@ -79,13 +79,13 @@ Result<void> Engine::check_new_pin(std::span<const TokenId> tokens) const {
 Result<PinInfo> Engine::pin(std::vector<TokenId> tokens, CacheScope scope, std::stop_token stop) {
   const auto begin = Sequence::Clock::now();
   BATON_TRY_VOID(check_new_pin(tokens));
-  PinPrefill prefill{.tokens = std::move(tokens), .scope = std::move(scope), .stop = std::move(stop)};
+  PinPrefill prefill{.stop = std::move(stop)};
   bool has_thread = false;
   {
     const MutexLock lock(mail_.mutex);
     if (mail_.is_draining || mail_.is_stopping)
       return fail(ErrorCode::unavailable, "the server is shutting down and takes no new prefixes");
-    mail_.pins.begin(prefill);
+    mail_.pins.begin(prefill, std::move(tokens), std::move(scope));
     has_thread = mail_.has_thread;
     ++mail_.n_unfinished;
     mail_.filled.notify_one();

@@ -73,15 +73,15 @@ class Engine {
   /// In the order in which they were requested.
   std::vector<PinInfo> pins() const;
 
-  /// How export_prefix and pin_from cut keys and values into pieces.
+  /// How export_pin and pin_from cut keys and values into pieces.
   const PrefixLayout& prefix_layout() const { return loop_.prefix_layout(); }
   using PieceWriter = std::function<Result<void>(std::span<const std::byte> piece)>;
   using PieceReader = std::function<Result<void>(std::vector<std::byte>& piece)>;
   /// Copies the keys and values of the full blocks of a pinned prompt out of the cache: `write` gets the pieces of
   /// prefix_layout in their order, on the caller's thread. The engine copies one piece between two steps, so requests
-  /// continue. Errors: those of `write`; not_found (the cache does not have all blocks), unsupported (several ranks),
-  /// unavailable (stopped).
-  Result<void> export_prefix(std::span<const TokenId> tokens, const CacheScope& scope, const PieceWriter& write);
+  /// continue, and it may be unpinned meanwhile. Errors: those of `write`; not_found (it was unpinned before), unsupported
+  /// (several ranks), unavailable (stopped).
+  Result<void> export_pin(PinId id, const PieceWriter& write);
   /// The same as `pin`, but the keys and values of full blocks come from `read`, which fills its argument with the
   /// pieces of prefix_layout in their order, on the caller's thread: as many as there are, unless the cache has the
   /// blocks already. The caller vouches for them: they must have been computed from these tokens by this model. Errors:

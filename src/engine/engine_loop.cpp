@@ -352,10 +352,11 @@ void EngineLoop::retire() {
     metrics_recorder_.finished(*sequence, now);
     if (sequence->is_prefix_prefill()) {
       PinPrefill& prefill = prefill_of(*sequence);
+      const Pinned& row = prefill.row.mapped();
       const PinLimits& limits = transfers_.limits();
       end_prefix_prefill(prefill,
                          sequence->schedule->finished == FinishReason::length
-                             ? pin_beside(cache_, prefill.scope, prefill.tokens, limits.max_model_len, limits.max_pinned_blocks)
+                             ? pin_beside(cache_, row.scope, row.tokens, limits.max_model_len, limits.max_pinned_blocks)
                              : fail(ErrorCode::unavailable, "the engine stopped while a prefix was being computed"));
       continue;
     }

@@ -33,12 +33,14 @@ void Engine::wait_transfer(const std::function<bool()>& is_reached) {
   }
 }
 
-Result<void> Engine::export_prefix(std::span<const TokenId> tokens, const CacheScope& scope, const PieceWriter& write) {
+Result<void> Engine::export_pin(PinId id, const PieceWriter& write) {
   BATON_TRY_VOID(check_transfer());
-  BlockTransfer transfer = transfer_of(BlockTransfer::Direction::out_of_cache, tokens, scope);
-  if (transfer.tokens.empty()) return {};
   MutexLock lock(mail_.mutex);
   if (mail_.is_stopping) return fail(ErrorCode::unavailable, "the engine has stopped");
+  const auto pinned = mail_.pins.pins().find(id);
+  if (pinned == mail_.pins.pins().end()) return fail(ErrorCode::not_found, "the prompt is no longer pinned");
+  BlockTransfer transfer = transfer_of(BlockTransfer::Direction::out_of_cache, pinned->second.tokens, pinned->second.scope);
+  if (transfer.tokens.empty()) return {};
   mail_.transfers.add(transfer);
   std::vector<std::byte> piece;
   Result<void> written;
@@ -66,7 +68,7 @@ Result<Pins::node_type> Engine::import_blocks(BlockTransfer& transfer, const Pie
       prefix_layout().piece_bytes(static_cast<std::int32_t>(transfer.tokens.size()) / info_.block_len);
   MutexLock lock(mail_.mutex);
   if (mail_.is_stopping) return fail(ErrorCode::unavailable, "the engine has stopped");
-  Pins::node_type row = mail_.pins.make_row(transfer.tokens.size());
+  Pins::node_type row = mail_.pins.make_row({}, {});
   mail_.transfers.add(transfer);
   mail_.filled.notify_one();
   std::vector<std::byte> piece;

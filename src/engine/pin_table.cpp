@@ -10,32 +10,34 @@
 namespace baton {
 
 std::unique_ptr<Sequence> make_prefix_prefill(const PinPrefill& prefill, std::int32_t block_len) {
-  const std::span<const TokenId> tokens = prefill.tokens;
+  const Pinned& row = prefill.row.mapped();
+  const std::span<const TokenId> tokens = row.tokens;
   const std::size_t n_tokens = tokens.size() - tokens.size() % static_cast<std::size_t>(block_len);
   const std::span<const TokenId> prompt = tokens.first(n_tokens);
   SequenceTask task;
   task.id = prefill.sequence;
-  task.scope = prefill.scope;
+  task.scope = row.scope;
   task.prompt_len = task.max_len = static_cast<std::int32_t>(n_tokens);
   return std::make_unique<Sequence>(std::move(task), std::vector<TokenId>(prompt.begin(), prompt.end()));
 }
 
-Pins::node_type PinTable::make_row(std::size_t n_tokens) {
+Pins::node_type PinTable::make_row(std::vector<TokenId> tokens, CacheScope scope) {
   const PinId id{n_made_++};
+  const PinInfo info{.id = id, .n_tokens = static_cast<std::int32_t>(tokens.size())};
   Pins made;
-  made.try_emplace(id, Pinned{{.id = id, .n_tokens = static_cast<std::int32_t>(n_tokens)}, {}});
+  made.try_emplace(id, Pinned{info, std::move(tokens), std::move(scope)});
   return made.extract(id);
 }
 
-void PinTable::begin(PinPrefill& prefill) {
-  prefill.row = make_row(prefill.tokens.size());
+void PinTable::begin(PinPrefill& prefill, std::vector<TokenId> tokens, CacheScope scope) {
+  prefill.row = make_row(std::move(tokens), std::move(scope));
   prefills_.push_back(&prefill);
   has_begun_ = true;
 }
 
 Result<PinInfo> PinTable::wait(Mutex& mutex, PinPrefill& prefill, Sequence::Clock::time_point begun) {
   while (!prefill.pin) ended_.wait(mutex);
-  auto& [info, pin] = prefill.row.mapped();
+  auto& [info, tokens, scope, pin] = prefill.row.mapped();
   if (*prefill.pin) pin = **prefill.pin;
   if (prefill.is_cancelled || prefill.stop.stop_requested()) {
     give_up(std::move(prefill.row));

@@ -29,15 +29,15 @@ struct PinInfo {
 
 struct Pinned {
   PinInfo info;
-  KvCache::Pin pin;
+  std::vector<TokenId> tokens = {};
+  CacheScope scope = {};  ///< of the requests that are to find them
+  KvCache::Pin pin = {};
 };
 using Pins = std::map<PinId, Pinned>;
 
-/// A pin in progress. It lives on the stack of the caller that waits for it. The engine's mutex guards all members but
-/// `tokens` and `scope`, which do not change.
+/// A pin in progress. It lives on the stack of the caller that waits for it. The engine's mutex guards all members but the
+/// row's tokens and scope, which do not change.
 struct PinPrefill {
-  std::vector<TokenId> tokens;
-  CacheScope scope = {};                         ///< of the requests that are to find them
   std::stop_token stop = {};                     ///< ends the prefill
   SequenceId sequence = {};                      ///< computes it
   bool is_cancelled = false;                     ///< by `stop`, or because the engine drains
@@ -55,9 +55,9 @@ class PinTable {
   explicit PinTable(std::int32_t block_len) : block_len_(block_len) {}
 
   /// Makes the row of a pin, which is not in the table yet.
-  Pins::node_type make_row(std::size_t n_tokens);
-  /// Requests a prefill, which must live until `wait` returns.
-  void begin(PinPrefill& prefill);
+  Pins::node_type make_row(std::vector<TokenId> tokens, CacheScope scope);
+  /// Requests the prefill of a prompt. `prefill` must live until `wait` returns.
+  void begin(PinPrefill& prefill, std::vector<TokenId> tokens, CacheScope scope);
   /// Waits until the prefill, which was requested at `begun`, has ended, and keeps its pin. Errors, and then there is
   /// no such pin: the prefill's own; unavailable if it was cancelled.
   Result<PinInfo> wait(Mutex& mutex, PinPrefill& prefill, Sequence::Clock::time_point begun) BATON_REQUIRES(mutex);

@@ -48,7 +48,7 @@ Server::~Server() {
 
 /// Those of the command line, of the store, and of the folder.
 Result<void> Server::register_prefixes(Engine& engine, std::vector<PrefixDefinition> prefixes) {
-  if (store_) store_->scan(prefix_identity(model_->digest, engine.info(), engine.prefix_layout()));
+  if (store_) store_->scan(engine, model_->digest);
   prefixes_ = std::make_unique<Prefixes>(*model_, engine, options_.prefix_limits, store_.get());
   for (PrefixDefinition& prefix : prefixes) {
     BATON_TRY_VOID(prefixes_->add(std::move(prefix)));
@@ -95,7 +95,7 @@ Result<void> Server::start(ServedModel model, Engine& engine, std::vector<Prefix
   callbacks.on_writable = [this](ExchangeId exchange) { dispatcher_->client_reads(exchange); };
   callbacks.on_gone = [this](ExchangeId exchange) {
     dispatcher_->client_left(exchange);
-    routes_->client_left(exchange);
+    prefixes_->leave(exchange);
   };
   if (options_.handles_signals) callbacks.on_signal = [this] { begin_shutdown(); };
   if (auto opened = http_->start(std::move(callbacks)); !opened) {

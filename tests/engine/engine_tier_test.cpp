@@ -183,7 +183,7 @@ TEST_P(EngineTier, keeps_what_is_evicted_for_a_prefix_that_is_loaded_from_its_ca
   const auto seven = engine->pin(text);
   ASSERT_TRUE(seven) << seven.error().message;
   std::vector<std::vector<std::byte>> pieces;
-  ASSERT_TRUE(engine->export_prefix(text, {}, [&](std::span<const std::byte> piece) -> Result<void> {
+  ASSERT_TRUE(engine->export_pin(seven->id, [&](std::span<const std::byte> piece) -> Result<void> {
     pieces.emplace_back(piece.begin(), piece.end());
     return {};
   }));

@@ -92,8 +92,8 @@ TEST(PinTable, gives_up_the_pin_of_a_prefill_that_was_stopped_when_it_was_done) 
   const MutexLock lock(mutex);
   PinTable pins(16);
   std::stop_source stop;
-  PinPrefill prefill{.tokens = std::vector<TokenId>(50), .stop = stop.get_token()};
-  pins.begin(prefill);
+  PinPrefill prefill{.stop = stop.get_token()};
+  pins.begin(prefill, std::vector<TokenId>(50), {});
   EXPECT_TRUE(pins.has_changes());
   SequenceId next{7};
   EXPECT_EQ(pins.take_changes(next, false).begun, std::vector{&prefill});
@@ -118,8 +118,8 @@ TEST(PinTable, keeps_a_pin_until_it_is_unpinned) {
   Mutex mutex;
   const MutexLock lock(mutex);
   PinTable pins(16);
-  PinPrefill prefill{.tokens = std::vector<TokenId>(50)};
-  pins.begin(prefill);
+  PinPrefill prefill;
+  pins.begin(prefill, std::vector<TokenId>(50), {});
   SequenceId next{0};
   pins.take_changes(next, false);
   EXPECT_TRUE(pins.pins().empty()) << "it is not computed yet";
@@ -140,8 +140,8 @@ TEST(PinTable, cancels_all_prefills_of_an_engine_that_drains) {
   Mutex mutex;
   const MutexLock lock(mutex);
   PinTable pins(16);
-  PinPrefill prefill{.tokens = std::vector<TokenId>(50)};
-  pins.begin(prefill);
+  PinPrefill prefill;
+  pins.begin(prefill, std::vector<TokenId>(50), {});
   SequenceId next{3};
   EXPECT_EQ(pins.take_changes(next, true).cancelled, std::vector{SequenceId{3}});
   pins.end(prefill, KvCache::Pin{});

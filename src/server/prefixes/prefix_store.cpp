@@ -42,14 +42,16 @@ bool is_about_file(const Error& error) {
   return error.code == ErrorCode::invalid_data || error.code == ErrorCode::io || error.code == ErrorCode::not_found;
 }
 
-}  // namespace
-
-PrefixIdentity prefix_identity(const std::string& model_digest, const EngineInfo& engine, const PrefixLayout& layout) {
+/// What keys and values depend on, besides tokens: the model, how it computes, and the layout of the cache.
+PrefixIdentity prefix_identity(const std::string& model_digest, const Engine& engine) {
+  const EngineInfo& info = engine.info();
   return {{"model", model_digest},
-          {"arithmetic", fmt::format("{} weights on {} ({}){}", to_string(engine.weight_dtype), engine.backend.name,
-                                     engine.backend.features, engine.batch_invariant ? ", batch-invariant" : "")},
-          {"KV layout", layout.text()}};
+          {"arithmetic", fmt::format("{} weights on {} ({}){}", to_string(info.weight_dtype), info.backend.name,
+                                     info.backend.features, info.batch_invariant ? ", batch-invariant" : "")},
+          {"KV layout", engine.prefix_layout().text()}};
 }
+
+}  // namespace
 
 Result<std::unique_ptr<PrefixStore>> PrefixStore::open(PrefixStoreOptions options) {
   std::unique_ptr<PrefixStore> store(new PrefixStore(std::move(options)));
@@ -106,8 +108,9 @@ Result<PrefixStore::File> PrefixStore::examine(const std::string& name) const {
   return File{header.metadata, definition.source, reader.size_bytes()};
 }
 
-void PrefixStore::scan(PrefixIdentity identity) {
-  identity_ = std::move(identity);
+void PrefixStore::scan(Engine& engine, const std::string& model_digest) {
+  engine_ = &engine;
+  identity_ = prefix_identity(model_digest, engine);
   std::error_code failed;
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(options_.folder, failed))
@@ -135,8 +138,8 @@ void PrefixStore::refuse(const std::string& name, std::string_view reason) {
   files_.erase(name);
 }
 
-std::vector<PrefixDefinition> PrefixStore::definitions(std::int64_t now) {
-  std::vector<PrefixDefinition> found;
+std::vector<PrefixStore::Stored> PrefixStore::stored(std::int64_t now) {
+  std::vector<Stored> found;
   const MutexLock lock(mutex_);
   for (auto at = files_.begin(); at != files_.end();) {
     const auto& [name, file] = *at++;
@@ -147,21 +150,14 @@ std::vector<PrefixDefinition> PrefixStore::definitions(std::int64_t now) {
       log::info("event=prefix_expired name={}", log_value(name));
       unlink(std::string(name));
     } else {
-      found.push_back(std::move(*definition));
+      found.push_back({std::move(*definition), file.n_bytes});
     }
   }
   return found;
 }
 
-std::uint64_t PrefixStore::bytes_of(std::string_view name) const {
-  const MutexLock lock(mutex_);
-  const auto at = files_.find(name);
-  return at == files_.end() ? 0 : at->second.n_bytes;
-}
-
 /// Opens a file that was found, if it is of these tokens.
-Result<PrefixFileReader> PrefixStore::open_for(const std::string& name, const std::vector<TokenId>& tokens,
-                                               const Engine& engine) const {
+Result<PrefixFileReader> PrefixStore::open_for(const std::string& name, const std::vector<TokenId>& tokens) const {
   BATON_TRY(PrefixFileReader reader, PrefixFileReader::open(path_of(name)));
   const PrefixFileHeader& header = reader.header();
   BATON_TRY_VOID(check_prefix_identity(header, identity_));
@@ -169,15 +165,14 @@ Result<PrefixFileReader> PrefixStore::open_for(const std::string& name, const st
     return fail(ErrorCode::invalid_data,
                 "its tokens are not the ones that the prefix has now: its text, the tokenizer or the chat "
                 "template has changed");
-  const PrefixLayout& layout = engine.prefix_layout();
+  const PrefixLayout& layout = engine_->prefix_layout();
   const auto n_blocks = static_cast<std::int32_t>(tokens.size()) / layout.block_len;
   if (header.hashes != hashes_of(tokens, layout.block_len) || header.chunk_bytes != layout.piece_bytes(n_blocks))
     return fail(ErrorCode::invalid_data, "its blocks are not those of its tokens");
   return reader;
 }
 
-std::optional<PinInfo> PrefixStore::load(Engine& engine, const std::string& name, const std::vector<TokenId>& tokens,
-                                         std::stop_token stop) {
+std::optional<PinInfo> PrefixStore::load(const std::string& name, const std::vector<TokenId>& tokens, std::stop_token stop) {
   const auto begin = std::chrono::steady_clock::now();
   {
     const MutexLock lock(mutex_);
@@ -185,8 +180,8 @@ std::optional<PinInfo> PrefixStore::load(Engine& engine, const std::string& name
     if (at == files_.end()) return std::nullopt;
     at->second.is_claimed = true;
   }
-  auto loaded = open_for(name, tokens, engine).and_then([&](PrefixFileReader reader) {
-    return engine.pin_from(
+  auto loaded = open_for(name, tokens).and_then([&](PrefixFileReader reader) {
+    return engine_->pin_from(
         tokens, {}, [&](std::vector<std::byte>& piece) { return reader.read_next(piece); }, std::move(stop));
   });
   if (!loaded) {
@@ -223,7 +218,7 @@ Result<void> PrefixStore::check_bytes(const std::string& name, std::uint64_t n_b
                                                 n_bytes, options_.folder.string(), n_others, options_.max_bytes));
 }
 
-Result<void> PrefixStore::write(Engine& engine, const PrefixFileHeader& header, const std::atomic<bool>& is_removed) {
+Result<void> PrefixStore::write(const PrefixFileHeader& header, PinId pin, const std::atomic<bool>& is_removed) {
   const std::string& name = header.name;
   const auto check_wanted = [&is_removed]() -> Result<void> {
     if (!is_removed) return {};
@@ -235,7 +230,7 @@ Result<void> PrefixStore::write(Engine& engine, const PrefixFileHeader& header, 
     BATON_TRY_VOID(check_bytes(name, prefix_file_bytes(header)));
   }
   BATON_TRY(PrefixFileWriter writer, PrefixFileWriter::create(path_of(name), header));
-  BATON_TRY_VOID(engine.export_prefix(header.tokens, {}, [&](std::span<const std::byte> piece) -> Result<void> {
+  BATON_TRY_VOID(engine_->export_pin(pin, [&](std::span<const std::byte> piece) -> Result<void> {
     BATON_TRY_VOID(check_wanted());
     return writer.append(piece);
   }));
@@ -248,17 +243,17 @@ Result<void> PrefixStore::write(Engine& engine, const PrefixFileHeader& header, 
   return {};
 }
 
-Result<void> PrefixStore::store(Engine& engine, const std::string& name, std::string metadata, std::span<const TokenId> tokens,
+Result<void> PrefixStore::store(const std::string& name, std::string metadata, std::span<const TokenId> tokens, PinId pin,
                                 const std::atomic<bool>& is_removed) {
   const auto begin = std::chrono::steady_clock::now();
-  const PrefixLayout& layout = engine.prefix_layout();
+  const PrefixLayout& layout = engine_->prefix_layout();
   const PrefixFileHeader header{.identity = identity_,
                                 .name = name,
                                 .metadata = std::move(metadata),
                                 .tokens = {tokens.begin(), tokens.end()},
                                 .hashes = hashes_of(tokens, layout.block_len),
                                 .chunk_bytes = layout.piece_bytes(static_cast<std::int32_t>(tokens.size()) / layout.block_len)};
-  auto written = write(engine, header, is_removed).and_then([this] { return sync_folder(options_.folder); });
+  auto written = write(header, pin, is_removed).and_then([this] { return sync_folder(options_.folder); });
   const MutexLock lock(mutex_);
   if (written) {
     const std::uint64_t n_bytes = prefix_file_bytes(header);

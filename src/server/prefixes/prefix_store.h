@@ -44,10 +44,6 @@ struct PrefixStoreCounts {
   std::int64_t n_refused = 0;  ///< files that were not used: damaged, foreign, of another text
 };
 
-/// What keys and values depend on, besides tokens: the model, how it computes, and the layout of the cache.
-/// `model_digest` is a checksum of its configuration and weights.
-PrefixIdentity prefix_identity(const std::string& model_digest, const EngineInfo& engine, const PrefixLayout& layout);
-
 /// One file NAME.kvprefix for each prefix (io/prefix_file.h). A file is used only if its header and each part that is
 /// read are undamaged, its identity is this server's, and its tokens equal the prefix's. What is refused gets one log
 /// line, stays where it is, and is replaced when a prefix of its name is stored.
@@ -62,26 +58,29 @@ class PrefixStore {
   static Result<std::unique_ptr<PrefixStore>> open(PrefixStoreOptions options);
 
   /// Reads the headers of all files, with one log line for each that is refused. Call it once, before the functions
-  /// below.
-  void scan(PrefixIdentity identity);
+  /// below. `engine` must outlive it; `model_digest` is a checksum of the model's configuration and weights.
+  void scan(Engine& engine, const std::string& model_digest);
 
-  /// The definitions of stored prefixes of the API, whose lifetime has not ended by `now` (Unix time in seconds).
-  /// Files of the others are removed.
-  std::vector<PrefixDefinition> definitions(std::int64_t now);
-  std::uint64_t bytes_of(std::string_view name) const;
+  /// A prefix of the API, and the bytes of its file.
+  struct Stored {
+    PrefixDefinition definition;
+    std::uint64_t n_bytes = 0;
+  };
+  /// The stored prefixes of the API whose lifetime has not ended by `now` (Unix time in seconds). Files of the others are
+  /// removed.
+  std::vector<Stored> stored(std::int64_t now);
 
   /// Pins a prefix with its stored keys and values. nullopt if no file fits, or the engine refuses; the caller then
   /// pins it without.
-  std::optional<PinInfo> load(Engine& engine, const std::string& name, const std::vector<TokenId>& tokens,
-                              std::stop_token stop);
+  std::optional<PinInfo> load(const std::string& name, const std::vector<TokenId>& tokens, std::stop_token stop);
   /// Whether the file of a prefix says this of it.
   bool is_stored(const std::string& name, std::string_view metadata) const;
 
   /// Writes the file of a registered prefix, in place of an older one. Waits until it is on the disk. `is_removed` becomes true
   /// before `remove` is called. Errors, after one log line, and then no file of this name is left: io (the disk is full, the
   /// folder cannot be written), too_large (max_bytes), unavailable (it was removed meanwhile, another server writes to the
-  /// folder); those of Engine::export_prefix.
-  Result<void> store(Engine& engine, const std::string& name, std::string metadata, std::span<const TokenId> tokens,
+  /// folder); those of Engine::export_pin.
+  Result<void> store(const std::string& name, std::string metadata, std::span<const TokenId> tokens, PinId pin,
                      const std::atomic<bool>& is_removed);
   /// Removes the file of a prefix. It is gone for good after sync.
   void remove(const std::string& name);
@@ -104,14 +103,15 @@ class PrefixStore {
   Result<void> lock_folder() BATON_REQUIRES(mutex_);
   void remove_leftovers();
   Result<File> examine(const std::string& name) const;
-  Result<PrefixFileReader> open_for(const std::string& name, const std::vector<TokenId>& tokens, const Engine& engine) const;
+  Result<PrefixFileReader> open_for(const std::string& name, const std::vector<TokenId>& tokens) const;
   Result<void> check_bytes(const std::string& name, std::uint64_t n_bytes) const;
-  Result<void> write(Engine& engine, const PrefixFileHeader& header, const std::atomic<bool>& is_removed);
+  Result<void> write(const PrefixFileHeader& header, PinId pin, const std::atomic<bool>& is_removed);
   void refuse(const std::string& name, std::string_view reason);
   void unlink(const std::string& name) BATON_REQUIRES(mutex_);
 
   const PrefixStoreOptions options_;
-  PrefixIdentity identity_;  ///< from scan on
+  Engine* engine_ = nullptr;  ///< from scan on, as the identity
+  PrefixIdentity identity_;
 
   mutable Mutex mutex_;
   std::optional<FileLock> lock_ BATON_GUARDED_BY(mutex_);

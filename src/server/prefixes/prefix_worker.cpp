@@ -174,6 +174,7 @@ void Prefixes::refuse_file(Desired& desired, const Error& error) {
   if (desired.refusal != error.message)
     log::warning("event=prefix_file_refused file={} reason={} serving={}", log_value(desired.definition.file),
                  log_value(error.message), served_file_version(desired.asked.name));
+  const MutexLock lock(desired_mutex_);
   desired.refusal = error.message;
   const bool may_find_room = error.code == ErrorCode::out_of_memory || error.param == "id";
   desired.state = may_find_room ? Desired::State::found_no_room : Desired::State::is_refused;

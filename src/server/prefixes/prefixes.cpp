@@ -187,7 +187,7 @@ void Prefixes::remove_file(Entry& entry) {
 /// Pins the prefix, from its file if there is one.
 Result<PinInfo> Prefixes::pin(Entry& entry, const Cancel& cancel) {
   if (store_ != nullptr) {
-    if (auto loaded = store_->load(engine_, entry.definition.name, entry.tokens, cancel.token())) {
+    if (auto loaded = store_->load(entry.definition.name, entry.tokens, cancel.token())) {
       entry.is_loaded = true;
       return std::move(*loaded);
     }
@@ -252,7 +252,7 @@ void Prefixes::store(Entry& entry) {
   std::string metadata = metadata_of(entry.definition, entry.created);
   Result<void> stored;
   if (!entry.is_loaded || !store_->is_stored(name, metadata))
-    stored = store_->store(engine_, name, std::move(metadata), entry.tokens, entry.is_removed);
+    stored = store_->store(name, std::move(metadata), entry.tokens, entry.info.id, entry.is_removed);
   const MutexLock lock(mutex_);
   entry.is_stored = stored.has_value();
   if (!stored) entry.store_error = std::move(stored.error().message);
@@ -266,33 +266,30 @@ Result<PinInfo> Prefixes::add(PrefixDefinition definition, const Cancel& cancel)
 
 void Prefixes::restore() {
   constexpr std::chrono::seconds kProgress{5};
-  std::vector<PrefixDefinition> definitions = store_->definitions(unix_seconds());
-  std::uint64_t n_bytes = 0;
-  for (const PrefixDefinition& definition : definitions) n_bytes += store_->bytes_of(definition.name);
+  std::vector<PrefixStore::Stored> stored = store_->stored(unix_seconds());
+  std::uint64_t n_bytes = 0, n_done_bytes = 0;
+  for (const PrefixStore::Stored& one : stored) n_bytes += one.n_bytes;
   const auto mb = [](std::uint64_t bytes) { return static_cast<double>(bytes) / 1e6; };
   const Clock::time_point begin = Clock::now();
   Clock::time_point shown = begin;
-  std::uint64_t n_done_bytes = 0;
   std::size_t n_done = 0, n_restored = 0;
-  for (PrefixDefinition& definition : definitions) {
-    const std::string name = definition.name;
-    const std::uint64_t own_bytes = store_->bytes_of(name);
-    const auto added = add(std::move(definition));
-    if (added)
+  for (PrefixStore::Stored& one : stored) {
+    const std::string name = one.definition.name;
+    if (const auto added = add(std::move(one.definition)))
       ++n_restored;
     else
       log::warning("event=prefix_not_restored name={} reason={}", log_value(name), log_value(added.error().message));
     ++n_done;
-    n_done_bytes += own_bytes;
+    n_done_bytes += one.n_bytes;
     if (Clock::now() - shown < kProgress) continue;
     shown = Clock::now();
-    log::info("event=prefix_store_progress done={} of={} mb={:.0f} of_mb={:.0f}", n_done, definitions.size(), mb(n_done_bytes),
+    log::info("event=prefix_store_progress done={} of={} mb={:.0f} of_mb={:.0f}", n_done, stored.size(), mb(n_done_bytes),
               mb(n_bytes));
   }
-  if (definitions.empty()) return;
+  if (stored.empty()) return;
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-  log::info("event=prefix_store_ready restored={} of={} mb={:.1f} seconds={:.2f} mb_per_s={:.0f}", n_restored,
-            definitions.size(), mb(n_done_bytes), seconds, seconds > 0 ? mb(n_done_bytes) / seconds : 0);
+  log::info("event=prefix_store_ready restored={} of={} mb={:.1f} seconds={:.2f} mb_per_s={:.0f}", n_restored, stored.size(),
+            mb(n_done_bytes), seconds, seconds > 0 ? mb(n_done_bytes) / seconds : 0);
 }
 
 Result<void> Prefixes::remove(std::string_view name, PrefixSource by) {
@@ -397,9 +394,10 @@ PrefixCounts Prefixes::counts() const {
   PrefixCounts counts;
   for_each([&](const Entry& entry) { ++counts.by_source[static_cast<std::size_t>(entry.definition.source)]; });
   if (store_ != nullptr) counts.store = store_->counts();
+  counts.n_refused_files = n_refused_files_;
   const MutexLock lock(desired_mutex_);
-  counts.n_refused_files =
-      n_refused_files_ + std::ranges::count_if(desired_, [](const Desired& one) { return !one.refusal.empty(); });
+  for (const Desires* desires : {&desired_, &running_})
+    counts.n_refused_files += std::ranges::count_if(*desires, [](const Desired& one) { return !one.refusal.empty(); });
   return counts;
 }
 

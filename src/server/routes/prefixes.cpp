@@ -87,7 +87,7 @@ Routes::Response Routes::register_prefix(const Call& call) {
   if (auto wanted = context_.prefixes.want(call.exchange, std::move(*asked)); !wanted)
     return logged_error_response(wanted.error());
   // A client that left before its registration was there has not been found.
-  if (!context_.dispatcher.is_open(call.exchange)) client_left(call.exchange);
+  if (!context_.dispatcher.is_open(call.exchange)) context_.prefixes.leave(call.exchange);
   return std::nullopt;
 }
 
@@ -105,8 +105,6 @@ void Routes::answer_registration(const Prefixes::Asked& asked, const Error* erro
     refuse_for_memory(asked.exchange);
   }
 }
-
-void Routes::client_left(ExchangeId exchange) { context_.prefixes.leave(exchange); }
 
 Routes::Response Routes::remove_prefix(const Call& call) {
   const std::string name = percent_decoded(std::string_view(call.request.path).substr(kPrefixPath.size()));

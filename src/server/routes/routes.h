@@ -83,8 +83,6 @@ class Routes {
   void prepare_grammars();
   /// Reads the key file again at each SIGHUP. Without one, and at SIGUSR1, a line of the log says that nothing happens.
   void watch_signals();
-  /// The client left before its answer. Thread: I/O; does not wait.
-  void client_left(ExchangeId exchange);
   /// Ends the threads; requests that were not begun are dropped.
   void stop();
 

@@ -1,5 +1,5 @@
 /// Keys and values that leave an engine's cache and come into another's: the same answers to the bit, nothing leaked
-/// (engine/step/block_transfer.h, Engine::export_prefix and pin_from).
+/// (engine/step/block_transfer.h, Engine::export_pin and pin_from).
 #include "engine/step/block_transfer.h"
 
 #include <atomic>
@@ -22,13 +22,17 @@ using testing::run_requests;
 
 using Pieces = std::vector<std::vector<std::byte>>;
 
+/// The pieces of a prompt, which is pinned for that.
 Pieces exported(Engine& engine, const std::vector<TokenId>& tokens, const CacheScope& scope = {}) {
   Pieces pieces;
-  const auto done = engine.export_prefix(tokens, scope, [&pieces](std::span<const std::byte> piece) -> Result<void> {
+  const auto pin = engine.pin(tokens, scope);
+  EXPECT_TRUE(pin) << pin.error().message;
+  const auto done = engine.export_pin(pin->id, [&pieces](std::span<const std::byte> piece) -> Result<void> {
     pieces.emplace_back(piece.begin(), piece.end());
     return {};
   });
   EXPECT_TRUE(done) << done.error().message;
+  engine.unpin(pin->id);
   return pieces;
 }
 
@@ -167,8 +171,8 @@ TEST_P(BlockTransferOnDevice, keeps_to_the_scope) {
   PiecesReader read{pieces};
   ASSERT_TRUE(third->pin_from(tokens, salted, read.reader()));
   EXPECT_EQ(run_requests(*third, questions(tokens))[0].stats.cached_tokens, 0) << "others do not find it";
-  const auto absent = make_engine();
-  const auto none = absent->export_prefix(tokens, {}, [](std::span<const std::byte>) -> Result<void> { return {}; });
+  third->unpin(third->pins()[0].id);
+  const auto none = third->export_pin(PinId{0}, [](std::span<const std::byte>) -> Result<void> { return {}; });
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().code, ErrorCode::not_found);
 }
@@ -220,7 +224,7 @@ TEST_P(BlockTransferOnDevice, a_writer_that_fails_leaves_no_pin) {
   ASSERT_EQ(n_pieces, 3U);
   for (std::size_t at = 0; at < n_pieces; ++at) {
     std::size_t n_written = 0;
-    const auto failed = engine->export_prefix(tokens, {}, [&](std::span<const std::byte>) -> Result<void> {
+    const auto failed = engine->export_pin(registered->id, [&](std::span<const std::byte>) -> Result<void> {
       if (n_written++ == at) return fail(ErrorCode::io, "no space left");
       return {};
     });
@@ -307,11 +311,12 @@ TEST_P(BlockTransferOnDevice, requests_continue_meanwhile) {
   for (int i = 0; i < 4; ++i) ASSERT_TRUE(engine->step());
   PiecesReader read{pieces};
   const auto reader = read.reader();
-  ASSERT_TRUE(engine->pin_from(tokens, {}, [&](std::vector<std::byte>& piece) {
+  const auto loaded = engine->pin_from(tokens, {}, [&](std::vector<std::byte>& piece) {
     count();
     return reader(piece);
-  }));
-  ASSERT_TRUE(engine->export_prefix(tokens, {}, [&](std::span<const std::byte>) -> Result<void> {
+  });
+  ASSERT_TRUE(loaded);
+  ASSERT_TRUE(engine->export_pin(loaded->id, [&](std::span<const std::byte>) -> Result<void> {
     count();
     return {};
   }));
@@ -352,9 +357,10 @@ TEST_P(BlockTransferOnDevice, callers_wait_for_the_engines_thread) {
   is_done = true;
   asks.join();
   PiecesReader read{pieces};
-  ASSERT_TRUE(engine->pin_from(tokens, {}, read.reader()));
+  const auto last = engine->pin_from(tokens, {}, read.reader());
+  ASSERT_TRUE(last);
   engine->stop();
-  EXPECT_EQ(engine->export_prefix(tokens, {}, [](std::span<const std::byte>) -> Result<void> { return {}; }).error().code,
+  EXPECT_EQ(engine->export_pin(last->id, [](std::span<const std::byte>) -> Result<void> { return {}; }).error().code,
             ErrorCode::unavailable);
   EXPECT_EQ(engine->pin_from(tokens, {}, read.reader()).error().code, ErrorCode::unavailable);
 }
@@ -380,7 +386,7 @@ TEST(BlockTransfer, several_ranks_are_refused) {
   const auto tokens = random_prompt(7, 100);
   const auto registered = engine->pin(tokens);
   ASSERT_TRUE(registered) << registered.error().message;
-  EXPECT_EQ(engine->export_prefix(tokens, {}, [](std::span<const std::byte>) -> Result<void> { return {}; }).error().code,
+  EXPECT_EQ(engine->export_pin(registered->id, [](std::span<const std::byte>) -> Result<void> { return {}; }).error().code,
             ErrorCode::unsupported);
   EXPECT_EQ(engine->pin_from(tokens, {}, PiecesReader{{}}.reader()).error().code, ErrorCode::unsupported);
 }

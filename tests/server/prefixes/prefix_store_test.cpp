@@ -28,7 +28,7 @@ struct ServerRun {
     auto opened = PrefixStore::open({folder, max_bytes});
     EXPECT_TRUE(opened) << (opened ? "" : opened.error().message);
     store = std::move(*opened);
-    store->scan(prefix_identity(digest, engine->info(), engine->prefix_layout()));
+    store->scan(*engine, digest);
     prefixes.emplace(model, *engine, PrefixLimits{}, store.get());
     prefixes->restore();
   }
@@ -122,9 +122,8 @@ TEST_F(PrefixStoreFolder, a_deleted_an_expired_and_a_replaced_prefix_do_not_come
     EXPECT_FALSE(std::filesystem::exists(file("gone")));
     EXPECT_FALSE(std::filesystem::exists(file("old")));
     // The lifetime of this one ends while no server runs.
-    auto definitions =
-        run.store->definitions(std::chrono::system_clock::now().time_since_epoch() / std::chrono::seconds(1) + 31);
-    ASSERT_EQ(definitions.size(), 1U);
+    const auto stored = run.store->stored(std::chrono::system_clock::now().time_since_epoch() / std::chrono::seconds(1) + 31);
+    ASSERT_EQ(stored.size(), 1U);
     EXPECT_FALSE(std::filesystem::exists(file("late")));
   }
   ServerRun run(folder_);
