@@ -5,7 +5,6 @@
 
 #include <cstdlib>
 #include <memory>
-#include <new>
 #include <string>
 #include <utility>
 
@@ -13,6 +12,7 @@
 #include <spdlog/sinks/sink.h>
 #include <spdlog/spdlog.h>
 
+#include "core/attempt.h"
 #include "core/line_queue.h"
 #include "core/mutex.h"
 #include "core/one_line.h"
@@ -91,6 +91,12 @@ spdlog::logger& logger() {
 
 LineQueue& queue() { return static_cast<QueueSink&>(*logger().sinks().front()).queue(); }
 
+/// Calls `write`, which writes a line. Without memory for it the line is dropped.
+template <class Write>
+void write_or_drop(Write write) {
+  if (!attempt(write)) queue().count_dropped();
+}
+
 }  // namespace
 
 void set_level(Level level) { logger().set_level(spdlog_level(level)); }
@@ -106,19 +112,11 @@ Result<Level> level_from_name(std::string_view name) {
 bool is_enabled(Level level) { return logger().should_log(spdlog_level(level)); }
 
 void write(Level level, fmt::string_view format, fmt::format_args arguments) {
-  try {
-    logger().log(spdlog_level(level), one_line(fmt::vformat(format, arguments), kMaxMessageBytes));
-  } catch (const std::bad_alloc&) {
-    queue().count_dropped();
-  }
+  write_or_drop([&] { logger().log(spdlog_level(level), one_line(fmt::vformat(format, arguments), kMaxMessageBytes)); });
 }
 
 void print(std::string_view text) {
-  try {
-    queue().write(text);
-  } catch (const std::bad_alloc&) {
-    queue().count_dropped();
-  }
+  write_or_drop([&] { queue().write(text); });
 }
 
 void fatal(std::string_view sentence) {

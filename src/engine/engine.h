@@ -55,6 +55,8 @@ class Engine {
 
   /// Waits at most `timeout` for events; empty if there are none. One thread only may call it.
   std::vector<Event> wait_events(std::chrono::milliseconds timeout) { return mail_.events.wait(timeout); }
+  /// Ends the call of wait_events that waits, or the next one. Needs no memory.
+  void wake_waiter() { mail_.events.wake(); }
 
   /// Waits at most `timeout` for changes of what the prefix cache holds; empty if there are none, or without
   /// EngineOptions::kv_events. They wait in memory until they are taken. One thread only may call it.

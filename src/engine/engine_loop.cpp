@@ -2,10 +2,10 @@
 #include "engine/engine_loop.h"
 
 #include <chrono>
-#include <new>
 #include <optional>
 #include <utility>
 
+#include "core/attempt.h"
 #include "core/check.h"
 #include "core/log.h"
 #include "core/mutex.h"
@@ -65,11 +65,8 @@ EngineLoop::EngineLoop(const EngineOptions& options, const EngineInfo& info, Eng
 /// changed.
 void EngineLoop::run(MemoryReserve& reserve) {
   const MemoryReserve::User user(reserve);
-  try {
-    run_steps(reserve);
-  } catch (const std::bad_alloc&) {
+  if (!attempt([&] { run_steps(reserve); }))
     log::fatal("event=engine_out_of_memory effect=\"the program ends: a step of the engine found no memory\"");
-  }
 }
 
 void EngineLoop::run_steps(MemoryReserve& reserve) {

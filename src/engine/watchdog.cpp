@@ -2,12 +2,12 @@
 #include "engine/watchdog.h"
 
 #include <algorithm>
-#include <new>
 #include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "core/attempt.h"
 #include "core/check.h"
 #include "core/log.h"
 #include "core/thread_name.h"
@@ -41,11 +41,9 @@ void Watchdog::start() {
   if (timeout_.count() > 0)
     thread_ = std::thread([this] {
       name_this_thread("watchdog");
-      while (true) try {
-          return run();
-        } catch (const std::bad_alloc&) {
-          // The log does without what there is no memory for; /health does not.
-        }
+      while (!attempt([this] { run(); })) {
+        // The log lacks what there was no memory for. /health needs none.
+      }
     });
 }
 

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "core/limits/shared_bytes.h"
 #include "core/mutex.h"
 #include "core/result.h"
-#include "core/shared_bytes.h"
 #include "grammar/grammar.h"
 #include "grammar/match/matcher.h"
 #include "grammar/match/token_trie.h"

@@ -36,13 +36,11 @@ struct Memory {
 
   T* allocate(std::size_t n) {
     if (n > static_cast<std::size_t>(-1) / sizeof(T)) throw std::bad_array_new_length();
-    try {
-      return static_cast<T*>(::operator new(n * sizeof(T)));
-    } catch (const std::bad_alloc&) {
-      if (!kIsHead || n != 1) throw;
-      return static_cast<T*>(
-          HeadReserve::take(std::is_same_v<T, std::string> ? HeadReserve::kHeadsOfTexts : HeadReserve::kHeads));
-    }
+    if (!kIsHead || n != 1) return static_cast<T*>(::operator new(n * sizeof(T)));
+    void* head = ::operator new(sizeof(T), std::nothrow);
+    if (head == nullptr)
+      head = HeadReserve::take(std::is_same_v<T, std::string> ? HeadReserve::kHeadsOfTexts : HeadReserve::kHeads);
+    return static_cast<T*>(head);
   }
   void deallocate(T* memory, std::size_t n) noexcept {
     if (kIsHead && n == 1 && HeadReserve::give_back(memory)) return;

@@ -80,6 +80,12 @@ TEST_P(EngineTest, plans_no_step_ahead_for_several_tenants_on_a_device_that_gain
   EXPECT_TRUE(engine->is_idle());
 }
 
+TEST_P(EngineTest, a_wait_for_events_can_be_ended) {
+  const auto engine = make_tiny_engine({}, kBlocks);
+  engine->wake_waiter();
+  EXPECT_TRUE(engine->wait_events(std::chrono::hours(24)).empty());
+}
+
 TEST_P(EngineTest, publishes_each_token_in_the_step_that_makes_it) {
   const auto engine = make_tiny_engine({}, kBlocks);
   ASSERT_TRUE(engine->submit(greedy(random_prompt(1, 20), 3)));

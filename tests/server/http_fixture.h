@@ -6,7 +6,6 @@
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -75,8 +74,6 @@ class HttpFixture {
     const std::scoped_lock lock(mutex_);
     return requests_.size();
   }
-  /// The next `n` times that a client's leaving is told, there is no memory for that.
-  void fail_gone(int n) { n_failing_gone_ = n; }
   void answer(ExchangeId id, std::string body) {
     server->deliver({id, HttpOutput::Kind::whole, {200, {}, std::move(body)}, {}});
   }
@@ -104,7 +101,6 @@ class HttpFixture {
     changed_.wait(lock, [&] { return !is_held_; });
   }
   void on_gone(ExchangeId id) {
-    if (n_failing_gone_ > 0 && n_failing_gone_-- > 0) throw std::bad_alloc();
     const std::scoped_lock lock(mutex_);
     gone_.push_back(id);
     changed_.notify_all();
@@ -121,7 +117,6 @@ class HttpFixture {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool is_held_ = false;
-  std::atomic<int> n_failing_gone_ = 0;
   std::deque<std::pair<ExchangeId, HttpRequest>> requests_;
   std::deque<ExchangeId> gone_;
 };

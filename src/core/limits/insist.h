@@ -1,8 +1,9 @@
 /// Work that must not be lost while memory is short.
 #pragma once
 
-#include <new>
 #include <string_view>
+
+#include "core/attempt.h"
 
 namespace baton {
 
@@ -14,13 +15,7 @@ void wait_for_memory(int trial, std::string_view effect);
 /// which must not wait.
 template <class Act>
 void insist(std::string_view effect, Act act) {
-  for (int trial = 0;; ++trial) {
-    try {
-      return act();
-    } catch (const std::bad_alloc&) {
-    }
-    wait_for_memory(trial, effect);
-  }
+  for (int trial = 0; !attempt(act); ++trial) wait_for_memory(trial, effect);
 }
 
 }  // namespace baton

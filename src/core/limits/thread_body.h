@@ -3,11 +3,11 @@
 
 #include <cstddef>
 #include <memory>
-#include <new>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "core/attempt.h"
 #include "core/limits/memory_reserve.h"
 #include "core/thread_name.h"
 
@@ -25,11 +25,7 @@ auto thread_body(std::string_view name, std::size_t reserve_bytes, Body body) {
           body = std::move(body)](auto&&... arguments) mutable {
     name_this_thread(name);
     const MemoryReserve::User user(*reserve);
-    try {
-      body(*reserve, std::forward<decltype(arguments)>(arguments)...);
-    } catch (const std::bad_alloc&) {
-      end_without_memory(name);
-    }
+    if (!attempt([&] { body(*reserve, std::forward<decltype(arguments)>(arguments)...); })) end_without_memory(name);
   };
 }
 

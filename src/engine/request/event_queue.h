@@ -25,12 +25,21 @@ class EventQueue {
     }
     arrived_.notify_one();
   }
+  /// Ends the consumer's wait, or the next one. Needs no memory.
+  void wake() {
+    {
+      const MutexLock lock(mutex_);
+      is_woken_ = true;
+    }
+    arrived_.notify_one();
+  }
   /// Returns all queued events; waits at most `timeout` for the first one.
   std::vector<Event> wait(std::chrono::milliseconds timeout) {
     const auto end = std::chrono::steady_clock::now() + timeout;
     const MutexLock lock(mutex_);
-    while (events_.empty() && arrived_.wait_until(mutex_, end)) {
+    while (events_.empty() && !is_woken_ && arrived_.wait_until(mutex_, end)) {
     }
+    is_woken_ = false;
     return std::exchange(events_, {});
   }
 
@@ -38,6 +47,7 @@ class EventQueue {
   Mutex mutex_;
   Condition arrived_;
   std::vector<Event> events_ BATON_GUARDED_BY(mutex_);
+  bool is_woken_ BATON_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace baton

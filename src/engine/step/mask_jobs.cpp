@@ -2,8 +2,9 @@
 #include "engine/step/mask_jobs.h"
 
 #include <algorithm>
-#include <new>
 #include <utility>
+
+#include "core/attempt.h"
 
 namespace baton {
 namespace {
@@ -77,11 +78,7 @@ void MaskJobs::serve(std::span<MaskJob> jobs) {
     n_steps_left_ -= n_given;
     lock.unlock();
     bool is_done = true;
-    try {
-      is_done = job->go_on(work);
-    } catch (const std::bad_alloc&) {
-      job->lacks_memory = true;
-    }
+    job->lacks_memory = !attempt([&] { is_done = job->go_on(work); });
     lock.lock();
     job->is_done = is_done;
     std::erase(busy_, job->matcher);

@@ -2,7 +2,6 @@
 #include "grammar/match/matcher.h"
 
 #include <algorithm>
-#include <new>
 #include <optional>
 
 #include "core/check.h"
@@ -219,15 +218,11 @@ Result<bool> Matcher::mask(const MatcherState& state, std::span<std::uint32_t> m
   const Id id = configurations_.representative(state.id_);  // held with the state
   if (copy_known(id, mask)) return true;
   if (work.is_used_up()) return false;
+  drop_interrupted_works();
   begin_work(work);
-  std::optional<std::vector<std::uint32_t>> found;
-  try {
-    found = go_on_with_mask(id);
-  } catch (const std::bad_alloc&) {  // the works that were continuing hold no configurations
-    if (const auto making = mask_works_.find(id); making != mask_works_.end()) drop(making);
-    drop_local_works();
-    throw;
-  }
+  searched_ = id;
+  std::optional<std::vector<std::uint32_t>> found = go_on_with_mask(id);
+  searched_.reset();
   end_work(work);
   if (!found && !configurations_.is_exhausted()) return false;
   if (configurations_.is_exhausted()) {

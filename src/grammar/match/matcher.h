@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "core/ids.h"
+#include "core/limits/shared_bytes.h"
 #include "core/mutex.h"
 #include "core/result.h"
-#include "core/shared_bytes.h"
 #include "grammar/automaton/configurations.h"
 #include "grammar/automaton/program.h"
 #include "grammar/match/token_trie.h"
@@ -228,6 +228,7 @@ class Matcher {
   void drop(std::unordered_map<Id, MaskWork>::iterator work) BATON_REQUIRES(mutex_);
   void drop_unwanted_works() BATON_REQUIRES(mutex_);
   void drop_local_works() BATON_REQUIRES(mutex_);
+  void drop_interrupted_works() BATON_REQUIRES(mutex_);
   bool add_exits(MaskWork& work, Configurations::StackId stack) BATON_REQUIRES(mutex_);
   bool add_items(MaskWork& work) BATON_REQUIRES(mutex_);
   std::optional<std::vector<std::uint32_t>> go_on_with_mask(Id id) BATON_REQUIRES(mutex_);
@@ -247,6 +248,7 @@ class Matcher {
   std::unordered_map<Id, std::vector<std::uint32_t>> masks_ BATON_GUARDED_BY(mutex_);
   std::unordered_map<Place, LocalWork, HashPlace> local_works_ BATON_GUARDED_BY(mutex_);
   std::unordered_map<Id, MaskWork> mask_works_ BATON_GUARDED_BY(mutex_);
+  std::optional<Id> searched_ BATON_GUARDED_BY(mutex_);  // the mask that is being found; between calls: std::bad_alloc ended it
   std::size_t n_left_bytes_ BATON_GUARDED_BY(mutex_) = 0;  // of what was learned, when something was forgotten last
   std::int64_t stop_at_ BATON_GUARDED_BY(mutex_) = 0;      // steps of the configurations at which the call stops
   BytesShare fixed_bytes_;

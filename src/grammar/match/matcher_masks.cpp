@@ -180,6 +180,14 @@ void Matcher::drop_local_works() {
   local_works_.clear();
 }
 
+/// Ends the works of a search that found no memory: their walks hold no configurations.
+void Matcher::drop_interrupted_works() {
+  if (!searched_) return;
+  if (const auto work = mask_works_.find(*searched_); work != mask_works_.end()) drop(work);
+  drop_local_works();
+  searched_.reset();
+}
+
 /// The work on a configuration's mask, which begins if there is none.
 Matcher::MaskWork& Matcher::mask_work(Id id) {
   if (const auto known = mask_works_.find(id); known != mask_works_.end()) return known->second;

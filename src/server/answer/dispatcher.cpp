@@ -2,10 +2,10 @@
 #include "server/answer/dispatcher.h"
 
 #include <algorithm>
-#include <new>
 #include <string_view>
 #include <utility>
 
+#include "core/attempt.h"
 #include "core/check.h"
 #include "core/limits/insist.h"
 #include "core/limits/thread_body.h"
@@ -33,7 +33,7 @@ AnswerDispatcher::AnswerDispatcher(Engine& engine, HttpServer& http, MetricsPage
       http_(http),
       metrics_(metrics),
       longest_silence_(wait),
-      jobs_([this](const Job& job) { cancel(job); },
+      jobs_([this] { engine_.wake_waiter(); },
             [this](double seconds) {
               if (http_.is_io_thread()) metrics_.observe_io_wait(seconds);
             }) {}
@@ -51,6 +51,7 @@ void AnswerDispatcher::start(ThreadWatch& watch) {
 void AnswerDispatcher::stop() {
   if (!thread_.joinable()) return;
   jobs_.stop();
+  engine_.wake_waiter();
   thread_.join();
   sender_.join();
   forget_those_that_left();
@@ -108,16 +109,15 @@ void AnswerDispatcher::open(ExchangeId exchange, std::string handler, std::strin
 void AnswerDispatcher::tell(Job& job, int status) noexcept {
   if (std::holds_alternative<Job::Reported>(job.state)) return;
   const double seconds = std::chrono::duration<double>(Clock::now() - job.arrived).count();
-  try {
+  const bool is_told = attempt([&] {
     metrics_.observe_request(job.handler, job.method, status, seconds);
     if (const Answer* const answer = job.answer())
       log::info("event=request_finished {} handler={} key={} status={} seconds={:.3f}", answer->log_line(), job.handler,
                 job.use.name().empty() ? "-" : job.use.name(), status, seconds);
     else
       log::debug("event=answered handler={} method={} status={} seconds={:.3f}", job.handler, job.method, status, seconds);
-  } catch (const std::bad_alloc&) {
-    log::warning("event=out_of_memory effect=\"a request is missing in the log\"");
-  }
+  });
+  if (!is_told) log::warning("event=out_of_memory effect=\"a request is missing in the log\"");
   job.use = KeyUse();
   job.state = Job::Reported{};
 }
@@ -127,20 +127,26 @@ void AnswerDispatcher::cancel(const Job& job) {
   for (const RequestId request : job.requests) engine_.cancel(request);
 }
 
-/// From now on events of the job's requests are dropped.
-void AnswerDispatcher::forget_places(const Job& job) noexcept {
+/// From now on events of these jobs' requests are dropped.
+void AnswerDispatcher::forget_places(JobQueue jobs) noexcept {
+  if (jobs.empty()) return;
   const MutexLock places(places_mutex_);
-  for (const RequestId request : job.requests) places_.erase(request);
+  while (!jobs.empty()) {
+    const JobPtr job = jobs.pop();
+    for (const RequestId request : job->requests) places_.erase(request);
+  }
 }
 
 void AnswerDispatcher::forget_those_that_left() {
   JobQueue left = jobs_.take_left();
+  JobQueue ended;
   while (!left.empty()) {
-    const JobPtr job = left.pop();
+    JobPtr job = left.pop();
     insist(kLostCancellation, [&] { cancel(*job); });
     tell(*job, kClientClosedRequest);
-    forget_places(*job);
+    ended.push(std::move(job));
   }
+  forget_places(std::move(ended));
 }
 
 void AnswerDispatcher::respond(ExchangeId exchange, HttpResponse response) {
@@ -162,12 +168,12 @@ void AnswerDispatcher::send_finished(ExchangeId exchange, std::unique_ptr<Answer
     job->state = Job::Sending{std::move(answer)};
     return std::move(job).queue();
   }
-  std::vector<HttpOutput> outputs;
-  outputs.push_back(head_output(exchange, job->headers, answer->header()));
-  outputs.push_back(piece_output(exchange, std::move(frames)));
-  outputs.push_back(end_output(exchange));
+  const auto outputs = std::make_shared<std::vector<HttpOutput>>();
+  outputs->push_back(head_output(exchange, job->headers, answer->header()));
+  outputs->push_back(piece_output(exchange, std::move(frames)));
+  outputs->push_back(end_output(exchange));
   tell(*job, 200);
-  http_.deliver(std::move(outputs));
+  http_.deliver(outputs);
   std::move(job).end();
 }
 
@@ -188,27 +194,21 @@ Result<void> AnswerDispatcher::begin(ExchangeId exchange, std::unique_ptr<Answer
   return {};
 }
 
-/// Takes the jobs of events from the table. Leaves out events of jobs that are gone. If it throws, no job was taken.
+/// Takes the jobs of events from the table. If it throws, no job was taken.
 AnswerDispatcher::Batch AnswerDispatcher::take_jobs(const std::vector<Event>& events) {
   Batch batch;
   batch.work.reserve(events.size());
-  batch.held.reserve(events.size());
   const MutexLock places(places_mutex_);
   for (const Event& event : events)
     if (const auto place = places_.find(event.request); place != places_.end()) batch.work.push_back({&event, place->second});
   // The events of a job stand in one array, so that their addresses are in their order.
   std::ranges::sort(batch.work, {}, [](const Work& work) { return std::pair(work.place.exchange.value, work.event); });
-  std::size_t n = 0;
-  for (const Work& work : batch.work) {
-    if (n == 0 || batch.work[n - 1].place.exchange != work.place.exchange) {
-      HeldJob job = jobs_.take_running(work.place.exchange);
-      if (!job) continue;
-      batch.held.push_back(std::move(job));
-    }
-    batch.work[n] = work;
-    batch.work[n++].job = batch.held.size() - 1;
+  std::vector<ExchangeId> exchanges;
+  for (Work& work : batch.work) {
+    if (exchanges.empty() || exchanges.back() != work.place.exchange) exchanges.push_back(work.place.exchange);
+    work.job = exchanges.size() - 1;
   }
-  batch.work.resize(n);
+  batch.held = jobs_.take_running(exchanges);
   return batch;
 }
 
@@ -228,7 +228,10 @@ void AnswerDispatcher::answer(const Work& work, Job& job, std::vector<HttpOutput
   }
   if (!answer.is_done()) return;
   if (answer.has_failed()) insist(kLostCancellation, [&] { cancel(job); });
-  if (answer.is_large()) return;  // release() hands it on
+  if (answer.is_large()) {
+    job.state = Job::Sending{std::move(running->answer)};
+    return;
+  }
   int status = 200;
   if (answer.is_stream()) {
     outputs.push_back(end_output(job.exchange));
@@ -254,16 +257,6 @@ void AnswerDispatcher::give_up(Job& job, std::vector<HttpOutput>& outputs) {
   tell(job, kOutOfMemory);
 }
 
-/// After its events: a job goes back into the table, on to the thread for large answers, or ends.
-void AnswerDispatcher::release(HeldJob held) {
-  if (auto* const running = std::get_if<Job::Running>(&held->state)) {
-    if (!running->answer->is_large()) return;
-    held->state = Job::Sending{std::move(running->answer)};
-    return std::move(held).queue();
-  }
-  forget_places(*std::move(held).end());
-}
-
 void AnswerDispatcher::run(ThreadWatch::Place& place, MemoryReserve& reserve) {
   while (true) {
     reserve.restore();
@@ -284,15 +277,11 @@ void AnswerDispatcher::answer_events(const std::vector<Event>& events) {
   insist(kLostEvents, [&] { batch = take_jobs(events); });
   insist(kLostEvents, [&] { outputs.reserve(kMostOutputs * batch.work.size()); });
   for (const Work& work : batch.work) {
-    Job& job = *batch.held[work.job];
-    try {
-      answer(work, job, outputs);
-    } catch (const std::bad_alloc&) {
-      insist(kLostEvents, [&] { give_up(job, outputs); });
-    }
+    const HeldJob& job = batch.held[work.job];
+    if (job && !attempt([&] { answer(work, *job, outputs); })) insist(kLostEvents, [&] { give_up(*job, outputs); });
   }
   deliver(std::move(outputs));
-  for (HeldJob& held : batch.held) release(std::move(held));
+  forget_places(jobs_.give_back(batch.held));
 }
 
 /// Tells the clients of streams that have waited long that they still do: a proxy ends what is silent.
@@ -301,23 +290,23 @@ void AnswerDispatcher::break_silence() {
   if (now < next_look_at_silence_) return;
   next_look_at_silence_ = now + std::min<Clock::duration>(longest_silence_, kLookEvery);
   std::vector<HttpOutput> outputs;
-  try {
-    jobs_.for_each_resting([&](Job& job) {
-      auto* const running = std::get_if<Job::Running>(&job.state);
-      if (running == nullptr || !running->answer->is_stream() || now - running->last_piece < longest_silence_) return;
-      outputs.push_back(piece_output(job.exchange, std::string(running->answer->waiting_frame())));
-      running->last_piece = now;
-    });
-  } catch (const std::bad_alloc&) {
-    return;  // they are told later
-  }
+  const auto tell_one = [&](Job& job) {
+    auto* const running = std::get_if<Job::Running>(&job.state);
+    if (running == nullptr || !running->answer->is_stream() || now - running->last_piece < longest_silence_) return;
+    outputs.push_back(piece_output(job.exchange, std::string(running->answer->waiting_frame())));
+    running->last_piece = now;
+  };
+  insist(kLostEvents, [&] { jobs_.for_each_resting(tell_one); });
   deliver(std::move(outputs));
 }
 
 /// Hands outputs to the HTTP server as soon as there is memory for that. Not on the I/O thread.
 void AnswerDispatcher::deliver(std::vector<HttpOutput> outputs) {
   if (outputs.empty()) return;
-  insist(kLostEvents, [&] { http_.deliver(std::move(outputs)); });
+  std::shared_ptr<std::vector<HttpOutput>> shared;
+  insist(kLostEvents, [&] { shared = std::make_shared<std::vector<HttpOutput>>(); });
+  *shared = std::move(outputs);
+  insist(kLostEvents, [&] { http_.deliver(shared); });
 }
 
 void AnswerDispatcher::cancel_all() {

@@ -84,12 +84,12 @@ class AnswerDispatcher {
     std::size_t job = 0;
   };
   struct Batch {
-    std::vector<HeldJob> held;
-    std::vector<Work> work;  ///< the events of a job in their order
+    std::vector<HeldJob> held;  ///< null: the job is gone
+    std::vector<Work> work;     ///< the events of a job in their order
   };
 
   void tell(Job& job, int status) noexcept;
-  void forget_places(const Job& job) noexcept;
+  void forget_places(JobQueue jobs) noexcept;
   void cancel(const Job& job);
   void run(ThreadWatch::Place& place, MemoryReserve& reserve);
   void answer_events(const std::vector<Event>& events);
@@ -97,7 +97,6 @@ class AnswerDispatcher {
   Batch take_jobs(const std::vector<Event>& events);
   void answer(const Work& work, Job& job, std::vector<HttpOutput>& outputs);
   void give_up(Job& job, std::vector<HttpOutput>& outputs);
-  void release(HeldJob held);
   void send_piece(HeldJob& held);
   void deliver(std::vector<HttpOutput> outputs);
   void give_up_sending(HeldJob& held);

@@ -1,9 +1,9 @@
 /// The thread that sends large answers piece by piece, as their clients read.
-#include <new>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "core/attempt.h"
 #include "core/limits/insist.h"
 #include "core/log.h"
 #include "server/answer/dispatcher.h"
@@ -22,8 +22,9 @@ constexpr std::string_view kLostEnd =
 void AnswerDispatcher::end_sending(HeldJob held, int status, std::vector<HttpOutput> last) {
   tell(*held, status);
   deliver(std::move(last));
-  forget_places(*held);
-  std::move(held).end();
+  JobQueue ended;
+  ended.push(std::move(held).end());
+  forget_places(std::move(ended));
 }
 
 /// Memory ran out while a large answer was sent. If it has begun, its connection is closed, and client_left ends the job.
@@ -70,11 +71,7 @@ void AnswerDispatcher::run_sender(ThreadWatch::Place& place, MemoryReserve& rese
     HeldJob held = jobs_.take_queued(http_.budgets().unsent, kMaxPieceBytes);
     if (!held) return;
     const ThreadWatch::Work of_thread(place);
-    try {
-      send_piece(held);
-    } catch (const std::bad_alloc&) {
-      insist(kLostEnd, [&] { give_up_sending(held); });
-    }
+    if (!attempt([&] { send_piece(held); })) insist(kLostEnd, [&] { give_up_sending(held); });
   }
 }
 

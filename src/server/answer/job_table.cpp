@@ -1,8 +1,6 @@
 /// The slots of open jobs, and the ways of a job between them.
 #include "server/answer/job_table.h"
 
-#include <new>
-
 #include "core/check.h"
 
 namespace baton {
@@ -57,12 +55,37 @@ HeldJob JobTable::take(ExchangeId exchange) {
   return {*this, std::move(slot->second.job)};
 }
 
-HeldJob JobTable::take_running(ExchangeId exchange) {
+std::vector<HeldJob> JobTable::take_running(std::span<const ExchangeId> exchanges) {
+  std::vector<HeldJob> jobs;
+  jobs.reserve(exchanges.size());
   const Lock lock(*this);
-  const auto slot = slots_.find(exchange);
-  if (slot == slots_.end() || slot->second.job == nullptr) return {};
-  if (!std::holds_alternative<Job::Running>(slot->second.job->state)) return {};
-  return {*this, std::move(slot->second.job)};
+  for (const ExchangeId exchange : exchanges) {
+    const auto slot = slots_.find(exchange);
+    const bool is_here = slot != slots_.end() && slot->second.job != nullptr;
+    if (is_here && std::holds_alternative<Job::Running>(slot->second.job->state))
+      jobs.emplace_back(*this, std::move(slot->second.job));
+    else
+      jobs.emplace_back();
+  }
+  return jobs;
+}
+
+JobQueue JobTable::give_back(std::span<HeldJob> jobs) noexcept {
+  JobQueue ended;
+  const Lock lock(*this);
+  for (HeldJob& held : jobs) {
+    if (!held) continue;
+    JobPtr job = std::move(held.job_);
+    if (std::holds_alternative<Job::Sending>(job->state)) {
+      add_to_queue(std::move(job));
+    } else if (std::holds_alternative<Job::Reported>(job->state)) {
+      erase(slots_.find(job->exchange));
+      ended.push(std::move(job));
+    } else {
+      rest(std::move(job));
+    }
+  }
+  return ended;
 }
 
 HeldJob JobTable::take_queued(const Budget& unsent, std::int64_t piece_bytes) {
@@ -89,13 +112,9 @@ JobQueue JobTable::take_left() {
 
 /// Takes a job from the table whose client has left.
 void JobTable::leave(Slots::iterator slot, JobPtr job) noexcept {
-  try {
-    cancel_(*job);
-  } catch (const std::bad_alloc&) {
-    // The thread that takes the jobs that left does it again, and can wait for memory.
-  }
   left_.push(std::move(job));
   erase(slot);
+  tell_left_();
 }
 
 void JobTable::erase(Slots::iterator slot) noexcept {
@@ -105,6 +124,11 @@ void JobTable::erase(Slots::iterator slot) noexcept {
 
 void JobTable::give_back(JobPtr job) noexcept {
   const Lock lock(*this);
+  rest(std::move(job));
+}
+
+/// Puts a job back into its slot, unless its client has left.
+void JobTable::rest(JobPtr job) noexcept {
   const auto slot = slots_.find(job->exchange);
   if (slot->second.client == Client::has_left) return leave(slot, std::move(job));
   slot->second.job = std::move(job);
@@ -112,6 +136,10 @@ void JobTable::give_back(JobPtr job) noexcept {
 
 void JobTable::queue(JobPtr job) noexcept {
   const Lock lock(*this);
+  add_to_queue(std::move(job));
+}
+
+void JobTable::add_to_queue(JobPtr job) noexcept {
   queue_.push(std::move(job));
   queue_changed_.notify_all();
 }
@@ -134,8 +162,7 @@ void JobTable::client_reads(ExchangeId exchange) noexcept {
   const auto slot = slots_.find(exchange);
   if (slot == slots_.end() || slot->second.job == nullptr) return;
   if (!std::holds_alternative<Job::Sending>(slot->second.job->state)) return;
-  queue_.push(std::move(slot->second.job));
-  queue_changed_.notify_all();
+  add_to_queue(std::move(slot->second.job));
 }
 
 void JobTable::stop() {

@@ -5,8 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "core/mutex.h"
 #include "server/answer/job.h"
@@ -23,10 +25,10 @@ class HeldJob;
 /// to wait for it is counted, since it must not be noticeable.
 class JobTable {
  public:
-  /// `cancel` ends the engine's requests of a job; it may throw std::bad_alloc. `waited` gets the seconds that a thread waited
-  /// for the lock.
-  JobTable(std::function<void(const Job&)> cancel, std::function<void(double)> waited)
-      : cancel_(std::move(cancel)), waited_(std::move(waited)) {}
+  /// `left` is called, under the lock, when take_left has another job. `waited` gets the seconds that a thread waited for the lock.
+  /// Neither may throw.
+  JobTable(std::function<void()> left, std::function<void(double)> waited)
+      : tell_left_(std::move(left)), waited_(std::move(waited)) {}
 
   void open(JobPtr job);
   /// Whether a client still waits for this answer.
@@ -37,11 +39,14 @@ class JobTable {
 
   /// Null if the job is gone. No other thread may hold it.
   HeldJob take(ExchangeId exchange);
-  /// Null if the job is gone, if another thread holds it, or if the engine does not work on it.
-  HeldJob take_running(ExchangeId exchange);
+  /// One for each exchange: null if the job is gone, if another thread holds it, or if the engine does not work on it.
+  std::vector<HeldJob> take_running(std::span<const ExchangeId> exchanges);
+  /// Takes jobs back after their events: one that is large is queued for its first piece, and one whose end is reported is open no
+  /// longer. Returns these.
+  JobQueue give_back(std::span<HeldJob> jobs) noexcept;
   /// The next job that a piece may be sent of: when less than half of `unsent` is in use. Waits for one; null after stop().
   HeldJob take_queued(const Budget& unsent, std::int64_t piece_bytes);
-  /// All jobs whose clients have left. Their requests are cancelled, unless memory was short.
+  /// All jobs whose clients have left.
   JobQueue take_left();
   /// Calls `visit` for the jobs that rest, under the lock.
   template <class Visit>
@@ -51,7 +56,7 @@ class JobTable {
       if (slot.job != nullptr) visit(*slot.job);
   }
 
-  /// The client has left: the engine's requests are cancelled.
+  /// The client has left.
   void client_left(ExchangeId exchange) noexcept;
   /// The client has taken a piece of a large answer.
   void client_reads(ExchangeId exchange) noexcept;
@@ -84,10 +89,12 @@ class JobTable {
   void give_back(JobPtr job) noexcept;
   void queue(JobPtr job) noexcept;
   void remove(const Job& job) noexcept;
+  void rest(JobPtr job) noexcept BATON_REQUIRES(mutex_);
+  void add_to_queue(JobPtr job) noexcept BATON_REQUIRES(mutex_);
   void leave(Slots::iterator slot, JobPtr job) noexcept BATON_REQUIRES(mutex_);
   void erase(Slots::iterator slot) noexcept BATON_REQUIRES(mutex_);
 
-  const std::function<void(const Job&)> cancel_;
+  const std::function<void()> tell_left_;
   const std::function<void(double)> waited_;
   mutable Mutex mutex_;
   Condition emptied_;
@@ -123,6 +130,7 @@ class HeldJob {
   void queue() && noexcept { table_->queue(std::move(job_)); }
 
  private:
+  friend class JobTable;
   JobTable* table_ = nullptr;
   JobPtr job_;
 };

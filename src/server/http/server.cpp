@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <new>
 #include <string_view>
 #include <utility>
 
@@ -12,6 +11,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/ssl/context.hpp>
 
+#include "core/attempt.h"
 #include "core/check.h"
 #include "core/limits/insist.h"
 #include "core/limits/open_files.h"
@@ -124,32 +124,19 @@ void HttpServer::stop(std::int64_t flush_ms) {
   sessions_.clear();
 }
 
-void HttpServer::deliver(std::vector<HttpOutput>&& outputs) {
-  const auto kept = std::make_shared<std::vector<HttpOutput>>();
-  kept->swap(outputs);
-  try {
-    asio::post(io_, [this, kept] { send(*kept); });
-  } catch (const std::bad_alloc&) {
-    outputs.swap(*kept);
-    throw;
-  }
+void HttpServer::deliver(std::shared_ptr<std::vector<HttpOutput>> outputs) {
+  asio::post(io_, [this, outputs = std::move(outputs)] { send(*outputs); });
 }
 
 void HttpServer::deliver(HttpOutput output) {
-  std::vector<HttpOutput> outputs;
-  outputs.push_back(std::move(output));
-  deliver(std::move(outputs));
+  const auto outputs = std::make_shared<std::vector<HttpOutput>>();
+  outputs->push_back(std::move(output));
+  deliver(outputs);
 }
 
-ExchangeId HttpServer::begin_exchange(HttpSession& session, HttpRequest request, std::shared_ptr<Ticket> ticket) {
+ExchangeId HttpServer::begin_exchange(HttpSession& session) {
   const ExchangeId id{next_exchange_++};
   exchanges_.emplace(id, &session);
-  try {
-    callbacks_.on_request(id, std::move(request), std::move(ticket));
-  } catch (const std::bad_alloc&) {
-    end_exchange(id, /*is_client_gone=*/true);
-    throw;
-  }
   return id;
 }
 
@@ -170,12 +157,8 @@ std::optional<HttpResponse> HttpServer::check_header(const HttpRequest& head, Ti
 }
 
 void HttpServer::end_exchange(ExchangeId exchange, bool is_client_gone) noexcept {
-  if (is_client_gone && !tell_gone(exchange)) {
-    exchanges_[exchange] = nullptr;  // it is there; tick tries again
-    ++n_untold_;
-    return;
-  }
   exchanges_.erase(exchange);
+  if (is_client_gone) callbacks_.on_gone(exchange);
 }
 
 void HttpServer::remove(HttpSession& session) {
@@ -189,27 +172,17 @@ void HttpServer::abandon(ExchangeId exchange) {
   });
 }
 
-/// Gives outputs to their sessions. One write sends all parts that arrived for a session. A session that finds no memory
-/// is closed.
+/// Gives outputs to their sessions. One write sends all parts of a session that came one after another.
 void HttpServer::send(std::vector<HttpOutput>& outputs) {
+  HttpSession* last = nullptr;
   for (HttpOutput& output : outputs) {
     HttpSession* const session = session_of(output.exchange);
     if (session == nullptr) continue;
-    try {
-      session->send(std::move(output));
-      if (sent_to_.empty() || sent_to_.back() != session) sent_to_.push_back(session);
-    } catch (const std::bad_alloc&) {
-      session->close();
-    }
+    if (last != nullptr && last != session) last->write();
+    session->send(std::move(output));
+    last = session;
   }
-  for (HttpSession* session : sent_to_) {
-    try {
-      session->write();
-    } catch (const std::bad_alloc&) {
-      session->close();
-    }
-  }
-  sent_to_.clear();
+  if (last != nullptr) last->write();
 }
 
 /// Null if the exchange has ended.
@@ -223,16 +196,6 @@ HttpSession* HttpServer::session_at(ConnectionId connection) const {
   return found == sessions_.end() ? nullptr : found->second.get();
 }
 
-/// Tells that a client has left. False if there was no memory for that.
-bool HttpServer::tell_gone(ExchangeId exchange) noexcept {
-  try {
-    callbacks_.on_gone(exchange);
-    return true;
-  } catch (const std::bad_alloc&) {
-    return false;
-  }
-}
-
 /// Waits for connections, time and signals, where nothing does so already: each of these waits begins the next one itself,
 /// unless it found no memory.
 void HttpServer::begin_waits() {
@@ -244,31 +207,20 @@ void HttpServer::begin_waits() {
 /// Handles events until the server stops. An allocation that failed outside of a session's own work costs one event.
 void HttpServer::run() {
   const MemoryReserve::User user(reserve_);
-  while (true) {
-    try {
-      begin_waits();
-      io_.run();
-      return;
-    } catch (const std::bad_alloc&) {
-      log::warning("event=out_of_memory open_connections={}", sessions_.size());
-    }
-  }
+  const auto handle_events = [this] {
+    begin_waits();
+    io_.run();
+  };
+  while (!attempt(handle_events)) log::warning("event=out_of_memory open_connections={}", sessions_.size());
 }
 
-std::vector<HttpSession*> HttpServer::all_sessions() {
-  std::vector<HttpSession*> all;
-  all.reserve(sessions_.size());
-  for (const auto& [id, session] : sessions_) all.push_back(session.get());
-  return all;
-}
-
-/// Accepts no more, and closes idle sessions. Without memory for that, tick closes them when the time is over.
+/// Accepts no more, and closes idle sessions.
 void HttpServer::begin_closing(std::int64_t flush_ms) {
   is_closing_ = true;
   close_by_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(flush_ms);
   error_code ignored;
   listener_.acceptor().close(ignored);
-  for (HttpSession* session : all_sessions()) session->close_if_idle();
+  for (const auto& [id, session] : sessions_) session->close_if_idle();
   end_if_empty();
 }
 
@@ -289,11 +241,7 @@ void HttpServer::accept() {
       listener_.acceptor().accept(socket, error);
       if (error && i > 0) return accept();
       if (error) break;
-      try {
-        admit(std::move(socket));
-      } catch (const std::bad_alloc&) {
-        log::warning("event=connection_refused reason=\"out of memory\"");
-      }
+      admit(std::move(socket));
     }
     if (error && !makes_room_after(error)) return accept_later(error);
     accept();
@@ -325,25 +273,11 @@ void HttpServer::admit(HttpSocket socket) {
   const std::string address = limits_.max_connections_per_address > 0 ? client_address(socket) : std::string();
   const std::optional<Shortage> shortage = room_.make_room(address, now);
   if (!shortage) return;
-  const bool is_reserved = *shortage != Shortage::none;
   error_code ignored;
   if (!listener_.is_unix()) socket.set_option(asio::ip::tcp::no_delay(true), ignored);
-  const ConnectionId id = room_.add(address, is_reserved, now);
-  HttpSession* started = nullptr;
-  try {
-    auto session = std::make_unique<HttpSession>(*this, id, std::move(socket), tls_.get(), limits_);
-    started = session.get();
-    sessions_.emplace(id, std::move(session));
-  } catch (const std::bad_alloc&) {
-    room_.remove(id);
-    throw;
-  }
-  try {
-    if (is_reserved) started->restrict(*shortage, room_.refusal_for(*shortage));
-    started->start();
-  } catch (const std::bad_alloc&) {
-    started->close();
-  }
+  auto session = std::make_unique<HttpSession>(*this, address, *shortage, std::move(socket), tls_.get(), limits_);
+  const ConnectionId id = session->id();
+  sessions_.emplace(id, std::move(session)).first->second->start();
 }
 
 void HttpServer::tick() {
@@ -353,14 +287,13 @@ void HttpServer::tick() {
     if (cancelled) return;
     tick();
     const auto now = Clock::now();
-    if (n_untold_ > 0)
-      n_untold_ -= std::erase_if(exchanges_, [&](const auto& one) { return one.second == nullptr && tell_gone(one.first); });
     room_.tick(now);
     reserve_.restore();
     const bool is_over = is_closing_ && now >= close_by_;
-    for (HttpSession* session : all_sessions()) {
-      if (is_over) session->close();
-      session->check_deadline(now);
+    for (auto next = sessions_.begin(); next != sessions_.end();) {
+      HttpSession& session = *(next++)->second;  // check_deadline may remove it
+      if (is_over) session.close();
+      session.check_deadline(now);
     }
   });
   is_ticking_ = true;

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
@@ -41,7 +42,7 @@ struct HttpCallbacks {
   std::function<std::shared_ptr<Ticket>(const HttpRequest& head)> look_up = {};
   /// Refuses the request before its body is read, or completes its ticket. Empty: none is refused.
   std::function<std::optional<HttpResponse>(const HttpRequest& head, Ticket& ticket)> check_header = {};
-  /// The client left before its answer was complete. The rest is not needed.
+  /// The client left before its answer was complete. The rest is not needed. Must not throw.
   std::function<void(ExchangeId)> on_gone;
   /// The client has taken most of a piece that asked for more. Empty: no piece asks.
   std::function<void(ExchangeId)> on_writable = {};
@@ -81,9 +82,8 @@ class HttpServer {
   /// Thread: any.
   const ConnectionCounts& connection_counts() const { return room_.counts(); }
 
-  /// Takes parts of answers, in order. Parts of ended exchanges are dropped. If it throws std::bad_alloc, none is taken, and
-  /// `outputs` is as before.
-  void deliver(std::vector<HttpOutput>&& outputs);
+  /// Takes parts of answers, in order. Parts of ended exchanges are dropped. If it throws std::bad_alloc, none is taken.
+  void deliver(std::shared_ptr<std::vector<HttpOutput>> outputs);
   void deliver(HttpOutput output);
   /// Closes the connection of an answer that cannot be completed, some time later.
   void abandon(ExchangeId exchange);
@@ -97,7 +97,10 @@ class HttpServer {
   const ErrorForm& errors_of(std::string_view path) const;
   std::shared_ptr<Ticket> look_up(const HttpRequest& head) const;
   std::optional<HttpResponse> check_header(const HttpRequest& head, Ticket& ticket);
-  ExchangeId begin_exchange(HttpSession& session, HttpRequest request, std::shared_ptr<Ticket> ticket);
+  ExchangeId begin_exchange(HttpSession& session);
+  void hand_on(ExchangeId exchange, HttpRequest request, std::shared_ptr<Ticket> ticket) {
+    callbacks_.on_request(exchange, std::move(request), std::move(ticket));
+  }
   void end_exchange(ExchangeId exchange, bool is_client_gone) noexcept;
   void tell_writable(ExchangeId exchange) { callbacks_.on_writable(exchange); }
   std::span<char> read_buffer() { return read_buffer_; }
@@ -108,10 +111,8 @@ class HttpServer {
   void send(std::vector<HttpOutput>& outputs);
   HttpSession* session_of(ExchangeId exchange) const;
   HttpSession* session_at(ConnectionId connection) const;
-  bool tell_gone(ExchangeId exchange) noexcept;
   void begin_waits();
   void run();
-  std::vector<HttpSession*> all_sessions();
   void begin_closing(std::int64_t flush_ms);
   void end_if_empty();
   void accept();
@@ -136,10 +137,8 @@ class HttpServer {
   // The I/O thread's.
   ConnectionRoom room_;
   std::unordered_map<ConnectionId, std::unique_ptr<HttpSession>> sessions_;
-  std::unordered_map<ExchangeId, HttpSession*> exchanges_;  // null: its client has left, which is not told yet
-  std::size_t n_untold_ = 0;
+  std::unordered_map<ExchangeId, HttpSession*> exchanges_;
   std::vector<char> read_buffer_;
-  std::vector<HttpSession*> sent_to_;  // by `deliver`; kept for its memory
   std::int64_t next_exchange_ = 0;
   bool is_accepting_ = false;
   bool is_ticking_ = false;

@@ -2,11 +2,9 @@
 #include "server/http/session.h"
 
 #include <algorithm>
-#include <new>
 #include <span>
 
 #include <fmt/format.h>
-#include <boost/asio/post.hpp>
 
 #include "core/log.h"
 #include "server/http/server.h"
@@ -19,15 +17,21 @@ constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
 }  // namespace
 
-HttpSession::HttpSession(HttpServer& server, ConnectionId id, HttpSocket socket, boost::asio::ssl::context* tls,
-                         const HttpLimits& limits)
+HttpSession::HttpSession(HttpServer& server, const std::string& address, Shortage shortage, HttpSocket socket,
+                         boost::asio::ssl::context* tls, const HttpLimits& limits)
     : server_(server),
-      id_(id),
       limits_(limits),
       budgets_(server.budgets()),
       stream_(tls == nullptr ? Stream(std::move(socket)) : Stream(std::in_place_type<TlsStream>, std::move(socket), *tls)),
+      shortage_(shortage),
       input_share_(budgets_.headers.share()),
-      unsent_share_(budgets_.unsent.share()) {}
+      unsent_share_(budgets_.unsent.share()) {
+  const bool is_reserved = shortage != Shortage::none;
+  if (is_reserved) limits_.header_timeout_ms = limits_.reserved_timeout_ms;
+  id_ = server.room().add(address, is_reserved, std::chrono::steady_clock::now());  // last, since the destructor removes it
+}
+
+HttpSession::~HttpSession() { server_.room().remove(id_); }
 
 HttpSocket& HttpSession::socket() {
   if (auto* tls = std::get_if<TlsStream>(&stream_)) return tls->next_layer();
@@ -49,11 +53,7 @@ void HttpSession::close() noexcept {
   socket().close(ignored);
   server_.room().remove(id_);
   if (exchange_.is_valid()) server_.end_exchange(std::exchange(exchange_, ExchangeId{}), /*is_client_gone=*/true);
-  // The caller may still use the session, so it is removed later; without memory for that, by the next check_deadline.
-  try {
-    begin_operation([this] { boost::asio::post(socket().get_executor(), [this] { end_operation([] {}); }); });
-  } catch (const std::bad_alloc&) {
-  }
+  // The caller may still use the session: the end of the last pending operation removes it, or else the next check_deadline.
 }
 
 bool HttpSession::has_unread_request() {
@@ -71,31 +71,26 @@ void HttpSession::check_deadline(std::chrono::steady_clock::time_point now) {
   if (is_writing_ && now >= write_deadline_) return close();
   if (state_ == State::answering || state_ == State::flushing || now < deadline_) return;
   if (state_ != State::reading || arrival_ == Arrival::none) return close();
-  try {
-    refuse({408, "the request did not arrive in time"});
-  } catch (const std::bad_alloc&) {
-    close();
-  }
+  work([this] { refuse({408, "the request did not arrive in time"}); });
 }
 
 /// Reads more, or, if the client sends no more, ends what waits for it.
 void HttpSession::read() {
   if (is_reading_ || state_ == State::closed) return;
   if (has_input_ended_) return state_ == State::answering ? watch_for_reset() : close();
-  begin_operation([&] {
-    if (auto* tls = std::get_if<TlsStream>(&stream_)) {
-      tls->async_read_some(boost::asio::buffer(tls_buffer_), [this](boost::system::error_code error, std::size_t n) {
-        is_reading_ = false;
-        end_operation([&] { on_read(error, {tls_buffer_.data(), n}); });
-      });
-    } else {
-      socket().async_wait(HttpSocket::wait_read, [this](boost::system::error_code error) {
-        is_reading_ = false;
-        end_operation([&] { receive(error); });
-      });
-    }
-    is_reading_ = true;
-  });
+  if (auto* tls = std::get_if<TlsStream>(&stream_)) {
+    tls->async_read_some(boost::asio::buffer(tls_buffer_), [this](boost::system::error_code error, std::size_t n) {
+      is_reading_ = false;
+      end_operation([&] { on_read(error, {tls_buffer_.data(), n}); });
+    });
+  } else {
+    socket().async_wait(HttpSocket::wait_read, [this](boost::system::error_code error) {
+      is_reading_ = false;
+      end_operation([&] { receive(error); });
+    });
+  }
+  ++n_operations_;
+  is_reading_ = true;
 }
 
 /// Reads what has arrived on a plain connection. Waiting needs no buffer: all connections share the one that they read
@@ -165,7 +160,7 @@ void HttpSession::on_end_of_input() {
     queue(std::string(kContinue));
   else if (body_ == Body::chunked)
     queue("0");
-  write();
+  begin_write();
 }
 
 /// Reads while an answer is made, up to a limit, so that a client that leaves is noticed.
@@ -177,15 +172,14 @@ void HttpSession::read_ahead() {
 /// Closes when the connection is reset, without reading.
 void HttpSession::watch_for_reset() {
   if (is_watching_) return;
-  begin_operation([this] {
-    socket().async_wait(HttpSocket::wait_error, [this](boost::system::error_code error) {
-      is_watching_ = false;
-      end_operation([&] {
-        if (!error) close();
-      });
+  socket().async_wait(HttpSocket::wait_error, [this](boost::system::error_code error) {
+    is_watching_ = false;
+    end_operation([&] {
+      if (!error) close();
     });
-    is_watching_ = true;
   });
+  ++n_operations_;
+  is_watching_ = true;
 }
 
 /// Bytes of the request in hand that have not arrived; nullopt if nothing says how many.
@@ -218,23 +212,23 @@ void HttpSession::answer_at_once(HttpResponse response) {
   send_head(response, /*is_stream=*/false);
   if (body_ != Body::none) queue(std::move(response.body));
   finish_answer();
-  write();
+  begin_write();
 }
 
-/// Memory ran out. This request ends, and what it took is free again.
+/// Memory ran out: the request that is being read is refused, if there is memory for that. Otherwise the connection ends.
 void HttpSession::give_up() noexcept {
-  try {
-    if (state_ != State::reading || due_ != Due::head) return close();
-    n_to_drop_ = rest_of_request();
-    const ErrorForm& form = errors();
-    parser_.reset();  // gives memory back before the answer takes some
-    ticket_.reset();
-    input_ = {};
-    log::warning("event=out_of_memory effect=\"a request is given up while it is read\"");
-    refuse({503, "this server has no memory left for the request"}, form);
-  } catch (const std::bad_alloc&) {
-    close();
-  }
+  const bool may_refuse = state_ == State::reading && due_ == Due::head;
+  if (!may_refuse || !attempt([this] { refuse_for_memory(); })) close();
+}
+
+void HttpSession::refuse_for_memory() {
+  n_to_drop_ = rest_of_request();
+  const ErrorForm& form = errors();
+  parser_.reset();  // gives memory back before the answer takes some
+  ticket_.reset();
+  input_ = {};
+  log::warning("event=out_of_memory effect=\"a request is given up while it is read\"");
+  refuse({503, "this server has no memory left for the request"}, form);
 }
 
 /// Lets the server check the header. If it refuses the request, that is answered, and the body is not read. The
@@ -253,18 +247,12 @@ bool HttpSession::refuse_by_header() {
   return true;
 }
 
-void HttpSession::restrict(Shortage shortage, HttpRefusal refusal) {
-  shortage_ = shortage;
-  no_room_ = std::move(refusal);
-  limits_.header_timeout_ms = limits_.reserved_timeout_ms;
-}
-
 /// Whether a request may be answered although there is no room for its connection. If not, it is refused.
 bool HttpSession::has_room() {
   if (shortage_ == Shortage::none || ticket_->is_health_check) return true;
   server_.room().refused(shortage_);
   note_head(parser_->head());
-  refuse(no_room_);
+  refuse(server_.room().refusal_for(shortage_));
   return false;
 }
 
@@ -281,7 +269,8 @@ void HttpSession::dispatch() {
   HttpRequest request = parser_->take();
   parser_.reset();
   note_head(request);
-  exchange_ = server_.begin_exchange(*this, std::move(request), std::move(ticket_));
+  exchange_ = server_.begin_exchange(*this);
+  server_.hand_on(exchange_, std::move(request), std::move(ticket_));
   read_ahead();
 }
 
@@ -307,7 +296,7 @@ void HttpSession::parse() {
   if (parser_->is_done()) return dispatch();
   if (parser_->take_expects_continue()) {
     queue(std::string(kContinue));
-    write();
+    begin_write();
   }
   if (parser_->is_header_done() && arrival_ == Arrival::header) {
     arrival_ = Arrival::body;
@@ -337,24 +326,27 @@ void HttpSession::begin_request(std::int64_t timeout_ms) {
 }
 
 void HttpSession::start() {
-  auto* tls = std::get_if<TlsStream>(&stream_);
-  if (tls == nullptr) {
+  ++n_operations_;
+  end_operation([this] {
+    if (auto* const tls = std::get_if<TlsStream>(&stream_)) return begin_handshake(*tls);
     boost::system::error_code ignored;
     socket().non_blocking(true, ignored);
     // When many come at once, the request has usually arrived before its connection is accepted.
     begin_reading(limits_.header_timeout_ms);
-    return receive({});
-  }
+    receive({});
+  });
+}
+
+void HttpSession::begin_handshake(TlsStream& tls) {
   tls_buffer_.resize(kTlsReadBytes);
   set_deadline(limits_.header_timeout_ms);
-  begin_operation([&] {
-    tls->async_handshake(boost::asio::ssl::stream_base::server, [this](boost::system::error_code error) {
-      end_operation([&] {
-        if (error) return close();
-        if (state_ != State::closed) begin_request(limits_.header_timeout_ms);
-      });
+  tls.async_handshake(boost::asio::ssl::stream_base::server, [this](boost::system::error_code error) {
+    end_operation([&] {
+      if (error) return close();
+      if (state_ != State::closed) begin_request(limits_.header_timeout_ms);
     });
   });
+  ++n_operations_;
 }
 
 }  // namespace baton

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <new>
 #include <optional>
 #include <string>
 #include <variant>
@@ -15,6 +14,7 @@
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/stream.hpp>
 
+#include "core/attempt.h"
 #include "server/http/connection_table.h"
 #include "server/http/parser.h"
 #include "server/http/ticket.h"
@@ -30,21 +30,27 @@ class HttpServer;
 /// It handles requests one after another: it parses the next one when the previous answer was handed to the socket.
 /// While an answer is being sent the session keeps reading, so that it notices when the client leaves. A client that has
 /// shut down its side of a plain connection still gets the answer. The server owns
-/// it; a closed session asks for its removal when no operation is pending. Thread: the I/O thread.
+/// it; a closed session asks for its removal when no operation is pending.
+///
+/// Public functions do not throw. Without memory for a part of its work, the session fails the request that is being read with a
+/// 503, or closes. Thread: the I/O thread.
 class HttpSession {
  public:
   /// `tls`: nullptr for a plain connection.
-  HttpSession(HttpServer& server, ConnectionId id, HttpSocket socket, boost::asio::ssl::context* tls, const HttpLimits& limits);
+  /// Takes its place in the server's room, and leaves it when it is closed. With a shortage there is no room for this connection:
+  /// one health check is answered, any other request refused.
+  HttpSession(HttpServer& server, const std::string& address, Shortage shortage, HttpSocket socket,
+              boost::asio::ssl::context* tls, const HttpLimits& limits);
+  ~HttpSession();
 
   ConnectionId id() const { return id_; }
-  /// Before start: there is no room for this connection. One health check is answered, any other request refused.
-  void restrict(Shortage shortage, HttpRefusal refusal);
+  /// The session may be gone afterwards.
   void start();
   /// Adds a part of the answer to the current exchange. `write` writes it together with the parts around it.
   void send(HttpOutput output);
   /// Starts writing the added parts. A write that is already running continues with them.
   void write();
-  /// Closes if the deadline of the current wait has passed. Asks for its removal if that is due still.
+  /// Closes if the deadline of the current wait has passed. Asks for its removal if it is closed and nothing is pending.
   void check_deadline(std::chrono::steady_clock::time_point now);
   /// Whether no request has begun and bytes have arrived that were not read yet.
   bool has_unread_request();
@@ -65,6 +71,7 @@ class HttpSession {
 
   HttpSocket& socket();
   void set_deadline(std::int64_t timeout_ms);
+  void begin_handshake(TlsStream& tls);
   void begin_reading(std::int64_t timeout_ms);
   void begin_request(std::int64_t timeout_ms);
   void parse();
@@ -75,7 +82,10 @@ class HttpSession {
   void refuse(const HttpRefusal& refusal) { refuse(refusal, errors()); }
   void refuse(const HttpRefusal& refusal, const ErrorForm& form);
   void answer_at_once(HttpResponse response);
+  template <class Act>
+  void work(Act act);
   void give_up() noexcept;
+  void refuse_for_memory();
   void read();
   void receive(boost::system::error_code error);
   void on_read(boost::system::error_code error, std::string_view bytes);
@@ -85,6 +95,8 @@ class HttpSession {
   void drop_input(std::size_t n_bytes);
   std::optional<std::uint64_t> rest_of_request() const;
   void watch_for_reset();
+  void begin_write();
+  void add(HttpOutput output);
   void queue(std::string bytes);
   void on_write(boost::system::error_code error, std::size_t n_bytes);
   void on_flushed();
@@ -93,14 +105,12 @@ class HttpSession {
   void wait_for_end();
   void note_head(const HttpRequest& request);
   void send_head(const HttpResponse& response, bool is_stream);
-  template <class Initiate>
-  void begin_operation(Initiate initiate);
   template <class Act>
   void end_operation(Act act);
   void remove_if_done();
 
   HttpServer& server_;
-  const ConnectionId id_;
+  ConnectionId id_;
   HttpLimits limits_;
   Budgets& budgets_;
   Stream stream_;
@@ -108,8 +118,7 @@ class HttpSession {
   std::chrono::steady_clock::time_point deadline_;
   std::chrono::steady_clock::time_point write_deadline_;
 
-  Shortage shortage_ = Shortage::none;
-  HttpRefusal no_room_;  // with a shortage
+  const Shortage shortage_;
 
   std::optional<HttpParser> parser_;
   std::shared_ptr<Ticket> ticket_;  // of the request being read, once its header is here
@@ -122,7 +131,7 @@ class HttpSession {
   std::size_t unsent_bytes_ = 0;  // not counting sent_bytes_ of the first part
   BudgetShare unsent_share_;      // of unsent_bytes_
   std::size_t sent_bytes_ = 0;
-  int n_operations_ = 0;  // asynchronous operations that hold `this`
+  int n_operations_ = 0;  // asynchronous operations that hold `this`; their handlers call end_operation
   bool is_reading_ = false;
   bool is_writing_ = false;
   bool is_watching_ = false;
@@ -140,27 +149,16 @@ class HttpSession {
   Sender sender_ = Sender::goes_on;
 };
 
-/// Starts an asynchronous operation, whose handler calls end_operation.
-template <class Initiate>
-void HttpSession::begin_operation(Initiate initiate) {
-  ++n_operations_;
-  try {
-    initiate();
-  } catch (...) {
-    --n_operations_;
-    throw;
-  }
+/// Does a part of the session's work. Without memory for it the request or the connection ends.
+template <class Act>
+void HttpSession::work(Act act) {
+  if (!attempt(act)) give_up();
 }
 
-/// Does what the end of an operation leads to. Without memory for it the request or the connection ends. The session
-/// may be gone afterwards.
+/// Does what the end of an operation leads to. The session may be gone afterwards.
 template <class Act>
 void HttpSession::end_operation(Act act) {
-  try {
-    act();
-  } catch (const std::bad_alloc&) {
-    give_up();
-  }
+  work(act);
   --n_operations_;
   remove_if_done();
 }

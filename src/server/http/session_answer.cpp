@@ -27,6 +27,10 @@ void HttpSession::queue(std::string bytes) {
 }
 
 void HttpSession::write() {
+  work([this] { begin_write(); });
+}
+
+void HttpSession::begin_write() {
   if (is_writing_ || unsent_.empty() || state_ == State::closed) return;
   write_deadline_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(limits_.write_timeout_ms);
   std::vector<boost::asio::const_buffer> buffers;
@@ -41,10 +45,9 @@ void HttpSession::write() {
       end_operation([&] { on_write(error, n); });
     });
   };
-  begin_operation([&] {
-    std::visit(write_to, stream_);
-    is_writing_ = true;
-  });
+  std::visit(write_to, stream_);
+  ++n_operations_;
+  is_writing_ = true;
 }
 
 void HttpSession::on_write(boost::system::error_code error, std::size_t n_bytes) {
@@ -61,7 +64,7 @@ void HttpSession::on_write(boost::system::error_code error, std::size_t n_bytes)
     sender_ = Sender::goes_on;
     server_.tell_writable(exchange_);
   }
-  if (!unsent_.empty()) return write();
+  if (!unsent_.empty()) return begin_write();
   if (state_ == State::flushing) on_flushed();
 }
 
@@ -90,7 +93,8 @@ void HttpSession::wait_for_end() {
   server_.room().set_phase(id_, ConnectionPhase::finished);
   auto* tls = std::get_if<TlsStream>(&stream_);
   if (tls == nullptr) return read();
-  begin_operation([&] { tls->async_shutdown([this](boost::system::error_code) { end_operation([&] { close(); }); }); });
+  tls->async_shutdown([this](boost::system::error_code) { end_operation([&] { close(); }); });
+  ++n_operations_;
 }
 
 void HttpSession::send_head(const HttpResponse& response, bool is_stream) {
@@ -116,6 +120,10 @@ void HttpSession::finish_answer() {
 }
 
 void HttpSession::send(HttpOutput output) {
+  work([&] { add(std::move(output)); });
+}
+
+void HttpSession::add(HttpOutput output) {
   if (state_ != State::answering || output.exchange != exchange_) return;
   switch (output.kind) {
     case HttpOutput::Kind::whole:

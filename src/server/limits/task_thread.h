@@ -9,10 +9,13 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 
+#include "core/attempt.h"
+#include "core/limits/insist.h"
+
 namespace baton {
 
-/// Runs tasks one after another, with a reserve of memory. A task that throws std::bad_alloc ends the program. Thread: any for
-/// `post`; `stop` and `join` belong to the owner.
+/// Runs tasks one after another, with a reserve of memory. A task or handler that throws std::bad_alloc ends the program, unless it
+/// has something that runs then. Thread: any for `post`; `stop` and `join` belong to the owner.
 class TaskThread {
  public:
   explicit TaskThread(std::string_view name);
@@ -23,6 +26,13 @@ class TaskThread {
   void post(Task task) {
     boost::asio::post(io_, std::move(task));
   }
+  /// The same. If the task throws std::bad_alloc, `fail` runs, until it finds memory.
+  template <class Task, class Fail>
+  void post(Task task, Fail fail) {
+    post([task = std::move(task), fail = std::move(fail)]() mutable {
+      if (!attempt(task)) insist(kNoRefusal, fail);
+    });
+  }
   /// For timers and signals whose handlers run on this thread.
   boost::asio::io_context& io() { return io_; }
   /// What has not begun does not run any more. Idempotent.
@@ -31,6 +41,9 @@ class TaskThread {
   void join();
 
  private:
+  static constexpr std::string_view kNoRefusal =
+      "event=tasks_out_of_memory effect=\"the program ends: there is no memory to give up a task\"";
+
   boost::asio::io_context io_{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> goes_on_{io_.get_executor()};
   std::thread thread_;

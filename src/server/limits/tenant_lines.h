@@ -30,7 +30,7 @@ class TenantLines {
     Tenant tenant = {};
     std::int64_t cost = 1;  ///< an estimate, which `correct` corrects
     std::function<void()> work = {};
-    std::function<void()> dropped = {};
+    std::function<void(std::string_view why)> refuse = {};  ///< tells its sender that it is not done
     BudgetShare place = {};
   };
 

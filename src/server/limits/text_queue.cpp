@@ -8,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/attempt.h"
 #include "core/limits/insist.h"
 #include "core/limits/thread_body.h"
 #include "core/log.h"
@@ -20,8 +21,13 @@ constexpr std::int64_t kLongPlaces = 16;
 /// For what must not fail when memory is short: destructors of JSON values, refusals.
 constexpr std::size_t kTextReserveBytes = std::size_t{1} << 20;
 constexpr int kMaxShortThreads = 8;
-constexpr std::string_view kNoEnd =
-    "event=answers_out_of_memory effect=\"the program ends: there is no memory to refuse requests at its shutdown\"";
+constexpr std::string_view kNoTextRefusal =
+    "event=answers_out_of_memory effect=\"the program ends: there is no memory to refuse a request\"";
+
+/// Tells the sender of work that it is not done. Not on the I/O thread.
+void refuse_text(const TenantLines::Job& job, std::string_view why) {
+  if (job.refuse) insist(kNoTextRefusal, [&] { job.refuse(why); });
+}
 
 /// An estimate in microseconds: 50 for a request of a few words, and 0.1 for parsing, rendering and encoding a byte.
 std::int64_t cost_of(std::size_t n_bytes) { return 50 + static_cast<std::int64_t>(n_bytes / 10); }
@@ -59,7 +65,7 @@ bool TextQueue::has_place_for(const Tenant& tenant, std::int64_t n_places) const
 bool TextQueue::push(Work work) {
   const bool is_page = work.kind == Kind::page;
   const bool is_long = !is_page && work.n_bytes > kLongBytes;
-  Job job{work.tenant, cost_of(work.n_bytes), std::move(work.run), std::move(work.dropped), places_.share()};
+  Job job{work.tenant, cost_of(work.n_bytes), std::move(work.run), std::move(work.refuse), places_.share()};
   if (!job.place.grow(is_long ? kLongPlaces : 1)) return false;
   {
     const MutexLock lock(mutex_);
@@ -77,7 +83,7 @@ bool TextQueue::push(Work work) {
       return true;
     }
   }
-  if (job.dropped) job.dropped();
+  if (job.refuse) job.refuse(kStopping);
   return true;
 }
 
@@ -98,8 +104,7 @@ void TextQueue::stop() {
     places_of_.clear();
   }
   for (Condition* came : {&short_came_, &long_came_, &page_came_}) came->notify_all();
-  for (Job& job : dropped)
-    if (job.dropped) insist(kNoEnd, [&] { job.dropped(); });
+  for (const Job& job : dropped) refuse_text(job, kStopping);
   dropped.clear();
   for (std::thread& thread : threads_)
     if (thread.joinable()) thread.join();
@@ -137,9 +142,12 @@ void TextQueue::run(Role role, ThreadWatch::Place& place, MemoryReserve& reserve
     {
       const ThreadWatch::Work work(place);
       reserve.restore();
-      job.work();
+      if (!attempt(job.work)) {
+        log::warning("event=out_of_memory effect=\"a request is refused\"");
+        refuse_text(job, kNoMemory);
+      }
       job.work = {};
-      job.dropped = {};
+      job.refuse = {};
     }
     const auto took = std::chrono::duration_cast<std::chrono::microseconds>(thread_time_() - begun);
     lock.lock();

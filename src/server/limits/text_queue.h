@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -44,8 +45,11 @@ class TextQueue {
     Tenant tenant = {};
     std::size_t n_bytes = 0;  ///< about so much text is worked on
     std::function<void()> run;
-    std::function<void()> dropped = {};  ///< runs in its place if the queue stops first
+    /// Runs in its place if the queue stops first, and after it if it found no memory, until it finds some itself.
+    std::function<void(std::string_view why)> refuse = {};
   };
+  static constexpr std::string_view kStopping = "the server is shutting down";
+  static constexpr std::string_view kNoMemory = "this server has no memory left for the request";
 
   /// The processor's time of the calling thread.
   using ThreadTime = std::function<std::chrono::nanoseconds()>;

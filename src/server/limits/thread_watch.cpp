@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <new>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -83,35 +82,29 @@ void ThreadWatch::shutdown_goes_on() {
   end_.reset();
 }
 
-/// Threads that hang since the last call, and threads that hung and continue.
-std::vector<ThreadWatch::Line> ThreadWatch::changes(Clock::time_point now) {
-  std::vector<Line> lines;
+/// A thread that has begun to hang, or one that hung and continues, which the log does not say yet; nullopt: there is none.
+std::optional<ThreadWatch::Change> ThreadWatch::next_change(Clock::time_point now) {
   const MutexLock lock(mutex_);
   for (Place& place : places_) {
     const Clock::rep begun = place.begun_.load(std::memory_order_relaxed);
-    if (place.reported_ && *place.reported_ != begun) {
-      lines.push_back({false, place.name_, seconds_since(*place.reported_, now)});
-      place.reported_.reset();
-    }
+    if (place.reported_ && *place.reported_ != begun)
+      return Change{false, place.name_, seconds_since(*std::exchange(place.reported_, std::nullopt), now)};
     if (place.reported_ || !hangs(begun, now)) continue;
-    lines.push_back({true, place.name_, seconds_since(begun, now)});
     place.reported_ = begun;
+    return Change{true, place.name_, seconds_since(begun, now)};
   }
-  return lines;
+  return std::nullopt;
 }
 
 /// Tells the log which threads hang and which continue. Without the lock: the reader of the log may be slow.
 void ThreadWatch::report() {
-  try {
-    for (const Line& line : changes(Clock::now())) {
-      if (line.is_hanging)
-        log::error("event=thread_hangs thread={} work_seconds={:.1f} effect=\"/health and /livez answer 503\"", line.name,
-                   line.seconds);
-      else
-        log::warning("event=thread_goes_on thread={} work_seconds={:.1f}", line.name, line.seconds);
-    }
-  } catch (const std::bad_alloc&) {
-    // The log does without it; /health does not.
+  const auto now = Clock::now();
+  while (const auto change = next_change(now)) {
+    if (change->is_hanging)
+      log::error("event=thread_hangs thread={} work_seconds={:.1f} effect=\"/health and /livez answer 503\"", change->name,
+                 change->seconds);
+    else
+      log::warning("event=thread_goes_on thread={} work_seconds={:.1f}", change->name, change->seconds);
   }
 }
 

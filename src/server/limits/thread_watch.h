@@ -6,6 +6,7 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -70,15 +71,15 @@ class ThreadWatch {
   void shutdown_goes_on();
 
  private:
-  struct Line {
+  struct Change {
     bool is_hanging = false;
-    std::string name;
+    std::string_view name;  // of a place
     double seconds = 0;
   };
   void run(MemoryReserve& reserve);
   bool hangs(Clock::rep begun, Clock::time_point now) const;
   void report();
-  std::vector<Line> changes(Clock::time_point now);
+  std::optional<Change> next_change(Clock::time_point now);
   void end_program() const;
 
   const std::chrono::milliseconds timeout_;

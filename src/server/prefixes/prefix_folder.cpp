@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <array>
-#include <new>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <openssl/sha.h>
 
+#include "core/attempt.h"
 #include "core/limits/thread_body.h"
 #include "core/log.h"
 #include "core/one_line.h"
@@ -199,11 +199,8 @@ void PrefixFolder::run_looks(MemoryReserve& reserve) {
   while (true) {
     reserve.restore();
     bool is_unsettled = false;
-    try {
-      is_unsettled = look(Clock::now());
-    } catch (const std::bad_alloc&) {
+    if (!attempt([&] { is_unsettled = look(Clock::now()); }))
       log::warning("event=out_of_memory effect=\"changes in the folder of prefixes are found later\"");
-    }
     if (is_stopping_) return;
     watch_.wait(is_unsettled ? kLookAgain : kLookTime);
   }

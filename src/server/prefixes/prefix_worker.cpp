@@ -1,10 +1,10 @@
 /// The prefixes that are wanted, and the thread that computes them.
 #include <algorithm>
-#include <new>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "core/attempt.h"
 #include "core/limits/insist.h"
 #include "core/limits/thread_body.h"
 #include "core/log.h"
@@ -53,7 +53,7 @@ Result<void> Prefixes::want(ExchangeId exchange, PrefixRequest request) {
   return {};
 }
 
-void Prefixes::leave(ExchangeId exchange) {
+void Prefixes::leave(ExchangeId exchange) noexcept {
   const auto has_left = [exchange](const Desired& one) {
     return one.source == PrefixSource::api && one.asked.exchange == exchange;
   };
@@ -131,10 +131,9 @@ bool Prefixes::run_next() {
   if (desired == nullptr) return false;
   switch (desired->source) {
     case PrefixSource::folder: run_file(*desired); break;
-    case PrefixSource::mark: try { keep_marked(std::move(desired->definition), Clock::now());
-      } catch (const std::bad_alloc&) {
+    case PrefixSource::mark:
+      if (!attempt([&] { keep_marked(std::move(desired->definition), Clock::now()); }))
         log::warning("event=out_of_memory effect=\"a marked prompt is not kept\"");
-      }
       break;
     default: run_asked(*desired);
   }
@@ -145,22 +144,24 @@ bool Prefixes::run_next() {
 /// Registers a prefix of the API.
 void Prefixes::run_asked(Desired& desired) {
   Result<PinInfo> added = fail(ErrorCode::unavailable, {});
-  try {
+  attempt([&] {  // without memory the error stays empty
     added = engine_.is_draining() ? fail(ErrorCode::unavailable, "the server is shutting down and takes no new prefixes")
                                   : add(std::move(desired.definition), desired.cancel);
-  } catch (const std::bad_alloc&) {
-  }
+  });
   const Desires ended = end_running();
   answer_(ended.front().asked, added ? nullptr : &added.error());
 }
 
 /// Registers the contents of a file. If there is no memory, they wait for `retry_files`.
 void Prefixes::run_file(Desired& desired) {
-  try {
+  bool is_over = false;
+  const bool had_memory = attempt([&] {
     const auto added = add(PrefixDefinition(desired.definition), desired.cancel);
-    if (added || desired.cancel.is_requested() || engine_.is_draining()) return;
-    refuse_file(desired, added.error());
-  } catch (const std::bad_alloc&) {
+    is_over = added || desired.cancel.is_requested() || engine_.is_draining();
+    if (!is_over) refuse_file(desired, added.error());
+  });
+  if (is_over) return;
+  if (!had_memory) {
     log::warning("event=out_of_memory effect=\"a file of the folder of prefixes is registered later\"");
     desired.state = Desired::State::found_no_room;
     desired.n_removed = -1;

@@ -129,8 +129,8 @@ class Prefixes {
   /// The API wants a prefix; cancels the computation of another version. The answer comes when it has ended. Error:
   /// unavailable, if too many wait.
   Result<void> want(ExchangeId exchange, PrefixRequest request);
-  /// The client of a registration has left, so its prefix is not wanted. Does not wait.
-  void leave(ExchangeId exchange);
+  /// The client of a registration has left, so its prefix is not wanted. Needs no memory, does not wait.
+  void leave(ExchangeId exchange) noexcept;
   /// The folder wants these contents of a file, in place of earlier ones. If there is no room or the name is taken, they
   /// wait for `retry_files`. Refused contents get one log line.
   void want_file(PrefixDefinition definition);

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <new>
 #include <utility>
 
 #include <fmt/format.h>
@@ -39,13 +38,7 @@ void Routes::log_ignored(const std::string& field, const std::vector<std::string
 void Routes::prepare_grammars() {
   TextQueue::Work work;
   work.n_bytes = TextQueue::kLongBytes + 1;
-  work.run = [this] {
-    try {
-      context_.model.grammars->build_vocabulary(context_.model.tokenizer);
-    } catch (const std::bad_alloc&) {
-      log::warning("event=out_of_memory effect=\"the first grammar builds the tree of the vocabulary\"");
-    }
-  };
+  work.run = [this] { context_.model.grammars->build_vocabulary(context_.model.tokenizer); };
   texts_.push(std::move(work));
 }
 

@@ -1,5 +1,4 @@
 /// The endpoints under /v1/prefixes.
-#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -7,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "core/attempt.h"
 #include "io/json_dismantle.h"
 #include "server/http/error_body.h"
 #include "server/http/json_body.h"
@@ -98,12 +98,9 @@ void Routes::answer_registration(const Prefixes::Asked& asked, const Error* erro
     const auto shown = show_prefix(asked.name);
     return shown ? json_response(*shown) : error_response(context_.prefixes.not_found(asked.name, "id"));
   };
-  if (error != nullptr && error->message.empty()) return refuse_for_memory(asked.exchange);
-  try {
-    context_.dispatcher.respond(asked.exchange, response());
-  } catch (const std::bad_alloc&) {
+  const bool had_memory = error == nullptr || !error->message.empty();
+  if (!had_memory || !attempt([&] { context_.dispatcher.respond(asked.exchange, response()); }))
     refuse_for_memory(asked.exchange);
-  }
 }
 
 Routes::Response Routes::remove_prefix(const Call& call) {

@@ -5,11 +5,11 @@
 #include <chrono>
 #include <csignal>
 #include <iterator>
-#include <new>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/attempt.h"
 #include "core/check.h"
 #include "core/limits/insist.h"
 #include "core/limits/thread_time.h"
@@ -132,12 +132,8 @@ void Routes::take_signal(int signal) {
         "again\"");
   } else if (!context_.keys.has_file()) {
     log::info("event=signal_without_effect signal=SIGHUP reason=\"there is no --api-key-file to read again\"");
-  } else {
-    try {
-      context_.keys.reload();
-    } catch (const std::bad_alloc&) {
-      log::error("event=out_of_memory effect=\"the keys stay as they were before SIGHUP\"");
-    }
+  } else if (!attempt([this] { context_.keys.reload(); })) {
+    log::error("event=out_of_memory effect=\"the keys stay as they were before SIGHUP\"");
   }
 }
 
@@ -309,21 +305,15 @@ bool Routes::queue(std::shared_ptr<const Call> call, std::size_t n_bytes, TextQu
   return texts_.push(std::move(work));
 }
 
-/// Work on a request, which is left out if its client has left. If memory runs out, its exchange ends, not the program.
+/// Work on a request, which is left out if its client has left.
 TextQueue::Work Routes::work_for(const Call& call, std::size_t n_bytes, std::function<void()> act) {
   const ExchangeId exchange = call.exchange;
   TextQueue::Work work;
   work.tenant = call.caller.tenant;
   work.n_bytes = n_bytes;
-  work.dropped = [this, exchange] { context_.dispatcher.respond(exchange, error_response(503, kShuttingDown, {})); };
+  work.refuse = [this, exchange](std::string_view why) { context_.dispatcher.respond(exchange, error_response(503, why, {})); };
   work.run = [this, exchange, act = std::move(act)] {
-    if (!context_.dispatcher.is_open(exchange)) return;
-    try {
-      act();
-    } catch (const std::bad_alloc&) {
-      log::warning("event=out_of_memory effect=\"a request is refused\"");
-      refuse_for_memory(exchange);
-    }
+    if (context_.dispatcher.is_open(exchange)) act();
   };
   return work;
 }
@@ -358,9 +348,7 @@ Routes::Response Routes::take_caller(Call& call, KeyUse& use) const {
 
 /// Answers 503. That needs memory too: it is tried until others have given some back. Not on the I/O thread.
 void Routes::refuse_for_memory(ExchangeId exchange) {
-  insist(kNoRefusal, [&] {
-    context_.dispatcher.respond(exchange, error_response(503, "this server has no memory left for the request", {}));
-  });
+  insist(kNoRefusal, [&] { context_.dispatcher.respond(exchange, error_response(503, TextQueue::kNoMemory, {})); });
 }
 
 void Routes::log_unknown_fields(const std::vector<std::string>& fields) {

@@ -91,7 +91,6 @@ class Routes {
   /// nullopt: the answer comes later, mostly from the engine.
   using Response = std::optional<HttpResponse>;
   using Handler = Response (Routes::*)(const Call&);
-  static constexpr std::string_view kShuttingDown = "the server is shutting down";
   static constexpr std::string_view kTooManyTexts =
       "too many requests wait for this server's templates and tokenizer; please try again";
   enum class RunsOn { io, texts, pages, metrics };
@@ -133,6 +132,10 @@ class Routes {
   bool queue_compressed(const std::shared_ptr<Call>& call);
   Result<void> decode_body(Call& call, ContentCoding coding) const;
   void queue_metrics(std::shared_ptr<const Call> call);
+  void post_metrics();
+  std::size_t n_waiting_for_metrics();
+  std::shared_ptr<const Call> next_for_metrics();
+  void pop_for_metrics();
   void answer_metrics();
   void refuse_metrics();
   Result<bool> goes_on_as_long_work(const Call& call, std::size_t n_bytes);

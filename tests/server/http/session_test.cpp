@@ -337,21 +337,6 @@ TEST(HttpSession, notices_a_reset_after_pipelined_bytes_that_it_does_not_read) {
   EXPECT_EQ(fixture.next_gone(), id);
 }
 
-TEST(HttpSession, ends_also_where_no_memory_is_left_to_tell_that_the_client_left) {
-  HttpFixture fixture;
-  RawClient client(fixture.server->port());
-  client.send_post("/wait", "{}");
-  const auto [id, request] = fixture.next_request();
-  client.send(std::string(96 << 10, 'x'));  // more than is read ahead, so that the connection is watched for a reset
-  fixture.fail_gone(2);
-  const linger at_once{1, 0};
-  ::setsockopt(client.socket(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
-  client.close();
-  EXPECT_EQ(fixture.next_gone(), id) << "it is told again";
-  EXPECT_EQ(fixture.server->connection_counts().open.value(), 0);
-  fixture.server->stop(0);  // returns, because no session is left
-}
-
 TEST(HttpSession, answers_a_client_that_has_shut_down_its_side) {
   HttpFixture fixture;
   RawClient client(fixture.server->port());

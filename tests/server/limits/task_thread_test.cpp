@@ -44,6 +44,20 @@ TEST(TaskThread, has_its_whole_reserve_in_each_task_and_handler) {
   EXPECT_EQ(n_blocks, std::vector<int>(3, 6)) << "of eight blocks a quarter is for destructors";
 }
 
+TEST(TaskThread, fails_a_task_that_finds_no_memory_until_there_is_some) {
+  TaskThread thread("tasks");
+  int n_failed = 0;
+  std::latch ended(2);
+  thread.post([] { throw std::bad_alloc(); },
+              [&] {
+                if (++n_failed < 3) throw std::bad_alloc();
+                ended.count_down();
+              });
+  thread.post([&] { ended.count_down(); }, [] { ADD_FAILURE() << "there was memory"; });
+  ended.wait();
+  EXPECT_EQ(n_failed, 3);
+}
+
 TEST(TaskThread, drops_what_has_not_begun_when_it_stops) {
   const auto kept = std::make_shared<int>(1);
   {

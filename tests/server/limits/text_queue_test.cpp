@@ -9,7 +9,9 @@
 #include <latch>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -23,8 +25,8 @@ namespace {
 
 constexpr std::size_t kLong = TextQueue::kLongBytes + 1;
 
-bool push(TextQueue& queue, std::size_t n_bytes, std::function<void()> run, std::function<void()> dropped = {}) {
-  return queue.push({TextQueue::Kind::text, {}, n_bytes, std::move(run), std::move(dropped)});
+bool push(TextQueue& queue, std::size_t n_bytes, std::function<void()> run, std::function<void(std::string_view)> refuse = {}) {
+  return queue.push({TextQueue::Kind::text, {}, n_bytes, std::move(run), std::move(refuse)});
 }
 
 TEST(TextQueue, does_short_work_while_long_work_runs_and_waits) {
@@ -101,13 +103,23 @@ TEST(TextQueue, tells_of_each_work_that_it_drops) {
   std::atomic<int> n_dropped = 0;
   for (int i = 0; i < 10; ++i)
     EXPECT_TRUE(push(
-        queue, kLong, [] { ADD_FAILURE() << "it was not dropped"; }, [&] { ++n_dropped; }));
+        queue, kLong, [] { ADD_FAILURE() << "it was not dropped"; }, [&](std::string_view) { ++n_dropped; }));
   queue.stop();
   EXPECT_EQ(n_dropped, 10);
   EXPECT_TRUE(push(
-      queue, 1, [] { ADD_FAILURE() << "it was not dropped"; }, [&] { ++n_dropped; }));
+      queue, 1, [] { ADD_FAILURE() << "it was not dropped"; }, [&](std::string_view) { ++n_dropped; }));
   EXPECT_EQ(n_dropped, 11);
   EXPECT_EQ(places.used(), 0);
+}
+
+TEST(TextQueue, refuses_work_that_finds_no_memory) {
+  Budget places(/*limit=*/1000, /*small=*/1);
+  ThreadWatch watch(std::chrono::milliseconds(0));
+  TextQueue queue(places, watch, /*n_short_threads=*/1, thread_time);
+  std::promise<std::string> refused;
+  EXPECT_TRUE(push(
+      queue, 1, [] { throw std::bad_alloc(); }, [&](std::string_view why) { refused.set_value(std::string(why)); }));
+  EXPECT_EQ(refused.get_future().get(), TextQueue::kNoMemory);
 }
 
 TEST(TextQueue, long_work_never_delays_short_work_however_much_of_it_waits) {

@@ -1,5 +1,5 @@
-/// Counting and giving back (core/shared_bytes.h).
-#include "core/shared_bytes.h"
+/// Counting and giving back (core/limits/shared_bytes.h).
+#include "core/limits/shared_bytes.h"
 
 #include <gtest/gtest.h>
 
