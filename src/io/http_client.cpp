@@ -1,4 +1,4 @@
-/// The only user of libcurl.
+/// One transfer at a time, over libcurl.
 #include "io/http_client.h"
 
 #include <fcntl.h>

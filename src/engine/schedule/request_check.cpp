@@ -39,17 +39,10 @@ Result<void> check_lengths(const Request& request, const RequestLimits& limits) 
     return refuse("max_tokens", "max_tokens must be at least 1, got {}", *sampling.max_tokens);
   const bool generates_nothing = sampling.max_tokens == 0;
   if (prompt_len > limits.max_model_len || (prompt_len == limits.max_model_len && !generates_nothing))
-    return refuse("prompt",
-                  "This model's maximum context length is {} tokens. However, the prompt has {} tokens, which leaves no "
-                  "room for an answer. Please shorten the prompt.",
-                  limits.max_model_len, prompt_len);
-  if (sampling.max_tokens && prompt_len + *sampling.max_tokens > limits.max_model_len) {
-    return refuse(
-        "max_tokens",
-        "This model's maximum context length is {} tokens. However, you requested {} tokens ({} in the prompt, {} in the "
-        "completion). Please shorten the prompt or lower max_tokens.",
-        limits.max_model_len, prompt_len + *sampling.max_tokens, prompt_len, *sampling.max_tokens);
-  }
+    return fail(ErrorCode::invalid_request, context_excess_message(limits.max_model_len, prompt_len), "prompt");
+  if (sampling.max_tokens && prompt_len + *sampling.max_tokens > limits.max_model_len)
+    return fail(ErrorCode::invalid_request, context_excess_message(limits.max_model_len, prompt_len, sampling.max_tokens),
+                "max_tokens");
   const auto max_tokens = sampling.max_tokens.value_or(limits.max_model_len - static_cast<std::int32_t>(prompt_len));
   if (sampling.min_tokens < 0 || sampling.min_tokens > max_tokens)
     return refuse("min_tokens", "min_tokens must be from 0 to max_tokens ({}), got {}", max_tokens, sampling.min_tokens);
@@ -150,6 +143,18 @@ SharedList<TokenId> ascending(const SharedList<TokenId>& ids) {
 }
 
 }  // namespace
+
+std::string context_excess_message(std::int32_t max_len, std::int64_t prompt_len, std::optional<std::int32_t> max_tokens,
+                                   bool is_least) {
+  const std::string limit = fmt::format("This model's maximum context length is {} tokens. However, ", max_len);
+  if (!max_tokens)
+    return fmt::format("{}the prompt has {}{} tokens, which leaves no room for an answer. Please shorten the prompt.", limit,
+                       is_least ? "at least " : "", prompt_len);
+  return fmt::format(
+      "{}you requested {} tokens ({} in the prompt, {} in the completion). Please shorten the prompt or lower "
+      "max_tokens.",
+      limit, prompt_len + *max_tokens, prompt_len, *max_tokens);
+}
 
 Result<void> check_request(const Request& request, const RequestLimits& limits) {
   BATON_TRY_VOID(check_lengths(request, limits));

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -24,6 +26,11 @@ struct RequestLimits {
 
 /// The most sequences that one request may ask for.
 inline constexpr std::int32_t kMaxSequencesPerRequest = 128;
+
+/// What does not fit into `max_len` tokens, in the words of the OpenAI API: a prompt of `prompt_len` tokens ("at least 7"), or
+/// the `max_tokens` after it.
+std::string context_excess_message(std::int32_t max_len, std::int64_t prompt_len, std::optional<std::int32_t> max_tokens = {},
+                                   bool is_least = false);
 
 /// Error: invalid_request, with the client's name of the wrong field in `param`.
 Result<void> check_request(const Request& request, const RequestLimits& limits);

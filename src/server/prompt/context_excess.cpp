@@ -5,9 +5,7 @@
 #include <cstddef>
 #include <string>
 
-#include <fmt/format.h>
-
-#include "server/http/error_body.h"
+#include "engine/schedule/request_check.h"
 
 namespace baton {
 
@@ -41,17 +39,9 @@ std::optional<ContextExcess> text_excess(const ServedModel& model, const json::V
 }
 
 Error openai_excess(const ContextExcess& excess) {
-  const std::string limit = fmt::format("{}{} tokens. However, ", kContextLengthSentence, excess.max_len);
-  if (!excess.max_tokens)
-    return {ErrorCode::invalid_request,
-            fmt::format("{}the prompt has {}{} tokens, which leaves no room for an answer. Please shorten the prompt.", limit,
-                        excess.is_least ? "at least " : "", excess.prompt_len),
-            "messages"};
   return {ErrorCode::invalid_request,
-          fmt::format("{}you requested {} tokens ({} in the prompt, {} in the completion). Please shorten the prompt or lower "
-                      "max_tokens.",
-                      limit, excess.prompt_len + *excess.max_tokens, excess.prompt_len, *excess.max_tokens),
-          "max_tokens"};
+          context_excess_message(excess.max_len, excess.prompt_len, excess.max_tokens, excess.is_least),
+          excess.max_tokens ? "max_tokens" : "messages"};
 }
 
 }  // namespace baton
