@@ -72,7 +72,7 @@ class NullBackend final : public Backend {
     return std::make_unique<Graph>();
   }
   double time_us(const std::function<void()>&) override { return 0; }
-  Result<std::unique_ptr<PackedMatrix>> pack_matrix(ConstTensorView weight, DType dtype, std::string_view) override {
+  Result<std::unique_ptr<PackedMatrix>> pack_matrix(const StoredMatrix& weight, DType dtype, std::string_view) override {
     auto matrix = std::make_unique<PackedMatrix>();
     matrix->n = weight.shape[0];
     matrix->k = weight.shape[1];

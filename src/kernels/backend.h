@@ -16,6 +16,7 @@
 #include "kernels/attention_costs.h"
 #include "kernels/kv_storage.h"
 #include "kernels/ops.h"
+#include "kernels/stored_matrix.h"
 
 namespace baton {
 
@@ -100,13 +101,14 @@ class Buffer {
   void (*release_)(std::byte*, std::size_t) = nullptr;
 };
 
-/// A weight [n, k] in the layout that the backend multiplies fastest. The x of a matmul must have `dtype`.
+/// A weight [n, k] in the layout that the backend multiplies fastest.
 class PackedMatrix {
  public:
   virtual ~PackedMatrix() = default;
   std::int64_t n = 0;
   std::int64_t k = 0;
-  DType dtype = DType::f32;
+  DType dtype = DType::f32;  ///< of the x of a matmul, and of dense weights
+  WeightScheme scheme = WeightScheme::dense;
   std::size_t size_bytes = 0;
 };
 
@@ -119,11 +121,12 @@ class PackedExperts {
   std::int64_t n = 0;
   std::int64_t k = 0;
   DType dtype = DType::f32;
+  WeightScheme scheme = WeightScheme::dense;  ///< of all experts
   std::size_t size_bytes = 0;
 };
 
 /// Reads the weight of one expert into host memory, where it stays until the next call.
-using ReadExpert = std::function<Result<ConstTensorView>(std::int64_t expert)>;
+using ReadExpert = std::function<Result<StoredMatrix>(std::int64_t expert)>;
 
 /// Operations that were captured once and can be replayed on the same memory: a CUDA graph or, on a backend without
 /// graphs, the calls themselves. Sizes that the operations took from their arguments are fixed. Memory that they read,
@@ -201,11 +204,11 @@ class Backend {
   /// Runs `operations`, waits, and returns their time in microseconds by the device's clock.
   virtual double time_us(const std::function<void()>& operations) = 0;
 
-  /// Packs a host matrix [n, k] (any float dtype) for multiplication by x of `dtype`: f32, or bf16 or f16 as
-  /// capabilities() says. Reads `weight` once, from front to back.
-  virtual Result<std::unique_ptr<PackedMatrix>> pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) = 0;
+  /// Packs a matrix in host memory for multiplication by x of `dtype`: f32, or bf16 or f16 as capabilities() says. Reads
+  /// dense values once, from front to back. Errors (unsupported) name a scheme that the backend has no kernels for.
+  virtual Result<std::unique_ptr<PackedMatrix>> pack_matrix(const StoredMatrix& weight, DType dtype, std::string_view name) = 0;
   /// Packs weights of `shape` [n_experts, n, k] for grouped_matmul. Calls `read` once for each expert, in order; it
-  /// returns [n, k] of `dtype`. Errors: those of `read` and of pack_matrix.
+  /// returns [n, k], of `dtype` if it is dense. Errors: those of `read` and of pack_matrix.
   virtual Result<std::unique_ptr<PackedExperts>> pack_experts(const Shape& shape, DType dtype, std::string_view name,
                                                               const ReadExpert& read) = 0;
   virtual Result<std::unique_ptr<KvStorage>> make_kv_storage(const KvShape& shape) = 0;

@@ -19,6 +19,7 @@ namespace {
 
 using Split = Linear::Split;
 using Values = std::vector<float>;
+using test::RankBackend;
 
 ModelSpec small_spec(const std::string& more = "") {
   return parse_model_spec(R"({"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 2, "hidden_size": 16,
@@ -28,21 +29,6 @@ ModelSpec small_spec(const std::string& more = "") {
                           "the test")
       .value();
 }
-
-/// A backend that is one of several ranks.
-class RankBackend : public test::RecordingBackend {
- public:
-  explicit RankBackend(ModelRank rank) : rank_(rank) {}
-  BackendInfo info() const override {
-    BackendInfo info;
-    info.rank = rank_.rank;
-    info.world_size = rank_.world_size;
-    return info;
-  }
-
- private:
-  ModelRank rank_;
-};
 
 std::string refusal(const ModelSpec& spec, int n_ranks) {
   const auto made = split_spec(spec, {0, n_ranks});

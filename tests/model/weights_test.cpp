@@ -415,7 +415,7 @@ TEST_F(Weights, random_weights_repeat_with_their_seed_and_have_the_variance_of_t
 /// Counts this process's threads while weights are packed.
 class ThreadCountingBackend : public test::RecordingBackend {
  public:
-  Result<std::unique_ptr<PackedMatrix>> pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) override {
+  Result<std::unique_ptr<PackedMatrix>> pack_matrix(const StoredMatrix& weight, DType dtype, std::string_view name) override {
     const std::filesystem::directory_iterator tasks("/proc/self/task");
     n_threads = static_cast<int>(std::distance(begin(tasks), end(tasks)));
     return RecordingBackend::pack_matrix(weight, dtype, name);

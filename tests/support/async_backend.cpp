@@ -384,7 +384,8 @@ double AsyncBackend::time_us(const std::function<void()>& operations) {
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
 }
 
-Result<std::unique_ptr<PackedMatrix>> AsyncBackend::pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) {
+Result<std::unique_ptr<PackedMatrix>> AsyncBackend::pack_matrix(const StoredMatrix& weight, DType dtype,
+                                                                std::string_view name) {
   BATON_TRY_VOID(may_fail());
   return inner_->pack_matrix(weight, dtype, name);
 }

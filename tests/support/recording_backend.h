@@ -9,6 +9,8 @@
 
 #include "core/check.h"
 #include "kernels/backend.h"
+#include "model/spec.h"
+#include "support/dense_values.h"
 
 namespace baton::test {
 
@@ -19,6 +21,7 @@ class RecordedMatrix : public PackedMatrix {
   std::vector<float> values;  ///< [n, k]
 };
 
+/// The values of a float tensor.
 inline std::vector<float> to_floats(const ConstTensorView& tensor) {
   std::vector<float> values;
   visit_float(tensor.dtype, [&]<class T>(T) {
@@ -50,14 +53,15 @@ class RecordingBackend : public Backend {
     std::memcpy(device.data, host.data, host.size_bytes());
   }
   void copy_to_host(TensorView host, ConstTensorView device) override { copy_from_host(host, device); }
-  Result<std::unique_ptr<PackedMatrix>> pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) override {
+  Result<std::unique_ptr<PackedMatrix>> pack_matrix(const StoredMatrix& weight, DType dtype, std::string_view name) override {
     auto matrix = std::make_unique<RecordedMatrix>();
     matrix->n = weight.shape[0];
     matrix->k = weight.shape[1];
     matrix->dtype = dtype;
-    matrix->size_bytes = weight.size_bytes();
+    matrix->scheme = weight.scheme;
+    matrix->size_bytes = weight.values.size_bytes();
     matrix->name = std::string(name);
-    matrix->values = to_floats(weight);
+    matrix->values = weight.scheme == WeightScheme::dense ? to_floats(weight.values) : dense_values(weight);
     return std::unique_ptr<PackedMatrix>(std::move(matrix));
   }
 
@@ -71,7 +75,8 @@ class RecordingBackend : public Backend {
     experts->size_bytes = TensorView{nullptr, dtype, shape}.size_bytes();
     experts->name = std::string(name);
     for (std::int64_t e = 0; e < shape[0]; ++e) {
-      BATON_TRY(const ConstTensorView weight, read(e));
+      BATON_TRY(const StoredMatrix stored, read(e));
+      const ConstTensorView& weight = stored.values;
       check(weight.dtype == dtype && weight.shape == Shape{shape[1], shape[2]}, "pack_experts: another shape or dtype");
       experts->values.push_back(to_floats(weight));
     }
@@ -110,7 +115,22 @@ class RecordingBackend : public Backend {
   [[noreturn]] static void not_here() { check_failed("RecordingBackend computes nothing"); }
 };
 
-/// The values of a matrix that a RecordingBackend packed.
+/// A RecordingBackend that is one of several ranks.
+class RankBackend : public RecordingBackend {
+ public:
+  explicit RankBackend(ModelRank rank) : rank_(rank) {}
+  BackendInfo info() const override {
+    BackendInfo info;
+    info.rank = rank_.rank;
+    info.world_size = rank_.world_size;
+    return info;
+  }
+
+ private:
+  ModelRank rank_;
+};
+
+/// The values of a matrix that a RecordingBackend packed, whatever its scheme.
 inline const std::vector<float>& values_of(const PackedMatrix& matrix) {
   return dynamic_cast<const RecordedMatrix&>(matrix).values;
 }

@@ -43,7 +43,7 @@ class AblationBackend final : public Backend {
   void synchronize() override { inner_->synchronize(); }
   Result<std::unique_ptr<CapturedGraph>> capture(std::function<void()> operations) override;
   double time_us(const std::function<void()>& operations) override { return inner_->time_us(operations); }
-  Result<std::unique_ptr<PackedMatrix>> pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) override {
+  Result<std::unique_ptr<PackedMatrix>> pack_matrix(const StoredMatrix& weight, DType dtype, std::string_view name) override {
     return inner_->pack_matrix(weight, dtype, name);
   }
   Result<std::unique_ptr<PackedExperts>> pack_experts(const Shape& shape, DType dtype, std::string_view name,

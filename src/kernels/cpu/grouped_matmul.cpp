@@ -8,6 +8,8 @@
 #include <span>
 #include <vector>
 
+#include <fmt/format.h>
+
 namespace baton::cpu {
 namespace {
 
@@ -40,9 +42,13 @@ Result<std::unique_ptr<PackedExperts>> CpuBackend::pack_experts(const Shape& sha
   experts->k = shape[2];
   experts->dtype = dtype;
   for (std::int64_t e = 0; e < shape[0]; ++e) {
-    BATON_TRY(const ConstTensorView weight, read(e));
-    check(weight.dtype == dtype && weight.shape == Shape{shape[1], shape[2]}, "pack_experts: another shape or dtype");
+    BATON_TRY(const StoredMatrix weight, read(e));
+    check(weight.shape == Shape{shape[1], shape[2]}, "pack_experts: another shape");
     BATON_TRY(std::unique_ptr<PackedMatrix> matrix, pack_matrix(weight, dtype, name));
+    if (e > 0 && matrix->scheme != experts->scheme)
+      return fail(ErrorCode::unsupported, fmt::format("{}: its experts are stored as {} and {}, and must be stored alike", name,
+                                                      to_string(experts->scheme), to_string(matrix->scheme)));
+    experts->scheme = matrix->scheme;
     experts->size_bytes += matrix->size_bytes;
     experts->of_expert.push_back(std::move(matrix));
   }

@@ -25,6 +25,7 @@
 #include "kernels/cpu/elements.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/row_math.h"
+#include "kernels/cpu/scheme_gemm.h"
 #include "kernels/cpu/skinny_gemm.h"
 #include "kernels/cpu/tile_gemm.h"
 
@@ -104,14 +105,17 @@ void add_bias(const Parallel& parallel, const TensorView& out, const ConstTensor
 class MatmulEngine {
  public:
   MatmulEngine(const Parallel& parallel, CpuIsa isa, bool batch_invariant)
-      : parallel_(parallel), isa_(isa), batch_invariant_(batch_invariant), onednn_(parallel) {}
+      : parallel_(parallel), isa_(isa), batch_invariant_(batch_invariant), onednn_(parallel), schemes_(parallel, isa) {}
 
   /// Packs [n, k] for x of `dtype` (f32 or bf16). The first weight of a shape is multiplied by 1 to 256 rows with each
   /// GEMM that can, and the fastest is used for the shape from then on. In batch-invariant mode each new shape is also
   /// tested: a row must give the same bits alone, at every place of a tile and among 2048 rows. If our GEMMs fail the
   /// test they are not used; if oneDNN fails, the error names the weight. It is also an error if oneDNN has only
   /// reference code for the shape.
-  Result<std::unique_ptr<PackedMatrix>> pack(ConstTensorView weight, DType dtype, std::string_view name) {
+  /// A weight that is not dense is SchemeGemm's.
+  Result<std::unique_ptr<PackedMatrix>> pack(const StoredMatrix& stored, DType dtype, std::string_view name) {
+    if (stored.scheme != WeightScheme::dense) return schemes_.pack(stored, dtype, name);
+    const ConstTensorView& weight = stored.values;
     check(weight.shape.rank() == 2, "pack_matrix: the weight must be [n, k]");
     check(dtype == DType::f32 || dtype == DType::bf16, "pack_matrix: matmuls are in f32 or bf16");
     auto matrix = std::make_unique<CpuMatrix>();
@@ -130,6 +134,7 @@ class MatmulEngine {
   }
 
   void multiply(const MatmulArgs& args) {
+    if (args.weight->scheme != WeightScheme::dense) return schemes_.multiply(args);
     const auto& matrix = static_cast<const CpuMatrix&>(*args.weight);
     const std::int64_t n_rows = args.x.shape[0];
     for (std::int64_t begin = 0; begin < n_rows;) {
@@ -302,6 +307,7 @@ class MatmulEngine {
   CpuIsa isa_;
   bool batch_invariant_;
   OneDnn onednn_;
+  SchemeGemm schemes_;
   std::vector<SkinnyGemmTask> tasks_;
   std::map<MatrixShape, Choice> choice_of_;  ///< measured and, in batch-invariant mode, tested
   std::vector<std::byte> padded_x_;
@@ -315,7 +321,7 @@ CpuBackend::CpuBackend(CpuIsa isa, int n_threads, const BackendOptions& options)
       collectives_(options.ranks) {}
 CpuBackend::~CpuBackend() = default;
 
-Result<std::unique_ptr<PackedMatrix>> CpuBackend::pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) {
+Result<std::unique_ptr<PackedMatrix>> CpuBackend::pack_matrix(const StoredMatrix& weight, DType dtype, std::string_view name) {
   if (dtype == DType::bf16 && isa_ < CpuIsa::avx512_bf16)
     return fail(ErrorCode::unsupported,
                 fmt::format("{}: this processor has no bf16 matmuls ({}); weights must be float32", name, to_string(isa_)),

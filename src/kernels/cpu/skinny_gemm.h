@@ -44,6 +44,7 @@ struct SkinnyGemmTask {
   std::int64_t out_stride = 0;
   std::int64_t first_panel = 0;
   std::int64_t end_panel = 0;
+  bool adds = false;  ///< to what `out` holds; n is then whole panels
 };
 using SkinnyGemmKernel = void (*)(const SkinnyGemmTask& task);
 

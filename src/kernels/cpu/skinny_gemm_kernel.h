@@ -92,11 +92,11 @@ void run_skinny_gemm(const SkinnyGemmTask& task) {
   const std::int64_t cut_panel = n_cut == 0 ? -1 : weight.n / kPanelColumns;
   const auto multiply = [&](std::int64_t panel, std::int64_t first_step) {
     const bool is_cut = panel == cut_panel;
-    multiply_block<P>(
-        {weight.data + panel * weight.panel_stride + first_step * weight.step_stride, weight.step_stride,
-         std::min(block_steps, weight.n_steps - first_step), task.x + 4 * first_step, task.x_stride,
-         is_cut ? cut.data() : task.out + panel * kPanelColumns, is_cut ? kPanelColumns : task.out_stride, first_step > 0},
-        task.n_rows, n_groups);
+    multiply_block<P>({weight.data + panel * weight.panel_stride + first_step * weight.step_stride, weight.step_stride,
+                       std::min(block_steps, weight.n_steps - first_step), task.x + 4 * first_step, task.x_stride,
+                       is_cut ? cut.data() : task.out + panel * kPanelColumns, is_cut ? kPanelColumns : task.out_stride,
+                       first_step > 0 || task.adds},
+                      task.n_rows, n_groups);
   };
   if (is_scattered) {
     for (std::int64_t step = 0; step < weight.n_steps; step += block_steps)

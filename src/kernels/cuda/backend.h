@@ -41,7 +41,7 @@ class CudaBackend final : public Backend {
   /// Captures the calls in a CUDA graph that is instantiated once.
   Result<std::unique_ptr<CapturedGraph>> capture(std::function<void()> operations) override;
   double time_us(const std::function<void()>& operations) override;
-  Result<std::unique_ptr<PackedMatrix>> pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) override;
+  Result<std::unique_ptr<PackedMatrix>> pack_matrix(const StoredMatrix& weight, DType dtype, std::string_view name) override;
   Result<std::unique_ptr<PackedExperts>> pack_experts(const Shape& shape, DType dtype, std::string_view name,
                                                       const ReadExpert& read) override;
   Result<std::unique_ptr<KvStorage>> make_kv_storage(const KvShape& shape) override;

@@ -127,7 +127,9 @@ Result<std::unique_ptr<Gemms>> Gemms::make(const Device& device, bool batch_inva
 
 /// Copies [n, k] to the device as f32, bf16 or f16. In batch-invariant mode each new shape is tested (see
 /// InvariantMatmul::prove). Waits for the stream.
-Result<std::unique_ptr<PackedMatrix>> CudaBackend::pack_matrix(ConstTensorView weight, DType dtype, std::string_view name) {
+Result<std::unique_ptr<PackedMatrix>> CudaBackend::pack_matrix(const StoredMatrix& stored, DType dtype, std::string_view name) {
+  BATON_TRY_VOID(expect_dense(stored, "CUDA", name));
+  const ConstTensorView& weight = stored.values;
   const Device& device = this->device();
   check(weight.shape.rank() == 2, "pack_matrix: the weight must be [n, k]");
   auto matrix = std::make_unique<CudaMatrix>();

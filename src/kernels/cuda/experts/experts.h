@@ -3,15 +3,16 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 
 #include "kernels/backend.h"
 #include "kernels/cuda/device/device.h"
 
 namespace baton::cuda {
 
-/// Copies the experts to `buffer`, which has their size, one after the other as row-major [n, k].
+/// Copies the experts, which must be dense, to `buffer`, which has their size, one after the other as row-major [n, k].
 Result<std::unique_ptr<PackedExperts>> pack_experts(const Device& device, Buffer buffer, const Shape& shape, DType dtype,
-                                                    const ReadExpert& read);
+                                                    std::string_view name, const ReadExpert& read);
 
 void route_experts(const Device& device, const RouteExpertsArgs& args);
 void grouped_matmul(const Device& device, const GroupedMatmulArgs& args);

@@ -80,7 +80,7 @@ bool fits_matrix_units(const GroupedMatmulArgs& args, const std::byte* weight, s
 }
 
 Result<std::unique_ptr<PackedExperts>> pack_experts(const Device& device, Buffer buffer, const Shape& shape, DType dtype,
-                                                    const ReadExpert& read) {
+                                                    std::string_view name, const ReadExpert& read) {
   auto experts = std::make_unique<CudaExperts>();
   experts->n_experts = shape[0];
   experts->n = shape[1];
@@ -89,7 +89,9 @@ Result<std::unique_ptr<PackedExperts>> pack_experts(const Device& device, Buffer
   experts->size_bytes = buffer.size_bytes();
   const TensorView all = buffer.view(dtype, shape);
   for (std::int64_t e = 0; e < shape[0]; ++e) {
-    BATON_TRY(const ConstTensorView weight, read(e));
+    BATON_TRY(const StoredMatrix stored, read(e));
+    BATON_TRY_VOID(expect_dense(stored, "CUDA", name));
+    const ConstTensorView& weight = stored.values;
     check(weight.dtype == dtype && weight.shape == Shape{shape[1], shape[2]}, "pack_experts: another shape or dtype");
     check_cuda(
         cudaMemcpyAsync(all.rows(e, e + 1).data, weight.data, weight.size_bytes(), cudaMemcpyHostToDevice, device.stream),

@@ -1,0 +1,62 @@
+/// A stored matrix whose parts do not fit each other ends the program; a scheme without kernels is refused by name.
+#include "kernels/stored_matrix.h"
+
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "kernels/backend.h"
+#include "support/stored_weight.h"
+#include "support/test_backends.h"
+
+namespace baton {
+namespace {
+
+using testing::random_stored;
+
+TEST(StoredMatrix, is_dense_unless_said_otherwise) {
+  const std::vector<float> values(6);
+  const StoredMatrix weight = view_of(std::span(values), {2, 3});
+  EXPECT_EQ(weight.scheme, WeightScheme::dense);
+  EXPECT_EQ(weight.shape, (Shape{2, 3}));
+  check_stored(weight);
+  EXPECT_TRUE(expect_dense(weight, "CUDA", "w"));
+}
+
+TEST(StoredMatrixDeathTest, parts_that_do_not_fit_end_the_program) {
+  std::mt19937 random(1);
+  const auto good = random_stored(random, {.scheme = WeightScheme::i4, .scale_columns = 16, .has_zeros = true}, 4, 40);
+  check_stored(good.matrix);
+  EXPECT_EQ(good.matrix.n_groups(), 3);
+  StoredMatrix weight = good.matrix;
+  weight.scale_columns = 8;
+  EXPECT_DEATH(check_stored(weight), "too few columns");
+  weight = good.matrix;
+  weight.scales.shape = {4, 2};
+  EXPECT_DEATH(check_stored(weight), "scales of another shape");
+  weight = good.matrix;
+  weight.scheme = WeightScheme::f8;
+  EXPECT_DEATH(check_stored(weight), "values of another dtype");
+}
+
+TEST(StoredMatrix, a_backend_multiplies_a_scheme_or_refuses_it_by_name) {
+  std::mt19937 random(2);
+  const auto weight = random_stored(random, {.scheme = WeightScheme::f8, .scale_columns = 32}, 8, 32);
+  for (const testing::TestBackend& test : testing::test_backends()) {
+    const auto packed = test.backend.pack_matrix(weight.matrix, DType::f32, "model.w");
+    if (!test.is_cuda()) {
+      ASSERT_TRUE(packed) << packed.error().message;
+      EXPECT_EQ((*packed)->scheme, WeightScheme::f8);
+      continue;
+    }
+    ASSERT_FALSE(packed);
+    EXPECT_EQ(packed.error().code, ErrorCode::unsupported);
+    EXPECT_EQ(
+        packed.error().message,
+        "model.w: the CUDA backend has no kernels for float8_e4m3 weights; the CPU has (--device cpu), or use a checkpoint "
+        "in bfloat16 or float16");
+  }
+}
+
+}  // namespace
+}  // namespace baton
