@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Writes tests/goldens: what Transformers, tokenizers and Jinja2 say, for our tests to compare with.
 
-    make_goldens.py llamas families bf16 made_up tokenizers auto_tokenizers sentencepiece sentencepiece_unigram templates demo
+    make_goldens.py llamas families bf16 quantised made_up tokenizers auto_tokenizers sentencepiece sentencepiece_unigram templates
+        demo
 
     (any of them; none means all but sentencepiece)
 
@@ -9,6 +10,7 @@
                         golden.safetensors: input_ids, positions and logits of its last rows, greedy_ids (float32),
                         max_positions where the longest sequence counts
                         by bf16: bf16.safetensors beside each golden.safetensors, what Transformers computes in bfloat16
+    quantised/*/        tiny random checkpoints in the formats of quantised ones; golden.safetensors: input_ids and logits (float32)
     made_up_*tiny/      the same as golden.safetensors for the made-up families of the tests, by NumPy in float64
     tokenizers/*/       tokenizer.json and cases.json {encode: [...], decode: [...]}
     auto_tokenizers/*/  what AutoTokenizer reads of a folder, and cases.json [{text, ids, ids_with_ends, decoded}]
@@ -17,7 +19,8 @@
     chat_templates/     cases.json: template, context, expected text or error
     demo/               golden.safetensors and chats.json of models/demo
 
-Needs PyTorch (a CPU will do), Transformers 5, tokenizers, SentencePiece, safetensors and Jinja2; sentencepiece needs
+Needs PyTorch (a CPU will do), Transformers 5, tokenizers, SentencePiece, safetensors and Jinja2; quantised needs
+compressed-tensors 0.20, sentencepiece
 Transformers 4, made_up NumPy and safetensors alone.
 """
 
@@ -32,7 +35,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDENS = ROOT / "tests/goldens"
-PARTS = ("llamas", "families", "bf16", "made_up", "tokenizers", "auto_tokenizers", "sentencepiece_unigram", "templates", "demo")
+PARTS = ("llamas", "families", "bf16", "quantised", "made_up", "tokenizers", "auto_tokenizers", "sentencepiece_unigram")
+PARTS += ("templates", "demo")
 
 
 def main() -> int:
@@ -76,6 +80,10 @@ def main() -> int:
         from goldens.tiny_bf16 import write_tiny_bf16
 
         write_tiny_bf16(GOLDENS)
+    if "quantised" in parts:
+        from goldens.quantised import write_quantised
+
+        write_quantised(GOLDENS)
     if "made_up" in parts:
         from goldens.made_up import write_made_up
         from goldens.made_up_norms import write_made_up_norms

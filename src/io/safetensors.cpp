@@ -200,6 +200,11 @@ Result<Checkpoint> Checkpoint::open(const std::filesystem::path& folder) {
                                                 kSingleFile, kIndexFile, others.empty() ? "" : "; ", others));
 }
 
+const StoredTensor* Checkpoint::find(std::string_view name) const {
+  const auto found = tensors_.find(name);
+  return found == tensors_.end() ? nullptr : &found->second;
+}
+
 Result<ConstTensorView> Checkpoint::load(std::string_view name) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) return fail(ErrorCode::not_found, fmt::format("the checkpoint has no tensor '{}'", name));

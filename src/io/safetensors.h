@@ -35,6 +35,8 @@ class Checkpoint {
   static Result<Checkpoint> open(const std::filesystem::path& folder);
 
   bool contains(std::string_view name) const { return tensors_.find(name) != tensors_.end(); }
+  /// The tensor `name` as its file describes it, or null.
+  const StoredTensor* find(std::string_view name) const;
   /// The tensor `name`. Errors: not_found; unsupported where dtype or rank is not one of ours (F32, BF16, F16,
   /// F8_E4M3, I32, I64, U8; at most four dimensions).
   Result<ConstTensorView> load(std::string_view name) const;

@@ -85,8 +85,10 @@ EngineOptions engine_options(const ModelOptions& options, DType weights) {
 
 /// Refuses weights that do not fit free memory before any memory is touched: a host without memory kills processes
 /// instead of refusing allocations.
-Result<void> check_memory(const ModelFiles& files, const ModelSpec& spec, DType dtype, const Backend& backend) {
-  const WeightBytes bytes = weight_bytes(spec, dtype, {backend.info().rank, backend.info().world_size});
+Result<void> check_memory(const ModelFiles& files, const ModelSpec& spec, const Checkpoint* checkpoint, DType dtype,
+                          const Backend& backend) {
+  const ModelRank rank{backend.info().rank, backend.info().world_size};
+  const WeightBytes bytes = weight_bytes(spec, dtype, rank, checkpoint);
   const std::int64_t needed = bytes.held + (backend.capabilities().shares_host_memory ? bytes.staged : 0);
   const std::int64_t free_bytes = backend.free_memory_bytes();
   if (needed <= free_bytes) return {};
@@ -169,7 +171,7 @@ Result<LoadedModel> load_model(const ModelFiles& files, const ModelOptions& opti
     RankSteps(options.ranks).device(describe_device(dtype, backend.info()));
   const BackendInfo device = backend.info();
   BATON_TRY(ModelSpec of_rank, split_spec(spec, {device.rank, device.world_size}));
-  BATON_TRY_VOID(check_memory(files, spec, dtype, backend));
+  BATON_TRY_VOID(check_memory(files, spec, checkpoint ? &*checkpoint : nullptr, dtype, backend));
   BATON_TRY(ModelWeights weights, is_dummy ? random_weights(spec, backend, dtype, options.seed, options.threads)
                                            : load_weights(spec, *checkpoint, backend, dtype, options.threads));
   const std::size_t weight_bytes = weights.size_bytes();

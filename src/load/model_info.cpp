@@ -57,6 +57,7 @@ void read_weights(const fs::path& folder, ModelInfo& info) {
     info.weights_fault = fits.error().message;
   } else {
     info.spec = std::move(fitted);
+    info.weight_bytes = weight_bytes(info.spec, info.spec.dtype, ModelRank{}, &*checkpoint).held;
   }
 }
 
@@ -98,8 +99,8 @@ Result<ModelInfo> read_model_info(const fs::path& folder, std::string_view kv_ca
   BATON_TRY(info.spec, read_model_spec(folder));
   info.kv_dtype = kv_cache_dtype == "auto" ? info.spec.dtype : dtype_from_name(kv_cache_dtype).value();
   info.groups = groups_of(info.spec, info.kv_dtype);
-  read_weights(folder, info);
   info.weight_bytes = weight_bytes(info.spec, info.spec.dtype, ModelRank{}).held;
+  read_weights(folder, info);
   read_tokenizer(folder, info);
   BATON_TRY(info.generation, read_generation_config(folder));
   return info;

@@ -25,29 +25,6 @@ Result<std::optional<DType>> read_dtype(const Value& root) {
   return std::nullopt;
 }
 
-/// The name of the scheme that `config`, an object, says the weights are quantised with.
-std::string scheme_of(const Value& config) {
-  const Value* method = json::find(config, "quant_method");
-  if (method != nullptr && method->is_string()) return method->get_ref<const std::string&>();
-  for (const std::string_view key : {"load_in_4bit", "load_in_8bit"})
-    if (const Value* loads = json::find(config, key); loads != nullptr && *loads == true) return "bitsandbytes";
-  return json::dump(config).substr(0, 80);
-}
-
-Result<void> expect_unquantised(const Value& root) {
-  for (const std::string_view key : {"quantization_config", "compression_config"}) {
-    const Value* found = json::find(root, key);
-    if (found == nullptr || found->is_null()) continue;
-    return fail(
-        ErrorCode::unsupported,
-        fmt::format("the weights are quantised with '{}' ('{}'), which is not supported; supported are float32, bfloat16 "
-                    "and float16",
-                    scheme_of(*found), key),
-        std::string(key));
-  }
-  return {};
-}
-
 }  // namespace
 
 tl::unexpected<Error> unsupported(std::string_view key, const Value& value, std::string_view supported) {
@@ -118,8 +95,7 @@ Result<void> expect_null(const Value& root, std::string_view key) {
 
 Result<void> expect_decoder(const Value& root) {
   BATON_TRY_VOID(expect(root, "is_encoder_decoder", false));
-  BATON_TRY_VOID(expect(root, "add_cross_attention", false));
-  return expect_unquantised(root);
+  return expect(root, "add_cross_attention", false);
 }
 
 namespace {

@@ -48,7 +48,7 @@ Result<std::vector<TokenId>> token_ids(const json::Value& root, std::string_view
 /// Refuses a field that is present, not null and not `expected`.
 Result<void> expect(const json::Value& root, std::string_view key, const json::Value& expected);
 Result<void> expect_null(const json::Value& root, std::string_view key);
-/// Refuses encoders, cross attention and quantised weights.
+/// Refuses encoders and cross attention.
 Result<void> expect_decoder(const json::Value& root);
 
 /// A size as optional_size reads it with the fallback `default_size`, or required_size if that is 0.

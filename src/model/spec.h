@@ -11,6 +11,7 @@
 
 #include "core/dtype.h"
 #include "core/ids.h"
+#include "model/quantization.h"
 
 namespace baton {
 
@@ -174,6 +175,7 @@ struct ModelSpec {
   std::vector<TensorRoot> other_roots;  ///< where the tensors may be instead
   DType dtype = DType::f32;             ///< of the checkpoint: what its config states, else its embedding's (fit_to_checkpoint)
   bool states_dtype = true;             ///< the config does
+  QuantizationSpec quantization;        ///< of the checkpoint's matrices, as its config states
   std::optional<TokenId> bos_token_id;
   std::vector<TokenId> eos_token_ids;  ///< each in [0, n_vocab)
   ModelRank rank;                      ///< the layers' heads and widths are this rank's; everything else is the whole model's

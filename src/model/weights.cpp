@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <new>
 #include <optional>
@@ -15,10 +16,12 @@
 #include <fmt/format.h>
 
 #include "core/check.h"
+#include "core/log.h"
 #include "core/parallel.h"
 #include "model/model_tensors.h"
 #include "model/source/random.h"
 #include "model/source/safetensors.h"
+#include "model/source/stacked_matrix.h"
 
 namespace baton {
 namespace {
@@ -39,22 +42,6 @@ std::size_t all_vector_bytes(std::span<const TensorPart> parts) {
 ModelRank rank_of(const Backend& backend) {
   const BackendInfo info = backend.info();
   return {info.rank, info.world_size};
-}
-
-/// Reorders the rows [n] or [n, k] of heads of `dim` rows: rows 2i first, then rows 2i + 1.
-void part_pairs(const TensorView& rows, std::int32_t dim) {
-  const auto n_heads = static_cast<std::size_t>(rows.shape[0] / dim);
-  const auto half = static_cast<std::size_t>(dim / 2);
-  const std::size_t row_bytes = rows.size_bytes() / static_cast<std::size_t>(rows.shape[0]);
-  std::vector<std::byte> head(row_bytes * 2 * half);
-  for (std::size_t h = 0; h < n_heads; ++h) {
-    std::byte* const data = rows.data + h * head.size();
-    std::memcpy(head.data(), data, head.size());
-    for (std::size_t i = 0; i < half; ++i) {
-      std::memcpy(data + i * row_bytes, head.data() + 2 * i * row_bytes, row_bytes);
-      std::memcpy(data + (half + i) * row_bytes, head.data() + (2 * i + 1) * row_bytes, row_bytes);
-    }
-  }
 }
 
 /// Loads a rank's parts of tensors from a source to its backend. `staging_` holds one matrix, its parts stacked.
@@ -133,9 +120,20 @@ class Loader {
     return whole;
   }
 
+  /// Matrices in host memory as they are stored, dense ones in `dtype_`; valid until the next call.
+  Result<StoredMatrix> stored(const LinearTensors& tensors) {
+    BATON_TRY(const StackedForm form, stacked_form(tensors.weights, source_));
+    if (form.form.scheme == WeightScheme::dense) {
+      BATON_TRY(const TensorView whole, stacked(tensors.weights, dtype_));
+      return StoredMatrix(whole);
+    }
+    BATON_TRY(const TensorView memory, stage(DType::u8, {static_cast<std::int64_t>(form.size_bytes())}));
+    return read_stacked(tensors.weights, form, source_, memory.data);
+  }
+
   Result<std::unique_ptr<PackedMatrix>> packed(const LinearTensors& tensors) {
-    BATON_TRY(const TensorView whole, stacked(tensors.weights, dtype_));
-    return backend_.pack_matrix(whole, dtype_, tensors.weights.front().tensor.name);
+    BATON_TRY(const StoredMatrix weight, stored(tensors));
+    return backend_.pack_matrix(weight, dtype_, tensors.weights.front().tensor.name);
   }
 
   /// The bias in `out_dtype`, the dtype of the layer's outputs; without data if there is none.
@@ -156,10 +154,7 @@ class Loader {
   /// Loads the same layer of all experts, one expert at a time, if there are experts.
   Result<void> load_into(GroupedLinear& made, std::span<const LinearTensors> tensors) {
     if (tensors.empty()) return {};
-    const auto read = [&](std::int64_t expert) -> Result<ConstTensorView> {
-      BATON_TRY(const TensorView whole, stacked(tensors[static_cast<std::size_t>(expert)].weights, dtype_));
-      return ConstTensorView(whole);
-    };
+    const auto read = [&](std::int64_t expert) { return stored(tensors[static_cast<std::size_t>(expert)]); };
     const LinearTensors& first = tensors.front();
     const Shape shape{static_cast<std::int64_t>(tensors.size()), first.n(), first.weights.front().columns.size()};
     BATON_TRY(std::unique_ptr<PackedExperts> weights,
@@ -224,6 +219,33 @@ void check_dtype(DType dtype) {
   check(dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16, "weights: matrices are packed as f32, bf16 or f16");
 }
 
+/// Logs one line for each scheme, unless all matrices are dense.
+void log_schemes(const ModelWeights& weights) {
+  struct Tally {
+    std::int64_t n_matrices = 0;
+    std::size_t n_bytes = 0;
+  };
+  std::map<WeightScheme, Tally> tallies;
+  const auto add = [&](WeightScheme scheme, std::int64_t n, std::size_t n_bytes) {
+    tallies[scheme].n_matrices += n;
+    tallies[scheme].n_bytes += n_bytes;
+  };
+  const auto count = [&]<class Weight>(const Weight& weight) {
+    if constexpr (std::is_same_v<Weight, Linear>) {
+      if (!weight.is_empty()) add(weight.weight().scheme, 1, weight.size_bytes());
+    } else if constexpr (std::is_same_v<Weight, GroupedLinear>) {
+      if (!weight.is_empty()) add(weight.weights().scheme, weight.weights().n_experts, weight.size_bytes());
+    }
+  };
+  for (const LayerWeights& layer : weights.layers) visit_layer(count, layer);
+  count(weights.lm_head);
+  if (tallies.size() == 1 && tallies.contains(WeightScheme::dense)) return;
+  for (const auto& [scheme, tally] : tallies)
+    log::info("event=weights scheme={} matrices={} mb={:.1f}",
+              scheme == WeightScheme::dense ? to_string(weights.dtype) : to_string(scheme), tally.n_matrices,
+              static_cast<double>(tally.n_bytes) / 1e6);
+}
+
 }  // namespace
 
 std::size_t ModelWeights::size_bytes() const {
@@ -244,13 +266,21 @@ std::vector<ExpectedTensor> expected_tensors(const ModelSpec& spec) {
   return expected;
 }
 
-WeightBytes weight_bytes(const ModelSpec& spec, DType dtype, ModelRank rank) {
-  std::int64_t held = 0;
-  std::int64_t largest = 0;
+WeightBytes weight_bytes(const ModelSpec& spec, DType dtype, ModelRank rank, const Checkpoint* checkpoint) {
+  WeightBytes bytes;
+  const Parallel parallel(1);
+  std::optional<SafetensorsSource> source;
+  if (checkpoint != nullptr) source.emplace(*checkpoint, spec.quantization, parallel);
   const auto add = [&](std::span<const LinearTensors> linears) {
     for (const LinearTensors& linear : linears) {
-      held += linear.n_elements();
-      largest = std::max(largest, linear.n_elements());
+      if (linear.weights.empty()) continue;
+      // Loading names what is wrong with a matrix.
+      const auto form = !source ? Result<StackedForm>() : stacked_form(linear.weights, *source);
+      const bool is_dense = !form || form->form.scheme == WeightScheme::dense;
+      const std::int64_t size = is_dense ? linear.n_elements() * static_cast<std::int64_t>(size_bytes(dtype))
+                                         : static_cast<std::int64_t>(form->size_bytes());
+      bytes.held += size;
+      bytes.staged = std::max(bytes.staged, size);
     }
   };
   // A tied output layer counts: it is packed from the table, and both are in memory.
@@ -258,17 +288,19 @@ WeightBytes weight_bytes(const ModelSpec& spec, DType dtype, ModelRank rank) {
     if constexpr (std::is_same_v<Tensors, LinearTensors>) add({&tensors, 1});
     if constexpr (std::is_same_v<Tensors, std::vector<LinearTensors>>) add(tensors);
   });
-  const auto size = static_cast<std::int64_t>(size_bytes(dtype));
-  return {held * size + static_cast<std::int64_t>(all_vector_bytes(tensor_parts(spec, rank))), largest * size};
+  bytes.held += static_cast<std::int64_t>(all_vector_bytes(tensor_parts(spec, rank)));
+  return bytes;
 }
 
 Result<ModelWeights> load_weights(const ModelSpec& spec, const Checkpoint& checkpoint, Backend& backend, DType dtype,
                                   int n_threads) {
   check_dtype(dtype);
   const Parallel parallel(n_threads);
-  SafetensorsSource source(checkpoint, parallel);
+  SafetensorsSource source(checkpoint, spec.quantization, parallel);
   BATON_TRY_VOID(source.verify(expected_tensors(spec), spec, dtype));
-  return Loader(spec, backend, dtype, source).load();
+  BATON_TRY(ModelWeights weights, Loader(spec, backend, dtype, source).load());
+  log_schemes(weights);
+  return weights;
 }
 
 Result<ModelWeights> random_weights(const ModelSpec& spec, Backend& backend, DType dtype, std::uint64_t seed, int n_threads) {

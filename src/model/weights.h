@@ -25,7 +25,7 @@ using LayerWeights = LayerParts<NormWeights, Linear, GroupedLinear>;
 
 /// All weights of a model. `buffers` own the memory that the views refer to.
 struct ModelWeights {
-  DType dtype = DType::f32;   ///< of the matrices and of the activations that they multiply
+  DType dtype = DType::f32;   ///< of the dense matrices and of the activations that matrices multiply
   ConstTensorView embedding;  ///< [n_vocab, d_model / world size] of `dtype`
   std::vector<LayerWeights> layers;
   NormWeights final_norm;
@@ -39,16 +39,20 @@ struct ModelWeights {
 /// The tensors that a checkpoint must hold for a whole model, in loading order.
 std::vector<ExpectedTensor> expected_tensors(const ModelSpec& spec);
 
-/// Memory for loading and holding a rank's weights of the whole model `spec`: the value that ModelWeights::size_bytes() will have if the backend
-/// packs without padding (biases count as f32), and the largest host memory that loading needs at one time.
+/// Memory for loading and holding a rank's weights of the whole model `spec`: the value that
+/// ModelWeights::size_bytes() will have if the backend
+/// packs without padding (biases count as f32), and the largest host memory that loading needs at one time. Matrices
+/// are
+/// stored as in `checkpoint`; without it they are dense.
 struct WeightBytes {
   std::int64_t held = 0;
   std::int64_t staged = 0;
 };
-WeightBytes weight_bytes(const ModelSpec& spec, DType dtype, ModelRank rank);
+WeightBytes weight_bytes(const ModelSpec& spec, DType dtype, ModelRank rank, const Checkpoint* checkpoint = nullptr);
 
 /// Checks all shapes before it loads anything. Then fuses q, k, v and gate, up, converts to `dtype` (f32, bf16 or f16;
-/// norms to f32) and packs, with `n_threads` threads (0: as many as are available). Of several ranks, the backend's reads
+/// norms to f32; other matrices than dense ones keep their bits) and packs, with `n_threads` threads (0: as many as
+/// are available). Of several ranks, the backend's reads
 /// its parts alone. Releases the pages that were read. `spec` is the whole model's, fitted to the checkpoint
 /// (fit_to_checkpoint), and one that split_spec can split. Errors: those of
 /// SafetensorsSource::verify; out_of_memory.

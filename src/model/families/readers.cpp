@@ -23,8 +23,7 @@ Result<void> read_experts(const json::Value& config, FeedForwardSpec& spec, std:
 Result<ModelSpec> read_text_model(const json::Value& config, Result<ModelSpec> (*read)(const json::Value&)) {
   BATON_TRY(json::Value text, json::get<json::Value>(config, "text_config"));
   if (!text.is_object()) return json::wrong_type("text_config", "an object", text);
-  for (const std::string_view key : {"tie_word_embeddings", "dtype", "torch_dtype", "bos_token_id", "eos_token_id",
-                                     "quantization_config", "compression_config"})
+  for (const std::string_view key : {"tie_word_embeddings", "dtype", "torch_dtype", "bos_token_id", "eos_token_id"})
     if (const json::Value* found = json::find(config, key); found != nullptr && !found->is_null())
       text[std::string(key)] = *found;
   BATON_TRY(ModelSpec spec, read(text));

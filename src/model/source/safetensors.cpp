@@ -12,6 +12,8 @@
 
 #include "core/log.h"
 #include "core/one_line.h"
+#include "model/source/stored_layout.h"
+#include "model/source/unpack.h"
 
 namespace baton {
 namespace {
@@ -65,13 +67,17 @@ std::string weight_name(const TensorNames& names, std::string_view name) { retur
 
 void log_unused(std::span<const ExpectedTensor> expected, const Checkpoint& checkpoint, const TensorNames& names) {
   std::set<std::string_view> used;
-  for (const ExpectedTensor& tensor : expected) used.insert(tensor.name);
+  std::set<std::string_view> stems;
+  for (const ExpectedTensor& tensor : expected) {
+    used.insert(tensor.name);
+    if (tensor.kind == ExpectedTensor::Kind::matrix) stems.insert(stem_of_matrix(tensor.name));
+  }
   const std::string lm_head = weight_name(names, names.lm_head);  // also in some checkpoints with tied embeddings
   constexpr std::size_t kMaxNames = 8;
   std::size_t n_unused = 0;
   std::string named;
   for (const std::string& name : checkpoint.names()) {
-    if (used.contains(name) || name == lm_head) continue;
+    if (used.contains(name) || name == lm_head || stems.contains(stem_of_part(name))) continue;
     if (!names.ignored_suffix.empty() && name.ends_with(names.ignored_suffix)) continue;
     if (n_unused++ < kMaxNames) named += (named.empty() ? "" : ",") + name;
   }
@@ -129,13 +135,19 @@ Result<bool> ties_embeddings(const ModelSpec& spec, const Checkpoint& checkpoint
 Result<void> SafetensorsSource::verify(std::span<const ExpectedTensor> expected, const ModelSpec& spec, DType dtype) const {
   std::vector<std::string_view> missing;
   for (const ExpectedTensor& tensor : expected)
-    if (!checkpoint_.contains(tensor.name)) missing.push_back(tensor.name);
+    if (tensor.kind == ExpectedTensor::Kind::matrix ? !has_matrix(checkpoint_, tensor.name)
+                                                    : !checkpoint_.contains(tensor.name))
+      missing.push_back(tensor.name);
   if (!missing.empty()) {
     const std::string others = missing.size() == 1 ? "" : fmt::format(" and {} others", missing.size() - 1);
     return fail(ErrorCode::not_found, fmt::format("the checkpoint lacks tensor '{}'{} of the {} that {} has", missing.front(),
                                                   others, expected.size(), spec.family));
   }
   for (const ExpectedTensor& tensor : expected) {
+    if (tensor.kind == ExpectedTensor::Kind::matrix) {
+      BATON_TRY(const MatrixForm form, form_of(tensor));
+      if (form.scheme != WeightScheme::dense) continue;
+    }
     BATON_TRY_VOID(find(tensor));
   }
   log_unused(expected, checkpoint_, spec.names);
@@ -149,6 +161,16 @@ Result<ConstTensorView> SafetensorsSource::find(const ExpectedTensor& tensor) co
     return fail(ErrorCode::unsupported, fmt::format("tensor '{}' is {}; weights must be float32, bfloat16 or float16",
                                                     tensor.name, to_string(values.dtype)));
   return values;
+}
+
+Result<MatrixForm> SafetensorsSource::form_of(const ExpectedTensor& matrix) const {
+  BATON_TRY(const StoredLayout layout, find_layout(checkpoint_, matrix, quantization_));
+  return layout.form;
+}
+
+Result<void> SafetensorsSource::read_stored(const TensorPart& part, const StoredRows& out) {
+  BATON_TRY(const StoredLayout layout, find_layout(checkpoint_, part.tensor, quantization_));
+  return unpack(parallel_, layout, part, out);
 }
 
 Result<void> SafetensorsSource::read(const TensorPart& part, TensorView out) {

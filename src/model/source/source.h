@@ -6,6 +6,7 @@
 
 #include "core/result.h"
 #include "core/tensor.h"
+#include "kernels/stored_matrix.h"
 
 namespace baton {
 
@@ -44,6 +45,29 @@ struct TensorPart {
   }
 };
 
+/// How a source has a matrix, beside its size: see StoredMatrix, here of the whole tensor.
+struct MatrixForm {
+  WeightScheme scheme = WeightScheme::dense;
+  std::int64_t scale_rows = 1;
+  std::int64_t scale_columns = 1;
+  DType scale_dtype = DType::f32;
+  bool has_zeros = false;
+  bool is_permuted = false;
+};
+
+/// Memory for the rows and columns of a part of a matrix that is not dense, each as StoredMatrix says. `scale_rows`
+/// and
+/// `scale_columns` divide those of the source's form, and the part's first row and column are multiples of them.
+struct StoredRows {
+  WeightScheme scheme = WeightScheme::f8;
+  std::int64_t scale_rows = 1;
+  std::int64_t scale_columns = 1;
+  TensorView values;
+  TensorView scales;
+  TensorView zeros;        ///< or no data
+  TensorView permutation;  ///< or no data
+};
+
 /// Supplies the tensors of one model. Thread: the one that loads.
 class WeightSource {
  public:
@@ -51,6 +75,12 @@ class WeightSource {
   /// Writes the elements of `part.rows` and `part.columns`, converted to the dtype of `out` (a float dtype). `out` has
   /// the shape of these rows and columns. Each element is read once, or twice where the embeddings are tied.
   virtual Result<void> read(const TensorPart& part, TensorView out) = 0;
+  /// Errors: another scheme than the configuration states, or one that is not supported.
+  virtual Result<MatrixForm> form_of(const ExpectedTensor&) const { return MatrixForm{}; }
+  /// The same as read for a matrix whose form is not dense, without its rows of zeros.
+  virtual Result<void> read_stored(const TensorPart&, const StoredRows&) {
+    check_failed("WeightSource: its matrices are dense");
+  }
 };
 
 }  // namespace baton

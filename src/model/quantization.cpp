@@ -1,0 +1,238 @@
+/// Reads what each way to quantise writes to a config.json.
+#include "model/quantization.h"
+
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "model/config_fields.h"
+
+namespace baton {
+namespace {
+
+using json::Value;
+
+constexpr std::string_view kServed =
+    "float32, bfloat16 and float16; fp8, fbgemm_fp8, compressed-tensors (float-quantized, int-quantized and pack-quantized), "
+    "gptq and awq (gemm) in 8 or 4 bits, and modelopt's FP8";
+
+tl::unexpected<Error> refuse(std::string_view what, std::string_view key) {
+  return fail(
+      ErrorCode::unsupported,
+      fmt::format("the weights are quantised with {} ('{}'), which is not supported; supported are {}", what, key, kServed),
+      std::string(key));
+}
+
+Result<WeightScheme> integers_of(std::int64_t bits, std::string_view key) {
+  if (bits == 4) return WeightScheme::i4;
+  if (bits == 8) return WeightScheme::i8;
+  return refuse(fmt::format("integers of {} bits", bits), key);
+}
+
+/// Groups along a row; -1: the whole row.
+Result<void> read_group(const Value& config, SchemeStatement& statement) {
+  BATON_TRY(const auto size, json::get_optional<std::int64_t>(config, "group_size"));
+  if (!size || *size == -1) return {};
+  if (*size < 1 || *size > fields::kMaxFeedForward)
+    return fields::bad_value("group_size", "'group_size' must be -1 or from 1 to {}, not {}", fields::kMaxFeedForward, *size);
+  statement.scales = ScaleKind::group;
+  statement.columns = *size;
+  return {};
+}
+
+/// `key`: null, or [rows, columns] of a block.
+Result<bool> read_block(const Value& config, std::string_view key, SchemeStatement& statement) {
+  const Value* found = json::find(config, key);
+  if (found == nullptr || found->is_null()) return false;
+  BATON_TRY(const auto sizes, json::convert<std::vector<std::int64_t>>(*found, key));
+  if (sizes.size() != 2 || sizes[0] < 1 || sizes[1] < 1 || sizes[0] > fields::kMaxFeedForward ||
+      sizes[1] > fields::kMaxFeedForward)
+    return fields::bad_value(key, "'{}' must be the rows and the columns of a block, not {}", key, json::dump(*found));
+  statement.scales = ScaleKind::block;
+  statement.rows = sizes[0];
+  statement.columns = sizes[1];
+  return true;
+}
+
+Result<QuantizationSpec> read_fp8(const Value& config) {
+  SchemeStatement statement{.scheme = WeightScheme::f8, .scales = ScaleKind::tensor};
+  BATON_TRY_VOID(fields::expect(config, "fmt", "e4m3"));
+  BATON_TRY_VOID(read_block(config, "weight_block_size", statement).map([](bool) {}));
+  return QuantizationSpec{.statements = {statement}};
+}
+
+/// Keys of `dynamic` are patterns of names: with "-:" for modules that are not quantised, otherwise for modules with fields of
+/// their own. The tensors of a module say which it is.
+Result<void> read_dynamic(const Value& config, const SchemeStatement& common, QuantizationSpec& spec) {
+  const Value* dynamic = json::find(config, "dynamic");
+  if (dynamic == nullptr || dynamic->is_null()) return {};
+  if (!dynamic->is_object()) return json::wrong_type("dynamic", "an object", *dynamic);
+  for (const auto& [pattern, value] : dynamic->items()) {
+    if (pattern.starts_with("-:")) continue;
+    SchemeStatement statement = common;
+    BATON_TRY(const auto bits, json::get_optional<std::int64_t>(value, "bits"));
+    if (bits) {
+      BATON_TRY(statement.scheme, integers_of(*bits, "dynamic"));
+    }
+    BATON_TRY_VOID(read_group(value, statement));
+    BATON_TRY(const bool is_symmetric, fields::optional_flag(value, "sym", common.is_symmetric));
+    if (is_symmetric != common.is_symmetric) return refuse("symmetric and asymmetric integers in one file", "dynamic");
+    spec.statements.push_back(statement);
+  }
+  return {};
+}
+
+Result<QuantizationSpec> read_gptq(const Value& config) {
+  QuantizationSpec spec;
+  SchemeStatement statement;
+  BATON_TRY(const auto bits, json::get<std::int64_t>(config, "bits"));
+  BATON_TRY(statement.scheme, integers_of(bits, "bits"));
+  BATON_TRY_VOID(read_group(config, statement));
+  BATON_TRY(statement.is_symmetric, fields::optional_flag(config, "sym", true));
+  BATON_TRY(const auto format, json::get_optional<std::string>(config, "checkpoint_format"));
+  if (format && *format != "gptq" && *format != "gptq_v2")
+    return refuse(fmt::format("gptq in the format '{}'", *format), "checkpoint_format");
+  spec.adds_one_to_zeros = !format || *format == "gptq";
+  spec.statements.push_back(statement);
+  BATON_TRY_VOID(read_dynamic(config, statement, spec));
+  return spec;
+}
+
+Result<QuantizationSpec> read_awq(const Value& config) {
+  SchemeStatement statement;
+  const bool is_old = json::find(config, "bits") == nullptr;
+  BATON_TRY(const auto bits, json::get<std::int64_t>(config, is_old ? "w_bit" : "bits"));
+  if (bits != 4) return refuse(fmt::format("awq in {} bits", bits), "bits");
+  statement.scheme = WeightScheme::i4;
+  const Value* old_size = json::find(config, "q_group_size");
+  BATON_TRY_VOID(read_group(old_size != nullptr ? Value{{"group_size", *old_size}} : config, statement));
+  BATON_TRY(const bool has_zeros, fields::optional_flag(config, "zero_point", true));
+  statement.is_symmetric = !has_zeros;
+  for (const std::string_view key : {"version", "format"}) {
+    BATON_TRY(const auto version, json::get_optional<std::string>(config, key));
+    if (version && *version != "gemm" && *version != "GEMM")
+      return refuse(fmt::format("awq in the layout '{}'", *version), key);
+  }
+  return QuantizationSpec{.statements = {statement}};
+}
+
+/// One of the `config_groups` of compressed-tensors.
+Result<std::optional<SchemeStatement>> read_group_of_modules(const Value& group) {
+  const Value* weights = json::find(group, "weights");
+  if (weights == nullptr || weights->is_null()) return std::nullopt;
+  SchemeStatement statement;
+  BATON_TRY(const auto bits, json::get<std::int64_t>(*weights, "num_bits"));
+  BATON_TRY(const auto type, json::get_optional<std::string>(*weights, "type"));
+  BATON_TRY(const auto strategy, json::get_optional<std::string>(*weights, "strategy"));
+  BATON_TRY(statement.is_symmetric, fields::optional_flag(*weights, "symmetric", true));
+  if (type && *type == "float") {
+    if (bits != 8 || !statement.is_symmetric) return refuse(fmt::format("floats of {} bits", bits), "config_groups");
+    statement.scheme = WeightScheme::f8;
+  } else {
+    BATON_TRY(statement.scheme, integers_of(bits, "config_groups"));
+  }
+  BATON_TRY_VOID(read_group(*weights, statement));
+  const std::string_view of = strategy                               ? std::string_view(*strategy)
+                              : statement.scales == ScaleKind::group ? "group"
+                                                                     : "tensor";
+  if (of == "block") {
+    BATON_TRY(const bool has_block, read_block(*weights, "block_structure", statement));
+    if (!has_block) return json::missing("block_structure");
+  } else if (of == "tensor" || of == "channel") {
+    statement.scales = of == "tensor" ? ScaleKind::tensor : ScaleKind::row;
+  } else if (of != "group" || statement.scheme == WeightScheme::f8) {
+    return refuse(fmt::format("scales by '{}'", of), "strategy");
+  }
+  return statement;
+}
+
+Result<void> expect_known_format(const Value& config) {
+  BATON_TRY(const auto format, json::get_optional<std::string>(config, "format"));
+  if (!format) return {};
+  for (const std::string_view known :
+       {"dense", "naive-quantized", "float-quantized", "int-quantized", "pack-quantized", "mixed-precision"})
+    if (*format == known) return {};
+  return refuse(fmt::format("compressed-tensors in the format '{}'", *format), "format");
+}
+
+Result<QuantizationSpec> read_compressed_tensors(const Value& config) {
+  QuantizationSpec spec;
+  BATON_TRY_VOID(expect_known_format(config));
+  if (const Value* sparsity = json::find(config, "sparsity_config"); sparsity != nullptr && sparsity->is_object()) {
+    BATON_TRY(const auto format, json::get_optional<std::string>(*sparsity, "format"));
+    if (format && *format != "dense") return refuse(fmt::format("the sparse format '{}'", *format), "sparsity_config");
+  }
+  // Rotations of the weights that activations need, too.
+  if (const Value* transforms = json::find(config, "transform_config"); transforms != nullptr && !transforms->empty()) {
+    const Value* groups = json::find(*transforms, "config_groups");
+    if (groups == nullptr || !groups->empty()) return refuse("transforms", "transform_config");
+  }
+  const Value* groups = json::find(config, "config_groups");
+  if (groups == nullptr || !groups->is_object()) return json::missing("config_groups");
+  for (const auto& [name, group] : groups->items()) {
+    BATON_TRY_VOID(expect_known_format(group));
+    BATON_TRY(const auto statement, read_group_of_modules(group));
+    if (statement) spec.statements.push_back(*statement);
+  }
+  return spec;
+}
+
+Result<QuantizationSpec> read_modelopt(const Value& config) {
+  BATON_TRY(const auto algorithm, json::get_optional<std::string>(config, "quant_algo"));
+  const std::string name = algorithm.value_or("an algorithm that is not stated");
+  if (name == "FP8") return QuantizationSpec{.statements = {{.scheme = WeightScheme::f8, .scales = ScaleKind::tensor}}};
+  if (name == "FP8_PER_CHANNEL_PER_TOKEN")
+    return QuantizationSpec{.statements = {{.scheme = WeightScheme::f8, .scales = ScaleKind::row}}};
+  return refuse(fmt::format("modelopt's {}", name), "quant_algo");
+}
+
+Result<QuantizationSpec> read_method(const Value& config, std::string_view method, std::string_view key) {
+  if (method == "fp8") return read_fp8(config);
+  if (method == "fbgemm_fp8") return QuantizationSpec{.statements = {{.scheme = WeightScheme::f8, .scales = ScaleKind::row}}};
+  if (method == "compressed-tensors") return read_compressed_tensors(config);
+  if (method == "gptq") return read_gptq(config);
+  if (method == "awq") return read_awq(config);
+  if (method == "modelopt") return read_modelopt(config);
+  return refuse(fmt::format("'{}'", method), key);
+}
+
+/// The method that `config`, an object, names.
+std::string method_of(const Value& config) {
+  const Value* method = json::find(config, "quant_method");
+  if (method != nullptr && method->is_string()) return method->get_ref<const std::string&>();
+  for (const std::string_view key : {"load_in_4bit", "load_in_8bit"})
+    if (const Value* loads = json::find(config, key); loads != nullptr && *loads == true) return "bitsandbytes";
+  if (json::find(config, "config_groups") != nullptr) return "compressed-tensors";
+  return json::dump(config).substr(0, 80);
+}
+
+}  // namespace
+
+std::string to_string(const SchemeStatement& statement) {
+  const std::string_view zeros = statement.is_symmetric ? "" : " and a zero";
+  switch (statement.scales) {
+    case ScaleKind::tensor: return fmt::format("{} with a scale{} for the tensor", to_string(statement.scheme), zeros);
+    case ScaleKind::row: return fmt::format("{} with a scale{} for each row", to_string(statement.scheme), zeros);
+    case ScaleKind::group:
+      return fmt::format("{} with a scale{} for {} columns of a row", to_string(statement.scheme), zeros, statement.columns);
+    case ScaleKind::block:
+      return fmt::format("{} with a scale{} for {} x {} weights", to_string(statement.scheme), zeros, statement.rows,
+                         statement.columns);
+  }
+  return "unknown";
+}
+
+Result<QuantizationSpec> read_quantization(const Value& config) {
+  for (const std::string_view key : {"quantization_config", "compression_config"}) {
+    const Value* found = json::find(config, key);
+    if (found == nullptr || found->is_null()) continue;
+    const std::string method = method_of(*found);
+    BATON_TRY(QuantizationSpec spec, read_method(*found, method, key));
+    spec.method = method;
+    return spec;
+  }
+  return QuantizationSpec{};
+}
+
+}  // namespace baton

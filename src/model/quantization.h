@@ -1,0 +1,43 @@
+/// What a config.json states about how the matrices of a checkpoint are quantised.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/result.h"
+#include "io/json.h"
+#include "kernels/stored_matrix.h"
+
+namespace baton {
+
+/// The weights that share a scale.
+enum class ScaleKind : std::uint8_t { tensor, row, group, block };
+
+/// The scheme of some matrices of a checkpoint.
+struct SchemeStatement {
+  WeightScheme scheme = WeightScheme::dense;
+  ScaleKind scales = ScaleKind::row;
+  std::int64_t rows = 1;     ///< of a block
+  std::int64_t columns = 0;  ///< of a block or a group
+  bool is_symmetric = true;  ///< no zeros, or zeros that say nothing
+};
+
+/// "int4 with a scale for 128 columns of a row".
+std::string to_string(const SchemeStatement& statement);
+
+struct QuantizationSpec {
+  std::string method = {};                       ///< as the file calls it; empty: nothing is stated
+  std::vector<SchemeStatement> statements = {};  ///< a matrix that is not dense is stored as one of them says
+  bool adds_one_to_zeros = false;                ///< GPTQ's first format: zeros are stored less one
+};
+
+/// Reads `quantization_config`, or `compression_config` of older files, of a config.json. Activations that the file
+/// states are
+/// not quantised: weights in 8 bits are multiplied by activations in 16 or 32 bits, which loses nothing. Errors
+/// (unsupported) name
+/// the method, the format or the field, and what is read instead; invalid_data.
+Result<QuantizationSpec> read_quantization(const json::Value& config);
+
+}  // namespace baton

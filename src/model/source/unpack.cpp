@@ -1,0 +1,241 @@
+/// Unpacks values, scales, zeros and the order of columns.
+#include "model/source/unpack.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace baton {
+namespace {
+
+constexpr std::int64_t kBitsAWord = 32;
+constexpr std::uint8_t kF8Nan = 0x7f;
+
+std::uint32_t word_at(const std::byte* data, std::int64_t index) {
+  std::uint32_t word = 0;
+  std::memcpy(&word, data + index * 4, sizeof(word));
+  return word;
+}
+
+/// Unpacks one part.
+class Unpacker {
+ public:
+  Unpacker(const Parallel& parallel, const StoredLayout& stored, const TensorPart& part, const StoredRows& out)
+      : parallel_(parallel),
+        stored_(stored),
+        rows_(part.rows),
+        columns_(part.columns),
+        out_(out),
+        bits_(out.scheme == WeightScheme::i4 ? 4 : 8),
+        row_bytes_(out.values.shape[1]) {}
+
+  Result<void> run(std::string_view name) {
+    if (bits_ == 4 && columns_.begin % 2 != 0)
+      return fail(ErrorCode::unsupported, fmt::format("tensor '{}': int4 cannot be cut at column {}", name, columns_.begin));
+    if (stored_.form.is_permuted) {
+      if (columns_.size() != stored_.k)
+        return fail(ErrorCode::unsupported,
+                    fmt::format("tensor '{}': its columns are in the order of activations (desc_act) and cannot be "
+                                "split over ranks",
+                                name));
+      order_columns();
+    }
+    copy_scales();
+    if (out_.zeros.data != nullptr) copy_zeros();
+    copy_values();
+    if (has_nan_) return fail(ErrorCode::invalid_data, fmt::format("tensor '{}' holds NaN", name));
+    return {};
+  }
+
+ private:
+  std::uint8_t* values_of(std::int64_t row) const {
+    return reinterpret_cast<std::uint8_t*>(out_.values.data) + row * row_bytes_;
+  }
+
+  template <class Body>
+  void for_rows(std::int64_t grain, const Body& body) const {
+    parallel_.for_ranges(rows_.size(), grain, body);
+  }
+
+  /// Columns sorted by group, in the order of the tensor within a group.
+  void order_columns() {
+    order_.resize(static_cast<std::size_t>(stored_.k));
+    std::iota(order_.begin(), order_.end(), 0);
+    std::ranges::stable_sort(order_, {}, [&](std::int32_t column) { return word_at(stored_.groups.data, column); });
+    std::memcpy(out_.permutation.data, order_.data(), order_.size() * sizeof(std::int32_t));
+  }
+
+  float scale_at(std::int64_t index) const {
+    if (stored_.scales.dtype == DType::u8) {  // a power of two
+      const auto exponent = static_cast<int>(std::to_integer<std::uint8_t>(stored_.scales.data[index]));
+      return exponent == 255 ? std::nanf("") : std::ldexp(1.0f, exponent - 127);
+    }
+    return visit_float(stored_.scales.dtype, [&]<class T>(T) {
+      T value;
+      std::memcpy(&value, stored_.scales.data + index * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
+      return static_cast<float>(value);
+    });
+  }
+
+  void copy_scales() {
+    const MatrixForm& form = stored_.form;
+    const std::int64_t n_groups = out_.scales.shape[1];
+    visit_float(out_.scales.dtype, [&]<class T>(T) {
+      const auto to = out_.scales.elements<T>();
+      for (std::int64_t r = 0; r < out_.scales.shape[0]; ++r)
+        for (std::int64_t g = 0; g < n_groups; ++g) {
+          const std::int64_t row = (rows_.begin + r * out_.scale_rows) / form.scale_rows;
+          const std::int64_t group = (columns_.begin + g * out_.scale_columns) / form.scale_columns;
+          const std::int64_t index =
+              stored_.has_scales_in_columns() ? group * stored_.scales.shape[1] + row : row * stored_.scales.shape[1] + group;
+          const float scale = scale_at(index);
+          if (std::isnan(scale)) has_nan_ = true;
+          to[static_cast<std::size_t>(r * n_groups + g)] = static_cast<T>(scale);
+        }
+    });
+  }
+
+  /// The place of an output in a word of AWQ.
+  static std::int64_t awq_place(std::int64_t row) {
+    constexpr std::array<std::int64_t, 8> kPlaces{0, 4, 1, 5, 2, 6, 3, 7};
+    return kPlaces[static_cast<std::size_t>(row % 8)];
+  }
+
+  void copy_zeros() {
+    const std::int64_t per_word = kBitsAWord / bits_;
+    const std::uint32_t one = stored_.adds_one_to_zeros ? (bits_ == 4 ? 0x11111111u : 0x01010101u) : 0;
+    const std::uint32_t middle = bits_ == 4 ? 8 : 128;
+    const std::int64_t n_groups = out_.zeros.shape[1];
+    auto* const to = reinterpret_cast<std::uint8_t*>(out_.zeros.data);
+    for (std::int64_t r = 0; r < rows_.size(); ++r)
+      for (std::int64_t g = 0; g < n_groups; ++g) {
+        const std::int64_t row = rows_.begin + r;
+        const std::int64_t group = (columns_.begin + g * out_.scale_columns) / stored_.form.scale_columns;
+        std::uint32_t zero = middle;
+        if (stored_.zeros.data != nullptr) {
+          const std::int64_t word = stored_.has_scales_in_columns() ? group * stored_.zeros.shape[1] + row / per_word
+                                                                    : row / per_word * stored_.zeros.shape[1] + group;
+          const std::int64_t place = stored_.layout == ValueLayout::awq ? awq_place(row) : row % per_word;
+          zero = ((word_at(stored_.zeros.data, word) + one) >> (bits_ * place)) & ((1u << bits_) - 1);
+        }
+        to[r * n_groups + g] = static_cast<std::uint8_t>(zero);
+      }
+  }
+
+  void copy_values() {
+    switch (stored_.layout) {
+      case ValueLayout::bytes: return copy_bytes();
+      case ValueLayout::packed_rows: return stored_.form.is_permuted ? pick_values() : copy_packed_rows();
+      case ValueLayout::packed_columns: return stored_.form.is_permuted ? pick_values() : copy_packed_columns();
+      case ValueLayout::awq: return copy_awq();
+      case ValueLayout::dense: break;
+    }
+    check_failed("unpack: a dense matrix has nothing to unpack");
+  }
+
+  /// Signed bytes get their sign bit inverted: 128 is 0.
+  void copy_bytes() {
+    const bool is_f8 = out_.scheme == WeightScheme::f8;
+    const std::uint8_t flip = is_f8 ? 0 : 0x80;
+    for_rows(16, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; ++r) {
+        const auto* from =
+            reinterpret_cast<const std::uint8_t*>(stored_.values) + (rows_.begin + r) * stored_.k + columns_.begin;
+        std::uint8_t* const to = values_of(r);
+        bool is_nan = false;
+        for (std::int64_t c = 0; c < columns_.size(); ++c) {
+          to[c] = from[c] ^ flip;
+          is_nan |= (from[c] & kF8Nan) == kF8Nan;
+        }
+        if (is_f8 && is_nan) has_nan_ = true;
+      }
+    });
+  }
+
+  /// The words are, byte by byte, what StoredMatrix wants.
+  void copy_packed_rows() {
+    const std::int64_t words_a_row = (stored_.k * bits_ + kBitsAWord - 1) / kBitsAWord;
+    for_rows(16, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; ++r)
+        std::memcpy(values_of(r), stored_.values + (rows_.begin + r) * words_a_row * 4 + columns_.begin * bits_ / 8,
+                    static_cast<std::size_t>(row_bytes_));
+    });
+  }
+
+  /// A word [c, row] has the values of a row's next columns in the order of StoredMatrix: words change places.
+  void copy_packed_columns() {
+    const std::int64_t per_word = kBitsAWord / bits_;
+    for_rows(16, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t c = columns_.begin; c < columns_.end;) {
+        const std::int64_t n_values = std::min(columns_.end - c, per_word - c % per_word);
+        const std::int64_t at = (c - columns_.begin) * bits_ / 8;
+        const std::int64_t n_bytes = std::min((n_values * bits_ + 7) / 8, row_bytes_ - at);
+        for (std::int64_t r = begin; r < end; ++r) {
+          const std::uint32_t word =
+              word_at(stored_.values, c / per_word * stored_.n + rows_.begin + r) >> (c % per_word * bits_);
+          std::memcpy(values_of(r) + at, &word, static_cast<std::size_t>(n_bytes));
+        }
+        c += n_values;
+      }
+    });
+  }
+
+  std::uint32_t value_at(std::int64_t row, std::int64_t c) const {
+    const std::int64_t per_word = kBitsAWord / bits_;
+    const std::int64_t words_a_row = (stored_.k + per_word - 1) / per_word;
+    const std::int64_t index =
+        stored_.layout == ValueLayout::packed_rows ? row * words_a_row + c / per_word : c / per_word * stored_.n + row;
+    return (word_at(stored_.values, index) >> (c % per_word * bits_)) & ((1u << bits_) - 1);
+  }
+
+  /// One value after the other, in the order of groups.
+  void pick_values() {
+    for_rows(16, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; ++r) {
+        std::uint8_t* const to = values_of(r);
+        std::memset(to, 0, static_cast<std::size_t>(row_bytes_));
+        for (std::int64_t c = 0; c < columns_.size(); ++c) {
+          const std::uint32_t value = value_at(rows_.begin + r, order_[static_cast<std::size_t>(c)]);
+          to[c * bits_ / 8] = static_cast<std::uint8_t>(to[c * bits_ / 8] | value << (bits_ == 4 ? 4 * (c % 2) : 0));
+        }
+      }
+    });
+  }
+
+  void copy_awq() {
+    const std::int64_t words_a_row = stored_.n / 8;
+    for_rows(64, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; ++r) std::memset(values_of(r), 0, static_cast<std::size_t>(row_bytes_));
+      for (std::int64_t c = 0; c < columns_.size(); ++c)
+        for (std::int64_t r = begin; r < end; ++r) {
+          const std::int64_t row = rows_.begin + r;
+          const std::uint32_t word = word_at(stored_.values, (columns_.begin + c) * words_a_row + row / 8);
+          const std::uint32_t value = (word >> (4 * awq_place(row))) & 15;
+          values_of(r)[c / 2] = static_cast<std::uint8_t>(values_of(r)[c / 2] | value << (4 * (c % 2)));
+        }
+    });
+  }
+
+  const Parallel& parallel_;
+  const StoredLayout& stored_;
+  const IndexRange rows_, columns_;
+  const StoredRows& out_;
+  const std::int64_t bits_;
+  const std::int64_t row_bytes_;
+  std::vector<std::int32_t> order_;
+  std::atomic<bool> has_nan_ = false;
+};
+
+}  // namespace
+
+Result<void> unpack(const Parallel& parallel, const StoredLayout& stored, const TensorPart& part, const StoredRows& out) {
+  return Unpacker(parallel, stored, part, out).run(part.tensor.name);
+}
+
+}  // namespace baton

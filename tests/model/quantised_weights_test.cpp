@@ -1,0 +1,275 @@
+/// Checkpoints in the formats of quantised ones: what they compute is what Transformers computes from the weights that they stand
+/// for; every trap of a format; and what is refused. Written by tools/goldens/quantised.py.
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "io/file.h"
+#include "model/config.h"
+#include "model/source/safetensors.h"
+#include "model/split.h"
+#include "model/weights.h"
+#include "support/checkpoint_writer.h"
+#include "support/golden_model.h"
+#include "support/recording_backend.h"
+#include "support/source_folder.h"
+
+namespace baton {
+namespace {
+
+namespace fs = std::filesystem;
+using test::TensorToWrite;
+using testing::Golden;
+using testing::GoldenModel;
+
+fs::path quantised(const std::string& name) { return test::source_folder() / "tests/goldens/quantised" / name; }
+
+class QuantisedGolden : public ::testing::TestWithParam<const char*> {};
+
+std::vector<float> logits_of(const fs::path& folder, DType dtype, bool batch_invariant, std::span<const std::int32_t> ids) {
+  GoldenModel model(folder, dtype, {.max_positions = 128, .batch_invariant = batch_invariant});
+  const std::vector<TokenId> tokens(ids.begin(), ids.end());
+  return model.run(tokens, 0, true, nullptr);
+}
+
+// float32: the weights are exact, and sums are rounded as with dense weights.
+TEST_P(QuantisedGolden, logits_equal_those_of_the_weights_that_it_stands_for) {
+  const Golden golden(quantised(GetParam()) / "golden.safetensors");
+  const auto ids = golden.read<std::int32_t>("input_ids");
+  const auto expected = golden.read<float>("logits");
+  EXPECT_LE(testing::relative_error(logits_of(quantised(GetParam()), DType::f32, false, ids), expected), 1e-4);
+}
+
+TEST_P(QuantisedGolden, bf16_activations_stay_near_float32) {
+  const Golden golden(quantised(GetParam()) / "golden.safetensors");
+  const auto ids = golden.read<std::int32_t>("input_ids");
+  const auto expected = golden.read<float>("logits");
+  if (!testing::test_backends().front().backend.capabilities().has_bf16_matmul) GTEST_SKIP() << "no bf16 matmuls";
+  EXPECT_LE(testing::relative_error(logits_of(quantised(GetParam()), DType::bf16, false, ids), expected), 2e-2);
+}
+
+TEST_P(QuantisedGolden, a_prompt_has_the_same_bits_in_one_step_and_in_many) {
+  const auto ids = Golden(quantised(GetParam()) / "golden.safetensors").read<std::int32_t>("input_ids");
+  const std::vector<float> together = logits_of(quantised(GetParam()), DType::f32, true, ids);
+  GoldenModel model(quantised(GetParam()), DType::f32, {.max_positions = 128, .batch_invariant = true});
+  std::vector<float> apart;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const std::vector<float> row = model.run(std::vector<TokenId>{ids[i]}, static_cast<std::int32_t>(i), true, nullptr);
+    apart.insert(apart.end(), row.begin(), row.end());
+  }
+  EXPECT_EQ(apart, together);
+}
+
+TEST_P(QuantisedGolden, needs_the_memory_that_was_foretold_and_holds_the_bits_of_the_file) {
+  const ModelSpec spec = read_model_spec(quantised(GetParam())).value();
+  const Checkpoint checkpoint = Checkpoint::open(quantised(GetParam())).value();
+  test::RecordingBackend backend;
+  const auto weights = load_weights(spec, checkpoint, backend, DType::bf16, 1);
+  ASSERT_TRUE(weights) << weights.error().message;
+  const auto held = static_cast<double>(weight_bytes(spec, DType::bf16, ModelRank{}, &checkpoint).held);
+  EXPECT_LT(held, 0.9 * static_cast<double>(weight_bytes(spec, DType::bf16, ModelRank{}).held));
+  EXPECT_NE(weights->layers[0].qkv.weight().scheme, WeightScheme::dense);
+  EXPECT_EQ(weights->lm_head.weight().scheme, WeightScheme::dense);
+}
+
+INSTANTIATE_TEST_SUITE_P(Goldens, QuantisedGolden,
+                         ::testing::Values("fp8_block", "fp8_tensor", "ct_fp8_block", "ct_fp8_channel", "ct_int8", "ct_int4",
+                                           "ct_int4_zeros", "ct_int8_packed", "gptq", "gptq_misnamed", "gptq_zeros",
+                                           "gptq_v2_zeros", "gptq_desc_act", "gptq_int8", "awq"),
+                         [](const auto& info) { return std::string(info.param); });
+
+/// A golden whose tensors and configuration a test changes before it is loaded.
+class ChangedCheckpoint : public ::testing::Test {
+ protected:
+  void TearDown() override { fs::remove_all(folder_); }
+  void read(const std::string& name) {
+    fs::create_directories(folder_);
+    config_ = json::parse_file(quantised(name) / "config.json").value();
+    const std::string text = read_file(quantised(name) / "model.safetensors").value();
+    tensors_.clear();
+    const auto stored_tensors = parse_safetensors(std::as_bytes(std::span(text)), "the test").value();
+    for (const auto& [tensor, stored] : stored_tensors)
+      tensors_.push_back({tensor, stored.dtype, stored.shape,
+                          std::string(reinterpret_cast<const char*>(stored.bytes.data()), stored.bytes.size())});
+  }
+  TensorToWrite& tensor(std::string_view end) {
+    const auto found = std::ranges::find_if(tensors_, [&](const TensorToWrite& tensor) { return tensor.name.ends_with(end); });
+    check(found != tensors_.end(), "no such tensor");
+    return *found;
+  }
+  void remove(std::string_view end) {
+    std::erase_if(tensors_, [&](const TensorToWrite& tensor) { return tensor.name.ends_with(end); });
+  }
+  Result<ModelWeights> load(ModelRank rank = {}) {
+    EXPECT_TRUE(write_file(folder_ / "config.json", json::dump(config_)));
+    EXPECT_TRUE(write_file(folder_ / "model.safetensors", test::safetensors_file(tensors_)));
+    BATON_TRY(ModelSpec spec, read_model_spec(folder_));
+    BATON_TRY(const Checkpoint checkpoint, Checkpoint::open(folder_));
+    BATON_TRY_VOID(fit_to_checkpoint(spec, checkpoint));
+    test::RankBackend backend(rank);
+    return load_weights(spec, checkpoint, backend, DType::f32, 1);
+  }
+  std::string error() {
+    const auto weights = load();
+    return weights ? "no error" : weights.error().message;
+  }
+  json::Value& quantization() { return config_["quantization_config"]; }
+
+  const fs::path folder_ = fs::path(::testing::TempDir()) / "baton_quantised_weights_test";
+  json::Value config_;
+  std::vector<TensorToWrite> tensors_;
+};
+
+// Values of a matrix that a RecordingBackend packed are those it stands for.
+std::vector<float> rows_of(const Linear& linear, std::int64_t begin, std::int64_t end) {
+  const std::vector<float>& values = test::values_of(linear.weight());
+  return {values.begin() + begin * linear.n_in(), values.begin() + end * linear.n_in()};
+}
+
+// Each rank's part of a matrix has the values of the whole, whatever blocks and groups the cut goes through.
+TEST_F(ChangedCheckpoint, ranks_hold_parts_of_the_whole) {
+  for (const char* name : {"fp8_block", "fp8_tensor", "ct_fp8_channel", "ct_int4_zeros", "gptq_zeros", "awq", "ct_int8"}) {
+    read(name);
+    const auto whole = load();
+    ASSERT_TRUE(whole) << whole.error().message;
+    const LayerWeights& layer = whole->layers[0];
+    const std::int64_t q = layer.attention_out.n_in();
+    const std::int64_t kv = (layer.qkv.n_out() - q) / 2;
+    for (const int rank : {0, 1}) {
+      const auto half = load({rank, 2});
+      ASSERT_TRUE(half) << name << ": " << half.error().message;
+      const LayerWeights& part = half->layers[0];
+      std::vector<float> expected = rows_of(layer.qkv, rank * q / 2, (rank + 1) * q / 2);
+      for (const std::int64_t first : {q, q + kv}) {
+        const auto rows = rows_of(layer.qkv, first + rank * kv / 2, first + (rank + 1) * kv / 2);
+        expected.insert(expected.end(), rows.begin(), rows.end());
+      }
+      EXPECT_EQ(test::values_of(part.qkv.weight()), expected) << name;
+      const std::int64_t n = layer.attention_out.n_out();
+      expected.clear();
+      for (std::int64_t row = 0; row < n; ++row) {
+        const auto values = rows_of(layer.attention_out, row, row + 1);
+        expected.insert(expected.end(), values.begin() + rank * q / 2, values.begin() + (rank + 1) * q / 2);
+      }
+      EXPECT_EQ(test::values_of(part.attention_out.weight()), expected) << name;
+    }
+  }
+}
+
+TEST_F(ChangedCheckpoint, columns_in_the_order_of_activations_are_not_split_over_ranks) {
+  read("gptq_desc_act");
+  const auto half = load({0, 2});
+  ASSERT_FALSE(half);
+  EXPECT_NE(half.error().message.find("in the order of activations (desc_act)"), std::string::npos) << half.error().message;
+}
+
+TEST_F(ChangedCheckpoint, a_scheme_that_the_configuration_does_not_state_is_named) {
+  read("ct_int4");
+  quantization()["config_groups"]["group_0"]["weights"]["group_size"] = 16;
+  EXPECT_EQ(
+      error(),
+      "tensor 'model.layers.0.self_attn.q_proj.weight_packed' is int4 with a scale for 32 columns of a row; the configuration "
+      "('compressed-tensors') states int4 with a scale for 16 columns of a row");
+  read("ct_int4_zeros");
+  quantization()["config_groups"]["group_0"]["weights"]["symmetric"] = true;
+  EXPECT_NE(error().find("is int4 with a scale and a zero for 32 columns of a row"), std::string::npos) << error();
+  read("fp8_block");
+  quantization()["weight_block_size"] = {64, 64};
+  EXPECT_NE(error().find(
+                "weight_scale_inv' has the shape [1, 2]; for 128 x 160 weights it may be [1], [128, 1] or [2, 3] for blocks of "
+                "64 x 64"),
+            std::string::npos)
+      << error();
+  read("fp8_tensor");
+  quantization()["weight_block_size"] = {32, 32};
+  EXPECT_NE(
+      error().find("is float8_e4m3 with a scale for the tensor; the configuration ('fp8') states float8_e4m3 with a scale for "
+                   "32 x 32 weights"),
+      std::string::npos)
+      << error();
+}
+
+TEST_F(ChangedCheckpoint, modules_may_be_dense_and_need_no_configuration_in_float8) {
+  read("ct_fp8_channel");
+  config_.erase("quantization_config");
+  TensorToWrite& q = tensor("q_proj.weight");
+  q.dtype = "BF16";
+  q.bytes = std::string(q.bytes.size() * 2, '\1');
+  remove("q_proj.weight_scale");
+  EXPECT_NE(error().find("are stored as dense and float8_e4m3; matrices that are multiplied together must be stored alike"),
+            std::string::npos)
+      << error();
+  for (const char* name : {"k_proj.weight", "v_proj.weight"}) {
+    tensor(name).dtype = "BF16";
+    tensor(name).bytes = std::string(tensor(name).bytes.size() * 2, '\1');
+    remove(std::string(name) + "_scale");
+  }
+  EXPECT_EQ(error(), "no error");
+}
+
+TEST_F(ChangedCheckpoint, scales_may_be_exponents) {
+  read("fp8_block");
+  for (TensorToWrite& stored : tensors_)
+    if (stored.name.ends_with("weight_scale_inv")) {
+      stored.dtype = "F8_E8M0";
+      stored.bytes.assign(stored.bytes.size() / 2, '\x78');  // 2^-7
+    }
+  const auto weights = load();
+  ASSERT_TRUE(weights) << weights.error().message;
+  Float8E4M3 first;
+  std::memcpy(&first.bits, tensor("q_proj.weight").bytes.data(), 1);
+  EXPECT_EQ(test::values_of(weights->layers[0].qkv.weight())[0], static_cast<float>(first) / 128);
+  tensor("q_proj.weight_scale_inv").bytes[0] = '\xff';
+  EXPECT_EQ(error(), "tensor 'model.layers.0.self_attn.q_proj.weight' holds NaN");
+}
+
+TEST_F(ChangedCheckpoint, damaged_tensors_are_named) {
+  read("fp8_tensor");
+  tensor("o_proj.weight").bytes[100] = '\x7f';
+  EXPECT_EQ(error(), "tensor 'model.layers.0.self_attn.o_proj.weight' holds NaN");
+  read("fp8_tensor");
+  remove("o_proj.weight_scale_inv");
+  EXPECT_EQ(error(), "the checkpoint lacks tensor 'model.layers.0.self_attn.o_proj.weight_scale'");
+  read("gptq");
+  remove("o_proj.scales");
+  EXPECT_EQ(error(), "the checkpoint lacks tensor 'model.layers.0.self_attn.o_proj.scales'");
+  read("gptq");
+  tensor("o_proj.qzeros").bytes = std::string(tensor("o_proj.qzeros").bytes.size(), '\x66');
+  EXPECT_NE(error().find("o_proj.qzeros' begins with 0x66666666; the configuration says that its integers are symmetric"),
+            std::string::npos)
+      << error();
+  read("gptq_desc_act");
+  tensor("o_proj.g_idx").bytes = std::string(tensor("o_proj.g_idx").bytes.size(), '\0');
+  EXPECT_NE(error().find("o_proj.g_idx' has 64 columns in group 0, not 32"), std::string::npos) << error();
+  tensor("o_proj.g_idx").bytes = std::string(tensor("o_proj.g_idx").bytes.size(), '\7');
+  EXPECT_NE(error().find("o_proj.g_idx' has the group 117901063 of 2"), std::string::npos) << error();
+  read("gptq_desc_act");
+  std::ranges::reverse(tensor("k_proj.g_idx").bytes);  // another order of words, each of them reversed
+  EXPECT_NE(error(), "no error");
+}
+
+TEST_F(ChangedCheckpoint, layouts_that_are_not_read_are_refused_by_name) {
+  read("awq");
+  tensor("q_proj.qweight").dtype = "I16";
+  tensor("q_proj.qweight").shape[1] *= 2;
+  EXPECT_NE(error().find("q_proj.qweight' has the shape [64, 16], which is neither GPTQ's nor AWQ's (gemm)"), std::string::npos)
+      << error();
+  read("ct_int4");
+  tensor("q_proj.weight_packed").dtype = "U8";
+  tensor("q_proj.weight_packed").shape[1] *= 4;
+  EXPECT_NE(error().find("holds floats of 4 bits (NVFP4 or MXFP4)"), std::string::npos) << error();
+  read("fp8_tensor");
+  tensor("q_proj.weight").dtype = "U8";
+  EXPECT_NE(error().find("has the element type U8 and scales: NVFP4 and other schemes of packed bytes"), std::string::npos)
+      << error();
+  read("gptq_zeros");
+  config_.erase("quantization_config");
+  EXPECT_NE(error().find("no configuration says whether GPTQ's zeros are stored less one"), std::string::npos) << error();
+}
+
+}  // namespace
+}  // namespace baton

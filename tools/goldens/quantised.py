@@ -1,0 +1,260 @@
+"""Writes tests/goldens/quantised: tiny random Llamas in the formats that quantised checkpoints have, each with the logits that
+Transformers computes in float32 from the weights that the format stands for.
+
+Tensors of compressed-tensors are packed, and unpacked for Transformers, by that package; the others by the formulas of
+AutoGPTQ, GPTQModel, AutoAWQ and DeepSeek, and AWQ's are compared with what compressed-tensors makes of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from compressed_tensors.compressors.naive_quantized import FloatQuantizationCompressor, IntQuantizationCompressor
+from compressed_tensors.compressors.pack_quantized import PackedQuantizationCompressor
+from compressed_tensors.entrypoints.convert.converters.autoawq import AutoAWQConverter
+from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
+from safetensors.torch import save_file
+from transformers import AutoConfig, AutoModelForCausalLM
+
+N_VOCAB = 64
+N_PROMPT = 24
+GROUP = 32
+F8_MAX = 448.0
+AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
+Tensors = dict[str, torch.Tensor]
+
+
+def _config(hidden: int, quantization: dict) -> dict:
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": N_VOCAB,
+        "hidden_size": hidden,
+        "intermediate_size": hidden,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16 if hidden < 128 else 32,
+        "hidden_act": "silu",
+        "max_position_embeddings": 256,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": False,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "torch_dtype": "bfloat16",
+        "quantization_config": quantization,
+    }
+
+
+def _pack_words(values: torch.Tensor, bits: int) -> torch.Tensor:
+    """Integers [rows, columns] as words [rows * bits / 32, columns], the first row in the lowest bits."""
+    per_word = 32 // bits
+    words = torch.zeros(values.shape[0] // per_word, values.shape[1], dtype=torch.int64)
+    for i in range(per_word):
+        words |= values[i::per_word].long() << (bits * i)
+    return torch.where(words >= 2**31, words - 2**32, words).int()
+
+
+def _f8_blocks(weight: torch.Tensor, size: int = 128) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """float8 values, scales and what they stand for: DeepSeek's blocks, whose last may be smaller."""
+    n_rows, n_columns = (-(-n // size) for n in weight.shape)
+    scales = torch.empty(n_rows, n_columns)
+    values = torch.empty(weight.shape, dtype=torch.float8_e4m3fn)
+    dense = torch.empty(weight.shape)
+    for i in range(n_rows):
+        for j in range(n_columns):
+            part = (slice(i * size, (i + 1) * size), slice(j * size, (j + 1) * size))
+            scales[i, j] = (weight[part].abs().max() / F8_MAX).bfloat16().float()
+            values[part] = (weight[part] / scales[i, j]).clamp(-F8_MAX, F8_MAX).to(torch.float8_e4m3fn)
+            dense[part] = values[part].float() * scales[i, j]
+    return values, scales, dense
+
+
+def _fp8_block(weight: torch.Tensor, _: int) -> tuple[Tensors, torch.Tensor]:
+    values, scales, dense = _f8_blocks(weight)
+    return {"weight": values, "weight_scale_inv": scales.bfloat16()}, dense
+
+
+def _fp8_tensor(weight: torch.Tensor, _: int) -> tuple[Tensors, torch.Tensor]:
+    """Mistral's names, one scale for a tensor, scales of activations that are not read."""
+    scale = weight.abs().max() / F8_MAX
+    values = (weight / scale).to(torch.float8_e4m3fn)
+    tensors = {"weight": values, "weight_scale_inv": scale.reshape(()), "activation_scale": torch.tensor(0.02)}
+    return tensors, values.float() * scale
+
+
+def _by_package(compressor: type, arguments: dict, group: int = 0):
+    """A format of compressed-tensors: its package packs and unpacks. Scales are of `group` columns, of a row, or of a block."""
+    args = QuantizationArgs(**arguments)
+    scheme = QuantizationScheme(targets=["Linear"], weights=args)
+
+    def make(weight: torch.Tensor, _: int) -> tuple[Tensors, torch.Tensor]:
+        n, k = weight.shape
+        state: Tensors = {"weight": weight.bfloat16()}
+        if args.type == "float" and str(args.strategy) == "block":
+            state["weight_scale"] = _f8_blocks(weight)[1].bfloat16()
+        else:
+            parts = weight.reshape(n, -1, group or k)
+            most = F8_MAX if args.type == "float" else 2 ** (args.num_bits - 1) - 1
+            low, high = parts.amin(-1), parts.amax(-1)
+            if args.symmetric:
+                state["weight_scale"] = (parts.abs().amax(-1) / most).bfloat16()
+            else:
+                state["weight_scale"] = ((high - low) / (2 * most)).bfloat16()
+                zeros = torch.round(-low / state["weight_scale"].float()) - (most + 1)
+                state["weight_zero_point"] = zeros.clamp(-most - 1, most).to(torch.int8)
+        packed = compressor.compress(state, scheme)
+        # The package's result has the dtype of the scales.
+        return packed, compressor.decompress({**packed, "weight_scale": packed["weight_scale"].float()}, scheme)["weight"]
+
+    return make
+
+
+def _gptq(bits: int, stores_less_one: bool, is_symmetric: bool, orders: bool):
+    """GPTQ's words along k. `orders`: columns belong to groups in another order than their own (desc_act)."""
+
+    def make(weight: torch.Tensor, seed: int) -> tuple[Tensors, torch.Tensor]:
+        n, k = weight.shape
+        middle, most = 2 ** (bits - 1), 2**bits - 1
+        generator = torch.Generator().manual_seed(seed if orders else 0)
+        group_of = torch.arange(k) // GROUP
+        if orders:
+            group_of = group_of[torch.randperm(k, generator=generator)]
+        n_groups = k // GROUP
+        scales, zeros = torch.empty(n_groups, n), torch.full((n_groups, n), middle)
+        for group in range(n_groups):
+            part = weight[:, group_of == group]
+            low, high = part.amin(1), part.amax(1)
+            if is_symmetric:
+                scales[group] = part.abs().amax(1) / (middle - 1)
+            else:
+                scales[group] = (high - low) / most
+                zeros[group] = torch.round(-low / scales[group]).clamp(1, most)
+        scales = scales.half()
+        of_column, zero_of_column = scales.float()[group_of], zeros[group_of]  # [k, n]
+        values = (torch.round(weight.T / of_column) + zero_of_column).clamp(0, most).int()
+        dense = ((values - zero_of_column).float() * of_column).T.contiguous()
+        tensors = {
+            "qweight": _pack_words(values, bits),
+            "qzeros": _pack_words((zeros - (1 if stores_less_one else 0)).T, bits).T.contiguous(),
+            "scales": scales,
+            "g_idx": group_of.int(),
+        }
+        return tensors, dense
+
+    return make
+
+
+def _awq(weight: torch.Tensor, _: int) -> tuple[Tensors, torch.Tensor]:
+    """AWQ's words along n, in its order of eight outputs."""
+    n, k = weight.shape
+    parts = weight.T.reshape(-1, GROUP, n)
+    low, high = parts.amin(1), parts.amax(1)
+    scales = ((high - low) / 15).half()
+    zeros = torch.round(-low / scales.float()).clamp(0, 15).int()
+    values = (torch.round(parts / scales.float()[:, None]) + zeros[:, None]).clamp(0, 15).int()
+    dense = ((values - zeros[:, None]).float() * scales.float()[:, None]).reshape(k, n).T.contiguous()
+
+    def words(rows: torch.Tensor) -> torch.Tensor:
+        ordered = rows.reshape(rows.shape[0], n // 8, 8)[:, :, list(AWQ_ORDER)].reshape(rows.shape[0], n)
+        return _pack_words(ordered.T, 4).T.contiguous()
+
+    tensors = {"qweight": words(values.reshape(k, n)), "qzeros": words(zeros), "scales": scales}
+    converted, scale, zero = AutoAWQConverter(group_size=GROUP)._convert_gemm_module(
+        tensors["qweight"], scales, tensors["qzeros"]
+    )
+    by_package = (converted.float().reshape(n, -1, GROUP) - zero.float()[..., None]) * scale.float()[..., None]
+    assert torch.equal(by_package.reshape(n, k), dense), "compressed-tensors reads AWQ in another way"
+    return tensors, dense
+
+
+def _groups(format_name: str, weights: dict) -> dict:
+    """A quantization_config of compressed-tensors."""
+    return {
+        "quant_method": "compressed-tensors",
+        "format": format_name,
+        "quantization_status": "compressed",
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}},
+        "ignore": ["lm_head"],
+    }
+
+
+def _of_package(format_name: str, compressor: type, hidden: int, group: int = 0, **arguments: object):
+    weights = {"symmetric": True, "dynamic": False, **arguments}
+    return hidden, _groups(format_name, weights), _by_package(compressor, weights, group)
+
+
+def _of_gptq(hidden: int, bits: int, checkpoint_format: str, stores_less_one: bool, is_symmetric: bool, orders: bool = False):
+    config = {
+        "quant_method": "gptq",
+        "bits": bits,
+        "group_size": GROUP,
+        "desc_act": orders,
+        "sym": is_symmetric,
+        "checkpoint_format": checkpoint_format,
+    }
+    return hidden, config, _gptq(bits, stores_less_one, is_symmetric, orders)
+
+
+_FP8 = {"quant_method": "fp8", "fmt": "e4m3"}
+_BLOCK = {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [128, 128]}
+_INT4 = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": GROUP}
+_AWQ = {"quant_method": "awq", "bits": 4, "group_size": GROUP, "zero_point": True, "version": "gemm"}
+
+CASES = {
+    "fp8_block": (160, {**_FP8, "activation_scheme": "dynamic", "weight_block_size": [128, 128]}, _fp8_block),
+    "fp8_tensor": (64, {**_FP8, "activation_scheme": "static", "weight_block_size": None}, _fp8_tensor),
+    "ct_fp8_block": _of_package("float-quantized", FloatQuantizationCompressor, 160, **_BLOCK),
+    "ct_fp8_channel": _of_package("float-quantized", FloatQuantizationCompressor, 64, num_bits=8, type="float", strategy="channel"),
+    "ct_int8": _of_package("int-quantized", IntQuantizationCompressor, 64, num_bits=8, type="int", strategy="channel"),
+    "ct_int4": _of_package("pack-quantized", PackedQuantizationCompressor, 64, GROUP, **_INT4),
+    "ct_int4_zeros": _of_package("pack-quantized", PackedQuantizationCompressor, 64, GROUP, **{**_INT4, "symmetric": False}),
+    "ct_int8_packed": _of_package(
+        "pack-quantized", PackedQuantizationCompressor, 64, num_bits=8, type="int", strategy="channel"
+    ),
+    "gptq": _of_gptq(64, 4, "gptq", stores_less_one=True, is_symmetric=True),
+    # GPTQModel's second format under the name of the first.
+    "gptq_misnamed": _of_gptq(64, 4, "gptq", stores_less_one=False, is_symmetric=True),
+    "gptq_zeros": _of_gptq(64, 4, "gptq", stores_less_one=True, is_symmetric=False),
+    "gptq_v2_zeros": _of_gptq(64, 4, "gptq_v2", stores_less_one=False, is_symmetric=False),
+    "gptq_desc_act": _of_gptq(64, 4, "gptq", stores_less_one=True, is_symmetric=True, orders=True),
+    "gptq_int8": _of_gptq(64, 8, "gptq", stores_less_one=True, is_symmetric=True),
+    "awq": (64, _AWQ, _awq),
+}
+
+
+@torch.no_grad()
+def _write(folder: Path, hidden: int, quantization: dict, make) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    config = _config(hidden, quantization)
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    plain = {key: value for key, value in config.items() if key != "quantization_config"}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**plain), dtype=torch.float32, attn_implementation="eager").eval()
+    generator = torch.Generator().manual_seed(7)
+    stored: Tensors = {}
+    dense: Tensors = {}
+    for name, parameter in model.named_parameters():
+        noise = torch.randn(parameter.shape, generator=generator)
+        weight = 1 + 0.2 * noise if parameter.dim() == 1 else noise * parameter.shape[-1] ** -0.5
+        weight = weight.bfloat16().float()
+        if "_proj." not in name:
+            stored[name], dense[name] = weight.bfloat16(), weight
+            continue
+        # Modules of one input have one order of its columns.
+        tensors, dense[name] = make(weight, sum(map(ord, name.split(".")[-3])) + ("down" in name) + 2 * ("o_proj" in name))
+        stem = name.removesuffix("weight")
+        stored |= {stem + end: tensor.contiguous() for end, tensor in tensors.items()}
+    model.load_state_dict(dense)
+    ids = torch.randint(3, N_VOCAB, (1, N_PROMPT), generator=generator)
+    logits = model(ids, use_cache=False).logits[0].float().contiguous()
+    save_file(stored, str(folder / "model.safetensors"), metadata={"format": "pt"})
+    save_file({"input_ids": ids[0].int(), "logits": logits}, str(folder / "golden.safetensors"))
+
+
+def write_quantised(goldens: Path) -> None:
+    """Writes a folder for each of CASES."""
+    for name, (hidden, quantization, make) in CASES.items():
+        _write(goldens / "quantised" / name, hidden, quantization, make)
+        print(f"quantised/{name}")
