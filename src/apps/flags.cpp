@@ -144,7 +144,7 @@ void add_info_options(CLI::App& app, InfoOptions& options) {
              "Memory for weights and cache, with K, M or G; default: what is free on the device",
              [](const std::string& text) { return parse_bytes(text, "--memory"); });
   row(app, "Memory", "--device", options.model.device, "cpu or cuda")->check(CLI::IsMember(choices(kBackendNames)));
-  row(app, "Memory", "--gpu-memory-utilization", options.model.gpu_memory_utilization,
+  row(app, "Memory", "--gpu-memory-utilization", options.model.memory_utilization,
       "Share of the memory that the weights leave for the cache; on a host without --memory at most a quarter")
       ->check(CLI::Range(0.01, 1.0));
   row(app, "Memory", "--kv-cache-dtype", options.model.kv_cache_dtype, "auto (the weights'), bfloat16, float16, float32, fp8")
@@ -216,20 +216,21 @@ void add_simulate_options(CLI::App& app, SimulateOptions& options) {
   row("--cache-tokens", options.cache_tokens,
       "Tokens that the cache holds, with K, M or G (thousands); 0: all of the trace at once")
       ->transform(CLI::AsNumberWithUnit(std::map<std::string, std::int64_t>{{"K", 1000}, {"M", 1000000}, {"G", 1000000000}}));
-  row("--block-size", options.block_size, "Tokens a block")->check(CLI::Range(1, 4096));
+  row("--block-size", options.replay.block_len, "Tokens a block")->check(CLI::Range(1, 4096));
   row("--eviction", options.eviction, "reuse: what was found again stays longer, as the server does; lru: least recently used")
       ->check(CLI::IsMember({"reuse", "lru"}));
-  app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", options.enable_prefix_caching,
+  app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", options.replay.enable_prefix_caching,
                "Keep blocks of prompts (on)");
   row("--scheduling-policy", options.scheduling_policy, "fair: short requests need not wait for long ones; fcfs: by arrival")
       ->check(CLI::IsMember({"fair", "fcfs"}));
-  row("--max-num-seqs", options.max_num_seqs, "Sequences that run at once")
+  row("--max-num-seqs", options.replay.scheduler.max_num_seqs, "Sequences that run at once")
       ->transform(count_units())
       ->check(CLI::Range(1, 4096));
-  row("--max-num-batched-tokens", options.max_num_batched_tokens, "Tokens of a step")
+  row("--max-num-batched-tokens", options.replay.scheduler.max_num_batched_tokens, "Tokens of a step")
       ->transform(count_units())
       ->check(CLI::Range(1, 65536));
-  row("--max-prefill-tokens", options.max_prefill_tokens, "Prompt tokens of a step in which others decode; 0: no other limit")
+  row("--max-prefill-tokens", options.replay.scheduler.max_prefill_tokens,
+      "Prompt tokens of a step in which others decode; 0: no other limit")
       ->transform(count_units())
       ->check(at_least_zero());
   row("--step-ms", options.step_ms, "What a step takes at least")->check(CLI::Range(0.001, 1e6));

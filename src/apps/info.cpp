@@ -34,7 +34,7 @@ struct Fit {
 };
 
 Result<Fit> find_fit(const InfoOptions& options, const ModelInfo& info) {
-  Fit fit{.memory_bytes = options.memory_bytes, .share = options.model.gpu_memory_utilization};
+  Fit fit{.memory_bytes = options.memory_bytes, .share = options.model.memory_utilization};
   if (fit.memory_bytes == 0) {
     BATON_TRY(const std::unique_ptr<Backend> backend, make_backend(options.model.device, {}));
     fit.device = backend->info().device;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cli/options.h"
+#include "engine/step/replay.h"
 #include "load/model_info.h"
 
 namespace baton {
@@ -51,13 +52,9 @@ int chat_main(ChatOptions options);
 struct SimulateOptions {
   std::string trace = "-";  ///< a file, or - for standard input
   std::int64_t cache_tokens = 0;
-  std::int32_t block_size = 16;
-  std::string eviction = "reuse";  ///< or lru
-  bool enable_prefix_caching = true;
+  ReplayOptions replay;                    ///< but for what the following fields set
+  std::string eviction = "reuse";          ///< or lru
   std::string scheduling_policy = "fair";  ///< or fcfs
-  std::int32_t max_num_seqs = 128;
-  std::int32_t max_num_batched_tokens = 2048;
-  std::int32_t max_prefill_tokens = 0;
   double step_ms = 10;
   double tokens_per_second = 50000;
   double rate = 1;

@@ -34,20 +34,17 @@ Result<Trace> read_trace(const SimulateOptions& options) {
 }
 
 Result<ReplayOptions> replay_options(const SimulateOptions& options, const Trace& trace) {
-  ReplayOptions made;
-  made.scheduler = {options.scheduling_policy == "fair", options.max_num_seqs, options.max_num_batched_tokens,
-                    options.max_prefill_tokens};
-  made.block_len = options.block_size;
-  made.enable_prefix_caching = options.enable_prefix_caching;
+  ReplayOptions made = options.replay;
+  made.scheduler.by_size = options.scheduling_policy == "fair";
   made.life_of_reuse = options.eviction == "lru" ? 0 : PrefixTree::kLifeOfReuse;
   made.step_s = options.step_ms / 1e3;
   made.row_s = 1 / options.tokens_per_second;
   const std::int64_t n_blocks =
-      options.cache_tokens > 0 ? options.cache_tokens / options.block_size : blocks_for_all(trace, options.block_size);
+      options.cache_tokens > 0 ? options.cache_tokens / made.block_len : blocks_for_all(trace, made.block_len);
   if (n_blocks < 1 || n_blocks > kMaxBlocks)
     return fail(ErrorCode::invalid_request,
-                fmt::format("a cache of {} blocks of {} tokens cannot be simulated; from 1 to {} can", n_blocks,
-                            options.block_size, kMaxBlocks));
+                fmt::format("a cache of {} blocks of {} tokens cannot be simulated; from 1 to {} can", n_blocks, made.block_len,
+                            kMaxBlocks));
   made.n_blocks = static_cast<std::int32_t>(n_blocks);
   return made;
 }

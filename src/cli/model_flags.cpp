@@ -42,12 +42,12 @@ void add_scheduler_options(CLI::App& app, ModelFlags& options) {
   app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", options.enable_prefix_caching,
                "Keep the blocks of prompts for later requests that begin alike (on)")
       ->group("Cache and scheduler");
-  row(app, "Cache and scheduler", "--block-size", options.block_size, "Tokens in a block of the cache")
+  row(app, "Cache and scheduler", "--block-size", options.block_len, "Tokens in a block of the cache")
       ->check(CLI::IsMember({16, 32, 64, 128, 256}));
   row(app, "Cache and scheduler", "--kv-cache-dtype", options.kv_cache_dtype,
       "auto (the weights'), bfloat16, float16, float32; on CUDA fp8 (float8_e4m3, with weights in bfloat16)")
       ->check(CLI::IsMember(choices(kKvDtypeNames)));
-  parsed_row(app, "Cache and scheduler", "--kv-cache-memory-bytes", options.kv_cache_memory_bytes,
+  parsed_row(app, "Cache and scheduler", "--kv-cache-memory-bytes", options.kv_cache_bytes,
              "Size of the cache, with K, M or G; default: as much as the requests can use, at most a share of free memory",
              [](const std::string& text) { return parse_bytes(text, "--kv-cache-memory-bytes"); });
   row(app, "Cache and scheduler", "--kv-offloading-size", options.kv_offloading_size,
@@ -55,7 +55,7 @@ void add_scheduler_options(CLI::App& app, ModelFlags& options) {
       ->check(CLI::Range(0.0, 0x1p20));
   row(app, "Cache and scheduler", "--kv-offloading-backend", options.kv_offloading_backend, "What keeps those blocks: native")
       ->check(CLI::IsMember(choices(kOffloadingBackends)));
-  row(app, "Cache and scheduler", "--gpu-memory-utilization", options.gpu_memory_utilization,
+  row(app, "Cache and scheduler", "--gpu-memory-utilization", options.memory_utilization,
       "Share of free memory that the cache may use")
       ->check(CLI::Range(0.01, 1.0));
   row(app, "Cache and scheduler", "--max-num-seqs", options.max_num_seqs, "Sequences that run at the same time")

@@ -57,29 +57,13 @@ Result<void> check_kv_dtype(const ModelOptions& options, DType kv, DType weights
 }
 
 EngineOptions engine_options(const ModelOptions& options, DType weights) {
-  EngineOptions made;
+  EngineOptions made = options;
   made.relay = options.attention == "relay";
-  made.batch_invariant = options.batch_invariant;
-  made.enable_prefix_caching = options.enable_prefix_caching;
-  made.kv_events = options.kv_events;
-  made.max_num_seqs = options.max_num_seqs;
-  made.max_num_batched_tokens = options.max_num_batched_tokens;
-  made.max_prefill_tokens = options.max_prefill_tokens;
-  made.step_timeout_ms = static_cast<std::int32_t>(options.step_timeout_s * 1000);
-  made.max_model_len = options.max_model_len;
-  made.block_len = options.block_size;
-  made.memory_utilization = options.gpu_memory_utilization;
-  made.enforce_eager = options.enforce_eager;
   made.has_priorities = options.scheduling_policy == "priority";
   made.by_size = options.scheduling_policy == "fair";
-  made.max_num_queued_reqs = options.max_num_queued_reqs;
-  made.max_pinned_blocks = options.max_pinned_blocks;
-  made.seed = options.seed;
-  made.speculation = options.speculation;
   made.kv_dtype = options.kv_cache_dtype == "auto" ? weights : dtype_from_name(options.kv_cache_dtype).value();
-  made.kv_cache_bytes = options.kv_cache_memory_bytes;
   made.host_tier_bytes = static_cast<std::int64_t>(options.kv_offloading_size * 0x1p30);
-  made.ranks = options.ranks;
+  made.step_timeout_ms = static_cast<std::int32_t>(options.step_timeout_s * 1000);
   return made;
 }
 

@@ -43,10 +43,10 @@ TEST(Arguments, are_the_flags_of_the_command_line) {
   EXPECT_FALSE(made.model.enable_prefix_caching);
   EXPECT_TRUE(made.model.enforce_eager);
   EXPECT_FALSE(made.model.batch_invariant);
-  EXPECT_EQ(made.model.kv_cache_memory_bytes, 64 << 20);
+  EXPECT_EQ(made.model.kv_cache_bytes, 64 << 20);
   EXPECT_EQ(made.model.max_model_len, 4096);
   EXPECT_EQ(made.model.max_prefill_tokens, 33);
-  EXPECT_EQ(made.model.gpu_memory_utilization, 0.5);
+  EXPECT_EQ(made.model.memory_utilization, 0.5);
   EXPECT_EQ(made.model.speculation.n_tokens, 3);
   EXPECT_EQ(made.model.speculation.lookup_max, 5);
   EXPECT_EQ(made.structured_outputs.spaces, grammar::JsonSpaces::none);

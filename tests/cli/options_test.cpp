@@ -95,8 +95,8 @@ TEST(Options, nan_is_no_value) {
 }
 
 TEST(Options, sizes_and_speculation_are_values_when_they_are_parsed) {
-  EXPECT_EQ(Parsed({}).options.kv_cache_memory_bytes, 0);
-  EXPECT_EQ(Parsed({"--kv-cache-memory-bytes", "1M", "--kv-cache-memory-bytes", "4K"}).options.kv_cache_memory_bytes, 4096);
+  EXPECT_EQ(Parsed({}).options.kv_cache_bytes, 0);
+  EXPECT_EQ(Parsed({"--kv-cache-memory-bytes", "1M", "--kv-cache-memory-bytes", "4K"}).options.kv_cache_bytes, 4096);
   EXPECT_EQ(refusal({"--kv-cache-memory-bytes", "4X"}),
             "--kv-cache-memory-bytes 4X: not a size; write a number with K, M, G or nothing after it");
   EXPECT_EQ(Parsed({}).options.speculation, SpeculationOptions{});
@@ -155,7 +155,7 @@ TEST(Options, the_command_line_wins_over_the_file) {
   const Parsed parsed(*words);
   EXPECT_EQ(parsed.options.model, "mine");
   EXPECT_EQ(parsed.options.max_num_seqs, 4);
-  EXPECT_EQ(parsed.options.block_size, 32);
+  EXPECT_EQ(parsed.options.block_len, 32);
   EXPECT_TRUE(parsed.options.batch_invariant);
   EXPECT_FALSE(parsed.options.enable_prefix_caching);
   EXPECT_EQ(parsed.options.prefixes, (std::vector<std::string>{"a=b", "c=d"}));

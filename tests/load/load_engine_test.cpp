@@ -17,7 +17,7 @@ ModelOptions small_options() {
   options.threads = 2;
   options.max_num_seqs = 2;
   options.max_model_len = 64;
-  options.kv_cache_memory_bytes = 1 << 20;
+  options.kv_cache_bytes = 1 << 20;
   return options;
 }
 

@@ -70,7 +70,7 @@ ModelOptions demo_options(std::shared_ptr<RankGroup> ranks) {
   options.dtype = "float32";
   options.max_num_seqs = 2;
   options.max_model_len = 64;
-  options.kv_cache_memory_bytes = 1 << 20;
+  options.kv_cache_bytes = 1 << 20;
   options.ranks = std::move(ranks);
   return options;
 }

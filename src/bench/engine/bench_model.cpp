@@ -61,7 +61,7 @@ Result<MemoryNeed> memory_need(const BenchModel& model, std::int64_t max_len) {
   BATON_TRY(const ModelInfo info, read_model_info(model.files.folder, model.options.kv_cache_dtype));
   BATON_TRY(const std::unique_ptr<Backend> backend, make_backend(model.options.device, {}));
   const std::int64_t context = context_bytes(info.groups, max_len);
-  const std::int64_t cache = model.options.kv_cache_memory_bytes;
+  const std::int64_t cache = model.options.kv_cache_bytes;
   if (cache > 0 && context > cache) return MemoryNeed{context, cache, backend->info().device};
   return MemoryNeed{info.weight_bytes + std::max(cache, context), backend->free_memory_bytes(), backend->info().device};
 }

@@ -199,7 +199,7 @@ class Runner {
 /// The engine's options: room for the longest run, and all first tokens in one step.
 ModelOptions model_options_of(const DecodeBenchOptions& options, ModelOptions model) {
   model.max_num_seqs = *std::ranges::max_element(options.requests);
-  model.max_num_batched_tokens = std::max(model.max_num_batched_tokens, model.max_num_seqs * model.block_size);
+  model.max_num_batched_tokens = std::max(model.max_num_batched_tokens, model.max_num_seqs * model.block_len);
   if (model.max_model_len == 0) model.max_model_len = options.shared + std::max(options.own, 1) + options.n_new;
   return model;
 }

@@ -44,9 +44,9 @@ TEST(BenchModel, needs_memory_for_weights_and_one_context) {
   EXPECT_NEAR(static_cast<double>(need->needed_bytes), 2 * 6.738e9 + 1000 * kTokenBytes, 0.002e9);
   EXPECT_GT(need->available_bytes, 0);
   EXPECT_FALSE(need->device.empty());
-  model->options.kv_cache_memory_bytes = 4000 * kTokenBytes;  // all of it is wanted
+  model->options.kv_cache_bytes = 4000 * kTokenBytes;  // all of it is wanted
   EXPECT_EQ(memory_need(*model, 1000)->needed_bytes - need->needed_bytes, 3000 * kTokenBytes);
-  model->options.kv_cache_memory_bytes = 999 * kTokenBytes;  // too little for one context
+  model->options.kv_cache_bytes = 999 * kTokenBytes;  // too little for one context
   EXPECT_EQ(memory_need(*model, 1000)->needed_bytes, 1000 * kTokenBytes);
   EXPECT_EQ(memory_need(*model, 1000)->available_bytes, 999 * kTokenBytes);
 }

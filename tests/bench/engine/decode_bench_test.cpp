@@ -77,7 +77,7 @@ TEST_F(DecodeBench, prefills_the_requests_own_prompts_before_the_clock_starts) {
 TEST_F(DecodeBench, says_when_the_cache_does_not_hold_the_copies) {
   options_.requests = {4};
   options_.arms = {"unshared"};
-  options_.model.kv_cache_memory_bytes = 5 << 20;  // 1280 tokens; one copy is 528
+  options_.model.kv_cache_bytes = 5 << 20;  // 1280 tokens; one copy is 528
   const auto report = run_decode_bench(options_);
   ASSERT_FALSE(report);
   EXPECT_EQ(report.error().message,

@@ -60,7 +60,7 @@ TEST_F(LatencyBench, finds_the_system_prompt_in_the_cache_where_it_is_shared) {
 }
 
 TEST_F(LatencyBench, has_a_model_that_does_not_fit_as_a_result) {
-  options_.model.kv_cache_memory_bytes = 1 << 10;
+  options_.model.kv_cache_bytes = 1 << 10;
   const auto report = run_latency_bench(options_);
   ASSERT_TRUE(report) << report.error().message;
   const json::Value written = latency_json(*report, options_, "command");

@@ -97,7 +97,7 @@ TEST_F(MmluBench, says_that_what_random_weights_answer_is_chance) {
   const auto report = run_mmlu_bench(options_);
   ASSERT_TRUE(report) << report.error().message;
   EXPECT_NE(mmlu_text(*report, options_, "command").find("Random weights: what is right is chance."), std::string::npos);
-  options_.model.kv_cache_memory_bytes = 1 << 10;
+  options_.model.kv_cache_bytes = 1 << 10;
   const auto shortage = run_mmlu_bench(options_);
   ASSERT_TRUE(shortage) << shortage.error().message;
   EXPECT_EQ(mmlu_json(*shortage, options_, "command")["arms"][2]["bytes_available"], 1 << 10);

@@ -80,7 +80,7 @@ TEST_F(ThroughputBench, reports_each_arm_under_the_keys_of_vllm_and_its_own) {
 }
 
 TEST_F(ThroughputBench, begins_every_run_with_an_empty_cache) {
-  options_.model.kv_cache_memory_bytes = 8 << 20;  // 2048 tokens: prefixes are evicted and found again
+  options_.model.kv_cache_bytes = 8 << 20;  // 2048 tokens: prefixes are evicted and found again
   options_.dataset = {};
   options_.dataset.name = "prefix_repetition";
   options_.dataset.num_prompts = 60;
@@ -118,7 +118,7 @@ TEST_F(ThroughputBench, says_that_a_run_was_cut) {
 }
 
 TEST_F(ThroughputBench, has_a_model_that_does_not_fit_as_a_result) {
-  options_.model.kv_cache_memory_bytes = 64 << 10;  // 16 tokens of 4096 bytes
+  options_.model.kv_cache_bytes = 64 << 10;  // 16 tokens of 4096 bytes
   const auto report = run_throughput_bench(options_);
   ASSERT_TRUE(report) << report.error().message;
   const json::Value written = throughput_json(*report, options_, "command");
