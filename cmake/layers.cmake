@@ -1,10 +1,10 @@
 # A layer is a folder of src/: every .cpp in it belongs to its library, every *_test.cpp of the same folder under tests/ is a test.
 
-# Compiles the files of a library in groups of eight (BATON_UNITY), each of which reads the headers once: from nothing that takes less than
-# half the processor time. Names in anonymous namespaces must differ inside a layer for it. The sanitizer builds compile every file alone,
-# which proves that each includes what it uses.
-function(baton_unity target)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${BATON_UNITY} UNITY_BUILD_BATCH_SIZE 8)
+# baton_unity(TARGET SIZE): compiles the target's files in groups of SIZE (BATON_UNITY), each of which reads the headers once and makes
+# the code of their templates once. Names in anonymous namespaces must differ inside a layer for it, and those of tests inside a folder.
+# The sanitizer builds compile every file alone, which proves that each includes what it uses.
+function(baton_unity target size)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${BATON_UNITY} UNITY_BUILD_BATCH_SIZE ${size})
   if(BATON_UNITY)
     # The warning is about anonymous namespaces in headers, and takes the members of a group for such.
     target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
@@ -27,7 +27,7 @@ function(baton_layer name)
   target_include_directories(baton_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(baton_${name} PUBLIC ${arg_LINK})
   if(NOT arg_SEPARATE)
-    baton_unity(baton_${name})
+    baton_unity(baton_${name} 8)
   endif()
 endfunction()
 
@@ -51,10 +51,11 @@ file(WRITE ${CMAKE_BINARY_DIR}/test_environment "${environment_lines}\n")
 # baton_tests(FOLDER LINK target... [COMPUTES]): the program FOLDER_tests of all *_test.cpp below tests/FOLDER, part of the target
 # test_programs; the default target leaves tests out. Each file is one test of ctest, named by its path (server/http/parser_test.cpp is
 # server_http_parser_test), and one process: after the program is linked, a link of that name leads to it, under which it runs that
-# file (tests/support/main.cpp). The target of that name links a program of one file in its place, for work on that file. A file that
+# file (tests/support/main.cpp). The target of that name builds a program of one file in its place, for work on that file. A file that
 # replaces operator new is always such a program. Files named *_long_test.cpp have ctest's label `long`: `make test` leaves them to
 # `make test-long`; files that draw more cases in a long run (support/long_run.h) are registered again for it. A test runs once, so
-# compiling it is most of its cost: it is not optimised, or, where it computes references itself (COMPUTES), a little. What it tests is.
+# compiling it is most of its cost: files are compiled in groups, and not optimised, or, where they compute references themselves
+# (COMPUTES), a little. What they test is.
 # Tests of engines have the label `ranks` (tests/CMakeLists.txt).
 function(baton_tests folder)
   cmake_parse_arguments(arg "COMPUTES" "" "LINK" ${ARGN})
@@ -66,21 +67,18 @@ function(baton_tests folder)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*_test.cpp)
   set(program ${folder}_tests)
   set(linked "")
+  set(sources_of_program "")
   set(alone "")
   foreach(source ${sources})
     string(REPLACE "/" "_" name ${source})
     string(REPLACE ".cpp" "" name ${name})
-    add_library(${name}_object OBJECT EXCLUDE_FROM_ALL ${source})
-    target_compile_options(${name}_object PRIVATE "$<$<NOT:$<CONFIG:Debug>>:${level}>")
-    target_link_libraries(${name}_object PRIVATE ${arg_LINK} baton_test_support)
-    add_executable(${name} EXCLUDE_FROM_ALL)
-    target_link_libraries(${name} PRIVATE ${name}_object ${arg_LINK} baton_test_support)
-    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests LINKER_LANGUAGE CXX)
+    add_executable(${name} EXCLUDE_FROM_ALL ${source})
     file(STRINGS ${source} replaces_new REGEX "^void\\* operator new")
     if(replaces_new)
       list(APPEND alone ${name})
     else()
       list(APPEND linked ${name})
+      list(APPEND sources_of_program ${source})
     endif()
     add_test(NAME ${name} COMMAND ${CMAKE_BINARY_DIR}/tests/${name} --gtest_brief=1)
     set_tests_properties(${name} PROPERTIES TIMEOUT 600 ENVIRONMENT "${BATON_TEST_ENVIRONMENT}")
@@ -98,10 +96,13 @@ function(baton_tests folder)
                                                             "${BATON_TEST_ENVIRONMENT};BATON_TEST_LONG=1")
     endif()
   endforeach()
-  add_executable(${program} EXCLUDE_FROM_ALL)
-  list(TRANSFORM linked APPEND _object OUTPUT_VARIABLE objects)
-  target_link_libraries(${program} PRIVATE ${objects} ${arg_LINK} baton_test_support)
-  set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests LINKER_LANGUAGE CXX)
+  add_executable(${program} EXCLUDE_FROM_ALL ${sources_of_program})
+  baton_unity(${program} 16)
+  foreach(target ${program} ${linked} ${alone})
+    target_compile_options(${target} PRIVATE "$<$<NOT:$<CONFIG:Debug>>:${level}>")
+    target_link_libraries(${target} PRIVATE ${arg_LINK} baton_test_support)
+    set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  endforeach()
   add_custom_command(TARGET ${program} POST_BUILD VERBATIM
                      COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:${program}> "-DNAMES=${linked}"
                              -P ${CMAKE_SOURCE_DIR}/cmake/link_tests.cmake)

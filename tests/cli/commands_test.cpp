@@ -46,7 +46,7 @@ TEST(Commands, run_with_their_flags_and_know_the_line) {
 }
 
 TEST(Commands, a_file_of_flags_is_part_of_the_line) {
-  const std::string file = testing::TempDir() + "commands.yaml";
+  const std::string file = ::testing::TempDir() + "commands.yaml";
   std::ofstream(file) << "runs: 4\n";
   Program program("baton");
   EXPECT_EQ(program.run({"decode", "--runs", "5"}), 7);

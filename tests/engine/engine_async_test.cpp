@@ -31,7 +31,7 @@ using testing::run_to_end;
 using testing::SequenceKey;
 using testing::wait_until;
 
-constexpr std::int32_t kBlocks = 130;
+constexpr std::int32_t kAsyncBlocks = 130;
 
 /// A mixture of requests that share, are preempted in a small cache, stop early, and sample with penalties.
 std::vector<Request> mixture() {
@@ -89,7 +89,7 @@ TEST(EngineAsync, has_two_steps_in_flight_and_no_more) {
 
 TEST(EngineAsync, continues_operation_by_operation) {
   const Request request = greedy(random_prompt(1, 20), 5);
-  const auto cpu = make_tiny_engine({}, kBlocks);
+  const auto cpu = make_tiny_engine({}, kAsyncBlocks);
   const std::vector<TokenId> expected = run_requests(*cpu, {request})[0].tokens;
   HeldEngine held;
   ASSERT_TRUE(held.engine->submit(request));
@@ -109,7 +109,7 @@ TEST(EngineAsync, continues_operation_by_operation) {
 
 TEST(EngineAsync, ends_once_what_is_cancelled_finished_or_late_while_the_device_is_busy) {
   const Request request = greedy(random_prompt(1, 20), 60);
-  const auto cpu = make_tiny_engine({}, kBlocks);
+  const auto cpu = make_tiny_engine({}, kAsyncBlocks);
   const std::vector<TokenId> expected = run_requests(*cpu, {request})[0].tokens;
   HeldEngine held;
   Request late = greedy(random_prompt(2, 20), 1000);
@@ -158,7 +158,7 @@ TEST(EngineAsync, stops_when_the_device_has_ended_the_step_it_is_at) {
 
 TEST(EngineAsync, can_be_destroyed_with_steps_that_never_ran) {
   for (const int n_steps : {0, 1, 2, 3}) {
-    const auto engine = make_async_engine({}, kBlocks, Pace::late);
+    const auto engine = make_async_engine({}, kAsyncBlocks, Pace::late);
     ASSERT_TRUE(engine->submit(greedy(random_prompt(1, 40), 50)));
     for (int i = 0; i < n_steps; ++i) ASSERT_TRUE(engine->step());
   }

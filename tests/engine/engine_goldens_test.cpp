@@ -19,8 +19,8 @@ using testing::joined;
 using testing::random_prompt;
 using testing::run_requests;
 
-constexpr std::int32_t kBlocks = 160;  // of each layer group
-constexpr std::int32_t kLength = 384;  // of the longest sequence: more than one chunk of attention
+constexpr std::int32_t kGoldenBlocks = 160;  // of each layer group
+constexpr std::int32_t kLength = 384;        // of the longest sequence: more than one chunk of attention
 
 class EngineGoldens : public ::testing::TestWithParam<testing::GoldenCase> {
  protected:
@@ -44,7 +44,7 @@ class EngineGoldens : public ::testing::TestWithParam<testing::GoldenCase> {
     options.max_num_batched_tokens = 2 * kLength;
     options.max_num_seqs = 8;
     for (const KvShape& shape : model->kv_shapes(1, options.block_len, DType::f32))
-      options.kv_cache_bytes += kBlocks * backend->kv_block_bytes(shape);
+      options.kv_cache_bytes += kGoldenBlocks * backend->kv_block_bytes(shape);
     auto engine = Engine::create(options, std::move(backend), std::move(model));
     EXPECT_TRUE(engine) << engine.error().message;
     return std::move(*engine);

@@ -24,7 +24,7 @@ struct Load {
   std::uint32_t n_tenants = 1;
 };
 
-Request random_request(std::mt19937& rng) {
+Request random_load(std::mt19937& rng) {
   std::vector<TokenId> prompt = random_prompt(rng() % 2, 16 * (rng() % 5));
   prompt = joined(prompt, random_prompt(1000 + rng() % 7, 1 + rng() % 40));
   Request request = greedy(prompt, 1 + static_cast<std::int32_t>(rng() % 50));
@@ -79,7 +79,7 @@ void EngineLoad::run_load(Load load, int n_requests, std::int64_t* n_preempted) 
   std::map<SequenceKey, Generated> generated;
   while (static_cast<int>(requests.size()) < n_requests || !engine->is_idle()) {
     if (static_cast<int>(requests.size()) < n_requests && rng() % 2 == 0) {
-      Request request = random_request(rng);
+      Request request = random_load(rng);
       if (load.n_tenants > 1)
         request.tenant = {static_cast<std::int32_t>(rng() % load.n_tenants), 1 + static_cast<std::int32_t>(rng() % 3)};
       const auto id = engine->submit(request);

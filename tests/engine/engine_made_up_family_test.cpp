@@ -23,9 +23,9 @@ using testing::greedy;
 using testing::run_requests;
 
 constexpr Family kFamilies[] = {testing::kMadeUpFamily, testing::kMadeUpNormsFamily};
-constexpr std::int32_t kBlocks = 64;
+constexpr std::int32_t kFamilyBlocks = 64;
 
-/// In f32, on the device and with the golden that GetParam names; the cache holds kBlocks blocks of each group.
+/// In f32, on the device and with the golden that GetParam names; the cache holds kFamilyBlocks blocks of each group.
 class MadeUpFamily : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {
  protected:
   void SetUp() override {
@@ -48,7 +48,7 @@ class MadeUpFamily : public ::testing::TestWithParam<std::tuple<const char*, con
     auto model = make_model(*backend).value();
     options.kv_dtype = DType::f32;
     for (const KvShape& shape : model->kv_shapes(1, options.block_len, DType::f32))
-      options.kv_cache_bytes += kBlocks * backend->kv_block_bytes(shape);
+      options.kv_cache_bytes += kFamilyBlocks * backend->kv_block_bytes(shape);
     auto engine = Engine::create(options, std::move(backend), std::move(model));
     EXPECT_TRUE(engine) << engine.error().message;
     return std::move(*engine);

@@ -27,7 +27,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, EngineMaskBudget, testing::engine_devices_at_e
 /// A budget that counts the steps of the grammars, whatever the clock says.
 MaskBudget steps(std::int64_t n) { return {.time = std::chrono::hours(1), .steps = n, .steps_of_turn = 16}; }
 
-constexpr const char* kPerson =
+constexpr const char* kPersonSchema =
     R"({"type": "object", "properties": {"name value": {"type": "string", "maxLength": 6}, "ages": {"type": "array", "items":
         {"type": "integer", "minimum": 0, "maximum": 99}, "maxItems": 3}, "city name": {"enum": ["tenten", "abab"]}},
         "required": ["name value", "ages", "city name"], "additionalProperties": false})";
@@ -39,7 +39,7 @@ std::vector<Request> mixed_requests() {
   for (const char* text : {"name", " ", "value", "city", "{\"", "\":", "ten"})
     for (const TokenId token : testing::encode(*testing::tiny_vocabulary(), text)) biases.push_back({token, 30});
   const std::vector<Constraint> constraints{
-      constraint_of(GrammarKind::json_schema, kPerson, /*has_drafts=*/true),
+      constraint_of(GrammarKind::json_schema, kPersonSchema, /*has_drafts=*/true),
       constraint_of(GrammarKind::regex, "([a-c]|ab|[ab]{2,5}x){3,40}y?"),
       {},
       constraint_of(GrammarKind::ebnf, "root ::= \"x\" root | \"aaaa\" root \"z\" | \"y\"")};

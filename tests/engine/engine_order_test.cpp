@@ -19,13 +19,13 @@ using testing::run_requests;
 using testing::run_to_end;
 using testing::SequenceKey;
 
-constexpr std::int32_t kBlocks = 400;
+constexpr std::int32_t kOrderedBlocks = 400;
 
 class EngineOrder : public testing::EngineOnDevice {};
 INSTANTIATE_TEST_SUITE_P(Devices, EngineOrder, testing::engine_devices(), testing::name_of_device);
 
 TEST_P(EngineOrder, runs_a_lower_priority_number_first_and_equal_ones_in_order_of_arrival) {
-  const auto engine = make_tiny_engine({.max_num_seqs = 1, .has_priorities = true}, kBlocks);
+  const auto engine = make_tiny_engine({.max_num_seqs = 1, .has_priorities = true}, kOrderedBlocks);
   std::vector<std::int64_t> order;
   for (const std::int32_t priority : {0, 5, -3, 0, -3}) {
     Request request = greedy(random_prompt(static_cast<std::uint32_t>(priority + 10), 20), 2);
@@ -40,7 +40,7 @@ TEST_P(EngineOrder, runs_a_lower_priority_number_first_and_equal_ones_in_order_o
 }
 
 TEST_P(EngineOrder, refuses_priorities_that_would_not_count) {
-  const auto engine = make_tiny_engine({}, kBlocks);
+  const auto engine = make_tiny_engine({}, kOrderedBlocks);
   Request request = greedy(random_prompt(1, 20), 2);
   request.priority = -1;
   const auto refused = engine->submit(request);
@@ -51,7 +51,7 @@ TEST_P(EngineOrder, refuses_priorities_that_would_not_count) {
 }
 
 TEST_P(EngineOrder, counts_the_sequences_that_wait_not_the_requests) {
-  const auto engine = make_tiny_engine({.max_num_seqs = 2, .max_num_queued_reqs = 6}, kBlocks);
+  const auto engine = make_tiny_engine({.max_num_seqs = 2, .max_num_queued_reqs = 6}, kOrderedBlocks);
   Request four = greedy(random_prompt(1, 20), 3);
   four.n_sequences = 4;
   Request many = four;
@@ -73,7 +73,7 @@ TEST_P(EngineOrder, counts_the_sequences_that_wait_not_the_requests) {
 }
 
 TEST_P(EngineOrder, ends_a_request_at_its_deadline_with_the_tokens_it_has) {
-  const auto engine = make_tiny_engine({}, kBlocks);
+  const auto engine = make_tiny_engine({}, kOrderedBlocks);
   Request request = greedy(random_prompt(1, 20), 1000);
   const Generated whole = run_requests(*engine, {request})[0];
   std::map<SequenceKey, Generated> generated;
@@ -99,7 +99,7 @@ TEST_P(EngineOrder, ends_a_request_at_its_deadline_with_the_tokens_it_has) {
 TEST_P(EngineOrder, tells_of_an_end_once_whatever_ends_a_sequence_in_one_step) {
   enum Cause { cancel, finish, deadline };
   const auto run = [this](const std::vector<Cause>& causes) {
-    const auto engine = make_tiny_engine({}, kBlocks);
+    const auto engine = make_tiny_engine({}, kOrderedBlocks);
     Request request = greedy(random_prompt(1, 20), 500);
     const bool expires = std::ranges::find(causes, deadline) != causes.end();
     if (expires) request.deadline = milliseconds(1);
@@ -128,7 +128,7 @@ TEST_P(EngineOrder, tells_of_an_end_once_whatever_ends_a_sequence_in_one_step) {
 }
 
 TEST_P(EngineOrder, counts_a_deadline_from_arrival_so_that_waiting_counts_too) {
-  const auto engine = make_tiny_engine({}, kBlocks);
+  const auto engine = make_tiny_engine({}, kOrderedBlocks);
   Request request = greedy(random_prompt(1, 20), 5);
   request.arrived = Request::Clock::now() - std::chrono::seconds(100);
   request.deadline = std::chrono::seconds(99);
@@ -146,7 +146,7 @@ TEST_P(EngineOrder, counts_a_deadline_from_arrival_so_that_waiting_counts_too) {
 }
 
 TEST_P(EngineOrder, times_the_first_token_from_arrival) {
-  const auto engine = make_tiny_engine({}, kBlocks);
+  const auto engine = make_tiny_engine({}, kOrderedBlocks);
   Request request = greedy(random_prompt(1, 20), 2);
   request.arrived = Request::Clock::now() - std::chrono::seconds(50);
   const Generated result = run_requests(*engine, {request})[0];
@@ -158,7 +158,7 @@ TEST_P(EngineOrder, times_the_first_token_from_arrival) {
 }
 
 TEST_P(EngineOrder, counts_a_request_once_however_many_sequences_it_has) {
-  const auto engine = make_tiny_engine({}, kBlocks);
+  const auto engine = make_tiny_engine({}, kOrderedBlocks);
   Request request = greedy(random_prompt(1, 20), 6);
   request.n_sequences = 3;
   run_requests(*engine, {request});
@@ -168,7 +168,7 @@ TEST_P(EngineOrder, counts_a_request_once_however_many_sequences_it_has) {
 }
 
 TEST_P(EngineOrder, counts_whom_it_turns_away_and_why) {
-  const auto engine = make_tiny_engine({.max_num_queued_reqs = 2}, kBlocks);
+  const auto engine = make_tiny_engine({.max_num_queued_reqs = 2}, kOrderedBlocks);
   for (int i = 0; i < 5; ++i) EXPECT_EQ(engine->submit(greedy(random_prompt(1, 20), 2)).has_value(), i < 2);
   EXPECT_EQ(engine->metrics().rejected_queue_full.value(), 3);
   engine->begin_drain();
@@ -177,7 +177,7 @@ TEST_P(EngineOrder, counts_whom_it_turns_away_and_why) {
 }
 
 TEST_P(EngineOrder, a_tenant_that_fills_the_queue_does_not_keep_out_another) {
-  const auto engine = make_tiny_engine({.max_num_seqs = 1, .max_num_queued_reqs = 8}, kBlocks);
+  const auto engine = make_tiny_engine({.max_num_seqs = 1, .max_num_queued_reqs = 8}, kOrderedBlocks);
   Request request = greedy(random_prompt(1, 20), 2);
   for (int i = 0; i < 20; ++i) EXPECT_EQ(engine->submit(request).has_value(), i < 8);
   request.tenant = {1, 1};
@@ -191,7 +191,7 @@ TEST_P(EngineOrder, large_requests_that_fill_the_queue_do_not_keep_out_small_one
   const Request large = greedy(random_prompt(1, 20), 500);
   const Request small = greedy(random_prompt(2, 20), 2);
   for (const bool by_size : {false, true}) {
-    const auto engine = make_tiny_engine({.max_num_seqs = 1, .by_size = by_size, .max_num_queued_reqs = 8}, kBlocks);
+    const auto engine = make_tiny_engine({.max_num_seqs = 1, .by_size = by_size, .max_num_queued_reqs = 8}, kOrderedBlocks);
     for (int i = 0; i < 20; ++i) EXPECT_EQ(engine->submit(large).has_value(), i < 8);
     const int n_small = by_size ? 4 : 0;
     for (int i = 0; i < 20; ++i) EXPECT_EQ(engine->submit(small).has_value(), i < n_small) << "half of the queue is its share";
@@ -203,10 +203,10 @@ TEST_P(EngineOrder, large_requests_that_fill_the_queue_do_not_keep_out_small_one
 }
 
 TEST_P(EngineOrder, keeps_prefill_beside_decodes_within_its_limit) {
-  const auto engine = make_tiny_engine({.max_prefill_tokens = 32}, kBlocks);
+  const auto engine = make_tiny_engine({.max_prefill_tokens = 32}, kOrderedBlocks);
   EXPECT_EQ(engine->info().max_prefill_tokens, 32);
-  EXPECT_EQ(make_tiny_engine({}, kBlocks)->info().max_prefill_tokens, is_cuda() ? 2048 : 128) << "the device's own";
-  EXPECT_EQ(make_tiny_engine({.max_num_batched_tokens = 100}, kBlocks)->info().max_prefill_tokens, 100);
+  EXPECT_EQ(make_tiny_engine({}, kOrderedBlocks)->info().max_prefill_tokens, is_cuda() ? 2048 : 128) << "the device's own";
+  EXPECT_EQ(make_tiny_engine({.max_num_batched_tokens = 100}, kOrderedBlocks)->info().max_prefill_tokens, 100);
   std::map<SequenceKey, Generated> generated;
   const auto step_until_token_of = [&](const SequenceKey& key) {
     while (generated[key].tokens.empty()) {

@@ -24,7 +24,7 @@ using testing::n_test_ranks;
 using testing::random_prompt;
 using testing::run_requests;
 
-constexpr std::int32_t kBlockLen = 16;
+constexpr std::int32_t kTierBlockLen = 16;
 
 class EngineTier : public testing::EngineOnDevice {
  protected:
@@ -37,7 +37,7 @@ class EngineTier : public testing::EngineOnDevice {
     std::int64_t values = 0;  // keys and values of a token
     for (const LayerSpec& layer : spec.layers)
       values += std::int64_t{2} * layer.attention.n_kv_heads * layer.attention.head_dim;
-    return n * values * kBlockLen * (is_cuda() ? 2 : 4);
+    return n * values * kTierBlockLen * (is_cuda() ? 2 : 4);
   }
   EngineOptions options(std::int64_t n_entries) const {
     EngineOptions made{.batch_invariant = true, .max_num_seqs = 4, .max_num_batched_tokens = 64, .max_model_len = 320};
@@ -97,8 +97,8 @@ TEST_P(EngineTier, gives_the_bits_that_computing_gives_while_a_small_cache_evict
     EXPECT_GT(metrics.kv_offload_saved_bytes.value(), entries(20));
     if (n_entries >= 400) {
       EXPECT_GT(metrics.kv_offload_loaded_bytes.value(), entries(40)) << "the load was too light to show anything";
-      EXPECT_GT(n_cached_with, n_cached_without + 40 * kBlockLen) << "cached_tokens counts what was loaded";
-      EXPECT_GT(metrics.external_prefix_cache_hits.value(), 40 * kBlockLen);
+      EXPECT_GT(n_cached_with, n_cached_without + 40 * kTierBlockLen) << "cached_tokens counts what was loaded";
+      EXPECT_GT(metrics.external_prefix_cache_hits.value(), 40 * kTierBlockLen);
     }
     EXPECT_LE(metrics.external_prefix_cache_hits.value(), metrics.external_prefix_cache_queries.value());
     EXPECT_EQ(without->metrics().external_prefix_cache_queries.value(), 0);
@@ -118,9 +118,9 @@ TEST_P(EngineTier, counts_what_the_cache_and_the_tier_each_had) {
   const std::int64_t hits = engine->metrics().prefix_cache_hits.value();
   EXPECT_EQ(ask(prompt).cached_tokens, 288);
   const EngineMetrics& metrics = engine->metrics();
-  EXPECT_EQ(metrics.prefix_cache_hits.value() - hits, 288 - n_evicted * kBlockLen);
-  EXPECT_EQ(metrics.external_prefix_cache_hits.value(), n_evicted * kBlockLen);
-  EXPECT_EQ(metrics.external_prefix_cache_queries.value(), 300 + 200 + 300 - (288 - n_evicted * kBlockLen));
+  EXPECT_EQ(metrics.prefix_cache_hits.value() - hits, 288 - n_evicted * kTierBlockLen);
+  EXPECT_EQ(metrics.external_prefix_cache_hits.value(), n_evicted * kTierBlockLen);
+  EXPECT_EQ(metrics.external_prefix_cache_queries.value(), 300 + 200 + 300 - (288 - n_evicted * kTierBlockLen));
   EXPECT_EQ(metrics.kv_offload_loaded_bytes.value(), entries(n_evicted));
   EXPECT_EQ(metrics.host_tier_blocks_total.value(), 100);
   engine->drop_cached_blocks();

@@ -12,7 +12,7 @@ class File : public testing::Test {
  protected:
   void SetUp() override { std::filesystem::create_directories(folder_); }
   void TearDown() override { std::filesystem::remove_all(folder_); }
-  const std::filesystem::path folder_ = std::filesystem::path(testing::TempDir()) / "baton_file_test";
+  const std::filesystem::path folder_ = std::filesystem::path(::testing::TempDir()) / "baton_file_test";
 };
 
 TEST_F(File, reads_back_what_it_wrote) {

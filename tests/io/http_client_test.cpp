@@ -23,7 +23,7 @@ class HttpClient : public testing::Test {
     for (const char* name : {"http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"}) ::unsetenv(name);
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
-  const std::filesystem::path folder_ = std::filesystem::path(testing::TempDir()) / "baton_http_client_test";
+  const std::filesystem::path folder_ = std::filesystem::path(::testing::TempDir()) / "baton_http_client_test";
 };
 
 TEST_F(HttpClient, a_reply_of_any_status_is_a_result) {

@@ -45,7 +45,7 @@ class Hub : public testing::Test {
   }
   static std::string message(const Result<fs::path>& found) { return found ? "no error" : found.error().message; }
 
-  const fs::path folder_ = fs::path(testing::TempDir()) / "baton_hub_test";
+  const fs::path folder_ = fs::path(::testing::TempDir()) / "baton_hub_test";
   std::string weights_;
   FakeHub hub_;
 };

@@ -174,7 +174,7 @@ TEST(Json, reads_the_numbers_that_only_python_writes) {
 }
 
 TEST(Json, reads_files) {
-  const auto path = std::filesystem::path(testing::TempDir()) / "json_test.json";
+  const auto path = std::filesystem::path(::testing::TempDir()) / "json_test.json";
   std::ofstream(path) << R"({"a": 1})";
   EXPECT_EQ(dump(parse_file(path).value()), R"({"a":1})");
   std::ofstream(path) << "{";

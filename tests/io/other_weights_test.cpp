@@ -42,7 +42,7 @@ TEST(OtherWeights, are_not_looked_for_beside_weights_and_are_nothing_else) {
 
 TEST(OtherWeights, are_found_in_a_folder) {
   namespace fs = std::filesystem;
-  const fs::path folder = fs::path(testing::TempDir()) / "baton_other_weights_test";
+  const fs::path folder = fs::path(::testing::TempDir()) / "baton_other_weights_test";
   fs::create_directories(folder);
   EXPECT_EQ(other_weights_in(folder), "");
   std::ofstream(folder / "a.gguf") << "GGUF";

@@ -63,7 +63,7 @@ class PrefixFile : public testing::Test {
   }
   std::ptrdiff_t n_files() const { return std::distance(std::filesystem::directory_iterator(folder_), {}); }
 
-  const std::filesystem::path folder_ = std::filesystem::path(testing::TempDir()) / "baton_prefix_file_test";
+  const std::filesystem::path folder_ = std::filesystem::path(::testing::TempDir()) / "baton_prefix_file_test";
   const std::filesystem::path path_ = folder_ / "shop.kvprefix";
 };
 

@@ -26,7 +26,7 @@ class Safetensors : public testing::Test {
     return checkpoint ? "no error" : checkpoint.error().message;
   }
   std::string path(std::string_view name) const { return (folder_ / name).string(); }
-  const std::filesystem::path folder_ = std::filesystem::path(testing::TempDir()) / "baton_safetensors_test";
+  const std::filesystem::path folder_ = std::filesystem::path(::testing::TempDir()) / "baton_safetensors_test";
 };
 
 std::vector<float> values_of(const ConstTensorView& tensor) {

@@ -84,7 +84,7 @@ HostTensor gathered(Backend& backend, int n_ranks, int rank, DType dtype, std::i
   return out.to_host();
 }
 
-constexpr DType kFloats[] = {DType::f32, DType::bf16, DType::f16};
+constexpr DType kSummedTypes[] = {DType::f32, DType::bf16, DType::f16};
 
 TEST(CpuCollectives, every_rank_has_the_sum_in_rank_order_to_the_bit) {
   for (const int n_ranks : {2, 3, 4}) {
@@ -94,7 +94,7 @@ TEST(CpuCollectives, every_rank_has_the_sum_in_rank_order_to_the_bit) {
       ASSERT_NE(backend, nullptr);
       EXPECT_EQ(backend->info().rank, group->rank());
       EXPECT_EQ(backend->info().world_size, n_ranks);
-      for (const DType dtype : kFloats)
+      for (const DType dtype : kSummedTypes)
         for (const std::int64_t n : {0, 1, 2, 31, 3000, 50021}) {
           HostTensor x = data_of(group->rank(), dtype, {n});
           all_reduce(*backend, x.view());
@@ -159,7 +159,7 @@ TEST(CudaCollectives, sum_and_join_over_all_gpus) {
   run_ranks(n_ranks, [&](const Group& group) {
     const auto backend = backend_of(group, "cuda");
     ASSERT_NE(backend, nullptr);
-    for (const DType dtype : kFloats)
+    for (const DType dtype : kSummedTypes)
       for (const std::int64_t n : {1, 31, 4096, 500021}) {
         const OnDevice x(*backend, data_of(group->rank(), dtype, {n}));
         all_reduce(*backend, x.view());
@@ -216,7 +216,7 @@ class CudaSums : public ::testing::TestWithParam<int> {
     run_ranks(n_ranks_, [&](const Group& group) {
       const auto backend = backend_of(group, "cuda");
       ASSERT_NE(backend, nullptr);
-      for (const DType dtype : kFloats) work(*backend, group->rank(), dtype);
+      for (const DType dtype : kSummedTypes) work(*backend, group->rank(), dtype);
     });
   }
   const int n_ranks_ = GetParam();

@@ -23,7 +23,7 @@ using testing::relative_error;
 using testing::test_backends;
 using testing::TestBackend;
 
-constexpr DType kFloats[] = {DType::f32, DType::bf16, DType::f16};
+constexpr DType kNormTypes[] = {DType::f32, DType::bf16, DType::f16};
 
 void expect_rms_norm(Backend& backend, std::mt19937& random, DType dtype, std::int64_t rows, std::int64_t d) {
   const HostTensor before = random_tensor(random, DType::f32, {rows, d});
@@ -55,7 +55,7 @@ TEST(RmsNorm, equals_the_formula_and_updates_the_residual_stream) {
   for (const TestBackend& test : test_backends()) {
     SCOPED_TRACE(test.name);
     std::mt19937 random(1);
-    for (const DType dtype : kFloats)
+    for (const DType dtype : kNormTypes)
       for (const std::int64_t rows : {0, 1, 3, 17})
         for (const std::int64_t d : {1, 7, 64, 257, 2049, 4096, 4100, 8200})
           expect_rms_norm(test.backend, random, dtype, rows, d);
@@ -95,7 +95,7 @@ TEST(RmsNorm, adds_two_deltas) {
   for (const TestBackend& test : test_backends()) {
     SCOPED_TRACE(test.name);
     std::mt19937 random(12);
-    for (const DType dtype : kFloats)
+    for (const DType dtype : kNormTypes)
       for (const std::int64_t d : {7, 64, 2049, 8200}) {
         const HostTensor before = random_tensor(random, DType::f32, {3, d});
         const HostTensor first = random_tensor(random, dtype, {3, d});
@@ -188,7 +188,7 @@ TEST(LayerNorm, equals_the_formula_and_updates_the_residual_stream) {
   for (const TestBackend& test : test_backends()) {
     SCOPED_TRACE(test.name);
     std::mt19937 random(13);
-    for (const DType dtype : kFloats)
+    for (const DType dtype : kNormTypes)
       for (const std::int64_t rows : {0, 1, 3, 17})
         for (const std::int64_t d : {2, 7, 64, 257, 2049, 8200})
           expect_layer_norm(test.backend, random, {dtype, rows, d, static_cast<int>(rows % 3), rows != 3, 0});
@@ -270,7 +270,7 @@ TEST(RmsNorm, scales_the_delta_or_gives_it_a_norm_of_its_own) {
   for (const TestBackend& test : test_backends()) {
     SCOPED_TRACE(test.name);
     std::mt19937 random(21);
-    for (const DType dtype : kFloats)
+    for (const DType dtype : kNormTypes)
       for (const std::int64_t rows : {0, 1, 5})
         for (const std::int64_t d : {1, 7, 64, 257, 2049, 8200})
           for (const auto& [has_delta_norm, has_weight, scale] : {std::tuple{true, true, 1.0f},

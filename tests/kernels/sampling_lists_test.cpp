@@ -18,11 +18,11 @@ namespace baton {
 namespace {
 
 using testing::AskedSample;
+using testing::kMinusInfinity;
 using testing::normal_logits;
 using testing::Sampler;
 using testing::TestBackend;
 
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 constexpr SlotState kSlot{.last_token = 17, .n_generated = 3};
 
 /// The logits after mask, biases, penalties and bans, in f32 as ops.h says.

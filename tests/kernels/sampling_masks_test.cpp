@@ -14,11 +14,10 @@ namespace {
 using testing::AskedSample;
 using testing::exact_distribution;
 using testing::expect_drawn;
+using testing::kMinusInfinity;
 using testing::normal_logits;
 using testing::Sampler;
 using testing::TestBackend;
-
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 /// About one of `every` tokens.
 std::vector<TokenId> one_of(std::uint32_t seed, std::size_t n, std::uint32_t every) {

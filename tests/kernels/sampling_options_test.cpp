@@ -14,11 +14,11 @@ namespace {
 using testing::AskedSample;
 using testing::exact_distribution;
 using testing::expect_drawn;
+using testing::kMinusInfinity;
 using testing::normal_logits;
 using testing::Sampler;
 using testing::TestBackend;
 
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 SamplingMetadata with_temperature(float temperature) {

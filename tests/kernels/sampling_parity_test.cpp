@@ -12,11 +12,11 @@ namespace baton {
 namespace {
 
 using testing::AskedSample;
+using testing::kMinusInfinity;
 using testing::Sampler;
 using testing::test_backends;
 using testing::TestBackend;
 
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 constexpr std::int32_t kSamples = 40;
 
 /// About one of `every` ids.

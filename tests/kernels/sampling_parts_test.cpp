@@ -14,7 +14,7 @@
 namespace baton::cuda {
 namespace {
 
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+constexpr float kNever = -std::numeric_limits<float>::infinity();
 
 LogitKey key_of(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value == 0 ? 0.0f : value);
@@ -49,7 +49,7 @@ RowList list_of(const std::vector<float>& row) {
     std::vector<LogitKey> largest;
     for (const std::vector<float>& thread : threads_of_part(row, part)) {
       for (const float value : thread) keys.push_back(key_of(value));
-      largest.push_back(thread.empty() ? key_of(kMinusInfinity) : key_of(*std::ranges::max_element(thread)));
+      largest.push_back(thread.empty() ? key_of(kNever) : key_of(*std::ranges::max_element(thread)));
     }
     const LogitKey best = *std::ranges::max_element(largest);
     if (best < kLeastFiniteKey) {
@@ -111,7 +111,7 @@ TEST(SamplingParts, lists_have_all_tokens_from_the_threshold_on) {
        {std::size_t{3}, std::size_t{100}, std::size_t{8193}, std::size_t{33001}, std::size_t{128256}})
     for (const float step : {0.0f, 0.5f}) {  // without and with many ties
       std::vector<float> row = random_row(static_cast<std::uint32_t>(n_vocab), n_vocab, step);
-      for (std::size_t i = 0; i < n_vocab; i += 3) row[i] = kMinusInfinity;
+      for (std::size_t i = 0; i < n_vocab; i += 3) row[i] = kNever;
       RowList list = list_of(row);
       std::ranges::sort(list.keys, std::greater());
       EXPECT_EQ(list.keys, keys_from(row, list.threshold)) << n_vocab;
@@ -142,7 +142,7 @@ TEST(SamplingParts, likely_tokens_side_by_side_are_spread_over_the_parts) {
 
 TEST(SamplingParts, equal_and_few_finite_logits_are_all_in_the_lists) {
   EXPECT_EQ(list_of(std::vector<float>(20000, -3.0f)).keys.size(), 20000u);
-  std::vector<float> few(20000, kMinusInfinity);
+  std::vector<float> few(20000, kNever);
   few[5] = -2;
   few[12345] = std::numeric_limits<float>::lowest();
   few[19999] = 7;

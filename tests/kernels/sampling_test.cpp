@@ -15,11 +15,10 @@ namespace {
 
 using testing::exact_distribution;
 using testing::expect_drawn;
+using testing::kMinusInfinity;
 using testing::one_of_each_device;
 using testing::Sampler;
 using testing::TestBackend;
-
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 TEST(Sampling, greedy_takes_the_smaller_id_on_a_tie) {
   for (const TestBackend& on : one_of_each_device()) {

@@ -23,13 +23,13 @@ using testing::relative_error;
 using testing::test_backends;
 using testing::TestBackend;
 
-constexpr DType kFloats[] = {DType::f32, DType::bf16, DType::f16};
+constexpr DType kCopiedTypes[] = {DType::f32, DType::bf16, DType::f16};
 
 TEST(Embedding, copies_the_rows_of_the_table_and_scales_them) {
   for (const TestBackend& test : test_backends()) {
     SCOPED_TRACE(test.name);
     std::mt19937 random(4);
-    for (const DType dtype : kFloats) {
+    for (const DType dtype : kCopiedTypes) {
       for (const std::int64_t d : {6, 8, 300}) {
         const HostTensor table = random_tensor(random, dtype, {11, d});
         HostTensor ids(DType::i32, {3});

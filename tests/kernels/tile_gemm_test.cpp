@@ -24,28 +24,28 @@ using baton::testing::matmul_reference;
 using baton::testing::random_tensor;
 using baton::testing::relative_error;
 
-struct NamedKernel {
+struct NamedTileKernel {
   std::string name;
   SkinnyGemmKernel run;
 };
 
-std::vector<NamedKernel> kernels() {
-  std::vector<NamedKernel> found{{"emulated", run_tile_gemm<EmulatedTiles>}};
+std::vector<NamedTileKernel> tile_kernels() {
+  std::vector<NamedTileKernel> found{{"emulated", run_tile_gemm<EmulatedTiles>}};
   if (const SkinnyGemmKernel kernel = tile_gemm_kernel(best_cpu_isa(), DType::bf16)) found.push_back({"amx", kernel});
   return found;
 }
 
 /// A weight in panels. Memory beyond column n is NaN and must not affect the results.
-struct Packed {
+struct PackedTiles {
   std::vector<std::byte> bytes;
   PanelMatrix panels;
 };
 
-Packed pack(const HostTensor& weight) {
+PackedTiles pack(const HostTensor& weight) {
   const std::int64_t n = weight.shape[0];
   const std::int64_t k = weight.shape[1];
   const std::int64_t n_panels = (n + kPanelColumns - 1) / kPanelColumns;
-  Packed packed;
+  PackedTiles packed;
   packed.panels = {nullptr, n, k / 2, k / 2 * kStepBytes, kStepBytes};
   packed.bytes.resize(static_cast<std::size_t>(n_panels * packed.panels.panel_stride), std::byte{0xff});
   packed.panels.data = packed.bytes.data();
@@ -58,7 +58,8 @@ Packed pack(const HostTensor& weight) {
 }
 
 /// The first `n_rows` rows of x W^T. Rows of out are longer than n; the elements beyond n must stay NaN.
-HostTensor run(const NamedKernel& kernel, const PanelMatrix& panels, const HostTensor& x, std::int64_t n_rows, int n_threads) {
+HostTensor run(const NamedTileKernel& kernel, const PanelMatrix& panels, const HostTensor& x, std::int64_t n_rows,
+               int n_threads) {
   constexpr std::int64_t kBeyond = 3;
   const std::int64_t stride = panels.n + kBeyond;
   HostTensor wide(DType::f32, {n_rows, stride});
@@ -75,12 +76,12 @@ HostTensor run(const NamedKernel& kernel, const PanelMatrix& panels, const HostT
 
 TEST(TileGemm, equals_float64_and_has_the_same_bits_in_any_company) {
   constexpr std::int64_t kRows = 72;
-  for (const NamedKernel& kernel : kernels()) {
+  for (const NamedTileKernel& kernel : tile_kernels()) {
     std::mt19937 random(1);
     for (const auto& [n, k] : {std::pair<std::int64_t, std::int64_t>{1, 32}, {64, 32}, {65, 64}, {130, 96}, {192, 608}}) {
       const HostTensor weight = random_tensor(random, DType::bf16, {n, k});
       const HostTensor x = random_tensor(random, DType::bf16, {kRows, k});
-      const Packed packed = pack(weight);
+      const PackedTiles packed = pack(weight);
       const HostTensor all = run(kernel, packed.panels, x, kRows, 2);
       const std::string where = fmt::format("{} {} x {}", kernel.name, n, k);
       // Sums of k exact products in f32: c = 4, growth = sqrt(k).
@@ -96,11 +97,11 @@ TEST(TileGemm, equals_float64_and_has_the_same_bits_in_any_company) {
 
 TEST(TileGemm, any_number_of_threads_multiplies_all_panels_and_rows) {
   constexpr std::int64_t kRows = 530;  // more than two parts take
-  for (const NamedKernel& kernel : kernels()) {
+  for (const NamedTileKernel& kernel : tile_kernels()) {
     std::mt19937 random(2);
     const HostTensor weight = random_tensor(random, DType::bf16, {330, 32});
     const HostTensor x = random_tensor(random, DType::bf16, {kRows, 32});
-    const Packed packed = pack(weight);
+    const PackedTiles packed = pack(weight);
     const std::vector<double> expected = matmul_reference(x, weight);
     for (const int n_threads : {1, 2, 5})
       EXPECT_LE(relative_error(run(kernel, packed.panels, x, kRows, n_threads), expected),

@@ -11,7 +11,7 @@ namespace baton {
 namespace {
 
 TEST(ModelChecksum, changes_with_every_byte_of_configuration_and_weights_and_with_nothing_else) {
-  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "baton_model_checksum_test";
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "baton_model_checksum_test";
   std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
   const ModelFiles files{.name = "tiny", .folder = folder};

@@ -19,14 +19,14 @@ using testing::Golden;
 using testing::GoldenModel;
 using testing::relative_error;
 
-constexpr Family kFamilies[] = {testing::kMadeUpNormsFamily};
+constexpr Family kNormsFamilies[] = {testing::kMadeUpNormsFamily};
 
-std::filesystem::path folder() { return test::source_folder() / "tests/goldens/made_up_norms_tiny"; }
+std::filesystem::path norms_folder() { return test::source_folder() / "tests/goldens/made_up_norms_tiny"; }
 
 TEST(MadeUpNormsFamily, expects_the_tensors_of_its_checkpoint_and_no_others) {
-  const auto spec = read_model_spec(folder(), kFamilies);
+  const auto spec = read_model_spec(norms_folder(), kNormsFamilies);
   ASSERT_TRUE(spec) << spec.error().message;
-  const test::DrawnGolden golden(folder());
+  const test::DrawnGolden golden(norms_folder());
   const auto checkpoint = Checkpoint::open(golden.folder());
   ASSERT_TRUE(checkpoint) << checkpoint.error().message;
   std::int64_t n = 0;
@@ -36,15 +36,15 @@ TEST(MadeUpNormsFamily, expects_the_tensors_of_its_checkpoint_and_no_others) {
 }
 
 TEST(MadeUpNormsFamily, logits_and_greedy_tokens_equal_those_of_float64) {
-  testing::expect_float64_golden(folder(), kFamilies);
+  testing::expect_float64_golden(norms_folder(), kNormsFamilies);
 }
 
-TEST(MadeUpNormsFamily, bf16_stays_near_float64) { testing::expect_bf16_near_float64(folder(), kFamilies); }
+TEST(MadeUpNormsFamily, bf16_stays_near_float64) { testing::expect_bf16_near_float64(norms_folder(), kNormsFamilies); }
 
 /// The error of float32 logits with a changed spec.
 double error_with(const std::function<void(ModelSpec&)>& change, DType dtype = DType::f32) {
-  static const Golden golden(folder() / "golden.safetensors");
-  GoldenModel model(folder(), dtype, {.families = kFamilies, .change = change});
+  static const Golden golden(norms_folder() / "golden.safetensors");
+  GoldenModel model(norms_folder(), dtype, {.families = kNormsFamilies, .change = change});
   return relative_error(model.run(golden.read<std::int32_t>("input_ids"), 0, true, nullptr), golden.read<float>("logits"));
 }
 
@@ -86,7 +86,7 @@ TEST(MadeUpNormsFamily, the_embedding_scale_is_rounded_to_the_dtype_of_the_weigh
       spec.embedding_scale = scale;
       spec.rounds_embedding_scale = rounds;
     };
-    GoldenModel model(folder(), dtype, {.families = kFamilies, .change = change});
+    GoldenModel model(norms_folder(), dtype, {.families = kNormsFamilies, .change = change});
     return model.run(std::vector<TokenId>{1, 5, 9, 70}, 0, true, nullptr);
   };
   EXPECT_EQ(logits_with(DType::f32, 6.9f, true), logits_with(DType::f32, 6.9f, false));

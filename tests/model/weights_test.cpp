@@ -30,7 +30,7 @@ using test::TensorToWrite;
 using test::to_floats;
 using test::values_of;
 
-ModelSpec small_spec() {
+ModelSpec llama_of_seven_tokens() {
   return parse_model_spec(R"({"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 2, "hidden_size": 6,
       "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 2, "intermediate_size": 5, "vocab_size": 7,
       "max_position_embeddings": 16})",
@@ -44,7 +44,7 @@ std::vector<std::int64_t> sizes_of(const Shape& shape) {
   return sizes;
 }
 
-class Weights : public testing::Test {
+class Weights : public ::testing::Test {
  protected:
   void SetUp() override {
     std::filesystem::create_directories(folder_);
@@ -84,8 +84,8 @@ class Weights : public testing::Test {
     return weights ? "no error" : weights.error().message;
   }
 
-  const std::filesystem::path folder_ = std::filesystem::path(testing::TempDir()) / "baton_weights_test";
-  ModelSpec spec_ = small_spec();
+  const std::filesystem::path folder_ = std::filesystem::path(::testing::TempDir()) / "baton_weights_test";
+  ModelSpec spec_ = llama_of_seven_tokens();
   std::vector<TensorToWrite> tensors_;
   test::RecordingBackend backend_;
 };
@@ -249,9 +249,9 @@ TEST_F(Weights, tied_embeddings_are_the_output_layer) {
 
 TEST_F(Weights, an_output_layer_that_differs_from_the_embedding_it_is_tied_to_is_used) {
   spec_.tie_embeddings = true;
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   const auto weights = load(DType::f32);
-  const std::string said = testing::internal::GetCapturedStderr();
+  const std::string said = ::testing::internal::GetCapturedStderr();
   ASSERT_TRUE(weights) << weights.error().message;
   EXPECT_EQ(values_of(weights->lm_head.weight()), written("lm_head.weight"));
   EXPECT_EQ(to_floats(weights->embedding), written("model.embed_tokens.weight"));
@@ -259,9 +259,9 @@ TEST_F(Weights, an_output_layer_that_differs_from_the_embedding_it_is_tied_to_is
 
   tensor("lm_head.weight").bytes = tensor("model.embed_tokens.weight").bytes;
   spec_.tie_embeddings = true;
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   const auto tied = load(DType::f32);
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
   ASSERT_TRUE(tied) << tied.error().message;
   EXPECT_TRUE(spec_.tie_embeddings);
   EXPECT_EQ(values_of(tied->lm_head.weight()), written("model.embed_tokens.weight"));
@@ -297,9 +297,9 @@ TEST_F(Weights, are_converted_to_the_dtype_asked_for_and_norms_to_f32) {
       }
     }
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-      testing::internal::CaptureStderr();
+      ::testing::internal::CaptureStderr();
       const auto weights = load(dtype);
-      const std::string said = testing::internal::GetCapturedStderr();
+      const std::string said = ::testing::internal::GetCapturedStderr();
       ASSERT_TRUE(weights) << weights.error().message;
       EXPECT_EQ(said.find("event=weights_converted from=float16 to=bfloat16 tensors=1 ") != std::string::npos,
                 dtype == DType::bf16 && k.dtype == "F16")
@@ -350,9 +350,9 @@ TEST_F(Weights, unexpected_tensors_do_no_harm) {
   tensors_.push_back(f32_tensor("model.layers.0.self_attn.rotary_emb.inv_freq", {1}, {1}));
   tensors_.push_back({"surprise", "F64", {1}, std::string(8, 'x')});
   tensors_.push_back(f32_tensor("model.layers.0.self_attn.q_proj.bias", {8}, std::vector<float>(8)));
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   EXPECT_EQ(error_of_load(), "no error");
-  const std::string said = testing::internal::GetCapturedStderr();
+  const std::string said = ::testing::internal::GetCapturedStderr();
   EXPECT_NE(said.find("event=unused_tensors count=2 names=model.layers.0.self_attn.q_proj.bias,surprise"), std::string::npos)
       << said;
 }
@@ -360,7 +360,7 @@ TEST_F(Weights, unexpected_tensors_do_no_harm) {
 TEST_F(Weights, tensors_of_a_part_of_a_larger_model_are_found_under_its_names) {
   for (const TensorRoot& root :
        {TensorRoot{"language_model.model.", "language_model.lm_head"}, TensorRoot{"model.language_model.", "lm_head"}}) {
-    spec_ = small_spec();
+    spec_ = llama_of_seven_tokens();
     write_tensors();
     spec_.other_roots = {{"language_model.model.", "language_model.lm_head"}, {"model.language_model.", "lm_head"}};
     const std::vector<float> up = written("model.layers.1.mlp.up_proj.weight");
@@ -374,7 +374,7 @@ TEST_F(Weights, tensors_of_a_part_of_a_larger_model_are_found_under_its_names) {
     EXPECT_EQ(std::vector<float>(loaded.end() - 30, loaded.end()), up);
     EXPECT_EQ(values_of(weights->lm_head.weight()), head);
   }
-  spec_ = small_spec();
+  spec_ = llama_of_seven_tokens();
   spec_.other_roots = {{"language_model.model.", "language_model.lm_head"}};
   EXPECT_EQ(error_of_load(),
             "the checkpoint lacks tensor 'model.embed_tokens.weight' and 19 others of the 21 that LlamaForCausalLM has")

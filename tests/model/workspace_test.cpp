@@ -11,7 +11,7 @@
 namespace baton {
 namespace {
 
-ModelSpec small_spec() {
+ModelSpec spec_of_long_positions() {
   return parse_model_spec(R"({"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 3, "hidden_size": 16,
       "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 10, "vocab_size": 7,
       "max_position_embeddings": 100000})",
@@ -23,7 +23,7 @@ constexpr StepBounds kBounds{.max_rows = 8, .max_samples = 2, .max_partials = 4,
 
 TEST(Workspace, tables_of_rotations_have_the_positions_of_the_longest_sequence_and_no_more) {
   test::RecordingBackend backend;
-  const auto made = Workspace::make(small_spec(), DType::f32, backend, kBounds);
+  const auto made = Workspace::make(spec_of_long_positions(), DType::f32, backend, kBounds);
   ASSERT_TRUE(made) << made.error().message;
   ASSERT_EQ((*made)->ropes.size(), 1u);
   const RopeTable& rope = (*made)->ropes[0];
@@ -38,7 +38,7 @@ TEST(Workspace, tables_of_rotations_have_the_positions_of_the_longest_sequence_a
 }
 
 TEST(Workspace, buffers_hold_the_widest_layer) {
-  ModelSpec spec = small_spec();
+  ModelSpec spec = spec_of_long_positions();
   spec.layers[1].feed_forward.d_ff = 30;
   spec.layers[2].attention.n_heads = 6;
   group_layers(spec);
@@ -55,7 +55,7 @@ TEST(Workspace, buffers_hold_the_widest_layer) {
 }
 
 TEST(Workspace, a_row_has_room_for_each_of_its_experts) {
-  ModelSpec spec = small_spec();
+  ModelSpec spec = spec_of_long_positions();
   spec.layers[1].feed_forward = {.d_ff = 6, .n_experts = 9, .n_experts_per_row = 4};
   test::RecordingBackend backend;
   const auto made = Workspace::make(spec, DType::f32, backend, kBounds);

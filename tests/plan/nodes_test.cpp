@@ -12,8 +12,8 @@
 namespace baton {
 namespace {
 
-constexpr std::int32_t kBlockLen = 16;
-const AttentionShape kShape{.n_heads = 8, .n_kv_heads = 2, .head_dim = 64, .block_len = kBlockLen};
+constexpr std::int32_t kNodeBlockLen = 16;
+const AttentionShape kNodeShape{.n_heads = 8, .n_kv_heads = 2, .head_dim = 64, .block_len = kNodeBlockLen};
 
 /// Reports of one-row sequences.
 std::vector<NodeReport> reports_of(const testing::Batch& batch, const AttentionPlanOptions& options,
@@ -26,12 +26,12 @@ std::vector<NodeReport> reports_of(const testing::Batch& batch, const AttentionP
   }
   first_row.push_back(static_cast<std::int32_t>(rows.size()));
   const LaidOutRows laid_out{batch.sequences, first_row, rows};
-  const AttentionCostModel model(kShape, options.costs);
+  const AttentionCostModel model(kNodeShape, options.costs);
   std::vector<NodeReport> tree;
   NodeChooser chooser;
-  chooser.choose(laid_out, kShape, options, model, tree);
+  chooser.choose(laid_out, kNodeShape, options, model, tree);
   EXPECT_EQ(tree.size(), chooser.nodes().size());
-  if (lost != nullptr) *lost = chooser.count_lost(laid_out, kShape, model, tree);
+  if (lost != nullptr) *lost = chooser.count_lost(laid_out, kNodeShape, model, tree);
   return tree;
 }
 
@@ -42,8 +42,8 @@ testing::Batch nested() {
   std::vector<BlockId> tenant = base;
   const std::vector<BlockId> own = batch.fresh_blocks(32);
   tenant.insert(tenant.end(), own.begin(), own.end());
-  for (int i = 0; i < 30; ++i) batch.add(base, 1024 + 40, 1, kBlockLen);
-  for (int i = 0; i < 10; ++i) batch.add(tenant, 1536 + 40, 1, kBlockLen);
+  for (int i = 0; i < 30; ++i) batch.add(base, 1024 + 40, 1, kNodeBlockLen);
+  for (int i = 0; i < 10; ++i) batch.add(tenant, 1536 + 40, 1, kNodeBlockLen);
   std::mt19937 random(1);
   batch.finish(random);
   return batch;
@@ -53,9 +53,9 @@ testing::Batch nested() {
 void grow(testing::Batch& batch, std::vector<BlockId> table, int depth, std::mt19937& random) {
   const std::vector<BlockId> own = batch.fresh_blocks(static_cast<int>(1 + random() % 60));
   table.insert(table.end(), own.begin(), own.end());
-  const auto n_positions = static_cast<std::int32_t>(table.size()) * kBlockLen;
+  const auto n_positions = static_cast<std::int32_t>(table.size()) * kNodeBlockLen;
   for (std::uint32_t n = 1 + random() % 12; n > 0; --n)
-    batch.add(table, n_positions + 1 + static_cast<std::int32_t>(random() % 100), 1, kBlockLen);
+    batch.add(table, n_positions + 1 + static_cast<std::int32_t>(random() % 100), 1, kNodeBlockLen);
   if (depth == 4) return;
   for (std::uint32_t n = random() % 4; n > 0; --n) grow(batch, table, depth + 1, random);
 }
@@ -74,7 +74,7 @@ TEST(AttentionNodes, a_parent_saves_only_the_reads_that_its_children_leave) {
   options.costs.item_us = 1;
   testing::Batch flat;
   const std::vector<BlockId> base = flat.fresh_blocks(64);
-  for (int i = 0; i < 40; ++i) flat.add(base, 1024 + 40, 1, kBlockLen);
+  for (int i = 0; i < 40; ++i) flat.add(base, 1024 + 40, 1, kNodeBlockLen);
   std::mt19937 random(1);
   flat.finish(random);
   EXPECT_LT(both[0].saved_us, reports_of(flat, options).at(0).saved_us);
@@ -131,7 +131,7 @@ TEST(AttentionNodes, what_the_relayed_nodes_save_is_what_the_plan_saves) {
       saved_us += node.saved_us - node.cost_us;
       n_inner += node.depth > 0 ? 1 : 0;
     }
-    const double expected = saved_by(tree, AttentionCostModel(kShape, options.costs));
+    const double expected = saved_by(tree, AttentionCostModel(kNodeShape, options.costs));
     EXPECT_NEAR(saved_us, expected, 1e-9 * std::abs(expected) + 1e-9) << "seed " << seed;
   }
   EXPECT_GT(n_inner, 150) << "the trees are too flat to show anything";
@@ -145,7 +145,7 @@ TEST(AttentionNodes, rows_that_merge_anyway_cost_one_state_and_others_two) {
   options.costs.cache_bytes_per_us = 1;
   const auto nodes = reports_of(nested(), options);
   ASSERT_EQ(nodes.size(), 2u);
-  const AttentionCostModel model(kShape, options.costs);
+  const AttentionCostModel model(kNodeShape, options.costs);
   EXPECT_NEAR(nodes[1].cost_us, model.partials_us(20), 1e-9);
   ASSERT_EQ(nodes[1].choice, NodeChoice::relayed);
   EXPECT_NEAR(nodes[0].cost_us, model.partials_us(40 + 30), 1e-9);

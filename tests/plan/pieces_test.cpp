@@ -7,7 +7,7 @@
 namespace baton {
 namespace {
 
-const AttentionShape kShape = {.n_heads = 8, .n_kv_heads = 2, .head_dim = 64};
+const AttentionShape kPieceShape = {.n_heads = 8, .n_kv_heads = 2, .head_dim = 64};
 
 PlanTile tile_of(std::int32_t kv_begin, std::int32_t kv_end) {
   PlanTile tile;
@@ -18,7 +18,7 @@ PlanTile tile_of(std::int32_t kv_begin, std::int32_t kv_end) {
   return tile;
 }
 
-AttentionPlanOptions options_of(bool batch_invariant) {
+AttentionPlanOptions piece_options(bool batch_invariant) {
   AttentionPlanOptions options;
   options.batch_invariant = batch_invariant;
   options.costs.n_workers = 64;
@@ -32,9 +32,9 @@ template <std::size_t n>
 void cut(PieceCutter& cutter, std::array<PlanTile, n>& tiles, bool batch_invariant, std::size_t n_shared = 0) {
   std::array<TileBatch, n> batches;
   for (std::size_t i = 0; i < n; ++i) batches[i] = {static_cast<std::int32_t>(i), 1};
-  const AttentionPlanOptions options = options_of(batch_invariant);
-  const AttentionCostModel model(kShape, options.costs);
-  cutter.cut(tiles, batches, n_shared, kShape, options, model, options.costs.n_workers, 1);
+  const AttentionPlanOptions options = piece_options(batch_invariant);
+  const AttentionCostModel model(kPieceShape, options.costs);
+  cutter.cut(tiles, batches, n_shared, kPieceShape, options, model, options.costs.n_workers, 1);
 }
 
 TEST(AttentionPieces, cover_a_tile_without_gaps_and_begin_where_their_mode_cuts) {

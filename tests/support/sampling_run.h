@@ -32,6 +32,8 @@ inline std::vector<TestBackend> one_of_each_device() {
   return chosen;
 }
 
+inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
 /// A row of logits.
 inline std::vector<float> normal_logits(std::uint32_t seed, std::size_t n, float deviation = 2) {
   std::mt19937 random(seed);
@@ -162,7 +164,6 @@ class Sampler {
 /// chosen token has probability 1.
 inline std::vector<double> exact_distribution(const std::vector<float>& logits, const AskedSample& asked, TokenId last_token,
                                               std::int32_t n_generated) {
-  constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
   const SamplingMetadata& sampling = asked.sampling;
   std::vector<double> x(logits.begin(), logits.end());
   const auto at = [&](TokenId id) -> double& { return x[static_cast<std::size_t>(id)]; };

@@ -40,7 +40,7 @@ class TestFolder {
   std::filesystem::path path_;
 };
 
-std::string error_of(const DatasetOptions& options, const DatasetContext& context = with_tokenizer()) {
+std::string text_error_of(const DatasetOptions& options, const DatasetContext& context = with_tokenizer()) {
   const auto workload = make_workload(options, context);
   return workload ? "" : workload.error().message;
 }
@@ -118,31 +118,31 @@ TEST_F(Mmlu, asks_in_the_form_of_the_relay_attention_authors) {
                                                        lead + "Which swims?\nA. cat\nB. dog\nC. fish\nD. bee\nAnswer: \n");
   EXPECT_EQ(demo_tokenizer().decode(workload->requests[0].choices, false), "ABCD");
   options_.mmlu_prompt = "cot";
-  EXPECT_NE(error_of(options_).find("--mmlu-prompt cot: not one of hendrycks, relay-attention"), std::string::npos);
+  EXPECT_NE(text_error_of(options_).find("--mmlu-prompt cot: not one of hendrycks, relay-attention"), std::string::npos);
 }
 
 TEST_F(Mmlu, refuses_by_name) {
-  EXPECT_NE(error_of(options_, {.n_vocab = 1000}).find("--tokenizer"), std::string::npos);
+  EXPECT_NE(text_error_of(options_, {.n_vocab = 1000}).find("--tokenizer"), std::string::npos);
   options_.num_shots = 3;
-  EXPECT_NE(error_of(options_).find("has 2 questions"), std::string::npos) << error_of(options_);
+  EXPECT_NE(text_error_of(options_).find("has 2 questions"), std::string::npos) << text_error_of(options_);
   options_.num_shots = 1;
   options_.subjects = "zoology,alchemy";
-  EXPECT_NE(error_of(options_).find("--subjects alchemy: not one of high_school_art, zoology"), std::string::npos);
+  EXPECT_NE(text_error_of(options_).find("--subjects alchemy: not one of high_school_art, zoology"), std::string::npos);
   options_.subjects = "zoology,";
-  EXPECT_NE(error_of(options_).find("--subjects :"), std::string::npos);
+  EXPECT_NE(text_error_of(options_).find("--subjects :"), std::string::npos);
   options_.subjects = "";
   const auto error_with = [&](const char* line) {
     folder_.add("test/zoology_test.csv", std::string("Which swims?,cat,dog,\"fish\nor\",bee,C\n") + line);
-    return error_of(options_);
+    return text_error_of(options_);
   };
   EXPECT_EQ(error_with("Which hums?,cat,dog,fish,bee,D"), "");
   for (const char* line :
        {"Which hums?,cat,dog,fish,D\n", "Which hums?,cat,dog,fish,bee,E\n", "Which?,a,b,c,d,AB\n", "\"Which?,a,b\n"})
     EXPECT_NE(error_with(line).find("test/zoology_test.csv, line 3: "), std::string::npos) << error_with(line);
   options_.path += "/dev";
-  EXPECT_NE(error_of(options_).find("test/SUBJECT_test.csv"), std::string::npos);
+  EXPECT_NE(text_error_of(options_).find("test/SUBJECT_test.csv"), std::string::npos);
   options_.path = "";
-  EXPECT_NE(error_of(options_).find("--dataset-path"), std::string::npos);
+  EXPECT_NE(text_error_of(options_).find("--dataset-path"), std::string::npos);
 }
 
 std::string words(int n) {
@@ -180,7 +180,7 @@ TEST(ShareGptText, samples_the_first_two_turns_of_conversations) {
   ASSERT_TRUE(one);
   EXPECT_EQ(one->requests.size(), 1u);
   EXPECT_EQ(one->output_tokens(), 3);
-  EXPECT_NE(error_of(options, {.n_vocab = 1000}).find("--tokenizer"), std::string::npos);
+  EXPECT_NE(text_error_of(options, {.n_vocab = 1000}).find("--tokenizer"), std::string::npos);
 }
 
 TEST(ShareGptText, names_the_entry_at_fault) {
@@ -189,7 +189,7 @@ TEST(ShareGptText, names_the_entry_at_fault) {
   options.name = "sharegpt";
   const auto error_with = [&](std::string_view text) {
     options.path = folder.add("conversations.json", text);
-    return error_of(options);
+    return text_error_of(options);
   };
   EXPECT_NE(
       error_with("[{}, {\"conversations\": [{\"value\": 1}, {\"value\": \"\"}]}]").find("entry 2: 'value' must be a string"),
@@ -204,7 +204,7 @@ class Custom : public ::testing::Test {
  protected:
   std::string error_with(std::string_view line, const DatasetContext& context = with_tokenizer()) {
     options_.path = folder_.add("lines.jsonl", "{\"prompt_token_ids\": [1, 2]}\n\n" + std::string(line) + "\n");
-    return error_of(options_, context);
+    return text_error_of(options_, context);
   }
   Custom() { options_.name = "custom"; }
   TestFolder folder_;

@@ -57,7 +57,7 @@ class EchoServer {
     std::string text;
     char bytes[4096];
     while (text.find("\r\n\r\n") == std::string::npos || !text.ends_with("}")) {
-      const auto n = read(connection, bytes, sizeof(bytes));
+      const auto n = ::read(connection, bytes, sizeof(bytes));
       if (n <= 0) break;
       text.append(bytes, static_cast<std::size_t>(n));
     }

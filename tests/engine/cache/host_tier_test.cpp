@@ -16,7 +16,7 @@
 namespace baton {
 namespace {
 
-constexpr std::int32_t kBlockLen = 4;
+constexpr std::int32_t kTierBlockLen = 4;
 
 using testing::count_up;
 using Kind = TierCopy::Kind;
@@ -24,10 +24,12 @@ using Kind = TierCopy::Kind;
 /// Tokens and the hashes of their full blocks.
 struct Key {
   explicit Key(std::vector<TokenId> of, const CacheScope& scope = {}) : tokens(std::move(of)) {
-    extend_hashes(scope, tokens, kBlockLen, hashes);
+    extend_hashes(scope, tokens, kTierBlockLen, hashes);
   }
   PrefixKey key() const { return {tokens, hashes}; }
-  std::span<const TokenId> entry(std::size_t index) const { return std::span(tokens).subspan(index * kBlockLen, kBlockLen); }
+  std::span<const TokenId> entry(std::size_t index) const {
+    return std::span(tokens).subspan(index * kTierBlockLen, kTierBlockLen);
+  }
   void save(HostTier& tier, std::size_t index, std::vector<BlockId> blocks) const {
     tier.save(hashes[index], entry(index), blocks);
     tier.check_invariants();
@@ -37,7 +39,7 @@ struct Key {
 };
 
 TEST(HostTier, lists_a_copy_of_each_group_for_an_entry_that_it_saves_or_loads) {
-  HostTier tier(3, kBlockLen);
+  HostTier tier(3, kTierBlockLen);
   const Key key(count_up(0, 12));
   key.save(tier, 1, {BlockId{7}, BlockId{3}});
   const std::vector<TierCopy> saved = tier.take_copies();
@@ -58,7 +60,7 @@ TEST(HostTier, lists_a_copy_of_each_group_for_an_entry_that_it_saves_or_loads) {
 }
 
 TEST(HostTier, forgets_the_least_recently_used_entry_and_the_end_of_a_prompt_before_its_beginning) {
-  HostTier tier(3, kBlockLen);
+  HostTier tier(3, kTierBlockLen);
   const Key prompt(count_up(0, 12));
   const Key other(count_up(100, 8));
   for (const std::size_t index : {2u, 1u, 0u}) prompt.save(tier, index, {BlockId{static_cast<std::int32_t>(index)}});
@@ -78,7 +80,7 @@ TEST(HostTier, forgets_the_least_recently_used_entry_and_the_end_of_a_prompt_bef
 }
 
 TEST(HostTier, finds_an_entry_by_its_tokens_and_its_scope) {
-  HostTier tier(4, kBlockLen);
+  HostTier tier(4, kTierBlockLen);
   const Key plain(count_up(0, 8));
   plain.save(tier, 0, {BlockId{0}});
   plain.save(tier, 1, {BlockId{1}});
@@ -98,7 +100,7 @@ TEST(HostTier, finds_an_entry_by_its_tokens_and_its_scope) {
 TEST(HostTier, keeps_the_entries_of_a_list_and_their_contents_over_random_operations) {
   std::mt19937 rng(3);
   for (const std::int32_t n_slots : {1, 2, 7, 40}) {
-    HostTier tier(n_slots, kBlockLen);
+    HostTier tier(n_slots, kTierBlockLen);
     std::list<std::string> used;  // texts, newest first
     std::map<std::int32_t, std::string> blocks, slots;
     const auto carry_out = [&] {
@@ -129,7 +131,7 @@ TEST(HostTier, keeps_the_entries_of_a_list_and_their_contents_over_random_operat
       const Key key(tokens);
       const auto index = static_cast<std::int32_t>(rng() % key.hashes.size());
       const auto block = static_cast<std::int32_t>(rng() % 5);
-      const std::string text = text_of(key, static_cast<std::size_t>(index + 1) * kBlockLen);
+      const std::string text = text_of(key, static_cast<std::size_t>(index + 1) * kTierBlockLen);
       if (rng() % 200 == 0) {
         tier.clear();
         used.clear();
@@ -142,14 +144,14 @@ TEST(HostTier, keeps_the_entries_of_a_list_and_their_contents_over_random_operat
         const auto n_most = static_cast<std::int32_t>(rng() % 4);
         std::int32_t n = 0;
         while (n < n_most && static_cast<std::size_t>(index + n) < key.hashes.size() &&
-               std::ranges::find(used, text_of(key, static_cast<std::size_t>(index + n + 1) * kBlockLen)) != used.end())
+               std::ranges::find(used, text_of(key, static_cast<std::size_t>(index + n + 1) * kTierBlockLen)) != used.end())
           ++n;
         ASSERT_EQ(tier.find(key.key(), index, n_most), n);
-        for (std::int32_t i = n; i-- > 0;) use(text_of(key, static_cast<std::size_t>(index + i + 1) * kBlockLen));
+        for (std::int32_t i = n; i-- > 0;) use(text_of(key, static_cast<std::size_t>(index + i + 1) * kTierBlockLen));
         for (std::int32_t i = 0; i < n; ++i, ++n_found) {
           ASSERT_TRUE(tier.load(key.key(), index + i, std::vector{BlockId{block}}));
           carry_out();
-          ASSERT_EQ(blocks[block], text_of(key, static_cast<std::size_t>(index + i + 1) * kBlockLen));
+          ASSERT_EQ(blocks[block], text_of(key, static_cast<std::size_t>(index + i + 1) * kTierBlockLen));
         }
       }
       tier.check_invariants();
@@ -160,8 +162,8 @@ TEST(HostTier, keeps_the_entries_of_a_list_and_their_contents_over_random_operat
 }
 
 TEST(HostTierDeathTest, aborts_on_sizes_that_are_not_positive_and_on_half_a_block) {
-  EXPECT_DEATH(HostTier(0, kBlockLen), "the sizes must be positive");
-  HostTier tier(2, kBlockLen);
+  EXPECT_DEATH(HostTier(0, kTierBlockLen), "the sizes must be positive");
+  HostTier tier(2, kTierBlockLen);
   EXPECT_DEATH(tier.save({}, count_up(0, 3), std::vector{BlockId{0}}), "one full block");
 }
 

@@ -12,13 +12,13 @@
 namespace baton {
 namespace {
 
-constexpr std::int32_t kBlockLen = 4;
+constexpr std::int32_t kGroupBlockLen = 4;
 
 using testing::check_all;
 using testing::count_up;
 
 KvCache make_cache(std::vector<CacheGroup> groups, std::int32_t max_rows_in_flight, bool caching = true) {
-  return KvCache({.block_len = kBlockLen,
+  return KvCache({.block_len = kGroupBlockLen,
                   .groups = std::move(groups),
                   .max_rows_in_flight = max_rows_in_flight,
                   .enable_prefix_caching = caching});
@@ -29,7 +29,7 @@ void compute(KvCache& cache, const std::vector<TokenId>& tokens, std::int64_t st
   BlockTable table;
   const auto n = static_cast<std::int32_t>(tokens.size());
   cache.begin(table, tokens, n - 1, step);
-  for (std::int32_t position = table.n_cached_blocks * kBlockLen; position < n;) {
+  for (std::int32_t position = table.n_cached_blocks * kGroupBlockLen; position < n;) {
     position = std::min(n, position + 4);
     ASSERT_TRUE(cache.extend(table, position));
     cache.publish(table, tokens, position, step + 1);
@@ -49,7 +49,7 @@ TEST(KvCacheGroups, a_group_with_a_window_gives_back_the_blocks_that_it_has_left
     ASSERT_TRUE(cache.extend(table, position + 1));
     cache.free_behind_window(table, position + 1, 80);
     // The next row, at position + 1, sees the five keys before it.
-    EXPECT_EQ(table.groups[1].first_block, std::max(0, position + 2 - 6) / kBlockLen);
+    EXPECT_EQ(table.groups[1].first_block, std::max(0, position + 2 - 6) / kGroupBlockLen);
     EXPECT_EQ(table.groups[0].first_block, 0);
     check_all(cache, {&table});
   }
@@ -127,7 +127,7 @@ TEST(KvCacheGroups, a_reserve_outlasts_a_cache_that_others_fill) {
   std::vector<BlockTable> others(3);
   for (BlockTable& other : others) {
     cache.begin(other, strange, 59, 2);
-    ASSERT_TRUE(cache.extend(other, std::min(4, cache.n_available(1)) * kBlockLen));
+    ASSERT_TRUE(cache.extend(other, std::min(4, cache.n_available(1)) * kGroupBlockLen));
   }
   EXPECT_EQ(cache.n_available(1), 0);
   for (std::int32_t position = 16; position < 100; position += 2) {
@@ -162,7 +162,7 @@ TEST(KvCacheGroups, a_pin_holds_the_window_of_its_end) {
 
 /// The contents that the storage would have: for each block of each group the text up to its end. A sequence must hold
 /// the blocks that its next row sees.
-struct RandomLoad {
+struct RandomGroupLoad {
   struct Live {
     BlockTable table;
     std::vector<TokenId> tokens;
@@ -172,7 +172,7 @@ struct RandomLoad {
   };
   static constexpr std::int32_t kMaxRows = 6;  ///< of one step
 
-  RandomLoad(std::uint32_t seed, const std::vector<CacheGroup>& groups, bool caching)
+  RandomGroupLoad(std::uint32_t seed, const std::vector<CacheGroup>& groups, bool caching)
       : rng(seed), groups(groups), cache(make_cache(groups, 2 * kMaxRows, caching)) {
     for (const CacheGroup& group : groups) content.emplace_back(static_cast<std::size_t>(group.n_blocks));
   }
@@ -186,11 +186,12 @@ struct RandomLoad {
   void check_window(const Live& live) {
     for (std::size_t g = 0; g < groups.size(); ++g) {
       const GroupTable& table = live.table.groups[g];
-      const std::int32_t first = groups[g].has_window() ? std::max(0, live.n_committed + 1 - groups[g].window) / kBlockLen : 0;
+      const std::int32_t first =
+          groups[g].has_window() ? std::max(0, live.n_committed + 1 - groups[g].window) / kGroupBlockLen : 0;
       ASSERT_LE(table.first_block, first) << "a block that a row in flight sees was given back";
-      for (std::int32_t i = first; i < live.n_planned / kBlockLen; ++i) {
+      for (std::int32_t i = first; i < live.n_planned / kGroupBlockLen; ++i) {
         ASSERT_EQ(content[g][static_cast<std::size_t>(table.blocks[static_cast<std::size_t>(i)].value)],
-                  text_of(live, (i + 1) * kBlockLen));
+                  text_of(live, (i + 1) * kGroupBlockLen));
       }
     }
   }
@@ -206,7 +207,7 @@ struct RandomLoad {
     ASSERT_EQ(found.n_ready, live.table.n_cached_blocks);
     for (int g = 0; g < cache.n_groups(); ++g)
       ASSERT_EQ(cache.n_available(g), n_available[static_cast<std::size_t>(g)] - found.n_unheld[static_cast<std::size_t>(g)]);
-    live.n_planned = live.n_committed = live.table.n_cached_blocks * kBlockLen;
+    live.n_planned = live.n_committed = live.table.n_cached_blocks * kGroupBlockLen;
     n_found += live.table.n_cached_blocks;
     if (rng() % 4 == 0) live.has_reserve = cache.reserve(live.table, n);
     ASSERT_NO_FATAL_FAILURE(check_window(live));
@@ -222,9 +223,9 @@ struct RandomLoad {
     }
     for (std::size_t g = 0; g < groups.size(); ++g) {
       for (std::int32_t i = live.n_planned; i < n; ++i) {
-        const BlockId block = live.table.groups[g].blocks[static_cast<std::size_t>(i / kBlockLen)];
-        ASSERT_GE(i / kBlockLen, live.table.n_cached_blocks) << "a shared block would be written";
-        content[g][static_cast<std::size_t>(block.value)] = (i + 1) % kBlockLen == 0 ? text_of(live, i + 1) : "";
+        const BlockId block = live.table.groups[g].blocks[static_cast<std::size_t>(i / kGroupBlockLen)];
+        ASSERT_GE(i / kGroupBlockLen, live.table.n_cached_blocks) << "a shared block would be written";
+        content[g][static_cast<std::size_t>(block.value)] = (i + 1) % kGroupBlockLen == 0 ? text_of(live, i + 1) : "";
       }
     }
     live.n_planned = n;
@@ -289,7 +290,7 @@ TEST(KvCacheGroups, hold_what_every_row_sees_over_random_operations) {
       std::int32_t n_found = 0;
       for (std::uint32_t seed = 1; seed <= (testing::is_long_run() ? 8u : 1u); ++seed) {
         SCOPED_TRACE(::testing::Message() << groups.size() << " groups, window " << groups[0].window << ", seed " << seed);
-        RandomLoad load(seed, groups, caching);
+        RandomGroupLoad load(seed, groups, caching);
         load.run(4000);
         if (HasFailure()) return;
         n_found += load.n_found;

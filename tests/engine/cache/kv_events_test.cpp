@@ -13,7 +13,7 @@
 namespace baton {
 namespace {
 
-constexpr std::int32_t kBlockLen = 2;
+constexpr std::int32_t kEventBlockLen = 2;
 
 /// What a listener knows: the names of the blocks of each group.
 class Listener {
@@ -28,7 +28,7 @@ class Listener {
         }
       }
       if (event.kind == KvEvent::Kind::stored) {
-        EXPECT_EQ(event.tokens.size(), event.hashes.size() * kBlockLen);
+        EXPECT_EQ(event.tokens.size(), event.hashes.size() * kEventBlockLen);
       }
     }
   }
@@ -40,7 +40,7 @@ class Listener {
 };
 
 KvCache cache_of(std::vector<CacheGroup> groups) {
-  return KvCache({.block_len = kBlockLen, .groups = std::move(groups), .max_rows_in_flight = 4, .records_events = true});
+  return KvCache({.block_len = kEventBlockLen, .groups = std::move(groups), .max_rows_in_flight = 4, .records_events = true});
 }
 
 /// Computes the tokens as one sequence that ends at once. Returns false if there is no room.
@@ -50,7 +50,7 @@ bool compute(KvCache& cache, std::span<const TokenId> tokens, const CacheScope& 
   const auto n = static_cast<std::int32_t>(tokens.size());
   cache.begin(table, tokens, n, 0);
   const bool fits = cache.extend(table, n);
-  cache.release(table, tokens, fits ? n : table.n_cached_blocks * kBlockLen, 0);
+  cache.release(table, tokens, fits ? n : table.n_cached_blocks * kEventBlockLen, 0);
   return fits;
 }
 
@@ -88,7 +88,7 @@ TEST(KvEvents, tell_from_where_on_a_salt_applies) {
 }
 
 TEST(KvEvents, without_the_option_there_are_none) {
-  KvCache cache({.block_len = kBlockLen, .groups = {{.n_blocks = 8}}});
+  KvCache cache({.block_len = kEventBlockLen, .groups = {{.n_blocks = 8}}});
   ASSERT_TRUE(compute(cache, std::vector<TokenId>{1, 2, 3, 4}));
   EXPECT_TRUE(cache.take_events().empty());
 }

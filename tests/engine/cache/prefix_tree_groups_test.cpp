@@ -16,24 +16,24 @@
 namespace baton {
 namespace {
 
-constexpr std::int32_t kBlockLen = 2;
+constexpr std::int32_t kPairLen = 2;
 
-struct Prompt {
+struct GroupPrompt {
   std::vector<TokenId> tokens;
   std::vector<BlockHash> hashes;
 
-  explicit Prompt(std::vector<TokenId> of) : tokens(std::move(of)) { extend_hashes({}, tokens, kBlockLen, hashes); }
+  explicit GroupPrompt(std::vector<TokenId> of) : tokens(std::move(of)) { extend_hashes({}, tokens, kPairLen, hashes); }
   PrefixKey key() const { return {tokens, hashes}; }
 };
 
-Prompt count_up(TokenId first, std::size_t n_blocks) {
-  std::vector<TokenId> tokens(n_blocks * kBlockLen);
+GroupPrompt grouped_count_up(TokenId first, std::size_t n_blocks) {
+  std::vector<TokenId> tokens(n_blocks * kPairLen);
   for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = first + static_cast<TokenId>(i);
-  return Prompt(tokens);
+  return GroupPrompt(tokens);
 }
 
 /// Inserts all missing entries of a prompt; an entry has block number index + first_block in each group.
-PrefixTree::Node* insert_all(PrefixTree& tree, const Prompt& prompt, int n_groups, std::int32_t first_block = 0) {
+PrefixTree::Node* insert_in_groups(PrefixTree& tree, const GroupPrompt& prompt, int n_groups, std::int32_t first_block = 0) {
   PrefixTree::Node* node = tree.root();
   for (std::int32_t i = 0; i < static_cast<std::int32_t>(prompt.hashes.size()); ++i)
     node = tree.insert(node, prompt.key(), i, std::vector(static_cast<std::size_t>(n_groups), BlockId{first_block + i}), 0);
@@ -45,9 +45,9 @@ void unhold_all(PrefixTree& tree, int group, std::int32_t first, std::int32_t en
 }
 
 TEST(PrefixTreeGroups, a_match_ends_where_every_group_holds_what_the_next_row_sees) {
-  PrefixTree tree(kBlockLen, {{.n_blocks = 20}, {.n_blocks = 20, .window = 5}});
-  const Prompt prompt = count_up(0, 8);
-  PrefixTree::Node* node = insert_all(tree, prompt, 2);
+  PrefixTree tree(kPairLen, {{.n_blocks = 20}, {.n_blocks = 20, .window = 5}});
+  const GroupPrompt prompt = grouped_count_up(0, 8);
+  PrefixTree::Node* node = insert_in_groups(tree, prompt, 2);
   unhold_all(tree, 1, 0, 3, true);
   EXPECT_EQ(tree.n_evictable(1), 3);
   EXPECT_EQ(tree.find(prompt.key(), 0).n_ready, 8);
@@ -59,23 +59,23 @@ TEST(PrefixTreeGroups, a_match_ends_where_every_group_holds_what_the_next_row_se
   }
   EXPECT_TRUE(tree.evict(1, 1).empty());
   // A row at position 10 sees the four keys before it, in entries 3 and 4; one at position 8 those in entries 2 and 3.
-  EXPECT_EQ(tree.find(count_up(0, 5).key(), 0).n_ready, 5);
-  EXPECT_EQ(tree.find(count_up(0, 4).key(), 0).n_ready, 0) << "entries 0 to 2 lack their blocks";
+  EXPECT_EQ(tree.find(grouped_count_up(0, 5).key(), 0).n_ready, 5);
+  EXPECT_EQ(tree.find(grouped_count_up(0, 4).key(), 0).n_ready, 0) << "entries 0 to 2 lack their blocks";
   EXPECT_EQ(tree.n_blocks(0), 8);
   EXPECT_EQ(tree.n_blocks(1), 5);
-  const auto match = tree.match(count_up(0, 6).key(), 0);
+  const auto match = tree.match(grouped_count_up(0, 6).key(), 0);
   EXPECT_EQ(match.n_blocks, 6);
   EXPECT_EQ(match.blocks[2 * 5 + 1], BlockId{5});
   EXPECT_FALSE(match.blocks[2 * 2 + 1].is_valid());
   EXPECT_EQ(match.blocks[2 * 2], BlockId{2}) << "the group without a window has all its blocks";
-  EXPECT_EQ(tree.trace(count_up(0, 4).key()).n_blocks, 4);
+  EXPECT_EQ(tree.trace(grouped_count_up(0, 4).key()).n_blocks, 4);
   tree.check_invariants(std::vector<const PrefixTree::Node*>{node});
 }
 
 TEST(PrefixTreeGroups, a_dropped_block_comes_back_when_it_was_computed_again) {
-  PrefixTree tree(kBlockLen, {{.n_blocks = 20}, {.n_blocks = 20, .window = 3}});
-  const Prompt prompt = count_up(0, 4);
-  PrefixTree::Node* node = insert_all(tree, prompt, 2);
+  PrefixTree tree(kPairLen, {{.n_blocks = 20}, {.n_blocks = 20, .window = 3}});
+  const GroupPrompt prompt = grouped_count_up(0, 4);
+  PrefixTree::Node* node = insert_in_groups(tree, prompt, 2);
   unhold_all(tree, 1, 0, 4, true);
   EXPECT_EQ(tree.evict(1, 9).size(), 4u);
   EXPECT_EQ(tree.find(prompt.key(), 0).n_ready, 0);
@@ -94,12 +94,12 @@ TEST(PrefixTreeGroups, a_dropped_block_comes_back_when_it_was_computed_again) {
 }
 
 TEST(PrefixTreeGroups, a_pin_keeps_what_the_row_after_it_sees_in_every_group) {
-  PrefixTree tree(kBlockLen, {{.n_blocks = 20}, {.n_blocks = 20, .window = 4}});
-  const Prompt prompt = count_up(0, 8);
-  PrefixTree::Node* node = insert_all(tree, prompt, 2);
+  PrefixTree tree(kPairLen, {{.n_blocks = 20}, {.n_blocks = 20, .window = 4}});
+  const GroupPrompt prompt = grouped_count_up(0, 8);
+  PrefixTree::Node* node = insert_in_groups(tree, prompt, 2);
   tree.release(node);
   unhold_all(tree, 1, 0, 8, false);
-  PrefixTree::Node* pin = tree.match(count_up(0, 6).key(), 0).node;
+  PrefixTree::Node* pin = tree.match(grouped_count_up(0, 6).key(), 0).node;
   tree.pin(pin);
   EXPECT_EQ(tree.n_pinned(0), 6);
   EXPECT_EQ(tree.n_pinned(1), 2) << "positions 9 to 11";
@@ -113,9 +113,9 @@ TEST(PrefixTreeGroups, a_pin_keeps_what_the_row_after_it_sees_in_every_group) {
 }
 
 TEST(PrefixTreeGroups, forgets_entries_without_blocks_if_every_group_has_a_window) {
-  PrefixTree tree(kBlockLen, {{.n_blocks = 20, .window = 3}, {.n_blocks = 20, .window = 5}});
-  const Prompt prompt = count_up(0, 6);
-  PrefixTree::Node* node = insert_all(tree, prompt, 2);
+  PrefixTree tree(kPairLen, {{.n_blocks = 20, .window = 3}, {.n_blocks = 20, .window = 5}});
+  const GroupPrompt prompt = grouped_count_up(0, 6);
+  PrefixTree::Node* node = insert_in_groups(tree, prompt, 2);
   unhold_all(tree, 0, 0, 6, true);
   unhold_all(tree, 1, 0, 5, true);
   EXPECT_EQ(tree.evict(0, 9).size(), 6u);
@@ -131,7 +131,7 @@ TEST(PrefixTreeGroups, forgets_entries_without_blocks_if_every_group_has_a_windo
 }
 
 /// The tree as a flat list: an entry is identified by all the text up to it.
-struct NaiveTree {
+struct NaiveGroupTree {
   struct Block {
     std::int32_t number = -1;  ///< -1: dropped
     std::multiset<int> users;  ///< sequences
@@ -159,7 +159,7 @@ struct NaiveTree {
   static Path path_of(const std::vector<TokenId>& tokens) {
     Path out;
     std::string path = "|";
-    for (std::size_t i = 0; i + kBlockLen <= tokens.size(); i += kBlockLen) {
+    for (std::size_t i = 0; i + kPairLen <= tokens.size(); i += kPairLen) {
       path += "/" + std::to_string(tokens[i]) + "," + std::to_string(tokens[i + 1]);
       out.push_back(path);
     }
@@ -172,10 +172,10 @@ struct NaiveTree {
   /// The first entry that a row after n entries needs.
   std::size_t first_needed(std::size_t g, std::size_t n) const {
     std::size_t first = n;
-    const auto row = static_cast<std::int32_t>(n) * kBlockLen;
+    const auto row = static_cast<std::int32_t>(n) * kPairLen;
     for (std::int32_t position = 0; position < row; ++position) {
       const bool sees = groups[g].window == 0 || position > row - groups[g].window;
-      if (sees) first = std::min(first, static_cast<std::size_t>(position / kBlockLen));
+      if (sees) first = std::min(first, static_cast<std::size_t>(position / kPairLen));
     }
     return first;
   }
@@ -256,8 +256,8 @@ struct NaiveTree {
 };
 
 struct Running {
-  NaiveTree::Path path;
-  Prompt prompt;
+  NaiveGroupTree::Path path;
+  GroupPrompt prompt;
   PrefixTree::Node* node = nullptr;
   std::size_t depth = 0;
   int id = 0;
@@ -266,7 +266,7 @@ struct Running {
 
 struct RandomOperations {
   RandomOperations(std::uint32_t seed, const std::vector<CacheGroup>& groups)
-      : rng(seed), tree(kBlockLen, groups, 0.7), running(), next_block(groups.size(), 0) {
+      : rng(seed), tree(kPairLen, groups, 0.7), running(), next_block(groups.size(), 0) {
     naive.groups = groups;
     const auto full = std::ranges::find_if_not(groups, &CacheGroup::has_window);
     naive.n_remembered = static_cast<std::size_t>(full == groups.end() ? groups[0].n_blocks : full->n_blocks);
@@ -287,13 +287,13 @@ struct RandomOperations {
   void leave(const std::string& path, std::size_t g, int id, bool is_behind_window) {
     const auto at = naive.entries.find(path);
     if (at == naive.entries.end()) return;
-    NaiveTree::Block& block = at->second.blocks[g];
+    NaiveGroupTree::Block& block = at->second.blocks[g];
     if (block.number < 0 || block.users.erase(id) == 0 || !block.users.empty()) return;
     block.order = {!is_behind_window, naive.claim(at->second), ++naive.serial};
     tree.unhold(static_cast<int>(g), BlockId{block.number}, is_behind_window);
   }
 
-  void begin(const Prompt& prompt, const NaiveTree::Path& path, std::int64_t step) {
+  void begin(const GroupPrompt& prompt, const NaiveGroupTree::Path& path, std::int64_t step) {
     const std::size_t n = naive.longest(path, step);
     const auto found = tree.find(prompt.key(), step);
     ASSERT_EQ(static_cast<std::size_t>(found.n_ready), n);
@@ -331,7 +331,7 @@ struct RandomOperations {
     if (sequence.depth == sequence.path.size()) return;
     const std::string& path = sequence.path[sequence.depth];
     std::vector<BlockId> blocks;
-    NaiveTree::Entry entry;
+    NaiveGroupTree::Entry entry;
     for (std::size_t g = 0; g < naive.groups.size(); ++g) {
       const std::optional<BlockId> block = free_block(g);
       if (!block) return;
@@ -371,7 +371,7 @@ struct RandomOperations {
       for (std::size_t i = sequence.depth; naive.groups[g].has_window() && i-- > sequence.first[g];)
         leave(sequence.path[i], g, sequence.id, false);
   }
-  void pin_or_unpin(const Prompt& prompt, const NaiveTree::Path& path) {
+  void pin_or_unpin(const GroupPrompt& prompt, const NaiveGroupTree::Path& path) {
     if (pins.size() < 2) {
       const auto match = tree.match(prompt.key(), PrefixTree::kAnyStep);
       const auto n = static_cast<std::size_t>(match.n_blocks);
@@ -394,7 +394,7 @@ struct RandomOperations {
     if (pin.depth > 0) naive.forget_empty(pin.path[pin.depth - 1]);
   }
   /// A sequence computed a prompt's blocks again and offers them in place of dropped ones.
-  void fill_dropped(const Prompt& prompt, const NaiveTree::Path& path, std::int64_t step) {
+  void fill_dropped(const GroupPrompt& prompt, const NaiveGroupTree::Path& path, std::int64_t step) {
     const std::size_t n_groups = naive.groups.size();
     const std::size_t first = path.empty() ? 0 : rng() % path.size();
     std::vector<BlockId> blocks((path.size() - first) * n_groups);
@@ -445,8 +445,8 @@ struct RandomOperations {
     for (std::int64_t step = 0; step < n_rounds; ++step) {
       std::vector<TokenId> tokens(rng() % 17);
       for (TokenId& token : tokens) token = static_cast<TokenId>(rng() % 8 == 0);
-      const Prompt prompt(tokens);
-      const NaiveTree::Path path = NaiveTree::path_of(tokens);
+      const GroupPrompt prompt(tokens);
+      const NaiveGroupTree::Path path = NaiveGroupTree::path_of(tokens);
       const auto choice = rng() % 10;
       if (choice < 2) {
         ASSERT_NO_FATAL_FAILURE(begin(prompt, path, step));
@@ -477,7 +477,7 @@ struct RandomOperations {
 
   std::mt19937 rng;
   PrefixTree tree;
-  NaiveTree naive;
+  NaiveGroupTree naive;
   std::vector<Running> running, pins;
   std::vector<std::int32_t> next_block;
   int next_id = 1;

@@ -13,7 +13,7 @@
 namespace baton {
 namespace {
 
-constexpr std::int32_t kBlockLen = 2;
+constexpr std::int32_t kTreeBlockLen = 2;
 
 /// Tokens with their hashes, which a key refers to.
 struct Prompt {
@@ -21,7 +21,7 @@ struct Prompt {
   std::vector<BlockHash> hashes;
 
   Prompt(const CacheScope& scope, std::vector<TokenId> of) : tokens(std::move(of)) {
-    extend_hashes(scope, tokens, kBlockLen, hashes);
+    extend_hashes(scope, tokens, kTreeBlockLen, hashes);
   }
   explicit Prompt(std::vector<TokenId> of) : Prompt(CacheScope{}, std::move(of)) {}
   PrefixKey key() const { return {tokens, hashes}; }
@@ -54,7 +54,7 @@ std::vector<std::int32_t> values(const std::vector<GroupBlock>& blocks) {
 using Numbers = std::vector<std::int32_t>;
 
 TEST(PrefixTree, finds_the_longest_prefix_in_whole_blocks) {
-  PrefixTree tree(kBlockLen);
+  PrefixTree tree(kTreeBlockLen);
   tree.release(insert_all(tree, Prompt({1, 2, 3, 4, 5, 6}), 10));
   EXPECT_EQ(values(tree.match(Prompt({1, 2, 3, 4, 9, 9}).key(), 0).blocks), (Numbers{10, 11}));
   EXPECT_EQ(values(tree.match(Prompt({1, 2, 3, 4, 5, 6, 7}).key(), 0).blocks), (Numbers{10, 11, 12}));
@@ -65,7 +65,7 @@ TEST(PrefixTree, finds_the_longest_prefix_in_whole_blocks) {
 }
 
 TEST(PrefixTree, splits_where_prompts_part_and_keeps_both_references) {
-  PrefixTree tree(kBlockLen);
+  PrefixTree tree(kTreeBlockLen);
   const Prompt first({1, 2, 3, 4, 5, 6}), second({1, 2, 3, 4, 7, 8});
   PrefixTree::Node* a = insert_all(tree, first, 10);
   PrefixTree::Node* b = insert_all(tree, second, 20);
@@ -84,7 +84,7 @@ TEST(PrefixTree, splits_where_prompts_part_and_keeps_both_references) {
 }
 
 TEST(PrefixTree, evicts_the_oldest_leaf_first_and_from_its_end) {
-  PrefixTree tree(kBlockLen);
+  PrefixTree tree(kTreeBlockLen);
   tree.release(insert_all(tree, Prompt({1, 1, 2, 2}), 10));
   tree.release(insert_all(tree, Prompt({3, 3, 4, 4}), 20));
   tree.match(Prompt({1, 1, 2, 2}).key(), 0);
@@ -95,7 +95,7 @@ TEST(PrefixTree, evicts_the_oldest_leaf_first_and_from_its_end) {
 
 TEST(PrefixTree, keeps_what_was_found_again_longer_than_what_was_computed_once_but_not_for_ever) {
   constexpr std::int32_t kCacheBlocks = 10;
-  PrefixTree tree(kBlockLen, {{.n_blocks = kCacheBlocks}}, 1.0);
+  PrefixTree tree(kTreeBlockLen, {{.n_blocks = kCacheBlocks}}, 1.0);
   const Prompt reused({1, 1, 2, 2});
   tree.release(insert_all(tree, reused, 0));
   tree.count_reuse(tree.match(reused.key(), 0).node);
@@ -106,7 +106,7 @@ TEST(PrefixTree, keeps_what_was_found_again_longer_than_what_was_computed_once_b
   EXPECT_EQ(values(tree.evict(0, 2)), (Numbers{11, 10})) << "computed once goes first, though it was used later";
   for (std::int32_t i = 1; i < 8; ++i) insert_once(i);
   EXPECT_EQ(values(tree.evict(0, 2)), (Numbers{21, 20}));
-  PrefixTree plain(kBlockLen, {{.n_blocks = kCacheBlocks}}, 0.0);
+  PrefixTree plain(kTreeBlockLen, {{.n_blocks = kCacheBlocks}}, 0.0);
   plain.release(insert_all(plain, reused, 0));
   plain.count_reuse(plain.match(reused.key(), 0).node);
   plain.release(insert_all(plain, Prompt({5, 5}), 10));
@@ -119,7 +119,7 @@ TEST(PrefixTree, keeps_what_was_found_again_longer_than_what_was_computed_once_b
 
 TEST(PrefixTree, counts_a_block_as_found_that_was_evicted_lately_and_is_computed_again) {
   for (const std::int32_t n_between : {1, 5}) {
-    PrefixTree tree(kBlockLen, {{.n_blocks = 4}}, 1.0);
+    PrefixTree tree(kTreeBlockLen, {{.n_blocks = 4}}, 1.0);
     tree.release(insert_all(tree, Prompt({1, 1}), 0));
     EXPECT_EQ(values(tree.evict(0, 1)), (Numbers{0}));
     for (std::int32_t i = 0; i < n_between; ++i) {
@@ -134,7 +134,7 @@ TEST(PrefixTree, counts_a_block_as_found_that_was_evicted_lately_and_is_computed
 }
 
 TEST(PrefixTree, evicts_all_that_is_unused_and_forgets_what_was_evicted) {
-  PrefixTree tree(kBlockLen, {{.n_blocks = 4}}, /*life_of_reuse=*/10);
+  PrefixTree tree(kTreeBlockLen, {{.n_blocks = 4}}, /*life_of_reuse=*/10);
   const Prompt held({1, 1, 2, 2}), once({3, 3}), other({4, 4});
   PrefixTree::Node* node = insert_all(tree, held, 10);
   tree.release(insert_all(tree, once, 0));
@@ -154,7 +154,7 @@ TEST(PrefixTree, evicts_all_that_is_unused_and_forgets_what_was_evicted) {
 }
 
 TEST(PrefixTree, evicts_neither_pinned_nor_referenced_blocks) {
-  PrefixTree tree(kBlockLen);
+  PrefixTree tree(kTreeBlockLen);
   const Prompt pinned({1, 1, 2, 2}), longer({1, 1, 2, 2, 3, 3});
   tree.release(insert_all(tree, pinned, 10));
   PrefixTree::Node* pin = tree.match(pinned.key(), 0).node;
@@ -171,7 +171,7 @@ TEST(PrefixTree, evicts_neither_pinned_nor_referenced_blocks) {
 }
 
 TEST(PrefixTree, keeps_a_pin_whole_when_its_node_is_split) {
-  PrefixTree tree(kBlockLen);
+  PrefixTree tree(kTreeBlockLen);
   const Prompt pinned({1, 1, 2, 2, 3, 3});
   tree.release(insert_all(tree, pinned, 10));
   PrefixTree::Node* pin = tree.match(pinned.key(), 0).node;
@@ -185,7 +185,7 @@ TEST(PrefixTree, keeps_a_pin_whole_when_its_node_is_split) {
 }
 
 TEST(PrefixTree, shows_blocks_to_steps_after_the_one_that_fills_them) {
-  PrefixTree tree(kBlockLen);
+  PrefixTree tree(kTreeBlockLen);
   const Prompt prompt({1, 1, 2, 2, 3, 3});
   PrefixTree::Node* node = insert_all(tree, Prompt({1, 1}), 10, 4);
   for (std::int32_t i = 1; i < 3; ++i) node = tree.insert(node, prompt.key(), i, std::vector{BlockId{10 + i}}, 5);
@@ -199,7 +199,7 @@ TEST(PrefixTree, shows_blocks_to_steps_after_the_one_that_fills_them) {
 }
 
 TEST(PrefixTree, compares_tokens_where_hashes_agree) {
-  PrefixTree tree(kBlockLen);
+  PrefixTree tree(kTreeBlockLen);
   Prompt real({1, 2});
   tree.release(insert_all(tree, real, 10));
   Prompt forged({3, 4});
@@ -208,7 +208,7 @@ TEST(PrefixTree, compares_tokens_where_hashes_agree) {
 }
 
 TEST(PrefixTree, shares_what_lies_before_the_salt_and_nothing_after) {
-  PrefixTree tree(kBlockLen);
+  PrefixTree tree(kTreeBlockLen);
   const std::vector<TokenId> tokens{1, 2, 3, 4, 5, 6};
   const CacheScope a{.adapter = "", .salt = "a", .salt_from = 4}, b{.adapter = "", .salt = "b", .salt_from = 4};
   tree.release(insert_all(tree, Prompt(a, tokens), 10));
@@ -219,7 +219,7 @@ TEST(PrefixTree, shares_what_lies_before_the_salt_and_nothing_after) {
 }
 
 TEST(PrefixTreeDeathTest, aborts_when_released_more_often_than_acquired) {
-  PrefixTree tree(kBlockLen);
+  PrefixTree tree(kTreeBlockLen);
   PrefixTree::Node* node = insert_all(tree, Prompt({1, 1}), 10);
   tree.release(node);
   EXPECT_DEATH(tree.release(node), "more often");
@@ -241,8 +241,8 @@ struct NaiveTree {
   static std::vector<std::string> paths(const CacheScope& scope, const std::vector<TokenId>& tokens) {
     std::vector<std::string> out;
     std::string path = scope.adapter + "|";
-    for (std::size_t i = 0; i + kBlockLen <= tokens.size(); i += kBlockLen) {
-      const bool salted = !scope.salt.empty() && static_cast<std::int32_t>(i) + kBlockLen > scope.salt_from;
+    for (std::size_t i = 0; i + kTreeBlockLen <= tokens.size(); i += kTreeBlockLen) {
+      const bool salted = !scope.salt.empty() && static_cast<std::int32_t>(i) + kTreeBlockLen > scope.salt_from;
       path += "/" + std::to_string(tokens[i]) + "," + std::to_string(tokens[i + 1]) + (salted ? scope.salt : "");
       out.push_back(path);
     }
@@ -304,7 +304,7 @@ void run_random_operations(std::uint32_t seed, int n_rounds) {
   constexpr std::int32_t kCacheBlocks = 20;
   constexpr double kLife = 0.7;
   std::mt19937 rng(seed);
-  PrefixTree tree(kBlockLen, {{.n_blocks = kCacheBlocks}}, kLife);
+  PrefixTree tree(kTreeBlockLen, {{.n_blocks = kCacheBlocks}}, kLife);
   NaiveTree naive;
   std::vector<RunningSequence> running, pins;
   std::int32_t next_block = 0;
@@ -408,7 +408,7 @@ TEST(PrefixTree, agrees_with_a_naive_model_over_random_operations) {
 }
 
 TEST(PrefixTree, of_a_very_long_chain_is_freed_without_deep_recursion) {
-  PrefixTree tree(kBlockLen);
+  PrefixTree tree(kTreeBlockLen);
   std::vector<TokenId> tokens(200000, 1);
   const Prompt prompt(tokens);
   PrefixTree::Node* node = tree.root();

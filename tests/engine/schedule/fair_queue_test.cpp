@@ -15,9 +15,9 @@ namespace baton {
 namespace {
 
 /// Sequences in a queue; each is served whole, one after another.
-class Served {
+class QueueOfTenants {
  public:
-  explicit Served(bool by_size = false) : queue(by_size) {}
+  explicit QueueOfTenants(bool by_size = false) : queue(by_size) {}
 
   void add(std::int64_t id, Tenant tenant, std::int32_t priority = 0) {
     add(id, tenant, priority, /*prompt_len=*/4, /*n_new=*/4);
@@ -51,7 +51,7 @@ class Served {
 };
 
 TEST(FairQueue, keeps_priority_and_arrival_within_a_tenant) {
-  Served served;
+  QueueOfTenants served;
   for (std::int64_t id = 0; id < 6; ++id) served.add(id, {3, 2}, id % 2 == 0 ? 1 : 0);
   EXPECT_EQ(served.queue.size(), 6u);
   EXPECT_FALSE(served.queue.has_several_tenants());
@@ -61,7 +61,7 @@ TEST(FairQueue, keeps_priority_and_arrival_within_a_tenant) {
 }
 
 TEST(FairQueue, serves_tenants_in_proportion_to_their_weights_whatever_their_requests_cost) {
-  Served served;
+  QueueOfTenants served;
   const std::map<std::int32_t, std::int32_t> weights{{0, 1}, {1, 1}, {2, 3}};
   const std::map<std::int32_t, std::int32_t> costs{{0, 40}, {1, 7}, {2, 25}};
   std::int64_t id = 0;
@@ -82,7 +82,7 @@ TEST(FairQueue, serves_tenants_in_proportion_to_their_weights_whatever_their_req
 }
 
 TEST(FairQueue, gives_no_credit_for_time_in_which_a_tenant_asked_for_nothing) {
-  Served served;
+  QueueOfTenants served;
   for (std::int64_t id = 0; id < 200; ++id) served.add(id, {0, 1});
   for (int i = 0; i < 100; ++i) served.serve(50);
   for (std::int64_t id = 200; id < 300; ++id) served.add(id, {1, 1});
@@ -92,7 +92,7 @@ TEST(FairQueue, gives_no_credit_for_time_in_which_a_tenant_asked_for_nothing) {
 }
 
 TEST(FairQueue, serves_a_tenant_that_comes_while_another_floods_next) {
-  Served served;
+  QueueOfTenants served;
   for (std::int64_t id = 0; id < 1000; ++id) served.add(id, {0, 1});
   for (int i = 0; i < 20; ++i) served.serve(50);
   served.add(1000, {1, 1});
@@ -102,7 +102,7 @@ TEST(FairQueue, serves_a_tenant_that_comes_while_another_floods_next) {
 }
 
 TEST(FairQueue, forgets_a_sequence_that_leaves) {
-  Served served;
+  QueueOfTenants served;
   served.add(0, {0, 1});
   served.add(1, {1, 1});
   const Sequence& first = *served.queue.turns()[0].head->second;
@@ -115,7 +115,7 @@ TEST(FairQueue, forgets_a_sequence_that_leaves) {
 }
 
 TEST(FairQueue, serves_a_small_request_before_the_large_ones_that_came_before_it) {
-  Served served(/*by_size=*/true);
+  QueueOfTenants served(/*by_size=*/true);
   std::int64_t id = 0;
   for (; id < 100; ++id) served.add(id, {}, 0, /*prompt_len=*/10, /*n_new=*/1000);
   for (int i = 0; i < 20; ++i) EXPECT_EQ(served.serve(1).task->id.value, i) << "those of one size in the order of arrival";
@@ -125,7 +125,7 @@ TEST(FairQueue, serves_a_small_request_before_the_large_ones_that_came_before_it
 }
 
 TEST(FairQueue, counts_the_sequences_of_a_request_together) {
-  Served served(/*by_size=*/true);
+  QueueOfTenants served(/*by_size=*/true);
   for (std::int64_t id = 0; id < 64; ++id) served.add(id, {}, 0, /*prompt_len=*/10, /*n_new=*/5, /*n_siblings=*/64);
   served.add(64, {}, 0, /*prompt_len=*/10, /*n_new=*/1000);
   served.add(65, {}, 0, /*prompt_len=*/10, /*n_new=*/5);
@@ -138,7 +138,7 @@ TEST(FairQueue, counts_the_sequences_of_a_request_together) {
 }
 
 TEST(FairQueue, gives_each_size_that_waits_an_equal_share_of_the_cost) {
-  Served served(/*by_size=*/true);
+  QueueOfTenants served(/*by_size=*/true);
   // Cost of one: 24, 410 and 4010. Small ones never stop coming.
   const std::vector<std::int32_t> n_new{5, 100, 1000};
   std::map<std::int32_t, std::int64_t> cost;
@@ -157,7 +157,7 @@ TEST(FairQueue, gives_each_size_that_waits_an_equal_share_of_the_cost) {
 }
 
 TEST(FairQueue, a_size_that_comes_late_has_no_credit) {
-  Served served(/*by_size=*/true);
+  QueueOfTenants served(/*by_size=*/true);
   std::int64_t id = 0;
   for (; id < 2000; ++id) served.add(id, {}, 0, /*prompt_len=*/10, /*n_new=*/1000);
   for (int i = 0; i < 1000; ++i) served.serve(1);
@@ -176,7 +176,7 @@ TEST(FairQueue, counts_no_more_of_an_answer_than_clients_usually_mean) {
 }
 
 TEST(FairQueue, a_cohort_has_newcomers_of_one_priority_and_size_and_only_they_exchange_places) {
-  Served served(/*by_size=*/true);
+  QueueOfTenants served(/*by_size=*/true);
   // Small and large ones take turns; then some of another tenant.
   for (std::int64_t id = 0; id < 20; ++id) served.add(id, {}, 0, /*prompt_len=*/10, id % 2 == 0 ? 5 : 6 * 64);
   served.add(20, {1, 1}, 0, /*prompt_len=*/10, 5);

@@ -13,7 +13,7 @@
 namespace baton {
 namespace {
 
-constexpr std::int32_t kBlockLen = 16;
+constexpr std::int32_t kBuiltBlockLen = 16;
 
 /// Sequences in the state in which planning leaves them.
 struct Batch {
@@ -52,7 +52,7 @@ struct Batch {
 };
 
 LayerGroup group_of(std::int32_t n_layers, std::int32_t window = 0) {
-  return {{.n_heads = 8, .n_kv_heads = 4, .head_dim = 64, .kv_element_bytes = 4, .window = window, .block_len = kBlockLen},
+  return {{.n_heads = 8, .n_kv_heads = 4, .head_dim = 64, .kv_element_bytes = 4, .window = window, .block_len = kBuiltBlockLen},
           n_layers};
 }
 
@@ -62,7 +62,7 @@ std::vector<std::int32_t> numbers(std::int32_t first, std::int32_t n) {
   return blocks;
 }
 
-std::vector<std::int32_t> joined(std::vector<std::int32_t> first, const std::vector<std::int32_t>& second) {
+std::vector<std::int32_t> joined_blocks(std::vector<std::int32_t> first, const std::vector<std::int32_t>& second) {
   first.insert(first.end(), second.begin(), second.end());
   return first;
 }
@@ -82,11 +82,11 @@ TEST(BatchBuilder, lays_out_rows_tokens_addresses_and_orders) {
   EXPECT_EQ(token_ids[0], kLastTokenOfSlot) << "block 2 comes before block 5";
   EXPECT_EQ(rows[0].slot, 11);
   EXPECT_EQ(rows[0].position, 8);
-  EXPECT_EQ(kv_indices[0], 2 * kBlockLen + 8);
+  EXPECT_EQ(kv_indices[0], 2 * kBuiltBlockLen + 8);
   EXPECT_EQ(token_ids[1], 0);
   EXPECT_EQ(token_ids[18], 17);
-  EXPECT_EQ(kv_indices[1], 5 * kBlockLen);
-  EXPECT_EQ(kv_indices[18], 3 * kBlockLen + 1);
+  EXPECT_EQ(kv_indices[1], 5 * kBuiltBlockLen);
+  EXPECT_EQ(kv_indices[18], 3 * kBuiltBlockLen + 1);
   ASSERT_EQ(samples.size(), 1u);
   EXPECT_EQ(samples[0].row, 0);
   EXPECT_EQ(samples[0].slot, 11);
@@ -119,7 +119,7 @@ TEST(BatchBuilder, reads_results_in_the_order_of_the_plan) {
 TEST(BatchBuilder, charges_shared_reads_to_the_sharers_and_adds_up) {
   Batch batch;
   const auto shared = numbers(0, 64);
-  for (std::int32_t i = 0; i < 4; ++i) batch.add(joined(shared, {100 + i}), 64 * kBlockLen + 5, 1);
+  for (std::int32_t i = 0; i < 4; ++i) batch.add(joined_blocks(shared, {100 + i}), 64 * kBuiltBlockLen + 5, 1);
   batch.add(numbers(200, 10), 150, 1);
   const LayerGroup group = group_of(3);
   const BuiltStep built = batch.build(BatchBuilder({group}, {}));
@@ -139,7 +139,7 @@ TEST(BatchBuilder, charges_shared_reads_to_the_sharers_and_adds_up) {
 
 TEST(BatchBuilder, saves_nothing_in_paged_mode) {
   Batch batch;
-  for (std::int32_t i = 0; i < 4; ++i) batch.add(joined(numbers(0, 64), {100 + i}), 64 * kBlockLen + 5, 1);
+  for (std::int32_t i = 0; i < 4; ++i) batch.add(joined_blocks(numbers(0, 64), {100 + i}), 64 * kBuiltBlockLen + 5, 1);
   AttentionPlanOptions options;
   options.relay = false;
   const BuiltStep built = batch.build(BatchBuilder({group_of(2)}, options));
@@ -155,9 +155,9 @@ TEST(BatchBuilder, each_layer_group_stores_and_reads_by_its_own_block_table) {
   const BuiltStep built = batch.build(BatchBuilder({group_of(1), group_of(1, 20)}, {}));
   const StepView view = built.input.view();
   const auto indices = [&](int group) { return view.span<std::int64_t>(SectionKind::kv_indices, group); };
-  EXPECT_EQ(indices(0)[0], 10 * kBlockLen + 5);
-  EXPECT_EQ(indices(1)[0], 2 * kBlockLen + 5);
-  EXPECT_EQ(indices(1)[1], 2 * kBlockLen + 6);
+  EXPECT_EQ(indices(0)[0], 10 * kBuiltBlockLen + 5);
+  EXPECT_EQ(indices(1)[0], 2 * kBuiltBlockLen + 5);
+  EXPECT_EQ(indices(1)[1], 2 * kBuiltBlockLen + 6);
   EXPECT_EQ(view.span<TokenRow>(SectionKind::rows, 1)[0].kv_lo, 53 + 1 - 20);
   const auto lists = view.span<std::int32_t>(SectionKind::block_lists, 1);
   EXPECT_EQ(std::vector(lists.begin(), lists.end()), (std::vector<std::int32_t>{1, 2})) << "what was given back is read";
@@ -165,7 +165,7 @@ TEST(BatchBuilder, each_layer_group_stores_and_reads_by_its_own_block_table) {
 
 TEST(BatchBuilder, of_two_layer_groups_adds_the_bytes_of_both) {
   Batch batch;
-  for (std::int32_t i = 0; i < 4; ++i) batch.add(joined(numbers(0, 64), {100 + i}), 64 * kBlockLen + 5, 1);
+  for (std::int32_t i = 0; i < 4; ++i) batch.add(joined_blocks(numbers(0, 64), {100 + i}), 64 * kBuiltBlockLen + 5, 1);
   const BuiltStep full = batch.build(BatchBuilder({group_of(3)}, {}));
   const BuiltStep windowed = batch.build(BatchBuilder({group_of(2, 100)}, {}));
   const BuiltStep both = batch.build(BatchBuilder({group_of(3), group_of(2, 100)}, {}));
@@ -183,9 +183,10 @@ TEST(BatchBuilder, agrees_with_the_planner_on_bytes_for_random_batches) {
     const auto n = 1 + static_cast<std::int32_t>(rng() % 9);
     for (std::int32_t i = 0; i < n; ++i) {
       const auto shared = static_cast<std::int32_t>(rng() % 40), own = 1 + static_cast<std::int32_t>(rng() % 6);
-      const auto blocks = joined(numbers(static_cast<std::int32_t>(rng() % 2) * 1000, shared), numbers(2000 + 100 * i, own));
-      const auto kv_len = (shared + own) * kBlockLen - static_cast<std::int32_t>(rng() % 16);
-      const std::uint32_t n_own = static_cast<std::uint32_t>(kv_len - shared * kBlockLen);
+      const auto blocks =
+          joined_blocks(numbers(static_cast<std::int32_t>(rng() % 2) * 1000, shared), numbers(2000 + 100 * i, own));
+      const auto kv_len = (shared + own) * kBuiltBlockLen - static_cast<std::int32_t>(rng() % 16);
+      const std::uint32_t n_own = static_cast<std::uint32_t>(kv_len - shared * kBuiltBlockLen);
       batch.add(blocks, kv_len, rng() % 2 == 0 ? 1 : 1 + static_cast<std::int32_t>(rng() % n_own));
     }
     const LayerGroup group = group_of(3, rng() % 3 == 0 ? 200 : 0);
@@ -210,7 +211,8 @@ TEST(BatchBuilder, builds_the_same_step_in_the_memory_of_another) {
   BatchBuilder reusing({group_of(2), group_of(1, 100)}, {});
   for (const std::int32_t n : {1, 40, 3, 40, 200, 7}) {
     Batch batch;
-    for (std::int32_t i = 0; i < n; ++i) batch.add(joined(numbers(0, 64), {100 + i}), 64 * kBlockLen + 1 + i % 9, 1, i % 2);
+    for (std::int32_t i = 0; i < n; ++i)
+      batch.add(joined_blocks(numbers(0, 64), {100 + i}), 64 * kBuiltBlockLen + 1 + i % 9, 1, i % 2);
     const BuiltStep fresh = batch.build(BatchBuilder({group_of(2), group_of(1, 100)}, {}));
     for (int again = 0; again < 2; ++again) {
       BuiltStep built = reusing.build(batch.plan, batch.in_plan_order());
@@ -229,7 +231,7 @@ TEST(BatchBuilder, drops_memory_that_small_steps_do_not_need) {
   BatchBuilder builder({group_of(1)}, {});
   const auto capacity_after = [&](std::int32_t n) {
     Batch batch;
-    for (std::int32_t i = 0; i < n; ++i) batch.add(numbers(64 * i, 64), 64 * kBlockLen, 1);
+    for (std::int32_t i = 0; i < n; ++i) batch.add(numbers(64 * i, 64), 64 * kBuiltBlockLen, 1);
     BuiltStep built = builder.build(batch.plan, batch.in_plan_order());
     const std::size_t capacity = built.input.capacity_bytes();
     builder.reuse(std::move(built));

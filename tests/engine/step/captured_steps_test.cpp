@@ -16,9 +16,9 @@
 namespace baton {
 namespace {
 
-constexpr std::int32_t kBlockLen = 16;
+constexpr std::int32_t kCapturedBlockLen = 16;
 constexpr std::int32_t kBlocksEach = 4;
-constexpr std::int32_t kPromptLen = kBlockLen + 1;
+constexpr std::int32_t kPromptLen = kCapturedBlockLen + 1;
 constexpr std::int32_t kMaxRows = 8 * kPromptLen;
 constexpr std::int32_t kMaxSamples = 8;
 constexpr std::int32_t kCapturedRows = 6;
@@ -56,10 +56,10 @@ std::unique_ptr<Executor> make_executor(const Devices& devices, const ModelSpec&
                                     .max_samples = kMaxSamples,
                                     .max_partials = 256,
                                     .max_slots = kMaxSamples,
-                                    .max_positions = kBlocksEach * kBlockLen},
+                                    .max_positions = kBlocksEach * kCapturedBlockLen},
                                    ranks);
   EXPECT_TRUE(executor) << executor.error().message;
-  EXPECT_TRUE((*executor)->allocate_cache(std::vector<CacheGroup>{{.n_blocks = kMaxSamples * kBlocksEach}}, kBlockLen,
+  EXPECT_TRUE((*executor)->allocate_cache(std::vector<CacheGroup>{{.n_blocks = kMaxSamples * kBlocksEach}}, kCapturedBlockLen,
                                           devices.kv_dtype));
   if (captures) {
     const auto n_graphs = (*executor)->capture_steps(kCapturedRows);
@@ -93,13 +93,13 @@ StepInput step_of(const Executor& executor, DType kv_dtype, std::int32_t n, cons
   options.deals_pairs = executor.backend().capabilities().deals_pairs;
   options.costs.item_us = options.costs.merge_us = options.costs.relay_us = 0;
   options.costs.memory_bytes_per_us = options.costs.cache_bytes_per_us = 1;  // a second read always costs more
-  StepInput step =
-      testing::pack_step(sequences, executor.model().attention_shapes(kBlockLen, kv_dtype)[0], options, std::move(resets));
+  StepInput step = testing::pack_step(sequences, executor.model().attention_shapes(kCapturedBlockLen, kv_dtype)[0], options,
+                                      std::move(resets));
   EXPECT_EQ(step.group(0).n_partials > 0, shares && n > 1);
   return step;
 }
 
-void submit(Executor& executor, StepInput step) {
+void submit_captured(Executor& executor, StepInput step) {
   executor.forward(std::move(step));
   executor.sample();
 }
@@ -115,9 +115,9 @@ std::vector<TokenId> tokens_of(Executor& executor, DType kv_dtype, std::int32_t 
     }
     EXPECT_GT(executor.last_step_seconds(), 0);
   };
-  submit(executor, step_of(executor, kv_dtype, n, testing::random_prompt(1, kPromptLen), kPromptLen, false));
+  submit_captured(executor, step_of(executor, kv_dtype, n, testing::random_prompt(1, kPromptLen), kPromptLen, false));
   for (std::int32_t i = 0; i < kDecodes; ++i) {
-    submit(executor, step_of(executor, kv_dtype, n, {kLastTokenOfSlot}, kPromptLen + 1 + i, /*shares=*/i % 3 != 0));
+    submit_captured(executor, step_of(executor, kv_dtype, n, {kLastTokenOfSlot}, kPromptLen + 1 + i, /*shares=*/i % 3 != 0));
     take();
   }
   take();

@@ -34,7 +34,7 @@ std::shared_ptr<const TokenTrie> vocabulary() {
   return std::make_shared<TokenTrie>(std::move(bytes), std::vector<TokenId>{0});
 }
 
-bool has(const std::vector<std::uint32_t>& mask, TokenId token) {
+bool contains_token(const std::vector<std::uint32_t>& mask, TokenId token) {
   return (mask[static_cast<std::size_t>(token) / 32] >> (token % 32) & 1) != 0;
 }
 
@@ -90,7 +90,7 @@ void expect_masks_are_exact(const Program& program, const MatcherLimits& limits,
       for (TokenId token = 0; token < tokens->n_vocab(); ++token) {
         MatcherState copy = state;
         const bool is_accepted = matcher.accept(copy, token);
-        ASSERT_EQ(has(mask, token), is_accepted)
+        ASSERT_EQ(contains_token(mask, token), is_accepted)
             << "token " << token << " '" << tokens->bytes_of(token) << "' in step " << step;
         if (is_accepted && !tokens->is_end(token)) allowed.push_back(token);
       }
@@ -187,7 +187,8 @@ TEST(Matcher, masks_are_exact_near_the_bounds_of_a_long_text) {
       const std::vector<std::uint32_t> mask = mask_of(matcher, state);
       for (TokenId token = 0; token < tokens->n_vocab(); ++token) {
         MatcherState copy = state;
-        ASSERT_EQ(has(mask, token), matcher.accept(copy, token)) << bounds << " after " << n << ": " << tokens->bytes_of(token);
+        ASSERT_EQ(contains_token(mask, token), matcher.accept(copy, token))
+            << bounds << " after " << n << ": " << tokens->bytes_of(token);
       }
     }
   }
@@ -247,7 +248,7 @@ TEST(Matcher, a_text_that_is_refused_for_a_limit_is_known_as_one) {
     ++depth;
   }
   EXPECT_LE(depth, Configurations::kMaxDepth);
-  EXPECT_TRUE(has(mask_of(matcher, state), kOpen)) << "what stays inside of the rule is found without the stack";
+  EXPECT_TRUE(contains_token(mask_of(matcher, state), kOpen)) << "what stays inside of the rule is found without the stack";
   EXPECT_TRUE(matcher.has_overflowed());
 }
 
@@ -266,7 +267,7 @@ TEST(Matcher, work_that_is_not_wanted_is_forgotten) {
     return matcher.n_bytes();
   };
   const std::size_t few = n_bytes_after(20);
-  EXPECT_LE(n_bytes_after(400), few + (std::size_t{100} << 10)) << "it keeps some 64 KiB of what it has learned";
+  EXPECT_LE(n_bytes_after(400), few + (std::size_t{100} << 10)) << "it keeps some 64 KiB of what it contains_token learned";
 }
 
 TEST(Matcher, copies_continue_by_themselves) {
@@ -286,16 +287,16 @@ TEST(Matcher, copies_continue_by_themselves) {
 TEST(Matcher, the_end_is_allowed_where_the_text_is_complete) {
   Matcher matcher(compiled(GrammarKind::regex, "ab(ab)?").program, vocabulary());
   MatcherState state = matcher.start();
-  EXPECT_FALSE(has(mask_of(matcher, state), 0));
+  EXPECT_FALSE(contains_token(mask_of(matcher, state), 0));
   EXPECT_FALSE(matcher.accept(state, TokenId{0}));
   ASSERT_TRUE(matcher.accept(state, "ab"));
-  EXPECT_TRUE(has(mask_of(matcher, state), 0));
+  EXPECT_TRUE(contains_token(mask_of(matcher, state), 0));
   EXPECT_TRUE(matcher.accept(state, TokenId{0}));
   EXPECT_FALSE(matcher.must_end(state));
   ASSERT_TRUE(matcher.accept(state, "ab"));
   EXPECT_TRUE(matcher.must_end(state));
   const std::vector<std::uint32_t> mask = mask_of(matcher, state);
-  for (TokenId token = 1; token < matcher.vocabulary().n_vocab(); ++token) EXPECT_FALSE(has(mask, token));
+  for (TokenId token = 1; token < matcher.vocabulary().n_vocab(); ++token) EXPECT_FALSE(contains_token(mask, token));
   EXPECT_FALSE(matcher.accept(state, TokenId{1})) << "special tokens are never allowed";
   EXPECT_FALSE(matcher.accept(state, TokenId{-1}));
 }
@@ -394,7 +395,7 @@ TEST(Matcher, threads_share_it) {
           const std::vector<std::uint32_t> mask = mask_of(matcher, state);
           std::vector<TokenId> allowed;
           for (TokenId token = 2; token < matcher.vocabulary().n_vocab(); ++token)
-            if (has(mask, token)) allowed.push_back(token);
+            if (contains_token(mask, token)) allowed.push_back(token);
           ASSERT_FALSE(allowed.empty());
           ASSERT_TRUE(matcher.accept(state, allowed[random() % allowed.size()]));
         }

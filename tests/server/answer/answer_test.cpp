@@ -10,7 +10,7 @@ namespace baton {
 namespace {
 
 /// Events of one sequence whose text is `text`, one byte per token.
-Event says(std::string_view text, std::int32_t index = 0) {
+Event indexed_event_of(std::string_view text, std::int32_t index = 0) {
   Event event;
   event.index = index;
   for (const char byte : text) event.tokens.push_back({static_cast<unsigned char>(byte), -0.5f, {}});
@@ -61,9 +61,9 @@ constexpr std::string_view kRole =
 
 TEST_F(OpenaiAnswer, gives_one_chat_response_with_usage_and_cached_tokens) {
   Answer answer = chat({});
-  answer.take(0, says("Hel"));
+  answer.take(0, indexed_event_of("Hel"));
   EXPECT_FALSE(answer.is_done());
-  answer.take(0, ends(says("lo"), FinishReason::stop, 6, kEndToken));
+  answer.take(0, ends(indexed_event_of("lo"), FinishReason::stop, 6, kEndToken));
   ASSERT_TRUE(answer.is_done());
   const HttpResponse response = answer.response();
   EXPECT_EQ(response.status, 200);
@@ -78,12 +78,12 @@ TEST_F(OpenaiAnswer, tells_the_log_of_all_its_sequences_in_one_line) {
   GenerationRequest request;
   request.n = 2;
   Answer answer = completion(request);
-  Event first = ends(says("lo"), FinishReason::stop, 3, kEndToken);
+  Event first = ends(indexed_event_of("lo"), FinishReason::stop, 3, kEndToken);
   first.stats.queue_ms = 1;
   first.stats.prefill_ms = 2.5;
   answer.take(0, first);
   EXPECT_NE(answer.log_line().find("finish_reason=stop|open"), std::string::npos) << answer.log_line();
-  Event second = ends(says("l", 1), FinishReason::length, 1);
+  Event second = ends(indexed_event_of("l", 1), FinishReason::length, 1);
   second.stats.queue_ms = 4;
   second.stats.n_preemptions = 1;
   answer.take(0, second);
@@ -97,7 +97,7 @@ TEST_F(OpenaiAnswer, tells_the_log_of_all_its_sequences_in_one_line) {
 
 TEST_F(OpenaiAnswer, says_that_a_deadline_ended_it) {
   Answer answer = completion({});
-  answer.take(0, ends(says("lo"), FinishReason::deadline, 2));
+  answer.take(0, ends(indexed_event_of("lo"), FinishReason::deadline, 2));
   ASSERT_TRUE(answer.is_done());
   const HttpResponse response = answer.response();
   EXPECT_EQ(response.status, 200);
@@ -108,7 +108,7 @@ TEST_F(OpenaiAnswer, says_that_a_deadline_ended_it) {
 
 TEST_F(OpenaiAnswer, gives_one_completion_response) {
   Answer answer = completion({});
-  answer.take(0, ends(says("abc"), FinishReason::length, 3));
+  answer.take(0, ends(indexed_event_of("abc"), FinishReason::length, 3));
   EXPECT_EQ(
       answer.response().body,
       R"({"id":"cmpl-1","object":"text_completion","created":1700,"model":"demo","system_fingerprint":"baton-0",)"
@@ -120,10 +120,10 @@ TEST_F(OpenaiAnswer, streams_the_role_the_text_the_reason_and_done) {
   GenerationRequest request;
   request.is_stream = true;
   Answer answer = chat(request);
-  EXPECT_EQ(answer.take(0, says("Hi")).frames,
+  EXPECT_EQ(answer.take(0, indexed_event_of("Hi")).frames,
             chat_frame(kRole) +
                 chat_frame(R"({"index":0,"delta":{"content":"Hi"},"logprobs":null,"finish_reason":null,"stop_reason":null})"));
-  EXPECT_EQ(answer.take(0, ends(says("!"), FinishReason::stop, 4, kEndToken)).frames,
+  EXPECT_EQ(answer.take(0, ends(indexed_event_of("!"), FinishReason::stop, 4, kEndToken)).frames,
             chat_frame(R"({"index":0,"delta":{"content":"!"},"logprobs":null,"finish_reason":null,"stop_reason":null})") +
                 chat_frame(R"({"index":0,"delta":{},"logprobs":null,"finish_reason":"stop","stop_reason":null})") +
                 "data: [DONE]\n\n");
@@ -137,10 +137,10 @@ TEST_F(OpenaiAnswer, escapes_each_text_between_what_its_frames_have_in_common) {
   // Names that contain the text by which the frame writer finds the place of a choice's text.
   Answer answer({true, "chatcmpl-\x01", 1700, "\x01", "\\u0001\""}, request, {{ten_tokens(), {}}}, tokenizer_,
                 OpenaiWriter::make);
-  answer.take(0, says("a"));
+  answer.take(0, indexed_event_of("a"));
   for (const std::int32_t index : {0, 1, 0}) {
     for (const std::string_view text : {"a\"b\\\n", "\x01", "", "plain"}) {
-      const std::string frames = answer.take(0, says(text, index)).frames;
+      const std::string frames = answer.take(0, indexed_event_of(text, index)).frames;
       if (text.empty()) {
         EXPECT_EQ(frames, "");
         continue;
@@ -164,7 +164,7 @@ TEST_F(OpenaiAnswer, streams_the_usage_in_a_frame_without_choices) {
   request.is_stream = true;
   request.include_usage = true;
   Answer answer = chat(request);
-  const std::string frames = answer.take(0, ends(says("x"), FinishReason::length, 1)).frames;
+  const std::string frames = answer.take(0, ends(indexed_event_of("x"), FinishReason::length, 1)).frames;
   EXPECT_EQ(
       frames,
       chat_frame(kRole, R"(,"usage":null)") +
@@ -184,7 +184,8 @@ TEST_F(OpenaiAnswer, shows_the_usage_on_every_frame_when_asked) {
   request.include_usage = true;
   request.continuous_usage = true;
   Answer answer = chat(request);
-  EXPECT_NE(answer.take(0, says("ab")).frames.find(R"("usage":{"prompt_tokens":10,"completion_tokens":2,"total_tokens":12)"),
+  EXPECT_NE(answer.take(0, indexed_event_of("ab"))
+                .frames.find(R"("usage":{"prompt_tokens":10,"completion_tokens":2,"total_tokens":12)"),
             std::string::npos);
 }
 
@@ -192,9 +193,9 @@ TEST_F(OpenaiAnswer, streams_completions_without_a_role) {
   GenerationRequest request;
   request.is_stream = true;
   Answer answer = completion(request);
-  EXPECT_EQ(answer.take(0, says("a")).frames,
+  EXPECT_EQ(answer.take(0, indexed_event_of("a")).frames,
             completion_frame(R"({"index":0,"text":"a","logprobs":null,"finish_reason":null,"stop_reason":null})"));
-  EXPECT_EQ(answer.take(0, ends(says(""), FinishReason::length, 1)).frames,
+  EXPECT_EQ(answer.take(0, ends(indexed_event_of(""), FinishReason::length, 1)).frames,
             completion_frame(R"({"index":0,"text":"","logprobs":null,"finish_reason":"length","stop_reason":null})") +
                 "data: [DONE]\n\n");
 }
@@ -203,10 +204,10 @@ TEST_F(OpenaiAnswer, ends_at_a_stop_string_that_tokens_cut_and_says_which) {
   GenerationRequest request;
   request.stop = {"END"};
   Answer answer = chat(request);
-  EXPECT_FALSE(answer.take(0, says("one E")).has_met_stop);
-  EXPECT_TRUE(answer.take(0, says("ND two")).has_met_stop);
+  EXPECT_FALSE(answer.take(0, indexed_event_of("one E")).has_met_stop);
+  EXPECT_TRUE(answer.take(0, indexed_event_of("ND two")).has_met_stop);
   ASSERT_TRUE(answer.is_done());
-  EXPECT_TRUE(answer.take(0, says("late")).frames.empty());
+  EXPECT_TRUE(answer.take(0, indexed_event_of("late")).frames.empty());
   const json::Value body = parsed(answer.response().body);
   EXPECT_EQ(body["choices"][0]["message"]["content"], "one ");
   EXPECT_EQ(body["choices"][0]["finish_reason"], "stop");
@@ -218,7 +219,7 @@ TEST_F(OpenaiAnswer, needs_not_tell_the_engine_of_a_stop_string_in_the_last_even
   GenerationRequest request;
   request.stop = {"b"};
   Answer answer = chat(request);
-  EXPECT_FALSE(answer.take(0, ends(says("ab"), FinishReason::length, 2)).has_met_stop);
+  EXPECT_FALSE(answer.take(0, ends(indexed_event_of("ab"), FinishReason::length, 2)).has_met_stop);
   EXPECT_EQ(parsed(answer.response().body)["choices"][0]["stop_reason"], "b");
 }
 
@@ -227,16 +228,17 @@ TEST_F(OpenaiAnswer, gives_back_held_text_when_the_sequence_ends_without_a_stop_
   request.stop = {"END"};
   request.is_stream = true;
   Answer answer = completion(request);
-  EXPECT_EQ(answer.take(0, says("E")).frames, "");
-  EXPECT_NE(answer.take(0, ends(says("N"), FinishReason::length, 2)).frames.find(R"("text":"EN")"), std::string::npos);
+  EXPECT_EQ(answer.take(0, indexed_event_of("E")).frames, "");
+  EXPECT_NE(answer.take(0, ends(indexed_event_of("N"), FinishReason::length, 2)).frames.find(R"("text":"EN")"),
+            std::string::npos);
 }
 
 TEST_F(OpenaiAnswer, never_streams_half_a_character) {
   GenerationRequest request;
   request.is_stream = true;
   Answer answer = completion(request);
-  EXPECT_EQ(answer.take(0, says("\xC3")).frames, "");
-  EXPECT_NE(answer.take(0, says("\xA9")).frames.find("\"text\":\"\xC3\xA9\""), std::string::npos);
+  EXPECT_EQ(answer.take(0, indexed_event_of("\xC3")).frames, "");
+  EXPECT_NE(answer.take(0, indexed_event_of("\xA9")).frames.find("\"text\":\"\xC3\xA9\""), std::string::npos);
 }
 
 TEST(OpenaiAnswerText, continues_from_the_prompt_so_that_its_first_word_keeps_its_space) {
@@ -254,12 +256,12 @@ TEST_F(OpenaiAnswer, gives_the_stop_token_that_was_asked_for_as_the_reason) {
   GenerationRequest request;
   request.sampling.stop_ids = {65};
   Answer answer = chat(request);
-  answer.take(0, ends(says("x"), FinishReason::stop, 2, 65));
+  answer.take(0, ends(indexed_event_of("x"), FinishReason::stop, 2, 65));
   EXPECT_EQ(parsed(answer.response().body)["choices"][0]["stop_reason"], 65);
   EXPECT_EQ(parsed(answer.response().body)["choices"][0]["message"]["content"], "x");
   request.include_stop = true;
   Answer included = chat(request);
-  included.take(0, ends(says("x"), FinishReason::stop, 2, 65));
+  included.take(0, ends(indexed_event_of("x"), FinishReason::stop, 2, 65));
   EXPECT_EQ(parsed(included.response().body)["choices"][0]["message"]["content"], "xA");
 }
 
@@ -270,7 +272,7 @@ TEST_F(OpenaiAnswer, numbers_choices_by_prompt_and_sequence_and_counts_each_prom
   Answer answer = completion(request, {{std::vector<TokenId>(10, 65), "P"}, {std::vector<TokenId>(20, 65), "Q"}});
   for (std::size_t prompt = 0; prompt < 2; ++prompt) {
     for (std::int32_t index = 0; index < 2; ++index) {
-      Event event = ends(says(std::to_string(prompt) + std::to_string(index), index), FinishReason::length, 2);
+      Event event = ends(indexed_event_of(std::to_string(prompt) + std::to_string(index), index), FinishReason::length, 2);
       event.stats.relayed_tokens = 100;
       event.stats.kv_bytes_requested = 1000;
       event.stats.kv_bytes_saved = 10;
@@ -299,14 +301,15 @@ TEST_F(OpenaiAnswer, puts_the_stats_into_the_last_frame_only) {
   request.n = 2;
   request.wants_stats = true;
   Answer answer = chat(request);
-  EXPECT_EQ(answer.take(0, ends(says("a", 1), FinishReason::length, 1)).frames.find("\"baton\":"), std::string::npos);
-  const std::string last = answer.take(0, ends(says("a", 0), FinishReason::length, 1)).frames;
+  EXPECT_EQ(answer.take(0, ends(indexed_event_of("a", 1), FinishReason::length, 1)).frames.find("\"baton\":"),
+            std::string::npos);
+  const std::string last = answer.take(0, ends(indexed_event_of("a", 0), FinishReason::length, 1)).frames;
   EXPECT_NE(last.find(R"("finish_reason":"length","stop_reason":null}],"baton":{"cached_tokens":12,)"), std::string::npos)
       << last;
   request.include_usage = true;
   request.n = 1;
   Answer with_usage = chat(request);
-  const std::string frames = with_usage.take(0, ends(says("a"), FinishReason::length, 1)).frames;
+  const std::string frames = with_usage.take(0, ends(indexed_event_of("a"), FinishReason::length, 1)).frames;
   EXPECT_NE(frames.find(R"("choices":[],"usage":{"prompt_tokens":10,)"), std::string::npos);
   EXPECT_EQ(frames.find("\"baton\":"), frames.rfind("\"baton\":"));
   EXPECT_GT(frames.find("\"baton\":"), frames.find("\"choices\":[]"));
@@ -341,9 +344,9 @@ TEST_F(OpenaiAnswer, echoes_log_probabilities_when_the_prompts_are_complete) {
       R"("top_logprobs":[null,{"b":-0.25},{"b":-0.25,"c":-0.25},{"X":-0.5}]})";
   Answer answer = completion(request, {{{97, 98, 99}, "abc"}});
   answer.take(0, scores(98));
-  answer.take(0, ends(says("X", 1), FinishReason::length, 1));
+  answer.take(0, ends(indexed_event_of("X", 1), FinishReason::length, 1));
   answer.take(0, scores(99));
-  answer.take(0, ends(says("X"), FinishReason::length, 1));
+  answer.take(0, ends(indexed_event_of("X"), FinishReason::length, 1));
   const json::Value choices = parsed(answer.response().body)["choices"];
   for (const json::Value& choice : choices) {
     EXPECT_EQ(choice["text"], "abcX");
@@ -352,11 +355,11 @@ TEST_F(OpenaiAnswer, echoes_log_probabilities_when_the_prompts_are_complete) {
   request.is_stream = true;
   Answer stream = completion(request, {{{97, 98, 99}, "abc"}});
   EXPECT_EQ(stream.take(0, scores(98)).frames, "");
-  EXPECT_EQ(stream.take(0, says("X", 1)).frames, "") << "it waits for the echo";
+  EXPECT_EQ(stream.take(0, indexed_event_of("X", 1)).frames, "") << "it waits for the echo";
   const std::string begun = stream.take(0, scores(99)).frames;
   EXPECT_NE(begun.find(R"("index":0,"text":"abc","logprobs":{"text_offset":[0,1,2],)"), std::string::npos) << begun;
   EXPECT_NE(begun.find(R"("index":1,"text":"abcX","logprobs":)" + std::string(kWhole)), std::string::npos) << begun;
-  const std::string next = stream.take(0, says("Y")).frames;
+  const std::string next = stream.take(0, indexed_event_of("Y")).frames;
   EXPECT_NE(next.find(R"("index":0,"text":"Y","logprobs":{"text_offset":[3],"token_logprobs":[-0.5],)"), std::string::npos)
       << next;
   Answer cut_off = completion(request, {{{97, 98, 99}, "abc"}});
@@ -370,7 +373,7 @@ TEST_F(OpenaiAnswer, gives_the_stop_token_an_id_and_log_probabilities_but_no_tex
   constexpr std::string_view kEntry =
       R"({"token":"<|end|>","logprob":-0.125,"bytes":[60,124,101,110,100,124,62],"top_logprobs":[]})";
   Answer conversation = chat(request);
-  conversation.take(0, ends(says("A"), FinishReason::stop, 2, kEndToken));
+  conversation.take(0, ends(indexed_event_of("A"), FinishReason::stop, 2, kEndToken));
   const json::Value choice = parsed(conversation.response().body)["choices"][0];
   EXPECT_EQ(choice["message"]["content"], "A");
   EXPECT_EQ(json::dump(choice["token_ids"]), "[65,260]");
@@ -379,7 +382,7 @@ TEST_F(OpenaiAnswer, gives_the_stop_token_an_id_and_log_probabilities_but_no_tex
 
   request.is_stream = true;
   Answer stream = chat(request);
-  stream.take(0, says("A"));
+  stream.take(0, indexed_event_of("A"));
   EXPECT_EQ(stream.take(0, ends({}, FinishReason::stop, 2, kEndToken)).frames,
             chat_frame(R"({"index":0,"delta":{"content":""},"logprobs":{"content":[)" + std::string(kEntry) +
                        R"(],"refusal":null},"token_ids":[260],"finish_reason":null,"stop_reason":null})") +
@@ -404,7 +407,7 @@ TEST_F(OpenaiAnswer, echoes_one_entry_more_than_the_prompt_has_tokens_when_the_f
 TEST_F(OpenaiAnswer, lists_prompt_logprobs_in_the_choice_or_the_chat_response) {
   GenerationRequest request;
   request.n_prompt_logprobs = 0;
-  Event event = ends(says("X"), FinishReason::length, 1);
+  Event event = ends(indexed_event_of("X"), FinishReason::length, 1);
   event.prompt_scores.push_back({98, -0.25f, {{97, -0.125f}}, 2});
   constexpr std::string_view kList = R"([null,{"98":{"logprob":-0.25,"rank":2,"decoded_token":"b"}}])";
   Answer plain = completion(request, {{{97, 98}, {}}});
@@ -419,7 +422,7 @@ TEST_F(OpenaiAnswer, shows_token_ids_when_asked) {
   GenerationRequest request;
   request.wants_token_ids = true;
   Answer answer = completion(request, {{{7, 8}, {}}});
-  answer.take(0, ends(says("AB"), FinishReason::length, 2));
+  answer.take(0, ends(indexed_event_of("AB"), FinishReason::length, 2));
   const json::Value choice = parsed(answer.response().body)["choices"][0];
   EXPECT_EQ(json::dump(choice["token_ids"]), "[65,66]");
   EXPECT_EQ(json::dump(choice["prompt_token_ids"]), "[7,8]");
@@ -441,11 +444,11 @@ TEST_F(OpenaiAnswer, an_engine_error_is_a_frame_and_done_in_a_stream_and_500_oth
 TEST_F(OpenaiAnswer, an_abort_says_why_in_a_stream_and_is_503_otherwise) {
   GenerationRequest request;
   Answer whole = chat(request);
-  whole.take(0, ends(says("x"), FinishReason::abort, 1));
+  whole.take(0, ends(indexed_event_of("x"), FinishReason::abort, 1));
   EXPECT_EQ(whole.response().status, 503);
   request.is_stream = true;
   Answer stream = chat(request);
-  EXPECT_NE(stream.take(0, ends(says("x"), FinishReason::abort, 1))
+  EXPECT_NE(stream.take(0, ends(indexed_event_of("x"), FinishReason::abort, 1))
                 .frames.find(R"("finish_reason":"abort","stop_reason":"shutdown")"),
             std::string::npos);
 }
@@ -454,17 +457,17 @@ TEST_F(OpenaiAnswer, carries_log_probabilities_in_the_shape_of_each_endpoint) {
   GenerationRequest request;
   request.sampling.n_top_logprobs = 0;
   Answer conversation = chat(request);
-  conversation.take(0, ends(says("A"), FinishReason::length, 1));
+  conversation.take(0, ends(indexed_event_of("A"), FinishReason::length, 1));
   EXPECT_EQ(json::dump(parsed(conversation.response().body)["choices"][0]["logprobs"]),
             R"({"content":[{"token":"A","logprob":-0.5,"bytes":[65],"top_logprobs":[]}],"refusal":null})");
   Answer plain = completion(request);
-  plain.take(0, ends(says("AB"), FinishReason::length, 2));
+  plain.take(0, ends(indexed_event_of("AB"), FinishReason::length, 2));
   EXPECT_EQ(json::dump(parsed(plain.response().body)["choices"][0]["logprobs"]),
             R"({"text_offset":[0,1],"token_logprobs":[-0.5,-0.5],"tokens":["A","B"],"top_logprobs":[{"A":-0.5},{"B":-0.5}]})");
   request.is_stream = true;
   Answer stream = completion(request);
-  stream.take(0, says("A"));
-  EXPECT_NE(stream.take(0, says("B")).frames.find(R"("logprobs":{"text_offset":[1])"), std::string::npos);
+  stream.take(0, indexed_event_of("A"));
+  EXPECT_NE(stream.take(0, indexed_event_of("B")).frames.find(R"("logprobs":{"text_offset":[1])"), std::string::npos);
 }
 
 }  // namespace

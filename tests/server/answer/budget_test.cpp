@@ -9,10 +9,10 @@
 namespace baton {
 namespace {
 
-std::vector<TokenId> ten_tokens() { return std::vector<TokenId>(10, 65); }
+std::vector<TokenId> prompt_of_ten() { return std::vector<TokenId>(10, 65); }
 
 TEST(AnswerBudget, scores_are_counted_before_anything_is_computed) {
-  const std::vector<AnswerPrompt> prompts = {{ten_tokens(), {}}, {ten_tokens(), {}}};
+  const std::vector<AnswerPrompt> prompts = {{prompt_of_ten(), {}}, {prompt_of_ten(), {}}};
   GenerationRequest request;
   request.n = 3;
   EXPECT_EQ(count_scores(request, /*is_chat=*/false, prompts, 100).total(), 0);
@@ -29,7 +29,7 @@ TEST(AnswerBudget, scores_are_counted_before_anything_is_computed) {
 }
 
 TEST(AnswerBudget, each_choice_repeats_its_prompt) {
-  const std::vector<AnswerPrompt> prompts = {{ten_tokens(), std::string(12'800, 'x')}};
+  const std::vector<AnswerPrompt> prompts = {{prompt_of_ten(), std::string(12'800, 'x')}};
   GenerationRequest request;
   request.n = 3;
   EXPECT_EQ(count_scores(request, /*is_chat=*/false, prompts, 100).of_copies, 3 * 12'800 / kScoreBytes);
@@ -47,14 +47,14 @@ TEST(AnswerBudget, refuses_by_the_field_that_makes_the_answer_large) {
   GenerationRequest echoes;
   echoes.sampling.max_tokens = 0;
   echoes.n = 128;
-  const std::vector<AnswerPrompt> long_text = {{ten_tokens(), std::string(1280, 'x')}};
+  const std::vector<AnswerPrompt> long_text = {{prompt_of_ten(), std::string(1280, 'x')}};
   EXPECT_EQ(refused(echoes, long_text).param, "echo");
   EXPECT_EQ(refused(echoes, long_text).code, ErrorCode::invalid_request);
   GenerationRequest scores;
   scores.sampling.max_tokens = 1;
   scores.n = 128;
   scores.sampling.n_prompt_logprobs = scores.n_prompt_logprobs = 20;
-  EXPECT_EQ(refused(scores, {{ten_tokens(), {}}}).param, "prompt_logprobs");
+  EXPECT_EQ(refused(scores, {{prompt_of_ten(), {}}}).param, "prompt_logprobs");
   echoes.n = 64;
   const auto first = take_scores(budgets, echoes, /*is_chat=*/false, long_text, 100);
   ASSERT_TRUE(first);
@@ -66,7 +66,7 @@ TEST(AnswerBudget, a_stream_does_not_begin_with_more_than_is_written_at_once) {
   Budgets budgets(BudgetLimits{.scores_per_answer = 1 << 20, .scores = 8 << 20});
   GenerationRequest request;
   request.n = 2;
-  const std::vector<AnswerPrompt> long_text = {{ten_tokens(), std::string(2 << 20, 'x')}};
+  const std::vector<AnswerPrompt> long_text = {{prompt_of_ten(), std::string(2 << 20, 'x')}};
   EXPECT_TRUE(take_scores(budgets, request, /*is_chat=*/false, long_text, 100));
   request.is_stream = true;
   const auto refused = take_scores(budgets, request, /*is_chat=*/false, long_text, 100);

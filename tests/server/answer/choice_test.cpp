@@ -9,12 +9,12 @@
 namespace baton {
 namespace {
 
-Event says(std::string_view text) {
+Event event_of(std::string_view text) {
   Event event;
   for (const char byte : text) event.tokens.push_back({static_cast<unsigned char>(byte), {}, {}});
   return event;
 }
-Event ends(Event event, FinishReason reason, std::optional<TokenId> stop_id = {}) {
+Event with_end(Event event, FinishReason reason, std::optional<TokenId> stop_id = {}) {
   event.finished = reason;
   if (stop_id) event.stop_token = TokenOutput{*stop_id, {}, {}};
   event.stats.completion_tokens = static_cast<std::int32_t>(event.tokens.size()) + (stop_id ? 1 : 0);
@@ -34,11 +34,11 @@ TEST_F(ChoiceOfAnswer, begins_with_the_echo_and_gives_news_once) {
   prompt_.echo = "A";
   AnswerChoice one = choice();
   EXPECT_EQ(one.text(), "A");
-  EXPECT_FALSE(one.take(says("bc")));
+  EXPECT_FALSE(one.take(event_of("bc")));
   EXPECT_EQ(one.text(), "Abc");
   EXPECT_EQ(one.tokens().size(), 2u);
   one.clear();
-  EXPECT_FALSE(one.take(says("d")));
+  EXPECT_FALSE(one.take(event_of("d")));
   EXPECT_EQ(one.text(), "d");
   EXPECT_EQ(one.tokens().size(), 1u);
   EXPECT_EQ(one.n_tokens(), 3);
@@ -49,13 +49,13 @@ TEST_F(ChoiceOfAnswer, without_a_parser_is_one_piece_of_content) {
   AnswerChoice one = choice();
   EXPECT_TRUE(one.pieces().empty());
   EXPECT_EQ(one.text(), "");
-  one.take(says("a<tool_call>"));
-  one.take(says("b"));
+  one.take(event_of("a<tool_call>"));
+  one.take(event_of("b"));
   ASSERT_EQ(one.pieces().size(), 1u);
   EXPECT_EQ(one.pieces()[0], (parsers::MessagePiece{.text = "a<tool_call>b"}));
   one.clear();
   EXPECT_TRUE(one.pieces().empty());
-  one.take(ends(says("c"), FinishReason::stop));
+  one.take(with_end(event_of("c"), FinishReason::stop));
   EXPECT_EQ(one.text(), "c");
   EXPECT_EQ(one.finish_word(), "stop");
 }
@@ -76,21 +76,21 @@ TEST_F(ChoiceOfAnswer, shares_the_scores_of_its_prompt) {
 TEST_F(ChoiceOfAnswer, ends_at_a_stop_string_which_the_engine_must_be_told) {
   request_.stop = {"!"};
   AnswerChoice one = choice();
-  EXPECT_TRUE(one.take(says("a!b")));
+  EXPECT_TRUE(one.take(event_of("a!b")));
   EXPECT_EQ(one.text(), "a");
   EXPECT_EQ(one.n_tokens(), 2);
   EXPECT_EQ(one.finish(), FinishReason::stop);
   EXPECT_EQ(std::get<std::string>(one.stop_reason()), "!");
-  EXPECT_FALSE(one.take(ends(says("c"), FinishReason::length))) << "it has ended";
+  EXPECT_FALSE(one.take(with_end(event_of("c"), FinishReason::length))) << "it has ended";
   EXPECT_EQ(one.text(), "a");
 
   AnswerChoice last = choice();
-  EXPECT_FALSE(last.take(ends(says("a!"), FinishReason::length))) << "the engine knows that it has ended";
+  EXPECT_FALSE(last.take(with_end(event_of("a!"), FinishReason::length))) << "the engine knows that it has ended";
 }
 
 TEST_F(ChoiceOfAnswer, lists_the_stop_token_and_shows_its_text_only_if_asked) {
   AnswerChoice one = choice();
-  one.take(ends(says("a"), FinishReason::stop, kEndToken));
+  one.take(with_end(event_of("a"), FinishReason::stop, kEndToken));
   EXPECT_EQ(one.text(), "a");
   EXPECT_EQ(one.tokens().back().token, kEndToken);
   EXPECT_EQ(one.n_tokens(), 2);
@@ -99,7 +99,7 @@ TEST_F(ChoiceOfAnswer, lists_the_stop_token_and_shows_its_text_only_if_asked) {
   request_.sampling.stop_ids = {66};
   request_.include_stop = true;
   AnswerChoice asked = choice();
-  asked.take(ends(says("a"), FinishReason::stop, 66));
+  asked.take(with_end(event_of("a"), FinishReason::stop, 66));
   EXPECT_EQ(asked.text(), "aB");
   EXPECT_EQ(std::get<TokenId>(asked.stop_reason()), 66);
 }
@@ -108,7 +108,7 @@ TEST_F(ChoiceOfAnswer, says_in_a_word_what_cut_it_off) {
   for (const auto& [reason, word] :
        {std::pair{FinishReason::deadline, "deadline"}, std::pair{FinishReason::abort, "shutdown"}}) {
     AnswerChoice one = choice();
-    one.take(ends(says("a"), reason));
+    one.take(with_end(event_of("a"), reason));
     EXPECT_EQ(one.finish(), FinishReason::abort);
     EXPECT_EQ(std::get<std::string>(one.stop_reason()), word);
   }
@@ -127,7 +127,7 @@ class MessageOfChoice : public ChoiceOfAnswer {
   /// The pieces of a text that comes at once and ends.
   std::vector<MessagePiece> whole(std::string_view text) const {
     AnswerChoice one = choice();
-    one.take(ends(says(text), FinishReason::stop, kEndToken));
+    one.take(with_end(event_of(text), FinishReason::stop, kEndToken));
     return {one.pieces().begin(), one.pieces().end()};
   }
 
@@ -170,10 +170,10 @@ TEST_F(MessageOfChoice, comes_in_the_same_pieces_token_by_token) {
     one.clear();
   };
   for (const char byte : kCalling) {
-    one.take(says(std::string_view(&byte, 1)));
+    one.take(event_of(std::string_view(&byte, 1)));
     collect();
   }
-  one.take(ends({}, FinishReason::stop, kEndToken));
+  one.take(with_end({}, FinishReason::stop, kEndToken));
   collect();
   ASSERT_EQ(joined.size(), expected.size());
   for (std::size_t i = 0; i < joined.size(); ++i) {
@@ -185,7 +185,7 @@ TEST_F(MessageOfChoice, comes_in_the_same_pieces_token_by_token) {
 TEST_F(MessageOfChoice, ends_with_tool_calls_unless_it_was_cut_or_the_tool_was_named) {
   const auto word = [&](FinishReason reason, std::string_view text) {
     AnswerChoice one = choice();
-    one.take(ends(says(text), reason));
+    one.take(with_end(event_of(text), reason));
     return std::string(one.finish_word());
   };
   EXPECT_EQ(word(FinishReason::stop, kCalling), "tool_calls");
@@ -208,7 +208,7 @@ TEST_F(MessageOfChoice, ends_with_tool_calls_only_if_every_call_is_complete) {
   const std::string done = std::string(kCalling.substr(kCalling.find("<tool_call>")));
   const auto ended = [&](const std::string& text, FinishReason reason) {
     AnswerChoice one = choice();
-    one.take(ends(says(text), reason));
+    one.take(with_end(event_of(text), reason));
     Ended result{std::string(one.finish_word()), one.stop_reason(), one.n_calls(), {}};
     for (const MessagePiece& piece : one.pieces()) result.content += piece.kind == Kind::content ? piece.text : "";
     return result;
@@ -243,20 +243,21 @@ TEST_F(MessageOfChoice, shows_no_markup_where_it_was_cut_inside_of_a_name) {
       request_.is_stream = is_stream;
       request_.reading.demands_calls = demands_calls;
       AnswerChoice one = choice();
-      one.take(ends(says("<tool_call>\n{\"name\": \"f"), FinishReason::length));
+      one.take(with_end(event_of("<tool_call>\n{\"name\": \"f"), FinishReason::length));
       EXPECT_TRUE(one.pieces().empty());
       EXPECT_EQ(one.finish_word(), "length");
     }
   request_.stop = {"name"};
   AnswerChoice stopped = choice();
-  stopped.take(says("<tool_call>\n{\"name\": \"f"));
+  stopped.take(event_of("<tool_call>\n{\"name\": \"f"));
   EXPECT_TRUE(stopped.pieces().empty());
   EXPECT_EQ(std::get<std::string>(stopped.stop_reason()), "name");
 }
 
 TEST_F(MessageOfChoice, counts_a_call_at_the_end_of_open_reasoning_as_a_call) {
   AnswerChoice one = choice();
-  one.take(ends(says("<think>\nwhy\n<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>"), FinishReason::stop));
+  one.take(
+      with_end(event_of("<think>\nwhy\n<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>"), FinishReason::stop));
   EXPECT_EQ(one.finish_word(), "tool_calls");
   ASSERT_EQ(one.pieces().size(), 3u);
   EXPECT_EQ(one.pieces()[0], (MessagePiece{.kind = Kind::reasoning, .text = "why"}));
@@ -266,33 +267,33 @@ TEST_F(MessageOfChoice, counts_a_call_at_the_end_of_open_reasoning_as_a_call) {
 TEST_F(MessageOfChoice, ends_before_a_second_call_where_one_is_allowed) {
   request_.reading.is_parallel = false;
   AnswerChoice one = choice();
-  EXPECT_TRUE(one.take(says(kCalling))) << "the engine must be told";
+  EXPECT_TRUE(one.take(event_of(kCalling))) << "the engine must be told";
   EXPECT_EQ(one.n_calls(), 1);
   EXPECT_EQ(one.finish_word(), "tool_calls");
   EXPECT_EQ(one.pieces().back(), (MessagePiece{Kind::arguments, 0, R"({"a": "b c"})", {}, true}));
-  EXPECT_FALSE(one.take(says("more")));
+  EXPECT_FALSE(one.take(event_of("more")));
   for (const bool is_stream : {false, true}) {
     request_.is_stream = is_stream;
     AnswerChoice begun = choice();
-    EXPECT_TRUE(begun.take(says(kCalling.substr(0, kCalling.size() - 15)))) << "as soon as the second one begins";
+    EXPECT_TRUE(begun.take(event_of(kCalling.substr(0, kCalling.size() - 15)))) << "as soon as the second one begins";
     EXPECT_EQ(begun.finish_word(), "tool_calls");
   }
 }
 
 TEST_F(MessageOfChoice, counts_reasoning_tokens_and_hides_reasoning_if_asked) {
   AnswerChoice one = choice();
-  one.take(ends(says("<think>\nwhy\n</think>\n\nSure."), FinishReason::stop));
+  one.take(with_end(event_of("<think>\nwhy\n</think>\n\nSure."), FinishReason::stop));
   EXPECT_GE(one.n_reasoning_tokens(), 3);
   EXPECT_LE(one.n_reasoning_tokens(), 23) << "Sure. is none";
   request_.reading.shows_reasoning = false;
   AnswerChoice hidden = choice();
-  hidden.take(ends(says("<think>\nwhy\n</think>\n\nSure."), FinishReason::stop));
+  hidden.take(with_end(event_of("<think>\nwhy\n</think>\n\nSure."), FinishReason::stop));
   ASSERT_EQ(hidden.pieces().size(), 1u);
   EXPECT_EQ(hidden.pieces()[0].text, "Sure.");
   EXPECT_EQ(hidden.n_reasoning_tokens(), one.n_reasoning_tokens());
   request_.reading.begins_in_reasoning = true;
   AnswerChoice cut = choice();
-  cut.take(ends(says("why not"), FinishReason::length));
+  cut.take(with_end(event_of("why not"), FinishReason::length));
   EXPECT_EQ(cut.n_reasoning_tokens(), 7);
   EXPECT_TRUE(cut.pieces().empty());
 }
@@ -307,7 +308,7 @@ TEST_F(MessageOfChoice, has_content_alone_without_tools) {
 TEST_F(MessageOfChoice, ends_at_a_stop_string_wherever_it_stands) {
   request_.stop = {"b c"};
   AnswerChoice one = choice();
-  EXPECT_TRUE(one.take(says(kCalling)));
+  EXPECT_TRUE(one.take(event_of(kCalling)));
   EXPECT_EQ(std::get<std::string>(one.stop_reason()), "b c");
   EXPECT_EQ(one.pieces().back(), (MessagePiece{Kind::arguments, 0, R"({"a": ")", {}}));
   EXPECT_EQ(one.finish_word(), "stop");

@@ -13,7 +13,7 @@ namespace {
 
 /// An unused path of a socket.
 std::string free_path(const char* name) {
-  const auto path = std::filesystem::path(testing::TempDir()) / name;
+  const auto path = std::filesystem::path(::testing::TempDir()) / name;
   std::filesystem::remove(path);
   return path.string();
 }

@@ -6,7 +6,7 @@
 namespace baton {
 namespace {
 
-json::Value body_of(std::string_view text) {
+json::Value body_with(std::string_view text) {
   auto body = json::parse(text, "the body");
   EXPECT_TRUE(body) << text;
   return body ? *body : json::Value::object();
@@ -20,7 +20,7 @@ TEST(OpenaiFields, accepts_known_fields_at_their_neutral_value) {
         R"({"prediction": {"type": "content", "content": "x"}, "verbosity": "low"})",
         R"({"web_search_options": {}, "thinking_token_budget": 100})", R"({"prompt_logprobs": 3})",
         R"({"modalities": ["text"]})", R"({"use_beam_search": false, "priority": 0})"})
-    EXPECT_TRUE(refuse_fields_not_done(body_of(text))) << text;
+    EXPECT_TRUE(refuse_fields_not_done(body_with(text))) << text;
 }
 
 TEST(OpenaiFields, names_the_field_that_is_not_done) {
@@ -35,22 +35,22 @@ TEST(OpenaiFields, names_the_field_that_is_not_done) {
       {R"({"modalities": ["text", "audio"]})", "modalities"},
   };
   for (const auto& [text, field] : cases) {
-    const auto refused = refuse_fields_not_done(body_of(text));
+    const auto refused = refuse_fields_not_done(body_with(text));
     ASSERT_FALSE(refused) << text;
     EXPECT_EQ(refused.error().code, ErrorCode::invalid_request);
     EXPECT_EQ(refused.error().param, field);
     EXPECT_TRUE(refused.error().message.starts_with("'" + std::string(field) + "' is not supported by this server"));
   }
-  EXPECT_EQ(refuse_fields_not_done(body_of(R"({"best_of": 2})")).error().message,
+  EXPECT_EQ(refuse_fields_not_done(body_with(R"({"best_of": 2})")).error().message,
             "'best_of' is not supported by this server; the value accepted is 1");
 }
 
 TEST(OpenaiFields, lists_only_unknown_fields_cut_short) {
   EXPECT_EQ(
-      unknown_fields(body_of(R"({"model": "m", "user": "u", "tools": [], "prompt_cache_key": "k", "top_k": 1, "grammar": "",
+      unknown_fields(body_with(R"({"model": "m", "user": "u", "tools": [], "prompt_cache_key": "k", "top_k": 1, "grammar": "",
                                       "response_format": {}, "structured_outputs": {}, "guided_json": {}, "json_schema": {}})")),
       std::vector<std::string>{});
-  EXPECT_EQ(unknown_fields(body_of(R"({"topk": 1, "model": "m", "frobnicate": {"a": 1}})")),
+  EXPECT_EQ(unknown_fields(body_with(R"({"topk": 1, "model": "m", "frobnicate": {"a": 1}})")),
             (std::vector<std::string>{"topk", "frobnicate"}));
   EXPECT_EQ(unknown_fields({{std::string(5000, 'x'), 1}}).at(0).size(), 64u);
 }

@@ -6,13 +6,13 @@
 namespace baton {
 namespace {
 
-constexpr RequestBounds kLimits = {.n_vocab = 1000, .max_logprobs = 20};
+constexpr RequestBounds kSamplingLimits = {.n_vocab = 1000, .max_logprobs = 20};
 
 Result<GenerationRequest> read_fields(std::string_view fields) {
   auto body = json::parse("{" + std::string(fields) + "}", "the body");
   EXPECT_TRUE(body) << fields;
   GenerationRequest request;
-  BATON_TRY_VOID(parse_sampling_fields(*body, {}, kLimits, request));
+  BATON_TRY_VOID(parse_sampling_fields(*body, {}, kSamplingLimits, request));
   return request;
 }
 GenerationRequest read(std::string_view fields) {

@@ -9,14 +9,14 @@ namespace {
 using grammar::GrammarKind;
 using grammar::JsonSpaces;
 
-json::Value value_of(std::string_view text) {
+json::Value body_of_grammar(std::string_view text) {
   auto value = json::parse(text, "the body");
   EXPECT_TRUE(value) << text;
   return value ? *value : json::Value();
 }
 
-Result<std::optional<StructuredOutput>> parse(std::string_view body, JsonSpaces spaces = JsonSpaces::readable) {
-  return parse_structured_output(value_of(body), spaces);
+Result<std::optional<StructuredOutput>> parse_grammar(std::string_view body, JsonSpaces spaces = JsonSpaces::readable) {
+  return parse_structured_output(body_of_grammar(body), spaces);
 }
 
 TEST(StructuredOutput, reads_each_field_that_holds_a_grammar) {
@@ -62,7 +62,7 @@ TEST(StructuredOutput, reads_each_field_that_holds_a_grammar) {
       {R"({"grammar": "root ::= \"a\"", "response_format": {"type": "text"}})", GrammarKind::ebnf, "root ::= \"a\"", "grammar"},
   };
   for (const Case& one : cases) {
-    const auto parsed = parse(one.body);
+    const auto parsed = parse_grammar(one.body);
     ASSERT_TRUE(parsed && *parsed) << one.body << (parsed ? "" : parsed.error().message);
     EXPECT_EQ((*parsed)->source.kind, one.kind) << one.body;
     EXPECT_EQ((*parsed)->source.text, one.text) << one.body;
@@ -77,7 +77,7 @@ TEST(StructuredOutput, answers_are_free_where_no_field_holds_a_grammar) {
         R"({"structured_outputs": {}})", R"({"structured_outputs": {"json": null, "regex": null}})",
         R"({"guided_json": null, "grammar": ""})", R"({"guided_json_object": false})",
         R"({"guided_decoding_backend": "auto"})"}) {
-    const auto parsed = parse(body);
+    const auto parsed = parse_grammar(body);
     ASSERT_TRUE(parsed) << body << parsed.error().message;
     EXPECT_FALSE(*parsed) << body;
   }
@@ -87,12 +87,12 @@ TEST(StructuredOutput, a_request_or_the_server_forbids_spaces) {
   for (const std::string_view body : {R"({"structured_outputs": {"json": {}, "disable_any_whitespace": true}})",
                                       R"({"structured_outputs": {"json_object": true, "whitespace_pattern": ""}})",
                                       R"({"guided_json": {}, "guided_whitespace_pattern": ""})"})
-    EXPECT_EQ(parse(body).value()->source.spaces, JsonSpaces::none) << body;
-  EXPECT_EQ(parse(R"({"structured_outputs": {"json": {}, "disable_any_whitespace": false}})").value()->source.spaces,
+    EXPECT_EQ(parse_grammar(body).value()->source.spaces, JsonSpaces::none) << body;
+  EXPECT_EQ(parse_grammar(R"({"structured_outputs": {"json": {}, "disable_any_whitespace": false}})").value()->source.spaces,
             JsonSpaces::readable);
   for (const std::string_view body :
        {R"({"response_format": {"type": "json_object"}})", R"({"json_schema": {}})", R"({"structured_outputs": {"json": {}}})"})
-    EXPECT_EQ(parse(body, JsonSpaces::none).value()->source.spaces, JsonSpaces::none) << body;
+    EXPECT_EQ(parse_grammar(body, JsonSpaces::none).value()->source.spaces, JsonSpaces::none) << body;
 }
 
 TEST(StructuredOutput, names_the_field_that_is_wrong) {
@@ -134,7 +134,7 @@ TEST(StructuredOutput, names_the_field_that_is_wrong) {
       {R"({"grammar": {}})", "grammar"},
   };
   for (const auto& [body, field] : cases) {
-    const auto parsed = parse(body);
+    const auto parsed = parse_grammar(body);
     ASSERT_FALSE(parsed) << body;
     EXPECT_EQ(parsed.error().code, ErrorCode::invalid_request) << body;
     EXPECT_EQ(parsed.error().param, field) << parsed.error().message;
@@ -151,7 +151,7 @@ TEST(StructuredOutput, only_one_grammar_may_be_given) {
       {R"({"json_schema": {}, "grammar": "root ::= \"a\""})", "grammar"},
   };
   for (const auto& [body, field] : cases) {
-    const auto parsed = parse(body);
+    const auto parsed = parse_grammar(body);
     ASSERT_FALSE(parsed) << body;
     EXPECT_EQ(parsed.error().param, field) << body;
     EXPECT_NE(parsed.error().message.find("only one may be given"), std::string::npos) << parsed.error().message;

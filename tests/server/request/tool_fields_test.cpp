@@ -16,14 +16,14 @@ constexpr std::string_view kTwo =
     R"("tools": [{"type": "function", "function": {"name": "weather", "description": "of a city", "parameters":
         {"type": "object", "properties": {"city": {"type": "string"}}}, "strict": true}}, {"function": {"name": "mcp__time.now-2"}}])";
 
-Result<ToolFields> parse(std::string_view fields) {
+Result<ToolFields> parse_tools(std::string_view fields) {
   const auto body = json::parse("{" + std::string(fields) + "}", "the body");
   EXPECT_TRUE(body) << fields;
   return parse_tool_fields(*body);
 }
 
 ToolFields good(std::string_view fields) {
-  auto parsed = parse(fields);
+  auto parsed = parse_tools(fields);
   EXPECT_TRUE(parsed) << fields << ": " << (parsed ? "" : parsed.error().message);
   return parsed ? std::move(*parsed) : ToolFields();
 }
@@ -123,7 +123,7 @@ TEST(ToolFields, name_what_is_wrong) {
       {R"("tools": [{"function": {"name": "a"}}], "parallel_tool_calls": "no")", "parallel_tool_calls", ""},
   };
   for (const BadTools& bad : cases) {
-    const auto parsed = parse(bad.fields);
+    const auto parsed = parse_tools(bad.fields);
     ASSERT_FALSE(parsed) << bad.fields;
     EXPECT_EQ(parsed.error().code, ErrorCode::invalid_request) << bad.fields;
     EXPECT_EQ(parsed.error().param, bad.param) << bad.fields << ": " << parsed.error().message;
@@ -165,8 +165,9 @@ TEST(ToolFields, allow_as_many_names_as_there_may_be_tools) {
   const auto allow = [](std::size_t n) {
     std::string names;
     for (std::size_t i = 0; i < n; ++i) names += std::string(i > 0 ? "," : "") + R"({"function": {"name": "weather"}})";
-    return parse(std::string(kTwo) +
-                 R"(, "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [)" + names + "]}}");
+    return parse_tools(std::string(kTwo) +
+                       R"(, "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [)" + names +
+                       "]}}");
   };
   ASSERT_TRUE(allow(kMaxTools));
   EXPECT_EQ(allow(kMaxTools)->allowed, (std::set<std::string>{"weather"}));

@@ -22,16 +22,16 @@ ServerFixture* RoutesMessages::fixture_ = nullptr;
 std::string asks(std::string_view more) {
   return R"({"model": "demo", "max_tokens": 4, "temperature": 0, "ignore_eos": true, )" + std::string(more) + "}";
 }
-constexpr std::string_view kHi = R"("messages": [{"role": "user", "content": "hi"}])";
+constexpr std::string_view kGreeting = R"("messages": [{"role": "user", "content": "hi"}])";
 
 TEST_F(RoutesMessages, answer_with_the_text_of_an_equal_chat_completion) {
   const RawResponse response =
-      fixture_->post("/v1/messages", asks(kHi), "anthropic-version: 2023-06-01\r\nanthropic-beta: tools\r\n");
+      fixture_->post("/v1/messages", asks(kGreeting), "anthropic-version: 2023-06-01\r\nanthropic-beta: tools\r\n");
   ASSERT_EQ(response.status, 200) << response.body;
   EXPECT_TRUE(response.has("request-id: req_"));
   EXPECT_TRUE(response.has("Content-Type: application/json"));
   const json::Value message = parsed(response.body);
-  const json::Value chat = parsed(fixture_->post("/v1/chat/completions", asks(kHi)).body);
+  const json::Value chat = parsed(fixture_->post("/v1/chat/completions", asks(kGreeting)).body);
   EXPECT_EQ(message["content"][0]["text"], chat["choices"][0]["message"]["content"]);
   EXPECT_TRUE(message["id"].get<std::string>().starts_with("msg_"));
   EXPECT_EQ(message["model"], "demo");
@@ -41,8 +41,8 @@ TEST_F(RoutesMessages, answer_with_the_text_of_an_equal_chat_completion) {
 }
 
 TEST_F(RoutesMessages, stream_the_same_text) {
-  const std::string whole = parsed(fixture_->post("/v1/messages", asks(kHi)).body)["content"][0]["text"];
-  const RawResponse response = fixture_->post("/v1/messages", asks(std::string(kHi) + R"(, "stream": true)"));
+  const std::string whole = parsed(fixture_->post("/v1/messages", asks(kGreeting)).body)["content"][0]["text"];
+  const RawResponse response = fixture_->post("/v1/messages", asks(std::string(kGreeting) + R"(, "stream": true)"));
   EXPECT_TRUE(response.has("Content-Type: text/event-stream"));
   EXPECT_TRUE(response.has("request-id: req_"));
   std::string text;
@@ -58,7 +58,7 @@ TEST_F(RoutesMessages, stream_the_same_text) {
 TEST_F(RoutesMessages, count_what_a_mark_covers) {
   const std::string system(100, 's');  // "[system]", 100 bytes and "[user]" are 114 tokens, 7 whole blocks
   const std::string marked = R"("system": [{"type": "text", "text": ")" + system +
-                             R"(", "cache_control": {"type": "ephemeral"}}], )" + std::string(kHi);
+                             R"(", "cache_control": {"type": "ephemeral"}}], )" + std::string(kGreeting);
   const json::Value cold = parsed(fixture_->post("/v1/messages", asks(marked)).body)["usage"];
   EXPECT_EQ(cold["cache_creation_input_tokens"], 112) << json::dump(cold);
   EXPECT_EQ(cold["cache_read_input_tokens"], 0);
@@ -70,7 +70,7 @@ TEST_F(RoutesMessages, count_what_a_mark_covers) {
 
 TEST_F(RoutesMessages, count_tokens_without_an_answer) {
   const RawResponse response =
-      fixture_->post("/v1/messages/count_tokens", R"({"model": "demo", "system": "s", )" + std::string(kHi) + "}");
+      fixture_->post("/v1/messages/count_tokens", R"({"model": "demo", "system": "s", )" + std::string(kGreeting) + "}");
   EXPECT_EQ(response.status, 200);
   EXPECT_EQ(response.body, R"({"input_tokens":28})");  // [system]s[user]hi[assistant]
 }
@@ -84,14 +84,14 @@ TEST_F(RoutesMessages, continue_where_the_assistant_has_ended) {
 }
 
 TEST_F(RoutesMessages, refuse_in_their_own_form) {
-  const RawResponse missing = fixture_->post("/v1/messages", "{" + std::string(kHi) + "}");
+  const RawResponse missing = fixture_->post("/v1/messages", "{" + std::string(kGreeting) + "}");
   EXPECT_EQ(missing.status, 400);
   EXPECT_EQ(missing.body, R"({"type":"error","error":{"type":"invalid_request_error","message":"'max_tokens' is missing"}})");
   EXPECT_TRUE(missing.has("request-id: req_"));
-  const RawResponse unknown = fixture_->post("/v1/messages", asks(std::string(kHi) + R"(, "model": "nobody")"));
+  const RawResponse unknown = fixture_->post("/v1/messages", asks(std::string(kGreeting) + R"(, "model": "nobody")"));
   EXPECT_EQ(unknown.status, 404);
   EXPECT_EQ(parsed(unknown.body)["error"]["type"], "not_found_error");
-  const RawResponse stops = fixture_->post("/v1/messages", asks(std::string(kHi) + R"(, "stop_sequences": [""])"));
+  const RawResponse stops = fixture_->post("/v1/messages", asks(std::string(kGreeting) + R"(, "stop_sequences": [""])"));
   EXPECT_EQ(parsed(stops.body)["error"]["message"], "'stop_sequences' must not hold an empty string");
   const RawResponse method = fixture_->get("/v1/messages");
   EXPECT_EQ(method.status, 405);
@@ -102,13 +102,13 @@ TEST(RoutesMessagesPins, keep_what_is_marked_in_the_cache) {
   const ServerFixture fixture;
   const auto pinned = [&] { return fixture.engine->pins(); };  // those of the cache come after "shop"
   const std::string marked = R"("system": [{"type": "text", "text": ")" + std::string(100, 'k') +
-                             R"(", "cache_control": {"type": "ephemeral", "ttl": "1h"}}], )" + std::string(kHi);
+                             R"(", "cache_control": {"type": "ephemeral", "ttl": "1h"}}], )" + std::string(kGreeting);
   ASSERT_EQ(fixture.post("/v1/messages", asks(marked)).status, 200);
   fixture.wait_until([&] { return pinned().size() == 2; });
   EXPECT_EQ(pinned().back().n_pinned_tokens, 112);
   ASSERT_EQ(fixture.post("/v1/messages", asks(marked + R"(, "stream": true)")).status, 200);
   const std::string other = R"("system": [{"type": "text", "text": ")" + std::string(50, 'o') +
-                            R"(", "cache_control": {"type": "ephemeral"}}], )" + std::string(kHi);
+                            R"(", "cache_control": {"type": "ephemeral"}}], )" + std::string(kGreeting);
   const auto n_read = [&](const std::string& salt) {
     const RawResponse answer = fixture.post("/v1/messages", asks(other + salt));
     return parsed(answer.body)["usage"]["cache_read_input_tokens"].get<int>();
@@ -137,7 +137,8 @@ TEST_F(RoutesMessages, say_in_their_own_sentences_that_a_conversation_is_too_lon
     EXPECT_EQ(message("/v1/messages", begin + std::string(2500, 'x') + "\"}]}"),
               "prompt is too long: 2517 tokens > 2048 maximum");
     EXPECT_EQ(
-        message("/v1/messages", R"({"max_tokens": 2040, "stream": )" + std::string(stream) + ", " + std::string(kHi) + "}"),
+        message("/v1/messages",
+                R"({"max_tokens": 2040, "stream": )" + std::string(stream) + ", " + std::string(kGreeting) + "}"),
         "input length and `max_tokens` exceed context limit: 19 + 2040 > 2048, decrease input length or `max_tokens` and try "
         "again");
   }
@@ -148,7 +149,7 @@ TEST_F(RoutesMessages, say_in_their_own_sentences_that_a_conversation_is_too_lon
 }
 
 /// What a coding agent sends that speaks this dialect: marks, typed tools, edits of the context, and a session begun elsewhere.
-constexpr std::string_view kAgent = R"("max_tokens": 4, "metadata": {"user_id": "u"}, "thinking": {"type": "adaptive"},
+constexpr std::string_view kCodingAgent = R"("max_tokens": 4, "metadata": {"user_id": "u"}, "thinking": {"type": "adaptive"},
     "output_config": {"effort": "medium"}, "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
     "system": [{"type": "text", "text": "x-billing: 1"}, {"type": "text", "text": "You are a coding agent.", "cache_control": {"type": "ephemeral"}}],
     "tools": [{"name": "Bash", "description": "Runs a command.", "input_schema": {"$schema": "http://json-schema.org/draft-07/schema#",
@@ -166,15 +167,15 @@ constexpr std::string_view kAgent = R"("max_tokens": 4, "metadata": {"user_id": 
 
 TEST(RoutesMessagesAgents, are_answered_and_counted_streamed_and_not) {
   const ServerFixture fixture({}, {}, /*n_blocks=*/1024, /*max_position=*/8192, tool_model());
-  const RawResponse whole = fixture.post("/v1/messages?beta=true", "{" + std::string(kAgent) + "}",
+  const RawResponse whole = fixture.post("/v1/messages?beta=true", "{" + std::string(kCodingAgent) + "}",
                                          "anthropic-beta: context-management-2025-06-27\r\n");
   ASSERT_EQ(whole.status, 200) << whole.body;
   EXPECT_EQ(json::dump(parsed(whole.body)["context_management"]), R"({"applied_edits":[]})");
-  const RawResponse streamed = fixture.post("/v1/messages?beta=true", "{" + std::string(kAgent) + R"(, "stream": true})");
+  const RawResponse streamed = fixture.post("/v1/messages?beta=true", "{" + std::string(kCodingAgent) + R"(, "stream": true})");
   ASSERT_EQ(streamed.status, 200) << streamed.body;
   const auto frames = named_frames(streamed.body);
   EXPECT_EQ(json::dump(frames[frames.size() - 2].data["context_management"]), R"({"applied_edits":[]})");
-  const RawResponse counted = fixture.post("/v1/messages/count_tokens?beta=true", "{" + std::string(kAgent) + "}");
+  const RawResponse counted = fixture.post("/v1/messages/count_tokens?beta=true", "{" + std::string(kCodingAgent) + "}");
   ASSERT_EQ(counted.status, 200) << counted.body;
   const json::Value count = parsed(counted.body);
   EXPECT_EQ(count["context_management"]["original_input_tokens"], count["input_tokens"]);
@@ -184,13 +185,13 @@ TEST(RoutesMessagesKeys, are_taken_from_either_header) {
   ServerOptions options;
   options.keys.api_keys = {"secret"};
   const ServerFixture fixture(std::move(options));
-  const RawResponse none = fixture.post("/v1/messages", asks(kHi));
+  const RawResponse none = fixture.post("/v1/messages", asks(kGreeting));
   EXPECT_EQ(none.status, 401);
   EXPECT_EQ(none.body, R"({"type":"error","error":{"type":"authentication_error","message":"Unauthorized"}})");
-  EXPECT_EQ(fixture.post("/v1/messages", asks(kHi), "x-api-key: wrong\r\n").status, 401);
-  EXPECT_EQ(fixture.post("/v1/messages", asks(kHi), "x-api-key: secret\r\n").status, 200);
-  EXPECT_EQ(fixture.post("/v1/messages", asks(kHi), "Authorization: Bearer secret\r\n").status, 200);
-  EXPECT_EQ(fixture.post("/v1/messages", asks(kHi), "Authorization: Bearer wrong\r\nx-api-key: secret\r\n").status, 401);
+  EXPECT_EQ(fixture.post("/v1/messages", asks(kGreeting), "x-api-key: wrong\r\n").status, 401);
+  EXPECT_EQ(fixture.post("/v1/messages", asks(kGreeting), "x-api-key: secret\r\n").status, 200);
+  EXPECT_EQ(fixture.post("/v1/messages", asks(kGreeting), "Authorization: Bearer secret\r\n").status, 200);
+  EXPECT_EQ(fixture.post("/v1/messages", asks(kGreeting), "Authorization: Bearer wrong\r\nx-api-key: secret\r\n").status, 401);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace {
 
 using Merges = std::vector<std::pair<std::string, std::string>>;
 
-Result<Bpe> make(const json::Value& model) {
+Result<Bpe> bpe_of(const json::Value& model) {
   return Bpe::from_json(model, [](std::string_view text) { return text == "<s>"; });
 }
 
@@ -31,7 +31,7 @@ std::vector<std::string> tokens(const Bpe& bpe, std::string_view word) {
 using Texts = std::vector<std::string>;
 
 TEST(Bpe, merges_by_rank_and_leftmost_first) {
-  const auto bpe = make(test::bpe_model({"a", "b", "c"}, {{"b", "c"}, {"a", "b"}, {"a", "a"}, {"aa", "bc"}}));
+  const auto bpe = bpe_of(test::bpe_model({"a", "b", "c"}, {{"b", "c"}, {"a", "b"}, {"a", "a"}, {"aa", "bc"}}));
   ASSERT_TRUE(bpe);
   EXPECT_EQ(tokens(*bpe, "abc"), (Texts{"a", "bc"}));
   EXPECT_EQ(tokens(*bpe, "aaa"), (Texts{"aa", "a"}));
@@ -42,7 +42,7 @@ TEST(Bpe, merges_by_rank_and_leftmost_first) {
 TEST(Bpe, reads_merges_as_strings_and_as_pairs) {
   json::Value model = test::bpe_model({"a", "b"}, {{"a", "b"}});
   model["merges"] = {"#version: 0.2", "a b"};
-  const auto bpe = make(model);
+  const auto bpe = bpe_of(model);
   ASSERT_TRUE(bpe) << bpe.error().message;
   EXPECT_EQ(tokens(*bpe, "ab"), (Texts{"ab"}));
 }
@@ -58,7 +58,7 @@ TEST(Bpe, equals_the_naive_model_on_random_words) {
     merges.emplace_back(left, right);
     if (std::ranges::find(known, left + right) == known.end()) known.push_back(left + right);
   }
-  const auto bpe = make(test::bpe_model({"a", "b", "c", "é"}, merges));
+  const auto bpe = bpe_of(test::bpe_model({"a", "b", "c", "é"}, merges));
   ASSERT_TRUE(bpe);
   for (int round = 0; round < 1000; ++round) {
     std::string word;
@@ -87,7 +87,7 @@ TEST(Bpe, equals_the_naive_model_on_random_words) {
 TEST(Bpe, cuts_a_word_where_no_merge_reaches) {
   json::Value model = test::bpe_model({"_", "a", "b", "é", "<unk>"}, {{"a", "b"}, {"_", "ab"}, {"_", "_"}});
   model["unk_token"] = "<unk>";
-  const auto bpe = make(model);
+  const auto bpe = bpe_of(model);
   ASSERT_TRUE(bpe);
   EXPECT_EQ(bpe->next_cut("_ab_ab", 0), 3u);
   EXPECT_EQ(bpe->next_cut("__a", 0), 3u);
@@ -99,40 +99,40 @@ TEST(Bpe, cuts_a_word_where_no_merge_reaches) {
   EXPECT_EQ(bpe->next_cut("aéa", 2), 4u) << "from inside a character";
   EXPECT_EQ(bpe->next_cut("aéa", 9), 4u);
   model["ignore_merges"] = true;
-  EXPECT_EQ(make(model)->next_cut("éa", 0), 3u);
+  EXPECT_EQ(bpe_of(model)->next_cut("éa", 0), 3u);
 }
 
 TEST(Bpe, encodes_a_word_of_a_million_characters) {
-  const auto bpe = make(test::bpe_model({"a"}, {{"a", "a"}, {"aa", "aa"}, {"aaaa", "aaaa"}}));
+  const auto bpe = bpe_of(test::bpe_model({"a"}, {{"a", "a"}, {"aa", "aa"}, {"aaaa", "aaaa"}}));
   ASSERT_TRUE(bpe);
   EXPECT_EQ(tokens(*bpe, std::string(1'000'000, 'a')).size(), 125'000u);
 }
 
 TEST(Bpe, unknown_characters_become_bytes_or_the_unknown_token_or_nothing) {
   json::Value model = test::bpe_model({"a", "<unk>"}, {});
-  EXPECT_EQ(tokens(*make(model), "aéüa"), (Texts{"a", "a"}));
+  EXPECT_EQ(tokens(*bpe_of(model), "aéüa"), (Texts{"a", "a"}));
   model["unk_token"] = "<unk>";
-  EXPECT_EQ(tokens(*make(model), "aéüa"), (Texts{"a", "<unk>", "<unk>", "a"}));
+  EXPECT_EQ(tokens(*bpe_of(model), "aéüa"), (Texts{"a", "<unk>", "<unk>", "a"}));
   model["fuse_unk"] = true;
-  EXPECT_EQ(tokens(*make(model), "aéüa"), (Texts{"a", "<unk>", "a"}));
+  EXPECT_EQ(tokens(*bpe_of(model), "aéüa"), (Texts{"a", "<unk>", "a"}));
   model["byte_fallback"] = true;
   model["vocab"]["<0xC3>"] = 7;
   model["vocab"]["<0xA9>"] = 8;
-  EXPECT_EQ(tokens(*make(model), "aüéa"), (Texts{"a", "<unk>", "<0xC3>", "<0xA9>", "a"}));
+  EXPECT_EQ(tokens(*bpe_of(model), "aüéa"), (Texts{"a", "<unk>", "<0xC3>", "<0xA9>", "a"}));
 }
 
 TEST(Bpe, ignore_merges_takes_whole_words_but_no_special_ones) {
   json::Value model = test::bpe_model({"a", "b", "<", "s", ">"}, {{"a", "b"}});
   model["vocab"]["ba"] = 10;
   model["vocab"]["<s>"] = 11;
-  EXPECT_EQ(tokens(*make(model), "ba"), (Texts{"b", "a"}));
+  EXPECT_EQ(tokens(*bpe_of(model), "ba"), (Texts{"b", "a"}));
   model["ignore_merges"] = true;
-  EXPECT_EQ(tokens(*make(model), "ba"), (Texts{"ba"}));
-  EXPECT_EQ(tokens(*make(model), "<s>"), (Texts{"<", "s", ">"}));
+  EXPECT_EQ(tokens(*bpe_of(model), "ba"), (Texts{"ba"}));
+  EXPECT_EQ(tokens(*bpe_of(model), "<s>"), (Texts{"<", "s", ">"}));
 }
 
 TEST(Bpe, merges_never_make_special_tokens) {
-  const auto bpe = make(test::bpe_model({"<", "s", ">"}, {{"<", "s"}, {"<s", ">"}}));
+  const auto bpe = bpe_of(test::bpe_model({"<", "s", ">"}, {{"<", "s"}, {"<s", ">"}}));
   ASSERT_TRUE(bpe);
   EXPECT_EQ(tokens(*bpe, "<s>"), (Texts{"<s", ">"}));
 }
@@ -144,7 +144,7 @@ TEST(Bpe, marks_the_end_of_a_word_and_what_continues_one) {
   model["vocab"]["aa</w>"] = 4;
   model["merges"] = json::Value::array({"@a @a</w>"});
   model["vocab"]["@aa</w>"] = 5;
-  const auto bpe = make(model);
+  const auto bpe = bpe_of(model);
   ASSERT_TRUE(bpe) << bpe.error().message;
   EXPECT_EQ(tokens(*bpe, "a"), (Texts{"a</w>"}));
   EXPECT_EQ(tokens(*bpe, "aa"), (Texts{"a", "@a</w>"}));
@@ -170,7 +170,7 @@ TEST(Bpe, damaged_models_are_errors_that_say_what) {
   const auto message_with = [&](const char* key, const json::Value& value) {
     json::Value model = good;
     model[key] = value;
-    const auto bpe = make(model);
+    const auto bpe = bpe_of(model);
     return bpe ? std::string("none") : bpe.error().message;
   };
   EXPECT_EQ(message_with("merges", {"a b c"}),

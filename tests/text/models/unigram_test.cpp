@@ -15,7 +15,7 @@ namespace {
 
 using Ids = std::vector<TokenId>;
 
-Result<Unigram> make(const json::Value& model) {
+Result<Unigram> unigram_of(const json::Value& model) {
   return Unigram::from_json(model, [](std::string_view text) { return text == "<s>"; });
 }
 
@@ -33,7 +33,8 @@ json::Value model_of(const std::vector<std::pair<std::string, double>>& pieces) 
 }
 
 TEST(Unigram, takes_the_pieces_whose_scores_have_the_largest_sum) {
-  const auto unigram = make(model_of({{"<unk>", 0}, {"a", -1.0}, {"b", -1.0}, {"ab", -1.9}, {"abb", -4.0}, {"bb", -0.5}}));
+  const auto unigram =
+      unigram_of(model_of({{"<unk>", 0}, {"a", -1.0}, {"b", -1.0}, {"ab", -1.9}, {"abb", -4.0}, {"bb", -0.5}}));
   ASSERT_TRUE(unigram) << unigram.error().message;
   EXPECT_EQ(encode(*unigram, "ab"), (Ids{3}));
   EXPECT_EQ(encode(*unigram, "abb"), (Ids{1, 5}));
@@ -42,19 +43,19 @@ TEST(Unigram, takes_the_pieces_whose_scores_have_the_largest_sum) {
 
 TEST(Unigram, unknown_runs_become_one_token_their_bytes_or_nothing) {
   json::Value model = model_of({{"<unk>", 0}, {"a", -1.0}, {"<0xC3>", -2}, {"<0xA9>", -2}, {"<0xBC>", -2}});
-  EXPECT_EQ(encode(*make(model), "aéüa"), (Ids{1, 0, 1}));
+  EXPECT_EQ(encode(*unigram_of(model), "aéüa"), (Ids{1, 0, 1}));
   model["byte_fallback"] = true;
-  EXPECT_EQ(encode(*make(model), "aéüa"), (Ids{1, 2, 3, 2, 4, 1}));
-  EXPECT_EQ(encode(*make(model), "éß"), (Ids{0})) << "one byte of the run is not a token";
+  EXPECT_EQ(encode(*unigram_of(model), "aéüa"), (Ids{1, 2, 3, 2, 4, 1}));
+  EXPECT_EQ(encode(*unigram_of(model), "éß"), (Ids{0})) << "one byte of the run is not a token";
   model["byte_fallback"] = false;
   model["unk_id"] = nullptr;
-  EXPECT_EQ(encode(*make(model), "aéa"), (Ids{1, 1}));
+  EXPECT_EQ(encode(*unigram_of(model), "aéa"), (Ids{1, 1}));
 }
 
 TEST(Unigram, never_makes_special_tokens_from_text) {
-  const auto unigram = make(model_of({{"<unk>", 0}, {"<s>", 0}, {"<", -1}, {"s", -1}, {">", -1}}));
+  const auto unigram = unigram_of(model_of({{"<unk>", 0}, {"<s>", 0}, {"<", -1}, {"s", -1}, {">", -1}}));
   EXPECT_EQ(encode(*unigram, "<s>"), (Ids{2, 3, 4}));
-  EXPECT_EQ(encode(*make(model_of({{"<unk>", 0}, {"<s>", 0}})), "<s>"), (Ids{0}));
+  EXPECT_EQ(encode(*unigram_of(model_of({{"<unk>", 0}, {"<s>", 0}})), "<s>"), (Ids{0}));
 }
 
 TEST(Unigram, equals_a_search_of_all_cuts) {
@@ -72,7 +73,7 @@ TEST(Unigram, equals_a_search_of_all_cuts) {
     }
     for (const std::string& letter : letters)
       if (scores.emplace(letter, -8).second) vocab.emplace_back(letter, -8);
-    const auto unigram = make(model_of(vocab));
+    const auto unigram = unigram_of(model_of(vocab));
     ASSERT_TRUE(unigram);
     for (int trial = 0; trial < 20; ++trial) {
       std::string word;
@@ -98,13 +99,13 @@ TEST(Unigram, equals_a_search_of_all_cuts) {
 }
 
 TEST(Unigram, encodes_a_word_of_a_million_characters) {
-  const auto unigram = make(model_of({{"<unk>", 0}, {"a", -3.0}, {"aaaa", -4.0}}));
+  const auto unigram = unigram_of(model_of({{"<unk>", 0}, {"a", -3.0}, {"aaaa", -4.0}}));
   EXPECT_EQ(encode(*unigram, std::string(1'000'000, 'a')).size(), 250'000u);
 }
 
 TEST(Unigram, damaged_models_are_errors_that_say_what) {
   const auto message = [](const json::Value& model) {
-    const auto unigram = make(model);
+    const auto unigram = unigram_of(model);
     return unigram ? std::string("none") : unigram.error().message;
   };
   const std::string at = "tokenizer.json: the Unigram model: ";

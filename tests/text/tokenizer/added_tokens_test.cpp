@@ -8,7 +8,7 @@ namespace {
 
 AddedToken token(std::string content, TokenId id) { return {.content = std::move(content), .id = id, .is_normalized = false}; }
 
-AddedTokens make(const std::vector<AddedToken>& tokens) {
+AddedTokens added_tokens_of(const std::vector<AddedToken>& tokens) {
   AddedTokens added;
   for (const AddedToken& each : tokens) EXPECT_TRUE(added.add(each, Normalizer()));
   return added;
@@ -28,7 +28,7 @@ std::string split(const AddedTokens& added, std::string_view text, bool with_spe
 }
 
 TEST(AddedTokens, the_longest_at_the_leftmost_place_wins) {
-  const AddedTokens added = make({token("<a", 1), token("<a>", 2), token("a>b", 3)});
+  const AddedTokens added = added_tokens_of({token("<a", 1), token("<a>", 2), token("a>b", 3)});
   EXPECT_EQ(split(added, "x<a>by<a"), "x|<2>|by|<1>");
   EXPECT_EQ(split(added, "a>b<a>"), "<3>|<2>");
   EXPECT_EQ(split(added, ""), "");
@@ -38,7 +38,7 @@ TEST(AddedTokens, the_longest_at_the_leftmost_place_wins) {
 TEST(AddedTokens, special_ones_are_passed_over_in_strangers_texts) {
   AddedToken special = token("<s>", 1);
   special.is_special = true;
-  const AddedTokens added = make({special, token("tool", 2)});
+  const AddedTokens added = added_tokens_of({special, token("tool", 2)});
   EXPECT_EQ(split(added, "<s>tool<s>"), "<1>|<2>|<1>");
   EXPECT_EQ(split(added, "<s>tool<s>", false), "<s>|<2>|<s>");
   EXPECT_TRUE(added.is_special(1));
@@ -50,7 +50,7 @@ TEST(AddedTokens, special_ones_are_passed_over_in_strangers_texts) {
 TEST(AddedTokens, single_words_stand_between_characters_that_are_no_words) {
   AddedToken word = token("word", 1);
   word.is_single_word = true;
-  const AddedTokens added = make({word});
+  const AddedTokens added = added_tokens_of({word});
   EXPECT_EQ(split(added, "word sword word's éword word\u0301 (word)"), "<1>| sword |<1>|'s éword word\u0301 (|<1>|)");
 }
 
@@ -58,7 +58,7 @@ TEST(AddedTokens, stripping_takes_white_space_along) {
   AddedToken both = token("<m>", 1);
   both.strips_left = true;
   both.strips_right = true;
-  const AddedTokens added = make({both});
+  const AddedTokens added = added_tokens_of({both});
   EXPECT_EQ(split(added, "a \n<m>\u3000 b"), "a|<1>|b");
   EXPECT_EQ(split(added, " <m> <m> "), "<1>|<1>");
 }

@@ -21,7 +21,7 @@ namespace {
 
 using Ids = std::vector<TokenId>;
 
-Tokenizer make(const json::Value& root, std::string_view config = "") {
+Tokenizer tokenizer_of(const json::Value& root, std::string_view config = "") {
   auto tokenizer = Tokenizer::from_json(json::dump(root), config);
   check(tokenizer.has_value(), [&] { return tokenizer.error().message; });
   return std::move(*tokenizer);
@@ -35,7 +35,7 @@ std::string streamed(const Tokenizer& tokenizer, const Ids& ids, bool skip_speci
 }
 
 TEST(Tokenizer, byte_level_encodes_and_decodes) {
-  const Tokenizer tokenizer = make(test::byte_level_tokenizer());
+  const Tokenizer tokenizer = tokenizer_of(test::byte_level_tokenizer());
   const Ids ids = tokenizer.encode("the the é<|end|>toolx", true);
   EXPECT_EQ(ids, (Ids{257, 258, ' ', 259, 260, 261, 'x'}));
   EXPECT_EQ(tokenizer.decode(ids, false), "the the é<|end|>toolx");
@@ -49,14 +49,14 @@ TEST(Tokenizer, byte_level_encodes_and_decodes) {
 }
 
 TEST(Tokenizer, strangers_cannot_write_special_tokens) {
-  const Tokenizer tokenizer = make(test::byte_level_tokenizer());
+  const Tokenizer tokenizer = tokenizer_of(test::byte_level_tokenizer());
   const Ids ids = tokenizer.encode_plain("<|end|>tool");
   EXPECT_TRUE(std::ranges::none_of(ids, [&](TokenId id) { return tokenizer.is_special(id); }));
   EXPECT_EQ(tokenizer.decode(ids, true), "<|end|>tool");
 }
 
 TEST(Tokenizer, byte_fallback_prepends_falls_back_and_strips) {
-  const Tokenizer tokenizer = make(test::byte_fallback_tokenizer(), R"({"bos_token": "<s>", "eos_token": "</s>"})");
+  const Tokenizer tokenizer = tokenizer_of(test::byte_fallback_tokenizer(), R"({"bos_token": "<s>", "eos_token": "</s>"})");
   EXPECT_EQ(tokenizer.encode("the cat", true), (Ids{1, 268, 259, 263, 264, 260}));
   EXPECT_EQ(tokenizer.encode("é🦙", false), (Ids{259, 265, 3 + 0xF0, 3 + 0x9F, 3 + 0xA6, 3 + 0x99}));
   EXPECT_EQ(tokenizer.decode(Ids{1, 268, 259, 263}, true), "the c");
@@ -68,20 +68,20 @@ TEST(Tokenizer, byte_fallback_prepends_falls_back_and_strips) {
 TEST(Tokenizer, added_tokens_in_normalized_text_keep_their_space) {
   json::Value root = test::byte_fallback_tokenizer();
   root["added_tokens"].push_back({{"id", 300}, {"content", "<t>"}, {"normalized", true}});
-  const Tokenizer tokenizer = make(root);
+  const Tokenizer tokenizer = tokenizer_of(root);
   const Ids ids = tokenizer.encode("a <t> a", false);
   EXPECT_EQ(ids, (Ids{259, 264, 300, 259, 264}));
   EXPECT_EQ(tokenizer.decode(ids, false), "a <t> a");
 }
 
 TEST(Tokenizer, text_that_is_not_utf8_is_read_as_replacements) {
-  const Tokenizer tokenizer = make(test::byte_level_tokenizer());
+  const Tokenizer tokenizer = tokenizer_of(test::byte_level_tokenizer());
   EXPECT_EQ(tokenizer.decode(tokenizer.encode("a\xFF z", false), false), "a\uFFFD z");
   EXPECT_EQ(tokenizer.encode("", true), Ids{});
 }
 
 TEST(Tokenizer, ids_that_are_no_tokens_are_passed_over) {
-  const Tokenizer tokenizer = make(test::byte_level_tokenizer());
+  const Tokenizer tokenizer = tokenizer_of(test::byte_level_tokenizer());
   EXPECT_EQ(tokenizer.decode(Ids{-1, 257, 100000}, false), "the");
   EXPECT_EQ(tokenizer.token_bytes(-5), "");
   EXPECT_EQ(tokenizer.token_text(100000), "");
@@ -92,9 +92,9 @@ TEST(Tokenizer, the_post_processor_of_a_tokenizer_json_counts_whatever_add_bos_t
   json::Value root = test::byte_fallback_tokenizer();
   const char* both = R"({"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>",
                          "add_bos_token": false, "add_eos_token": true})";
-  EXPECT_EQ(make(root, both).encode("a", true), (Ids{1, 259, 264}));
+  EXPECT_EQ(tokenizer_of(root, both).encode("a", true), (Ids{1, 259, 264}));
   root["post_processor"] = nullptr;
-  EXPECT_EQ(make(root, both).encode("a", true), (Ids{259, 264}));
+  EXPECT_EQ(tokenizer_of(root, both).encode("a", true), (Ids{259, 264}));
 }
 
 TEST(Tokenizer, cleans_up_spaces_where_asked_but_not_after_bpe) {
@@ -103,17 +103,17 @@ TEST(Tokenizer, cleans_up_spaces_where_asked_but_not_after_bpe) {
   root["model"] = {{"type", "Unigram"}, {"unk_id", 0}, {"vocab", json::Value::array()}};
   for (const char* piece : {"<unk>", "▁a", "▁."}) root["model"]["vocab"].push_back(json::Value::array({piece, -1}));
   root["decoder"] = {{"type", "Metaspace"}, {"replacement", "▁"}};
-  EXPECT_EQ(make(root, "").decode(Ids{1, 2}, false), "a .");
-  EXPECT_EQ(make(root, config).decode(Ids{1, 2}, false), "a.");
-  EXPECT_EQ(streamed(make(root, config), Ids{1, 2, 1}, false), "a. a");
-  const Tokenizer bpe = make(test::byte_level_tokenizer(), config);
+  EXPECT_EQ(tokenizer_of(root, "").decode(Ids{1, 2}, false), "a .");
+  EXPECT_EQ(tokenizer_of(root, config).decode(Ids{1, 2}, false), "a.");
+  EXPECT_EQ(streamed(tokenizer_of(root, config), Ids{1, 2, 1}, false), "a. a");
+  const Tokenizer bpe = tokenizer_of(test::byte_level_tokenizer(), config);
   EXPECT_EQ(bpe.decode(bpe.encode("a .", false), false), "a .");
 }
 
 TEST(Tokenizer, the_configuration_adds_tokens) {
   const json::Value root = test::byte_level_tokenizer();
   const Tokenizer tokenizer =
-      make(root, R"({"added_tokens_decoder": {"270": {"content": "<new>", "special": true}}, "eos_token": "the"})");
+      tokenizer_of(root, R"({"added_tokens_decoder": {"270": {"content": "<new>", "special": true}}, "eos_token": "the"})");
   EXPECT_EQ(tokenizer.encode("a<new>", false), (Ids{'a', 270}));
   EXPECT_EQ(tokenizer.n_vocab(), 271);
   EXPECT_TRUE(tokenizer.is_special(257)) << "tokens with a role are special";
@@ -133,7 +133,7 @@ TEST(Tokenizer, damaged_and_unsupported_files_are_errors_that_name_what) {
 }
 
 TEST(Tokenizer, several_threads_encode_at_once) {
-  const Tokenizer tokenizer = make(test::byte_level_tokenizer());
+  const Tokenizer tokenizer = tokenizer_of(test::byte_level_tokenizer());
   const std::string text = "the theatre é the<|end|> then 123";
   const Ids expected = tokenizer.encode(text, true);
   std::vector<int> n_wrong(4, 0);
@@ -303,7 +303,7 @@ TEST(Tokenizer, equals_llama_cpps_vectors_on_llama_3_and_qwen_2) {
   qwen_2["normalizer"] = {{"type", "NFC"}};
   for (const auto& [root, vectors] : {std::pair(&llama_3, "llama-bpe"), std::pair(&qwen_2, "qwen2")}) {
     SCOPED_TRACE(vectors);
-    const Tokenizer tokenizer = make(*root);
+    const Tokenizer tokenizer = tokenizer_of(*root);
     for (const auto& [text, ids] : llama_cpp_vectors(data, vectors)) {
       EXPECT_EQ(tokenizer.encode(text, false), ids) << text;
       EXPECT_EQ(tokenizer.decode(ids, false), text);

@@ -16,7 +16,7 @@
 namespace baton {
 namespace {
 
-Event says(std::string_view text) {
+Event scored_event_of(std::string_view text) {
   Event event;
   for (const char byte : text) event.tokens.push_back({static_cast<unsigned char>(byte), -0.5f, {}});
   return event;
@@ -59,7 +59,7 @@ std::vector<json::Value> bodies(std::string_view frames) {
 TEST_F(OpenaiFrames, begin_with_the_role_and_end_with_the_reason) {
   content_.request.is_stream = true;
   OpenaiWriter frames = writer(/*is_chat=*/true);
-  choice().take(says("Hi"));
+  choice().take(scored_event_of("Hi"));
   const auto begun = bodies(frames.choice_frames(0, /*is_last=*/false));
   ASSERT_EQ(begun.size(), 2u);
   EXPECT_EQ(begun[0]["choices"][0]["delta"]["role"], "assistant");
@@ -79,7 +79,7 @@ TEST_F(OpenaiFrames, of_text_are_the_same_with_and_without_what_is_kept_of_the_f
   OpenaiWriter kept = writer(/*is_chat=*/false);
   for (const std::string_view text : {"a", "\"quoted\"\\\n", "\x01", "{}"}) {
     choice().clear();
-    choice().take(says(text));
+    choice().take(scored_event_of(text));
     const std::string frame = kept.choice_frames(0, /*is_last=*/false);
     EXPECT_EQ(OpenaiWriter(content_, tokenizer_).choice_frames(0, /*is_last=*/false), frame);
     EXPECT_EQ(bodies(frame)[0]["choices"][0]["text"], text);
@@ -90,16 +90,16 @@ TEST_F(OpenaiFrames, of_completions_continue_where_the_log_probabilities_of_the_
   content_.request.is_stream = true;
   content_.request.sampling.n_top_logprobs = 0;
   OpenaiWriter frames = writer(/*is_chat=*/false);
-  choice().take(says("ab"));
+  choice().take(scored_event_of("ab"));
   EXPECT_EQ(bodies(frames.choice_frames(0, false))[0]["choices"][0]["logprobs"]["text_offset"], parsed("[0,1]"));
   choice().clear();
-  choice().take(says("c"));
+  choice().take(scored_event_of("c"));
   EXPECT_EQ(bodies(frames.choice_frames(0, false))[0]["choices"][0]["logprobs"]["text_offset"], parsed("[2]"));
 }
 
 TEST_F(OpenaiFrames, a_response_holds_the_whole_text_and_the_usage) {
   OpenaiWriter response = writer(/*is_chat=*/true);
-  choice().take(says("Hi"));
+  choice().take(scored_event_of("Hi"));
   choice().end(FinishReason::stop, "!");
   const json::Value body = parsed(whole_body(response));
   EXPECT_EQ(body["object"], "chat.completion");
@@ -117,7 +117,7 @@ TEST_F(OpenaiFrames, a_response_can_be_written_in_steps) {
   OpenaiWriter response = writer(/*is_chat=*/false);
   std::string text;
   for (int i = 0; i < 20'000; ++i) text += "\u00e9\"";
-  choice().take(says(text));
+  choice().take(scored_event_of(text));
   choice().end(FinishReason::stop, "!");
   const std::string whole = whole_body(response);
   EXPECT_EQ(parsed(whole)["choices"][0]["text"], text);
@@ -156,7 +156,7 @@ constexpr std::string_view kCallOfF = "<tool_call>\n{\"name\": \"f\", \"argument
 
 TEST_F(FramesOfMessage, a_response_has_calls_and_no_content) {
   OpenaiWriter response = writer(/*is_chat=*/true);
-  choice().take(says(kCallOfF));
+  choice().take(scored_event_of(kCallOfF));
   choice().end(FinishReason::stop, {});
   json::Value body = parsed(whole_body(response));
   json::Value& call = body["choices"][0]["message"]["tool_calls"][0];
@@ -171,7 +171,7 @@ TEST_F(FramesOfMessage, a_response_has_calls_and_no_content) {
 
 TEST_F(FramesOfMessage, a_response_has_reasoning_under_both_names) {
   OpenaiWriter response = writer(/*is_chat=*/true);
-  choice().take(says("<think>why</think>Hi"));
+  choice().take(scored_event_of("<think>why</think>Hi"));
   choice().end(FinishReason::stop, {});
   const json::Value body = parsed(whole_body(response));
   EXPECT_EQ(json::dump(body["choices"][0]["message"]),
@@ -185,7 +185,7 @@ TEST_F(FramesOfMessage, of_a_stream_have_the_name_once_and_then_arguments) {
   OpenaiWriter frames = writer(/*is_chat=*/true);
   std::string sent;
   for (const char byte : "<think>why</think>Hi" + std::string(kCallOfF)) {
-    choice().take(says(std::string_view(&byte, 1)));
+    choice().take(scored_event_of(std::string_view(&byte, 1)));
     sent += frames.choice_frames(0, /*is_last=*/false);
     choice().clear();
   }
@@ -226,7 +226,7 @@ constexpr std::string_view kPatch =
 TEST_F(FramesOfMessage, of_a_custom_tool_have_a_text_as_input) {
   content_.request.reading.custom = std::make_shared<const std::set<std::string>>(std::set<std::string>{"f"});
   OpenaiWriter response = writer(/*is_chat=*/true);
-  choice().take(says(kPatch));
+  choice().take(scored_event_of(kPatch));
   choice().end(FinishReason::stop, {});
   const json::Value call = parsed(whole_body(response))["choices"][0]["message"]["tool_calls"][0];
   EXPECT_EQ(call["type"], "custom");
@@ -237,7 +237,7 @@ TEST_F(FramesOfMessage, of_a_custom_tool_have_a_text_as_input) {
     OpenaiWriter frames = writer(/*is_chat=*/true);
     std::string sent, input;
     for (const char byte : text) {
-      choice().take(says(std::string_view(&byte, 1)));
+      choice().take(scored_event_of(std::string_view(&byte, 1)));
       sent += frames.choice_frames(0, /*is_last=*/false);
       choice().clear();
     }
@@ -262,7 +262,7 @@ TEST_F(FramesOfMessage, of_a_stream_show_each_token_once) {
   content_.request.wants_token_ids = true;
   content_.request.sampling.n_top_logprobs = 0;
   OpenaiWriter frames = writer(/*is_chat=*/true);
-  choice().take(says("<think>why</think>Hi" + std::string(kCallOfF)));
+  choice().take(scored_event_of("<think>why</think>Hi" + std::string(kCallOfF)));
   std::size_t n_ids = 0, n_logprobs = 0, n_frames = 0;
   for (const json::Value& frame : bodies(frames.choice_frames(0, /*is_last=*/false))) {
     const json::Value& choice = frame["choices"][0];
@@ -305,7 +305,7 @@ TEST_F(FramesOfMessage, have_the_shapes_of_recorded_ones) {
   OpenaiWriter frames = writer(/*is_chat=*/true);
   std::set<std::string> shown;
   for (const char byte : kCallOfF) {
-    choice().take(says(std::string_view(&byte, 1)));
+    choice().take(scored_event_of(std::string_view(&byte, 1)));
     for (const json::Value& frame : bodies(frames.choice_frames(0, /*is_last=*/false)))
       if (frame["choices"][0]["delta"].contains("tool_calls")) shown.insert(json::dump(shape_of(frame["choices"][0]["delta"])));
     choice().clear();
@@ -314,7 +314,7 @@ TEST_F(FramesOfMessage, have_the_shapes_of_recorded_ones) {
 
   content_.request.is_stream = false;
   OpenaiWriter response = writer(/*is_chat=*/true);
-  choice().take(says(kCallOfF));
+  choice().take(scored_event_of(kCallOfF));
   choice().end(FinishReason::stop, {});
   json::Value own = parsed(whole_body(response))["choices"][0];
   std::ifstream whole(recorded / "groq__groq-tool-call.json");

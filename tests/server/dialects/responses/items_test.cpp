@@ -22,7 +22,7 @@ ItemMessages said(std::string_view input) {
 }
 json::Value messages(std::string_view input) { return said(input).messages; }
 
-std::string refused(std::string_view input) {
+std::string refused_items(std::string_view input) {
   const auto messages =
       read_input_items(parsed(input)).and_then([](const json::Value& items) { return messages_of_items(items); });
   EXPECT_FALSE(messages) << input;
@@ -76,13 +76,13 @@ TEST(ResponsesItems, show_the_summary_of_reasoning_without_text) {
 }
 
 TEST(ResponsesItems, are_refused_by_name) {
-  EXPECT_EQ(refused(R"([{"type": "banana", "id": "x"}])"), "input[0].type");
-  EXPECT_EQ(refused(R"([{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}])"),
+  EXPECT_EQ(refused_items(R"([{"type": "banana", "id": "x"}])"), "input[0].type");
+  EXPECT_EQ(refused_items(R"([{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}])"),
             "input[0].content[0].type");
-  EXPECT_EQ(refused(R"([{"role": "robot", "content": "x"}])"), "input[0].role");
-  EXPECT_EQ(refused(R"([{"role": "user"}])"), "input[0].content");
-  EXPECT_EQ(refused(R"([{"type": "function_call", "name": "f", "arguments": "{}"}])"), "input[0].call_id");
-  EXPECT_EQ(refused(R"([{"type": "function_call_output", "call_id": "c"}])"), "input[0].output");
+  EXPECT_EQ(refused_items(R"([{"role": "robot", "content": "x"}])"), "input[0].role");
+  EXPECT_EQ(refused_items(R"([{"role": "user"}])"), "input[0].content");
+  EXPECT_EQ(refused_items(R"([{"type": "function_call", "name": "f", "arguments": "{}"}])"), "input[0].call_id");
+  EXPECT_EQ(refused_items(R"([{"type": "function_call_output", "call_id": "c"}])"), "input[0].output");
   EXPECT_FALSE(read_input_items(1));
   EXPECT_FALSE(read_input_items(parsed("[1]")));
 }
@@ -176,8 +176,9 @@ TEST(ResponsesItems, keep_a_session_with_an_image_alive) {
   constexpr std::string_view kImage = R"({"role": "user", "content": [{"type": "input_image", "image_url": "x"}]})";
   const json::Value kept = messages("[" + std::string(kImage) + R"(, {"role": "user", "content": "and now?"}])");
   EXPECT_EQ(kept[0]["content"], "[image omitted: this model reads text only]");
-  EXPECT_EQ(refused("[" + std::string(kImage) + "]"), "input[0].content[0].type");
-  EXPECT_EQ(refused(R"([{"role": "user", "content": [{"type": "input_file", "file_id": "x"}]}])"), "input[0].content[0].type");
+  EXPECT_EQ(refused_items("[" + std::string(kImage) + "]"), "input[0].content[0].type");
+  EXPECT_EQ(refused_items(R"([{"role": "user", "content": [{"type": "input_file", "file_id": "x"}]}])"),
+            "input[0].content[0].type");
 }
 
 TEST(ResponsesItems, that_are_referred_to_are_found) {
