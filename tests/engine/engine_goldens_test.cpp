@@ -7,6 +7,7 @@
 
 #include "engine/engine.h"
 #include "model/source/safetensors.h"
+#include "support/drawn_golden.h"
 #include "support/golden_model.h"
 #include "support/tiny_engine.h"
 
@@ -32,7 +33,8 @@ class EngineGoldens : public ::testing::TestWithParam<testing::GoldenCase> {
   std::unique_ptr<Engine> make_engine(EngineOptions options, std::int32_t max_model_len) const {
     ModelSpec spec = read_model_spec(GetParam().folder).value();
     spec.max_position = std::max(spec.max_position, max_model_len);
-    const Checkpoint checkpoint = Checkpoint::open(GetParam().folder).value();
+    const test::DrawnGolden drawn(GetParam().folder);
+    const Checkpoint checkpoint = Checkpoint::open(drawn.folder()).value();
     EXPECT_TRUE(fit_to_checkpoint(spec, checkpoint));
     const auto make_device = testing::cpu_of_rank(options.batch_invariant);
     const auto make_model = testing::checkpoint_model(spec, checkpoint);
