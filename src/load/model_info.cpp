@@ -2,6 +2,8 @@
 #include "load/model_info.h"
 
 #include <algorithm>
+#include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -33,6 +35,9 @@ std::vector<KvGroup> groups_of(const ModelSpec& spec, DType kv_dtype) {
   return groups;
 }
 
+/// Numbers that only quantised weights are stored in, and that are not read as tensors of their own.
+bool is_of_schemes_alone(std::string_view stored_dtype) { return stored_dtype == "I8" || stored_dtype == "F8_E8M0"; }
+
 /// Sets what the headers of the weights say.
 void read_weights(const fs::path& folder, ModelInfo& info) {
   const auto checkpoint = Checkpoint::open(folder);
@@ -44,11 +49,13 @@ void read_weights(const fs::path& folder, ModelInfo& info) {
     return;
   }
   for (const std::string& name : checkpoint->names()) {
+    const StoredTensor& stored = *checkpoint->find(name);
     const auto tensor = checkpoint->load(name);
-    if (!tensor) {
+    if (!tensor && !is_of_schemes_alone(stored.dtype)) {
       info.weights_fault = tensor.error().message;
     } else {
-      info.stored_bytes[std::string(to_string(tensor->dtype))] += static_cast<std::int64_t>(tensor->size_bytes());
+      const std::string dtype = tensor ? std::string(to_string(tensor->dtype)) : stored.dtype;
+      info.stored_bytes[dtype] += static_cast<std::int64_t>(stored.bytes.size());
     }
   }
   if (!info.weights_fault.empty()) return;

@@ -3,6 +3,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -29,6 +31,18 @@ TEST(ModelInfo, is_read_from_the_configuration_and_the_headers) {
   EXPECT_EQ(info->weights_fault, "");
   EXPECT_EQ(info->tokenizer, "");
   EXPECT_EQ(read_model_info(golden.folder(), "bfloat16")->groups[0].bytes_per_token, info->groups[0].bytes_per_token / 2);
+}
+
+TEST(ModelInfo, counts_the_bytes_of_quantised_weights) {
+  for (const auto& [name, dtype] : {std::pair("ct_int8", "I8"), {"ct_int4", "int32"}, {"fp8_block", "float8_e4m3"}}) {
+    const auto info = read_model_info(test::source_folder() / "tests/goldens/quantised" / name, "auto");
+    ASSERT_TRUE(info) << info.error().message;
+    EXPECT_EQ(info->weights_fault, "") << name;
+    std::string dtypes;
+    for (const auto& [stored, bytes] : info->stored_bytes) dtypes += stored + " ";
+    EXPECT_TRUE(info->stored_bytes.contains(dtype)) << name << ": " << dtypes;
+    EXPECT_LT(info->weight_bytes, info->spec.n_parameters() * 4) << name;
+  }
 }
 
 TEST(ModelInfo, of_a_configuration_alone_knows_the_sizes) {
