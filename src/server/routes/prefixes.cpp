@@ -96,7 +96,10 @@ void Routes::answer_registration(const Prefixes::Asked& asked, const Error* erro
   const auto response = [&] {
     if (error != nullptr) return logged_error_response(prefix_error(*error, asked.content_field));
     const auto shown = show_prefix(asked.name);
-    return shown ? json_response(*shown) : error_response(context_.prefixes.not_found(asked.name, "id"));
+    // Another client may have removed it since.
+    return shown ? json_response(*shown)
+                 : error_response(400, fmt::format("prefix {} was removed before its registration was answered", asked.name),
+                                  "id");
   };
   const bool had_memory = error == nullptr || !error->message.empty();
   if (!had_memory || !attempt([&] { context_.dispatcher.respond(asked.exchange, response()); }))
