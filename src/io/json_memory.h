@@ -6,6 +6,8 @@
 #include <string>
 #include <type_traits>
 
+#include "core/attempt.h"
+
 namespace baton::json {
 
 /// Blocks for the heads of values: the object of the C++ library that stands for one list, object or text, without what is in it.
@@ -37,8 +39,8 @@ struct Memory {
   T* allocate(std::size_t n) {
     if (n > static_cast<std::size_t>(-1) / sizeof(T)) throw std::bad_array_new_length();
     if (!kIsHead || n != 1) return static_cast<T*>(::operator new(n * sizeof(T)));
-    void* head = ::operator new(sizeof(T), std::nothrow);
-    if (head == nullptr)
+    void* head = nullptr;
+    if (!attempt([&] { head = ::operator new(sizeof(T)); }))
       head = HeadReserve::take(std::is_same_v<T, std::string> ? HeadReserve::kHeadsOfTexts : HeadReserve::kHeads);
     return static_cast<T*>(head);
   }
