@@ -47,6 +47,7 @@ TESTED_THROUGH = {
     "src/cli/rank_session.cpp": "tests/e2e/test_ranks.py",
     "src/cli/version.cpp": "tests/e2e/test_programs.py",
     "src/model/families/*.cpp": "tests/model/families_test.cpp",
+    "src/model/source/rounding*.cpp": "tests/model/rounding_test.cpp",
     "src/model/source/stacked_matrix.cpp": "tests/model/quantised_weights_test.cpp",
     "src/model/source/stored_layout.cpp": "tests/model/quantised_weights_test.cpp",
     "src/model/source/unpack.cpp": "tests/model/quantised_weights_test.cpp",

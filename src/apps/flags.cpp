@@ -149,6 +149,7 @@ void add_info_options(CLI::App& app, InfoOptions& options) {
       ->check(CLI::Range(0.01, 1.0));
   row(app, "Memory", "--kv-cache-dtype", options.model.kv_cache_dtype, "auto (the weights'), bfloat16, float16, float32, fp8")
       ->check(CLI::IsMember(choices(kKvDtypeNames)));
+  add_quantization_options(app, options.model);
   row(app, "Memory", "--context", options.context_len, "Tokens of a context; 0: the model's longest, at most 8192")
       ->transform(count_units())
       ->check(at_least_zero());

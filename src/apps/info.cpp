@@ -192,7 +192,7 @@ void print_table(const std::string& name, const ModelInfo& info, const Fit& fit,
 
 Result<void> show_info(const InfoOptions& options) {
   BATON_TRY(const ModelFiles files, find_text_files(options.model, download_bar()));
-  BATON_TRY(const ModelInfo info, read_model_info(files.folder, options.model.kv_cache_dtype));
+  BATON_TRY(const ModelInfo info, read_model_info(files.folder, options.model));
   BATON_TRY(const Fit fit, find_fit(options, info));
   if (options.as_json) {
     print_output("{}\n", json::dump_pretty(to_json(files.name, info, fit, options.workload)));

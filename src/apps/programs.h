@@ -101,7 +101,7 @@ int render_main(const RenderOptions& options);
 // `baton info`: what a model is and needs, without loading it.
 
 struct InfoOptions {
-  ModelOptions model;             ///< model, revision, download_dir, device, kv_cache_dtype and gpu_memory_utilization
+  ModelOptions model;             ///< model, revision, download_dir, device, quantization, kv_cache_dtype...
   std::int64_t memory_bytes = 0;  ///< 0: what is free on the device
   std::int32_t context_len = 0;   ///< tokens; 0: the model's longest, at most 8192
   SharedWorkload workload;

@@ -94,6 +94,7 @@ void add_model_options(CLI::App& app, ModelFlags& options) {
       ->check(CLI::IsMember(choices(kLoadFormats)));
   row(app, "Model", "--dtype", options.dtype, "Data type of the weights: auto (the checkpoint's), bfloat16, float16, float32")
       ->check(CLI::IsMember(choices(kDtypeNames)));
+  add_quantization_options(app, options);
   row(app, "Model", "--max-model-len", options.max_model_len,
       "Longest prompt plus answer in tokens, as 4096 or 4k; 0: the model's limit; auto: what the cache has room for")
       ->transform(count_units(/*has_auto=*/true));
@@ -146,6 +147,16 @@ void add_model_options(CLI::App& app, ModelFlags& options) {
   app.add_option("--config", "YAML file with flags (`max-num-seqs: 64`); the command line wins")
       ->check(CLI::ExistingFile)
       ->group("Log");
+}
+
+void add_quantization_options(CLI::App& app, ModelOptions& options) {
+  row(app, "Model", "-q,--quantization", options.quantization,
+      "fp8, int8 or int4: round the weights of a dense checkpoint at load; of a quantised one, its method by vLLM's name")
+      ->check(CLI::IsMember(choices(kQuantizationNames)))
+      ->default_str("");
+  app.add_flag("--quantize-lm-head", options.quantize_lm_head,
+               "Round the output layer, too, where --quantization rounds weights")
+      ->group("Model");
 }
 
 void add_answer_options(CLI::App& app, StructuredOutputsConfig& structured_outputs, std::int32_t& max_logprobs) {

@@ -33,6 +33,9 @@ std::vector<std::string> choices(std::span<const std::string_view> names);
 /// Adds the rows of ModelFlags. Help texts show the values in `options` as defaults.
 void add_model_options(CLI::App& app, ModelFlags& options);
 
+/// Adds the rows of how weights are quantised.
+void add_quantization_options(CLI::App& app, ModelOptions& options);
+
 /// Adds the rows of what bounds the answers of a server, or of Python's LLM.
 void add_answer_options(CLI::App& app, StructuredOutputsConfig& structured_outputs, std::int32_t& max_logprobs);
 

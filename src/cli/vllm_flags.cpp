@@ -146,7 +146,6 @@ constexpr std::array kVllmFlags = std::to_array<VllmFlag>({
     {"--prefix-caching-hash-algo", kAnyValue, "blocks are found by their tokens"},
     {"--profiler-config", "{}", "there is no profiler"},
     {"--pt-load-map-location", kAnyValue, "safetensors are read"},
-    {"--quantization", kNothing, "weights are read in the format of the checkpoint"},
     {"--ray-workers-use-nsight", kOff, "there is no profiler"},
     {"--reasoning-parser-plugin", kNothing, "there are no plug-ins"},
     {"--rope-scaling", kNothing, "config.json is taken as it is"},

@@ -12,6 +12,7 @@
 #include "engine/step/rank_steps.h"
 #include "io/safetensors.h"
 #include "load/rank_load.h"
+#include "load/weight_rounding.h"
 #include "model/config.h"
 #include "model/source/safetensors.h"
 #include "model/split.h"
@@ -70,9 +71,9 @@ EngineOptions engine_options(const ModelOptions& options, DType weights) {
 /// Refuses weights that do not fit free memory before any memory is touched: a host without memory kills processes
 /// instead of refusing allocations.
 Result<void> check_memory(const ModelFiles& files, const ModelSpec& spec, const Checkpoint* checkpoint, DType dtype,
-                          const Backend& backend) {
+                          const WeightRounding& rounding, const Backend& backend) {
   const ModelRank rank{backend.info().rank, backend.info().world_size};
-  const WeightBytes bytes = weight_bytes(spec, dtype, rank, checkpoint);
+  const WeightBytes bytes = weight_bytes(spec, dtype, rank, checkpoint, rounding);
   const std::int64_t needed = bytes.held + (backend.capabilities().shares_host_memory ? bytes.staged : 0);
   const std::int64_t free_bytes = backend.free_memory_bytes();
   if (needed <= free_bytes) return {};
@@ -149,15 +150,17 @@ Result<LoadedModel> load_model(const ModelFiles& files, const ModelOptions& opti
     BATON_TRY(checkpoint, Checkpoint::open(files.folder));
     BATON_TRY_VOID(fit_to_checkpoint(spec, *checkpoint));
   }
+  BATON_TRY(const WeightRounding rounding, rounding_of(options, spec.quantization));
   BATON_TRY(const DType dtype, weight_dtype(options, spec, backend));
   BATON_TRY_VOID(check_kv_dtype(options, engine_options(options, dtype).kv_dtype, dtype));
   if (options.ranks != nullptr && options.ranks->rank() == 0)
     RankSteps(options.ranks).device(describe_device(dtype, backend.info()));
   const BackendInfo device = backend.info();
   BATON_TRY(ModelSpec of_rank, split_spec(spec, {device.rank, device.world_size}));
-  BATON_TRY_VOID(check_memory(files, spec, checkpoint ? &*checkpoint : nullptr, dtype, backend));
-  BATON_TRY(ModelWeights weights, is_dummy ? random_weights(spec, backend, dtype, options.seed, options.threads)
-                                           : load_weights(spec, *checkpoint, backend, dtype, options.threads));
+  BATON_TRY_VOID(check_memory(files, spec, checkpoint ? &*checkpoint : nullptr, dtype, rounding, backend));
+  if (device.rank == 0) log_rounding(rounding, spec);
+  BATON_TRY(ModelWeights weights, is_dummy ? random_weights(spec, backend, dtype, options.seed, options.threads, rounding)
+                                           : load_weights(spec, *checkpoint, backend, dtype, options.threads, rounding));
   const std::size_t weight_bytes = weights.size_bytes();
   auto model = std::make_unique<Model>(std::move(of_rank), std::move(weights));
   return LoadedModel{std::move(spec), std::move(model), dtype, weight_bytes};

@@ -12,6 +12,7 @@
 #include "io/json.h"
 #include "io/other_weights.h"
 #include "io/safetensors.h"
+#include "load/weight_rounding.h"
 #include "model/source/safetensors.h"
 #include "model/weights.h"
 #include "text/tokenizer/tokenizer.h"
@@ -39,7 +40,7 @@ std::vector<KvGroup> groups_of(const ModelSpec& spec, DType kv_dtype) {
 bool is_of_schemes_alone(std::string_view stored_dtype) { return stored_dtype == "I8" || stored_dtype == "F8_E8M0"; }
 
 /// Sets what the headers of the weights say.
-void read_weights(const fs::path& folder, ModelInfo& info) {
+void read_weights(const fs::path& folder, const WeightRounding& rounding, ModelInfo& info) {
   const auto checkpoint = Checkpoint::open(folder);
   if (!checkpoint) {
     std::error_code ignored;
@@ -64,7 +65,7 @@ void read_weights(const fs::path& folder, ModelInfo& info) {
     info.weights_fault = fits.error().message;
   } else {
     info.spec = std::move(fitted);
-    info.weight_bytes = weight_bytes(info.spec, info.spec.dtype, ModelRank{}, &*checkpoint).held;
+    info.weight_bytes = weight_bytes(info.spec, info.spec.dtype, ModelRank{}, &*checkpoint, rounding).held;
   }
 }
 
@@ -101,13 +102,15 @@ std::int64_t kept(const KvGroup& group, std::int64_t len) {
 
 }  // namespace
 
-Result<ModelInfo> read_model_info(const fs::path& folder, std::string_view kv_cache_dtype) {
+Result<ModelInfo> read_model_info(const fs::path& folder, const ModelOptions& options) {
   ModelInfo info;
   BATON_TRY(info.spec, read_model_spec(folder));
-  info.kv_dtype = kv_cache_dtype == "auto" ? info.spec.dtype : dtype_from_name(kv_cache_dtype).value();
+  BATON_TRY(const WeightRounding rounding, rounding_of(options, info.spec.quantization));
+  const std::string& kv_dtype = options.kv_cache_dtype;
+  info.kv_dtype = kv_dtype == "auto" ? info.spec.dtype : dtype_from_name(kv_dtype).value();
   info.groups = groups_of(info.spec, info.kv_dtype);
-  info.weight_bytes = weight_bytes(info.spec, info.spec.dtype, ModelRank{}).held;
-  read_weights(folder, info);
+  info.weight_bytes = weight_bytes(info.spec, info.spec.dtype, ModelRank{}, nullptr, rounding).held;
+  read_weights(folder, rounding, info);
   read_tokenizer(folder, info);
   BATON_TRY(info.generation, read_generation_config(folder));
   return info;

@@ -10,6 +10,7 @@
 
 #include "core/dtype.h"
 #include "core/result.h"
+#include "load/model_options.h"
 #include "model/config.h"
 #include "model/spec.h"
 
@@ -31,7 +32,7 @@ struct ModelInfo {
   /// Bytes of the stored tensors by number format ("BF16"); empty if there are no weights, only a configuration.
   std::map<std::string, std::int64_t> stored_bytes;
   std::string weights_fault;      ///< why the weights that are there cannot be read; empty if they can
-  std::int64_t weight_bytes = 0;  ///< memory for the weights in the configuration's dtype
+  std::int64_t weight_bytes = 0;  ///< memory for the weights in the configuration's dtype, or as they are quantised
   std::string tokenizer;          ///< "BPE (tokenizer.json)"...; empty if there is none
   std::string tokenizer_fault;    ///< why Baton cannot load it; empty if it can
   std::int32_t n_tokens = 0;      ///< of the tokenizer
@@ -39,9 +40,9 @@ struct ModelInfo {
   GenerationConfig generation;
 };
 
-/// Reads `folder`. `kv_cache_dtype` is a name of kKvDtypeNames. Errors: those of the configuration; a tokenizer or weights
-/// that cannot be read are facts, not errors.
-Result<ModelInfo> read_model_info(const std::filesystem::path& folder, std::string_view kv_cache_dtype);
+/// Reads `folder`. Of `options` kv_cache_dtype, quantization and quantize_lm_head count. Errors: those of the configuration and of
+/// rounding_of; a tokenizer or weights that cannot be read are facts, not errors.
+Result<ModelInfo> read_model_info(const std::filesystem::path& folder, const ModelOptions& options);
 
 /// KV bytes of one context of `len` tokens: of each group at most a window's.
 std::int64_t context_bytes(const std::vector<KvGroup>& groups, std::int64_t len);

@@ -17,6 +17,8 @@ inline constexpr auto kDtypeNames =
     std::to_array<std::string_view>({"auto", "bfloat16", "bf16", "float16", "half", "float32", "float"});
 inline constexpr auto kKvDtypeNames = std::to_array<std::string_view>(
     {"auto", "bfloat16", "bf16", "float16", "half", "float32", "float", "fp8", "fp8_e4m3", "float8_e4m3"});
+inline constexpr auto kQuantizationNames = std::to_array<std::string_view>(
+    {"fp8", "int8", "int4", "compressed-tensors", "gptq", "gptq_marlin", "awq", "awq_marlin", "fbgemm_fp8", "modelopt"});
 inline constexpr auto kAttentionNames = std::to_array<std::string_view>({"relay", "paged"});
 inline constexpr auto kSchedulingPolicies = std::to_array<std::string_view>({"fair", "fcfs", "priority"});
 inline constexpr auto kOffloadingBackends = std::to_array<std::string_view>({"native"});
@@ -31,6 +33,8 @@ struct ModelOptions : EngineOptions {
   std::string download_dir;                      ///< empty: the Hugging Face cache
   std::string load_format = "auto";              ///< one of kLoadFormats
   std::string dtype = "auto";                    ///< one of kDtypeNames
+  std::string quantization;                      ///< one of kQuantizationNames; empty: as the checkpoint has it
+  bool quantize_lm_head = false;                 ///< the output layer too, where weights are quantised at load
   std::string device = "cpu";                    ///< a module that make_backend knows
   int threads = 0;                               ///< of a CPU; 0: as many as affinity and quota allow
   std::string attention = "relay";               ///< one of kAttentionNames

@@ -16,6 +16,7 @@
 #include "io/file.h"
 #include "io/json.h"
 #include "load/load_engine.h"
+#include "load/weight_rounding.h"
 
 namespace baton {
 namespace {
@@ -73,11 +74,13 @@ Result<void> load_and_follow(const std::string& what, const std::shared_ptr<Rank
   ModelOptions options;
   options.ranks = ranks;
   BATON_TRY(options.load_format, json::convert<std::string>(said.at("load_format"), "load_format"));
+  BATON_TRY(options.quantization, json::convert<std::string>(said.at("quantization"), "quantization"));
+  BATON_TRY(options.quantize_lm_head, json::convert<bool>(said.at("quantize_lm_head"), "quantize_lm_head"));
   BATON_TRY(options.device, json::convert<std::string>(said.at("device"), "device"));
   BATON_TRY(options.threads, json::convert<int>(said.at("threads"), "threads"));
   BATON_TRY(options.batch_invariant, json::convert<bool>(said.at("batch_invariant"), "batch_invariant"));
   BATON_TRY(options.seed, json::convert<std::uint64_t>(said.at("seed"), "seed"));
-  BATON_TRY(const std::string digest, model_digest(files.folder, options.load_format));
+  BATON_TRY(const std::string digest, model_digest(files.folder, options));
   BATON_TRY_VOID(compare(said, "digest", digest, "checksum of config.json and weights"));
   BATON_TRY(std::unique_ptr<Backend> backend, open_device(options));
   BATON_TRY(const std::optional<std::string> of_device, next_device(*ranks));
@@ -93,15 +96,17 @@ Result<void> load_and_follow(const std::string& what, const std::shared_ptr<Rank
 
 }  // namespace
 
-Result<std::string> model_digest(const std::filesystem::path& folder, const std::string& load_format) {
+Result<std::string> model_digest(const std::filesystem::path& folder, const ModelOptions& options) {
   BATON_TRY(std::string text, read_file(folder / "config.json"));
-  if (load_format == "dummy") return sha256_of_text(text);
+  BATON_TRY(const std::string rounding, rounding_line(folder, options));
+  text += rounding;
+  if (options.load_format == "dummy") return sha256_of_text(text);
   for (const std::filesystem::path& path : weight_files(folder)) BATON_TRY_VOID(append_weights(path, text));
   return sha256_of_text(text);
 }
 
 Result<std::string> describe_load(const ModelFiles& files, const ModelOptions& options) {
-  BATON_TRY(const std::string digest, model_digest(files.folder, options.load_format));
+  BATON_TRY(const std::string digest, model_digest(files.folder, options));
   std::error_code error;
   const std::filesystem::path folder = std::filesystem::absolute(files.folder, error);
   if (error) return fail(ErrorCode::io, fmt::format("{}: {}", files.folder.string(), error.message()));
@@ -109,6 +114,8 @@ Result<std::string> describe_load(const ModelFiles& files, const ModelOptions& o
                                 {"name", files.name},
                                 {"folder", folder.string()},
                                 {"load_format", options.load_format},
+                                {"quantization", options.quantization},
+                                {"quantize_lm_head", options.quantize_lm_head},
                                 {"device", options.device},
                                 {"threads", options.threads},
                                 {"batch_invariant", options.batch_invariant},

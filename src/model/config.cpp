@@ -73,11 +73,7 @@ Result<ModelSpec> parse_model_spec(std::string_view text, std::string_view what,
     BATON_TRY(const Family* const family, find_family(families, root));
     BATON_TRY(ModelSpec spec, family->read(root));
     spec.family = family->name;
-    BATON_TRY(spec.quantization, read_quantization(root));
-    const Value* text = json::find(root, "text_config");
-    if (spec.quantization.method.empty() && text != nullptr) {
-      BATON_TRY(spec.quantization, read_quantization(*text));
-    }
+    BATON_TRY(spec.quantization, read_model_quantization(root));
     for (const RopeSpec& rope : spec.ropes) spec.max_position = scaled_max_position(rope, spec.max_position);
     for (LayerSpec& layer : spec.layers)  // a window that no context exceeds would only cost a layer group
       if (layer.attention.window >= spec.max_position) layer.attention.window = 0;

@@ -224,6 +224,18 @@ LinearTensors lm_head_tensors(const ModelSpec& whole, ModelRank rank) {
   return made;
 }
 
+std::set<std::string> unrounded_matrices(const ModelSpec& whole, bool rounds_lm_head) {
+  std::set<std::string> names{embedding_tensors(whole, {}).weights.front().tensor.name};
+  for (std::size_t i = 0; i < whole.layers.size(); ++i)
+    for (const TensorPart& router : layer_tensors(whole, {}, i).router.weights) names.insert(router.tensor.name);
+  const std::string lm_head = lm_head_tensors(whole, {}).weights.front().tensor.name;
+  if (rounds_lm_head)
+    names.erase(lm_head);
+  else
+    names.insert(lm_head);
+  return names;
+}
+
 std::vector<TensorPart> tensor_parts(const ModelSpec& whole, ModelRank rank) {
   std::vector<TensorPart> parts;
   for_each_weight(whole, rank, [&](const auto& tensors) { append(parts, tensors); });

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "model/layer_parts.h"
@@ -50,6 +52,10 @@ void for_each_weight(const ModelSpec& whole, ModelRank rank, const Visit& visit)
   visit(std::optional(final_norm_tensors(whole)));
   visit(lm_head_tensors(whole, rank));
 }
+
+/// Names of the matrices that stay dense where weights are rounded: the embedding, routers and, unless `rounds_lm_head`, the output
+/// layer. A tied output layer that is rounded has the embedding's name, which is then not among them.
+std::set<std::string> unrounded_matrices(const ModelSpec& whole, bool rounds_lm_head);
 
 /// All parts of tensors that a rank holds, in loading order. A tied output layer has none but its bias.
 std::vector<TensorPart> tensor_parts(const ModelSpec& whole, ModelRank rank);

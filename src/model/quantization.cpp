@@ -235,4 +235,11 @@ Result<QuantizationSpec> read_quantization(const Value& config) {
   return QuantizationSpec{};
 }
 
+Result<QuantizationSpec> read_model_quantization(const Value& config) {
+  BATON_TRY(QuantizationSpec spec, read_quantization(config));
+  const Value* text = json::find(config, "text_config");
+  if (!spec.method.empty() || text == nullptr) return spec;
+  return read_quantization(*text);
+}
+
 }  // namespace baton

@@ -40,4 +40,7 @@ struct QuantizationSpec {
 /// the method, the format or the field, and what is read instead; invalid_data.
 Result<QuantizationSpec> read_quantization(const json::Value& config);
 
+/// The same of a whole model's config.json, which may state it for its text model (`text_config`) alone.
+Result<QuantizationSpec> read_model_quantization(const json::Value& config);
+
 }  // namespace baton

@@ -20,6 +20,7 @@
 #include "core/parallel.h"
 #include "model/model_tensors.h"
 #include "model/source/random.h"
+#include "model/source/rounding_source.h"
 #include "model/source/safetensors.h"
 #include "model/source/stacked_matrix.h"
 
@@ -195,7 +196,9 @@ class Loader {
     weights.embedding = device;
     weights.buffers.push_back(std::move(buffer));
     if (!spec_.tie_embeddings) return nullptr;
-    if (rank_.world_size > 1) return packed(lm_head_tensors(spec_, rank_));
+    const LinearTensors lm_head = lm_head_tensors(spec_, rank_);
+    BATON_TRY(const MatrixForm form, source_.form_of(lm_head.weights.front().tensor));
+    if (rank_.world_size > 1 || form.scheme != WeightScheme::dense) return packed(lm_head);
     return backend_.pack_matrix(host, dtype_, table.tensor.name);
   }
 
@@ -213,6 +216,24 @@ class Loader {
   std::size_t vectors_end_ = 0;
   std::unique_ptr<std::byte[], FreeAligned> staging_;
   std::size_t staging_bytes_ = 0;
+};
+
+/// A source, or the same source with its matrices rounded.
+class MaybeRounded {
+ public:
+  MaybeRounded(WeightSource& dense, const ModelSpec& spec, const WeightRounding& rounding, const Parallel& parallel)
+      : source_(&dense) {
+    if (rounding.is_on())
+      source_ = &rounded_.emplace(dense, rounding, unrounded_matrices(spec, rounding.rounds_lm_head), parallel);
+  }
+  MaybeRounded(const MaybeRounded&) = delete;
+  MaybeRounded& operator=(const MaybeRounded&) = delete;
+
+  WeightSource& get() const { return *source_; }
+
+ private:
+  WeightSource* source_;
+  std::optional<RoundingSource> rounded_;
 };
 
 void check_dtype(DType dtype) {
@@ -266,16 +287,20 @@ std::vector<ExpectedTensor> expected_tensors(const ModelSpec& spec) {
   return expected;
 }
 
-WeightBytes weight_bytes(const ModelSpec& spec, DType dtype, ModelRank rank, const Checkpoint* checkpoint) {
+WeightBytes weight_bytes(const ModelSpec& spec, DType dtype, ModelRank rank, const Checkpoint* checkpoint,
+                         const WeightRounding& rounding) {
   WeightBytes bytes;
   const Parallel parallel(1);
-  std::optional<SafetensorsSource> source;
-  if (checkpoint != nullptr) source.emplace(*checkpoint, spec.quantization, parallel);
+  RandomSource drawn(0, {}, parallel);
+  std::optional<SafetensorsSource> stored;
+  if (checkpoint != nullptr) stored.emplace(*checkpoint, spec.quantization, parallel);
+  const MaybeRounded source(stored ? static_cast<WeightSource&>(*stored) : drawn, spec, rounding, parallel);
+  bool is_table = true;  // the first one, the embedding, is dense, though a tied output layer of its name may not be
   const auto add = [&](std::span<const LinearTensors> linears) {
     for (const LinearTensors& linear : linears) {
       if (linear.weights.empty()) continue;
       // Loading names what is wrong with a matrix.
-      const auto form = !source ? Result<StackedForm>() : stacked_form(linear.weights, *source);
+      const auto form = std::exchange(is_table, false) ? Result<StackedForm>() : stacked_form(linear.weights, source.get());
       const bool is_dense = !form || form->form.scheme == WeightScheme::dense;
       const std::int64_t size = is_dense ? linear.n_elements() * static_cast<std::int64_t>(size_bytes(dtype))
                                          : static_cast<std::int64_t>(form->size_bytes());
@@ -293,21 +318,26 @@ WeightBytes weight_bytes(const ModelSpec& spec, DType dtype, ModelRank rank, con
 }
 
 Result<ModelWeights> load_weights(const ModelSpec& spec, const Checkpoint& checkpoint, Backend& backend, DType dtype,
-                                  int n_threads) {
+                                  int n_threads, const WeightRounding& rounding) {
   check_dtype(dtype);
   const Parallel parallel(n_threads);
-  SafetensorsSource source(checkpoint, spec.quantization, parallel);
-  BATON_TRY_VOID(source.verify(expected_tensors(spec), spec, dtype));
-  BATON_TRY(ModelWeights weights, Loader(spec, backend, dtype, source).load());
+  SafetensorsSource stored(checkpoint, spec.quantization, parallel);
+  BATON_TRY_VOID(stored.verify(expected_tensors(spec), spec, dtype));
+  const MaybeRounded source(stored, spec, rounding, parallel);
+  BATON_TRY(ModelWeights weights, Loader(spec, backend, dtype, source.get()).load());
   log_schemes(weights);
   return weights;
 }
 
-Result<ModelWeights> random_weights(const ModelSpec& spec, Backend& backend, DType dtype, std::uint64_t seed, int n_threads) {
+Result<ModelWeights> random_weights(const ModelSpec& spec, Backend& backend, DType dtype, std::uint64_t seed, int n_threads,
+                                    const WeightRounding& rounding) {
   check_dtype(dtype);
   const Parallel parallel(n_threads);
-  RandomSource source(seed, expected_tensors(spec), parallel);
-  return Loader(spec, backend, dtype, source).load();
+  RandomSource drawn(seed, expected_tensors(spec), parallel);
+  const MaybeRounded source(drawn, spec, rounding, parallel);
+  BATON_TRY(ModelWeights weights, Loader(spec, backend, dtype, source.get()).load());
+  log_schemes(weights);
+  return weights;
 }
 
 }  // namespace baton

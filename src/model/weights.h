@@ -10,6 +10,7 @@
 #include "kernels/backend.h"
 #include "model/layer_parts.h"
 #include "model/linear.h"
+#include "model/source/rounding.h"
 #include "model/source/source.h"
 #include "model/spec.h"
 
@@ -41,26 +42,27 @@ std::vector<ExpectedTensor> expected_tensors(const ModelSpec& spec);
 
 /// Memory for loading and holding a rank's weights of the whole model `spec`: the value that
 /// ModelWeights::size_bytes() will have if the backend
-/// packs without padding (biases count as f32), and the largest host memory that loading needs at one time. Matrices
-/// are
-/// stored as in `checkpoint`; without it they are dense.
+/// packs without padding (biases count as f32), and the largest host memory that loading needs at one time. Matrices are
+/// stored as in `checkpoint`, or dense without it, and then rounded.
 struct WeightBytes {
   std::int64_t held = 0;
   std::int64_t staged = 0;
 };
-WeightBytes weight_bytes(const ModelSpec& spec, DType dtype, ModelRank rank, const Checkpoint* checkpoint = nullptr);
+WeightBytes weight_bytes(const ModelSpec& spec, DType dtype, ModelRank rank, const Checkpoint* checkpoint = nullptr,
+                         const WeightRounding& rounding = {});
 
 /// Checks all shapes before it loads anything. Then fuses q, k, v and gate, up, converts to `dtype` (f32, bf16 or f16;
 /// norms to f32; other matrices than dense ones keep their bits) and packs, with `n_threads` threads (0: as many as
-/// are available). Of several ranks, the backend's reads
-/// its parts alone. Releases the pages that were read. `spec` is the whole model's, fitted to the checkpoint
-/// (fit_to_checkpoint), and one that split_spec can split. Errors: those of
-/// SafetensorsSource::verify; out_of_memory.
+/// are available). With `rounding`, all dense matrices but unrounded_matrices are rounded, from the values of the checkpoint. Of
+/// several ranks, the backend's reads its parts alone. Releases the pages that were read. `spec` is the whole model's, fitted to the
+/// checkpoint (fit_to_checkpoint), and one that split_spec can split. Errors: those of SafetensorsSource::verify and of
+/// RoundingSource; out_of_memory.
 Result<ModelWeights> load_weights(const ModelSpec& spec, const Checkpoint& checkpoint, Backend& backend, DType dtype,
-                                  int n_threads);
+                                  int n_threads, const WeightRounding& rounding = {});
 
 /// Makes random weights of the same shapes (`--load-format dummy`), see RandomSource. The ranks' weights together are
 /// those of one rank.
-Result<ModelWeights> random_weights(const ModelSpec& spec, Backend& backend, DType dtype, std::uint64_t seed, int n_threads);
+Result<ModelWeights> random_weights(const ModelSpec& spec, Backend& backend, DType dtype, std::uint64_t seed, int n_threads,
+                                    const WeightRounding& rounding = {});
 
 }  // namespace baton

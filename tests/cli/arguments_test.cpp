@@ -99,7 +99,7 @@ TEST(Arguments, are_refused_in_the_words_of_a_call) {
          "enable_chunked_prefill=False is not supported: prompts are always", "enable_chunked_prefill");
   expect({"num_gpu_blocks_override", "8"}, ErrorCode::unsupported,
          "num_gpu_blocks_override is not supported: kv_cache_memory_bytes says", "num_gpu_blocks_override");
-  expect({"quantization", "awq"}, ErrorCode::unsupported, "quantization is not supported", "quantization");
+  expect({"rope_theta", "1"}, ErrorCode::unsupported, "rope_theta is not supported", "rope_theta");
   expect({"trust_remote_code", "yes"}, ErrorCode::invalid_request, "trust_remote_code must be True or False, not 'yes'",
          "trust_remote_code");
   expect({"prefix", "a=b"}, ErrorCode::unsupported, "prefix is not supported: register_prefix", "prefix");
@@ -137,7 +137,8 @@ TEST(Arguments, have_one_row_each) {
   EXPECT_EQ(effect("model"), "acts");
   EXPECT_EQ(effect("tensor_parallel_size"), "acts");
   EXPECT_EQ(effect("swap_space"), "neutral");
-  EXPECT_EQ(effect("quantization"), "refused");
+  EXPECT_EQ(effect("quantization"), "acts");
+  EXPECT_EQ(effect("rope_theta"), "refused");
   EXPECT_EQ(effect("log_level"), "refused");
 }
 

@@ -136,7 +136,7 @@ TEST(Options, other_flags_are_refused_with_the_nearest_there_is) {
   const auto refused = refuse_unknown_flags(misspelt.app, misspelt.app.remaining());
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().message, "unknown flag --max-num-seq; the nearest there is: --max-num-seqs");
-  for (const char* far : {"--quantization", "--lora-modules", "--enable-sleep-mode"}) {
+  for (const char* far : {"--hf-overrides", "--lora-modules", "--enable-sleep-mode"}) {
     const Parsed unknown({"org/name", far});
     EXPECT_EQ(refuse_unknown_flags(unknown.app, unknown.app.remaining()).error().message,
               "unknown flag " + std::string(far) + "; --help lists those there are");

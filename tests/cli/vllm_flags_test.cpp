@@ -74,8 +74,6 @@ TEST(VllmFlags, a_switch_is_taken_in_the_way_that_changes_nothing) {
 
 TEST(VllmFlags, what_baton_cannot_do_is_refused_with_its_reason) {
   const auto message = [](const char* flag) { return without_neutral_flags({flag, "x"}).error().message; };
-  EXPECT_EQ(message("--quantization"), "--quantization is not supported: weights are read in the format of the checkpoint");
-  EXPECT_EQ(message("-q"), "-q is not supported: weights are read in the format of the checkpoint");
   EXPECT_EQ(message("--rope-scaling=x"), "--rope-scaling is not supported: config.json is taken as it is");
 }
 

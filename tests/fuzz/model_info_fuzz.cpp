@@ -53,7 +53,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   folder.write_or_remove("model.safetensors", index.empty() ? first : "");
   folder.write_or_remove("a.safetensors", index.empty() ? "" : first);
   folder.write_or_remove("b.safetensors", second);
-  const auto info = baton::read_model_info(folder.path(), "auto");
+  const auto info = baton::read_model_info(folder.path(), {});
   if (!info) {
     baton::check(!info.error().message.empty(), "an error without words");
     return 0;

@@ -35,6 +35,21 @@ TEST(ModelChecksum, changes_with_every_byte_of_configuration_and_weights_and_wit
   EXPECT_TRUE(is_new());
   ASSERT_TRUE(write_file(folder / "README.md", "of no interest"));
   EXPECT_FALSE(is_new());
+  for (const char* scheme : {"fp8", "int8", "int4"}) {
+    options.quantization = scheme;
+    for (const bool with_head : {false, true}) {
+      options.quantize_lm_head = with_head;
+      EXPECT_TRUE(is_new()) << scheme;
+    }
+  }
+  options.quantization = "gptq";
+  options.quantize_lm_head = false;
+  EXPECT_FALSE(model_checksum(files, options)) << "the checkpoint is dense";
+  ASSERT_TRUE(write_file(folder / "config.json", R"({"quantization_config": {"quant_method": "gptq", "bits": 4}})"));
+  EXPECT_TRUE(is_new());
+  options.quantization = "";
+  EXPECT_FALSE(is_new()) << "the name of what the checkpoint has changes nothing";
+  ASSERT_TRUE(write_file(folder / "config.json", "{ }"));
   options.load_format = "dummy";
   EXPECT_TRUE(is_new());
   options.seed = 7;

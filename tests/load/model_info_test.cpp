@@ -20,7 +20,7 @@ const fs::path kGolden = test::source_folder() / "tests/goldens/llama_tiny_gqa64
 
 TEST(ModelInfo, is_read_from_the_configuration_and_the_headers) {
   const test::DrawnGolden golden(kGolden);
-  const auto info = read_model_info(golden.folder(), "auto");
+  const auto info = read_model_info(golden.folder(), {});
   ASSERT_TRUE(info) << info.error().message;
   ASSERT_EQ(info->groups.size(), 1u);
   const AttentionSpec& attention = info->spec.layers[0].attention;
@@ -30,12 +30,14 @@ TEST(ModelInfo, is_read_from_the_configuration_and_the_headers) {
   EXPECT_EQ(info->stored_bytes, (std::map<std::string, std::int64_t>{{"float32", info->spec.n_parameters() * 4}}));
   EXPECT_EQ(info->weights_fault, "");
   EXPECT_EQ(info->tokenizer, "");
-  EXPECT_EQ(read_model_info(golden.folder(), "bfloat16")->groups[0].bytes_per_token, info->groups[0].bytes_per_token / 2);
+  ModelOptions in_bf16;
+  in_bf16.kv_cache_dtype = "bfloat16";
+  EXPECT_EQ(read_model_info(golden.folder(), in_bf16)->groups[0].bytes_per_token, info->groups[0].bytes_per_token / 2);
 }
 
 TEST(ModelInfo, counts_the_bytes_of_quantised_weights) {
   for (const auto& [name, dtype] : {std::pair("ct_int8", "I8"), {"ct_int4", "int32"}, {"fp8_block", "float8_e4m3"}}) {
-    const auto info = read_model_info(test::source_folder() / "tests/goldens/quantised" / name, "auto");
+    const auto info = read_model_info(test::source_folder() / "tests/goldens/quantised" / name, {});
     ASSERT_TRUE(info) << info.error().message;
     EXPECT_EQ(info->weights_fault, "") << name;
     std::string dtypes;
@@ -49,20 +51,20 @@ TEST(ModelInfo, of_a_configuration_alone_knows_the_sizes) {
   const fs::path folder = fs::path(::testing::TempDir()) / "baton_model_info_test";
   fs::remove_all(folder);
   fs::create_directories(folder);
-  EXPECT_FALSE(read_model_info(folder, "auto")) << "there is no config.json";
+  EXPECT_FALSE(read_model_info(folder, {})) << "there is no config.json";
   fs::copy(kGolden / "config.json", folder);
-  const auto info = read_model_info(folder, "auto");
+  const auto info = read_model_info(folder, {});
   ASSERT_TRUE(info) << info.error().message;
   EXPECT_TRUE(info->stored_bytes.empty());
   EXPECT_EQ(info->weights_fault, "");
   EXPECT_GE(info->weight_bytes, info->spec.n_parameters() * 4);
   std::ofstream(folder / "pytorch_model.bin") << "a pickle";
-  const auto other = read_model_info(folder, "auto");
+  const auto other = read_model_info(folder, {});
   ASSERT_TRUE(other) << other.error().message;
   EXPECT_NE(other->weights_fault.find("pytorch_model.bin is a pickle of PyTorch"), std::string::npos) << other->weights_fault;
   std::ofstream(folder / "model.safetensors") << "damaged";
   std::ofstream(folder / "tokenizer.json") << R"({"model": {"type": "Strange"}})";
-  const auto damaged = read_model_info(folder, "auto");
+  const auto damaged = read_model_info(folder, {});
   ASSERT_TRUE(damaged) << damaged.error().message;
   EXPECT_NE(damaged->weights_fault, "");
   EXPECT_EQ(damaged->tokenizer, "Strange (tokenizer.json)");
@@ -71,7 +73,7 @@ TEST(ModelInfo, of_a_configuration_alone_knows_the_sizes) {
 }
 
 TEST(ModelInfo, the_demo_model_has_a_tokenizer_and_a_template) {
-  const auto info = read_model_info(test::source_folder() / "models/demo", "auto");
+  const auto info = read_model_info(test::source_folder() / "models/demo", {});
   ASSERT_TRUE(info) << info.error().message;
   EXPECT_EQ(info->tokenizer, "BPE (tokenizer.json)");
   EXPECT_EQ(info->tokenizer_fault, "");

@@ -22,6 +22,7 @@ std::string refused_after(const std::function<void(ModelOptions&)>& change) {
 TEST(ModelOptions, defaults_and_every_listed_word_are_taken) {
   EXPECT_TRUE(check_model_options({}));
   for (const auto word : kLoadFormats) EXPECT_EQ(refused_after([&](auto& o) { o.load_format = word; }), "");
+  for (const auto word : kQuantizationNames) EXPECT_EQ(refused_after([&](auto& o) { o.quantization = word; }), "");
   for (const auto word : kAttentionNames) EXPECT_EQ(refused_after([&](auto& o) { o.attention = word; }), "");
   for (const auto word : kDtypeNames) {
     EXPECT_EQ(refused_after([&](auto& o) { o.dtype = word; }), "");
@@ -39,6 +40,7 @@ TEST(ModelOptions, other_words_and_numbers_out_of_range_are_refused_by_name) {
   EXPECT_EQ(refused_after([](auto& o) { o.dtype = "fp8"; }), "dtype");
   EXPECT_EQ(refused_after([](auto& o) { o.attention = ""; }), "attention");
   EXPECT_EQ(refused_after([](auto& o) { o.kv_cache_dtype = "int8"; }), "kv_cache_dtype");
+  EXPECT_EQ(refused_after([](auto& o) { o.quantization = "bitsandbytes"; }), "quantization");
   EXPECT_EQ(refused_after([](auto& o) { o.threads = -1; }), "threads");
   EXPECT_EQ(refused_after([](auto& o) { o.step_timeout_s = 1e9; }), "step_timeout");
   EXPECT_EQ(refused_after([](auto& o) { o.memory_utilization = 1.5; }), "gpu_memory_utilization");

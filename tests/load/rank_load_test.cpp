@@ -6,7 +6,9 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -14,6 +16,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/step/rank_steps.h"
+#include "io/json.h"
 #include "load/load_engine.h"
 #include "support/wait_until.h"
 
@@ -33,7 +36,14 @@ class RankLoad : public ::testing::Test {
   }
   void TearDown() override { fs::remove_all(folder_); }
   void write(const std::string& name, const std::string& text) { std::ofstream(folder_ / name, std::ios::binary) << text; }
-  std::string digest(const std::string& load_format = "auto") const { return model_digest(folder_, load_format).value(); }
+  std::string digest(const std::string& load_format = "auto", const std::string& quantization = {},
+                     bool with_head = false) const {
+    ModelOptions options;
+    options.load_format = load_format;
+    options.quantization = quantization;
+    options.quantize_lm_head = with_head;
+    return model_digest(folder_, options).value();
+  }
 
   fs::path folder_;
 };
@@ -59,9 +69,19 @@ TEST_F(RankLoad, random_weights_need_no_files_and_a_missing_configuration_is_nam
   write("model.safetensors", "other");
   EXPECT_EQ(digest("dummy"), before);
   fs::remove(folder_ / "config.json");
-  const auto missing = model_digest(folder_, "auto");
+  const auto missing = model_digest(folder_, {});
   ASSERT_FALSE(missing);
   EXPECT_NE(missing.error().message.find("config.json"), std::string::npos) << missing.error().message;
+}
+
+TEST_F(RankLoad, the_digest_is_of_what_weights_are_rounded_to) {
+  for (const char* format : {"auto", "dummy"}) {
+    std::set<std::string> all{digest(format)};
+    for (const char* scheme : {"fp8", "int8", "int4"})
+      for (const bool with_head : {false, true}) EXPECT_TRUE(all.insert(digest(format, scheme, with_head)).second) << scheme;
+  }
+  write("config.json", R"({"quantization_config": {"quant_method": "fp8"}})");
+  EXPECT_EQ(digest("auto", "fp8"), digest()) << "the name of what the checkpoint has changes nothing";
 }
 
 ModelOptions demo_options(std::shared_ptr<RankGroup> ranks) {
@@ -142,6 +162,50 @@ TEST(RankLoadEngine, a_rank_with_other_files_ends_the_load_with_its_sentence) {
   const std::string fault = groups[0]->wait_fault(testing::kUntilKilled).value_or("none");
   EXPECT_TRUE(fault.starts_with("rank 1: its checksum of config.json and weights ")) << fault;
   other.join();
+}
+
+/// What rank 0 says when it loads with `options`, as `change` has it.
+std::string fault_after(const std::function<void(json::Value&)>& change) {
+  auto groups = RankGroup::make_threads({.world_size = 2}).value();
+  std::thread other([&] { EXPECT_FALSE(run_rank(groups[1])); });
+  ModelOptions options = demo_options(groups[0]);
+  options.quantization = "int4";
+  const std::string what = describe_load(find_model_files(options, {}).value(), options).value();
+  json::Value said = json::parse(what, "the test").value();
+  change(said);
+  RankSteps(groups[0]).load(json::dump(said));
+  std::string fault = groups[0]->wait_fault(testing::kUntilKilled).value_or("none");
+  other.join();
+  return fault;
+}
+
+TEST(RankLoadEngine, a_rank_that_would_round_weights_otherwise_ends_the_load) {
+  const std::string differs = "rank 1: its checksum of config.json and weights ";
+  EXPECT_TRUE(fault_after([](auto& said) { said["quantization"] = "int8"; }).starts_with(differs));
+  EXPECT_TRUE(fault_after([](auto& said) { said["quantization"] = ""; }).starts_with(differs));
+  EXPECT_TRUE(fault_after([](auto& said) { said["quantize_lm_head"] = true; }).starts_with(differs));
+}
+
+TEST(RankLoadEngine, two_ranks_round_weights_as_one) {
+  ModelOptions alone_options = demo_options(nullptr);
+  alone_options.quantization = "int8";
+  alone_options.quantize_lm_head = true;
+  const ModelFiles files = find_model_files(alone_options, {}).value();
+  const auto alone = load_engine(files, alone_options);
+  ASSERT_TRUE(alone) << alone.error().message;
+  auto groups = RankGroup::make_threads({.world_size = 2}).value();
+  Result<void> followed;
+  std::thread other([&] { followed = run_rank(groups[1]); });
+  {
+    ModelOptions options = alone_options;
+    options.ranks = groups[0];
+    const auto engine = load_engine(files, options);
+    ASSERT_TRUE(engine) << engine.error().message;
+    EXPECT_EQ(generate(**engine), generate(**alone));
+  }
+  groups[0].reset();
+  other.join();
+  EXPECT_TRUE(followed) << followed.error().message;
 }
 
 }  // namespace

@@ -130,17 +130,19 @@ Values row_blocks(const Values& matrix, std::int64_t k, std::initializer_list<In
 }
 
 /// Random weights of the whole model and of each rank are parts of the same tensors.
-void expect_parts_of_the_whole(const ModelSpec& spec, int n_ranks) {
+void expect_parts_of_the_whole(const ModelSpec& spec, int n_ranks, const WeightRounding& rounding = {}) {
   RankBackend alone(ModelRank{});
-  const auto whole = random_weights(spec, alone, DType::f32, 5, 1);
+  const auto whole = random_weights(spec, alone, DType::f32, 5, 1, rounding);
   ASSERT_TRUE(whole) << whole.error().message;
   const std::int64_t d = spec.d_model;
   for (int r = 0; r < n_ranks; ++r) {
     const ModelRank rank{r, n_ranks};
     RankBackend backend(rank);
-    const auto part = random_weights(spec, backend, DType::f32, 5, 1);
+    const auto part = random_weights(spec, backend, DType::f32, 5, 1, rounding);
     ASSERT_TRUE(part) << part.error().message;
-    EXPECT_EQ(static_cast<std::int64_t>(part->size_bytes()), weight_bytes(spec, DType::f32, rank).held);
+    if (!rounding.is_on()) {
+      EXPECT_EQ(static_cast<std::int64_t>(part->size_bytes()), weight_bytes(spec, DType::f32, rank).held);
+    }
     EXPECT_EQ(test::to_floats(part->embedding),
               block(test::to_floats(whole->embedding), d, {0, spec.n_vocab}, even_share(d, rank)));
     Values head = row_blocks(test::values_of(whole->lm_head.weight()), d, {gathered_share(spec.n_vocab, rank)});
@@ -191,6 +193,15 @@ TEST(SplitWeights, are_parts_of_the_whole) {
     expect_parts_of_the_whole(small_spec(), n_ranks);
     expect_parts_of_the_whole(small_spec(R"(, "tie_word_embeddings": true)"), n_ranks);
   }
+}
+
+TEST(SplitWeights, that_are_rounded_are_parts_of_the_whole) {
+  for (const WeightScheme scheme : {WeightScheme::f8, WeightScheme::i8, WeightScheme::i4})
+    for (const bool ties : {false, true}) {
+      SCOPED_TRACE(to_string(scheme));
+      const ModelSpec spec = small_spec(ties ? R"(, "tie_word_embeddings": true)" : "");
+      expect_parts_of_the_whole(spec, 2, {.scheme = scheme, .group = 16, .rounds_lm_head = true});
+    }
 }
 
 TEST(SplitWeights, of_fused_tensors_are_parts_of_the_whole) {

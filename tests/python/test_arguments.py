@@ -88,7 +88,7 @@ def test_wrong_values_are_named_in_the_words_of_a_call(arguments: dict[str, obje
         ({"tokenizer": "other"}, "tokenizer other: only demo is supported"),
         ({"enable_lora": True}, "enable_lora is not supported: there are no adapters"),
         ({"enable_chunked_prefill": False}, "enable_chunked_prefill=False is not supported"),
-        ({"quantization": "awq"}, "quantization is not supported"),
+        ({"rope_theta": 1}, "rope_theta is not supported"),
         ({"num_gpu_blocks_override": 8}, "kv_cache_memory_bytes says how large"),
         ({"log_level": "debug"}, "baton.set_log_level"),
         ({"prefix": ["a=b"]}, "register_prefix"),

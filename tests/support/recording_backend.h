@@ -76,9 +76,11 @@ class RecordingBackend : public Backend {
     experts->name = std::string(name);
     for (std::int64_t e = 0; e < shape[0]; ++e) {
       BATON_TRY(const StoredMatrix stored, read(e));
-      const ConstTensorView& weight = stored.values;
-      check(weight.dtype == dtype && weight.shape == Shape{shape[1], shape[2]}, "pack_experts: another shape or dtype");
-      experts->values.push_back(to_floats(weight));
+      const bool is_dense = stored.scheme == WeightScheme::dense;
+      check(stored.shape == Shape{shape[1], shape[2]} && (!is_dense || stored.values.dtype == dtype),
+            "pack_experts: another shape or dtype");
+      experts->scheme = stored.scheme;
+      experts->values.push_back(is_dense ? to_floats(stored.values) : dense_values(stored));
     }
     return std::unique_ptr<PackedExperts>(std::move(experts));
   }

@@ -58,7 +58,7 @@ Result<std::unique_ptr<Engine>> load_bench_engine(const BenchModel& model, std::
 }
 
 Result<MemoryNeed> memory_need(const BenchModel& model, std::int64_t max_len) {
-  BATON_TRY(const ModelInfo info, read_model_info(model.files.folder, model.options.kv_cache_dtype));
+  BATON_TRY(const ModelInfo info, read_model_info(model.files.folder, model.options));
   BATON_TRY(const std::unique_ptr<Backend> backend, make_backend(model.options.device, {}));
   const std::int64_t context = context_bytes(info.groups, max_len);
   const std::int64_t cache = model.options.kv_cache_bytes;

@@ -1,0 +1,106 @@
+/// Finds the scales of a row and divides by them.
+#include "model/source/rounding.h"
+
+#include <algorithm>
+#include <bit>
+#include <vector>
+
+#include "core/check.h"
+
+namespace baton {
+namespace {
+
+constexpr std::uint32_t kInfinity = 0x7f800000;
+
+/// The code that the largest weight of a scale becomes, before it is rounded.
+float range_of(WeightScheme scheme) {
+  switch (scheme) {
+    case WeightScheme::f8: return Float8E4M3::kLargest;
+    case WeightScheme::i8: return 127.5f;
+    case WeightScheme::i4: return 7.5f;
+    case WeightScheme::dense: break;
+  }
+  check_failed("rounding: dense weights are not rounded");
+}
+
+/// The bits of the largest magnitude: those of an infinity or more if a weight is not finite.
+std::uint32_t largest_bits(std::span<const float> weights) {
+  std::uint32_t largest = 0;
+  for (const float weight : weights) largest = std::max(largest, std::bit_cast<std::uint32_t>(weight) & 0x7fffffffu);
+  return largest;
+}
+
+/// As it is stored. Never 0: weights that are all 0, or too small for any scale, become 0.
+float scale_of(float largest, WeightScheme scheme, DType dtype) {
+  const float scale = largest / range_of(scheme);
+  const float stored = visit_float(dtype, [&]<class T>(T) { return static_cast<float>(static_cast<T>(scale)); });
+  return stored == 0 ? 1 : stored;
+}
+
+/// x / scale as an integer of [low, high], to nearest even, in the low bits. Numbers near 1.5 * 2^23 are integers.
+std::uint32_t rounded(float x, float scale, float low, float high) {
+  return std::bit_cast<std::uint32_t>(std::clamp(x / scale, low, high) + 0x1.8p23f);
+}
+
+/// The codes of weights that share a scale, one a byte.
+void round_codes(std::span<const float> weights, WeightScheme scheme, float scale, std::uint8_t* codes) {
+  if (scheme == WeightScheme::f8) {
+    for (std::size_t c = 0; c < weights.size(); ++c) codes[c] = Float8E4M3(weights[c] / scale).bits;
+  } else if (scheme == WeightScheme::i8) {
+    for (std::size_t c = 0; c < weights.size(); ++c)
+      codes[c] = static_cast<std::uint8_t>(rounded(weights[c], scale, -128, 127) + 128);
+  } else {
+    for (std::size_t c = 0; c < weights.size(); ++c)
+      codes[c] = static_cast<std::uint8_t>((rounded(weights[c], scale, -8, 7) + 8) & 15);
+  }
+}
+
+}  // namespace
+
+MatrixForm rounded_form(const WeightRounding& rounding, std::int64_t k) {
+  check(rounding.is_on(), "rounded_form: dense weights are not rounded");
+  MatrixForm form{.scheme = rounding.scheme, .scale_columns = k};
+  if (rounding.scheme != WeightScheme::i4) return form;
+  form.scale_dtype = DType::bf16;
+  std::int64_t group = rounding.group;
+  while (group >= kScaleStep && (k % group != 0 || group % kScaleStep != 0)) group /= 2;
+  if (group >= kScaleStep) form.scale_columns = group;
+  return form;
+}
+
+bool round_row(std::span<const float> weights, const MatrixForm& form, std::byte* values, std::span<float> scales) {
+  auto* const bytes = reinterpret_cast<std::uint8_t*>(values);
+  const bool is_i4 = form.scheme == WeightScheme::i4;
+  std::vector<std::uint8_t> codes(is_i4 ? weights.size() + 1 : 0, 0);
+  const auto group_len = static_cast<std::size_t>(form.scale_columns);
+  for (std::size_t begin = 0, group = 0; begin < weights.size(); begin += group_len, ++group) {
+    const std::span<const float> part = weights.subspan(begin, std::min(group_len, weights.size() - begin));
+    const std::uint32_t largest = largest_bits(part);
+    if (largest >= kInfinity) return false;
+    scales[group] = scale_of(std::bit_cast<float>(largest), form.scheme, form.scale_dtype);
+    round_codes(part, form.scheme, scales[group], (is_i4 ? codes.data() : bytes) + begin);
+  }
+  for (std::size_t i = 0; is_i4 && 2 * i < weights.size(); ++i)
+    bytes[i] = static_cast<std::uint8_t>(codes[2 * i] | codes[2 * i + 1] << 4);
+  return true;
+}
+
+void widen_row(const MatrixForm& form, const std::byte* values, std::span<const float> scales, std::span<float> weights) {
+  const auto* const bytes = reinterpret_cast<const std::uint8_t*>(values);
+  const auto group_len = static_cast<std::size_t>(form.scale_columns);
+  for (std::size_t c = 0; c < weights.size(); ++c) {
+    float code = 0;
+    if (form.scheme == WeightScheme::f8) {
+      Float8E4M3 value;
+      value.bits = bytes[c];
+      code = static_cast<float>(value);
+    } else if (form.scheme == WeightScheme::i8) {
+      code = static_cast<float>(bytes[c]) - 128;
+    } else {
+      code = static_cast<float>((bytes[c / 2] >> (4 * (c % 2))) & 15) - 8;
+    }
+    weights[c] = code * scales[c / group_len];
+  }
+}
+
+}  // namespace baton
