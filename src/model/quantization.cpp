@@ -1,6 +1,7 @@
 /// Reads what each way to quantise writes to a config.json.
 #include "model/quantization.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -22,6 +23,17 @@ tl::unexpected<Error> refuse(std::string_view what, std::string_view key) {
       ErrorCode::unsupported,
       fmt::format("the weights are quantised with {} ('{}'), which is not supported; supported are {}", what, key, kServed),
       std::string(key));
+}
+
+/// Each matrix is compared with each statement: a file must not choose how long that takes.
+constexpr std::size_t kMaxStatements = 64;
+
+Result<void> add_statement(QuantizationSpec& spec, const SchemeStatement& statement, std::string_view key) {
+  if (std::ranges::find(spec.statements, statement) != spec.statements.end()) return {};
+  if (spec.statements.size() == kMaxStatements)
+    return fields::bad_value(key, "'{}' states more than {} schemes", key, kMaxStatements);
+  spec.statements.push_back(statement);
+  return {};
 }
 
 Result<WeightScheme> integers_of(std::int64_t bits, std::string_view key) {
@@ -70,6 +82,7 @@ Result<void> read_dynamic(const Value& config, const SchemeStatement& common, Qu
   if (!dynamic->is_object()) return json::wrong_type("dynamic", "an object", *dynamic);
   for (const auto& [pattern, value] : dynamic->items()) {
     if (pattern.starts_with("-:")) continue;
+    if (!value.is_object()) return json::wrong_type("dynamic", "an object of objects", value);
     SchemeStatement statement = common;
     BATON_TRY(const auto bits, json::get_optional<std::int64_t>(value, "bits"));
     if (bits) {
@@ -78,7 +91,7 @@ Result<void> read_dynamic(const Value& config, const SchemeStatement& common, Qu
     BATON_TRY_VOID(read_group(value, statement));
     BATON_TRY(const bool is_symmetric, fields::optional_flag(value, "sym", common.is_symmetric));
     if (is_symmetric != common.is_symmetric) return refuse("symmetric and asymmetric integers in one file", "dynamic");
-    spec.statements.push_back(statement);
+    BATON_TRY_VOID(add_statement(spec, statement, "dynamic"));
   }
   return {};
 }
@@ -143,6 +156,8 @@ Result<std::optional<SchemeStatement>> read_group_of_modules(const Value& group)
     statement.scales = of == "tensor" ? ScaleKind::tensor : ScaleKind::row;
   } else if (of != "group" || statement.scheme == WeightScheme::f8) {
     return refuse(fmt::format("scales by '{}'", of), "strategy");
+  } else if (const Value* size = json::find(*weights, "group_size"); size == nullptr || size->is_null()) {
+    return json::missing("group_size");
   }
   return statement;
 }
@@ -173,7 +188,7 @@ Result<QuantizationSpec> read_compressed_tensors(const Value& config) {
   for (const auto& [name, group] : groups->items()) {
     BATON_TRY_VOID(expect_known_format(group));
     BATON_TRY(const auto statement, read_group_of_modules(group));
-    if (statement) spec.statements.push_back(*statement);
+    if (statement) BATON_TRY_VOID(add_statement(spec, *statement, "config_groups"));
   }
   return spec;
 }

@@ -22,6 +22,7 @@ struct SchemeStatement {
   std::int64_t rows = 1;     ///< of a block
   std::int64_t columns = 0;  ///< of a block or a group
   bool is_symmetric = true;  ///< no zeros, or zeros that say nothing
+  bool operator==(const SchemeStatement&) const = default;
 };
 
 /// "int4 with a scale for 128 columns of a row".

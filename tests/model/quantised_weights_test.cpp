@@ -8,25 +8,20 @@
 
 #include <gtest/gtest.h>
 
-#include "io/file.h"
 #include "model/config.h"
-#include "model/source/safetensors.h"
-#include "model/split.h"
 #include "model/weights.h"
-#include "support/checkpoint_writer.h"
+#include "support/changed_checkpoint.h"
 #include "support/golden_model.h"
 #include "support/recording_backend.h"
-#include "support/source_folder.h"
 
 namespace baton {
 namespace {
 
 namespace fs = std::filesystem;
+using test::quantised;
 using test::TensorToWrite;
 using testing::Golden;
 using testing::GoldenModel;
-
-fs::path quantised(const std::string& name) { return test::source_folder() / "tests/goldens/quantised" / name; }
 
 class QuantisedGolden : public ::testing::TestWithParam<const char*> {};
 
@@ -82,47 +77,7 @@ INSTANTIATE_TEST_SUITE_P(Goldens, QuantisedGolden,
                                            "gptq_v2_zeros", "gptq_desc_act", "gptq_int8", "awq"),
                          [](const auto& info) { return std::string(info.param); });
 
-/// A golden whose tensors and configuration a test changes before it is loaded.
-class ChangedCheckpoint : public ::testing::Test {
- protected:
-  void TearDown() override { fs::remove_all(folder_); }
-  void read(const std::string& name) {
-    fs::create_directories(folder_);
-    config_ = json::parse_file(quantised(name) / "config.json").value();
-    const std::string text = read_file(quantised(name) / "model.safetensors").value();
-    tensors_.clear();
-    const auto stored_tensors = parse_safetensors(std::as_bytes(std::span(text)), "the test").value();
-    for (const auto& [tensor, stored] : stored_tensors)
-      tensors_.push_back({tensor, stored.dtype, stored.shape,
-                          std::string(reinterpret_cast<const char*>(stored.bytes.data()), stored.bytes.size())});
-  }
-  TensorToWrite& tensor(std::string_view end) {
-    const auto found = std::ranges::find_if(tensors_, [&](const TensorToWrite& tensor) { return tensor.name.ends_with(end); });
-    check(found != tensors_.end(), "no such tensor");
-    return *found;
-  }
-  void remove(std::string_view end) {
-    std::erase_if(tensors_, [&](const TensorToWrite& tensor) { return tensor.name.ends_with(end); });
-  }
-  Result<ModelWeights> load(ModelRank rank = {}) {
-    EXPECT_TRUE(write_file(folder_ / "config.json", json::dump(config_)));
-    EXPECT_TRUE(write_file(folder_ / "model.safetensors", test::safetensors_file(tensors_)));
-    BATON_TRY(ModelSpec spec, read_model_spec(folder_));
-    BATON_TRY(const Checkpoint checkpoint, Checkpoint::open(folder_));
-    BATON_TRY_VOID(fit_to_checkpoint(spec, checkpoint));
-    test::RankBackend backend(rank);
-    return load_weights(spec, checkpoint, backend, DType::f32, 1);
-  }
-  std::string error() {
-    const auto weights = load();
-    return weights ? "no error" : weights.error().message;
-  }
-  json::Value& quantization() { return config_["quantization_config"]; }
-
-  const fs::path folder_ = fs::path(::testing::TempDir()) / "baton_quantised_weights_test";
-  json::Value config_;
-  std::vector<TensorToWrite> tensors_;
-};
+class ChangedGolden : public ::testing::Test, protected test::ChangedCheckpoint {};
 
 // Values of a matrix that a RecordingBackend packed are those it stands for.
 std::vector<float> rows_of(const Linear& linear, std::int64_t begin, std::int64_t end) {
@@ -131,7 +86,7 @@ std::vector<float> rows_of(const Linear& linear, std::int64_t begin, std::int64_
 }
 
 // Each rank's part of a matrix has the values of the whole, whatever blocks and groups the cut goes through.
-TEST_F(ChangedCheckpoint, ranks_hold_parts_of_the_whole) {
+TEST_F(ChangedGolden, ranks_hold_parts_of_the_whole) {
   for (const char* name : {"fp8_block", "fp8_tensor", "ct_fp8_channel", "ct_int4_zeros", "gptq_zeros", "awq", "ct_int8"}) {
     read(name);
     const auto whole = load();
@@ -160,14 +115,14 @@ TEST_F(ChangedCheckpoint, ranks_hold_parts_of_the_whole) {
   }
 }
 
-TEST_F(ChangedCheckpoint, columns_in_the_order_of_activations_are_not_split_over_ranks) {
+TEST_F(ChangedGolden, columns_in_the_order_of_activations_are_not_split_over_ranks) {
   read("gptq_desc_act");
   const auto half = load({0, 2});
   ASSERT_FALSE(half);
   EXPECT_NE(half.error().message.find("in the order of activations (desc_act)"), std::string::npos) << half.error().message;
 }
 
-TEST_F(ChangedCheckpoint, a_scheme_that_the_configuration_does_not_state_is_named) {
+TEST_F(ChangedGolden, a_scheme_that_the_configuration_does_not_state_is_named) {
   read("ct_int4");
   quantization()["config_groups"]["group_0"]["weights"]["group_size"] = 16;
   EXPECT_EQ(
@@ -193,9 +148,9 @@ TEST_F(ChangedCheckpoint, a_scheme_that_the_configuration_does_not_state_is_name
       << error();
 }
 
-TEST_F(ChangedCheckpoint, modules_may_be_dense_and_need_no_configuration_in_float8) {
+TEST_F(ChangedGolden, modules_may_be_dense_and_need_no_configuration_in_float8) {
   read("ct_fp8_channel");
-  config_.erase("quantization_config");
+  config.erase("quantization_config");
   TensorToWrite& q = tensor("q_proj.weight");
   q.dtype = "BF16";
   q.bytes = std::string(q.bytes.size() * 2, '\1');
@@ -211,9 +166,9 @@ TEST_F(ChangedCheckpoint, modules_may_be_dense_and_need_no_configuration_in_floa
   EXPECT_EQ(error(), "no error");
 }
 
-TEST_F(ChangedCheckpoint, scales_may_be_exponents) {
+TEST_F(ChangedGolden, scales_may_be_exponents) {
   read("fp8_block");
-  for (TensorToWrite& stored : tensors_)
+  for (TensorToWrite& stored : tensors)
     if (stored.name.ends_with("weight_scale_inv")) {
       stored.dtype = "F8_E8M0";
       stored.bytes.assign(stored.bytes.size() / 2, '\x78');  // 2^-7
@@ -224,10 +179,25 @@ TEST_F(ChangedCheckpoint, scales_may_be_exponents) {
   std::memcpy(&first.bits, tensor("q_proj.weight").bytes.data(), 1);
   EXPECT_EQ(test::values_of(weights->layers[0].qkv.weight())[0], static_cast<float>(first) / 128);
   tensor("q_proj.weight_scale_inv").bytes[0] = '\xff';
-  EXPECT_EQ(error(), "tensor 'model.layers.0.self_attn.q_proj.weight' holds NaN");
+  EXPECT_EQ(error(), "tensor 'model.layers.0.self_attn.q_proj.weight_scale_inv' holds NaN; scales must be finite");
 }
 
-TEST_F(ChangedCheckpoint, damaged_tensors_are_named) {
+// A zero of 0 is stored as 15, and 15 + 1 must not reach the next zero of its word.
+TEST_F(ChangedGolden, zeros_that_are_stored_less_one_wrap_around) {
+  read("gptq_zeros");
+  std::string& zeros = tensor("o_proj.qzeros").bytes;
+  zeros = std::string(zeros.size(), '\xff');
+  const auto weights = load();
+  ASSERT_TRUE(weights) << weights.error().message;
+  tensor("o_proj.qzeros").bytes = std::string(zeros.size(), '\0');
+  quantization()["checkpoint_format"] = "gptq_v2";
+  const auto second = load();
+  ASSERT_TRUE(second) << second.error().message;
+  EXPECT_EQ(test::values_of(weights->layers[0].attention_out.weight()),
+            test::values_of(second->layers[0].attention_out.weight()));
+}
+
+TEST_F(ChangedGolden, damaged_tensors_are_named) {
   read("fp8_tensor");
   tensor("o_proj.weight").bytes[100] = '\x7f';
   EXPECT_EQ(error(), "tensor 'model.layers.0.self_attn.o_proj.weight' holds NaN");
@@ -252,7 +222,7 @@ TEST_F(ChangedCheckpoint, damaged_tensors_are_named) {
   EXPECT_NE(error(), "no error");
 }
 
-TEST_F(ChangedCheckpoint, layouts_that_are_not_read_are_refused_by_name) {
+TEST_F(ChangedGolden, layouts_that_are_not_read_are_refused_by_name) {
   read("awq");
   tensor("q_proj.qweight").dtype = "I16";
   tensor("q_proj.qweight").shape[1] *= 2;
@@ -267,7 +237,7 @@ TEST_F(ChangedCheckpoint, layouts_that_are_not_read_are_refused_by_name) {
   EXPECT_NE(error().find("has the element type U8 and scales: NVFP4 and other schemes of packed bytes"), std::string::npos)
       << error();
   read("gptq_zeros");
-  config_.erase("quantization_config");
+  config.erase("quantization_config");
   EXPECT_NE(error().find("no configuration says whether GPTQ's zeros are stored less one"), std::string::npos) << error();
 }
 

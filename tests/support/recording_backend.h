@@ -54,6 +54,7 @@ class RecordingBackend : public Backend {
   }
   void copy_to_host(TensorView host, ConstTensorView device) override { copy_from_host(host, device); }
   Result<std::unique_ptr<PackedMatrix>> pack_matrix(const StoredMatrix& weight, DType dtype, std::string_view name) override {
+    check_stored(weight);
     auto matrix = std::make_unique<RecordedMatrix>();
     matrix->n = weight.shape[0];
     matrix->k = weight.shape[1];
@@ -75,12 +76,13 @@ class RecordingBackend : public Backend {
     experts->size_bytes = TensorView{nullptr, dtype, shape}.size_bytes();
     experts->name = std::string(name);
     for (std::int64_t e = 0; e < shape[0]; ++e) {
-      BATON_TRY(const StoredMatrix stored, read(e));
-      const bool is_dense = stored.scheme == WeightScheme::dense;
-      check(stored.shape == Shape{shape[1], shape[2]} && (!is_dense || stored.values.dtype == dtype),
-            "pack_experts: another shape or dtype");
-      experts->scheme = stored.scheme;
-      experts->values.push_back(is_dense ? to_floats(stored.values) : dense_values(stored));
+      BATON_TRY(const StoredMatrix weight, read(e));
+      BATON_TRY(const std::unique_ptr<PackedMatrix> matrix, pack_matrix(weight, dtype, name));
+      check(weight.shape == Shape{shape[1], shape[2]}, "pack_experts: another shape");
+      check(weight.scheme != WeightScheme::dense || weight.values.dtype == dtype, "pack_experts: another dtype");
+      if (e > 0 && weight.scheme != experts->scheme) return fail(ErrorCode::unsupported, "experts in two schemes");
+      experts->scheme = weight.scheme;
+      experts->values.push_back(dynamic_cast<const RecordedMatrix&>(*matrix).values);
     }
     return std::unique_ptr<PackedExperts>(std::move(experts));
   }

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 #include <optional>
+#include <ranges>
 
 #include <fmt/format.h>
 
@@ -30,6 +31,14 @@ std::string to_text(const std::vector<std::int64_t>& shape) {
   std::string text = "[";
   for (const std::int64_t size : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(size);
   return text + "]";
+}
+
+/// The two integers of a tensor.
+template <class T>
+std::array<std::int64_t, 2> pair_of(const StoredTensor& stored) {
+  std::array<T, 2> pair{};
+  std::memcpy(pair.data(), stored.bytes.data(), sizeof(pair));
+  return {pair[0], pair[1]};
 }
 
 /// Finds the tensors of one matrix.
@@ -123,7 +132,7 @@ class Finder {
       return bad(name, fmt::format("has the shape {}; for {} x {} weights it may be [1], [{}, 1] or {} for blocks of {} x {}",
                                    to_text(shape), found_.n, found_.k, found_.n, to_text(blocks), block.rows, block.columns));
     }
-    BATON_TRY_VOID(take_scales(*stored, name));
+    BATON_TRY_VOID(take_scales(*stored, end));
     return made;
   }
 
@@ -134,21 +143,22 @@ class Finder {
   }
 
   /// One number, or a matrix.
-  Result<void> take_scales(const StoredTensor& stored, const std::string& name) {
+  Result<void> take_scales(const StoredTensor& stored, std::string_view end) {
     const bool is_exponent = stored.dtype == "F8_E8M0" || stored.dtype == "U8";
     DType dtype = DType::u8;
     if (!is_exponent) {
       if (stored.dtype != "F32" && stored.dtype != "BF16" && stored.dtype != "F16")
         return fail(ErrorCode::unsupported,
-                    fmt::format("tensor '{}' has the element type {}; scales are float32, bfloat16, float16 "
-                                "or exponents (F8_E8M0)",
-                                name, stored.dtype));
+                    fmt::format("tensor '{}{}' has the element type {}; scales are float32, bfloat16, float16 or exponents "
+                                "(F8_E8M0)",
+                                stem_, end, stored.dtype));
       dtype = stored.dtype == "F32" ? DType::f32 : stored.dtype == "BF16" ? DType::bf16 : DType::f16;
     }
     const Shape shape = stored.shape.size() == 2   ? Shape{stored.shape[0], stored.shape[1]}
                         : stored.shape.size() == 1 ? Shape{stored.shape[0], 1}
                                                    : Shape{1, 1};
     found_.scales = {stored.bytes.data(), dtype, shape};
+    found_.scales_part = end;
     found_.form.scale_dtype = is_exponent ? DType::f32 : dtype;
     return {};
   }
@@ -167,16 +177,31 @@ class Finder {
     SchemeStatement made{.scheme = bits == 4 ? WeightScheme::i4 : WeightScheme::i8};
     if (n_groups == 1) return made;
     made.scales = ScaleKind::group;
-    for (const SchemeStatement& statement : stated_.statements)
-      if (statement.scheme == made.scheme && statement.scales == ScaleKind::group &&
-          ceil_of(found_.k, statement.columns) == n_groups) {
-        made.columns = statement.columns;
-        return made;
-      }
+    for (const SchemeStatement& statement : stated_.statements) {
+      const bool fits = statement.scheme == made.scheme && statement.scales == ScaleKind::group &&
+                        ceil_of(found_.k, statement.columns) == n_groups;  // a last group may be shorter
+      if (fits && (made.columns == 0 || statement.columns * n_groups == found_.k)) made.columns = statement.columns;
+    }
+    if (made.columns > 0) return made;
     if (n_groups < 1 || found_.k % n_groups != 0)
       return bad(stem_ + std::string(end), fmt::format("has {} scales for a row of {} weights", n_groups, found_.k));
     made.columns = found_.k / n_groups;
     return made;
+  }
+
+  /// "weight_shape", where it is there, repeats the size of the matrix.
+  Result<void> expect_stated_shape() const {
+    constexpr std::string_view kEnd = "weight_shape";
+    const StoredTensor* const stored = tensor(kEnd);
+    if (stored == nullptr) return {};
+    const bool is_long = stored->dtype == "I64";
+    if ((!is_long && stored->dtype != "I32") || stored->shape != std::vector<std::int64_t>{2})
+      return bad(stem_ + std::string(kEnd), fmt::format("has the element type {} and the shape {}; it must be I64 [2]",
+                                                        stored->dtype, to_text(stored->shape)));
+    const std::array<std::int64_t, 2> sizes = is_long ? pair_of<std::int64_t>(*stored) : pair_of<std::int32_t>(*stored);
+    if (sizes == std::array{found_.n, found_.k}) return {};
+    return bad(stem_ + std::string(kEnd),
+               fmt::format("says {} x {} weights; the configuration asks for {} x {}", sizes[0], sizes[1], found_.n, found_.k));
   }
 
   Result<void> find_packed_rows() {
@@ -197,7 +222,8 @@ class Finder {
     if (scales->shape.empty() || scales->shape.size() > 2 || scales->shape[0] != found_.n)
       return bad(stem_ + "weight_scale",
                  fmt::format("has the shape {}; it must have {} rows", to_text(scales->shape), found_.n));
-    BATON_TRY_VOID(take_scales(*scales, stem_ + "weight_scale"));
+    BATON_TRY_VOID(expect_stated_shape());
+    BATON_TRY_VOID(take_scales(*scales, "weight_scale"));
     BATON_TRY(SchemeStatement scheme, integers(bits, found_.scales.shape[1], "weight_scale"));
     if (tensor("weight_zero_point") != nullptr) {
       BATON_TRY(const StoredTensor* const zeros,
@@ -214,7 +240,9 @@ class Finder {
     constexpr std::string_view kEnd = "qweight";
     BATON_TRY(const StoredTensor* const packed, required(kEnd));
     BATON_TRY(const StoredTensor* const scales, required("scales"));
-    if (packed->shape.size() != 2 || scales->shape.size() != 2 || scales->shape[1] != found_.n)
+    if (packed->shape.size() != 2)
+      return bad(stem_ + std::string(kEnd), fmt::format("has the shape {}; it must have two sizes", to_text(packed->shape)));
+    if (scales->shape.size() != 2 || scales->shape[1] != found_.n)
       return bad(stem_ + "scales", fmt::format("has the shape {}; it must have {} columns", to_text(scales->shape), found_.n));
     const bool is_awq = packed->shape == std::vector{found_.k, found_.n / 8} && found_.n % 8 == 0 && tensor("g_idx") == nullptr;
     if (!is_awq && packed->shape[1] != found_.n)
@@ -229,7 +257,7 @@ class Finder {
     BATON_TRY(const StoredTensor* const values, required(kEnd, "I32", packed->shape));
     found_.layout = is_awq ? ValueLayout::awq : ValueLayout::packed_columns;
     found_.values = values->bytes.data();
-    BATON_TRY_VOID(take_scales(*scales, stem_ + "scales"));
+    BATON_TRY_VOID(take_scales(*scales, "scales"));
     BATON_TRY(SchemeStatement scheme, integers(bits, scales->shape[0], "scales"));
     if (tensor("qzeros") != nullptr) {
       BATON_TRY(const StoredTensor* const zeros,
@@ -269,23 +297,23 @@ class Finder {
 
   /// The group of each column: none are kept where they are in order.
   Result<void> take_groups(std::string_view end, const SchemeStatement& scheme) {
-    if (scheme.scales != ScaleKind::group) return {};
+    const std::int64_t size = scheme.scales == ScaleKind::group ? scheme.columns : found_.k;
     BATON_TRY(const StoredTensor* const stored, required(end, "I32", {found_.k}));
     bool is_in_order = true;
-    std::vector<std::int64_t> counts(static_cast<std::size_t>(ceil_of(found_.k, scheme.columns)));
+    std::vector<std::int64_t> counts(static_cast<std::size_t>(ceil_of(found_.k, size)));
     for (std::int64_t c = 0; c < found_.k; ++c) {
       std::int32_t group = 0;
       std::memcpy(&group, stored->bytes.data() + c * 4, sizeof(group));
       if (group < 0 || static_cast<std::size_t>(group) >= counts.size())
         return bad(stem_ + std::string(end), fmt::format("has the group {} of {}", group, counts.size()));
       ++counts[static_cast<std::size_t>(group)];
-      is_in_order = is_in_order && group == c / scheme.columns;
+      is_in_order = is_in_order && group == c / size;
     }
     if (is_in_order) return {};
     for (std::size_t group = 0; group < counts.size(); ++group)
-      if (counts[group] != std::min(scheme.columns, found_.k - static_cast<std::int64_t>(group) * scheme.columns))
-        return fail(ErrorCode::unsupported, fmt::format("tensor '{}{}' has {} columns in group {}, not {}", stem_, end,
-                                                        counts[group], group, scheme.columns));
+      if (counts[group] != std::min(size, found_.k - static_cast<std::int64_t>(group) * size))
+        return fail(ErrorCode::unsupported,
+                    fmt::format("tensor '{}{}' has {} columns in group {}, not {}", stem_, end, counts[group], group, size));
     found_.groups = {stored->bytes.data(), DType::i32, {found_.k}};
     return {};
   }
@@ -301,8 +329,11 @@ class Finder {
       return same && (scheme.scheme == WeightScheme::f8 || statement.is_symmetric == scheme.is_symmetric);
     };
     if (!stated_.method.empty() && std::ranges::none_of(stated_.statements, agrees)) {
+      constexpr std::size_t kMaxNamed = 4;
       std::string all;
-      for (const SchemeStatement& statement : stated_.statements) all += (all.empty() ? "" : ", or ") + to_string(statement);
+      for (const SchemeStatement& statement : stated_.statements | std::views::take(kMaxNamed))
+        all += (all.empty() ? "" : ", or ") + to_string(statement);
+      if (stated_.statements.size() > kMaxNamed) all += fmt::format(", or {} more", stated_.statements.size() - kMaxNamed);
       return bad(stem_ + std::string(end), fmt::format("is {}; the configuration ('{}') states {}", to_string(scheme),
                                                        stated_.method, all.empty() ? "nothing of the kind" : all));
     }

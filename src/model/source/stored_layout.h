@@ -28,9 +28,10 @@ struct StoredLayout {
   MatrixForm form;
   std::int64_t n = 0, k = 0;
   const std::byte* values = nullptr;
-  ConstTensorView scales;  ///< a scale for the tensor, [rows of blocks, groups], or [groups, n] of GPTQ and AWQ
-  ConstTensorView zeros;   ///< words, or no data: the middle of the range
-  ConstTensorView groups;  ///< [k] i32: the group of each column, or no data: in order
+  std::string_view scales_part;  ///< the last part of their name
+  ConstTensorView scales;        ///< a scale for the tensor, [rows of blocks, groups], or [groups, n] of GPTQ and AWQ
+  ConstTensorView zeros;         ///< words, or no data: the middle of the range
+  ConstTensorView groups;        ///< [k] i32: the group of each column, or no data: in order
   bool adds_one_to_zeros = false;
 
   bool has_scales_in_columns() const { return layout == ValueLayout::packed_columns || layout == ValueLayout::awq; }

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include <fmt/format.h>
@@ -46,7 +47,7 @@ class Unpacker {
                                 name));
       order_columns();
     }
-    copy_scales();
+    BATON_TRY_VOID(copy_scales(name));
     if (out_.zeros.data != nullptr) copy_zeros();
     copy_values();
     if (has_nan_) return fail(ErrorCode::invalid_data, fmt::format("tensor '{}' holds NaN", name));
@@ -83,9 +84,10 @@ class Unpacker {
     });
   }
 
-  void copy_scales() {
+  Result<void> copy_scales(std::string_view name) {
     const MatrixForm& form = stored_.form;
     const std::int64_t n_groups = out_.scales.shape[1];
+    std::optional<float> bad_scale;
     visit_float(out_.scales.dtype, [&]<class T>(T) {
       const auto to = out_.scales.elements<T>();
       for (std::int64_t r = 0; r < out_.scales.shape[0]; ++r)
@@ -95,10 +97,13 @@ class Unpacker {
           const std::int64_t index =
               stored_.has_scales_in_columns() ? group * stored_.scales.shape[1] + row : row * stored_.scales.shape[1] + group;
           const float scale = scale_at(index);
-          if (std::isnan(scale)) has_nan_ = true;
+          if (!std::isfinite(scale)) bad_scale = scale;
           to[static_cast<std::size_t>(r * n_groups + g)] = static_cast<T>(scale);
         }
     });
+    if (!bad_scale) return {};
+    return fail(ErrorCode::invalid_data, fmt::format("tensor '{}{}' holds {}; scales must be finite", stem_of_matrix(name),
+                                                     stored_.scales_part, std::isnan(*bad_scale) ? "NaN" : "infinity"));
   }
 
   /// The place of an output in a word of AWQ.
@@ -109,7 +114,7 @@ class Unpacker {
 
   void copy_zeros() {
     const std::int64_t per_word = kBitsAWord / bits_;
-    const std::uint32_t one = stored_.adds_one_to_zeros ? (bits_ == 4 ? 0x11111111u : 0x01010101u) : 0;
+    const std::uint32_t added = stored_.adds_one_to_zeros ? 1 : 0;
     const std::uint32_t middle = bits_ == 4 ? 8 : 128;
     const std::int64_t n_groups = out_.zeros.shape[1];
     auto* const to = reinterpret_cast<std::uint8_t*>(out_.zeros.data);
@@ -122,7 +127,7 @@ class Unpacker {
           const std::int64_t word = stored_.has_scales_in_columns() ? group * stored_.zeros.shape[1] + row / per_word
                                                                     : row / per_word * stored_.zeros.shape[1] + group;
           const std::int64_t place = stored_.layout == ValueLayout::awq ? awq_place(row) : row % per_word;
-          zero = ((word_at(stored_.zeros.data, word) + one) >> (bits_ * place)) & ((1u << bits_) - 1);
+          zero = ((word_at(stored_.zeros.data, word) >> (bits_ * place)) + added) & ((1u << bits_) - 1);
         }
         to[r * n_groups + g] = static_cast<std::uint8_t>(zero);
       }
