@@ -46,6 +46,7 @@ TESTED_THROUGH = {
     "src/cli/progress.cpp": "tests/e2e/test_programs.py",
     "src/cli/rank_session.cpp": "tests/e2e/test_ranks.py",
     "src/cli/version.cpp": "tests/e2e/test_programs.py",
+    "src/load/quantize/*.cpp": "tests/load/quantize_model_test.cpp",
     "src/model/families/*.cpp": "tests/model/families_test.cpp",
     "src/model/source/rounding*.cpp": "tests/model/rounding_test.cpp",
     "src/model/source/stacked_matrix.cpp": "tests/model/quantised_weights_test.cpp",

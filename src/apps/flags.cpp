@@ -169,6 +169,26 @@ void add_info_options(CLI::App& app, InfoOptions& options) {
       "  baton info FOLDER --requests 256 --shared 8000 --own 200 --json");
 }
 
+void add_quantize_options(CLI::App& app, QuantizeOptions& options) {
+  add_name_options(app, "MODEL,--model", options.model, "Folder or Hugging Face id of a dense model; 'demo': the demo model");
+  row(app, "Options", "OUT,--out", options.out, "Folder to write, which must not exist")->required()->default_str("");
+  row(app, "Options", "--scheme", options.scheme, "fp8 and int8: a scale for each row; int4: one for a group of columns")
+      ->required()
+      ->check(CLI::IsMember({"fp8", "int8", "int4"}))
+      ->default_str("");
+  row(app, "Options", "--group", options.group, "Columns that share a scale of int4, a multiple of 16; 0: 128")
+      ->check(CLI::Range(0, 1 << 20));
+  app.add_flag("--quantize-lm-head", options.quantize_lm_head, "The output layer too");
+  row(app, "Options", "--threads", options.model.threads, "Threads; 0: as many as affinity and quota allow")
+      ->check(CLI::Range(0, 4096));
+  app.footer(
+      "Weights are rounded to nearest, as --quantization does at load. The format is\n"
+      "that of compressed-tensors, which other engines read, too.\n"
+      "Examples:\n"
+      "  baton quantize meta-llama/Llama-3.2-1B-Instruct llama-fp8 --scheme fp8\n"
+      "  baton quantize FOLDER llama-int4 --scheme int4 --group 32");
+}
+
 void add_pull_options(CLI::App& app, PullOptions& options) {
   add_name_options(app, "MODEL,--model", options.model, "Hugging Face id of the model: ORG/NAME");
   app.footer(

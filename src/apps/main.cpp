@@ -32,13 +32,14 @@ struct CommandOptions {
   TokenizeOptions tokenize;
   RenderOptions render;
   InfoOptions info;
+  QuantizeOptions quantize;
   PullOptions pull;
   ListOptions list;
 };
 
 /// Adds all subcommands; `options` must outlive the parser.
 void add_commands(Commands& commands, CommandOptions& options) {
-  auto& [serve, generate, chat, simulate, tokenize, render, info, pull, list] = options;
+  auto& [serve, generate, chat, simulate, tokenize, render, info, quantize, pull, list] = options;
   // Here for the help text and the nearest name only: become_bench_program() comes before the parser.
   const auto add_elsewhere = [&](const char* name, const char* help) {
     commands.add(
@@ -68,6 +69,9 @@ void add_commands(Commands& commands, CommandOptions& options) {
   commands.add(
       "info", "What a model is and needs: sizes, KV bytes a token, what fits, what sharing saves",
       [&](CLI::App& sub) { add_info_options(sub, info); }, [&] { return info_main(info); });
+  commands.add(
+      "quantize", "Write a model's checkpoint with weights in 8 or 4 bits",
+      [&](CLI::App& sub) { add_quantize_options(sub, quantize); }, [&] { return quantize_main(quantize); });
   commands.add(
       "pull", "Download a model into the Hugging Face cache", [&](CLI::App& sub) { add_pull_options(sub, pull); },
       [&] { return pull_main(pull); });

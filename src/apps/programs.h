@@ -113,6 +113,21 @@ void add_info_options(CLI::App& app, InfoOptions& options);
 /// Prints a table or one JSON object on standard output. Exit code: 0, 1 (failed).
 int info_main(const InfoOptions& options);
 
+// `baton quantize`: a checkpoint with weights in 8 or 4 bits, for Baton and for other engines.
+
+struct QuantizeOptions {
+  ModelOptions model;      ///< model, revision, download_dir and threads
+  std::string out;         ///< a folder that does not exist
+  std::string scheme;      ///< fp8, int8 or int4
+  std::int64_t group = 0;  ///< of int4: columns that share a scale; 0: 128
+  bool quantize_lm_head = false;
+};
+
+void add_quantize_options(CLI::App& app, QuantizeOptions& options);
+
+/// Prints what rounding changed in each matrix on standard output. Exit code: 0, 1 (failed).
+int quantize_main(const QuantizeOptions& options);
+
 // `baton pull` and `baton list`: models in the Hugging Face cache.
 
 struct PullOptions {
