@@ -6,9 +6,8 @@
 /// fills its ring with weights meanwhile. Small kernels leave room for it (prefer_shared_memory).
 ///
 /// Each block takes an equal run of all stages (stream_layout.h), so a tile of 64 weight rows may belong to several blocks.
-/// The block with the tile's first stages adds the partial sums of the others, in the order of k. Partial sums are their
-/// own flags: a word that is not kNotWritten has arrived, and its reader resets it. So all words are kNotWritten again
-/// when the kernel ends. Partial sums are touched only after wait_for_kernel_before, so the next product, whose blocks
+/// The block with the tile's first stages adds the partial sums of the others (partial_sums.cuh), in the order of k. All
+/// words of partial sums are kNotWritten again when the kernel ends. They are touched only after wait_for_kernel_before, so the next product, whose blocks
 /// may start earlier, finds them reset. No block waits for one that cannot start: there are no more blocks than
 /// multiprocessors, and the next kernel starts only when all of them run.
 #include "kernels/cuda/gemm/stream_gemm.h"
@@ -29,6 +28,7 @@
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/device/mma.cuh"
 #include "kernels/cuda/device/wgmma_shared.cuh"
+#include "kernels/cuda/gemm/partial_sums.cuh"
 #include "kernels/cuda/gemm/stream_layout.h"
 #include "kernels/cuda/gemm/stream_ring.cuh"
 #include "kernels/cuda/gemm/tensor_map.h"
@@ -65,9 +65,6 @@ struct StreamGemmParams {
 /// Weight stages that a block requests at once while it fills its ring. With more, the kernel before, which may still run,
 /// would wait after them for memory.
 constexpr int kFillStages = 4;
-
-/// A word of partial sums that has not arrived: all ones.
-constexpr std::uint32_t kNotWritten = 0xffffffffu;
 
 /// What the copying threads do, one for the weight and one for x, so that x need not wait for the weights of the ring.
 template <int kWidth>
@@ -123,26 +120,6 @@ class StreamCopier {
   int n_stages_;
 };
 
-__device__ __forceinline__ uint4 load_partial(const uint4* at) {
-  uint4 v;
-  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(at)
-               : "memory");
-  return v;
-}
-__device__ __forceinline__ void store_partial(uint4* at, const uint4& v) {
-  asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
-               : "memory");
-}
-__device__ __forceinline__ bool is_written(const uint4& v) {
-  return v.x != kNotWritten && v.y != kNotWritten && v.z != kNotWritten && v.w != kNotWritten;
-}
-/// Never kNotWritten: that NaN becomes another.
-__device__ __forceinline__ std::uint32_t as_partial(float value) {
-  const std::uint32_t bits = __float_as_uint(value);
-  return bits == kNotWritten ? 0x7fffffffu : bits;
-}
 /// The 8 x 8 matrix of 16-bit numbers that a warp holds, transposed.
 __device__ __forceinline__ std::uint32_t transposed(std::uint32_t pair) {
   __syncwarp();  // lanes may come from different waits
@@ -236,11 +213,7 @@ class StreamMultiplier {
   __device__ __forceinline__ void give_sums() {
     uint4* const to = partials_of(static_cast<int>(blockIdx.x));
 #pragma unroll
-    for (int group = 0; group < kGroups; ++group) {
-      const float(&sums)[4] = sums_[0][group];
-      store_partial(to + group * kMultipliers,
-                    {as_partial(sums[0]), as_partial(sums[1]), as_partial(sums[2]), as_partial(sums[3])});
-    }
+    for (int group = 0; group < kGroups; ++group) store_partial(to + group * kMultipliers, as_partial(sums_[0][group]));
   }
   /// Adds the sums of the blocks after this one, whose runs begin before stage `tile_end`.
   __device__ __forceinline__ void add_other_sums(int tile_end) {
@@ -254,12 +227,8 @@ class StreamMultiplier {
 #pragma unroll
       for (int group = 0; group < kGroups; ++group) {
         while (!is_written(given[group])) given[group] = load_partial(from + group * kMultipliers);
-        store_partial(from + group * kMultipliers, {kNotWritten, kNotWritten, kNotWritten, kNotWritten});
-        float(&sums)[4] = sums_[0][group];
-        sums[0] += __uint_as_float(given[group].x);
-        sums[1] += __uint_as_float(given[group].y);
-        sums[2] += __uint_as_float(given[group].z);
-        sums[3] += __uint_as_float(given[group].w);
+        reset_partial(from + group * kMultipliers);
+        add_partial(sums_[0][group], given[group]);
       }
     }
   }
