@@ -57,6 +57,7 @@ ROOMS = {
         "kv": ["device"],
         "rows": ["device", "kv"],
         "gemm": ["device"],
+        "schemes": ["device", "gemm"],
         "experts": ["device"],
         "sampling": ["device"],
         "ranks": ["device"],
@@ -77,6 +78,7 @@ ROOMS = {
             "ranks",
             "rows",
             "sampling",
+            "schemes",
         ],
     },
     "engine": {

@@ -72,6 +72,7 @@ TESTED_THROUGH = {
     "src/kernels/cuda/gemm/equal_bits.cu": "tests/kernels/matmul_test.cpp",
     "src/kernels/cuda/gemm/invariant_matmul.cpp": "tests/kernels/matmul_test.cpp",
     "src/kernels/cuda/gemm/tensor_map.cpp": "tests/kernels/stream_gemm_test.cpp",
+    "src/kernels/cuda/schemes/*.cu": "tests/kernels/scheme_matmul_test.cpp",
     "src/kernels/cuda/ranks/collectives.cpp": "tests/kernels/collectives_test.cpp",
     "src/kernels/cuda/ranks/join_parts.cu": "tests/kernels/collectives_test.cpp",
     "src/kernels/cuda/ranks/nccl.cpp": "tests/kernels/collectives_test.cpp",

@@ -23,10 +23,19 @@ using test::TensorToWrite;
 using testing::Golden;
 using testing::GoldenModel;
 
+/// The CPU, and CUDA where there is a GPU.
+std::vector<std::string> devices() {
+  std::vector<std::string> names;
+  for (const testing::TestBackend& test : testing::test_backends())
+    if (names.empty() || names.back() != test.device) names.push_back(test.device);
+  return names;
+}
+
 class QuantisedGolden : public ::testing::TestWithParam<const char*> {};
 
-std::vector<float> logits_of(const fs::path& folder, DType dtype, bool batch_invariant, std::span<const std::int32_t> ids) {
-  GoldenModel model(folder, dtype, {.max_positions = 128, .batch_invariant = batch_invariant});
+std::vector<float> logits_of(const fs::path& folder, DType dtype, const testing::GoldenOptions& options,
+                             std::span<const std::int32_t> ids) {
+  GoldenModel model(folder, dtype, options);
   const std::vector<TokenId> tokens(ids.begin(), ids.end());
   return model.run(tokens, 0, true, nullptr);
 }
@@ -36,27 +45,46 @@ TEST_P(QuantisedGolden, logits_equal_those_of_the_weights_that_it_stands_for) {
   const Golden golden(quantised(GetParam()) / "golden.safetensors");
   const auto ids = golden.read<std::int32_t>("input_ids");
   const auto expected = golden.read<float>("logits");
-  EXPECT_LE(testing::relative_error(logits_of(quantised(GetParam()), DType::f32, false, ids), expected), 1e-4);
+  EXPECT_LE(testing::relative_error(logits_of(quantised(GetParam()), DType::f32, {.max_positions = 128}, ids), expected), 1e-4);
 }
 
 TEST_P(QuantisedGolden, bf16_activations_stay_near_float32) {
   const Golden golden(quantised(GetParam()) / "golden.safetensors");
   const auto ids = golden.read<std::int32_t>("input_ids");
   const auto expected = golden.read<float>("logits");
-  if (!testing::test_backends().front().backend.capabilities().has_bf16_matmul) GTEST_SKIP() << "no bf16 matmuls";
-  EXPECT_LE(testing::relative_error(logits_of(quantised(GetParam()), DType::bf16, false, ids), expected), 2e-2);
+  for (const std::string& device : testing::devices_with_bf16())
+    EXPECT_LE(testing::relative_error(
+                  logits_of(quantised(GetParam()), DType::bf16, {.device = device, .max_positions = 128}, ids), expected),
+              2e-2)
+        << device;
+}
+
+TEST_P(QuantisedGolden, f16_activations_stay_near_float32) {
+  const Golden golden(quantised(GetParam()) / "golden.safetensors");
+  const auto ids = golden.read<std::int32_t>("input_ids");
+  const auto expected = golden.read<float>("logits");
+  for (const std::string& device : testing::devices_with_f16())
+    EXPECT_LE(testing::relative_error(
+                  logits_of(quantised(GetParam()), DType::f16, {.device = device, .max_positions = 128}, ids), expected),
+              4e-3)
+        << device;
 }
 
 TEST_P(QuantisedGolden, a_prompt_has_the_same_bits_in_one_step_and_in_many) {
   const auto ids = Golden(quantised(GetParam()) / "golden.safetensors").read<std::int32_t>("input_ids");
-  const std::vector<float> together = logits_of(quantised(GetParam()), DType::f32, true, ids);
-  GoldenModel model(quantised(GetParam()), DType::f32, {.max_positions = 128, .batch_invariant = true});
-  std::vector<float> apart;
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    const std::vector<float> row = model.run(std::vector<TokenId>{ids[i]}, static_cast<std::int32_t>(i), true, nullptr);
-    apart.insert(apart.end(), row.begin(), row.end());
+  std::vector<std::pair<std::string, DType>> cases;
+  for (const std::string& device : devices()) cases.emplace_back(device, device == "cuda" ? DType::bf16 : DType::f32);
+  for (const auto& [device, dtype] : cases) {
+    const testing::GoldenOptions options{.device = device, .max_positions = 128, .batch_invariant = true};
+    const std::vector<float> together = logits_of(quantised(GetParam()), dtype, options, ids);
+    GoldenModel model(quantised(GetParam()), dtype, options);
+    std::vector<float> apart;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const std::vector<float> row = model.run(std::vector<TokenId>{ids[i]}, static_cast<std::int32_t>(i), true, nullptr);
+      apart.insert(apart.end(), row.begin(), row.end());
+    }
+    EXPECT_EQ(apart, together) << device;
   }
-  EXPECT_EQ(apart, together);
 }
 
 TEST_P(QuantisedGolden, needs_the_memory_that_was_foretold_and_holds_the_bits_of_the_file) {

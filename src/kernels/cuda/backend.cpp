@@ -155,6 +155,8 @@ Result<void> CudaBackend::open(const BackendOptions& options) {
   BATON_TRY(std::byte * parts, device_memory(kSampleParts * kPartBytes, "the most likely tokens of parts of rows"));
   sampling_ = {reinterpret_cast<float*>(originals), kOriginals, parts};
   BATON_TRY(gemms_, Gemms::make(device_, options.batch_invariant));
+  schemes_ = std::make_unique<SchemeGemm>(device_, *gemms_->cublas, std::span(gemms_->scratch, Gemms::kScratchBytes),
+                                          options.batch_invariant);
   if (options.ranks != nullptr && options.ranks->world_size() > 1) {
     BATON_TRY(collectives_, Collectives::make(device_, options.ranks));
   }
@@ -167,6 +169,7 @@ CudaBackend::~CudaBackend() {
   cudaSetDevice(device_.ordinal);
   wait_for_stream(collectives_.get(), device_, "the backend's end");
   collectives_.reset();
+  schemes_.reset();
   gemms_.reset();
   cudaFree(sampling_.originals);
   cudaFree(sampling_.parts);

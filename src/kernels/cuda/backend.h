@@ -12,6 +12,7 @@
 #include "kernels/cuda/gemm/gemms.h"
 #include "kernels/cuda/ranks/collectives.h"
 #include "kernels/cuda/sampling/sampling.h"
+#include "kernels/cuda/schemes/scheme_gemm.h"
 
 namespace baton::cuda {
 
@@ -85,6 +86,7 @@ class CudaBackend final : public Backend {
   int attention_blocks_ = 0;  ///< blocks of the persistent grid, all resident at once
   SampleWorkspace sampling_;
   std::unique_ptr<Gemms> gemms_;
+  std::unique_ptr<SchemeGemm> schemes_;
   std::unique_ptr<Collectives> collectives_;  ///< null: one rank
   std::byte* step_ = nullptr;                 ///< address of every uploaded step
   std::size_t step_bytes_ = 0;

@@ -1,5 +1,5 @@
 /// Matmuls on a CUDA device: packs weights and, by a table of each weight, passes a matmul to our own kernels, which are for
-/// few rows, to cuBLASLt, or to those of the batch-invariant mode.
+/// few rows, to cuBLASLt, or to those of the batch-invariant mode. Weights in 8 and 4 bits have theirs in schemes/.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -18,8 +18,7 @@ namespace {
 
 using Gemm = GemmChoice::Gemm;
 
-/// Scratch memory for weights during packing, padded rows, and outputs in dtypes that cuBLASLt does not write.
-constexpr std::size_t kScratchBytes = 64 << 20;
+constexpr std::size_t kScratchBytes = Gemms::kScratchBytes;
 /// Above the streaming GEMM's rows and up to this many, the chain GEMM is faster than cuBLASLt for large weights whose
 /// tiles fill the device. With more rows its times vary, because it reads x as often as the weight.
 constexpr std::int64_t kMostRowsByChain = 48;
@@ -125,12 +124,12 @@ Result<std::unique_ptr<Gemms>> Gemms::make(const Device& device, bool batch_inva
   return gemms;
 }
 
-/// Copies [n, k] to the device as f32, bf16 or f16. In batch-invariant mode each new shape is tested (see
+/// Copies dense [n, k] to the device as f32, bf16 or f16. In batch-invariant mode each new shape is tested (see
 /// InvariantMatmul::prove). Waits for the stream.
 Result<std::unique_ptr<PackedMatrix>> CudaBackend::pack_matrix(const StoredMatrix& stored, DType dtype, std::string_view name) {
-  BATON_TRY_VOID(expect_dense(stored, "CUDA", name));
-  const ConstTensorView& weight = stored.values;
   const Device& device = this->device();
+  if (stored.scheme != WeightScheme::dense) return schemes_->pack(stored, dtype, name);
+  const ConstTensorView& weight = stored.values;
   check(weight.shape.rank() == 2, "pack_matrix: the weight must be [n, k]");
   auto matrix = std::make_unique<CudaMatrix>();
   matrix->n = weight.shape[0];
@@ -152,6 +151,7 @@ Result<std::unique_ptr<PackedMatrix>> CudaBackend::pack_matrix(const StoredMatri
 void CudaBackend::matmul(const MatmulArgs& args) {
   if (args.x.shape[0] == 0) return;
   const Device& device = this->device();
+  if (args.weight->scheme != WeightScheme::dense) return schemes_->multiply(args);
   const auto& [x, weight, out, bias] = args;
   const auto& matrix = static_cast<const CudaMatrix&>(*weight);
   const Gemm gemm = choose(matrix, args);

@@ -46,6 +46,15 @@ __device__ __forceinline__ void copy_box(std::uint32_t to, const CUtensorMap* ma
       : "memory");
 }
 
+/// Copies adjacent bytes, a multiple of 16 from and to multiples of 16.
+__device__ __forceinline__ void copy_bytes(std::uint32_t to, const void* from, int n_bytes, std::uint32_t barrier,
+                                           std::uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to),
+      "l"(from), "r"(n_bytes), "r"(barrier), "l"(policy)
+      : "memory");
+}
+
 }  // namespace baton::cuda
 
 #endif  // BATON_SM90A

@@ -1,5 +1,5 @@
-/// wgmma with both operands in shared memory: c [64, N] += a [64, 16] b [16, N], N = 8, 16, 32, 48, 56, 64, 96 or 128 by the
-/// size of c, both with their 16 contiguous (K-major). The operands are descriptors (wgmma_descriptor in mma.cuh).
+/// wgmma with b in shared memory: c [64, N] += a [64, 16] b [16, N], N = 8, 16, 32, 48, 56, 64, 96 or 128 by the size of c, both
+/// operands with their 16 contiguous (K-major). b, and a in shared memory, are descriptors (wgmma_descriptor in mma.cuh).
 #pragma once
 
 #include <cstdint>
@@ -35,9 +35,9 @@ namespace baton::cuda {
   asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, " accumulate_place                                      \
                ", 0;\n\t"                                                                                    \
                "wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." type "." type " {" BATON_SUMS_##groups \
-               "}, " a_place ", " b_place ", p, 1, 1, 0, 0;\n\t}"                                            \
+               "}, " a_place ", " b_place ", p, 1, 1, " BATON_ORDER ";\n\t}"                                 \
                : BATON_C_##groups                                                                            \
-               : "l"(a), "l"(b), "r"(accumulate))
+               : BATON_A, "l"(b), "r"(accumulate))
 #define BATON_WGMMA(groups, columns, ...)                   \
   if constexpr (kGroups == groups) {                        \
     if constexpr (std::is_same_v<T, __half>)                \
@@ -46,6 +46,9 @@ namespace baton::cuda {
       BATON_WGMMA_OF("bf16", groups, columns, __VA_ARGS__); \
   }
 
+// Both in shared memory.
+#define BATON_A "l"(a)
+#define BATON_ORDER "0, 0"
 /// Begins at zero unless `accumulate`.
 template <class T, int kGroups>
 __device__ __forceinline__ void wgmma_shared(float (&c)[kGroups][4], std::uint64_t a, std::uint64_t b, int accumulate = 1) {
@@ -60,6 +63,25 @@ __device__ __forceinline__ void wgmma_shared(float (&c)[kGroups][4], std::uint64
   BATON_WGMMA(12, "96", "%48", "%49", "%50")
   BATON_WGMMA(16, "128", "%64", "%65", "%66")
 }
+#undef BATON_A
+#undef BATON_ORDER
+
+// a in registers.
+#define BATON_A "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])
+#define BATON_ORDER "0"
+/// Begins at zero unless `accumulate`.
+template <class T, int kGroups>
+__device__ __forceinline__ void wgmma_registers(float (&c)[kGroups][4], const std::uint32_t (&a)[4], std::uint64_t b,
+                                                int accumulate) {
+  static_assert(kGroups == 1 || kGroups == 2 || kGroups == 4 || kGroups == 8 || kGroups == 16);
+  BATON_WGMMA(1, "8", "{%4,%5,%6,%7}", "%8", "%9")
+  BATON_WGMMA(2, "16", "{%8,%9,%10,%11}", "%12", "%13")
+  BATON_WGMMA(4, "32", "{%16,%17,%18,%19}", "%20", "%21")
+  BATON_WGMMA(8, "64", "{%32,%33,%34,%35}", "%36", "%37")
+  BATON_WGMMA(16, "128", "{%64,%65,%66,%67}", "%68", "%69")
+}
+#undef BATON_A
+#undef BATON_ORDER
 #undef BATON_WGMMA
 #undef BATON_WGMMA_OF
 #undef BATON_C_16

@@ -71,7 +71,8 @@ struct CublasMatmul::Description {
     }
     check_cublas(cublasLtMatrixLayoutInit(&weight, cuda_type(product.dtype), k, n, product.k), "cublasLtMatrixLayoutInit");
     check_cublas(cublasLtMatrixLayoutInit(&x, cuda_type(product.dtype), k, n_rows, product.k), "cublasLtMatrixLayoutInit");
-    check_cublas(cublasLtMatrixLayoutInit(&out, cuda_type(product.out_dtype), n, n_rows, product.n),
+    check_cublas(cublasLtMatrixLayoutInit(&out, cuda_type(product.out_dtype), n, n_rows,
+                                          product.out_stride > 0 ? product.out_stride : product.n),
                  "cublasLtMatrixLayoutInit");
   }
 
@@ -125,6 +126,16 @@ void CublasMatmul::multiply(const ConstTensorView& x, const ConstTensorView& wei
     multiply(x, weight, {}, out);
     return add_bias(device_, out, bias);
   }
+  check(algorithm != nullptr, "matmul: cuBLASLt has no product of this shape at this alignment");
+  run(*algorithm, description, x, weight, out);
+}
+
+void CublasMatmul::multiply_columns(const ConstTensorView& x, const ConstTensorView& weight, const TensorView& out,
+                                    std::int64_t out_stride) {
+  CublasProduct product = product_of(x, weight, out);
+  product.out_stride = out_stride;
+  Description description(product, nullptr);
+  const CublasAlgorithm* const algorithm = algorithm_for(product, description);
   check(algorithm != nullptr, "matmul: cuBLASLt has no product of this shape at this alignment");
   run(*algorithm, description, x, weight, out);
 }

@@ -28,6 +28,7 @@ struct CublasProduct {
   std::int32_t x_alignment = 16;    ///< bytes; 16 for the widest accesses
   std::int32_t out_alignment = 16;  ///< bytes
   bool adds_bias = false;           ///< adds a vector of out's type in the epilogue
+  std::int64_t out_stride = 0;      ///< from a row of out to the next; 0: n
   auto operator<=>(const CublasProduct&) const = default;
 };
 
@@ -53,6 +54,11 @@ class CublasMatmul {
   /// out = x W^T + bias by cuBLASLt's first choice for the row bucket. `weight` [n, k] in device memory; out f32 or of the
   /// weight's dtype; `bias` [n] of any float dtype, or null data. A bias that the matmul cannot add is added afterwards.
   void multiply(const ConstTensorView& x, const ConstTensorView& weight, const ConstTensorView& bias, const TensorView& out);
+
+  /// The same for columns of a wider matrix, without a bias: `out` begins at the first of them, and rows of the matrix are
+  /// `out_stride` elements apart.
+  void multiply_columns(const ConstTensorView& x, const ConstTensorView& weight, const TensorView& out,
+                        std::int64_t out_stride);
 
   /// cuBLASLt's choices that do not split k, fastest first by its own estimate.
   std::vector<CublasAlgorithm> unsplit_choices(const CublasProduct& product);

@@ -52,6 +52,10 @@ struct Gemms {
   /// memory.
   static Result<std::unique_ptr<Gemms>> make(const Device& device, bool batch_invariant);
 
+  /// Scratch memory for weights during packing, padded rows, outputs in dtypes that cuBLASLt does not write, and what
+  /// becomes dense of quantised weights.
+  static constexpr std::size_t kScratchBytes = 64 << 20;
+
   std::unique_ptr<CublasMatmul> cublas;
   std::unique_ptr<StreamGemm> stream;
   std::optional<ChainGemm> chain;

@@ -1,0 +1,93 @@
+/// Packs rows of a file; the threads of a grid loop over 16 bytes of packed values, and over scales.
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cuda/device/elements.cuh"
+#include "kernels/cuda/schemes/scheme_kernels.h"
+#include "kernels/cuda/schemes/scheme_values.cuh"
+
+namespace baton::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kUnitsOfPiece = kPieceBytes / 16;
+
+__device__ std::int64_t thread_of_grid() { return blockIdx.x * static_cast<std::int64_t>(kThreads) + threadIdx.x; }
+__device__ std::int64_t threads_of_grid() { return static_cast<std::int64_t>(gridDim.x) * kThreads; }
+
+template <WeightScheme kScheme>
+__global__ void __launch_bounds__(kThreads) pack_values_kernel(SchemeRows rows, SchemeView to, std::int64_t n_units) {
+  constexpr int kChunkK = chunk_columns(kScheme);
+  const std::int64_t row_bytes = kScheme == WeightScheme::i4 ? (to.k + 1) / 2 : to.k;
+  const std::int64_t first_tile = rows.first_row / kSchemeTileRows;
+  for (std::int64_t u = thread_of_grid(); u < n_units; u += threads_of_grid()) {
+    const auto thread = static_cast<int>(u % kUnitsOfPiece);
+    const std::int64_t piece = u / kUnitsOfPiece;
+    const std::int64_t first_row = piece / to.n_chunks * kSchemeTileRows;
+    const std::int64_t first_column = piece % to.n_chunks * kChunkK;
+    std::uint32_t words[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int step = 0; step < kChunkK / 16; ++step)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const std::int64_t row = first_row + fragment_row(thread, i);
+          const std::int64_t column = first_column + fragment_column(thread, step, i, e);
+          if (row >= rows.n_rows || column >= to.k) continue;
+          const auto* const at = reinterpret_cast<const std::uint8_t*>(rows.values) + row * row_bytes;
+          const std::uint32_t code = kScheme == WeightScheme::i4 ? at[column / 2] >> (4 * e) & 15u : at[column];
+          words[fragment_word(kScheme, step, i)] |= code << fragment_bit(kScheme, i, e);
+        }
+    auto* const values = reinterpret_cast<uint4*>(const_cast<std::byte*>(to.values));
+    values[first_tile * to.n_chunks * kUnitsOfPiece + u] = {words[0], words[1], words[2], words[3]};
+  }
+}
+
+/// The row's scale and zero of each group of the packed weight. `scales` [tiles, groups, 64].
+template <class From, class To>
+__global__ void __launch_bounds__(kThreads)
+    pack_scales_kernel(SchemeRows rows, SchemeView to, To* scales, std::uint8_t* zeros, std::int64_t n_scales) {
+  const std::int64_t first_tile = rows.first_row / kSchemeTileRows;
+  for (std::int64_t u = thread_of_grid(); u < n_scales; u += threads_of_grid()) {
+    const std::int64_t row = u / kSchemeTileRows / to.n_groups * kSchemeTileRows + u % kSchemeTileRows;
+    const std::int64_t column = u / kSchemeTileRows % to.n_groups << to.group_shift;
+    if (row >= rows.n_rows || column >= to.k) continue;
+    const std::int64_t group = column / rows.scale_columns;
+    const std::int64_t scale_row = (rows.first_row + row) / rows.scale_rows - rows.first_row / rows.scale_rows;
+    const std::int64_t at = first_tile * to.n_groups * kSchemeTileRows + u;
+    scales[at] = from_f32<To>(to_f32(reinterpret_cast<const From*>(rows.scales)[scale_row * rows.n_scales + group]));
+    if (zeros != nullptr) zeros[at] = rows.zeros[row * rows.n_scales + group];
+  }
+}
+
+unsigned blocks_for(const Device& device, std::int64_t n) {
+  return static_cast<unsigned>(std::min<std::int64_t>((n + kThreads - 1) / kThreads, 16LL * device.n_multiprocessors));
+}
+
+}  // namespace
+
+void pack_rows(const Device& device, WeightScheme scheme, const SchemeRows& rows, const SchemeView& to) {
+  const std::int64_t n_tiles = (rows.n_rows + kSchemeTileRows - 1) / kSchemeTileRows;
+  visit_scheme(scheme, [&](auto constant) {
+    const std::int64_t n_units = n_tiles * to.n_chunks * kUnitsOfPiece;
+    pack_values_kernel<decltype(constant)::value>
+        <<<blocks_for(device, n_units), kThreads, 0, device.stream>>>(rows, to, n_units);
+  });
+  check_launch("pack_rows");
+  const std::int64_t n_scales = n_tiles * to.n_groups * kSchemeTileRows;
+  auto* const zeros = rows.zeros == nullptr ? nullptr : const_cast<std::uint8_t*>(to.zeros);
+  const unsigned n_blocks = blocks_for(device, n_scales);
+  visit_element(to.scale_dtype, [&](auto from) {
+    using From = decltype(from);
+    if (to.scales == nullptr)
+      pack_scales_kernel<From>
+          <<<n_blocks, kThreads, 0, device.stream>>>(rows, to, const_cast<float*>(to.row_scales), zeros, n_scales);
+    else
+      pack_scales_kernel<From><<<n_blocks, kThreads, 0, device.stream>>>(
+          rows, to, reinterpret_cast<From*>(const_cast<std::byte*>(to.scales)), zeros, n_scales);
+  });
+  check_launch("pack_rows");
+}
+
+}  // namespace baton::cuda

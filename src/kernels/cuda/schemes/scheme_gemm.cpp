@@ -1,0 +1,252 @@
+/// Packs weights of 8 and 4 bits in tiles, and chooses a kernel for each matmul.
+#include "kernels/cuda/schemes/scheme_gemm.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <utility>
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include "kernels/cuda/device/alignment.h"
+#include "kernels/cuda/device/device_memory.h"
+#include "kernels/cuda/gemm/kernels.h"
+#include "kernels/cuda/gemm/tensor_map.h"
+#include "kernels/cuda/schemes/scheme_kernels.h"
+#include "kernels/cuda/schemes/scheme_layout.h"
+#include "kernels/cuda/schemes/scheme_stream.h"
+
+namespace baton::cuda {
+namespace {
+
+/// Up to this many rows are streamed, in passes of 128; with more, the matrix units bound and cuBLASLt is faster.
+constexpr std::int64_t kMostStreamedRows = 256;
+/// Up to this many rows the kernel without matrix units is used where nothing is streamed.
+constexpr std::int64_t kMostGeneralRows = 16;
+/// In batch-invariant mode this many rows are always multiplied together, padded.
+constexpr std::int64_t kInvariantRows = 64;
+/// Of the scratch memory; the rest is for dense rows of a weight.
+constexpr std::size_t kArrangedBytes = 16 << 20;
+/// Rows of a weight that become dense at once: what stays in an L2 of 50 MB until it is multiplied.
+constexpr std::size_t kSlabBytes = 32 << 20;
+
+constexpr std::int64_t round_up(std::int64_t n, std::int64_t step) { return (n + step - 1) / step * step; }
+constexpr std::size_t aligned(std::size_t n_bytes) { return (n_bytes + 255) / 256 * 256; }
+
+}  // namespace
+
+class SchemeMatrix final : public PackedMatrix {
+ public:
+  SchemeMatrix() = default;
+  ~SchemeMatrix() override { cudaFree(data); }
+  SchemeMatrix(const SchemeMatrix&) = delete;
+  SchemeMatrix& operator=(const SchemeMatrix&) = delete;
+  /// Whole tiles that become dense at once.
+  std::int64_t slab_rows() const {
+    const auto most = static_cast<std::int64_t>(kSlabBytes) / (k * static_cast<std::int64_t>(baton::size_bytes(dtype)));
+    const std::int64_t n_slabs = (n + std::max<std::int64_t>(most, 1) - 1) / std::max<std::int64_t>(most, 1);
+    return std::max<std::int64_t>(round_up((n + n_slabs - 1) / n_slabs, kSchemeTileRows), kSchemeTileRows);
+  }
+  std::byte* data = nullptr;
+  SchemeView view;
+  const std::int32_t* permutation = nullptr;  ///< [k], or null
+};
+
+namespace {
+
+/// Describes the tiles of a weight and allocates their memory, all zeros.
+Result<std::unique_ptr<SchemeMatrix>> make_matrix(const Device& device, const StoredMatrix& weight, DType dtype,
+                                                  std::string_view name) {
+  auto matrix = std::make_unique<SchemeMatrix>();
+  matrix->n = weight.shape[0];
+  matrix->k = weight.shape[1];
+  matrix->dtype = dtype;
+  matrix->scheme = weight.scheme;
+  SchemeView& view = matrix->view;
+  view.n = matrix->n;
+  view.k = matrix->k;
+  view.scale_dtype = weight.scales.dtype;
+  view.n_tiles = static_cast<int>((view.n + kSchemeTileRows - 1) / kSchemeTileRows);
+  const int columns = chunk_columns(weight.scheme);
+  view.n_chunks = static_cast<int>(round_up((view.k + columns - 1) / columns, kChunksAtOnce));
+  const bool has_groups = weight.scale_columns < view.k;
+  if (has_groups) {  // a group of 96 columns becomes three of 32 with the same scale
+    view.group_shift = std::countr_zero(static_cast<std::uint64_t>(weight.scale_columns));
+    view.n_groups = (view.n_chunks * columns + (1 << view.group_shift) - 1) >> view.group_shift;
+  }
+  const auto n_places = static_cast<std::size_t>(view.n_tiles) * static_cast<std::size_t>(view.n_groups) * kSchemeTileRows;
+  const std::size_t values =
+      aligned(static_cast<std::size_t>(view.n_tiles) * static_cast<std::size_t>(view.n_chunks) * kPieceBytes);
+  const std::size_t scales = aligned(n_places * (has_groups ? size_bytes(view.scale_dtype) : sizeof(float)));
+  const std::size_t zeros = weight.zeros.data == nullptr ? 0 : aligned(n_places);
+  const std::size_t order = weight.permutation.data == nullptr ? 0 : aligned(weight.permutation.size_bytes());
+  matrix->size_bytes = values + scales + zeros + order;
+  BATON_TRY(matrix->data, device_memory(matrix->size_bytes, name));
+  check_cuda(cudaMemsetAsync(matrix->data, 0, matrix->size_bytes, device.stream), "pack_matrix");
+  view.values = matrix->data;
+  std::byte* next = matrix->data + values;
+  if (has_groups)
+    view.scales = next;
+  else
+    view.row_scales = reinterpret_cast<const float*>(next);
+  next += scales;
+  if (zeros > 0) view.zeros = reinterpret_cast<const std::uint8_t*>(next);
+  next += zeros;
+  if (order > 0) {
+    for (const std::int32_t column : weight.permutation.elements<std::int32_t>())
+      check(column >= 0 && column < matrix->k, "pack_matrix: a permutation outside x");
+    check_cuda(
+        cudaMemcpyAsync(next, weight.permutation.data, weight.permutation.size_bytes(), cudaMemcpyHostToDevice, device.stream),
+        "pack_matrix");
+    matrix->permutation = reinterpret_cast<const std::int32_t*>(next);
+  }
+  return matrix;
+}
+
+/// Copies rows [begin, end) of the file to `room` and packs them there.
+void pack_some(const Device& device, const StoredMatrix& weight, const SchemeMatrix& matrix, std::byte* room,
+               std::int64_t begin, std::int64_t end) {
+  SchemeRows rows;
+  rows.first_row = begin;
+  rows.n_rows = end - begin;
+  rows.n_scales = weight.n_groups();
+  rows.scale_rows = weight.scale_rows;
+  rows.scale_columns = weight.scale_columns;
+  const auto upload = [&](const ConstTensorView& some) {
+    std::byte* const to = room;
+    room += aligned(some.size_bytes());
+    check_cuda(cudaMemcpyAsync(to, some.data, some.size_bytes(), cudaMemcpyHostToDevice, device.stream), "pack_matrix");
+    return to;
+  };
+  rows.values = upload(weight.values.rows(begin, end));
+  rows.scales = upload(weight.scales.rows(begin / weight.scale_rows, (end - 1) / weight.scale_rows + 1));
+  if (weight.zeros.data != nullptr) rows.zeros = reinterpret_cast<const std::uint8_t*>(upload(weight.zeros.rows(begin, end)));
+  pack_rows(device, matrix.scheme, rows, matrix.view);
+}
+
+}  // namespace
+
+SchemeGemm::SchemeGemm(const Device& device, CublasMatmul& cublas, std::span<std::byte> scratch, bool batch_invariant)
+    : device_(device),
+      cublas_(cublas),
+      arranged_(scratch.first(kArrangedBytes)),
+      slab_(scratch.subspan(kArrangedBytes)),
+      batch_invariant_(batch_invariant) {
+  check(slab_.size() >= kSlabBytes, "schemes: too little scratch memory");
+}
+SchemeGemm::~SchemeGemm() { cudaFree(partials_); }
+
+Result<void> SchemeGemm::open() {
+  if (partials_ != nullptr || device_.compute_capability != 90) return {};
+  encode_ = tensor_map_encoder();
+  if (encode_ == nullptr) return {};
+  const std::size_t size = scheme_partial_bytes(device_.n_multiprocessors);
+  BATON_TRY(partials_, device_memory(size, "the partial sums of matmuls"));
+  check_cuda(cudaMemsetAsync(partials_, 0xff, size, device_.stream), "scheme_gemm");
+  return {};
+}
+
+Result<std::unique_ptr<PackedMatrix>> SchemeGemm::pack(const StoredMatrix& weight, DType dtype, std::string_view name) {
+  check_stored(weight);
+  const std::int64_t n = weight.shape[0];
+  const std::int64_t k = weight.shape[1];
+  check(n > 0 && k > 0, "pack_matrix: the weight is empty");
+  constexpr std::int64_t kMostColumns = 1 << 16;  // a tile's rows of f32 fit in the scratch memory
+  constexpr std::int64_t kMostRows = 1 << 24;
+  if (k > kMostColumns || n > kMostRows)
+    return fail(ErrorCode::unsupported, fmt::format("{}: {} weights of {} x {}: CUDA has kernels for up to {} x {}", name,
+                                                    to_string(weight.scheme), n, k, kMostRows, kMostColumns));
+  BATON_TRY_VOID(open());
+  BATON_TRY(auto matrix, make_matrix(device_, weight, dtype, name));
+  for (const std::int64_t n_rows : {kMostGeneralRows + 1, std::int64_t{4096}})
+    if (!cublas_.prepare({n_rows, matrix->slab_rows(), k, dtype, dtype == DType::f32 ? DType::f32 : dtype}))
+      return fail(ErrorCode::unsupported, fmt::format("{}: cuBLASLt has no product of {} rows by {} x {} in {}", name, n_rows,
+                                                      matrix->slab_rows(), k, to_string(dtype)));
+  // Of a row in the file: values, scales and zeros.
+  const std::int64_t row_bytes =
+      weight.values.shape[1] + weight.n_groups() * (static_cast<std::int64_t>(size_bytes(weight.scales.dtype)) + 1);
+  const std::int64_t step = (static_cast<std::int64_t>(slab_.size()) - 1024) / row_bytes / kSchemeTileRows * kSchemeTileRows;
+  check(step > 0, "pack_matrix: a row exceeds the scratch memory");
+  for (std::int64_t begin = 0; begin < n; begin += step) {
+    pack_some(device_, weight, *matrix, slab_.data(), begin, std::min(n, begin + step));
+    check_cuda(cudaStreamSynchronize(device_.stream), "pack_matrix");
+  }
+  return std::unique_ptr<PackedMatrix>(std::move(matrix));
+}
+
+SchemeGemm::Way SchemeGemm::way_for(const SchemeMatrix& matrix, const MatmulArgs& args) const {
+  const std::int64_t n_rows = args.x.shape[0];
+  const bool writes = args.out.dtype == matrix.dtype || args.out.dtype == DType::f32;
+  const bool streams = encode_ != nullptr && matrix.dtype != DType::f32 && writes && streams_groups(matrix.view.group_shift);
+  if (streams && (batch_invariant_ || n_rows <= kMostStreamedRows)) return Way::stream;
+  if (batch_invariant_ || !writes || n_rows <= kMostGeneralRows) return Way::general;
+  return Way::slabs;
+}
+
+void SchemeGemm::multiply(const MatmulArgs& args) {
+  const auto& matrix = static_cast<const SchemeMatrix&>(*args.weight);
+  const auto& [x, weight, out, bias] = args;
+  const Way way = way_for(matrix, args);
+  const bool adds_bias = way != Way::slabs && bias.data != nullptr && bias.dtype == out.dtype;
+  // The copies of x's boxes need rows at multiples of 16 bytes.
+  const std::int64_t width = way == Way::stream ? round_up(matrix.k, 8) : matrix.k;
+  const bool arranges = matrix.permutation != nullptr || width != matrix.k || (way == Way::stream && !is_aligned(x.data, 16));
+  std::int64_t step = way != Way::stream ? x.shape[0] : batch_invariant_ ? kInvariantRows : kMostSchemeWidth;
+  if (arranges)
+    step = std::min(step, static_cast<std::int64_t>(kArrangedBytes) / (width * static_cast<std::int64_t>(size_bytes(x.dtype))));
+  for (std::int64_t begin = 0; begin < x.shape[0]; begin += step) {
+    const std::int64_t end = std::min(x.shape[0], begin + step);
+    ConstTensorView some_x = x.rows(begin, end);
+    if (arranges) {
+      const TensorView arranged{arranged_.data(), x.dtype, {end - begin, width}};
+      arrange_columns(device_, some_x, matrix.permutation, arranged);
+      some_x = arranged;
+    }
+    multiply_rows(way, matrix, {some_x, weight, out.rows(begin, end), adds_bias ? bias : ConstTensorView{}});
+  }
+  if (bias.data != nullptr && !adds_bias) add_bias(device_, out, bias);
+}
+
+void SchemeGemm::multiply_rows(Way way, const SchemeMatrix& matrix, const MatmulArgs& args) {
+  switch (way) {
+    case Way::stream: return stream(matrix, args);
+    case Way::general: return multiply_general(device_, matrix.scheme, args.x, matrix.view, args.bias, args.out);
+    case Way::slabs: return multiply_slabs(matrix, args);
+  }
+}
+
+void SchemeGemm::stream(const SchemeMatrix& matrix, const MatmulArgs& args) {
+  const std::int64_t n_rows = batch_invariant_ ? kInvariantRows : args.x.shape[0];
+  const int width = *std::ranges::find_if(kSchemeWidths, [&](int width) { return width >= n_rows; });
+  SchemeStreamParams params;
+  params.weight = matrix.view;
+  params.bias = args.bias.data;
+  params.out = args.out.data;
+  params.partials = reinterpret_cast<uint4*>(partials_);
+  params.n_rows = static_cast<int>(args.x.shape[0]);
+  params.out_is_f32 = args.out.dtype == DType::f32;
+  params.stores_pairs = matrix.n % 2 == 0 && is_aligned(args.out.data, 4);
+  const CUtensorMap x_map = matrix_map(encode_, args.x, width);
+  switch (matrix.scheme) {
+    case WeightScheme::f8: return stream_f8(device_, matrix.dtype, width, params, x_map);
+    case WeightScheme::i8: return stream_i8(device_, matrix.dtype, width, params, x_map);
+    case WeightScheme::i4: return stream_i4(device_, matrix.dtype, width, params, x_map);
+    case WeightScheme::dense: break;
+  }
+  check_failed("schemes: a dense weight");
+}
+
+void SchemeGemm::multiply_slabs(const SchemeMatrix& matrix, const MatmulArgs& args) {
+  const std::int64_t step = matrix.slab_rows();
+  for (std::int64_t begin = 0; begin < matrix.n; begin += step) {
+    const std::int64_t n = std::min(step, matrix.n - begin);
+    const TensorView dense{slab_.data(), matrix.dtype, {n, matrix.k}};
+    widen_rows(device_, matrix.scheme, matrix.view, begin, dense);
+    const TensorView columns{
+        args.out.data + static_cast<std::size_t>(begin) * size_bytes(args.out.dtype), args.out.dtype, {args.x.shape[0], n}};
+    cublas_.multiply_columns(args.x, dense, columns, matrix.n);
+  }
+}
+
+}  // namespace baton::cuda

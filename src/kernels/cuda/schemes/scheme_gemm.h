@@ -1,0 +1,57 @@
+/// Matmuls over weights in 8 and 4 bits, which stay in device memory in the bits of the file.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "core/result.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/device/device.h"
+#include "kernels/cuda/gemm/cublas_matmul.h"
+
+namespace baton::cuda {
+
+class SchemeMatrix;
+
+/// Packs weights and multiplies by them. Few rows of 16-bit x are streamed on devices of compute capability 9.0: weights
+/// become x's type in registers, exactly. Otherwise few rows go through a kernel without matrix units. For many rows some
+/// rows of the weight at a time become dense in scratch memory, each weight rounded once to x's type, and cuBLASLt multiplies
+/// by them. In batch-invariant mode one kernel multiplies all numbers of rows.
+///
+/// Thread: engine only. All matmuls of one object must be on the device's stream, because they share memory.
+class SchemeGemm {
+ public:
+  /// All arguments are kept by reference and must outlive this object. `scratch`: device memory that other matmuls may use
+  /// between calls.
+  SchemeGemm(const Device& device, CublasMatmul& cublas, std::span<std::byte> scratch, bool batch_invariant);
+  ~SchemeGemm();
+  SchemeGemm(const SchemeGemm&) = delete;
+  SchemeGemm& operator=(const SchemeGemm&) = delete;
+
+  /// Packs a weight that is not dense for x of `dtype`. Waits for the stream. Errors: out_of_memory, and unsupported for a
+  /// shape of which cuBLASLt has no product.
+  Result<std::unique_ptr<PackedMatrix>> pack(const StoredMatrix& weight, DType dtype, std::string_view name);
+
+  /// See matmul in kernels/ops.h, for at least one row.
+  void multiply(const MatmulArgs& args);
+
+ private:
+  enum class Way { stream, general, slabs };
+  Result<void> open();
+  Way way_for(const SchemeMatrix& matrix, const MatmulArgs& args) const;
+  void multiply_rows(Way way, const SchemeMatrix& matrix, const MatmulArgs& args);
+  void stream(const SchemeMatrix& matrix, const MatmulArgs& args);
+  void multiply_slabs(const SchemeMatrix& matrix, const MatmulArgs& args);
+
+  const Device& device_;
+  CublasMatmul& cublas_;
+  std::span<std::byte> arranged_;  ///< room for rows of x in another order
+  std::span<std::byte> slab_;      ///< room for dense rows of a weight, and for packing
+  bool batch_invariant_;
+  void* encode_ = nullptr;         ///< the driver's cuTensorMapEncodeTiled; null where nothing is streamed
+  std::byte* partials_ = nullptr;  ///< all ones between matmuls; null before the first weight
+};
+
+}  // namespace baton::cuda

@@ -1,0 +1,53 @@
+/// Single weights of a packed matrix, for kernels that need not be the fastest.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "core/check.h"
+#include "kernels/cuda/schemes/scheme_layout.h"
+
+namespace baton::cuda {
+
+/// What a word of a piece (fragment_word) holds at a place: a number, or a code without its zero.
+template <WeightScheme kScheme>
+__device__ __forceinline__ float code_at(std::uint32_t word, int i, int e) {
+  word >>= fragment_bit(kScheme, i, e);
+  if constexpr (kScheme == WeightScheme::i4) return static_cast<float>(word & 15u);
+  if constexpr (kScheme == WeightScheme::i8) return static_cast<float>(word & 255u);
+  constexpr float kFactor = 0x1p120f;  // exponent and mantissa become the low exponent bits and the high mantissa bits
+  return __uint_as_float((word & 0x80u) << 24 | (word & 0x7fu) << 20) * kFactor;
+}
+
+/// The scale and the zero of a row of a tile, and the group with a column.
+__device__ __forceinline__ float scale_at(const SchemeView& weight, std::int64_t tile, int row, int column) {
+  if (weight.scales == nullptr) return weight.row_scales[tile * kSchemeTileRows + row];
+  const std::int64_t at = (tile * weight.n_groups + (column >> weight.group_shift)) * kSchemeTileRows + row;
+  switch (weight.scale_dtype) {
+    case DType::bf16: return __bfloat162float(reinterpret_cast<const __nv_bfloat16*>(weight.scales)[at]);
+    case DType::f16: return __half2float(reinterpret_cast<const __half*>(weight.scales)[at]);
+    default: return reinterpret_cast<const float*>(weight.scales)[at];
+  }
+}
+template <WeightScheme kScheme>
+__device__ __forceinline__ float zero_at(const SchemeView& weight, std::int64_t tile, int row, int column) {
+  if constexpr (kScheme == WeightScheme::f8) return 0;
+  if (weight.zeros == nullptr) return kScheme == WeightScheme::i4 ? 8 : 128;
+  return weight.zeros[(tile * weight.n_groups + (column >> weight.group_shift)) * kSchemeTileRows + row];
+}
+
+/// Calls `body` with the scheme as a constant.
+template <class Body>
+void visit_scheme(WeightScheme scheme, Body&& body) {
+  switch (scheme) {
+    case WeightScheme::f8: return body(std::integral_constant<WeightScheme, WeightScheme::f8>{});
+    case WeightScheme::i8: return body(std::integral_constant<WeightScheme, WeightScheme::i8>{});
+    case WeightScheme::i4: return body(std::integral_constant<WeightScheme, WeightScheme::i4>{});
+    default: check_failed("schemes: a dense weight");
+  }
+}
+
+}  // namespace baton::cuda

@@ -1,0 +1,94 @@
+/// Weights of 8 and 4 bits become 16-bit floats in registers, exactly and by arithmetic alone.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "kernels/cuda/device/mma.cuh"
+#include "kernels/cuda/schemes/scheme_layout.h"
+
+#ifdef BATON_SM90A
+
+namespace baton::cuda {
+
+template <class T>
+__device__ __forceinline__ std::uint32_t times(std::uint32_t pair, std::uint32_t factor) {
+  std::uint32_t product;
+  if constexpr (std::is_same_v<T, __half>)
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(pair), "r"(factor));
+  else
+    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(pair), "r"(factor));
+  return product;
+}
+template <class T>
+__device__ __forceinline__ std::uint32_t minus(std::uint32_t pair, std::uint32_t other) {
+  std::uint32_t difference;
+  if constexpr (std::is_same_v<T, __half>)
+    asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(difference) : "r"(pair), "r"(other));
+  else
+    asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(difference) : "r"(pair), "r"(other));
+  return difference;
+}
+/// (word & mask) | bits as one instruction.
+__device__ __forceinline__ std::uint32_t masked_or(std::uint32_t word, std::uint32_t mask, std::uint32_t bits) {
+  std::uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(word), "r"(mask), "r"(bits));
+  return result;
+}
+
+/// What is subtracted from a code whose bits were put into a float that counts by ones: that float, plus the zero. For
+/// 8 bits to bf16 the float is an f32, which has room for them; otherwise a pair of T.
+template <class T, WeightScheme kScheme>
+__device__ __forceinline__ std::uint32_t offset_of(std::uint32_t zero) {
+  if constexpr (kScheme == WeightScheme::i8 && !std::is_same_v<T, __half>) return 0x4b000000u + zero;
+  return (std::is_same_v<T, __half> ? 0x64006400u : 0x43004300u) + zero * 0x10001u;
+}
+
+/// The fragments of a chunk's steps from a thread's 16 bytes. `offsets`: of integers, for each part of the steps and
+/// for both rows of the thread.
+template <class T, WeightScheme kScheme, int kSteps, int kParts>
+__device__ __forceinline__ void widen(const uint4& raw, const std::uint32_t (&offsets)[kParts][2],
+                                      std::uint32_t (&a)[kSteps][4]) {
+  constexpr bool is_half = std::is_same_v<T, __half>;
+  const std::uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
+  if constexpr (kScheme == WeightScheme::i4) {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        a[step][i] = minus<T>(masked_or(words[step] >> (4 * i), 0x000f000fu, is_half ? 0x64006400u : 0x43004300u),
+                              offsets[step * kParts / kSteps][i % 2]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const std::uint32_t w = words[i];
+      std::uint32_t(&low)[4] = a[i / 2];
+#pragma unroll
+      for (int row = 0; row < 2; ++row) {
+        std::uint32_t& to = low[i % 2 * 2 + row];
+        if constexpr (kScheme == WeightScheme::f8 && is_half) {
+          // Exponent and mantissa become the low exponent bits and the high mantissa bits: the number times 2^-8.
+          const std::uint32_t signs = row == 0 ? w << 8 : w;
+          to = times<T>((signs & 0x80008000u) | ((row == 0 ? w << 7 : w >> 1) & 0x3f803f80u), 0x5c005c00u);
+        } else if constexpr (kScheme == WeightScheme::f8) {  // the number times 2^-120
+          const std::uint32_t signs = row == 0 ? w << 8 : w;
+          to = times<T>((signs & 0x80008000u) | ((row == 0 ? w << 4 : w >> 4) & 0x07f007f0u), 0x7b807b80u);
+        } else if constexpr (is_half) {
+          to = minus<T>(__byte_perm(w, 0x64646464u, row == 0 ? 0x4240 : 0x4341), offsets[0][row]);
+        } else {
+          const float offset = __uint_as_float(offsets[0][row]);
+          const float first = __uint_as_float(__byte_perm(w, 0x4b000000u, 0x7440 + row)) - offset;
+          const float second = __uint_as_float(__byte_perm(w, 0x4b000000u, 0x7442 + row)) - offset;
+          to = __byte_perm(__float_as_uint(first), __float_as_uint(second), 0x7632);  // exact: both have 8 bits
+        }
+      }
+    }
+  }
+}
+
+}  // namespace baton::cuda
+
+#endif  // BATON_SM90A
