@@ -180,7 +180,7 @@ def layer_of(path):
 
 
 def room_of(layer, path):
-    """The room of a path inside its layer: "dialects/messages" of server/dialects/messages/error.h, or ""."""
+    """The room of a path inside its layer: "dialects/messages" of server/dialects/messages/dialect.h, or ""."""
     return path[len(layer) + 1 :].rpartition("/")[0]
 
 

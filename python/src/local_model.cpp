@@ -14,7 +14,6 @@
 #include "load/load_engine.h"
 #include "load/model_files.h"
 #include "text/tokenizer/vocabulary_bytes.h"
-#include "text/tokenizer/word_spellings.h"
 
 namespace baton::python {
 namespace {

@@ -10,7 +10,7 @@
 #include "server/answer/choice.h"
 #include "server/prompt/prompts.h"
 #include "server/request/generation.h"
-#include "server/served/tool_grammar.h"
+#include "server/served/grammars.h"
 
 namespace baton {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cli/options.h"
-#include "server/served/structured_outputs_config.h"
+#include "server/request/structured_output.h"
 #include "server/server.h"
 
 namespace baton {

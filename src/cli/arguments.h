@@ -8,7 +8,7 @@
 #include "cli/options.h"
 #include "core/result.h"
 #include "ranks/rank_place.h"
-#include "server/served/structured_outputs_config.h"
+#include "server/request/structured_output.h"
 
 namespace baton {
 

@@ -17,7 +17,7 @@
 #include "kernels/backend.h"
 #include "parsers/message_format.h"
 #include "ranks/rank_group.h"
-#include "server/request/speculative_config.h"
+#include "server/request/generation_fields.h"
 
 namespace baton {
 namespace {

@@ -13,7 +13,7 @@
 #include "core/result.h"
 #include "load/model_options.h"
 #include "ranks/rank_place.h"
-#include "server/served/structured_outputs_config.h"
+#include "server/request/structured_output.h"
 
 namespace CLI {
 class App;

@@ -1,6 +1,7 @@
-/// UTF-8, one character at a time.
+/// UTF-8, one character at a time; letters and digits of ASCII.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -33,3 +34,24 @@ void append_utf8(std::string& out, char32_t code_point);
 bool is_valid_utf8(std::string_view text);
 
 }  // namespace baton::unicode
+
+/// Bytes beyond ASCII are neither letters nor digits.
+namespace baton::ascii {
+
+constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
+constexpr bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+constexpr char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c; }
+
+/// The value of a hexadecimal digit; -1 for another character.
+constexpr int hex_digit(char c) {
+  if (is_digit(c)) return c - '0';
+  const char letter = lower(c);
+  return letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : -1;
+}
+
+/// Whether there are letters, digits and characters of `also` only.
+constexpr bool consists_of(std::string_view text, std::string_view also) {
+  return std::ranges::all_of(text, [&](char c) { return is_letter(c) || is_digit(c) || also.find(c) != also.npos; });
+}
+
+}  // namespace baton::ascii

@@ -2,7 +2,6 @@
 #include "engine/engine_loop.h"
 
 #include <chrono>
-#include <optional>
 #include <utility>
 
 #include "core/attempt.h"

@@ -5,7 +5,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <span>
 #include <stop_token>
 #include <vector>
 
@@ -81,7 +80,6 @@ class PinTable {
   Changes take_changes(SequenceId& next_sequence, bool cancels_all);
   bool has_changes() const { return has_begun_ || !given_up_.empty(); }
 
-  /// The prefill that a sequence computes.
   PinPrefill& prefill_of(SequenceId sequence) const;
   /// Tells the waiting caller that its prefill has ended.
   void end(PinPrefill& prefill, Result<KvCache::Pin> pin);

@@ -3,11 +3,8 @@
 
 #include <malloc.h>
 
-#include <string>
-#include <string_view>
 #include <unordered_set>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -16,7 +13,7 @@
 #include "grammar/automaton/regex.h"
 #include "grammar/ebnf/ebnf.h"
 #include "grammar/front/structural_tag.h"
-#include "grammar/schema/json_schema.h"
+#include "grammar/schema/schema_compiler.h"
 #include "io/json_parse.h"
 
 namespace baton::grammar {

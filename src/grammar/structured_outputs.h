@@ -34,7 +34,6 @@ ReadGrammar read_choice;          ///< a list of strings
 ReadGrammar read_json_object;     ///< true or false
 ReadGrammar read_structural_tag;  ///< an object, or its text
 
-/// A key that holds a grammar.
 struct GrammarKey {
   std::string_view name;
   ReadGrammar* read;

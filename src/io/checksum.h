@@ -1,7 +1,10 @@
-/// Checksums of downloaded files.
+/// Checksums of downloaded files, and of bytes that may be damaged.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -24,5 +27,10 @@ bool is_checksum(std::string_view etag);
 /// Compares a file with the etag under which a hub announces it: a SHA-256 (large files), a git blob (small ones), or
 /// neither, which says nothing about the bytes. Errors: invalid_data with both sums; those of the sums.
 Result<void> check_against_etag(const std::filesystem::path& path, std::string_view etag);
+
+/// A 64-bit checksum of `bytes` that depends on `seed`. Bytes that differ in one aligned run of 8 have different checksums; any
+/// other two texts have equal ones with a probability of about 2^-64. It finds damage, not forgery: it is not cryptographic. The
+/// same on every machine.
+std::uint64_t damage_checksum(std::span<const std::byte> bytes, std::uint64_t seed);
 
 }  // namespace baton

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
 #include <memory>
 #include <new>
 #include <span>
@@ -14,6 +13,7 @@
 #include <zstd.h>
 
 #include "core/check.h"
+#include "core/utf8.h"
 
 namespace baton {
 namespace {
@@ -110,10 +110,7 @@ std::unique_ptr<Decoder> decoder_of(ContentCoding coding, std::string_view bytes
 }  // namespace
 
 Result<ContentCoding> parse_content_coding(std::string_view header) {
-  const auto is_same = [&](const auto& row) {
-    return std::ranges::equal(row.first, header, {}, {},
-                              [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-  };
+  const auto is_same = [&](const auto& row) { return std::ranges::equal(row.first, header, {}, {}, ascii::lower); };
   if (const auto* found = std::ranges::find_if(kNames, is_same); found != kNames.end()) return found->second;
   return fail(ErrorCode::unsupported, fmt::format("the Content-Encoding of the body is '{}'; this server reads one of {}",
                                                   header.substr(0, 100), kContentCodings));

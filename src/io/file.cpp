@@ -8,9 +8,7 @@
 
 #include <cerrno>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
-#include <span>
 #include <utility>
 
 #include <fmt/format.h>

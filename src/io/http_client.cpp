@@ -20,6 +20,7 @@
 #include <fmt/format.h>
 
 #include "core/file_descriptor.h"
+#include "core/utf8.h"
 
 namespace baton {
 namespace {
@@ -84,7 +85,7 @@ class Transfer {
     const std::size_t colon = line.find(':');
     if (colon == std::string_view::npos) return size;
     std::string name(line.substr(0, colon));
-    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    std::transform(name.begin(), name.end(), name.begin(), ascii::lower);
     line.remove_prefix(colon + 1);
     while (!line.empty() && std::isspace(static_cast<unsigned char>(line.front()))) line.remove_prefix(1);
     while (!line.empty() && std::isspace(static_cast<unsigned char>(line.back()))) line.remove_suffix(1);

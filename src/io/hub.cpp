@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "core/utf8.h"
 #include "io/file.h"
 #include "io/hub_download.h"
 #include "io/hub_files.h"
@@ -28,8 +29,7 @@ std::string variable(const char* name) {
 
 bool is_set(const char* name) {
   std::string value = variable(name);
-  std::transform(value.begin(), value.end(), value.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  std::transform(value.begin(), value.end(), value.begin(), ascii::lower);
   return value == "1" || value == "true" || value == "yes" || value == "on";
 }
 

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "core/utf8.h"
 #include "io/file.h"
 #include "io/json.h"
 
@@ -23,15 +24,9 @@ constexpr std::array<std::string_view, 3> kTokenizers = {"tekken.json", "tokeniz
 constexpr std::array<std::string_view, 3> kVocabularies = {"vocab.json", "merges.txt", "added_tokens.json"};
 constexpr std::string_view kTemplateFolder = "additional_chat_templates/";
 
-bool consists_of(std::string_view text, std::string_view also) {
-  return std::all_of(text.begin(), text.end(), [&](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || also.find(c) != std::string_view::npos;
-  });
-}
-
 }  // namespace
 
-bool is_safe_name(std::string_view name) { return !name.empty() && name.front() != '.' && consists_of(name, "-_."); }
+bool is_safe_name(std::string_view name) { return !name.empty() && name.front() != '.' && ascii::consists_of(name, "-_."); }
 
 bool is_model_id(std::string_view model) {
   const std::size_t slash = model.find('/');
@@ -40,13 +35,13 @@ bool is_model_id(std::string_view model) {
 }
 
 bool is_revision(std::string_view revision) {
-  return !revision.empty() && revision.front() != '/' && consists_of(revision, "-_./") &&
+  return !revision.empty() && revision.front() != '/' && ascii::consists_of(revision, "-_./") &&
          revision.find("..") == std::string_view::npos;
 }
 
 bool is_commit(std::string_view text) {
   return text.size() == 40 &&
-         std::all_of(text.begin(), text.end(), [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
+         std::all_of(text.begin(), text.end(), [](char c) { return ascii::is_digit(c) || (c >= 'a' && c <= 'f'); });
 }
 
 bool is_there(const fs::path& path) {

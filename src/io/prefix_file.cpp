@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <string_view>
@@ -17,7 +16,7 @@
 #include <fmt/format.h>
 
 #include "core/check.h"
-#include "io/damage_checksum.h"
+#include "io/checksum.h"
 
 namespace baton {
 namespace {

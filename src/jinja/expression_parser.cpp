@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <optional>
 
 #include "jinja/native.h"
 #include "jinja/print.h"

@@ -5,23 +5,17 @@
 #include <array>
 #include <optional>
 
+#include "core/utf8.h"
 #include "jinja/strings.h"
 
 namespace baton::jinja {
 namespace {
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_name_start(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || static_cast<unsigned char>(c) >= 0x80;
-}
-bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+using ascii::hex_digit;
+using ascii::is_digit;
 
-int hex_digit(char c) {
-  if (is_digit(c)) return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
+bool is_name_start(char c) { return ascii::is_letter(c) || c == '_' || static_cast<unsigned char>(c) >= 0x80; }
+bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 /// \r\n and \r become \n; one newline at the end goes.
 std::string normalize_newlines(std::string_view source) {

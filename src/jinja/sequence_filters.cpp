@@ -66,7 +66,6 @@ struct Keyed {
   Value key, value;
 };
 
-/// Each item with its key, by sort_key or sort_keys.
 template <class KeyOf>
 Result<std::vector<Keyed>> with_keys(Arena& arena, const Values& items, KeyOf key_of, const std::optional<Value>& path,
                                      bool case_sensitive) {

@@ -2,7 +2,6 @@
 #include "jinja/value.h"
 
 #include <cstring>
-#include <memory>
 
 #include "jinja/operators.h"
 

@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include "io/checksum.h"
-#include "io/damage_checksum.h"
 #include "io/file.h"
 #include "load/weight_rounding.h"
 

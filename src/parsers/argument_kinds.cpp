@@ -2,7 +2,6 @@
 #include "parsers/argument_kinds.h"
 
 #include <cstddef>
-#include <optional>
 #include <vector>
 
 namespace baton::parsers {

@@ -21,7 +21,6 @@ enum : unsigned {
   kAllowsArray = 32,
 };
 
-/// The kind of a value.
 unsigned kind_of_value(const json::Value& value);
 
 /// The kinds of the arguments of one tool, by name. Thread: any, once made.

@@ -11,7 +11,6 @@
 
 namespace baton::parsers {
 
-/// Where calls begin.
 struct CallBegin {
   std::span<const std::string_view> markers;  ///< texts that begin calls anywhere
   std::string_view first;                     ///< bytes that begin calls as the first of the answer

@@ -1,7 +1,6 @@
 /// Calls as JSON objects, in the envelopes of several formats.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <string_view>
 

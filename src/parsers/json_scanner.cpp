@@ -3,14 +3,14 @@
 
 #include <fmt/format.h>
 
+#include "core/utf8.h"
 #include "parsers/marker_scan.h"
 
 namespace baton::parsers {
 
 namespace {
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_hex_digit(char c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
+using ascii::is_digit;
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20; }
 
 /// Whether four hexadecimal digits begin with D and one of `second`, which says a half of a pair of surrogates.
@@ -199,7 +199,7 @@ JsonScanner::Step JsonScanner::take_escape(char c) {
 }
 
 JsonScanner::Step JsonScanner::take_hex(char c) {
-  if (!is_hex_digit(c)) {
+  if (ascii::hex_digit(c) < 0) {
     if (!is_mended()) return Step::fault;
     write_lone_surrogate();
     written_ += "\\\\u" + hex_;

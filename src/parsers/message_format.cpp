@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "parsers/reasoning_grammar.h"
 #include "parsers/reasoning_parser.h"
 #include "parsers/tool_call_parser.h"
 #include "parsers/tool_formats.h"

@@ -43,7 +43,6 @@ struct AnswerDemand {
   std::span<const std::string> special_tokens = {};
 };
 
-/// How an answer is read.
 struct AnswerReading {
   std::shared_ptr<const ToolIndex> tools = {};  ///< null: what looks like a call is content
   bool begins_in_reasoning = false;             ///< the prompt has opened the reasoning
@@ -77,7 +76,6 @@ class MessageFormat {
 
   /// What parser() needs of a request's tools: work for the request, not for its answer. Errors: those of `budget`.
   Result<std::shared_ptr<const ToolIndex>> index(std::span<const Tool> tools, WorkBudget& budget) const;
-  /// A parser of one answer.
   std::unique_ptr<MessageParser> parser(const AnswerReading& reading) const;
   /// Whether the answer to a rendered prompt begins inside of reasoning: the prompt has opened it, or the format needs
   /// no opening.

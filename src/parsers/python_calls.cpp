@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "core/utf8.h"
 #include "parsers/json_scanner.h"
 #include "parsers/marker_scan.h"
 
@@ -13,7 +14,7 @@ namespace baton::parsers {
 namespace {
 
 bool is_quote(char c) { return c == '"' || c == '\''; }
-bool is_word_byte(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
+bool is_word_byte(char c) { return ascii::is_letter(c) || ascii::is_digit(c) || c == '_'; }
 
 /// The letters that may stand in front of a string's quote: raw, bytes, format, Unicode.
 bool is_prefix_letter(char c) { return std::string_view("rRbBfFuU").find(c) != std::string_view::npos; }
@@ -21,12 +22,6 @@ bool is_string_prefix(std::string_view word) {
   return !word.empty() && word.size() <= 2 && std::all_of(word.begin(), word.end(), is_prefix_letter);
 }
 bool is_raw_prefix(std::string_view word) { return word.find_first_of("rR") != std::string_view::npos; }
-
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
 
 /// A number of Python as one of JSON: without a sign in front, underscores, and with digits around the point.
 std::string json_number(const std::string& word) {
@@ -236,7 +231,7 @@ PythonLiteral::Step PythonLiteral::take_escape(char c, std::string& json) {
   constexpr std::string_view kNames = "nrtabfv\\'\"";
   constexpr std::string_view kCharacters = "\n\r\t\a\b\f\v\\'\"";
   if (state_ == State::code) {
-    const int digit = hex_digit(c);
+    const int digit = ascii::hex_digit(c);
     if (digit < 0) {
       write_lone_surrogate(json);
       json += "\\\\" + escape_;
@@ -356,7 +351,7 @@ CallStep PythonCalls::take_key(char c, CallWriter& writer) {
   }
   if (is_space(c)) return CallStep::more;
   if (c == ')') return finish_call(writer);
-  if (!is_word_byte(c) || (c >= '0' && c <= '9')) return CallStep::fault;
+  if (!is_word_byte(c) || ascii::is_digit(c)) return CallStep::fault;
   key_ = c;
   return CallStep::more;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/utf8.h"
 #include "parsers/json_calls.h"
 #include "parsers/python_calls.h"
 #include "parsers/xml_calls.h"
@@ -33,11 +34,7 @@ bool writes_tag_name(std::string_view name) {
     return c <= ' ' || std::string_view("<>[]{}\"").find(static_cast<char>(c)) != std::string_view::npos;
   });
 }
-bool writes_python_name(std::string_view name) {
-  return std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '-';
-  });
-}
+bool writes_python_name(std::string_view name) { return ascii::consists_of(name, "_.-"); }
 
 using Tools = std::shared_ptr<const ToolIndex>;
 std::unique_ptr<CallReader> hermes_reader(Tools /*tools*/) {

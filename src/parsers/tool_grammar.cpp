@@ -2,17 +2,13 @@
 #include "parsers/tool_grammar.h"
 
 #include <algorithm>
-#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include "io/json.h"
-#include "parsers/grammar_format.h"
-
 namespace baton::parsers {
-
 namespace {
 
 using json::Value;
@@ -151,7 +147,60 @@ Result<Value> possible_calls(const ToolFormat& format, const AnswerDemand& deman
   return calls;
 }
 
+json::Value sequence(json::Value elements) { return {{"type", "sequence"}, {"elements", std::move(elements)}}; }
+
+/// Reasoning that `open` begins, and the line ends after it.
+json::Value reasoning(std::string_view open, const ReasoningMarkers& markers) {
+  json::Value tag = {{"type", "tag"}, {"begin", open}, {"content", {{"type", "any_text"}}}};
+  tag["end"] = std::vector<std::string_view>(markers.closes.begin(), markers.closes.end());
+  const json::Value line_ends = {{"type", "regex"}, {"pattern", "\\n{0,2}"}};
+  return sequence(json::Value::array({std::move(tag), line_ends}));
+}
+
+/// A structural tag inside of another one has special tokens of its own, here none.
+Value nested(Value format) { return {{"type", "structural_tag"}, {"format", std::move(format)}}; }
+
 }  // namespace
+
+Result<json::Value> format_of(const grammar::GrammarSource& source) {
+  using grammar::GrammarKind;
+  switch (source.kind) {
+    case GrammarKind::json_object: return nested({{"type", "json_schema"}, {"json_schema", {{"type", "object"}}}});
+    case GrammarKind::json_schema: {
+      BATON_TRY(Value schema, json::parse(source.text, "the schema"));
+      return nested({{"type", "json_schema"}, {"json_schema", std::move(schema)}});
+    }
+    case GrammarKind::regex: return nested({{"type", "regex"}, {"pattern", source.text}});
+    case GrammarKind::choice: {
+      BATON_TRY(const Value choices, json::parse(source.text, "the choice"));
+      Value elements = Value::array();
+      for (const Value& choice : choices) elements.push_back({{"type", "const_string"}, {"value", choice}});
+      return nested({{"type", "or"}, {"elements", std::move(elements)}});
+    }
+    case GrammarKind::ebnf: return nested({{"type", "grammar"}, {"grammar", source.text}});
+    case GrammarKind::structural_tag: {
+      BATON_TRY(Value tag, json::parse(source.text, "the structural tag"));
+      if (tag.is_object()) tag["type"] = "structural_tag";
+      return tag;
+    }
+  }
+  return fail(ErrorCode::internal, "a grammar of no kind");
+}
+
+Result<grammar::GrammarSource> grammar_behind_reasoning(const ReasoningMarkers& markers, const grammar::GrammarSource& source,
+                                                        bool begins_in_reasoning, std::span<const std::string> special_tokens) {
+  BATON_TRY(json::Value answer, format_of(source));
+  json::Value in_front = reasoning("", markers);
+  if (!begins_in_reasoning) {
+    json::Value all = json::Value::array();
+    for (const std::string_view open : markers.opens) all.push_back(reasoning(open, markers));
+    in_front = {{"type", "optional"}, {"content", {{"type", "or"}, {"elements", std::move(all)}}}};
+  }
+  json::Value tag = {{"type", "structural_tag"},
+                     {"format", sequence(json::Value::array({std::move(in_front), std::move(answer)}))}};
+  if (!special_tokens.empty()) tag["tokens"] = std::vector<std::string>(special_tokens.begin(), special_tokens.end());
+  return grammar::GrammarSource{.kind = grammar::GrammarKind::structural_tag, .text = json::dump(tag), .spaces = source.spaces};
+}
 
 Result<std::optional<grammar::GrammarSource>> tool_grammar(const ToolFormat& format, const AnswerDemand& demand,
                                                            bool may_reason) {

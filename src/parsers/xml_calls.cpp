@@ -28,7 +28,6 @@ std::string json_quoted(std::string_view text) {
   return json + "\"";
 }
 
-/// The kind of a JSON text.
 unsigned kind_of_json(std::string_view json) {
   switch (json.front()) {
     case '"': return kAllowsString;

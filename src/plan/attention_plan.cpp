@@ -6,8 +6,9 @@
 #include <numeric>
 #include <optional>
 
+#include <fmt/format.h>
+
 #include "plan/cost_model.h"
-#include "plan/kernel_shares.h"
 #include "plan/nodes.h"
 #include "plan/pairs.h"
 #include "plan/pieces.h"
@@ -252,6 +253,23 @@ void count_bytes(const LaidOutRows& rows, std::span<const PlanTile> tiles, const
 
 }  // namespace
 
+std::int32_t larger_share(const SharedWork& work, const LargerTiles& tiles) {
+  const std::int32_t n_all = tiles.costs.row_tile_queries > 0 ? tiles.costs.n_workers : 0;
+  std::int32_t best = 0;
+  // What both must fall below: the time of one kernel for all, less the gain.
+  double best_us = (tiles.smaller_ratio * work.larger_us + work.other_us) * (1 - tiles.least_gain);
+  for (std::int32_t n = 1; n < n_all; ++n) {
+    const double larger_us = work.larger_us * n_all / n + tiles.launch_us;
+    const double other_us = work.other_us * n_all / (n_all - n);
+    if (std::max(larger_us, other_us) < best_us) {
+      best = n;
+      best_us = std::max(larger_us, other_us);
+    }
+    if (other_us > larger_us) break;
+  }
+  return best;
+}
+
 /// The plan, and memory that is kept from call to call.
 struct AttentionPlanner::Work {
   AttentionPlan plan;
@@ -382,6 +400,55 @@ AttentionPlan plan_attention(std::span<const SequenceRows> sequences, const Atte
   AttentionPlanner planner;
   planner.plan(sequences, shape, options);
   return std::move(planner.work_->plan);
+}
+
+void append_plan(StepInput& step, const AttentionPlan& plan, int group) {
+  step.append(SectionKind::rows, plan.rows, group);
+  step.append(SectionKind::items, plan.items, group);
+  step.append(SectionKind::block_lists, plan.block_lists, group);
+  step.append(SectionKind::merge_offsets, plan.merge_offsets, group);
+  step.append(SectionKind::merge_inputs, plan.merge_inputs, group);
+  step.append(SectionKind::pairs, plan.pairs, group);
+  step.append(SectionKind::worker_offsets, plan.worker_offsets, group);
+  LayerGroupHeader& header = step.group(group);
+  header.n_partials = plan.n_partials;
+  for (std::size_t row = 0; plan.n_partials > 0 && row < plan.rows.size(); ++row)
+    header.most_merge_inputs = std::max(header.most_merge_inputs, plan.merge_offsets[row + 1] - plan.merge_offsets[row]);
+  header.n_item_major = plan.n_item_major;
+  header.tile_kind = plan.tile_kind;
+  header.n_larger_workers = plan.n_larger_workers;
+}
+
+std::string_view to_string(NodeChoice choice) {
+  switch (choice) {
+    case NodeChoice::relayed: return "relayed";
+    case NodeChoice::costs_more: return "not relayed, costs more than it saves";
+    case NodeChoice::merging_costs: return "not relayed, all such nodes save less than the merging they bring";
+    case NodeChoice::outside_window: return "not relayed, outside every row's window";
+    case NodeChoice::no_room: return "not relayed, the step's buffers are full";
+  }
+  check_failed("to_string: a choice that does not exist");
+}
+
+std::string to_string(const AttentionPlan& plan) {
+  const AttentionPlanStats& stats = plan.stats;
+  std::string text = fmt::format(
+      "rows {}  items {}  partial states {}  KV bytes a layer: {} requested, {} as leaves, {} shared and read again\n"
+      "estimated time: {:.1f} us if shared evenly, {:.1f} us to the end of the last worker\n",
+      plan.rows.size(), plan.items.size(), plan.n_partials, stats.kv_bytes_requested, stats.kv_bytes_plain,
+      stats.shareable_bytes_lost, stats.busy_us, stats.makespan_us);
+  if (plan.n_larger_workers > 0)
+    text += fmt::format("the first {} items in larger tiles, by {} of {} workers\n", plan.n_larger_items, plan.n_larger_workers,
+                        plan.worker_offsets.size() - 1);
+  for (const NodeReport& node : stats.tree)
+    text += fmt::format("{:{}}node [{}, {})  sequences [{}, {})  {}: saves {:.2f} us, costs {:.2f} us\n", "",
+                        2 * node.depth + 2, node.kv_begin, node.kv_end, node.first_sequence,
+                        node.first_sequence + node.n_sequences, to_string(node.choice), node.saved_us, node.cost_us);
+  for (const AttentionItem& item : plan.items)
+    text += fmt::format("  item rows [{}, {})  keys [{}, {})  {}{}sequences {}\n", item.first_row, item.first_row + item.n_rows,
+                        item.kv_begin, item.kv_end, (item.flags & AttentionItem::direct) != 0 ? "direct " : "",
+                        (item.flags & AttentionItem::masked) != 0 ? "masked " : "", item.n_sequences);
+  return text;
 }
 
 }  // namespace baton

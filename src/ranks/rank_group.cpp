@@ -2,7 +2,6 @@
 #include "ranks/rank_group.h"
 
 #include <thread>
-#include <utility>
 
 #include <fmt/format.h>
 

@@ -1,15 +1,12 @@
 /// Memory that the ranks of one host share: a barrier, a ring of bytes from rank 0 to the others, and bytes for collectives.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
-#include <string>
 #include <utility>
 
 #include "core/file_descriptor.h"

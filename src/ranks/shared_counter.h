@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <ctime>
 
 #include <linux/futex.h>
 #include <sys/syscall.h>

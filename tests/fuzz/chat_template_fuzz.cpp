@@ -9,7 +9,7 @@
 #include "jinja/interpreter.h"
 #include "jinja/parser.h"
 #include "jinja/strings.h"
-#include "text/template/template_values.h"
+#include "text/template/chat_template.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace baton;

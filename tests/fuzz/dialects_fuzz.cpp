@@ -4,8 +4,8 @@
 #include <string_view>
 
 #include "core/check.h"
-#include "server/dialects/messages/request.h"
-#include "server/dialects/responses/request.h"
+#include "server/dialects/messages/dialect.h"
+#include "server/dialects/responses/dialect.h"
 #include "server/request/generation.h"
 
 namespace {

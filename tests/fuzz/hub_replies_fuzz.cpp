@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "core/check.h"
+#include "io/hub_download.h"
 #include "io/hub_files.h"
-#include "io/hub_replies.h"
 #include "support/fuzz_parts.h"
 
 namespace {

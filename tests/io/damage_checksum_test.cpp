@@ -1,5 +1,5 @@
-/// Which changes the checksum must find (io/damage_checksum.h).
-#include "io/damage_checksum.h"
+/// Which changes the checksum must find (io/checksum.h).
+#include "io/checksum.h"
 
 #include <set>
 #include <vector>

@@ -1,5 +1,5 @@
 /// Replies of a Hugging Face endpoint: what is read from them, and the error for each that is damaged.
-#include "io/hub_replies.h"
+#include "io/hub_download.h"
 
 #include <string>
 

@@ -11,7 +11,7 @@
 
 #include <gtest/gtest.h>
 
-#include "io/damage_checksum.h"
+#include "io/checksum.h"
 #include "io/file.h"
 
 namespace baton {

@@ -12,7 +12,7 @@
 #include "jinja/interpreter.h"
 #include "jinja/native.h"
 #include "jinja/parser.h"
-#include "text/template/template_values.h"
+#include "text/template/chat_template.h"
 
 namespace baton::jinja {
 namespace {

@@ -1,5 +1,5 @@
 /// Calls in reasoning: those at the end of reasoning that nothing has closed are calls, and all others are reasoning.
-#include "parsers/reasoned_calls.h"
+#include "parsers/reasoning_parser.h"
 
 #include <string>
 #include <string_view>

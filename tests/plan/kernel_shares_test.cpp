@@ -1,4 +1,4 @@
-#include "plan/kernel_shares.h"
+#include "plan/attention_plan.h"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <limits>
 #include <ranges>
-#include <span>
 
 #include <fmt/format.h>
 

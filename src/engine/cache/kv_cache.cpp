@@ -3,9 +3,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <utility>
-
-#include "core/check.h"
 
 namespace baton {
 namespace {
@@ -310,7 +307,6 @@ void KvCache::unpin(const Pin& pin) {
   tree_->unpin(pin.node);
 }
 
-/// Checks the invariants of one table.
 void KvCache::check_table(const BlockTable& table) const {
   check(table.groups.size() == groups_.size(), "KvCache: a table has another number of groups");
   check(table.n_entries == n_entries_of(table), "KvCache: a table's entries are counted wrong");

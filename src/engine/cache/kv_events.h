@@ -51,7 +51,6 @@ class KvEventRecorder {
     last->hashes.push_back(hash);
     last->tokens.insert(last->tokens.end(), tokens.begin(), tokens.end());
   }
-  /// One block was removed.
   void removed(int group, const BlockHash& hash) {
     KvEvent* last = find_last(KvEvent::Kind::removed, group);
     if (last == nullptr) last = &events_.emplace_back(KvEvent{KvEvent::Kind::removed, group});

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "core/check.h"
 #include "engine/cache/host_tier.h"

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <deque>
 #include <limits>
-#include <map>
 #include <memory>
 #include <optional>
 #include <set>

@@ -1,4 +1,5 @@
-/// Which sequence is admitted next, which is preempted, and how many rows of a step each tenant may take.
+/// Which sequence is admitted next, which is preempted, and how many rows of a step each tenant may take. The order
+/// of waiting sequences that share.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "core/ids.h"
+#include "engine/cache/running_blocks.h"
 #include "engine/schedule/fair_queue.h"
 #include "engine/schedule/sequence.h"
 
@@ -45,7 +47,6 @@ class AdmissionPolicy {
   void started(Sequence& sequence);
   void stopped(const Sequence& sequence);
 
-  /// Begins a plan.
   void begin_plan();
   /// The running sequences in order, as of the beginning of the plan. Some of them may have been preempted meanwhile.
   std::span<Sequence* const> order() const { return order_; }
@@ -124,5 +125,16 @@ class AdmissionPolicy {
 
 /// Whether a sequence holds, from its admission on, all blocks that it can ever need.
 inline bool is_settled(const Sequence& sequence) { return sequence.schedule->n_preemptions >= kMaxPreemptions; }
+
+/// Common beginnings longer than this many blocks are not told apart.
+inline constexpr std::int32_t kMostSharedBlocks = 512;
+
+/// Reorders the sequences, which come in the order of arrival: those whose prompts begin with the same blocks stand one
+/// after another. Among such groups, the ones that share with running sequences come first, then the one of the first
+/// arrival. The same holds within a group for longer common beginnings. Sequences that share nothing keep their order.
+///
+/// Beginnings are compared at 1, 2, 3, 4, 6, 8, 12, ... kMostSharedBlocks blocks, by the hashes that the sequences' tables
+/// have. Complexity: O(n) hash look-ups for each of these lengths that several sequences have in common.
+void gather_sharers(std::vector<Sequence*>& sequences, const RunningBlocks& running);
 
 }  // namespace baton

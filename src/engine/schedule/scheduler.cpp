@@ -5,8 +5,6 @@
 #include <cstddef>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "core/check.h"
 #include "engine/schedule/pending_blocks.h"
 #include "engine/schedule/plan_sketch.h"

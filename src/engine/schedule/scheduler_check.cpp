@@ -1,5 +1,4 @@
 /// Whether the scheduler's lists, slots and counts agree with its sequences.
-#include <algorithm>
 #include <cstddef>
 #include <set>
 #include <vector>

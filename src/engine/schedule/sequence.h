@@ -7,9 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 #include <utility>
-#include <vector>
 
 #include "core/ids.h"
 #include "core/shared_list.h"

@@ -2,8 +2,6 @@
 #include "engine/step/batch_builder.h"
 
 #include <algorithm>
-#include <cstddef>
-#include <span>
 #include <utility>
 
 #include "core/check.h"

@@ -29,13 +29,11 @@ struct SequenceReads {
   std::int32_t largest_group = 1;   ///< number of sequences in the largest such read
 };
 
-/// A sample that has a token mask.
 struct MaskedSample {
   std::int32_t sequence = 0;  ///< place in the plan
   std::int32_t sample = 0;
 };
 
-/// A sequence of a step.
 struct StepSequence {
   /// As of the build. It may end while the step runs: set again before the results are read, null if it is gone.
   Sequence* sequence = nullptr;

@@ -86,7 +86,6 @@ class BlockTransfers {
   /// Ends all transfers with an error: the engine stops.
   void end_all(std::int64_t step) BATON_EXCLUDES(mutex_);
 
-  /// The tables that hold blocks.
   std::vector<const BlockTable*> tables() const;
 
  private:

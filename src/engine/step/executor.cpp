@@ -2,8 +2,6 @@
 #include "engine/step/executor.h"
 
 #include <algorithm>
-#include <optional>
-#include <utility>
 
 #include "core/check.h"
 #include "kernels/ops.h"

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 #include <fmt/format.h>

@@ -2,7 +2,6 @@
 #include "engine/step/replay.h"
 
 #include <algorithm>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <unordered_map>

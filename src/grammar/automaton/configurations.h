@@ -8,7 +8,6 @@
 #include <span>
 #include <unordered_map>
 #include <unordered_set>
-#include <utility>
 #include <vector>
 
 #include "grammar/automaton/length_counter.h"

@@ -2,8 +2,6 @@
 #include "grammar/automaton/expression.h"
 
 #include <algorithm>
-#include <array>
-#include <optional>
 
 #include <fmt/format.h>
 

@@ -1,7 +1,6 @@
 /// The texts of JSON as expressions: what schemas put values together from.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>

@@ -3,10 +3,8 @@
 
 #include <algorithm>
 #include <array>
-#include <deque>
 #include <map>
 #include <span>
-#include <utility>
 
 #include <fmt/format.h>
 

@@ -1,7 +1,6 @@
 /// Numbers within bounds, as texts.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 

@@ -1,7 +1,6 @@
 /// A parser of regular expressions.
 #include "grammar/automaton/regex.h"
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>

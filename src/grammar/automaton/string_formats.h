@@ -1,7 +1,6 @@
 /// The formats of JSON Schema as regular expressions.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 

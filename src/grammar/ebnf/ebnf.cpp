@@ -12,6 +12,7 @@
 
 #include "core/limits/stack_space.h"
 #include "core/one_line.h"
+#include "core/utf8.h"
 #include "grammar/automaton/char_ranges.h"
 #include "grammar/automaton/regex.h"
 #include "grammar/automaton/source_cursor.h"
@@ -21,9 +22,7 @@ namespace baton::grammar {
 
 namespace {
 
-bool is_name_character(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
-}
+bool is_name_character(char c) { return ascii::is_letter(c) || ascii::is_digit(c) || c == '_' || c == '-'; }
 
 /// Whether Lark takes a name for a terminal's: its first letter is large.
 bool is_terminal(std::string_view name) {
@@ -163,8 +162,7 @@ Result<char32_t> EbnfParser::escape() {
     case 'U': return code_point(8);
     default: break;
   }
-  if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'))
-    return source_.unsupported(fmt::format("the escape '\\{}'", c));
+  if (ascii::is_letter(c) || ascii::is_digit(c)) return source_.unsupported(fmt::format("the escape '\\{}'", c));
   return static_cast<char32_t>(static_cast<unsigned char>(c));
 }
 
@@ -206,7 +204,7 @@ Result<ExprId> EbnfParser::lark_literal(char quote) {
     const auto byte = static_cast<unsigned char>(c);
     ByteSet set;
     set.set(byte);
-    if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) set.set(byte ^ 0x20U);
+    if (ascii::is_letter(c)) set.set(byte ^ 0x20U);
     parts.push_back(expressions_.byte_set(set));
   }
   return parts.empty() ? expressions_.empty() : expressions_.sequence(parts);

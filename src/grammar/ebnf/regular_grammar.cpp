@@ -1,7 +1,6 @@
 /// Rules put into each other's places.
 #include "grammar/ebnf/regular_grammar.h"
 
-#include "grammar/automaton/expression.h"
 #include "grammar/ebnf/ebnf.h"
 
 namespace baton::grammar {

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <optional>
 #include <string_view>
 
 #include <fmt/format.h>
 
 #include "core/one_line.h"
+#include "core/utf8.h"
 #include "grammar/automaton/char_ranges.h"
 #include "grammar/automaton/free_text.h"
 #include "grammar/automaton/regex.h"
@@ -233,10 +233,7 @@ Result<ExprId> ArgumentTexts::python(const json::Value& schema) {
   ExprId behind = more;
   ExprId first = other ? expressions_.optional(expressions_.sequence({*other, more})) : expressions_.empty();
   for (auto one = declared.all.rbegin(); one != declared.all.rend(); ++one) {
-    const bool is_word = !one->name.empty() && (one->name[0] < '0' || one->name[0] > '9') &&
-                         std::all_of(one->name.begin(), one->name.end(), [](char c) {
-                           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-                         });
+    const bool is_word = !one->name.empty() && !ascii::is_digit(one->name[0]) && ascii::consists_of(one->name, "_");
     if (!is_word)
       return arguments_error(
           ErrorCode::unsupported, document, "properties",

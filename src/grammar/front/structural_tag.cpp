@@ -2,9 +2,7 @@
 #include "grammar/front/structural_tag.h"
 
 #include <algorithm>
-#include <array>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,7 +15,7 @@
 #include "grammar/ebnf/ebnf.h"
 #include "grammar/front/argument_texts.h"
 #include "grammar/front/tag_fields.h"
-#include "grammar/schema/json_schema.h"
+#include "grammar/schema/schema_compiler.h"
 #include "grammar/schema/schema_document.h"
 #include "io/json.h"
 #include "io/json_parse.h"

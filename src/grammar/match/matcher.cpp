@@ -2,7 +2,6 @@
 #include "grammar/match/matcher.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "core/check.h"
 

@@ -2,7 +2,6 @@
 #include "grammar/match/token_trie.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "core/check.h"

@@ -2,7 +2,6 @@
 #include "grammar/schema/schema_compiler.h"
 
 #include <algorithm>
-#include <utility>
 
 #include <fmt/format.h>
 
@@ -12,6 +11,23 @@
 #include "grammar/schema/schema_objects.h"
 
 namespace baton::grammar {
+
+Result<SchemaGrammar> schema_grammar(const SchemaDocument& document, JsonText& text, WorkMeter& meter) {
+  SchemaGrammar grammar;
+  SchemaCompiler compiler(document, text, grammar.ignored, meter);
+  BATON_TRY(const ExprId root, compiler.rule_of({&document.root()}));
+  BATON_TRY_VOID(compiler.finish());
+  std::sort(grammar.ignored.begin(), grammar.ignored.end());
+  grammar.ignored.erase(std::unique(grammar.ignored.begin(), grammar.ignored.end()), grammar.ignored.end());
+  grammar.root = text.expressions().add_rule("#");
+  text.expressions().define(grammar.root, root);
+  return grammar;
+}
+
+Result<SchemaGrammar> parse_json_schema(JsonText& text, std::string_view schema, WorkMeter& meter) {
+  BATON_TRY(const SchemaDocument document, SchemaDocument::parse(schema, meter));
+  return schema_grammar(document, text, meter);
+}
 
 Result<ExprId> SchemaCompiler::rule_of(SchemaSet schemas) {
   if (!meter_.spend(8 + 8 * static_cast<std::int64_t>(schemas.size()))) return over_budget(meter_);

@@ -2,7 +2,6 @@
 #include "grammar/schema/schema_objects.h"
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <set>
 #include <string>

@@ -2,14 +2,12 @@
 #include "server/answer/answer.h"
 
 #include <algorithm>
-#include <memory>
-#include <utility>
 
 #include <fmt/format.h>
 
 #include "core/check.h"
 #include "core/one_line.h"
-#include "server/http/error_body.h"
+#include "server/http/json_body.h"
 
 namespace baton {
 namespace {

@@ -1,4 +1,4 @@
-/// What an answer will take, counted before anything is computed, and its share of the budget.
+/// What a request and its answer will take, counted before anything is computed, and their shares of the budgets.
 #pragma once
 
 #include <cstdint>
@@ -30,5 +30,13 @@ inline constexpr std::int64_t kMaxScoresBeforeStream = 16 << 10;
 /// room now.
 Result<BudgetShare> take_scores(Budgets& budgets, const GenerationRequest& request, bool is_chat,
                                 std::span<const AnswerPrompt> prompts, std::int32_t max_model_len);
+
+/// Bytes that engine and answer keep for a request while it waits: each prompt and each list once, and what each
+/// sequence has of its own. Log-probabilities are counted by count_scores.
+std::int64_t request_bytes(const GenerationRequest& request, std::span<const AnswerPrompt> prompts);
+
+/// Takes these bytes from the budget of requests. Errors: too_large for a request that finds no room even in an empty
+/// server, unavailable if there is no room now.
+Result<BudgetShare> take_request_bytes(Budget& budget, const GenerationRequest& request, std::span<const AnswerPrompt> prompts);
 
 }  // namespace baton

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "core/check.h"
-#include "server/request/call_id.h"
+#include "server/request/stamp.h"
 
 namespace baton {
 

@@ -110,7 +110,6 @@ JobQueue JobTable::take_left() {
   return std::exchange(left_, {});
 }
 
-/// Takes a job from the table whose client has left.
 void JobTable::leave(Slots::iterator slot, JobPtr job) noexcept {
   left_.push(std::move(job));
   erase(slot);

@@ -2,7 +2,6 @@
 #include "server/answer/logprobs.h"
 
 #include <algorithm>
-#include <string>
 
 #include "text/split/unicode.h"
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstddef>
 #include <system_error>
 #include <utility>
 
@@ -16,7 +15,6 @@ namespace {
 
 using json::Value;
 
-constexpr std::size_t kMaxDialectFields = 1000;
 constexpr std::size_t kMaxShownName = 64;
 
 constexpr std::string_view kOwnFields[] = {"prefix",
@@ -44,24 +42,21 @@ constexpr std::string_view kOwnFields[] = {"prefix",
 }  // namespace
 
 Result<void> check_dialect_fields(const Value& body, std::span<const RefusedField> refused) {
-  // Looking up a field is linear.
-  if (body.size() > kMaxDialectFields)
-    return fail(ErrorCode::invalid_request,
-                fmt::format("the request body has {} fields; this server accepts {}", body.size(), kMaxDialectFields));
+  BATON_TRY_VOID(check_field_count(body));
   for (const RefusedField& field : refused) {
-    const Value* value = openai::find_given(body, field.name);
+    const Value* value = find_given(body, field.name);
     if (value == nullptr || (!field.neutral.empty() && json::dump(*value) == field.neutral)) continue;
-    return openai::bad(field.name, fmt::format("'{}' is not supported by this server; the value accepted is {}", field.name,
-                                               field.neutral.empty() ? "null" : field.neutral));
+    return bad(field.name, "'{}' is not supported by this server; the value accepted is {}", field.name,
+               field.neutral.empty() ? "null" : field.neutral);
   }
   return {};
 }
 
 void copy_same_fields(const Value& body, std::span<const SameField> same, Value& chat) {
   for (const SameField& field : same)
-    if (const Value* value = openai::find_given(body, field.name)) chat[std::string(field.chat_name)] = *value;
+    if (const Value* value = find_given(body, field.name)) chat[std::string(field.chat_name)] = *value;
   for (const std::string_view name : kOwnFields)
-    if (const Value* value = openai::find_given(body, name)) chat[std::string(name)] = *value;
+    if (const Value* value = find_given(body, name)) chat[std::string(name)] = *value;
 }
 
 std::vector<std::string> unknown_dialect_fields(const Value& body, std::span<const std::string_view> known,
@@ -79,7 +74,6 @@ std::vector<std::string> unknown_dialect_fields(const Value& body, std::span<con
 
 namespace {
 
-/// The name of a chat completion's field for the client.
 std::string client_field(const FieldNames& names, const std::string& param) {
   if (const auto field = std::ranges::find(names.same, param, &SameField::chat_name); field != names.same.end())
     return std::string(field->name);

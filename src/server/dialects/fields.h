@@ -1,7 +1,6 @@
 /// What requests of the other dialects have in common: they are read as the body of an equal chat completion.
 #pragma once
 
-#include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>

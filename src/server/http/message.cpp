@@ -5,10 +5,12 @@
 
 #include <fmt/format.h>
 
+#include "core/utf8.h"
+
 namespace baton {
 
 bool equals_ignoring_case(std::string_view text, std::string_view lower_case) {
-  return std::ranges::equal(text, lower_case, [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a + 32 : a) == b; });
+  return std::ranges::equal(text, lower_case, {}, ascii::lower);
 }
 
 std::string_view HttpRequest::header(std::string_view name) const {
@@ -23,18 +25,11 @@ bool is_media_type(std::string_view content_type, std::string_view type) {
   return equals_ignoring_case(found, type);
 }
 
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
 std::string percent_decoded(std::string_view text) {
   std::string decoded;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    const int high = text[i] == '%' && i + 2 < text.size() ? hex_digit(text[i + 1]) : -1;
-    const int low = high >= 0 ? hex_digit(text[i + 2]) : -1;
+    const int high = text[i] == '%' && i + 2 < text.size() ? ascii::hex_digit(text[i + 1]) : -1;
+    const int low = high >= 0 ? ascii::hex_digit(text[i + 2]) : -1;
     if (low < 0) {
       decoded += text[i];
       continue;

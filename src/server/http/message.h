@@ -79,8 +79,6 @@ struct HttpLimits {
 bool equals_ignoring_case(std::string_view text, std::string_view lower_case);
 /// Whether a Content-Type, which may have parameters, is `type`, which is in lower case.
 bool is_media_type(std::string_view content_type, std::string_view type);
-/// The value of a hexadecimal digit; -1 for another character.
-int hex_digit(char c);
 /// "demo%3Ashop" -> "demo:shop"; everything else is unchanged.
 std::string percent_decoded(std::string_view text);
 

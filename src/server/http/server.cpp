@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <string_view>
-#include <utility>
 
 #include <fmt/format.h>
 #include <boost/asio/ip/tcp.hpp>

@@ -20,10 +20,10 @@
 
 #include "core/limits/memory_reserve.h"
 #include "core/result.h"
-#include "server/http/connection_room.h"
+#include "server/http/connection_table.h"
+#include "server/http/json_body.h"
 #include "server/http/listener.h"
 #include "server/http/message.h"
-#include "server/http/ticket.h"
 
 namespace boost::asio::ssl {
 class context;

@@ -16,8 +16,8 @@
 
 #include "core/attempt.h"
 #include "server/http/connection_table.h"
+#include "server/http/json_body.h"
 #include "server/http/parser.h"
-#include "server/http/ticket.h"
 
 namespace baton {
 

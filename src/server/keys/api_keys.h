@@ -1,6 +1,9 @@
-/// Which callers a server accepts, and what each uses: the keys of flags and of a file, their quotas and their counts.
+/// Which callers a server accepts, and what each uses: the keys of flags and of a file, as digests, their quotas and their
+/// counts.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -17,10 +20,98 @@
 #include "core/result.h"
 #include "engine/request/request.h"
 #include "server/http/message.h"
-#include "server/keys/key_file.h"
-#include "server/keys/rate_limit.h"
 
 namespace baton {
+
+/// SHA-256 of a key. Only digests are kept, so that neither a log nor a core file shows a key.
+using KeyDigest = std::array<unsigned char, 32>;
+
+KeyDigest digest_of(std::string_view key);
+/// The digest of 64 hexadecimal digits; nullopt for anything else.
+std::optional<KeyDigest> digest_of_hex(std::string_view hex);
+/// Whether two digests are equal; the time does not depend on where they differ.
+bool is_same_key(const KeyDigest& a, const KeyDigest& b);
+
+/// KEY of the Authorization header "Bearer KEY"; nullopt without the scheme or the key.
+std::optional<std::string_view> bearer_key(std::string_view authorization);
+
+/// The Authorization header of a request, or its equal of an x-api-key header, with which clients of the Anthropic dialect
+/// send their key; empty if there is neither.
+std::string authorization_of(const HttpRequest& request);
+
+/// The most entries of a key file: each request is compared with all of them.
+inline constexpr std::size_t kMaxKeys = 1000;
+
+enum class KeyRole {
+  user,   ///< generates and tokenises
+  admin,  ///< also registers, reads and deletes prefixes
+};
+
+/// What a key may use; absent: no limit.
+struct KeyQuotas {
+  std::optional<std::int64_t> requests_per_minute = {};
+  std::optional<std::int64_t> tokens_per_minute = {};  ///< of prompts and answers
+  std::optional<std::int64_t> concurrent_requests = {};
+  std::optional<std::int64_t> pinned_blocks = {};  ///< of the prefixes that it registers
+  bool operator==(const KeyQuotas&) const = default;
+};
+
+struct KeyEntry {
+  std::string name;  ///< in logs and metrics; see kPrefixNameRule
+  KeyDigest digest = {};
+  KeyRole role = KeyRole::user;
+  KeyQuotas quotas = {};
+  std::int32_t weight = 1;               ///< see Tenant
+  std::optional<std::string> salt = {};  ///< absent: it shares its cache with all keys that have none
+};
+
+/// Reads {"keys": [{"name", "key" or "key_sha256", "role", "weight", "cache_salt", and the quotas}, ...]}. An entry
+/// without a cache_salt is kept apart by its name. Errors name the file, the entry and the field, never a key:
+/// not_found, invalid_data (also for an unknown field, a name or key given twice, no entry, too many).
+Result<std::vector<KeyEntry>> read_key_file(const std::filesystem::path& file);
+
+/// At most so many a minute: what was taken comes back evenly, and at most one minute's worth is there. Taking more than
+/// there is leaves a debt, which must come back first. Thread: one at a time.
+class RateLimit {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// Changes the limit; what is there is kept, up to one minute's worth. nullopt: no limit.
+  void set(std::optional<std::int64_t> per_minute, Clock::time_point now) {
+    if (per_minute_ == per_minute) return;
+    fill(now);
+    const bool is_first = !per_minute_;
+    per_minute_ = per_minute;
+    as_of_ = now;
+    const double most = static_cast<double>(per_minute.value_or(0));
+    left_ = is_first ? most : std::min(left_, most);
+  }
+  /// Time until `n` more may be taken; zero if they are there. `n` counts as one minute's worth at most.
+  std::chrono::duration<double> wait_for(std::int64_t n, Clock::time_point now) {
+    if (!per_minute_) return {};
+    fill(now);
+    const double lacking = static_cast<double>(std::min(n, *per_minute_)) - left_;
+    return std::chrono::duration<double>(lacking <= 0 ? 0 : lacking * 60 / static_cast<double>(*per_minute_));
+  }
+  void take(std::int64_t n, Clock::time_point now) {
+    if (!per_minute_) return;
+    fill(now);
+    left_ -= static_cast<double>(n);
+  }
+
+ private:
+  void fill(Clock::time_point now) {
+    if (!per_minute_ || now <= as_of_) return;
+    const auto rate = static_cast<double>(*per_minute_) / 60;
+    const double seconds = std::chrono::duration<double>(now - as_of_).count();
+    left_ = std::min(left_ + rate * seconds, static_cast<double>(*per_minute_));
+    as_of_ = now;
+  }
+
+  std::optional<std::int64_t> per_minute_;
+  double left_ = 0;
+  Clock::time_point as_of_ = {};
+};
 
 struct ApiKeyOptions {
   std::vector<std::string> api_keys;        ///< of --api-key

@@ -70,7 +70,6 @@ class Budget {
 /// A log-probability that waits takes 8 bytes, and about 100 as text.
 inline constexpr std::int64_t kScoreBytes = 128;
 
-/// The limits of all budgets.
 struct BudgetLimits {
   std::int64_t header_bytes = 64 << 20;   ///< of requests' headers, and of what arrives before it is parsed
   std::int64_t body_bytes = 256 << 20;    ///< of requests that arrive or wait to be read

@@ -1,6 +1,7 @@
 /// A thread of the server for tasks that other threads post, and for timers and signals.
 #pragma once
 
+#include <cstddef>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -11,6 +12,7 @@
 
 #include "core/attempt.h"
 #include "core/limits/insist.h"
+#include "core/limits/thread_body.h"
 
 namespace baton {
 
@@ -18,8 +20,14 @@ namespace baton {
 /// has something that runs then. Thread: any for `post`; `stop` and `join` belong to the owner.
 class TaskThread {
  public:
-  explicit TaskThread(std::string_view name);
-  ~TaskThread();
+  explicit TaskThread(std::string_view name)
+      : thread_(thread_body(name, kTaskReserveBytes, [this](MemoryReserve& reserve) {
+          while (io_.run_one() > 0) reserve.restore();
+        })) {}
+  ~TaskThread() {
+    stop();
+    join();
+  }
 
   /// Throws std::bad_alloc if there is no memory for it; then nothing was posted.
   template <class Task>
@@ -38,9 +46,13 @@ class TaskThread {
   /// What has not begun does not run any more. Idempotent.
   void stop() { io_.stop(); }
   /// Waits for the task that is running. After `stop`; idempotent.
-  void join();
+  void join() {
+    if (thread_.joinable()) thread_.join();
+  }
 
  private:
+  /// For what must not fail when memory is short: destructors of JSON values, refusals.
+  static constexpr std::size_t kTaskReserveBytes = std::size_t{512} << 10;
   static constexpr std::string_view kNoRefusal =
       "event=tasks_out_of_memory effect=\"the program ends: there is no memory to give up a task\"";
 

@@ -2,13 +2,10 @@
 #include "server/limits/text_queue.h"
 
 #include <algorithm>
-#include <chrono>
-#include <list>
-#include <string_view>
 #include <system_error>
-#include <utility>
 
 #include "core/attempt.h"
+#include "core/check.h"
 #include "core/limits/insist.h"
 #include "core/limits/thread_body.h"
 #include "core/log.h"
@@ -33,6 +30,52 @@ void refuse_text(const TenantLines::Job& job, std::string_view why) {
 std::int64_t cost_of(std::size_t n_bytes) { return 50 + static_cast<std::int64_t>(n_bytes / 10); }
 
 }  // namespace
+
+void TenantLines::push(Job job) {
+  const Tenant tenant = job.tenant;
+  check(tenant.weight >= 1 && tenant.weight <= kMaxTenantWeight, "TenantLines: a tenant's weight is out of range");
+  std::list<Job> added;
+  added.push_back(std::move(job));
+  Account& account = accounts_[tenant.id];
+  if (account.line.empty()) {
+    account.virtual_time = std::max(account.virtual_time, virtual_time_);
+    waiting_.emplace(account.virtual_time + time_of(added.front().cost, tenant.weight), tenant.id);
+  }
+  account.line.splice(account.line.end(), added);
+  ++n_jobs_;
+}
+
+TenantLines::Job TenantLines::pop() {
+  check(!waiting_.empty(), "TenantLines: no job waits");
+  auto turn = waiting_.extract(waiting_.begin());
+  Account& account = accounts_.at(turn.value().second);
+  virtual_time_ = std::max(virtual_time_, account.virtual_time);
+  Job job = std::move(account.line.front());
+  account.line.pop_front();
+  --n_jobs_;
+  account.virtual_time += time_of(job.cost, job.tenant.weight);
+  if (account.line.empty()) return job;
+  turn.value() = turn_of(account, job.tenant.id);
+  waiting_.insert(std::move(turn));
+  return job;
+}
+
+void TenantLines::correct(const Tenant& tenant, std::int64_t more) {
+  Account& account = accounts_.at(tenant.id);
+  auto turn = account.line.empty() ? decltype(waiting_)::node_type() : waiting_.extract(turn_of(account, tenant.id));
+  account.virtual_time += time_of(more, tenant.weight);
+  if (turn.empty()) return;
+  turn.value() = turn_of(account, tenant.id);
+  waiting_.insert(std::move(turn));
+}
+
+std::list<TenantLines::Job> TenantLines::take_all() {
+  std::list<Job> all;
+  for (auto& [id, account] : accounts_) all.splice(all.end(), account.line);
+  waiting_.clear();
+  n_jobs_ = 0;
+  return all;
+}
 
 int TextQueue::n_short_threads_for(int n_cores) { return std::clamp(n_cores / 2, 1, kMaxShortThreads); }
 

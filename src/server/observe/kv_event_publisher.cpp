@@ -1,12 +1,12 @@
 /// The sockets and threads of published KV events.
 #include "server/observe/kv_event_publisher.h"
 
+#include <algorithm>
 #include <array>
 #include <exception>
-#include <string_view>
-#include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <zmq.hpp>
 
 #include "core/check.h"
@@ -15,6 +15,8 @@
 
 namespace baton {
 namespace {
+
+using json::Value;
 
 constexpr std::chrono::milliseconds kLook{100};  ///< how often the threads see that they are to stop
 constexpr std::int64_t kEndOfReplay = -1;
@@ -51,7 +53,175 @@ bool is_to_be_bound(std::string_view endpoint) {
          endpoint.starts_with("ipc://") || endpoint.starts_with("inproc://");
 }
 
+Value name_of(const BlockHash& hash, KvBlockNames names) {
+  if (names == KvBlockNames::integers) return hash.low;
+  std::vector<std::uint8_t> bytes;
+  for (const std::uint64_t half : {hash.high, hash.low})
+    for (int shift = 56; shift >= 0; shift -= 8) bytes.push_back(static_cast<std::uint8_t>(half >> shift));
+  return Value::binary(std::move(bytes));
+}
+
+Value text_or_null(const std::string& text) { return text.empty() ? Value() : Value(text); }
+
+/// A field of an event: its name, its value, and whether an object leaves it out.
+struct EventField {
+  const char* name;
+  Value value;
+  bool is_default = false;
+};
+
+/// The fields that a stored block has, in the order of a list.
+std::vector<EventField> stored_fields(const KvEvent& event, const Value& hashes, const KvEventFormat& format) {
+  const CacheGroup& group = format.groups.at(static_cast<std::size_t>(event.group));
+  Value extra_keys;  // for each block the keys that its hash has beside the tokens, or null
+  if (!event.salt.empty()) extra_keys = Value::array_t(event.hashes.size(), Value::array({event.salt}));
+  return {{"block_hashes", hashes},
+          {"parent_block_hash", event.parent ? name_of(*event.parent, format.block_names) : Value()},
+          {"token_ids", event.tokens},
+          {"block_size", format.block_len},
+          {"lora_id", Value(), true},
+          {"medium", format.medium},
+          {"lora_name", text_or_null(event.adapter), event.adapter.empty()},
+          {"extra_keys", extra_keys, event.salt.empty()},
+          {"group_idx", event.group},
+          {"kv_cache_spec_kind", group.has_window() ? "sliding_window" : "full_attention"},
+          {"kv_cache_spec_sliding_window", group.has_window() ? Value(group.window) : Value(), !group.has_window()}};
+}
+
+Value event_value(const KvEvent& event, const KvEventFormat& format) {
+  Value hashes = Value::array();
+  for (const BlockHash& hash : event.hashes) hashes.push_back(name_of(hash, format.block_names));
+  const char* type = "AllBlocksCleared";
+  std::vector<EventField> fields;
+  if (event.kind == KvEvent::Kind::stored) {
+    type = "BlockStored";
+    fields = stored_fields(event, hashes, format);
+  } else if (event.kind == KvEvent::Kind::removed) {
+    type = "BlockRemoved";
+    fields = {{"block_hashes", hashes}, {"medium", format.medium}, {"group_idx", event.group}};
+  }
+  if (format.encoding == KvEventEncoding::array) {
+    Value list = Value::array({type});
+    for (EventField& field : fields) list.push_back(std::move(field.value));
+    return list;
+  }
+  Value object = {{"type", type}};
+  for (EventField& field : fields)
+    if (!field.is_default) object[field.name] = std::move(field.value);
+  return object;
+}
+
+constexpr auto kEventKeys =
+    std::to_array<std::string_view>({"enable_kv_cache_events", "publisher", "endpoint", "replay_endpoint", "buffer_steps",
+                                     "hwm", "topic", "encoding", "block_hashes"});
+constexpr std::int64_t kMostMessages = 100'000'000;
+
+tl::unexpected<Error> event_config_error(std::string_view key, const std::string& message) {
+  return fail(ErrorCode::invalid_request, fmt::format("'{}': {}", key, message), std::string(key));
+}
+
+/// Sets `to` to the field `name`, if it is there and not null.
+template <class T>
+Result<void> read_event_field(const Value& config, std::string_view key, std::string_view name, T& to) {
+  const auto value = json::get_optional<T>(config, name);
+  if (!value) return event_config_error(key, value.error().message);
+  if (value->has_value()) to = **value;
+  return {};
+}
+
+/// The number `name`, from `least` on.
+Result<void> read_event_count(const Value& config, std::string_view key, std::string_view name, std::int64_t least,
+                              std::int64_t& to) {
+  BATON_TRY_VOID(read_event_field(config, key, name, to));
+  if (to < least || to > kMostMessages)
+    return event_config_error(key, fmt::format("'{}' must be from {} to {}", name, least, kMostMessages));
+  return {};
+}
+
+/// The field `name` as one of two words.
+Result<bool> is_second_word(const Value& config, std::string_view key, std::string_view name,
+                            const std::array<std::string_view, 2>& words) {
+  std::string word(words[0]);
+  BATON_TRY_VOID(read_event_field(config, key, name, word));
+  if (std::ranges::find(words, word) == words.end())
+    return event_config_error(key, fmt::format("'{}' must be \"{}\" or \"{}\"", name, words[0], words[1]));
+  return word == words[1];
+}
+
 }  // namespace
+
+Result<KvEventsConfig> parse_kv_events_config(const Value& config, std::string_view key) {
+  if (!config.is_object()) return json::wrong_type(key, "an object", config);
+  for (const auto& [name, value] : config.get_ref<const Value::object_t&>())
+    if (std::ranges::find(kEventKeys, name) == kEventKeys.end())
+      return event_config_error(
+          key, fmt::format("'{}' is not known to this server; it reads {}", name.substr(0, 64), fmt::join(kEventKeys, ", ")));
+  KvEventsConfig read;
+  std::int64_t buffer_steps = static_cast<std::int64_t>(read.buffer_steps);
+  std::int64_t high_water_mark = read.high_water_mark;
+  BATON_TRY_VOID(read_event_field(config, key, "enable_kv_cache_events", read.is_enabled));
+  BATON_TRY_VOID(read_event_field(config, key, "endpoint", read.endpoint));
+  BATON_TRY_VOID(read_event_field(config, key, "replay_endpoint", read.replay_endpoint));
+  BATON_TRY_VOID(read_event_field(config, key, "topic", read.topic));
+  BATON_TRY_VOID(read_event_count(config, key, "buffer_steps", 1, buffer_steps));
+  BATON_TRY_VOID(read_event_count(config, key, "hwm", 0, high_water_mark));
+  BATON_TRY(const bool is_array, is_second_word(config, key, "encoding", {"map", "array"}));
+  BATON_TRY(const bool is_bytes, is_second_word(config, key, "block_hashes", {"int", "bytes"}));
+  // vLLM's `publisher`: with "null" nothing is published, whatever else is set.
+  BATON_TRY(const bool is_silent, is_second_word(config, key, "publisher", {"zmq", "null"}));
+  if (read.endpoint.empty()) return event_config_error(key, "'endpoint' is empty");
+  read.is_enabled = read.is_enabled && !is_silent;
+  read.buffer_steps = static_cast<std::size_t>(buffer_steps);
+  read.high_water_mark = static_cast<int>(high_water_mark);
+  read.encoding = is_array ? KvEventEncoding::array : KvEventEncoding::map;
+  read.block_names = is_bytes ? KvBlockNames::bytes : KvBlockNames::integers;
+  return read;
+}
+
+std::vector<std::uint8_t> encode_kv_events(std::span<const KvEvent> events, double time_s, const KvEventFormat& format) {
+  Value list = Value::array();
+  for (const KvEvent& event : events) list.push_back(event_value(event, format));
+  return Value::to_msgpack(Value::array({time_s, std::move(list), 0}));
+}
+
+void KvEventMirror::apply(const KvEvent& event) {
+  switch (event.kind) {
+    case KvEvent::Kind::cleared:
+      blocks_.clear();
+      numbers_.clear();
+      return;
+    case KvEvent::Kind::removed:
+      for (const BlockHash& hash : event.hashes) {
+        const auto at = numbers_.find({event.group, hash});
+        if (at == numbers_.end()) continue;
+        blocks_.erase(at->second);
+        numbers_.erase(at);
+      }
+      return;
+    case KvEvent::Kind::stored: break;
+  }
+  std::optional<BlockHash> parent = event.parent;
+  const auto len = static_cast<std::size_t>(block_len_);
+  for (std::size_t i = 0; i < event.hashes.size(); ++i) {
+    const Name name{event.group, event.hashes[i]};
+    const auto tokens = std::span(event.tokens).subspan(i * len, len);
+    if (numbers_.emplace(name, next_number_).second)
+      blocks_.emplace(next_number_++,
+                      std::pair(name, Block{parent, {tokens.begin(), tokens.end()}, {event.adapter, event.salt}}));
+    parent = event.hashes[i];
+  }
+}
+
+std::vector<KvEvent> KvEventMirror::snapshot() const {
+  KvEventRecorder recorder;
+  for (const auto& [number, named] : blocks_) {
+    const auto& [name, block] = named;
+    recorder.stored(name.first, name.second, block.parent, block.tokens, &block.scope, !block.scope.salt.empty());
+  }
+  std::vector<KvEvent> events = recorder.take();
+  events.insert(events.begin(), KvEvent{KvEvent::Kind::cleared});
+  return events;
+}
 
 struct KvEventPublisher::Sockets {
   zmq::context_t context{1};

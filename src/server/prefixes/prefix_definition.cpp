@@ -21,7 +21,6 @@ namespace baton {
 namespace {
 
 using json::Value;
-using openai::find_given;
 
 constexpr std::int32_t kMaxTtlSeconds = 366 * 24 * 3600;
 constexpr std::size_t kMaxFieldBytes = 64;
@@ -29,7 +28,7 @@ constexpr std::string_view kFields[] = {"id", "text", "messages", "tokens", "too
 
 Result<std::string> name_field(const Value& body, std::string_view key) {
   BATON_TRY(std::string name, json::convert<std::string>(*json::find(body, key), key));
-  if (!is_prefix_name(name)) return openai::bad(key, fmt::format("'{}' must be {}", key, kPrefixNameRule));
+  if (!is_prefix_name(name)) return bad_field(key, "must be {}", kPrefixNameRule);
   return name;
 }
 
@@ -55,8 +54,7 @@ Value known_fields_of(const Value& messages, std::vector<std::string>& unknown) 
 Result<Value> parse_tools(const Value& body) {
   const Value* tools = find_given(body, "tools");
   if (tools == nullptr) return Value();
-  if (find_given(body, "tokens") != nullptr)
-    return openai::bad("tools", "'tools' needs a 'text' or 'messages': tokens are not rendered");
+  if (find_given(body, "tokens") != nullptr) return bad_field("tools", "needs a 'text' or 'messages': tokens are not rendered");
   Value alone;
   alone["tools"] = *tools;
   BATON_TRY(ToolFields fields, parse_tool_fields(alone));
@@ -69,24 +67,23 @@ Result<void> parse_content(const Value& body, PrefixRequest& request) {
   for (const std::string_view field : {"text", "messages", "tokens"}) {
     const Value* value = find_given(body, field);
     if (value == nullptr) continue;
-    if (!request.content_field.empty())
-      return openai::bad("text", fmt::format("a prefix has either '{}' or '{}'", request.content_field, field));
+    if (!request.content_field.empty()) return bad("text", "a prefix has either '{}' or '{}'", request.content_field, field);
     request.content_field = field;
     if (field == "messages") {
       BATON_TRY(const Value messages, parse_messages(*value, field));
       definition.messages = known_fields_of(messages, request.unknown_fields);
     } else if (field == "text") {
       BATON_TRY(std::string content, json::convert<std::string>(*value, field));
-      if (content.empty()) return openai::bad(field, "'text' must not be empty");
+      if (content.empty()) return bad(field, "'text' must not be empty");
       definition.messages = system_messages(std::move(content));
     } else {
-      BATON_TRY(definition.tokens, openai::parse_token_ids(*value, field, std::numeric_limits<TokenId>::max()));
-      if (definition.tokens.empty()) return openai::bad(field, "'tokens' must hold at least one token id");
+      BATON_TRY(definition.tokens, parse_token_ids(*value, field, std::numeric_limits<TokenId>::max()));
+      if (definition.tokens.empty()) return bad(field, "'tokens' must hold at least one token id");
     }
   }
   if (!request.content_field.empty()) return {};
   if (definition.tools.is_null())
-    return openai::bad("text", "a prefix has a 'text' (a system message), 'messages', 'tools' or 'tokens'");
+    return bad("text", "a prefix has a 'text' (a system message), 'messages', 'tools' or 'tokens'");
   request.content_field = "tools";
   definition.messages = Value::array();
   return {};
@@ -100,7 +97,7 @@ Result<PrefixRequest> parse_fields(const Value& body, std::string name) {
   if (find_given(body, "version") != nullptr) {
     BATON_TRY(request.definition.version, name_field(body, "version"));
   }
-  BATON_TRY(const auto ttl, openai::integer_field(body, "ttl_seconds", 1, kMaxTtlSeconds));
+  BATON_TRY(const auto ttl, integer_field(body, "ttl_seconds", 1, kMaxTtlSeconds));
   if (ttl) request.definition.ttl = std::chrono::seconds(*ttl);
   for (const auto& [field, value] : body.get_ref<const Value::object_t&>())
     if (std::ranges::find(kFields, field) == std::end(kFields))
@@ -114,11 +111,10 @@ Result<PrefixDefinition> parse_json_file(std::string_view name, const std::files
     BATON_TRY(Value messages, parse_messages(body, "messages"));
     return PrefixDefinition{std::string(name), std::move(messages)};
   }
-  if (!body.is_object())
-    return openai::bad({}, fmt::format("must hold an object or a list of messages, not {}", json::describe_type(body)));
+  if (!body.is_object()) return bad({}, "must hold an object or a list of messages, not {}", json::describe_type(body));
   if (find_given(body, "id") != nullptr) {
     BATON_TRY(const std::string id, name_field(body, "id"));
-    if (id != name) return openai::bad("id", fmt::format("'id' is '{}', and the prefix is called '{}'", id, name));
+    if (id != name) return bad_field("id", "is '{}', and the prefix is called '{}'", id, name);
   }
   BATON_TRY(PrefixRequest request, parse_fields(body, std::string(name)));
   for (const std::string& field : request.unknown_fields)

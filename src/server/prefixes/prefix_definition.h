@@ -37,7 +37,6 @@ struct PrefixDefinition {
   CacheScope scope = {};                               ///< of the requests that share a marked prompt
 };
 
-/// Largest file of a prefix.
 inline constexpr std::size_t kMaxPrefixFileBytes = std::size_t{16} << 20;
 
 /// Bytes of the messages, tools or tokens of a definition.

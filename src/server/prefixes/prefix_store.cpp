@@ -12,6 +12,7 @@
 #include "engine/cache/block_hash.h"
 #include "io/file.h"
 #include "server/limits/prefix_name.h"
+#include "server/request/json_fields.h"
 
 namespace baton {
 namespace {
@@ -60,9 +61,7 @@ Result<std::unique_ptr<PrefixStore>> PrefixStore::open(PrefixStoreOptions option
   if (std::filesystem::create_directories(folder, failed))
     std::filesystem::permissions(folder, std::filesystem::perms::owner_all, failed);  // it will hold what people wrote
   if (!failed) std::filesystem::directory_iterator(folder, failed);
-  if (failed)
-    return fail(ErrorCode::invalid_request,
-                fmt::format("--prefix-store: cannot use the folder {}: {}", folder.string(), failed.message()), "prefix_store");
+  if (failed) return bad("prefix_store", "--prefix-store: cannot use the folder {}: {}", folder.string(), failed.message());
   const MutexLock lock(store->mutex_);
   if (const auto locked = store->lock_folder(); !locked)
     log::warning(
@@ -156,7 +155,6 @@ std::vector<PrefixStore::Stored> PrefixStore::stored(std::int64_t now) {
   return found;
 }
 
-/// Opens a file that was found, if it is of these tokens.
 Result<PrefixFileReader> PrefixStore::open_for(const std::string& name, const std::vector<TokenId>& tokens) const {
   BATON_TRY(PrefixFileReader reader, PrefixFileReader::open(path_of(name)));
   const PrefixFileHeader& header = reader.header();

@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <iterator>
-#include <utility>
 
 #include <fmt/format.h>
 
 #include "core/log.h"
 #include "core/one_line.h"
-#include "server/http/error_body.h"
+#include "server/http/json_body.h"
+#include "server/request/json_fields.h"
 #include "server/request/stamp.h"
 #include "server/served/shape_messages.h"
 
@@ -28,10 +28,8 @@ Result<std::string> render_with(const ServedModel& model, const PrefixDefinition
                                 const std::function<bool()>& is_cancelled) {
   const bool has_tools = !definition.tools.is_null();
   if (has_tools && !model.tool_traits.shows_tools)
-    return fail(ErrorCode::invalid_request,
-                fmt::format("'tools' is not supported with the chat template of {}, which does not show tools to the model",
-                            model.names[0]),
-                "tools");
+    return bad_field("tools", "is not supported with the chat template of {}, which does not show tools to the model",
+                     model.names[0]);
   json::Value messages = definition.messages;
   json::Value& message = messages.emplace_back();
   message["role"] = "user";
@@ -91,9 +89,7 @@ Result<PrefixTokens> prefix_tokens(const ServedModel& model, const PrefixDefinit
   if (!definition.tokens.empty()) return PrefixTokens{definition.tokens, {}};
   PrefixTokens made;
   if (!model.chat_template) {
-    if (!definition.tools.is_null())
-      return fail(ErrorCode::invalid_request, fmt::format("'tools' needs a chat template, and {} has none", model.names[0]),
-                  "tools");
+    if (!definition.tools.is_null()) return bad_field("tools", "needs a chat template, and {} has none", model.names[0]);
     const std::string text = prefix_text(definition.messages);
     WorkBudget budget(Tokenizer::limits_for(text.size()), is_cancelled);
     BATON_TRY(made.tokens, model.tokenizer.encode(text, /*add_special_tokens=*/true, budget));
@@ -123,15 +119,11 @@ Result<void> Prefixes::check_name(const PrefixDefinition& definition) {
   if (is_folders(old.source)) {
     if (!is_folders(definition.source)) return tl::unexpected<Error>(folders_own(old));
   } else if (is_folders(definition.source)) {
-    return fail(ErrorCode::invalid_request,
-                fmt::format("prefix {} was registered by the {} and does not belong to the folder", definition.name,
-                            old.source == PrefixSource::api ? "API" : "command line"),
-                "id");
+    return bad("id", "prefix {} was registered by the {} and does not belong to the folder", definition.name,
+               old.source == PrefixSource::api ? "API" : "command line");
   } else if (old.version == definition.version) {
     const std::string which = definition.version.empty() ? "" : fmt::format(" with version {}", definition.version);
-    return fail(ErrorCode::invalid_request,
-                fmt::format("prefix {} is already registered{}; another version would replace it", definition.name, which),
-                "version");
+    return bad("version", "prefix {} is already registered{}; another version would replace it", definition.name, which);
   }
   return {};
 }
@@ -217,10 +209,8 @@ Result<std::shared_ptr<Prefixes::Entry>> Prefixes::compute(PrefixDefinition defi
     const EngineInfo& limits = engine_.info();
     BATON_TRY_VOID(check_quota(entry.definition, tokens.size() / static_cast<std::size_t>(limits.block_len)));
     if (tokens.size() >= static_cast<std::size_t>(limits.max_model_len))
-      return fail(ErrorCode::invalid_request,
-                  fmt::format("prefix '{}' has {} tokens, which leaves no room in the maximum context length of {} tokens",
-                              name, tokens.size(), limits.max_model_len),
-                  "prefix");
+      return bad("prefix", "prefix '{}' has {} tokens, which leaves no room in the maximum context length of {} tokens", name,
+                 tokens.size(), limits.max_model_len);
     entry.tokens = std::move(tokens);
     return pin(entry, cancel);
   });

@@ -8,10 +8,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "engine/schedule/request_check.h"
 #include "io/json_dismantle.h"
-#include "server/http/error_body.h"
+#include "server/http/json_body.h"
+#include "server/request/json_fields.h"
 #include "server/served/shape_messages.h"
-#include "text/tokenizer/word_spellings.h"
+#include "text/tokenizer/vocabulary_bytes.h"
 
 namespace baton {
 namespace {
@@ -41,6 +43,41 @@ std::vector<TokenId> end_of_reasoning(const ServedModel& model) {
 
 }  // namespace
 
+std::optional<ContextExcess> context_excess(const ServedModel& model, std::int64_t prompt_len, const SamplingParams& sampling) {
+  const std::int32_t max_len = model.max_model_len;
+  if (max_len <= 0) return std::nullopt;
+  if (prompt_len >= max_len) return ContextExcess{prompt_len, {}, max_len};
+  if (!sampling.max_tokens || prompt_len + *sampling.max_tokens <= max_len) return std::nullopt;
+  return ContextExcess{prompt_len, sampling.max_tokens, max_len};
+}
+
+std::optional<ContextExcess> text_excess(const ServedModel& model, std::size_t n_bytes) {
+  if (model.max_prompt_bytes == 0 || n_bytes <= model.max_prompt_bytes) return std::nullopt;
+  return ContextExcess{model.least_tokens(n_bytes), {}, model.max_model_len, /*is_least=*/true};
+}
+
+std::optional<ContextExcess> text_excess(const ServedModel& model, const json::Value& messages) {
+  std::size_t n_bytes = 0;
+  const auto add = [&](const json::Value* text) {
+    if (text != nullptr && text->is_string()) n_bytes += text->get_ref<const std::string&>().size();
+  };
+  for (const json::Value& message : messages) {
+    // Of what the model itself has said, templates leave out parts.
+    if (json::is_text(message["role"], "assistant")) continue;
+    const json::Value* content = json::find(message, "content");
+    add(content);
+    if (content == nullptr || !content->is_array()) continue;
+    for (const json::Value& part : *content) add(json::find(part, "text"));
+  }
+  return text_excess(model, n_bytes);
+}
+
+Error openai_excess(const ContextExcess& excess) {
+  return {ErrorCode::invalid_request,
+          context_excess_message(excess.max_len, excess.prompt_len, excess.max_tokens, excess.is_least),
+          excess.max_tokens ? "max_tokens" : "messages"};
+}
+
 std::vector<std::string> served_names(const ServedModel& model, const Prefixes& prefixes) {
   std::vector<std::string> names = model.names;
   prefixes.for_each([&](const Prefixes::Entry& entry) { names.push_back(model.names[0] + ":" + entry.definition.name); });
@@ -57,10 +94,8 @@ Result<ModelAndPrefix> resolve_target(const ServedModel& model, const Prefixes& 
       return tl::unexpected<Error>(not_served("model", target.model, "model", model, prefixes));
     const std::string_view named = std::string_view(target.model).substr(colon + 1);
     if (request.prefix && *request.prefix != named)
-      return fail(ErrorCode::invalid_request,
-                  fmt::format("'model' names the prefix '{}' and 'prefix' names '{}'", named.substr(0, 100),
-                              request.prefix->substr(0, 100)),
-                  "prefix");
+      return bad("prefix", "'model' names the prefix '{}' and 'prefix' names '{}'", named.substr(0, 100),
+                 request.prefix->substr(0, 100));
     prefix_name = named;
     prefix_field = "model";
   }
@@ -75,34 +110,28 @@ Result<ModelAndPrefix> resolve_target(const ServedModel& model, const Prefixes& 
 /// Refuses tools that the model would not see, and calls that would not be read.
 Result<void> check_tools(const ServedModel& model, const ToolFields& tools) {
   if (!model.tool_traits.shows_tools)
-    return fail(ErrorCode::invalid_request,
-                fmt::format("'tools' is not supported with the chat template of {}, which does not show tools to the model; "
-                            "start the server with the --chat-template of a model that calls tools",
-                            model.names[0]),
-                "tools");
+    return bad_field("tools",
+                     "is not supported with the chat template of {}, which does not show tools to the model; start the server "
+                     "with the --chat-template of a model that calls tools",
+                     model.names[0]);
   if (tools.choice.kind == parsers::ToolChoice::Kind::automatic && model.format.tool_parser().empty())
-    return fail(ErrorCode::invalid_request,
-                fmt::format("'tools' need a parser of calls, and the chat template of {} is of no known format; start the "
-                            "server with --tool-call-parser (one of {})",
-                            model.names[0], fmt::join(parsers::MessageFormat::tool_parsers(), ", ")),
-                "tools");
+    return bad_field("tools",
+                     "need a parser of calls, and the chat template of {} is of no known format; start the server with "
+                     "--tool-call-parser (one of {})",
+                     model.names[0], fmt::join(parsers::MessageFormat::tool_parsers(), ", "));
   return {};
 }
 
 Result<std::string> render_chat(const ServedModel& model, const Prefixes::Use& prefix, const ChatRequest& request,
                                 const IsCancelled& is_cancelled) {
   if (!model.chat_template)
-    return fail(ErrorCode::invalid_request,
-                fmt::format("the model {} has no chat template; use /v1/completions, or start the server with --chat-template",
-                            model.names[0]),
-                "messages");
+    return bad("messages", "the model {} has no chat template; use /v1/completions, or start the server with --chat-template",
+               model.names[0]);
   if (prefix && !prefix->definition.tokens.empty())
-    return fail(
-        ErrorCode::invalid_request,
-        fmt::format("the prefix {} is a list of tokens, which /v1/completions can begin with; conversations need one that "
-                    "was registered with 'text' or 'messages'",
-                    prefix->definition.name),
-        "prefix");
+    return bad("prefix",
+               "the prefix {} is a list of tokens, which /v1/completions can begin with; conversations need one that "
+               "was registered with 'text' or 'messages'",
+               prefix->definition.name);
   const bool is_excluded = model.excludes_unchosen_tools && request.tools.choice.kind == parsers::ToolChoice::Kind::none;
   const bool has_tools = request.tools.tools != nullptr && !is_excluded;
   const TemplateTraits& traits = model.traits_for(has_tools);
@@ -208,8 +237,7 @@ Result<Grammars::Constrained> constraint_of(const ServedModel& model, const Gene
                                             const IsCancelled& is_cancelled) {
   if (!request.grammar) return Grammars::Constrained{};
   const std::string& field = request.grammar->field;
-  if (!model.grammars)
-    return fail(ErrorCode::invalid_request, fmt::format("'{}' is not supported by this program", field), field);
+  if (!model.grammars) return bad_field(field, "is not supported by this program");
   BATON_TRY(Grammars::Constrained made, model.grammars->constraint(*request.grammar, model.tokenizer, salt, is_cancelled));
   return made;
 }
@@ -219,8 +247,7 @@ Result<void> allow_reasoning(const ServedModel& model, bool may_reason, bool beg
   if (begins_in_reasoning && !end_of_reasoning(model).empty()) return {};
   StructuredOutput& asked = *request.grammar;
   auto behind = model.format.behind_reasoning(asked.source, begins_in_reasoning, model.marker_texts);
-  if (!behind)
-    return fail(ErrorCode::invalid_request, fmt::format("'{}': {}", asked.field, behind.error().message), asked.field);
+  if (!behind) return bad(asked.field, "'{}': {}", asked.field, behind.error().message);
   asked.source = std::move(*behind);
   return {};
 }
@@ -246,6 +273,49 @@ std::vector<Request> engine_requests(const ServedModel& model, const GenerationR
     if (!request.cache_salt.empty()) asked.scope.salt_from = prompt.n_public;
   }
   return requests;
+}
+
+Result<json::Value> tokenize_request(const ServedModel& model, const Prefixes& prefixes, const json::Value& body,
+                                     const IsCancelled& is_cancelled, std::string_view conversations_at) {
+  const RequestBounds limits{.n_vocab = model.n_vocab, .max_logprobs = 0, .conversations_at = conversations_at};
+  TokenizedPrompt prompt;
+  if (json::find(body, "messages") != nullptr) {
+    BATON_TRY(ChatRequest request, parse_chat_request(body, {}, limits));
+    const ChatDismantling end_of_request(request);
+    BATON_TRY(const ModelAndPrefix target, resolve_target(model, prefixes, request.generation));
+    BATON_TRY(prompt, tokenize_chat(model, target.prefix, request, is_cancelled));
+  } else {
+    BATON_TRY(const CompletionRequest request, parse_completion_request(body, {}, limits));
+    BATON_TRY(const ModelAndPrefix target, resolve_target(model, prefixes, request.generation));
+    if (request.prompts.size() != 1) return bad_field("prompt", "must be one prompt");
+    BATON_TRY(prompt, tokenize_completion(model, target.prefix, request, request.prompts[0], is_cancelled));
+  }
+  BATON_TRY(const auto wants_strings, json::get_optional<bool>(body, "return_token_strs"));
+  json::Value answer{{"count", prompt.tokens.size()}, {"max_model_len", model.max_model_len}, {"tokens", prompt.tokens}};
+  json::Value& strings = answer["token_strs"] = nullptr;
+  if (wants_strings.value_or(false)) {
+    strings = json::Value::array();
+    for (const TokenId token : prompt.tokens) strings.push_back(std::string(model.tokenizer.token_text(token)));
+  }
+  return answer;
+}
+
+Result<json::Value> detokenize_request(const ServedModel& model, const Prefixes& prefixes, const json::Value& body) {
+  GenerationRequest named;
+  BATON_TRY(const auto name, json::get_optional<std::string>(body, "model"));
+  named.model = name.value_or("");
+  BATON_TRY_VOID(resolve_target(model, prefixes, named));
+  BATON_TRY(const auto tokens, json::get<std::vector<TokenId>>(body, "tokens"));
+  if (model.max_model_len > 0 && tokens.size() > static_cast<std::size_t>(model.max_model_len))
+    return bad_field("tokens", "has {} ids; this model's maximum context length is {}", tokens.size(), model.max_model_len);
+  return json::Value{{"prompt", model.tokenizer.decode(tokens, /*skip_special_tokens=*/false)}};
+}
+
+json::Value tokenizer_info(const ServedModel& model) {
+  json::Value info{{"tokenizer_class", "baton"}, {"model_max_length", model.max_model_len}};
+  for (const char* const role : {"bos_token", "eos_token", "pad_token", "unk_token"}) info[role] = nullptr;
+  for (const auto& [role, token] : model.tokenizer.role_tokens()) info[role] = token;
+  return info;
 }
 
 }  // namespace baton

@@ -1,8 +1,11 @@
-/// Makes the engine's token ids of a request's messages or prompt and the prefix that it names.
+/// Makes the engine's token ids of a request's messages or prompt and the prefix that it names. /tokenize and
+/// /detokenize. Prompts that do not fit the context.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,11 +15,32 @@
 #include "core/result.h"
 #include "core/shared_list.h"
 #include "engine/request/request.h"
+#include "io/json.h"
 #include "server/prefixes/prefixes.h"
 #include "server/request/generation.h"
 #include "server/served/served_model.h"
 
 namespace baton {
+
+/// A prompt that leaves no room for an answer, or not for the one that was asked for.
+struct ContextExcess {
+  std::int64_t prompt_len = 0;                  ///< tokens
+  std::optional<std::int32_t> max_tokens = {};  ///< asked for, beyond what fits after the prompt; absent: nothing fits
+  std::int32_t max_len = 0;                     ///< of prompt and answer
+  bool is_least = false;                        ///< the text was not encoded: prompt_len is the least that it can have
+};
+
+/// What is too long about a prompt of so many tokens; nullopt: nothing.
+std::optional<ContextExcess> context_excess(const ServedModel& model, std::int64_t prompt_len, const SamplingParams& sampling);
+
+/// The same of so many bytes of a rendered conversation.
+std::optional<ContextExcess> text_excess(const ServedModel& model, std::size_t n_bytes);
+/// The same of texts of a conversation that chat templates show, for one that could not be rendered: those of the user, of the
+/// system and of tools. nullopt: they may fit.
+std::optional<ContextExcess> text_excess(const ServedModel& model, const json::Value& messages);
+
+/// Its error as clients of the OpenAI API know it.
+Error openai_excess(const ContextExcess& excess);
 
 /// The meaning of a request's `model` and `prefix` fields.
 struct ModelAndPrefix {
@@ -84,5 +108,18 @@ Result<void> allow_reasoning(const ServedModel& model, bool may_reason, bool beg
 /// with the same text are not forbidden.
 std::vector<Request> engine_requests(const ServedModel& model, const GenerationRequest& request, const Constraint& constraint,
                                      std::span<const TokenizedPrompt> prompts);
+
+/// {prompt or messages, model?, prefix?, add_special_tokens?, add_generation_prompt?, return_token_strs?} ->
+/// {count, max_model_len, tokens, token_strs}: the ids that a completion with the same fields would get.
+/// `conversations_at`: see RequestBounds.
+Result<json::Value> tokenize_request(const ServedModel& model, const Prefixes& prefixes, const json::Value& body,
+                                     const IsCancelled& is_cancelled = {}, std::string_view conversations_at = {});
+
+/// {tokens, model?} -> {prompt}
+Result<json::Value> detokenize_request(const ServedModel& model, const Prefixes& prefixes, const json::Value& body);
+
+/// What clients ask of the tokenizer: {tokenizer_class, model_max_length, bos_token, eos_token, ...}, where a token that the
+/// model does not have is null. Conversations are rendered by /tokenize.
+json::Value tokenizer_info(const ServedModel& model);
 
 }  // namespace baton

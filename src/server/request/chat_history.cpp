@@ -4,20 +4,17 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <string>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "server/request/custom_tools.h"
 #include "server/request/json_fields.h"
+#include "server/request/tool_fields.h"
 
 namespace baton {
 namespace {
 
 using json::Value;
-using openai::bad;
-using openai::find_given;
 
 /// What the messages before one have said.
 struct Earlier {
@@ -54,18 +51,18 @@ Result<std::optional<std::string>> parse_part(const Value& part, const std::stri
   if (part.is_string()) return Text(part);
   if (!part.is_object()) return json::wrong_type(key, "an object", part);
   auto type = json::get<std::string>(part, "type");
-  if (!type) return bad(key + ".type", fmt::format("'{}.type' must be \"text\"", key));
+  if (!type) return bad_field(key + ".type", "must be \"text\"");
   const bool is_text = *type == "text" || *type == "input_text" || *type == "output_text";
   if (is_text || *type == "refusal") {
     const std::string_view member = is_text ? std::string_view("text") : *type;
     auto text = json::get<std::string>(part, member);
-    if (!text) return bad(fmt::format("{}.{}", key, member), fmt::format("'{}.{}' must be a string", key, member));
+    if (!text) return bad_field(fmt::format("{}.{}", key, member), "must be a string");
     return Text(std::move(*text));
   }
   if (place == PartOf::answer) return Text();
   const std::string_view kind = kind_of_part(*type);
   if (place == PartOf::history && !kind.empty()) return Text(omitted_text(kind));
-  return bad(key + ".type", fmt::format("'{}.type' is \"{}\"; this model reads \"text\" only", key, type->substr(0, 40)));
+  return bad_field(key + ".type", "is \"{}\"; this model reads \"text\" only", type->substr(0, 40));
 }
 
 /// The content of a message: a string, null, or a list of texts.
@@ -87,18 +84,17 @@ Result<Value> parse_call(const Value& given, const std::string& key) {
   const Value* type = find_given(given, "type");
   const bool is_custom = type != nullptr && json::is_text(*type, "custom");
   if (type != nullptr && !is_custom && !json::is_text(*type, "function"))
-    return bad(key + ".type", fmt::format("'{}.type' must be \"function\" or \"custom\"", key));
+    return bad_field(key + ".type", "must be \"function\" or \"custom\"");
   call["type"] = "function";
   if (const Value* id = find_given(given, "id"); id != nullptr && !id->is_string())
     return json::wrong_type(key + ".id", "a string", *id);
   const std::string member = is_custom ? "custom" : "function";
   const Value* function = find_given(given, member);
   if (function == nullptr || !function->is_object())
-    return bad(fmt::format("{}.{}", key, member),
-               fmt::format("'{}.{}' must be an object with 'name' and '{}'", key, member, is_custom ? "input" : "arguments"));
+    return bad_field(fmt::format("{}.{}", key, member), "must be an object with 'name' and '{}'",
+                     is_custom ? "input" : "arguments");
   const Value* name = find_given(*function, "name");
-  if (name == nullptr || !name->is_string())
-    return bad(fmt::format("{}.{}.name", key, member), fmt::format("'{}.{}.name' must be a string", key, member));
+  if (name == nullptr || !name->is_string()) return bad_field(fmt::format("{}.{}.name", key, member), "must be a string");
   if (is_custom) {
     call.erase(member);
     call["function"]["name"] = *name;
@@ -122,8 +118,7 @@ Result<void> parse_calls(Value& message, const std::string& name, Earlier& earli
     return {};
   }
   if (given.size() > kMaxCallsOfMessage)
-    return bad(name + ".tool_calls",
-               fmt::format("'{}.tool_calls' has {} calls; this server accepts {}", name, given.size(), kMaxCallsOfMessage));
+    return bad_field(name + ".tool_calls", "has {} calls; this server accepts {}", given.size(), kMaxCallsOfMessage);
   Value calls = Value::array();
   for (std::size_t i = 0; i < given.size(); ++i) {
     BATON_TRY(Value call, parse_call(given[i], fmt::format("{}.tool_calls[{}]", name, i)));
@@ -192,7 +187,7 @@ Result<Value> parse_message(const Value& given, std::size_t index, bool is_last,
   if (!given.is_object()) return json::wrong_type(name, "an object", given);
   Value message = given;
   const Value* role = json::find(message, "role");
-  if (role == nullptr) return bad(name + ".role", fmt::format("'{}.role' is missing", name));
+  if (role == nullptr) return bad_field(name + ".role", "is missing");
   if (!role->is_string()) return json::wrong_type(name + ".role", "a string", *role);
   const bool is_assistant = json::is_text(*role, "assistant");
   const bool is_result = json::is_text(*role, "tool") || json::is_text(*role, "function");
@@ -204,8 +199,7 @@ Result<Value> parse_message(const Value& given, std::size_t index, bool is_last,
   }
   if (is_result) BATON_TRY_VOID(parse_result(message, name, earlier));
   const Value* content = json::find(message, "content");
-  if (content == nullptr && !(is_assistant && has_calls_field))
-    return bad(name + ".content", fmt::format("'{}.content' is missing", name));
+  if (content == nullptr && !(is_assistant && has_calls_field)) return bad_field(name + ".content", "is missing");
   if (content != nullptr) {  // templates tell one that is absent from null
     const PartOf place = is_assistant ? PartOf::answer : is_last && !is_result ? PartOf::input : PartOf::history;
     BATON_TRY(Value parts, parse_message_content(*content, name + ".content", place));
@@ -227,7 +221,7 @@ std::string omitted_text(std::string_view what) { return fmt::format("[{} omitte
 
 Result<Value> parse_messages(const Value& value, std::string_view key) {
   if (!value.is_array()) return json::wrong_type(key, "a list of messages", value);
-  if (value.empty()) return bad(key, fmt::format("'{}' must hold at least one message", key));
+  if (value.empty()) return bad_field(key, "must hold at least one message");
   Value messages = Value::array();
   Earlier earlier;
   for (std::size_t i = 0; i < value.size(); ++i) {

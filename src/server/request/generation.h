@@ -2,21 +2,40 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
+#include "core/ids.h"
 #include "core/result.h"
 #include "core/shared_list.h"
 #include "engine/request/request.h"
 #include "io/json.h"
-#include "server/request/message_reading.h"
+#include "io/json_dismantle.h"
+#include "parsers/message_format.h"
 #include "server/request/structured_output.h"
 #include "server/request/tool_fields.h"
 
 namespace baton {
+
+/// The part of a request that its answer's parser needs. The format must outlive the answer.
+struct MessageReading {
+  const parsers::MessageFormat* format = nullptr;       ///< null: all text is content
+  std::shared_ptr<const parsers::ToolIndex> tools;      ///< null: what looks like a call is content
+  std::shared_ptr<const std::set<std::string>> custom;  ///< names of tools that take a text; null: none
+  SharedList<TokenId> markers;                          ///< special tokens whose text the parser must see
+  bool begins_in_reasoning = false;                     ///< the prompt has opened the reasoning
+  bool shows_reasoning = true;                          ///< `include_reasoning`
+  bool is_parallel = true;                              ///< `parallel_tool_calls`; false: a second call ends the answer
+  bool has_calls_first = false;                         ///< an answer that does not begin with a call has none
+  bool demands_calls = false;                           ///< `tool_choice` demands calls: the answer has nothing else
+  bool is_named = false;                                ///< `tool_choice` names a tool: the answer's end is no "tool_calls"
+  bool has_short_ids = false;                           ///< the template takes ids of calls of nine characters only
+};
 
 /// Bounds of a request's values that depend on the server.
 struct RequestBounds {
@@ -93,5 +112,17 @@ Result<CompletionRequest> parse_completion_request(const json::Value& body, cons
 /// generate`. `default_max_tokens`: nullopt for the rest of the context.
 Result<GenerationRequest> parse_generation_fields(const json::Value& body, const SamplingDefaults& defaults,
                                                   const RequestBounds& limits, std::optional<std::int32_t> default_max_tokens);
+
+/// Dismantles the JSON of a request (json::dismantle) at the end of its scope. The request must outlive it.
+class ChatDismantling {
+ public:
+  explicit ChatDismantling(ChatRequest& request)
+      : messages_(request.messages), tools_(request.tools.definitions), variables_(request.template_variables) {}
+
+ private:
+  const json::Dismantling messages_;
+  const json::Dismantling tools_;
+  const json::Dismantling variables_;
+};
 
 }  // namespace baton

@@ -1,17 +1,22 @@
 /// Reading and bounding of values.
 #include "server/request/json_fields.h"
 
-#include <string>
 #include <utility>
 
 #include <fmt/format.h>
 
-namespace baton::openai {
+namespace baton {
 
 using json::Value;
 
 tl::unexpected<Error> bad(std::string_view field, std::string message) {
   return fail(ErrorCode::invalid_request, std::move(message), std::string(field));
+}
+
+Result<void> check_field_count(const Value& body) {
+  constexpr std::size_t kMaxFields = 1000;
+  if (body.size() <= kMaxFields) return {};
+  return bad({}, "the request body has {} fields; this server accepts {}", body.size(), kMaxFields);
 }
 
 const Value* find_given(const Value& body, std::string_view key) {
@@ -21,7 +26,7 @@ const Value* find_given(const Value& body, std::string_view key) {
 
 Result<std::string> string_member(const Value& object, std::string_view name, const std::string& key) {
   auto text = json::get<std::string>(object, name);
-  if (!text) return bad(fmt::format("{}.{}", key, name), fmt::format("'{}.{}' must be a string", key, name));
+  if (!text) return bad_field(fmt::format("{}.{}", key, name), "must be a string");
   return std::move(*text);
 }
 
@@ -36,8 +41,7 @@ Result<std::optional<std::int32_t>> integer_field(const Value& body, std::string
 Result<float> number_field(const Value& body, std::string_view key, float least, float most, float otherwise) {
   BATON_TRY(const auto number, json::get_optional<float>(body, key));
   if (!number) return otherwise;
-  if (!(*number >= least && *number <= most))
-    return bad(key, fmt::format("'{}' must be from {} to {}, not {}", key, least, most, *number));
+  if (!(*number >= least && *number <= most)) return bad_field(key, "must be from {} to {}, not {}", least, most, *number);
   return *number;
 }
 
@@ -55,11 +59,11 @@ Result<std::vector<TokenId>> parse_token_ids(const Value& list, std::string_view
     const std::int64_t id = is_integer ? element.get<std::int64_t>() : -1;
     if (!is_integer || id < 0 || id >= n_vocab) {
       const std::string found = is_integer ? fmt::format("{}", id) : std::string(json::describe_type(element));
-      return bad(key, fmt::format("'{}' must hold token ids from 0 to {}, not {}", key, n_vocab - 1, found));
+      return bad_field(key, "must hold token ids from 0 to {}, not {}", n_vocab - 1, found);
     }
     ids.push_back(static_cast<TokenId>(id));
   }
   return ids;
 }
 
-}  // namespace baton::openai
+}  // namespace baton

@@ -1,11 +1,13 @@
 /// Finds the one grammar among the fields of a request, and reads OpenAI's.
 #include "server/request/structured_output.h"
 
+#include <algorithm>
 #include <initializer_list>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "grammar/structured_outputs.h"
 #include "server/request/json_fields.h"
@@ -19,8 +21,6 @@ using grammar::GrammarKind;
 using grammar::JsonSpaces;
 using grammar::refuse_other_keys;
 using json::Value;
-using openai::bad;
-using openai::find_given;
 using Output = std::optional<StructuredOutput>;
 
 constexpr std::size_t kMaxShownBytes = 64;
@@ -52,7 +52,7 @@ Result<Output> parse_named_schema(const Value& object, JsonSpaces spaces) {
   if (const Value* strict = find_given(object, "strict"); strict != nullptr && !strict->is_boolean())
     return json::wrong_type(field + ".strict", "true or false", *strict);
   const Value* schema = find_given(object, "schema");
-  if (schema == nullptr) return bad(field + ".schema", fmt::format("'{}.schema' is missing", field));
+  if (schema == nullptr) return bad_field(field + ".schema", "is missing");
   return schema_output(*schema, field + ".schema", spaces);
 }
 
@@ -80,9 +80,9 @@ Result<Output> parse_response_format(const Value& format, JsonSpaces spaces) {
   if (name == "structural_tag") return output_of(grammar::read_structural_tag(format, field, spaces));
   if (name != "json_object" && name != "json_schema")
     return bad(field + ".type",
-               fmt::format("'response_format.type' is \"{}\", which is not supported by this server; the values accepted are "
-                           "\"text\", \"json_object\", \"json_schema\", \"grammar\" and \"structural_tag\"",
-                           name.substr(0, kMaxShownBytes)));
+               "'response_format.type' is \"{}\", which is not supported by this server; the values accepted are "
+               "\"text\", \"json_object\", \"json_schema\", \"grammar\" and \"structural_tag\"",
+               name.substr(0, kMaxShownBytes));
   // llama.cpp takes a schema beside either type.
   const Value* named = name == "json_schema" ? find_given(format, "json_schema") : nullptr;
   const Value* schema = find_given(format, "schema");
@@ -94,6 +94,28 @@ Result<Output> parse_response_format(const Value& format, JsonSpaces spaces) {
   if (schema != nullptr) return schema_output(*schema, field + ".schema", spaces);
   if (name == "json_schema") return bad(field + ".json_schema", "'response_format.json_schema' is missing");
   return output_of(field_grammar(GrammarKind::json_object, {}, spaces, field));
+}
+
+// A cache below this would hold no schema of 10 KB.
+constexpr std::int64_t kLeastCacheBytes = std::int64_t{1} << 20;
+
+/// A key of vLLM's that has one accepted value beside null.
+struct NeutralKey {
+  std::string_view name;
+  Value accepted;
+};
+
+tl::unexpected<Error> refuse(std::string_view key, const std::string& message) { return bad(key, "'{}': {}", key, message); }
+
+/// The integer `name` of the object, if it is there.
+Result<void> read_size(const Value& config, std::string_view key, std::string_view name, std::int64_t least, std::int64_t most,
+                       std::size_t& size) {
+  const Value* value = json::find(config, name);
+  if (value == nullptr || value->is_null()) return {};
+  const auto number = json::to_int64(*value, name, least, most);
+  if (!number) return refuse(key, number.error().message);
+  size = static_cast<std::size_t>(*number);
+  return {};
 }
 
 }  // namespace
@@ -122,6 +144,46 @@ Result<std::optional<StructuredOutput>> parse_structured_output(const Value& bod
   }));
   BATON_TRY_VOID(add("response_format", parse_response_format));
   return output;
+}
+
+Result<StructuredOutputsConfig> parse_structured_outputs_config(const Value& config, std::string_view key) {
+  const NeutralKey neutral[] = {{"backend", "auto"},
+                                {"disable_fallback", true},
+                                {"disable_additional_properties", false},
+                                {"enable_in_reasoning", false},
+                                {"reasoning_parser", ""}};
+  constexpr std::string_view kRead[] = {"disable_any_whitespace", "cache_bytes", "max_grammar_bytes", "max_states"};
+  if (!config.is_object()) return json::wrong_type(key, "an object", config);
+  for (const auto& [name, value] : config.get_ref<const Value::object_t&>()) {
+    if (value.is_null() || std::ranges::find(kRead, name) != std::end(kRead)) continue;
+    const auto* known = std::ranges::find(neutral, name, &NeutralKey::name);
+    if (known == std::end(neutral))
+      return refuse(key,
+                    fmt::format("'{}' is not known to this server; it reads {}", name.substr(0, 64), fmt::join(kRead, ", ")));
+    if (value != known->accepted)
+      return refuse(key, fmt::format("'{}' is not supported by this server; the value accepted is {}", name,
+                                     json::dump(known->accepted)));
+  }
+  StructuredOutputsConfig read;
+  const auto no_spaces = json::get_optional<bool>(config, kRead[0]);
+  if (!no_spaces) return refuse(key, no_spaces.error().message);
+  if (no_spaces->value_or(false)) read.spaces = grammar::JsonSpaces::none;
+  BATON_TRY_VOID(read_size(config, key, "cache_bytes", kLeastCacheBytes, std::int64_t{1} << 40, read.cache_bytes));
+  BATON_TRY_VOID(read_size(config, key, "max_grammar_bytes", 1, std::int64_t{1} << 30, read.max_grammar_bytes));
+  BATON_TRY_VOID(read_size(config, key, "max_states", 1, std::int64_t{1} << 30, read.max_states));
+  return read;
+}
+
+grammar::GrammarCache::Options cache_options(const StructuredOutputsConfig& config, std::int64_t client_bytes) {
+  grammar::GrammarCache::Options options;
+  options.max_bytes = config.cache_bytes > 0 ? config.cache_bytes : static_cast<std::size_t>(client_bytes / 4);
+  options.grammar.max_text_bytes = config.max_grammar_bytes;
+  options.grammar.max_states = config.max_states;
+  options.grammar.work.bytes = std::min<std::int64_t>(options.grammar.work.bytes, static_cast<std::int64_t>(options.max_bytes));
+  // One matcher alone leaves room for others.
+  for (std::size_t* bytes : {&options.matcher.table_bytes, &options.matcher.local_bytes, &options.matcher.mask_bytes})
+    *bytes = std::min(*bytes, options.max_bytes / 4);
+  return options;
 }
 
 }  // namespace baton

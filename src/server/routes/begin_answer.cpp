@@ -10,12 +10,11 @@
 
 #include "server/answer/answer.h"
 #include "server/answer/budget.h"
-#include "server/answer/request_bytes.h"
 #include "server/dialects/openai/dialect.h"
-#include "server/prompt/context_excess.h"
-#include "server/request/chat_dismantle.h"
+#include "server/prompt/prompts.h"
+#include "server/request/generation.h"
 #include "server/request/stamp.h"
-#include "server/served/tool_grammar.h"
+#include "server/served/grammars.h"
 
 namespace baton {
 namespace {

@@ -8,7 +8,6 @@
 
 #include "core/attempt.h"
 #include "io/json_dismantle.h"
-#include "server/http/error_body.h"
 #include "server/http/json_body.h"
 #include "server/routes/routes.h"
 
@@ -91,7 +90,6 @@ Routes::Response Routes::register_prefix(const Call& call) {
   return std::nullopt;
 }
 
-/// Answers a registration that has ended, see Prefixes::Answer.
 void Routes::answer_registration(const Prefixes::Asked& asked, const Error* error) {
   const auto response = [&] {
     if (error != nullptr) return logged_error_response(prefix_error(*error, asked.content_field));

@@ -8,7 +8,6 @@
 #include "io/json_parse.h"
 #include "server/dialects/responses/dialect.h"
 #include "server/dialects/responses/store.h"
-#include "server/http/error_body.h"
 #include "server/http/json_body.h"
 #include "server/routes/routes.h"
 
@@ -33,7 +32,6 @@ std::string query_value(std::string_view query, std::string_view name) {
   return {};
 }
 
-/// One page of a list of items.
 Result<Value> page_of_items(const Value& items, std::string_view query) {
   const std::string order = query_value(query, "order");
   if (!order.empty() && order != "asc" && order != "desc")

@@ -2,15 +2,19 @@
 #include "server/served/grammars.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "core/check.h"
+#include "server/request/json_fields.h"
+#include "server/served/served_model.h"
 #include "text/tokenizer/vocabulary_bytes.h"
 
 namespace baton {
 namespace {
+
+using parsers::Tool;
+using Kind = parsers::ToolChoice::Kind;
 
 std::size_t index_of(grammar::GrammarKind kind) {
   const auto index = static_cast<std::size_t>(kind);
@@ -23,6 +27,18 @@ grammar::GrammarCache::Options within_budget(grammar::GrammarCache::Options opti
   std::int64_t& bytes = options.grammar.work.bytes;
   if (compiling != nullptr) bytes = std::min(bytes, compiling->most_of_one());
   return options;
+}
+
+/// The tools that may be called. Those of `allowed_tools` are strict, because only a grammar keeps out the others.
+std::vector<Tool> callable_tools(const ToolFields& fields) {
+  if (fields.allowed.empty()) return *fields.tools;
+  std::vector<Tool> tools;
+  for (const Tool& tool : *fields.tools) {
+    if (!fields.allowed.contains(tool.name)) continue;
+    tools.push_back(tool);
+    tools.back().is_strict = true;
+  }
+  return tools;
 }
 
 }  // namespace
@@ -77,7 +93,7 @@ Result<Grammars::Constrained> Grammars::constraint(const StructuredOutput& asked
         entry = std::move(alone);
       }
     }
-    return fail(ErrorCode::invalid_request, fmt::format("'{}': {}", field, entry.error().message), field);
+    return bad(field, "'{}': {}", field, entry.error().message);
   }
   Constrained made;
   made.constraint.matcher = std::move(entry->matcher);
@@ -102,6 +118,33 @@ GrammarCounts Grammars::counts() const {
   if (cache != nullptr) counts.cache = cache->counts();
   counts.cache_limit_bytes = options_.max_bytes;
   return counts;
+}
+
+Result<void> demand_calls(const ServedModel& model, ChatRequest& request) {
+  const ToolFields& fields = request.tools;
+  if (!fields.tools || fields.choice.kind == Kind::none) return {};
+  std::optional<StructuredOutput>& grammar = request.generation.grammar;
+  const bool is_free = fields.choice.kind == Kind::automatic;
+  const std::vector<Tool> tools = callable_tools(fields);
+  parsers::AnswerDemand demand{.tools = tools,
+                               .choice = fields.choice,
+                               .is_parallel = fields.is_parallel,
+                               .content = std::nullopt,
+                               .special_tokens = model.marker_texts};
+  std::shared_ptr<const StructuredOutput> content;
+  if (is_free && grammar) {
+    demand.content = grammar->source;
+    content = std::make_shared<const StructuredOutput>(*grammar);
+  }
+  auto made = model.format.grammar(demand);
+  if (!made) {
+    Error error = std::move(made.error());
+    error.code = ErrorCode::invalid_request;
+    if (error.param.empty()) error.param = content != nullptr ? content->field : is_free ? "tools" : "tool_choice";
+    return tl::unexpected<Error>(std::move(error));
+  }
+  if (*made) grammar = StructuredOutput{std::move(**made), "tools", std::move(content)};
+  return {};
 }
 
 }  // namespace baton

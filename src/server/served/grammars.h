@@ -16,10 +16,13 @@
 #include "engine/request/metrics.h"
 #include "grammar/grammar_cache.h"
 #include "server/limits/budget.h"
+#include "server/request/generation.h"
 #include "server/request/structured_output.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace baton {
+
+struct ServedModel;
 
 /// What structured output costs, for /metrics.
 struct GrammarCounts {
@@ -73,5 +76,11 @@ class Grammars {
   mutable Mutex mutex_;
   std::unique_ptr<grammar::GrammarCache> cache_ BATON_GUARDED_BY(mutex_);  // set once
 };
+
+/// Sets the request's grammar if `tool_choice` demands or restricts calls, or a tool that may be called is strict, or
+/// the request has a grammar already, such as a `response_format`. That one concerns only content: beside demanded calls it
+/// has no effect, and where the model may call tools the answer is either calls or a text of it. Errors
+/// (invalid_request): those of MessageFormat::grammar.
+Result<void> demand_calls(const ServedModel& model, ChatRequest& request);
 
 }  // namespace baton

@@ -1,10 +1,9 @@
 /// The traits of its templates, and how many bytes a prompt can have.
 #include "server/served/served_model.h"
+#include "server/request/json_fields.h"
 
 #include <algorithm>
 #include <utility>
-
-#include <fmt/format.h>
 
 namespace baton {
 
@@ -34,12 +33,10 @@ void ServedModel::look_at_templates() {
 
 Result<void> ServedModel::check_prompt_bytes(std::size_t n_bytes, std::string_view param) const {
   if (max_prompt_bytes == 0 || n_bytes <= max_prompt_bytes) return {};
-  return fail(
-      ErrorCode::invalid_request,
-      fmt::format("This model's maximum context length is {} tokens, which hold at most {} bytes. However, the prompt has "
-                  "{} bytes. Please shorten the prompt.",
-                  max_model_len, max_prompt_bytes, n_bytes),
-      std::string(param));
+  return bad(param,
+             "This model's maximum context length is {} tokens, which hold at most {} bytes. However, the prompt has "
+             "{} bytes. Please shorten the prompt.",
+             max_model_len, max_prompt_bytes, n_bytes);
 }
 
 std::int64_t ServedModel::least_tokens(std::size_t n_bytes) const {

@@ -7,14 +7,13 @@
 #include <utility>
 
 #include "io/json_parse.h"
-#include "server/request/call_id.h"
 #include "server/request/json_fields.h"
+#include "server/request/stamp.h"
 
 namespace baton {
 namespace {
 
 using json::Value;
-using openai::find_given;
 
 constexpr std::string_view kBetweenTexts = "\n\n";
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "text/split/grapheme.h"
 #include "text/split/unicode.h"
 
 namespace baton {

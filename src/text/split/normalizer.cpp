@@ -1,7 +1,6 @@
 /// The `normalizer` of a tokenizer.json: how text is rewritten before it is cut into words.
 #include "text/split/normalizer.h"
 
-#include <optional>
 #include <utility>
 
 #include "text/split/base64.h"

@@ -12,7 +12,7 @@
 #include "core/result.h"
 #include "io/json.h"
 #include "text/split/charsmap.h"
-#include "text/split/normal_form.h"
+#include "text/split/unicode.h"
 #include "text/split/pattern.h"
 
 namespace baton {

@@ -1,4 +1,4 @@
-/// Pieces of UTF-8 and the few properties of characters that tokenizers ask for.
+/// Pieces of UTF-8, its grapheme clusters and normal forms, and the few properties of characters that tokenizers ask for.
 #pragma once
 
 #include <cstddef>
@@ -37,5 +37,20 @@ class Utf8Stream {
  private:
   std::string held_;  // the beginning of one character: at most three bytes
 };
+
+/// The length in bytes of the extended grapheme cluster at the front of `text` (valid UTF-8, not empty), which begins a
+/// cluster. Source: UAX 29, rules GB1 to GB999, with the tables of the `tokenizers` library.
+std::size_t length_of_cluster(std::string_view text);
+
+/// Forms C and D spell the same text with as few and as many characters as possible; KC and KD also replace
+/// compatibility characters, as ligatures and full-width letters, by plain ones.
+enum class NormalForm { c, d, kc, kd };
+
+/// `text` (valid UTF-8, else the program ends) in a normalisation form (Unicode Standard Annex 15), of the Unicode
+/// version that utf8proc knows.
+std::string normalized(std::string_view text, NormalForm form);
+
+/// The same of Unicode 9, as the `tokenizers` library has it: marks and compositions added later stay as they are.
+std::string normalized_by_unicode_9(std::string_view text, NormalForm form);
 
 }  // namespace baton::unicode

@@ -23,7 +23,6 @@ constexpr std::string_view kShortId = "probe0001", kLongId = "call_0123456789abc
 
 Value message(std::string_view role, Value content) { return {{"role", role}, {"content", std::move(content)}}; }
 
-/// A list with one tool of this name.
 Value tools(std::string_view name) {
   const Value parameters = {{"type", "object"},
                             {"properties", {{"probe_parameter", {{"type", "string"}, {"description", "a text"}}}}},

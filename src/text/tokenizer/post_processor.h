@@ -1,9 +1,6 @@
 /// The `post_processor` of a tokenizer.json: the special tokens around a text.
 #pragma once
 
-#include <functional>
-#include <optional>
-#include <string_view>
 #include <vector>
 
 #include "core/ids.h"

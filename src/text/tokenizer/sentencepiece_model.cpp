@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <exception>
-#include <string>
 
 #include <fmt/format.h>
 #include <sentencepiece_processor.h>

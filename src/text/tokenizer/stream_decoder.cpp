@@ -2,7 +2,6 @@
 #include "text/tokenizer/stream_decoder.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace baton {
 

@@ -4,9 +4,7 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
-#include <vector>
 
 #include "core/shared_list.h"
 #include "text/tokenizer/tokenizer.h"

@@ -1,8 +1,9 @@
-/// A tokenizer's vocabulary as grammars need it: what each id of a model writes, and which ids are special.
+/// A tokenizer's vocabulary as grammars and lists of words need it: what each id of a model writes, and which ids are special.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,5 +17,9 @@ std::vector<std::string> bytes_of_tokens(const Tokenizer& tokenizer, std::int32_
 
 /// The special tokens among `n_vocab` ids, by their text.
 std::map<std::string, TokenId, std::less<>> special_tokens_of(const Tokenizer& tokenizer, std::int32_t n_vocab);
+
+/// The token sequences of words at the beginning of a text and after a space, each once. Spaces in front of a word do not
+/// count, so a word of spaces alone has no spelling.
+std::vector<std::vector<TokenId>> spell_words(const Tokenizer& tokenizer, std::span<const std::string> words);
 
 }  // namespace baton

@@ -1,5 +1,5 @@
 /// Proposals from a sequence's own tokens: by example, and compared with an exhaustive search.
-#include "engine/request/prompt_lookup.h"
+#include "engine/request/speculation.h"
 
 #include <algorithm>
 #include <random>

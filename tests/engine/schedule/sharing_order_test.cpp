@@ -1,5 +1,5 @@
 /// gather_sharers: sequences with common beginnings stand together, and nothing else changes places.
-#include "engine/schedule/sharing_order.h"
+#include "engine/schedule/admission_policy.h"
 
 #include <algorithm>
 #include <map>

@@ -1,5 +1,5 @@
 /// Turns among tenants and requests whose masks are to be made.
-#include "engine/step/mask_jobs.h"
+#include "engine/step/step_masks.h"
 
 #include <string>
 #include <thread>

@@ -1,5 +1,4 @@
 /// Tests of JSON schemas: which values they have, in which form, and what they refuse by name.
-#include "grammar/schema/json_schema.h"
 
 #include <string>
 #include <vector>

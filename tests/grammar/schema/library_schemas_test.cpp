@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "grammar/schema/json_schema.h"
+#include "grammar/schema/schema_compiler.h"
 #include "support/grammar_texts.h"
 
 namespace baton::grammar {

@@ -1,5 +1,5 @@
 /// What requests take of their budget.
-#include "server/answer/request_bytes.h"
+#include "server/answer/budget.h"
 
 #include <memory>
 #include <string>

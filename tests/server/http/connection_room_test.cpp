@@ -1,5 +1,5 @@
-/// Which connections give way to new ones, and what is counted (server/http/connection_room.h).
-#include "server/http/connection_room.h"
+/// Which connections give way to new ones, and what is counted (server/http/connection_table.h).
+#include "server/http/connection_table.h"
 
 #include <optional>
 #include <set>

@@ -1,5 +1,5 @@
-/// The error bodies of server/http/error_body.h.
-#include "server/http/error_body.h"
+/// The error bodies of server/http/json_body.h.
+#include "server/http/json_body.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-/// JSON that is appended to a text (server/http/json_writer.h).
-#include "server/http/json_writer.h"
+/// JSON that is appended to a text (server/http/json_body.h).
+#include "server/http/json_body.h"
 
 #include <gtest/gtest.h>
 

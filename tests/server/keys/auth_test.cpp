@@ -1,5 +1,5 @@
-/// Digests of API keys and the header that carries one (server/keys/auth.h).
-#include "server/keys/auth.h"
+/// Digests of API keys and the header that carries one (server/keys/api_keys.h).
+#include "server/keys/api_keys.h"
 
 #include <string>
 

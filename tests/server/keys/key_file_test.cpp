@@ -1,5 +1,5 @@
-/// The file of --api-key-file: its fields, and errors that name the place and show no key (server/keys/key_file.h).
-#include "server/keys/key_file.h"
+/// The file of --api-key-file: its fields, and errors that name the place and show no key (server/keys/api_keys.h).
+#include "server/keys/api_keys.h"
 
 #include <filesystem>
 #include <string>

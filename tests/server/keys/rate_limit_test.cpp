@@ -1,5 +1,5 @@
 /// RateLimit: bursts, debts and changes of the limit.
-#include "server/keys/rate_limit.h"
+#include "server/keys/api_keys.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-/// Shares and order of tenants' jobs (server/limits/tenant_lines.h).
-#include "server/limits/tenant_lines.h"
+/// Shares and order of tenants' jobs (server/limits/text_queue.h).
+#include "server/limits/text_queue.h"
 
 #include <map>
 #include <utility>

@@ -1,5 +1,5 @@
-/// What subscribers of KV events read, and what a mirror of the cache adds up to (server/observe/kv_event_batch.h).
-#include "server/observe/kv_event_batch.h"
+/// What subscribers of KV events read, and what a mirror of the cache adds up to (server/observe/kv_event_publisher.h).
+#include "server/observe/kv_event_publisher.h"
 
 #include <gtest/gtest.h>
 

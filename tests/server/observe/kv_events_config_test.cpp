@@ -1,5 +1,5 @@
-/// The keys of --kv-events-config (server/observe/kv_events_config.h).
-#include "server/observe/kv_events_config.h"
+/// The keys of --kv-events-config (server/observe/kv_event_publisher.h).
+#include "server/observe/kv_event_publisher.h"
 
 #include <string>
 

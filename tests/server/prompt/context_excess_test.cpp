@@ -1,5 +1,5 @@
-/// Conversations that do not fit the context (server/prompt/context_excess.h).
-#include "server/prompt/context_excess.h"
+/// Conversations that do not fit the context (server/prompt/prompts.h).
+#include "server/prompt/prompts.h"
 
 #include <string>
 

@@ -1,5 +1,5 @@
-/// /tokenize and /detokenize (server/prompt/tokenize.h).
-#include "server/prompt/tokenize.h"
+/// /tokenize and /detokenize (server/prompt/prompts.h).
+#include "server/prompt/prompts.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-/// Ids of tool calls (server/request/call_id.h).
-#include "server/request/call_id.h"
+/// Ids of tool calls (server/request/stamp.h).
+#include "server/request/stamp.h"
 
 #include <algorithm>
 #include <cctype>

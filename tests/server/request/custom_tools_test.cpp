@@ -1,5 +1,4 @@
-/// Custom tools as functions with one argument (server/request/custom_tools.h).
-#include "server/request/custom_tools.h"
+/// Custom tools as functions with one argument (server/request/tool_fields.h).
 
 #include <algorithm>
 #include <cstddef>

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace baton::openai {
+namespace baton {
 namespace {
 
 const json::Value kBody = {{"three", 3}, {"half", 0.5}, {"text", "3"}, {"nothing", nullptr}, {"yes", true}};
@@ -38,4 +38,4 @@ TEST(OpenaiValues, reads_token_ids_of_the_vocabulary) {
 }
 
 }  // namespace
-}  // namespace baton::openai
+}  // namespace baton

@@ -1,5 +1,5 @@
-/// Sampling fields of a request (server/request/sampling_fields.h).
-#include "server/request/sampling_fields.h"
+/// Sampling fields of a request (server/request/generation_fields.h).
+#include "server/request/generation_fields.h"
 
 #include <gtest/gtest.h>
 

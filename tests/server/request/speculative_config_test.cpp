@@ -1,5 +1,5 @@
-/// speculative_config: accepted values, and errors that name the field (server/request/speculative_config.h).
-#include "server/request/speculative_config.h"
+/// speculative_config: accepted values, and errors that name the field (server/request/generation_fields.h).
+#include "server/request/generation_fields.h"
 
 #include <string>
 

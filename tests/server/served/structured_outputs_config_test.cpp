@@ -1,5 +1,5 @@
-/// The keys of --structured-outputs-config (server/served/structured_outputs_config.h).
-#include "server/served/structured_outputs_config.h"
+/// The keys of --structured-outputs-config (server/request/structured_output.h).
+#include "server/request/structured_output.h"
 
 #include <string>
 

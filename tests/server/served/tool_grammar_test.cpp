@@ -1,5 +1,5 @@
 /// Which grammar the tools of a request demand, and what is refused.
-#include "server/served/tool_grammar.h"
+#include "server/served/grammars.h"
 
 #include <string>
 #include <string_view>

@@ -1,5 +1,5 @@
 /// Tests of grapheme clusters. Goldens of the `tokenizers` library's clusters are those of the normalizer Precompiled.
-#include "text/split/grapheme.h"
+#include "text/split/unicode.h"
 
 #include <string>
 

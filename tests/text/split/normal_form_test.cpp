@@ -1,5 +1,4 @@
 /// Tests of the normalisation forms: a few cases by hand, and Unicode's own test file.
-#include "text/split/normal_form.h"
 
 #include <array>
 #include <cstdio>

@@ -14,7 +14,6 @@
 #include "jinja/interpreter.h"
 #include "jinja/parser.h"
 #include "support/source_folder.h"
-#include "text/template/template_values.h"
 
 namespace baton {
 namespace {

@@ -1,5 +1,5 @@
-/// JSON as values of templates, and the filter from_json (text/template/template_values.h).
-#include "text/template/template_values.h"
+/// JSON as values of templates, and the filter from_json (text/template/chat_template.h).
+#include "text/template/chat_template.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-/// Words as the token sequences that spell them (text/tokenizer/word_spellings.h).
-#include "text/tokenizer/word_spellings.h"
+/// Words as the token sequences that spell them (text/tokenizer/vocabulary_bytes.h).
+#include "text/tokenizer/vocabulary_bytes.h"
 
 #include <gtest/gtest.h>
 

@@ -2,11 +2,10 @@
 #include "server/dialects/messages/answer.h"
 
 #include <algorithm>
-#include <utility>
 #include <variant>
 
-#include "server/dialects/messages/error.h"
-#include "server/http/json_writer.h"
+#include "server/dialects/messages/dialect.h"
+#include "server/http/json_body.h"
 
 namespace baton {
 namespace {
@@ -21,7 +20,6 @@ std::string messages_event(const Value& data) {
   return "event: " + data["type"].get_ref<const std::string&>() + "\ndata: " + json::dump(data) + "\n\n";
 }
 
-/// An event about a block.
 Value block_event(std::string_view type, std::int32_t index) {
   Value data;
   data["type"] = std::string(type);

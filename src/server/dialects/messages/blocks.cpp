@@ -16,16 +16,11 @@ namespace baton {
 namespace {
 
 using json::Value;
-using openai::bad;
-using openai::find_given;
-using openai::string_member;
 
 tl::unexpected<Error> refused_block(const std::string& key, std::string_view type, std::string_view accepted) {
-  return bad(key + ".type",
-             fmt::format("'{}.type' is \"{}\"; this server supports {} here", key, type.substr(0, 40), accepted));
+  return bad_field(key + ".type", "is \"{}\"; this server supports {} here", type.substr(0, 40), accepted);
 }
 
-/// The text of a block of type "text".
 Result<std::string> read_text(const Value& block, const std::string& key) {
   BATON_TRY(const std::string type, block_type(block, key));
   if (type != "text") return refused_block(key, type, "\"text\" only");
@@ -102,7 +97,7 @@ Result<std::vector<std::string>> result_texts(const Value* content, const std::s
 /// The result of a tool as a message. One that failed says so: templates know no other way.
 Result<Value> read_tool_result(const Value& block, const std::string& key) {
   BATON_TRY(std::vector<std::string> texts, result_texts(find_given(block, "content"), key + ".content"));
-  BATON_TRY(const bool is_error, openai::flag_field(block, "is_error", false));
+  BATON_TRY(const bool is_error, flag_field(block, "is_error", false));
   if (is_error) texts.front().insert(0, "Error: ");
   Value message = chat_message("tool", chat_content(std::move(texts)));
   BATON_TRY(message["tool_call_id"], string_member(block, "tool_use_id", key));
@@ -220,13 +215,13 @@ Result<void> read_mark(const Value& block, const std::string& key, CacheMark pla
   const std::string name = key.empty() ? "cache_control" : key + ".cache_control";
   if (!control->is_object()) return json::wrong_type(name, "an object", *control);
   BATON_TRY(const std::string type, string_member(*control, "type", name));
-  if (type != "ephemeral") return bad(name + ".type", fmt::format("'{}.type' must be \"ephemeral\"", name));
+  if (type != "ephemeral") return bad_field(name + ".type", "must be \"ephemeral\"");
   if (const Value* ttl = find_given(*control, "ttl")) {
-    if (*ttl != "5m" && *ttl != "1h") return bad(name + ".ttl", fmt::format("'{}.ttl' must be \"5m\" or \"1h\"", name));
+    if (*ttl != "5m" && *ttl != "1h") return bad_field(name + ".ttl", "must be \"5m\" or \"1h\"");
     if (*ttl == "1h") place.ttl = std::chrono::hours(1);
   }
   if (marks.size() >= kMaxCacheMarks)
-    return bad(name, fmt::format("'{}': a request has at most {} blocks with 'cache_control'", name, kMaxCacheMarks));
+    return bad(name, "'{}': a request has at most {} blocks with 'cache_control'", name, kMaxCacheMarks);
   marks.push_back(place);
   return {};
 }
@@ -253,10 +248,9 @@ Result<void> read_message_blocks(const Value& message, std::size_t index, bool i
   if (!message.is_object()) return json::wrong_type(key, "an object", message);
   BATON_TRY(const std::string role, string_member(message, "role", key));
   if (role != "user" && role != "assistant" && role != "system")
-    return bad(key + ".role",
-               fmt::format("'{}.role' must be \"user\", \"assistant\" or \"system\", not \"{}\"", key, role.substr(0, 40)));
+    return bad_field(key + ".role", "must be \"user\", \"assistant\" or \"system\", not \"{}\"", role.substr(0, 40));
   const Value* content = find_given(message, "content");
-  if (content == nullptr && role != "assistant") return bad(key + ".content", fmt::format("'{}.content' is missing", key));
+  if (content == nullptr && role != "assistant") return bad_field(key + ".content", "is missing");
   if (content == nullptr || content->is_string()) {
     reading.messages.push_back(chat_message(role, content == nullptr ? Value("") : *content));
     return {};

@@ -1,16 +1,34 @@
 /// Messages of the Anthropic dialect, block by block, as messages of a chat completion.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/result.h"
 #include "io/json.h"
-#include "server/dialects/messages/request.h"
 
 namespace baton {
+
+/// A `cache_control`: the request's prompt up to this place is to be kept in the cache.
+struct CacheMark {
+  enum class Part : std::uint8_t { tools, system, messages };
+  Part part = Part::tools;
+  std::size_t index = 0;          ///< of the tool, of the system's block, or of the message
+  std::size_t block = 0;          ///< of the message's content
+  std::chrono::seconds ttl{300};  ///< after its last use
+};
+
+inline constexpr std::size_t kMaxCacheMarks = 4;
+
+struct MessagesRequest {
+  json::Value chat;                         ///< the body of a chat completion that asks for the same
+  std::vector<CacheMark> marks;             ///< in the order of the prompt, at most kMaxCacheMarks
+  std::vector<std::string> tool_keys;       ///< what the client calls each of the chat completion's tools: "tools[2]"
+  std::vector<std::string> unknown_fields;  ///< ignored
+};
 
 /// What is read of a request so far.
 struct MessagesReading {

@@ -2,18 +2,19 @@
 #include "server/dialects/openai/frames.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "server/answer/logprobs.h"
-#include "server/dialects/openai/chat_message.h"
-#include "server/http/error_body.h"
-#include "server/http/json_writer.h"
+#include "server/dialects/openai/dialect.h"
+#include "server/http/json_body.h"
 
 namespace baton {
 namespace {
 
 using json::Value;
 using parsers::MessagePiece;
+using PieceKind = MessagePiece::Kind;
 
 constexpr std::string_view kDone = "data: [DONE]\n\n";
 
@@ -31,7 +32,6 @@ void add_head(JsonObjectWriter& body, const AnswerHeader& header, std::string_vi
 TokenId id_of(TokenId token) { return token; }
 TokenId id_of(const TokenOutput& token) { return token.token; }
 
-/// Appends a list of token ids.
 template <class List>
 Resumable write_ids(const List& tokens, std::string& out) {
   StepSize step;
@@ -50,7 +50,129 @@ Value to_json(const AnswerChoice::StopReason& reason) {
   return nullptr;
 }
 
+constexpr std::string_view kReasoningNames[] = {"reasoning_content", "reasoning"};
+
+bool has_kind(std::span<const MessagePiece> pieces, PieceKind kind) {
+  return std::ranges::any_of(pieces, [kind](const MessagePiece& piece) { return piece.kind == kind; });
+}
+
+Resumable write_joined(std::span<const MessagePiece> pieces, PieceKind kind, std::string& out) {
+  out += '"';
+  for (const MessagePiece& piece : pieces) {
+    if (piece.kind != kind) continue;
+    for (Resumable text = write_json_characters(piece.text, out); text.resume();) co_await Resumable::pause();
+  }
+  out += '"';
+}
+
+std::vector<const MessagePiece*> arguments_by_call(std::span<const MessagePiece> pieces) {
+  std::vector<const MessagePiece*> arguments;
+  for (const MessagePiece& piece : pieces)
+    if (piece.kind == PieceKind::arguments) arguments.push_back(&piece);
+  const auto call_of = [](const MessagePiece* piece) { return piece->call; };
+  if (!std::ranges::is_sorted(arguments, {}, call_of)) std::ranges::stable_sort(arguments, {}, call_of);
+  return arguments;
+}
+
+/// The text of a call of a custom tool.
+std::string custom_text(std::span<const MessagePiece* const> arguments) {
+  CustomInput input;
+  std::string text;
+  for (const MessagePiece* one : arguments) text += input.take(one->text);
+  return text + input.end();
+}
+
+Resumable write_calls(std::span<const MessagePiece> pieces, const std::set<std::string>* custom, std::string& out) {
+  const std::vector<const MessagePiece*> arguments = arguments_by_call(pieces);
+  out += '[';
+  bool is_first = true;
+  for (const MessagePiece& piece : pieces) {
+    if (piece.kind != PieceKind::call) continue;
+    if (!std::exchange(is_first, false)) out += ',';
+    JsonObjectWriter call(out);
+    call.add("id", piece.id);
+    const bool is_custom = custom != nullptr && custom->contains(piece.text);
+    call.add("type", is_custom ? "custom" : "function");
+    call.key(is_custom ? "custom" : "function");
+    JsonObjectWriter function(out);
+    function.add("name", piece.text);
+    function.key(is_custom ? "input" : "arguments");
+    out += '"';
+    const auto own = std::ranges::equal_range(arguments, piece.call, {}, [](const MessagePiece* one) { return one->call; });
+    const std::string input = is_custom ? custom_text(own) : std::string();
+    for (Resumable text = write_json_characters(input, out); text.resume();) co_await Resumable::pause();
+    for (const MessagePiece* one : own)
+      if (!is_custom)
+        for (Resumable text = write_json_characters(one->text, out); text.resume();) co_await Resumable::pause();
+    out += '"';
+    function.end();
+    call.end();
+  }
+  out += ']';
+}
+
 }  // namespace
+
+Resumable write_chat_message(std::span<const MessagePiece> pieces, const std::set<std::string>* custom, std::string& out) {
+  const bool has_calls = has_kind(pieces, PieceKind::call), has_reasoning = has_kind(pieces, PieceKind::reasoning);
+  JsonObjectWriter message(out);
+  message.add("role", "assistant");
+  message.key("content");
+  if ((has_calls || has_reasoning) && !has_kind(pieces, PieceKind::content)) {
+    out += "null";
+  } else {
+    for (Resumable text = write_joined(pieces, PieceKind::content, out); text.resume();) co_await Resumable::pause();
+  }
+  message.add("refusal", nullptr);
+  for (std::size_t i = 0; has_reasoning && i < std::size(kReasoningNames); ++i) {
+    message.key(kReasoningNames[i]);
+    for (Resumable text = write_joined(pieces, PieceKind::reasoning, out); text.resume();) co_await Resumable::pause();
+  }
+  if (has_calls) {
+    message.key("tool_calls");
+    for (Resumable calls = write_calls(pieces, custom, out); calls.resume();) co_await Resumable::pause();
+  }
+  message.end();
+}
+
+Resumable write_chat_delta(const MessagePiece& piece, bool is_custom, std::string& out) {
+  JsonObjectWriter delta(out);
+  switch (piece.kind) {
+    case PieceKind::content:
+      delta.key("content");
+      for (Resumable text = write_json_string(piece.text, out); text.resume();) co_await Resumable::pause();
+      break;
+    case PieceKind::reasoning:
+      for (std::size_t i = 0; i < std::size(kReasoningNames); ++i) {
+        delta.key(kReasoningNames[i]);
+        for (Resumable text = write_json_string(piece.text, out); text.resume();) co_await Resumable::pause();
+      }
+      break;
+    case PieceKind::call:
+    case PieceKind::arguments: {
+      const bool is_new = piece.kind == PieceKind::call;
+      delta.key("tool_calls");
+      out += '[';
+      JsonObjectWriter call(out);
+      call.add("index", piece.call);
+      if (is_new) {
+        call.add("id", piece.id);
+        call.add("type", is_custom ? "custom" : "function");
+      }
+      call.key(is_custom ? "custom" : "function");
+      JsonObjectWriter function(out);
+      if (is_new) function.add("name", piece.text);
+      function.key(is_custom ? "input" : "arguments");
+      for (Resumable text = write_json_string(is_new ? std::string_view() : piece.text, out); text.resume();)
+        co_await Resumable::pause();
+      function.end();
+      call.end();
+      out += ']';
+      break;
+    }
+  }
+  delta.end();
+}
 
 OpenaiWriter::OpenaiWriter(const AnswerContent& content, const Tokenizer& tokenizer)
     : content_(content), tokenizer_(tokenizer), written_(content.n_choices()) {}
@@ -223,7 +345,7 @@ std::string OpenaiWriter::first_frame(std::size_t index) const {
 /// of a choice have in common is written once.
 std::string OpenaiWriter::piece_frame(std::size_t index, const MessagePiece& piece, bool has_tokens) {
   std::string choice;
-  if (piece.kind != MessagePiece::Kind::content || !differs_in_text_alone()) {
+  if (piece.kind != PieceKind::content || !differs_in_text_alone()) {
     write_choice(index, piece, has_tokens, choice).finish();
     return frame(choice, content_.request.continuous_usage, /*has_stats=*/false);
   }
@@ -243,7 +365,7 @@ std::string OpenaiWriter::piece_frame(std::size_t index, const MessagePiece& pie
 
 /// The frames of a piece of a call of a custom tool: its name, or the part of its text that the piece completes.
 std::string OpenaiWriter::custom_frames(std::size_t index, const MessagePiece& piece, bool& has_tokens) {
-  if (piece.kind == MessagePiece::Kind::call) return piece_frame(index, piece, std::exchange(has_tokens, false));
+  if (piece.kind == PieceKind::call) return piece_frame(index, piece, std::exchange(has_tokens, false));
   MessagePiece text = piece;
   text.text = written_[index].custom[piece.call].take(piece.text);
   return text.text.empty() ? std::string() : piece_frame(index, text, std::exchange(has_tokens, false));
@@ -273,7 +395,7 @@ std::string OpenaiWriter::choice_frames(std::size_t index, bool is_last) {
   bool has_tokens = true;
   auto& custom = written_[index].custom;
   for (const MessagePiece& piece : choice.pieces()) {
-    const bool is_call = piece.kind == MessagePiece::Kind::call, is_arguments = piece.kind == MessagePiece::Kind::arguments;
+    const bool is_call = piece.kind == PieceKind::call, is_arguments = piece.kind == PieceKind::arguments;
     if (is_call && request.reading.custom && request.reading.custom->contains(piece.text)) custom[piece.call] = {};
     if (!custom.empty() && (is_call || is_arguments) && custom.contains(piece.call))
       frames += custom_frames(index, piece, has_tokens);
@@ -283,7 +405,7 @@ std::string OpenaiWriter::choice_frames(std::size_t index, bool is_last) {
   // What was no text of a custom tool is given as it is.
   if (choice.has_ended())
     for (auto& [call, input] : custom)
-      if (MessagePiece rest{MessagePiece::Kind::arguments, call, input.end(), {}}; !rest.text.empty())
+      if (MessagePiece rest{PieceKind::arguments, call, input.end(), {}}; !rest.text.empty())
         frames += piece_frame(index, rest, std::exchange(has_tokens, false));
   const bool shows_tokens = request.sampling.n_top_logprobs >= 0 || request.wants_token_ids;
   if (has_tokens && (!choice.echoed().empty() || (shows_tokens && !choice.tokens().empty())))
@@ -315,7 +437,7 @@ std::size_t OpenaiWriter::response_bytes() const {
   for (std::size_t i = 0; i < content_.choices.size(); ++i) {
     const AnswerChoice& choice = content_.choices[i];
     for (const MessagePiece& piece : choice.pieces())
-      n_bytes += piece.text.size() * (piece.kind == MessagePiece::Kind::reasoning ? 2 : 1);
+      n_bytes += piece.text.size() * (piece.kind == PieceKind::reasoning ? 2 : 1);
     n_bytes += (choice.echoed().size() + choice.tokens().size()) * token_bytes;
     if (!content_.header.is_chat || i == 0) n_bytes += content_.prompts[content_.prompt_of(i)].tokens.size() * prompt_bytes;
   }
@@ -349,6 +471,14 @@ Resumable OpenaiWriter::write_response(std::string& out) {
   }
   if (request.wants_stats) body.add("baton", stats());
   body.end();
+}
+
+MakeAnswerWriter openai_writer(const ModelAndPrefix& /*target*/, const Request& /*request*/) { return OpenaiWriter::make; }
+
+Result<std::optional<ConversationCall>> read_chat_call(const json::Value& body, const ReadContext& context) {
+  BATON_TRY(ChatRequest chat, parse_chat_request(body, context.model.defaults, context.bounds));
+  context.log_unknown_fields(chat.generation.unknown_fields);
+  return std::optional(ConversationCall{std::move(chat), openai_writer});
 }
 
 }  // namespace baton

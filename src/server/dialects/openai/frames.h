@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,7 +15,7 @@
 #include "io/json.h"
 #include "parsers/message_parser.h"
 #include "server/answer/writer.h"
-#include "server/request/custom_tools.h"
+#include "server/request/tool_fields.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace baton {
@@ -62,5 +64,16 @@ class OpenaiWriter final : public AnswerWriter {
   const Tokenizer& tokenizer_;
   std::vector<Written> written_;  // of each choice
 };
+
+/// Appends the message that the pieces of a whole answer make: {"role", "content", "refusal"}, and as far as there are any
+/// `reasoning_content`, the same as `reasoning` (vLLM's newer name), and `tool_calls`. `content` is null where there is
+/// none beside calls or reasoning. Calls of tools in `custom` (null: none) have a text as `input`. All arguments must outlive the
+/// function.
+Resumable write_chat_message(std::span<const parsers::MessagePiece> pieces, const std::set<std::string>* custom,
+                             std::string& out);
+
+/// Appends the delta of a piece: {"content"}, {"reasoning_content", "reasoning"}, or {"tool_calls"} with the id and the
+/// name of a call, or with the next piece of its arguments. `is_custom`: they are the text of a custom tool.
+Resumable write_chat_delta(const parsers::MessagePiece& piece, bool is_custom, std::string& out);
 
 }  // namespace baton

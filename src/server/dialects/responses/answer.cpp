@@ -2,13 +2,11 @@
 #include "server/dialects/responses/answer.h"
 
 #include <algorithm>
-#include <utility>
 #include <variant>
 
 #include "server/answer/logprobs.h"
 #include "server/dialects/responses/items.h"
-#include "server/http/error_body.h"
-#include "server/http/json_writer.h"
+#include "server/http/json_body.h"
 #include "server/request/stamp.h"
 
 namespace baton {
@@ -43,7 +41,6 @@ Value content_part(MessagePiece::Kind kind, std::string_view text) {
 
 bool has_text(MessagePiece::Kind kind) { return kind == MessagePiece::Kind::content || kind == MessagePiece::Kind::reasoning; }
 
-/// Sets the whole text of an item, and its status.
 void complete_item(Value& item, MessagePiece::Kind kind, const ResponseTool* tool, std::string_view text,
                    std::string_view status) {
   item["status"] = std::string(status);
@@ -117,7 +114,6 @@ Value ResponsesWriter::response(std::string_view status) const {
   return body;
 }
 
-/// The response of a choice that has ended.
 Value ResponsesWriter::complete_response() const {
   const AnswerChoice& choice = content_.choices[0];
   Value body = response(is_complete(choice) ? "completed" : "incomplete");
@@ -195,7 +191,6 @@ std::string ResponsesWriter::call_frames(std::string_view piece) {
   return event("response.function_call_arguments.delta", std::move(members));
 }
 
-/// The end of the open call, whose item is complete.
 std::string ResponsesWriter::end_call() {
   const Value& item = output_.back();
   const auto kind = tool_ == nullptr ? ResponseTool::Kind::function : tool_->kind;

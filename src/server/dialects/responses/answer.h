@@ -15,7 +15,7 @@
 #include "server/answer/writer.h"
 #include "server/dialects/responses/tools.h"
 #include "server/limits/budget.h"
-#include "server/request/custom_tools.h"
+#include "server/request/tool_fields.h"
 
 namespace baton {
 

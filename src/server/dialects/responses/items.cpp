@@ -5,26 +5,21 @@
 #include <cstdint>
 #include <iterator>
 #include <set>
-#include <string_view>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
 #include "server/dialects/fields.h"
 #include "server/dialects/responses/tools.h"
 #include "server/request/chat_history.h"
-#include "server/request/custom_tools.h"
 #include "server/request/json_fields.h"
 #include "server/request/stamp.h"
+#include "server/request/tool_fields.h"
 
 namespace baton {
 namespace {
 
 using json::Value;
-using openai::bad;
-using openai::find_given;
-using openai::string_member;
 
 /// Where a content stands.
 enum class ContentOf : std::uint8_t {
@@ -62,9 +57,8 @@ Result<std::vector<std::string>> texts_of(const Value& content, const std::strin
                                   : type.find("file") != std::string::npos  ? "file"
                                                                             : "";
     if (place == ContentOf::input || kind.empty())
-      return bad(part_key + ".type", fmt::format("'{}.type' is \"{}\"; this model reads text only (\"input_text\" and "
-                                                 "\"output_text\")",
-                                                 part_key, type.substr(0, 40)));
+      return bad_field(part_key + ".type", "is \"{}\"; this model reads text only (\"input_text\" and \"output_text\")",
+                       type.substr(0, 40));
     texts.push_back(omitted_text(kind));
   }
   if (texts.empty()) texts.emplace_back();
@@ -81,7 +75,6 @@ constexpr std::string_view kSilentItems[] = {
 /// Makes messages of items in their order. What the assistant says in several items is one message.
 class ItemReader {
  public:
-  /// Reads an item, the last one of the conversation or not.
   Result<void> read(const Value& item, const std::string& key, bool is_last) {
     BATON_TRY(const std::string type, string_member(item, "type", key));
     if (type == "message") return read_message(item, key, is_last);
@@ -96,7 +89,7 @@ class ItemReader {
     if (type == "tool_search_output" || type == "additional_tools") return read_tools(item, type, key);
     if (type == "mcp_call" || type == "code_interpreter_call") return read_hosted_call(item, type);
     if (std::ranges::find(kSilentItems, type) == std::end(kSilentItems))
-      return bad(key + ".type", fmt::format("'{}.type' is \"{}\"; this server knows no such item", key, type.substr(0, 40)));
+      return bad_field(key + ".type", "is \"{}\"; this server knows no such item", type.substr(0, 40));
     said_.left_out.push_back(type);
     return {};
   }
@@ -110,12 +103,11 @@ class ItemReader {
   Result<void> read_message(const Value& item, const std::string& key, bool is_last) {
     BATON_TRY(const std::string role, string_member(item, "role", key));
     if (role != "user" && role != "assistant" && role != "system" && role != "developer")
-      return bad(key + ".role",
-                 fmt::format("'{}.role' must be \"user\", \"assistant\", \"system\" or \"developer\", not \"{}\"", key,
-                             role.substr(0, 40)));
+      return bad_field(key + ".role", "must be \"user\", \"assistant\", \"system\" or \"developer\", not \"{}\"",
+                       role.substr(0, 40));
     const bool is_answer = role == "assistant";
     const Value* content = find_given(item, "content");
-    if (content == nullptr && !is_answer) return bad(key + ".content", fmt::format("'{}.content' is missing", key));
+    if (content == nullptr && !is_answer) return bad_field(key + ".content", "is missing");
     std::vector<std::string> texts(1);
     if (content != nullptr) {
       const ContentOf place = is_answer ? ContentOf::answer : is_last ? ContentOf::input : ContentOf::history;
@@ -180,7 +172,7 @@ class ItemReader {
 
   Result<void> read_result(const Value& item, const std::string& key) {
     const Value* output = find_given(item, "output");
-    if (output == nullptr) return bad(key + ".output", fmt::format("'{}.output' is missing", key));
+    if (output == nullptr) return bad_field(key + ".output", "is missing");
     BATON_TRY(std::vector<std::string> texts, texts_of(*output, key + ".output", ContentOf::history));
     BATON_TRY(std::string id, string_member(item, "call_id", key));
     add_result(std::move(id), std::move(texts));
@@ -191,8 +183,7 @@ class ItemReader {
   Result<void> read_typed_result(const Value& item, const std::string& type, const std::string& key) {
     const Value* output = find_given(item, "output");
     const Value* status = find_given(item, "status");
-    if (output == nullptr && type != "apply_patch_call_output")
-      return bad(key + ".output", fmt::format("'{}.output' is missing", key));
+    if (output == nullptr && type != "apply_patch_call_output") return bad_field(key + ".output", "is missing");
     std::string text = output == nullptr ? "" : output->is_string() ? output->get<std::string>() : json::dump(*output);
     if (type == "apply_patch_call_output" && status != nullptr && status->is_string())
       text = status->get<std::string>() + (text.empty() ? "" : "\n") + text;
@@ -203,8 +194,7 @@ class ItemReader {
   /// Tools that the conversation brings. The model reads their names where it has asked for them.
   Result<void> read_tools(const Value& item, const std::string& type, const std::string& key) {
     const Value* tools = find_given(item, "tools");
-    if (tools == nullptr || !tools->is_array())
-      return bad(key + ".tools", fmt::format("'{}.tools' must be a list of tools", key));
+    if (tools == nullptr || !tools->is_array()) return bad_field(key + ".tools", "must be a list of tools");
     said_.tools.push_back(*tools);
     if (type != "tool_search_output" || find_given(item, "call_id") == nullptr) return {};
     std::string names = "Found:";

@@ -10,16 +10,13 @@
 
 #include "io/json_parse.h"
 #include "server/dialects/responses/items.h"
-#include "server/request/custom_tools.h"
 #include "server/request/json_fields.h"
+#include "server/request/tool_fields.h"
 
 namespace baton {
 namespace {
 
 using json::Value;
-using openai::bad;
-using openai::find_given;
-using openai::string_member;
 using Kind = ResponseTool::Kind;
 
 /// Tools that the client runs and that have no name and no schema of their own, as functions.
@@ -106,11 +103,10 @@ class ToolReader {
 
   Result<void> read_namespace(const Value& tool, const std::string& key) {
     BATON_TRY(const std::string name, string_member(tool, "name", key));
-    if (name.empty()) return bad(key + ".name", fmt::format("'{}.name' must not be empty", key));
+    if (name.empty()) return bad_field(key + ".name", "must not be empty");
     BATON_TRY(const auto about, json::get_optional<std::string>(tool, "description"));
     const Value* members = find_given(tool, "tools");
-    if (members == nullptr || !members->is_array())
-      return bad(key + ".tools", fmt::format("'{}.tools' must be a list of tools", key));
+    if (members == nullptr || !members->is_array()) return bad_field(key + ".tools", "must be a list of tools");
     for (std::size_t i = 0; i < members->size(); ++i)
       BATON_TRY_VOID(read((*members)[i], fmt::format("{}.tools[{}]", key, i), name, about.value_or("")));
     return {};
@@ -169,14 +165,13 @@ Result<std::optional<Value>> named_function(const Value& given, const std::strin
 
 tl::unexpected<Error> not_run_here(const std::string& key, const Value& choice) {
   const Value* type = find_given(choice, "type");
-  return bad(key + ".type",
-             fmt::format("'{}.type' is {}, and this server runs no tools: it supports tools that the client runs", key,
-                         type == nullptr ? "null" : json::dump(*type).substr(0, 40)));
+  return bad_field(key + ".type", "is {}, and this server runs no tools: it supports tools that the client runs",
+                   type == nullptr ? "null" : json::dump(*type).substr(0, 40));
 }
 
 Result<void> set_allowed(const Value& choice, const ResponseTools& tools, Value& chat) {
   const Value* listed = find_given(choice, "tools");
-  if (listed == nullptr || !listed->is_array()) return bad("tool_choice.tools", "'tool_choice.tools' must be a list of tools");
+  if (listed == nullptr || !listed->is_array()) return bad_field("tool_choice.tools", "must be a list of tools");
   Value allowed;
   BATON_TRY(allowed["mode"], string_member(choice, "mode", "tool_choice"));
   allowed["tools"] = Value::array();
@@ -231,8 +226,8 @@ Result<void> set_response_tools(const Value& body, const ResponseTools& tools, V
   if (choice == nullptr) return {};
   if (choice->is_string()) {
     if (*choice == "required" && tools.functions.empty() && !tools.left_out.empty())
-      return bad(key, fmt::format("'tool_choice' is \"required\", and this server runs none of the tools (\"{}\")",
-                                  tools.left_out.front().substr(0, 40)));
+      return bad(key, "'tool_choice' is \"required\", and this server runs none of the tools (\"{}\")",
+                 tools.left_out.front().substr(0, 40));
     chat[key] = *choice;
     return {};
   }

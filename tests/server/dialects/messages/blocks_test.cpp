@@ -8,8 +8,8 @@
 #include <gtest/gtest.h>
 
 #include "server/byte_model.h"
+#include "server/dialects/messages/dialect.h"
 #include "server/dialects/messages/reading.h"
-#include "server/dialects/messages/request.h"
 
 namespace baton {
 namespace {

@@ -1,5 +1,5 @@
-/// The tokens that `cache_control` marks cover (server/dialects/messages/cache_marks.h).
-#include "server/dialects/messages/cache_marks.h"
+/// The tokens that `cache_control` marks cover (server/dialects/messages/dialect.h).
+#include "server/dialects/messages/dialect.h"
 
 #include <gtest/gtest.h>
 

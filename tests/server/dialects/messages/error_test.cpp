@@ -1,5 +1,5 @@
-/// Error bodies of the Anthropic dialect (server/dialects/messages/error.h).
-#include "server/dialects/messages/error.h"
+/// Error bodies of the Anthropic dialect (server/dialects/messages/dialect.h).
+#include "server/dialects/messages/dialect.h"
 
 #include <fstream>
 #include <string>
@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "server/http/error_body.h"
+#include "server/http/json_body.h"
 #include "support/source_folder.h"
 
 namespace baton {

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "server/byte_model.h"
-#include "server/dialects/messages/request.h"
+#include "server/dialects/messages/dialect.h"
 
 namespace baton::testing::messages {
 

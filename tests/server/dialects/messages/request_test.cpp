@@ -1,5 +1,5 @@
-/// Requests of the Anthropic dialect as chat completions (server/dialects/messages/request.h).
-#include "server/dialects/messages/request.h"
+/// Requests of the Anthropic dialect as chat completions (server/dialects/messages/dialect.h).
+#include "server/dialects/messages/dialect.h"
 
 #include <string>
 #include <string_view>

@@ -1,5 +1,4 @@
-/// Tools of the Anthropic dialect as functions (server/dialects/messages/tools.h).
-#include "server/dialects/messages/tools.h"
+/// Tools of the Anthropic dialect as functions (server/dialects/messages/dialect.h).
 
 #include <string>
 #include <string_view>
@@ -8,8 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "server/byte_model.h"
+#include "server/dialects/messages/dialect.h"
 #include "server/dialects/messages/reading.h"
-#include "server/dialects/messages/request.h"
 
 namespace baton {
 namespace {

@@ -1,5 +1,5 @@
-/// The JSON of messages and deltas (server/dialects/openai/chat_message.h).
-#include "server/dialects/openai/chat_message.h"
+/// The JSON of messages and deltas (server/dialects/openai/frames.h).
+#include "server/dialects/openai/frames.h"
 
 #include <string>
 #include <vector>

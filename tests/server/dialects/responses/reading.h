@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "server/byte_model.h"
-#include "server/dialects/responses/request.h"
+#include "server/dialects/responses/dialect.h"
 
 namespace baton::testing::responses {
 

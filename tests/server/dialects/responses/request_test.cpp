@@ -1,5 +1,5 @@
-/// Requests of the Responses dialect as chat completions (server/dialects/responses/request.h).
-#include "server/dialects/responses/request.h"
+/// Requests of the Responses dialect as chat completions (server/dialects/responses/dialect.h).
+#include "server/dialects/responses/dialect.h"
 
 #include <gtest/gtest.h>
 

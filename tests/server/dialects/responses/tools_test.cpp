@@ -8,8 +8,8 @@
 #include <gtest/gtest.h>
 
 #include "server/byte_model.h"
+#include "server/dialects/responses/dialect.h"
 #include "server/dialects/responses/reading.h"
-#include "server/dialects/responses/request.h"
 
 namespace baton {
 namespace {
