@@ -18,8 +18,8 @@
 #include "cli/serving.h"
 #include "cli/version.h"
 #include "core/limits/memory_limit.h"
+#include "core/limits/thread_body.h"
 #include "core/log.h"
-#include "core/thread_name.h"
 #include "load/load_engine.h"
 #include "load/model_checksum.h"
 #include "ranks/rank_group.h"
@@ -112,19 +112,21 @@ class EndAtFault {
  public:
   EndAtFault(std::shared_ptr<RankGroup> ranks, Server& server) {
     if (ranks == nullptr) return;
-    watcher_ = std::jthread([ranks = std::move(ranks), &server](const std::stop_token& stop) {
-      name_this_thread("rank-fault");
+    auto watch = [ranks = std::move(ranks), &server](MemoryReserve& reserve, const std::stop_token& stop) {
+      reserve.restore();
       while (!stop.stop_requested()) {
         if (!ranks->wait_fault(kFaultPeriod)) continue;
         std::this_thread::sleep_for(kFaultShown);
         return server.begin_shutdown();
       }
-    });
+    };
+    watcher_ = std::jthread(thread_body("rank-fault", kReserveBytes, std::move(watch)));
   }
 
  private:
   static constexpr std::chrono::milliseconds kFaultPeriod{200};
   static constexpr std::chrono::milliseconds kFaultShown{1000};
+  static constexpr std::size_t kReserveBytes = std::size_t{64} << 10;
   std::jthread watcher_;
 };
 

@@ -11,8 +11,8 @@
 
 #include "cli/output.h"
 #include "cli/version.h"
+#include "core/limits/thread_body.h"
 #include "core/log.h"
-#include "core/thread_name.h"
 #include "load/rank_load.h"
 
 namespace baton {
@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::chrono::seconds kEndByItself{4};
 constexpr std::chrono::milliseconds kWatchPeriod{200};
+constexpr std::size_t kRankWatchReserveBytes = std::size_t{64} << 10;
 
 bool is_loopback(const std::string& address) {
   return address.starts_with("127.") || address == "localhost" || address == "::1";
@@ -63,21 +64,22 @@ Result<void> RankSession::join(const RankFlags& flags) {
 }
 
 void RankSession::watch() {
-  watcher_ = std::jthread([this](const std::stop_token& stop) {
-    name_this_thread("rank-watch");
-    std::optional<std::string> sentence;
-    while (!(sentence = group_->wait_fault(kWatchPeriod)))
-      if (stop.stop_requested() || group_->has_ended()) return;
-    if (is_rank_0()) log::error("event=rank_lost reason=\"{}\"", *sentence);
-    const auto deadline = std::chrono::steady_clock::now() + kEndByItself;
-    while (std::chrono::steady_clock::now() < deadline) {
-      if (stop.stop_requested()) return;
-      std::this_thread::sleep_for(kWatchPeriod);
-    }
-    if (is_rank_0()) print_error("baton", {ErrorCode::unavailable, *sentence});
-    if (others_ != nullptr) others_->kill_all();
-    std::_Exit(1);
-  });
+  watcher_ = std::jthread(
+      thread_body("rank-watch", kRankWatchReserveBytes, [this](MemoryReserve& reserve, const std::stop_token& stop) {
+        reserve.restore();
+        std::optional<std::string> sentence;
+        while (!(sentence = group_->wait_fault(kWatchPeriod)))
+          if (stop.stop_requested() || group_->has_ended()) return;
+        if (is_rank_0()) log::error("event=rank_lost reason=\"{}\"", *sentence);
+        const auto deadline = std::chrono::steady_clock::now() + kEndByItself;
+        while (std::chrono::steady_clock::now() < deadline) {
+          if (stop.stop_requested()) return;
+          std::this_thread::sleep_for(kWatchPeriod);
+        }
+        if (is_rank_0()) print_error("baton", {ErrorCode::unavailable, *sentence});
+        if (others_ != nullptr) others_->kill_all();
+        std::_Exit(1);
+      }));
 }
 
 RankSession::~RankSession() {
