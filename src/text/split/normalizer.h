@@ -12,8 +12,8 @@
 #include "core/result.h"
 #include "io/json.h"
 #include "text/split/charsmap.h"
-#include "text/split/unicode.h"
 #include "text/split/pattern.h"
+#include "text/split/unicode.h"
 
 namespace baton {
 
