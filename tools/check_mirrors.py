@@ -58,7 +58,7 @@ TESTED_THROUGH = {
     "src/kernels/cpu/embedding.cpp": "tests/kernels/small_ops_test.cpp",
     "src/kernels/cpu/skinny_gemm_*.cpp": "tests/kernels/skinny_gemm_test.cpp",
     "src/kernels/cpu/row_math.cpp": "tests/kernels/activation_test.cpp",
-    "src/kernels/cpu/widen.cpp": "tests/kernels/scheme_gemm_test.cpp",
+    "src/kernels/cpu/scheme_*.cpp": "tests/kernels/scheme_gemm_test.cpp",
     "src/kernels/cuda/attention/*.cu": "tests/kernels/attention_test.cpp",
     "src/kernels/cuda/sampling/gather.cu": "tests/kernels/sampling_lists_test.cpp",
     "src/kernels/cuda/experts/grouped_skinny.cu": "tests/kernels/grouped_matmul_test.cpp",

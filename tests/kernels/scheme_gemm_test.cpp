@@ -4,7 +4,11 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "support/matmul_reference.h"
@@ -19,11 +23,25 @@ using testing::random_tensor;
 using testing::StoredForm;
 using testing::StoredWeight;
 
-std::vector<CpuIsa> instruction_sets() {
-  std::vector<CpuIsa> sets;
-  for (const CpuIsa isa : {CpuIsa::baseline, CpuIsa::avx2, CpuIsa::avx512, CpuIsa::avx512_bf16})
-    if (isa <= best_cpu_isa()) sets.push_back(isa);
-  return sets;
+/// A choice of kernels that this processor can run.
+struct KernelChoice {
+  CpuIsa isa;
+  bool has_vbmi;
+  DType dtype;
+};
+
+std::string name_of(const KernelChoice& choice) {
+  return fmt::format("{}{} {}", to_string(choice.isa), choice.has_vbmi ? " with VBMI" : "", to_string(choice.dtype));
+}
+
+std::vector<KernelChoice> kernel_choices() {
+  std::vector<KernelChoice> choices;
+  for (const CpuIsa isa : {CpuIsa::baseline, CpuIsa::avx2, CpuIsa::avx512})
+    if (isa <= best_cpu_isa()) choices.push_back({isa, false, DType::f32});
+  if (best_cpu_isa() < CpuIsa::avx512_bf16) return choices;
+  choices.push_back({CpuIsa::avx512_bf16, false, DType::bf16});
+  if (has_vbmi()) choices.push_back({CpuIsa::avx512_bf16, true, DType::bf16});
+  return choices;
 }
 
 HostTensor multiply(SchemeGemm& gemm, const PackedMatrix& matrix, const HostTensor& x, DType out_dtype = DType::f32) {
@@ -36,21 +54,18 @@ void expect_product(const StoredForm& form, std::int64_t n, std::int64_t k) {
   const Parallel parallel(2);
   std::mt19937 random(5);
   const StoredWeight weight = random_stored(random, form, n, k);
-  for (const CpuIsa isa : instruction_sets())
-    for (const DType dtype : {DType::f32, DType::bf16}) {
-      if (dtype == DType::bf16 && isa < CpuIsa::avx512_bf16) continue;
-      SchemeGemm gemm(parallel, isa);
-      const auto packed = gemm.pack(weight.matrix, dtype, "w");
-      ASSERT_TRUE(packed) << packed.error().message;
-      for (const std::int64_t rows : {0, 1, 2, 7, 33, 150}) {
-        const HostTensor x = random_tensor(random, dtype, {rows, k});
-        // Sums of k exact products in f32 and a product by the scale: c = 4, growth = sqrt(k).
-        EXPECT_LE(testing::relative_error(multiply(gemm, **packed, x), testing::matmul_reference(x, weight.dense)),
-                  4 * testing::epsilon(DType::f32) * std::sqrt(static_cast<double>(k)))
-            << to_string(form.scheme) << ' ' << to_string(isa) << ' ' << to_string(dtype) << ' ' << rows << " rows, " << n
-            << " x " << k;
-      }
+  for (const KernelChoice& choice : kernel_choices()) {
+    SchemeGemm gemm(parallel, choice.isa, choice.has_vbmi);
+    const auto packed = gemm.pack(weight.matrix, choice.dtype, "w");
+    ASSERT_TRUE(packed) << packed.error().message;
+    for (const std::int64_t rows : {0, 1, 2, 3, 5, 6, 7, 8, 33, 150}) {
+      const HostTensor x = random_tensor(random, choice.dtype, {rows, k});
+      // Sums of k exact products in f32 and a product by the scale: c = 4, growth = sqrt(k).
+      EXPECT_LE(testing::relative_error(multiply(gemm, **packed, x), testing::matmul_reference(x, weight.dense)),
+                4 * testing::epsilon(DType::f32) * std::sqrt(static_cast<double>(k)))
+          << to_string(form.scheme) << ' ' << name_of(choice) << ' ' << rows << " rows, " << n << " x " << k;
     }
+  }
 }
 
 TEST(SchemeGemm, equals_float64_for_f8_with_scales_of_rows_and_blocks) {
@@ -67,6 +82,8 @@ TEST(SchemeGemm, equals_float64_for_integers_with_and_without_zeros) {
       expect_product({.scheme = scheme, .scale_columns = 300, .has_zeros = has_zeros}, 65, 300);
       expect_product({.scheme = scheme, .scale_columns = 32, .has_zeros = has_zeros, .scale_dtype = DType::f16}, 96, 96);
       expect_product({.scheme = scheme, .scale_columns = 128, .has_zeros = has_zeros, .scale_dtype = DType::bf16}, 72, 461);
+      expect_product({.scheme = scheme, .scale_columns = 16, .has_zeros = has_zeros}, 63, 79);
+      expect_product({.scheme = scheme, .scale_columns = 1, .has_zeros = has_zeros}, 3, 1);
     }
 }
 
@@ -78,52 +95,75 @@ TEST(SchemeGemm, takes_the_columns_of_x_in_the_order_of_the_weight) {
 // Every code of 8 bits, also the smallest numbers, alone in its row.
 TEST(SchemeGemm, widens_every_number_exactly) {
   const Parallel parallel(1);
-  for (const CpuIsa isa : instruction_sets())
-    for (const DType dtype : {DType::f32, DType::bf16}) {
-      if (dtype == DType::bf16 && isa < CpuIsa::avx512_bf16) continue;
-      std::vector<std::uint8_t> codes(256);
-      for (int i = 0; i < 256; ++i) codes[static_cast<std::size_t>(i)] = (i & 0x7f) == 0x7f ? 0 : static_cast<std::uint8_t>(i);
-      const std::vector<float> one(1, 1.0f);
-      StoredMatrix weight;
-      weight.scheme = WeightScheme::f8;
-      weight.shape = {256, 1};
-      weight.values = {reinterpret_cast<const std::byte*>(codes.data()), DType::f8_e4m3, {256, 1}};
-      weight.scale_rows = 256;
-      weight.scales = view_of(std::span(one), {1, 1});
-      SchemeGemm gemm(parallel, isa);
-      const auto packed = gemm.pack(weight, dtype, "w");
-      ASSERT_TRUE(packed);
-      HostTensor x(dtype, {1, 1});
-      x.set(0, 1);
-      const HostTensor out = multiply(gemm, **packed, x);
-      for (std::size_t i = 0; i < 256; ++i) {
-        Float8E4M3 value;
-        value.bits = codes[i];
-        EXPECT_EQ(out.at(static_cast<std::int64_t>(i)), static_cast<double>(static_cast<float>(value))) << to_string(isa) << i;
-      }
+  for (const KernelChoice& choice : kernel_choices()) {
+    std::vector<std::uint8_t> codes(256);
+    for (int i = 0; i < 256; ++i) codes[static_cast<std::size_t>(i)] = (i & 0x7f) == 0x7f ? 0 : static_cast<std::uint8_t>(i);
+    const std::vector<float> one(1, 1.0f);
+    StoredMatrix weight;
+    weight.scheme = WeightScheme::f8;
+    weight.shape = {256, 1};
+    weight.values = {reinterpret_cast<const std::byte*>(codes.data()), DType::f8_e4m3, {256, 1}};
+    weight.scale_rows = 256;
+    weight.scales = view_of(std::span(one), {1, 1});
+    SchemeGemm gemm(parallel, choice.isa, choice.has_vbmi);
+    const auto packed = gemm.pack(weight, choice.dtype, "w");
+    ASSERT_TRUE(packed);
+    HostTensor x(choice.dtype, {1, 1});
+    x.set(0, 1);
+    const HostTensor out = multiply(gemm, **packed, x);
+    for (std::size_t i = 0; i < 256; ++i) {
+      Float8E4M3 value;
+      value.bits = codes[i];
+      EXPECT_EQ(out.at(static_cast<std::int64_t>(i)), static_cast<double>(static_cast<float>(value)))
+          << name_of(choice) << ' ' << i;
     }
+  }
 }
 
 TEST(SchemeGemm, a_row_has_the_same_bits_in_any_company) {
   const Parallel parallel(2);
   std::mt19937 random(6);
   for (const WeightScheme scheme : {WeightScheme::f8, WeightScheme::i8, WeightScheme::i4})
-    for (const CpuIsa isa : instruction_sets()) {
-      const DType dtype = isa >= CpuIsa::avx512_bf16 ? DType::bf16 : DType::f32;
-      const StoredWeight weight = random_stored(random, {.scheme = scheme, .scale_columns = 128}, 130, 704);
-      SchemeGemm gemm(parallel, isa);
-      const auto packed = gemm.pack(weight.matrix, dtype, "w");
-      ASSERT_TRUE(packed);
-      const HostTensor x = random_tensor(random, dtype, {300, 704});
-      const HostTensor all = multiply(gemm, **packed, x);
-      const auto row_bytes = x.bytes.size() / 300;
-      for (const std::size_t row : {0U, 1U, 31U, 127U, 128U, 299U}) {
-        HostTensor one(dtype, {1, 704});
-        std::memcpy(one.bytes.data(), x.bytes.data() + row * row_bytes, row_bytes);
-        EXPECT_EQ(std::memcmp(multiply(gemm, **packed, one).bytes.data(), all.bytes.data() + row * 130 * 4, 130 * 4), 0)
-            << to_string(scheme) << ' ' << to_string(isa) << " row " << row;
+    for (const std::int64_t scale_columns : {32, 128, 704})
+      for (const KernelChoice& choice : kernel_choices()) {
+        const StoredForm form{.scheme = scheme,
+                              .scale_columns = scale_columns,
+                              .has_zeros = scheme != WeightScheme::f8 && scale_columns == 32,
+                              .is_permuted = scale_columns == 128};
+        const StoredWeight weight = random_stored(random, form, 130, 704);
+        SchemeGemm gemm(parallel, choice.isa, choice.has_vbmi);
+        const auto packed = gemm.pack(weight.matrix, choice.dtype, "w");
+        ASSERT_TRUE(packed);
+        const HostTensor x = random_tensor(random, choice.dtype, {300, 704});
+        const HostTensor all = multiply(gemm, **packed, x);
+        const std::size_t row_bytes = x.bytes.size() / 300;
+        for (const auto& [first, n_rows] : std::vector<std::pair<std::size_t, std::int64_t>>{
+                 {0, 1}, {1, 1}, {299, 1}, {5, 2}, {62, 4}, {120, 5}, {7, 6}, {90, 7}, {33, 8}, {2, 31}, {127, 70}}) {
+          HostTensor some(choice.dtype, {n_rows, 704});
+          std::memcpy(some.bytes.data(), x.bytes.data() + first * row_bytes, some.bytes.size());
+          const HostTensor out = multiply(gemm, **packed, some);
+          EXPECT_EQ(std::memcmp(out.bytes.data(), all.bytes.data() + first * 130 * 4, out.bytes.size()), 0)
+              << to_string(scheme) << ' ' << name_of(choice) << ' ' << n_rows << " rows from " << first;
+        }
       }
+}
+
+TEST(SchemeGemm, codes_are_looked_up_alike_by_bytes_and_by_lanes) {
+  if (best_cpu_isa() < CpuIsa::avx512_bf16 || !has_vbmi()) GTEST_SKIP() << "the processor has no AVX-512 VBMI";
+  const Parallel parallel(1);
+  std::mt19937 random(8);
+  for (const WeightScheme scheme : {WeightScheme::f8, WeightScheme::i8}) {
+    const StoredWeight weight = random_stored(random, {.scheme = scheme, .scale_columns = 64}, 96, 320);
+    const HostTensor x = random_tensor(random, DType::bf16, {9, 320});
+    std::vector<std::vector<std::byte>> results;
+    for (const bool with_bytes : {false, true}) {
+      SchemeGemm gemm(parallel, CpuIsa::avx512_bf16, with_bytes);
+      const auto packed = gemm.pack(weight.matrix, DType::bf16, "w");
+      ASSERT_TRUE(packed);
+      results.push_back(multiply(gemm, **packed, x).bytes);
     }
+    EXPECT_EQ(results[0], results[1]) << to_string(scheme);
+  }
 }
 
 TEST(SchemeGemm, writes_other_dtypes_and_holds_what_the_file_held) {
@@ -131,7 +171,7 @@ TEST(SchemeGemm, writes_other_dtypes_and_holds_what_the_file_held) {
   std::mt19937 random(7);
   const StoredWeight weight =
       random_stored(random, {.scheme = WeightScheme::i4, .scale_columns = 128, .scale_dtype = DType::bf16}, 2048, 2048);
-  SchemeGemm gemm(parallel, CpuIsa::baseline);
+  SchemeGemm gemm(parallel, CpuIsa::baseline, false);
   const auto packed = gemm.pack(weight.matrix, DType::f32, "w");
   ASSERT_TRUE(packed);
   EXPECT_LE(static_cast<double>((*packed)->size_bytes), 1.05 * (2048 * 1024 + 2048 * 16 * 2));

@@ -30,7 +30,8 @@ std::optional<CpuIsa> isa_from_name(std::string_view name) {
 }
 
 CpuIsa best_cpu_isa() {
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return CpuIsa::baseline;
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("f16c"))
+    return CpuIsa::baseline;
   if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl") ||
       !__builtin_cpu_supports("avx512dq"))
     return CpuIsa::avx2;
@@ -38,6 +39,8 @@ CpuIsa best_cpu_isa() {
   const bool has_tiles = __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16");
   return has_tiles && is_tile_data_permitted() ? CpuIsa::amx_bf16 : CpuIsa::avx512_bf16;
 }
+
+bool has_vbmi() { return __builtin_cpu_supports("avx512vbmi"); }
 
 Result<CpuIsa> detect_cpu_isa() {
   const CpuIsa best = best_cpu_isa();

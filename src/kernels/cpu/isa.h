@@ -11,7 +11,7 @@ namespace baton::cpu {
 /// Each one includes those above it.
 enum class CpuIsa {
   baseline,     ///< SSE2, which every x86-64 processor has
-  avx2,         ///< AVX2 and FMA
+  avx2,         ///< AVX2, FMA and F16C
   avx512,       ///< AVX-512 F, BW, VL and DQ
   avx512_bf16,  ///< also bf16 dot products
   amx_bf16,     ///< also AMX: matmuls of 16 x 32 tiles of bf16
@@ -34,6 +34,9 @@ std::optional<CpuIsa> isa_from_name(std::string_view name);
 /// The best set that this processor and its operating system offer. Asks the kernel for the AMX tile registers, which
 /// a process must do before it uses them: the set is amx_bf16 only if the kernel grants them.
 CpuIsa best_cpu_isa();
+
+/// Whether this processor looks up bytes in tables of 128 (AVX-512 VBMI).
+bool has_vbmi();
 
 /// The set to use: the one that the environment variable BATON_CPU_ISA names, otherwise the best. Errors:
 /// invalid_request for an unknown name, unsupported for a set that the processor lacks. Reads the environment at each

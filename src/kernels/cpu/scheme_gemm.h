@@ -1,8 +1,8 @@
-/// Matmuls over weights in 8 and 4 bits. A tile of a weight is widened into the cache of the thread that multiplies
-/// by it, and
-/// the skinny GEMM's kernels read it there: memory is read once, in the bits that the file has.
+/// Matmuls over weights in 8 and 4 bits: packed in panels (scheme_panels.h), read once from memory in the bits that the
+/// file has, and made words of x's dtype in registers, or with many rows in a tile of the cache.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -11,7 +11,7 @@
 #include "core/result.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/isa.h"
-#include "kernels/cpu/skinny_gemm.h"
+#include "kernels/cpu/scheme_panels.h"
 
 namespace baton::cpu {
 
@@ -20,8 +20,8 @@ class SchemeMatrix;
 /// Packs weights and multiplies by them. A row of the output has the same bits in any company. Thread: engine only.
 class SchemeGemm {
  public:
-  /// `parallel` is kept by reference and must outlive this object.
-  SchemeGemm(const Parallel& parallel, CpuIsa isa);
+  /// `parallel` is kept by reference and must outlive this object. `has_vbmi`: see scheme_kernels.
+  SchemeGemm(const Parallel& parallel, CpuIsa isa, bool has_vbmi);
 
   /// Packs a weight that is not dense for x of `dtype`, f32 or bf16. Errors: out_of_memory.
   Result<std::unique_ptr<PackedMatrix>> pack(const StoredMatrix& weight, DType dtype, std::string_view name);
@@ -30,25 +30,25 @@ class SchemeGemm {
   void multiply(const MatmulArgs& args);
 
  private:
+  /// Rows that a panel multiplies before the next rows: their sums stay in the cache.
+  static constexpr std::int64_t kRowsAtOnce = 64;
+
   /// Memory of one thread.
   struct Lane {
-    std::vector<float> words;         ///< a tile of the weight, widened
-    std::vector<float> partial;       ///< [kRowsAtOnce, kPanelColumns]: sums over the columns of one scale
-    std::vector<float> sums;          ///< the same over all columns
-    std::vector<float> scales;        ///< of the panel's columns
-    std::vector<std::uint8_t> zeros;  ///< of each value of a step
+    alignas(64) std::array<std::byte, kTileSteps * kStepBytes> tile;
+    alignas(64) std::array<float, kRowsAtOnce * kPanelColumns> partial, sums;
   };
 
   ConstTensorView prepare_x(const ConstTensorView& x, const SchemeMatrix& matrix);
-  void multiply_panel(const ConstTensorView& x, const SchemeMatrix& matrix, std::int64_t panel, const TensorView& out,
-                      Lane& lane) const;
-  void add_group(const ConstTensorView& x, const SchemeMatrix& matrix, std::int64_t panel, std::int64_t group,
-                 Lane& lane) const;
+  void add_columns(const ConstTensorView& x, const SchemeMatrix& matrix);
+  void multiply_panel(SchemeTask task, const SchemeKernel& kernel, std::int64_t panel, const TensorView& out, Lane& lane) const;
 
   const Parallel& parallel_;
   CpuIsa isa_;
+  bool has_vbmi_;
   std::vector<Lane> lanes_;  ///< by thread
   std::vector<std::byte> prepared_x_;
+  std::vector<float> x_sums_;
 };
 
 }  // namespace baton::cpu

@@ -1,0 +1,157 @@
+/// Writes panels from rows of 8 and 4 bits, 64 rows of 64 bytes at a time, with SSE2 alone: memory is the limit.
+#include <emmintrin.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "core/check.h"
+#include "kernels/cpu/scheme_panels.h"
+
+namespace baton::cpu {
+namespace {
+
+/// Bytes of a row that are taken at once: a line of the cache.
+constexpr std::int64_t kChunkBytes = 64;
+
+/// A byte of each of a panel's columns.
+struct ColumnBytes {
+  alignas(64) std::array<std::uint8_t, kPanelColumns> bytes;
+
+  /// Columns 16 j to 16 j + 15.
+  __m128i part(int j) const { return _mm_load_si128(reinterpret_cast<const __m128i*>(bytes.data() + 16 * j)); }
+};
+
+void store16(std::byte* to, __m128i bytes) { _mm_storeu_si128(reinterpret_cast<__m128i*>(to), bytes); }
+
+__m128i low_half_bytes(__m128i bytes) { return _mm_and_si128(bytes, _mm_set1_epi8(0x0f)); }
+__m128i high_half_bytes(__m128i bytes) { return low_half_bytes(_mm_srli_epi16(bytes, 4)); }
+/// Half bytes in bytes: `low` and, above it, `high`.
+__m128i half_bytes(__m128i low, __m128i high) { return _mm_or_si128(low, _mm_slli_epi16(high, 4)); }
+/// Subtracts 8 from each half byte: two's complement.
+__m128i less_8(__m128i bytes) { return _mm_xor_si128(bytes, _mm_set1_epi8(static_cast<char>(0x88))); }
+
+/// Byte i of 16 rows, `stride` bytes apart, as bytes [first, first + 16) of columns[i], for 16 i.
+void transpose_bytes(const std::uint8_t* rows, std::int64_t stride, std::size_t first, ColumnBytes* columns) {
+  __m128i even[16], odd[16];
+  for (std::size_t i = 0; i < 16; ++i)
+    even[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows + static_cast<std::int64_t>(i) * stride));
+  // Each pass moves the highest bit of a byte's place (row, column) to its lowest; four passes exchange the two.
+  const auto pass = [](const __m128i* from, __m128i* to) {
+    for (std::size_t i = 0; i < 8; ++i) {
+      to[2 * i] = _mm_unpacklo_epi8(from[i], from[i + 8]);
+      to[2 * i + 1] = _mm_unpackhi_epi8(from[i], from[i + 8]);
+    }
+  };
+  pass(even, odd);
+  pass(odd, even);
+  pass(even, odd);
+  pass(odd, even);
+  for (std::size_t i = 0; i < 16; ++i) _mm_store_si128(reinterpret_cast<__m128i*>(columns[i].bytes.data() + first), even[i]);
+}
+
+/// One function for each order of scheme_panels.h: writes the steps that `columns` [n_columns] holds, at most n_steps.
+void write_bytes_f32(const ColumnBytes* columns, std::uint8_t flip, std::int64_t n_steps, std::byte* step) {
+  for (std::int64_t i = 0; i < n_steps; ++i, step += kPanelColumns)
+    for (int j = 0; j < 4; ++j)
+      store16(step + 16 * j, _mm_xor_si128(columns[i].part(j), _mm_set1_epi8(static_cast<char>(flip))));
+}
+
+/// The code of a byte of i8: those below the middle count down from it.
+__m128i i8_code(__m128i bytes) {
+  const __m128i signed_bytes = _mm_xor_si128(bytes, _mm_set1_epi8(static_cast<char>(0x80)));
+  const __m128i is_negative = _mm_cmpgt_epi8(_mm_setzero_si128(), signed_bytes);
+  return _mm_xor_si128(signed_bytes, _mm_and_si128(is_negative, _mm_set1_epi8(0x7f)));
+}
+
+template <bool kIsI8>
+void write_bytes_bf16(const ColumnBytes* columns, std::int64_t n_steps, std::byte* step) {
+  const auto code = [](__m128i bytes) { return kIsI8 ? i8_code(bytes) : bytes; };
+  for (std::int64_t i = 0; i < n_steps; ++i, columns += 2)
+    for (int t = 0; t < 2; ++t, step += kPanelColumns) {
+      const __m128i first_0 = code(columns[0].part(2 * t)), first_1 = code(columns[1].part(2 * t));
+      const __m128i next_0 = code(columns[0].part(2 * t + 1)), next_1 = code(columns[1].part(2 * t + 1));
+      const __m128i first_low = _mm_unpacklo_epi8(first_0, first_1), first_high = _mm_unpackhi_epi8(first_0, first_1);
+      const __m128i next_low = _mm_unpacklo_epi8(next_0, next_1), next_high = _mm_unpackhi_epi8(next_0, next_1);
+      store16(step, _mm_unpacklo_epi64(first_low, next_low));
+      store16(step + 16, _mm_unpackhi_epi64(first_low, next_low));
+      store16(step + 32, _mm_unpacklo_epi64(first_high, next_high));
+      store16(step + 48, _mm_unpackhi_epi64(first_high, next_high));
+    }
+}
+
+/// A byte holds the values of two steps.
+void write_half_bytes_f32(const ColumnBytes* columns, std::int64_t n_steps, std::byte* step) {
+  constexpr std::int64_t kBytes = kPanelColumns / 2;
+  for (std::int64_t i = 0; i < n_steps; ++i, step += kBytes) {
+    __m128i parts[4];
+    for (int j = 0; j < 4; ++j) {
+      const __m128i both = columns[i / 2].part(j);
+      const __m128i values = i % 2 == 0 ? low_half_bytes(both) : high_half_bytes(both);
+      parts[j] = less_8(half_bytes(values, _mm_srli_si128(values, 8)));
+    }
+    const __m128i low = _mm_unpacklo_epi8(parts[0], parts[1]);
+    const __m128i high = _mm_unpacklo_epi8(parts[2], parts[3]);
+    store16(step, _mm_unpacklo_epi16(low, high));
+    store16(step + 16, _mm_unpackhi_epi16(low, high));
+  }
+}
+
+/// A byte holds the two values of a step.
+void write_half_bytes_bf16(const ColumnBytes* columns, std::int64_t n_steps, std::byte* step) {
+  for (std::int64_t i = 0; i < n_steps; ++i, step += kPanelColumns) {
+    const auto part = [&](int j) { return less_8(columns[i].part(j)); };
+    const auto lows = [&](int j) { return half_bytes(low_half_bytes(part(j)), low_half_bytes(part(j + 1))); };
+    const auto highs = [&](int j) { return half_bytes(high_half_bytes(part(j)), high_half_bytes(part(j + 1))); };
+    const __m128i v0_01 = lows(0), v0_23 = lows(2), v1_01 = highs(0), v1_23 = highs(2);
+    const __m128i v0_low = _mm_unpacklo_epi8(v0_01, v0_23), v0_high = _mm_unpackhi_epi8(v0_01, v0_23);
+    const __m128i v1_low = _mm_unpacklo_epi8(v1_01, v1_23), v1_high = _mm_unpackhi_epi8(v1_01, v1_23);
+    store16(step, _mm_unpacklo_epi16(v0_low, v1_low));
+    store16(step + 16, _mm_unpackhi_epi16(v0_low, v1_low));
+    store16(step + 32, _mm_unpacklo_epi16(v0_high, v1_high));
+    store16(step + 48, _mm_unpackhi_epi16(v0_high, v1_high));
+  }
+}
+
+void write_steps(const ColumnBytes* columns, WeightScheme scheme, DType dtype, std::int64_t n_steps, std::byte* step) {
+  const bool is_bf16 = dtype == DType::bf16;
+  switch (scheme) {
+    case WeightScheme::f8:
+      return is_bf16 ? write_bytes_bf16<false>(columns, n_steps, step) : write_bytes_f32(columns, 0, n_steps, step);
+    case WeightScheme::i8:
+      return is_bf16 ? write_bytes_bf16<true>(columns, n_steps, step) : write_bytes_f32(columns, 0x80, n_steps, step);
+    case WeightScheme::i4:
+      return is_bf16 ? write_half_bytes_bf16(columns, n_steps, step) : write_half_bytes_f32(columns, n_steps, step);
+    case WeightScheme::dense: break;
+  }
+  check_failed("pack_panel: dense weights have other panels");
+}
+
+}  // namespace
+
+void pack_panel(const PanelRows& rows, WeightScheme scheme, DType dtype, std::int64_t n_steps, std::byte* panel) {
+  const std::int64_t steps_a_chunk = kChunkBytes * kPanelColumns / packed_step_bytes(scheme, dtype);
+  alignas(64) std::array<std::uint8_t, kPanelColumns * kChunkBytes> chunk;
+  std::array<ColumnBytes, kChunkBytes> columns;
+  chunk.fill(0);  // rows beyond n_rows stay so
+  for (std::int64_t byte = 0, step = 0; byte < rows.row_bytes; byte += kChunkBytes, step += steps_a_chunk) {
+    const std::int64_t n_bytes = std::min(kChunkBytes, rows.row_bytes - byte);
+    if (n_bytes < kChunkBytes) chunk.fill(0);
+    for (std::int64_t r = 0; r < rows.n_rows; ++r) {
+      const std::uint8_t* const from = rows.values + r * rows.row_bytes + byte;
+      std::uint8_t* const to = chunk.data() + r * kChunkBytes;
+      if (n_bytes == kChunkBytes) {
+        std::memcpy(to, from, kChunkBytes);
+      } else {
+        std::memcpy(to, from, static_cast<std::size_t>(n_bytes));
+      }
+    }
+    for (std::int64_t row = 0; row < kPanelColumns; row += 16)
+      for (std::int64_t i = 0; i < kChunkBytes; i += 16)
+        transpose_bytes(chunk.data() + row * kChunkBytes + i, kChunkBytes, static_cast<std::size_t>(row), columns.data() + i);
+    write_steps(columns.data(), scheme, dtype, std::min(steps_a_chunk, n_steps - step),
+                panel + step * packed_step_bytes(scheme, dtype));
+  }
+}
+
+}  // namespace baton::cpu
