@@ -23,6 +23,7 @@ constexpr std::string_view kSave = "Transformers' save_pretrained writes a model
 /// A file is described by the first row that matches it, a model by the first row that matches one of its files.
 constexpr Format kFormats[] = {
     {"adapter_model.safetensors", "an adapter (LoRA)", "merge it into its model, with PEFT's merge_and_unload"},
+    {"consolidated.safetensors", "Mistral's own layout", "take the model.safetensors, or the shards with an index, beside it"},
     {".safetensors", "under a name that no model has", "the file is called model.safetensors, or the shards have an index"},
     {".gguf", "GGUF, llama.cpp's format", "take the model in Hugging Face's layout that it was made from"},
     {".bin", "a pickle of PyTorch", kSave},

@@ -84,6 +84,19 @@ Result<void> check_memory(const ModelFiles& files, const ModelSpec& spec, const 
                           static_cast<double>(needed) / 1e9, free_bytes, static_cast<double>(free_bytes) / 1e9));
 }
 
+/// The checkpoint's scales of keys and values, which only a cache in 8 bits needs: with another one, scales that cannot be read are
+/// none. Rank 0 alone knows the cache; the other ranks read the same scales.
+Result<KvScales> kv_scales(const ModelSpec& spec, const Checkpoint& checkpoint, DType kv_dtype, bool is_first_rank) {
+  auto scales = read_kv_scales(spec, checkpoint);
+  const bool has_8_bits = kv_dtype == DType::f8_e4m3;
+  if (!scales && has_8_bits && is_first_rank) return scales;
+  const bool has_scales = !scales || !scales->keys.empty() || !scales->values.empty();
+  if (has_scales && is_first_rank)
+    log::info("event=kv_scales use=\"{}\"", has_8_bits ? "keys and values in float8_e4m3 are stored divided by the checkpoint's"
+                                                       : "none: the cache is not in float8_e4m3");
+  return scales ? std::move(*scales) : KvScales{};
+}
+
 /// Seconds since the last call, or since it was made.
 class StopWatch {
  public:
@@ -152,7 +165,8 @@ Result<LoadedModel> load_model(const ModelFiles& files, const ModelOptions& opti
   }
   BATON_TRY(const WeightRounding rounding, rounding_of(options, spec.quantization));
   BATON_TRY(const DType dtype, weight_dtype(options, spec, backend));
-  BATON_TRY_VOID(check_kv_dtype(options, engine_options(options, dtype).kv_dtype, dtype));
+  const DType kv_dtype = engine_options(options, dtype).kv_dtype;
+  BATON_TRY_VOID(check_kv_dtype(options, kv_dtype, dtype));
   if (options.ranks != nullptr && options.ranks->rank() == 0)
     RankSteps(options.ranks).device(describe_device(dtype, backend.info()));
   const BackendInfo device = backend.info();
@@ -161,6 +175,9 @@ Result<LoadedModel> load_model(const ModelFiles& files, const ModelOptions& opti
   if (device.rank == 0) log_rounding(rounding, spec);
   BATON_TRY(ModelWeights weights, is_dummy ? random_weights(spec, backend, dtype, options.seed, options.threads, rounding)
                                            : load_weights(spec, *checkpoint, backend, dtype, options.threads, rounding));
+  if (checkpoint) {
+    BATON_TRY(weights.kv_scales, kv_scales(spec, *checkpoint, kv_dtype, device.rank == 0));
+  }
   const std::size_t weight_bytes = weights.size_bytes();
   auto model = std::make_unique<Model>(std::move(of_rank), std::move(weights));
   return LoadedModel{std::move(spec), std::move(model), dtype, weight_bytes};

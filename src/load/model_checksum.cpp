@@ -29,8 +29,8 @@ Result<std::uint64_t> checksum_of_file(const std::filesystem::path& path) {
 
 Result<std::string> model_checksum(const ModelFiles& files, const ModelOptions& options) {
   BATON_TRY(std::string text, read_file(files.folder / "config.json"));
-  BATON_TRY(const std::string rounding, rounding_line(files.folder, options));
-  text += rounding;
+  BATON_TRY(const std::string quantization, quantization_text(files.folder, options));
+  text += quantization;
   if (options.load_format == "dummy") return sha256_of_text(text + fmt::format("\nrandom weights, seed {}", options.seed));
   for (const std::filesystem::path& path : weight_files(files.folder)) {
     BATON_TRY(const std::uint64_t sum, checksum_of_file(path));

@@ -63,6 +63,8 @@ void read_weights(const fs::path& folder, const WeightRounding& rounding, ModelI
   ModelSpec fitted = info.spec;
   if (const auto fits = fit_to_checkpoint(fitted, *checkpoint); !fits) {
     info.weights_fault = fits.error().message;
+  } else if (const auto are_there = check_weights(fitted, *checkpoint); !are_there) {
+    info.weights_fault = are_there.error().message;
   } else {
     info.spec = std::move(fitted);
     info.weight_bytes = weight_bytes(info.spec, info.spec.dtype, ModelRank{}, &*checkpoint, rounding).held;

@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "core/log.h"
 #include "core/one_line.h"
+#include "io/file.h"
 #include "io/json.h"
 
 namespace baton {
@@ -60,14 +62,24 @@ Result<WeightRounding> rounding_of(const ModelOptions& options, const Quantizati
   return rounding;
 }
 
-Result<std::string> rounding_line(const std::filesystem::path& folder, const ModelOptions& options) {
-  if (options.quantization.empty() && !options.quantize_lm_head) return std::string();
+Result<std::string> quantization_text(const std::filesystem::path& folder, const ModelOptions& options) {
+  std::string text;
+  std::error_code ignored;
+  for (const std::string_view name : quantization_files()) {
+    if (!std::filesystem::exists(folder / name, ignored)) continue;
+    BATON_TRY(const std::string file, read_file(folder / name));
+    text += fmt::format("\n{}\n{}", name, file);
+  }
+  if (options.quantization.empty() && !options.quantize_lm_head) return text;
   BATON_TRY(const json::Value config, json::parse_file(folder / "config.json"));
-  BATON_TRY(const QuantizationSpec stated, read_model_quantization(config));
+  BATON_TRY(QuantizationSpec stated, read_model_quantization(config));
+  if (stated.method.empty()) {
+    BATON_TRY(stated, read_quantization_file(folder));
+  }
   BATON_TRY(const WeightRounding rounding, rounding_of(options, stated));
-  if (!rounding.is_on()) return std::string();
-  return fmt::format("\nweights rounded to {}, groups of {}{}\n", to_string(rounding.scheme), rounding.group,
-                     rounding.rounds_lm_head ? ", output layer too" : "");
+  if (!rounding.is_on()) return text;
+  return text + fmt::format("\nweights rounded to {}, groups of {}{}\n", to_string(rounding.scheme), rounding.group,
+                            rounding.rounds_lm_head ? ", output layer too" : "");
 }
 
 void log_rounding(const WeightRounding& rounding, const ModelSpec& spec) {

@@ -18,9 +18,9 @@ namespace baton {
 /// that nothing rounds.
 Result<WeightRounding> rounding_of(const ModelOptions& options, const QuantizationSpec& stated);
 
-/// A line for checksums of a model in `folder`: what its weights are rounded to, or nothing where they are not. Errors: those of
-/// reading config.json and of rounding_of.
-Result<std::string> rounding_line(const std::filesystem::path& folder, const ModelOptions& options);
+/// Text for checksums of a model in `folder`, beside its config.json: the files of quantization_files() that are there, and what its
+/// weights are rounded to, if they are. Errors: those of reading the files and of rounding_of.
+Result<std::string> quantization_text(const std::filesystem::path& folder, const ModelOptions& options);
 
 /// One log line: the scheme, its scales and the matrices that stay in 16 bits. Nothing where weights stay as they are.
 void log_rounding(const WeightRounding& rounding, const ModelSpec& spec);

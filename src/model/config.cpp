@@ -85,7 +85,11 @@ Result<ModelSpec> parse_model_spec(std::string_view text, std::string_view what,
 Result<ModelSpec> read_model_spec(const std::filesystem::path& folder, std::span<const Family> families) {
   const std::filesystem::path path = folder / "config.json";
   BATON_TRY(const std::string text, read_file(path));
-  return parse_model_spec(text, path.string(), families);
+  BATON_TRY(ModelSpec spec, parse_model_spec(text, path.string(), families));
+  if (spec.quantization.method.empty()) {
+    BATON_TRY(spec.quantization, read_quantization_file(folder));
+  }
+  return spec;
 }
 
 Result<GenerationConfig> parse_generation_config(std::string_view text, std::string_view what) {

@@ -72,6 +72,13 @@ std::vector<KvShape> Model::kv_shapes(std::int32_t n_blocks, std::int32_t block_
                       .n_kv_heads = layer->attention.n_kv_heads,
                       .head_dim = layer->attention.head_dim,
                       .dtype = dtype});
+  if (dtype != DType::f8_e4m3) return shapes;
+  const KvScales& scales = weights_->kv_scales;
+  for (std::size_t i = 0; i < spec_.layers.size(); ++i) {
+    KvShape& shape = shapes[static_cast<std::size_t>(spec_.layers[i].group)];
+    if (!scales.keys.empty()) shape.k_scales.push_back(scales.keys[i]);
+    if (!scales.values.empty()) shape.v_scales.push_back(scales.values[i]);
+  }
   return shapes;
 }
 

@@ -27,7 +27,7 @@ class Model {
   const ModelSpec& spec() const;
   DType weight_dtype() const;
   std::size_t weight_bytes() const;
-  /// The shape of the KV storage of each layer group, for `n_blocks` blocks.
+  /// The shape of the KV storage of each layer group, for `n_blocks` blocks; in 8 bits with the checkpoint's scales.
   std::vector<KvShape> kv_shapes(std::int32_t n_blocks, std::int32_t block_len, DType dtype) const;
   /// The shape that each layer group's attention is planned for.
   std::vector<AttentionShape> attention_shapes(std::int32_t block_len, DType kv_dtype) const;

@@ -2,7 +2,9 @@
 #include "model/quantization.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,8 +17,9 @@ namespace {
 using json::Value;
 
 constexpr std::string_view kServed =
-    "float32, bfloat16 and float16; fp8, fbgemm_fp8, compressed-tensors (float-quantized, int-quantized and pack-quantized), "
-    "gptq and awq (gemm) in 8 or 4 bits, and modelopt's FP8";
+    "float32, bfloat16 and float16; fp8, fbgemm_fp8, compressed-tensors (float-quantized, mxfp8-quantized, int-quantized and "
+    "pack-quantized), "
+    "gptq and awq (gemm) in 8 or 4 bits, and modelopt's FP8 and MXFP8";
 
 tl::unexpected<Error> refuse(std::string_view what, std::string_view key) {
   return fail(
@@ -70,6 +73,7 @@ Result<bool> read_block(const Value& config, std::string_view key, SchemeStateme
 Result<QuantizationSpec> read_fp8(const Value& config) {
   SchemeStatement statement{.scheme = WeightScheme::f8, .scales = ScaleKind::tensor};
   BATON_TRY_VOID(fields::expect(config, "fmt", "e4m3"));
+  BATON_TRY_VOID(fields::expect(config, "expert_dtype", "fp8"));
   BATON_TRY_VOID(read_block(config, "weight_block_size", statement).map([](bool) {}));
   return QuantizationSpec{.statements = {statement}};
 }
@@ -154,10 +158,12 @@ Result<std::optional<SchemeStatement>> read_group_of_modules(const Value& group)
     if (!has_block) return json::missing("block_structure");
   } else if (of == "tensor" || of == "channel") {
     statement.scales = of == "tensor" ? ScaleKind::tensor : ScaleKind::row;
-  } else if (of != "group" || statement.scheme == WeightScheme::f8) {
+  } else if (of != "group") {
     return refuse(fmt::format("scales by '{}'", of), "strategy");
   } else if (const Value* size = json::find(*weights, "group_size"); size == nullptr || size->is_null()) {
     return json::missing("group_size");
+  } else if (statement.scheme == WeightScheme::f8 && statement.scales == ScaleKind::group) {
+    statement.scales = ScaleKind::block;  // of one row (MXFP8)
   }
   return statement;
 }
@@ -166,9 +172,21 @@ Result<void> expect_known_format(const Value& config) {
   BATON_TRY(const auto format, json::get_optional<std::string>(config, "format"));
   if (!format) return {};
   for (const std::string_view known :
-       {"dense", "naive-quantized", "float-quantized", "int-quantized", "pack-quantized", "mixed-precision"})
+       {"dense", "naive-quantized", "float-quantized", "mxfp8-quantized", "int-quantized", "pack-quantized", "mixed-precision"})
     if (*format == known) return {};
   return refuse(fmt::format("compressed-tensors in the format '{}'", *format), "format");
+}
+
+/// Groups may have formats of their own ("mixed-precision").
+Result<void> read_groups_of_modules(const Value& config, QuantizationSpec& spec) {
+  const Value* groups = json::find(config, "config_groups");
+  if (groups == nullptr || !groups->is_object()) return json::missing("config_groups");
+  for (const auto& [name, group] : groups->items()) {
+    BATON_TRY_VOID(expect_known_format(group));
+    BATON_TRY(const auto statement, read_group_of_modules(group));
+    if (statement) BATON_TRY_VOID(add_statement(spec, *statement, "config_groups"));
+  }
+  return {};
 }
 
 Result<QuantizationSpec> read_compressed_tensors(const Value& config) {
@@ -183,23 +201,44 @@ Result<QuantizationSpec> read_compressed_tensors(const Value& config) {
     const Value* groups = json::find(*transforms, "config_groups");
     if (groups == nullptr || !groups->empty()) return refuse("transforms", "transform_config");
   }
-  const Value* groups = json::find(config, "config_groups");
-  if (groups == nullptr || !groups->is_object()) return json::missing("config_groups");
-  for (const auto& [name, group] : groups->items()) {
-    BATON_TRY_VOID(expect_known_format(group));
-    BATON_TRY(const auto statement, read_group_of_modules(group));
-    if (statement) BATON_TRY_VOID(add_statement(spec, *statement, "config_groups"));
-  }
+  BATON_TRY_VOID(read_groups_of_modules(config, spec));
   return spec;
 }
 
-Result<QuantizationSpec> read_modelopt(const Value& config) {
+/// The scheme of one of ModelOpt's algorithms.
+Result<SchemeStatement> read_algorithm(const Value& config, std::string_view key) {
   BATON_TRY(const auto algorithm, json::get_optional<std::string>(config, "quant_algo"));
   const std::string name = algorithm.value_or("an algorithm that is not stated");
-  if (name == "FP8") return QuantizationSpec{.statements = {{.scheme = WeightScheme::f8, .scales = ScaleKind::tensor}}};
-  if (name == "FP8_PER_CHANNEL_PER_TOKEN")
-    return QuantizationSpec{.statements = {{.scheme = WeightScheme::f8, .scales = ScaleKind::row}}};
-  return refuse(fmt::format("modelopt's {}", name), "quant_algo");
+  SchemeStatement statement{.scheme = WeightScheme::f8, .scales = ScaleKind::tensor};
+  if (name == "FP8_PER_CHANNEL_PER_TOKEN") {
+    statement.scales = ScaleKind::row;
+  } else if (name == "MXFP8") {
+    statement.scales = ScaleKind::block;
+    statement.columns = 32;
+  } else if (name != "FP8") {
+    return refuse(fmt::format("modelopt's {}", name), key);
+  }
+  return statement;
+}
+
+Result<QuantizationSpec> read_modelopt(const Value& config) {
+  QuantizationSpec spec;
+  const Value* algorithm = json::find(config, "quant_algo");
+  if (algorithm == nullptr || !json::is_text(*algorithm, "MIXED_PRECISION")) {
+    BATON_TRY(const SchemeStatement statement, read_algorithm(config, "quant_algo"));
+    spec.statements.push_back(statement);
+    return spec;
+  }
+  const Value* layers = json::find(config, "quantized_layers");
+  if (layers == nullptr || !layers->is_object()) {
+    BATON_TRY_VOID(read_groups_of_modules(config, spec));
+    return spec;
+  }
+  for (const auto& [name, layer] : layers->items()) {
+    BATON_TRY(const SchemeStatement statement, read_algorithm(layer, "quantized_layers"));
+    BATON_TRY_VOID(add_statement(spec, statement, "quantized_layers"));
+  }
+  return spec;
 }
 
 Result<QuantizationSpec> read_method(const Value& config, std::string_view method, std::string_view key) {
@@ -220,6 +259,28 @@ std::string method_of(const Value& config) {
     if (const Value* loads = json::find(config, key); loads != nullptr && *loads == true) return "bitsandbytes";
   if (json::find(config, "config_groups") != nullptr) return "compressed-tensors";
   return json::dump(config).substr(0, 80);
+}
+
+constexpr std::array<std::string_view, 3> kFiles = {"hf_quant_config.json", "quantize_config.json", "quant_config.json"};
+
+/// What `file`, the contents of one of kFiles, states. Older tools of GPTQ and AWQ do not name themselves.
+Result<QuantizationSpec> read_file_fields(const Value& file, std::string_view name) {
+  QuantizationSpec spec;
+  if (name == kFiles[0]) {
+    const Value* fields = json::find(file, "quantization");
+    if (fields == nullptr || !fields->is_object()) return json::missing("quantization");
+    const Value* algorithm = json::find(*fields, "quant_algo");
+    if (algorithm == nullptr || algorithm->is_null()) return spec;  // keys and values alone
+    BATON_TRY(spec, read_modelopt(*fields));
+    spec.method = "modelopt";
+    return spec;
+  }
+  const auto has = [&](std::string_view key) { return json::find(file, key) != nullptr; };
+  const bool is_awq = has("w_bit") || has("zero_point") || has("version");
+  const std::string method = has("quant_method") ? method_of(file) : is_awq ? "awq" : "gptq";
+  BATON_TRY(spec, read_method(file, method, name));
+  spec.method = method;
+  return spec;
 }
 
 }  // namespace
@@ -255,6 +316,24 @@ Result<QuantizationSpec> read_model_quantization(const Value& config) {
   const Value* text = json::find(config, "text_config");
   if (!spec.method.empty() || text == nullptr) return spec;
   return read_quantization(*text);
+}
+
+std::span<const std::string_view> quantization_files() { return kFiles; }
+
+Result<QuantizationSpec> read_quantization_file(const std::filesystem::path& folder) {
+  for (const std::string_view name : kFiles) {
+    const std::filesystem::path path = folder / name;
+    std::error_code ignored;
+    if (!std::filesystem::exists(path, ignored)) continue;
+    BATON_TRY(const Value file, json::parse_file(path));
+    auto spec = read_file_fields(file, name);
+    if (!spec) {
+      spec.error().message = fmt::format("{}: {}", path.string(), spec.error().message);
+      if (spec.error().code == ErrorCode::invalid_request) spec.error().code = ErrorCode::invalid_data;
+    }
+    return spec;
+  }
+  return QuantizationSpec{};
 }
 
 }  // namespace baton

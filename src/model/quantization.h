@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,5 +45,12 @@ Result<QuantizationSpec> read_quantization(const json::Value& config);
 
 /// The same of a whole model's config.json, which may state it for its text model (`text_config`) alone.
 Result<QuantizationSpec> read_model_quantization(const json::Value& config);
+
+/// Names of files beside a config.json that state it where the config.json does not: NVIDIA's, and those of older AutoGPTQ and
+/// AutoAWQ.
+std::span<const std::string_view> quantization_files();
+
+/// What the first of these files in `folder` states; nothing if there is none. Errors: those above, with the file's path.
+Result<QuantizationSpec> read_quantization_file(const std::filesystem::path& folder);
 
 }  // namespace baton

@@ -317,6 +317,23 @@ WeightBytes weight_bytes(const ModelSpec& spec, DType dtype, ModelRank rank, con
   return bytes;
 }
 
+Result<void> check_weights(const ModelSpec& spec, const Checkpoint& checkpoint) {
+  const Parallel parallel(1);
+  const SafetensorsSource source(checkpoint, spec.quantization, parallel);
+  BATON_TRY_VOID(source.check_tensors(expected_tensors(spec), spec));
+  Result<void> checked;
+  const auto check_form = [&](std::span<const LinearTensors> linears) {
+    for (const LinearTensors& linear : linears)
+      if (checked && !linear.weights.empty())
+        if (auto form = stacked_form(linear.weights, source); !form) checked = tl::unexpected(std::move(form.error()));
+  };
+  for_each_weight(spec, ModelRank{}, [&]<class Tensors>(const Tensors& tensors) {
+    if constexpr (std::is_same_v<Tensors, LinearTensors>) check_form({&tensors, 1});
+    if constexpr (std::is_same_v<Tensors, std::vector<LinearTensors>>) check_form(tensors);
+  });
+  return checked;
+}
+
 Result<ModelWeights> load_weights(const ModelSpec& spec, const Checkpoint& checkpoint, Backend& backend, DType dtype,
                                   int n_threads, const WeightRounding& rounding) {
   check_dtype(dtype);

@@ -10,6 +10,7 @@
 #include "kernels/backend.h"
 #include "model/layer_parts.h"
 #include "model/linear.h"
+#include "model/source/kv_scales.h"
 #include "model/source/rounding.h"
 #include "model/source/source.h"
 #include "model/spec.h"
@@ -32,6 +33,7 @@ struct ModelWeights {
   NormWeights final_norm;
   Linear lm_head;  ///< d_model to n_vocab, or to gathered_width; made from the embedding if they are tied
   std::vector<Buffer> buffers;
+  KvScales kv_scales = {};  ///< of a cache in 8 bits
 
   /// Memory of all weights on the backend.
   std::size_t size_bytes() const;
@@ -39,6 +41,10 @@ struct ModelWeights {
 
 /// The tensors that a checkpoint must hold for a whole model, in loading order.
 std::vector<ExpectedTensor> expected_tensors(const ModelSpec& spec);
+
+/// Checks that `checkpoint` has the weights of `spec`, as far as names, shapes and types tell: nothing is loaded. Errors: those of
+/// SafetensorsSource::check_tensors and of stacked_form.
+Result<void> check_weights(const ModelSpec& spec, const Checkpoint& checkpoint);
 
 /// Memory for loading and holding a rank's weights of the whole model `spec`: the value that
 /// ModelWeights::size_bytes() will have if the backend

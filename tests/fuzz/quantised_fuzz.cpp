@@ -1,6 +1,7 @@
 /// Fuzzes the readers of quantised weights: any text as `quantization_config`, and a checkpoint whose tensors are drawn, give an
 /// error or weights whose values are all there, the same for one rank and for two, within a second and in memory that the input
-/// explains. The input is the text, "\n--\n" and the bytes of the draws: a model's sizes, how its matrices are stored, damage.
+/// explains. The input is the text, "\n--\n" and the bytes of the draws: a model's sizes, how its matrices are stored, damage, and
+/// the file that has the text.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -18,18 +19,23 @@
 #include "core/check.h"
 #include "core/log.h"
 #include "model/config.h"
+#include "model/quantization.h"
+#include "model/source/kv_scales.h"
 #include "model/source/safetensors.h"
 #include "model/split.h"
 #include "model/weights.h"
 #include "support/checkpoint_writer.h"
 #include "support/drawn.h"
 #include "support/fuzz_parts.h"
+#include "support/quantised_tensors.h"
 #include "support/recording_backend.h"
 
 namespace {
 
 using namespace baton;
 using test::Drawn;
+using test::filled;
+using test::QuantisedForm;
 using test::TensorToWrite;
 using Sizes = std::vector<std::int64_t>;
 
@@ -52,47 +58,15 @@ void count_release(const volatile void* memory) {
 
 double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
-std::int64_t ceil_of(std::int64_t n, std::int64_t step) { return (n + step - 1) / step; }
-
-std::size_t bytes_of(std::string_view dtype) {
-  if (dtype.ends_with("64")) return 8;
-  if (dtype == "F32" || dtype == "I32") return 4;
-  return dtype == "BF16" || dtype == "F16" ? 2 : 1;
-}
-
-/// A tensor whose bytes repeat `pattern`.
-TensorToWrite filled(std::string name, std::string_view dtype, const Sizes& shape, std::string_view pattern) {
-  TensorToWrite tensor{std::move(name), std::string(dtype), shape, ""};
-  std::size_t n = bytes_of(dtype);
-  for (const std::int64_t size : shape) n *= static_cast<std::size_t>(size);
-  tensor.bytes.resize(n);
-  for (std::size_t i = 0; i < n; ++i) tensor.bytes[i] = pattern[i % pattern.size()];
-  return tensor;
-}
-
-std::string numbers(std::span<const std::int32_t> values) {
-  return {reinterpret_cast<const char*>(values.data()), values.size_bytes()};
-}
-
-/// How the matrices of a checkpoint are stored.
-struct Form {
-  enum class Kind { dense, f8, i8, packed, gptq, awq };
-  Kind kind = Kind::f8;
-  std::int64_t bits = 4, group = 16, block_rows = 16;
-  std::size_t scale = 0;  ///< tensor, row or group
-  bool has_zeros = false, has_shape = false, has_groups = false, is_permuted = false;
-  std::string_view scale_dtype = "F32", scale_name = "weight_scale";
-};
-
-Form drawn_form(Drawn& draws) {
-  constexpr std::array kKinds{Form::Kind::f8,   Form::Kind::i8,  Form::Kind::packed,
-                              Form::Kind::gptq, Form::Kind::awq, Form::Kind::dense};
-  Form form;
+QuantisedForm drawn_form(Drawn& draws) {
+  constexpr std::array kKinds{QuantisedForm::Kind::f8,   QuantisedForm::Kind::i8,  QuantisedForm::Kind::packed,
+                              QuantisedForm::Kind::gptq, QuantisedForm::Kind::awq, QuantisedForm::Kind::dense};
+  QuantisedForm form;
   form.kind = draws.of(kKinds);
   form.bits = draws.is() ? 8 : 4;
   form.group = draws.of(std::array<std::int64_t, 6>{16, 32, 64, 128, 8, 24});
   form.block_rows = draws.of(std::array<std::int64_t, 4>{16, 128, 1, 7});
-  form.scale = draws.below(3);
+  form.scales = static_cast<QuantisedForm::Scales>(draws.below(3));
   const std::size_t flags = draws.byte();
   form.has_zeros = (flags & 1) != 0;
   form.has_shape = (flags & 2) != 0;
@@ -101,57 +75,6 @@ Form drawn_form(Drawn& draws) {
   form.scale_name = (flags & 16) != 0 ? "weight_scale_inv" : "weight_scale";
   form.scale_dtype = draws.of(std::array<std::string_view, 5>{"F32", "BF16", "F16", "F8_E8M0", "U8"});
   return form;
-}
-
-/// Appends the tensors of the matrix "STEM.weight" [n, k].
-void add_matrix(const std::string& stem, std::int64_t n, std::int64_t k, const Form& form, std::vector<TensorToWrite>& out) {
-  constexpr std::string_view kValues("\x12\x34\x56\x70\xab\x3d\x7c", 7), kZeros("\x76\x65\x54\x43", 4), kMiddle("\x77", 1);
-  const auto add = [&](std::string_view end, std::string_view dtype, const Sizes& shape, std::string_view pattern) {
-    out.push_back(filled(stem + "." + std::string(end), dtype, shape, pattern));
-  };
-  const std::string_view one = form.scale_dtype == "F32"    ? std::string_view("\0\0\x80\x3f", 4)
-                               : form.scale_dtype == "BF16" ? std::string_view("\x80\x3f", 2)
-                               : form.scale_dtype == "F16"  ? std::string_view("\0\x3c", 2)
-                                                            : std::string_view("\x7f", 1);
-  const std::int64_t n_groups = form.scale == 2 ? ceil_of(k, form.group) : 1;
-  std::vector<std::int32_t> groups(static_cast<std::size_t>(k));
-  for (std::int64_t c = 0; c < k; ++c) {
-    const std::int64_t column = form.is_permuted ? (c * 5 + 3) % k : c;  // k has no factor 5
-    groups[static_cast<std::size_t>(c)] = static_cast<std::int32_t>(form.scale == 2 ? column / form.group : 0);
-  }
-  switch (form.kind) {
-    case Form::Kind::dense: return add("weight", "BF16", {n, k}, "\x12\x3c");
-    case Form::Kind::f8:
-    case Form::Kind::i8:
-      add("weight", form.kind == Form::Kind::f8 ? "F8_E4M3" : "I8", {n, k}, kValues);
-      return add(form.scale_name, form.scale_dtype,
-                 form.scale == 0   ? Sizes{}
-                 : form.scale == 1 ? Sizes{n, 1}
-                                   : Sizes{ceil_of(n, form.block_rows), n_groups},
-                 one);
-    case Form::Kind::packed:
-      add("weight_packed", "I32", {n, ceil_of(k * form.bits, 32)}, kValues);
-      add("weight_scale", form.scale_dtype, {n, n_groups}, one);
-      if (form.has_shape) {
-        const std::array<std::int64_t, 2> shape{n, k};
-        out.push_back(
-            {stem + ".weight_shape", "I64", {2}, std::string(reinterpret_cast<const char*>(shape.data()), sizeof(shape))});
-      }
-      if (form.has_zeros) add("weight_zero_point", "I32", {ceil_of(n * form.bits, 32), n_groups}, kZeros);
-      if (form.has_groups) out.push_back({stem + ".weight_g_idx", "I32", {k}, numbers(groups)});
-      return;
-    case Form::Kind::gptq:
-      add("qweight", "I32", {ceil_of(k * form.bits, 32), n}, kValues);
-      add("scales", form.scale_dtype, {n_groups, n}, one);
-      add("qzeros", "I32", {n_groups, ceil_of(n * form.bits, 32)}, form.has_zeros ? kZeros : form.bits == 4 ? kMiddle : "\x7f");
-      if (form.has_groups) out.push_back({stem + ".g_idx", "I32", {k}, numbers(groups)});
-      return;
-    case Form::Kind::awq:
-      add("qweight", "I32", {k, n / 8}, kValues);
-      add("scales", form.scale_dtype, {n_groups, n}, one);
-      if (form.has_zeros) add("qzeros", "I32", {n_groups, n / 8}, kZeros);
-      return;
-  }
 }
 
 /// A tiny model: its sizes, and how it is stored.
@@ -165,9 +88,9 @@ struct Case {
     d = draws.of(std::array<std::int64_t, 4>{32, 64, 48, 16});
     d_ff = draws.of(std::array<std::int64_t, 4>{32, 64, 96, 16});
     n_kv_heads = draws.is() ? 1 : 2;
-    const Form usual = drawn_form(draws);
+    const QuantisedForm usual = drawn_form(draws);
     const auto add = [&](const std::string& stem, std::int64_t n, std::int64_t k) {
-      add_matrix(stem, n, k, draws.one_in(16) ? drawn_form(draws) : usual, tensors);
+      test::add_matrix(stem, n, k, draws.one_in(16) ? drawn_form(draws) : usual, tensors);
     };
     const std::string layer = "model.layers.0.";
     const std::int64_t head_dim = d / 2;
@@ -195,6 +118,8 @@ struct Case {
       add_dense(name, {d});
     add_dense("model.embed_tokens", {kVocab, d});
     add_dense("lm_head", {kVocab, d});
+    if (draws.one_in(8))
+      tensors.push_back(filled(layer + "self_attn.k_proj.k_scale", "F32", {}, std::string_view("\0\0\0\x40", 4)));
     for (std::size_t i = draws.count(8); i > 0; --i) damage(draws);
   }
 
@@ -273,7 +198,11 @@ Result<void> read(const std::filesystem::path& folder) {
   BATON_TRY(ModelSpec spec, read_model_spec(folder));
   BATON_TRY(const Checkpoint checkpoint, Checkpoint::open(folder));
   BATON_TRY_VOID(fit_to_checkpoint(spec, checkpoint));
-  BATON_TRY(const ModelWeights whole, load(spec, checkpoint, {}));
+  BATON_TRY_VOID(read_kv_scales(spec, checkpoint).map([](const KvScales&) {}));
+  const auto checked = check_weights(spec, checkpoint);
+  auto loaded = load(spec, checkpoint, {});
+  check(checked.has_value() || !loaded, "weights that are not there are loaded");
+  BATON_TRY(const ModelWeights whole, std::move(loaded));
   BATON_TRY(const ModelWeights first, load(spec, checkpoint, {0, 2}));
   BATON_TRY(const ModelWeights second, load(spec, checkpoint, {1, 2}));
   check_parts(whole, first, second);
@@ -295,7 +224,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Drawn draws(reinterpret_cast<const std::uint8_t*>(rest.data()), rest.size(), test::BehindBytes::zeros);
   const Case drawn(draws);
   const std::string file = test::safetensors_file(drawn.tensors);
-  folder.write("config.json", drawn.config(quantization));
+  const std::size_t place = draws.below(quantization_files().size() + 1);
+  folder.write("config.json", drawn.config(place == 0 ? quantization : ""));
+  for (std::size_t i = 0; i < quantization_files().size(); ++i)
+    folder.write_or_remove(quantization_files()[i], place == i + 1 ? quantization : "");
   folder.write("model.safetensors", file);
   const double begin_s = processor_seconds();
   const std::int64_t at_first = allocated;

@@ -23,7 +23,7 @@ TEST(OtherWeights, are_named_by_the_format_that_they_have) {
       {{"tf_model.h5"}, "tf_model.h5 is TensorFlow's format"},
       {{"flax_model.msgpack"}, "flax_model.msgpack is Flax's format"},
       {{"adapter_model.safetensors", "adapter_config.json"}, "adapter_model.safetensors is an adapter (LoRA)"},
-      {{"consolidated.safetensors", "params.json"}, "consolidated.safetensors is under a name that no model has"},
+      {{"consolidated.safetensors", "params.json"}, "consolidated.safetensors is Mistral's own layout"},
   };
   for (const auto& [names, begin] : cases) EXPECT_TRUE(other_weights(names).starts_with(begin)) << other_weights(names);
   EXPECT_EQ(other_weights({"model.bin"}),

@@ -35,6 +35,11 @@ TEST(ModelChecksum, changes_with_every_byte_of_configuration_and_weights_and_wit
   EXPECT_TRUE(is_new());
   ASSERT_TRUE(write_file(folder / "README.md", "of no interest"));
   EXPECT_FALSE(is_new());
+  for (const char* name : {"hf_quant_config.json", "quantize_config.json", "quant_config.json"}) {
+    ASSERT_TRUE(write_file(folder / name, R"({"bits": 4, "quantization": {}})"));
+    EXPECT_TRUE(is_new()) << name;
+    std::filesystem::remove(folder / name);
+  }
   for (const char* scheme : {"fp8", "int8", "int4"}) {
     options.quantization = scheme;
     for (const bool with_head : {false, true}) {

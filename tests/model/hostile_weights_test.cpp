@@ -13,6 +13,7 @@
 
 #include "core/one_line.h"
 #include "support/changed_checkpoint.h"
+#include "support/quantised_tensors.h"
 
 namespace baton {
 namespace {
@@ -29,15 +30,9 @@ struct Hostile {
   const char* error;  ///< a part of it
 };
 
-std::size_t bytes_of(std::string_view dtype) {
-  if (dtype.ends_with("64")) return 8;
-  if (dtype == "F32" || dtype == "I32") return 4;
-  return dtype == "BF16" || dtype == "F16" || dtype == "I16" ? 2 : 1;
-}
-
 /// Gives a tensor as many bytes as its shape and type need.
 void fit_bytes(TensorToWrite& tensor) {
-  std::size_t n = bytes_of(tensor.dtype);
+  std::size_t n = test::element_bytes(tensor.dtype);
   for (const std::int64_t size : tensor.shape) n *= static_cast<std::size_t>(size);
   tensor.bytes.resize(n, '\1');
 }
@@ -284,6 +279,18 @@ TEST(HostileWeights, gptq_and_awq) {
       {"awq", is_absent("o_proj.qzeros"), "is int4 with a scale for 32 columns of a row; the configuration ('awq') states"},
       {"awq", ends_with("o_proj.scales", kF16Infinity), "o_proj.scales' holds infinity"},
       {"awq", states("/bits", "8"), "awq in 8 bits"},
+  });
+}
+
+TEST(HostileWeights, what_other_formats_have_is_refused_by_name) {
+  expect_errors({
+      {"fp8_tensor", is_tensor("o_proj.pre_quant_scale", "F32", {64}), "o_proj.pre_quant_scale' scales the inputs of a matrix"},
+      {"fp8_tensor", states("/expert_dtype", "\"fp4\""),
+       "'expert_dtype' is \"fp4\", which is not supported; supported is \"fp8\""},
+      {"ct_fp8_channel", states("/format", "\"mxfp4-pack-quantized\""),
+       "compressed-tensors in the format 'mxfp4-pack-quantized'"},
+      {"ct_fp8_channel", states("/config_groups/group_0/format", "\"marlin-24\""),
+       "compressed-tensors in the format 'marlin-24'"},
   });
 }
 

@@ -1,9 +1,12 @@
 /// What config.json states about quantised weights, in each vendor's words, and what is refused.
 #include "model/quantization.h"
 
+#include <filesystem>
 #include <string>
 
 #include <gtest/gtest.h>
+
+#include "io/file.h"
 
 namespace baton {
 namespace {
@@ -48,6 +51,67 @@ TEST(Quantization, float8_has_one_scale_or_blocks) {
             "'fmt' is \"e5m2\", which is not supported; supported is \"e4m3\"");
 }
 
+TEST(Quantization, float8_in_groups_of_a_row_is_mxfp8) {
+  EXPECT_EQ(stated(groups(R"({"num_bits":8,"type":"float","strategy":"group","group_size":32})", "mxfp8-quantized")),
+            "float8_e4m3 with a scale for 1 x 32 weights");
+  EXPECT_EQ(stated(R"({"quant_method":"modelopt","quant_algo":"MXFP8"})"), "float8_e4m3 with a scale for 1 x 32 weights");
+}
+
+TEST(Quantization, groups_and_layers_may_have_formats_of_their_own) {
+  EXPECT_EQ(stated(R"({"quant_method":"compressed-tensors","format":"mixed-precision","config_groups":{
+                       "group_0":{"format":"float-quantized","targets":["re:.*self_attn.*"],
+                                  "weights":{"num_bits":8,"type":"float","strategy":"channel"}},
+                       "group_1":{"format":"pack-quantized","targets":["re:.*mlp.*"],
+                                  "weights":{"num_bits":4,"type":"int","strategy":"group","group_size":128}}}})"),
+            "float8_e4m3 with a scale for each row\nint4 with a scale for 128 columns of a row");
+  EXPECT_EQ(stated(R"({"quant_method":"modelopt","quant_algo":"MIXED_PRECISION","quantized_layers":{
+                       "model.layers.0.mlp.up_proj":{"quant_algo":"FP8"},"model.layers.1.mlp.up_proj":{"quant_algo":"FP8"},
+                       "model.layers.0.self_attn.q_proj":{"quant_algo":"FP8_PER_CHANNEL_PER_TOKEN"}}})"),
+            "float8_e4m3 with a scale for the tensor\nfloat8_e4m3 with a scale for each row");
+  EXPECT_EQ(stated(R"({"quant_method":"modelopt","quant_algo":"MIXED_PRECISION","config_groups":{
+                       "group_0":{"targets":["a"],"weights":{"num_bits":8,"type":"float"}}}})"),
+            "float8_e4m3 with a scale for the tensor");
+  EXPECT_NE(stated(R"({"quant_method":"compressed-tensors","format":"mixed-precision","config_groups":{
+                       "group_0":{"format":"nvfp4-pack-quantized","targets":["Linear"],"weights":{"num_bits":4,"type":"float"}}}})")
+                .find("compressed-tensors in the format 'nvfp4-pack-quantized'"),
+            std::string::npos);
+}
+
+/// The method and the schemes that a file beside config.json states, or the error.
+std::string stated_by_file(const std::string& name, const std::string& text) {
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "baton_quantization_test";
+  std::filesystem::create_directories(folder);
+  EXPECT_TRUE(write_file(folder / name, text));
+  const auto spec = read_quantization_file(folder);
+  std::filesystem::remove_all(folder);
+  if (!spec) return spec.error().message.substr(folder.string().size() + 1);
+  std::string all = spec->method;
+  for (const SchemeStatement& statement : spec->statements) all += ": " + to_string(statement);
+  return all;
+}
+
+TEST(Quantization, files_beside_the_configuration_state_it_too) {
+  EXPECT_EQ(stated_by_file("hf_quant_config.json", R"({"producer":{"name":"modelopt"},"quantization":{"quant_algo":"FP8",
+                           "kv_cache_quant_algo":"FP8","exclude_modules":["lm_head"]}})"),
+            "modelopt: float8_e4m3 with a scale for the tensor");
+  EXPECT_EQ(stated_by_file("hf_quant_config.json", R"({"quantization":{"quant_algo":null,"kv_cache_quant_algo":"FP8"}})"), "");
+  EXPECT_EQ(
+      stated_by_file("quantize_config.json", R"({"bits":4,"group_size":128,"damp_percent":0.1,"desc_act":false,"sym":true})"),
+      "gptq: int4 with a scale for 128 columns of a row");
+  EXPECT_EQ(stated_by_file("quantize_config.json", R"({"zero_point":true,"q_group_size":128,"w_bit":4,"version":"GEMM"})"),
+            "awq: int4 with a scale and a zero for 128 columns of a row");
+  EXPECT_EQ(stated_by_file("quant_config.json", R"({"zero_point":true,"q_group_size":64,"w_bit":4})"),
+            "awq: int4 with a scale and a zero for 64 columns of a row");
+  EXPECT_EQ(stated_by_file("quantize_config.json", R"({"quant_method":"gptq","bits":8,"group_size":-1})"),
+            "gptq: int8 with a scale for each row");
+  EXPECT_EQ(stated_by_file("hf_quant_config.json", R"({"quantization":{"quant_algo":"NVFP4","group_size":16}})").substr(0, 66),
+            "hf_quant_config.json: the weights are quantised with modelopt's NV");
+  EXPECT_EQ(stated_by_file("hf_quant_config.json", "[]"), "hf_quant_config.json: 'quantization' is missing");
+  EXPECT_EQ(stated_by_file("quantize_config.json", "{}"), "quantize_config.json: 'bits' is missing");
+  EXPECT_EQ(stated_by_file("quant_config.json", std::string(100'000, '[')).substr(0, 17), "quant_config.json");
+  EXPECT_EQ(stated_by_file("config.json", "{}"), "");
+}
+
 TEST(Quantization, integers_have_groups_and_zeros) {
   EXPECT_EQ(stated(groups(R"({"num_bits":4,"type":"int","strategy":"group","group_size":128,"symmetric":false})")),
             "int4 with a scale and a zero for 128 columns of a row");
@@ -76,7 +140,7 @@ TEST(Quantization, gptq_s_first_format_stores_zeros_less_one_and_modules_may_dif
 TEST(Quantization, what_is_not_read_is_refused_by_name) {
   const std::string served =
       " is not supported; supported are float32, bfloat16 and float16; fp8, fbgemm_fp8, compressed-tensors (float-quantized, "
-      "int-quantized and pack-quantized), gptq and awq (gemm) in 8 or 4 bits, and modelopt's FP8";
+      "mxfp8-quantized, int-quantized and pack-quantized), gptq and awq (gemm) in 8 or 4 bits, and modelopt's FP8 and MXFP8";
   EXPECT_EQ(stated(R"({"quant_method":"bitsandbytes","load_in_4bit":true})"),
             "the weights are quantised with 'bitsandbytes' ('quantization_config'), which" + served);
   for (const char* method : {"hqq", "aqlm", "exl2", "exl3", "mxfp4", "quip", "torchao", "quark", "auto-round"})
@@ -96,7 +160,10 @@ TEST(Quantization, what_is_not_read_is_refused_by_name) {
   refused(groups(R"({"num_bits":4,"type":"int"})", "marlin-24"), "compressed-tensors in the format 'marlin-24'");
   refused(groups(R"({"num_bits":4,"type":"float"})"), "floats of 4 bits");
   refused(groups(R"({"num_bits":2,"type":"int"})"), "integers of 2 bits");
-  refused(groups(R"({"num_bits":8,"type":"float","strategy":"group","group_size":32})"), "scales by 'group'");
+  refused(groups(R"({"num_bits":8,"type":"float","strategy":"tensor_group"})"), "scales by 'tensor_group'");
+  refused(R"({"quant_method":"modelopt","quant_algo":"MIXED_PRECISION","quantized_layers":{"a":{"quant_algo":"FP8"},)"
+          R"("b":{"quant_algo":"W4A16_AWQ"}}})",
+          "modelopt's W4A16_AWQ");
   refused(R"({"quant_method":"compressed-tensors","sparsity_config":{"format":"sparse-24-bitmask"},"config_groups":{}})",
           "the sparse format 'sparse-24-bitmask'");
   refused(R"({"quant_method":"compressed-tensors","transform_config":{"config_groups":{"u":{}}},"config_groups":{}})",
@@ -106,8 +173,8 @@ TEST(Quantization, what_is_not_read_is_refused_by_name) {
 TEST(Quantization, damaged_fields_are_named) {
   EXPECT_EQ(stated("7"),
             "the weights are quantised with '7' ('quantization_config'), which is not supported; supported are float32, "
-            "bfloat16 and float16; fp8, fbgemm_fp8, compressed-tensors (float-quantized, int-quantized and "
-            "pack-quantized), gptq and awq (gemm) in 8 or 4 bits, and modelopt's FP8");
+            "bfloat16 and float16; fp8, fbgemm_fp8, compressed-tensors (float-quantized, mxfp8-quantized, "
+            "int-quantized and pack-quantized), gptq and awq (gemm) in 8 or 4 bits, and modelopt's FP8 and MXFP8");
   EXPECT_EQ(stated(R"({"quant_method":"gptq"})"), "'bits' is missing");
   EXPECT_EQ(stated(R"({"quant_method":"gptq","bits":4,"group_size":0})"),
             "'group_size' must be -1 or from 1 to 1048576, not 0");

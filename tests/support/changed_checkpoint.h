@@ -56,6 +56,12 @@ class ChangedCheckpoint {
   }
   json::Value& quantization() { return config["quantization_config"]; }
 
+  const std::filesystem::path& folder() const { return folder_; }
+  /// Writes another file beside the weights.
+  void write(const std::string& name, std::string_view text) const {
+    check(write_file(folder_ / name, text).has_value(), "write");
+  }
+
   Result<ModelWeights> load(ModelRank rank = {}) const {
     BATON_TRY_VOID(write_file(folder_ / "config.json", json::dump(config)));
     BATON_TRY_VOID(write_file(folder_ / "model.safetensors", safetensors_file(tensors)));

@@ -12,6 +12,7 @@
 
 #include "core/log.h"
 #include "core/one_line.h"
+#include "model/source/kv_scales.h"
 #include "model/source/stored_layout.h"
 #include "model/source/unpack.h"
 
@@ -77,7 +78,7 @@ void log_unused(std::span<const ExpectedTensor> expected, const Checkpoint& chec
   std::size_t n_unused = 0;
   std::string named;
   for (const std::string& name : checkpoint.names()) {
-    if (used.contains(name) || name == lm_head || stems.contains(stem_of_part(name))) continue;
+    if (used.contains(name) || name == lm_head || stems.contains(stem_of_part(name)) || is_kv_scale(name)) continue;
     if (!names.ignored_suffix.empty() && name.ends_with(names.ignored_suffix)) continue;
     if (n_unused++ < kMaxNames) named += (named.empty() ? "" : ",") + name;
   }
@@ -109,6 +110,18 @@ void log_conversions(std::span<const ExpectedTensor> expected, const Checkpoint&
   }
 }
 
+/// The tensor that holds the matrices of all experts, among them the one of an expert that is missing: "....experts.gate_up_proj"
+/// or, of MXFP4, with "_blocks".
+std::string fused_experts(const Checkpoint& checkpoint, std::string_view missing) {
+  constexpr std::string_view kExperts = ".experts.";
+  const std::size_t place = missing.find(kExperts);
+  if (place == std::string_view::npos) return {};
+  const std::string stem(missing.substr(0, place + kExperts.size()));
+  for (const std::string_view end : {"gate_up_proj", "gate_up_proj_blocks", "gate_up_proj.weight", "down_proj"})
+    if (checkpoint.contains(stem + std::string(end))) return stem + std::string(end);
+  return {};
+}
+
 /// Whether the output layer is the embedding. If the spec says so and the checkpoint holds another output layer, it is
 /// not.
 Result<bool> ties_embeddings(const ModelSpec& spec, const Checkpoint& checkpoint) {
@@ -132,13 +145,18 @@ Result<bool> ties_embeddings(const ModelSpec& spec, const Checkpoint& checkpoint
 
 }  // namespace
 
-Result<void> SafetensorsSource::verify(std::span<const ExpectedTensor> expected, const ModelSpec& spec, DType dtype) const {
+Result<void> SafetensorsSource::check_tensors(std::span<const ExpectedTensor> expected, const ModelSpec& spec) const {
   std::vector<std::string_view> missing;
   for (const ExpectedTensor& tensor : expected)
     if (tensor.kind == ExpectedTensor::Kind::matrix ? !has_matrix(checkpoint_, tensor.name)
                                                     : !checkpoint_.contains(tensor.name))
       missing.push_back(tensor.name);
   if (!missing.empty()) {
+    if (const std::string fused = fused_experts(checkpoint_, missing.front()); !fused.empty())
+      return fail(ErrorCode::unsupported,
+                  fmt::format("tensor '{}' holds a matrix of all experts, which is not supported; a tensor "
+                              "for each expert is ('{}')",
+                              fused, missing.front()));
     const std::string others = missing.size() == 1 ? "" : fmt::format(" and {} others", missing.size() - 1);
     return fail(ErrorCode::not_found, fmt::format("the checkpoint lacks tensor '{}'{} of the {} that {} has", missing.front(),
                                                   others, expected.size(), spec.family));
@@ -150,6 +168,11 @@ Result<void> SafetensorsSource::verify(std::span<const ExpectedTensor> expected,
     }
     BATON_TRY_VOID(find(tensor));
   }
+  return {};
+}
+
+Result<void> SafetensorsSource::verify(std::span<const ExpectedTensor> expected, const ModelSpec& spec, DType dtype) const {
+  BATON_TRY_VOID(check_tensors(expected, spec));
   log_unused(expected, checkpoint_, spec.names);
   log_conversions(expected, checkpoint_, dtype);
   return {};

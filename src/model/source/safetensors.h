@@ -20,10 +20,12 @@ class SafetensorsSource final : public WeightSource {
       : checkpoint_(checkpoint), quantization_(quantization), parallel_(parallel) {}
 
   /// Checks that all of `expected` are present with their shapes, vectors and embedding with a float dtype, other
-  /// matrices in a scheme that is supported and stated. Logs one line about unexpected
-  /// tensors, which may show that the config does not belong to the checkpoint, and one line for each stored dtype
-  /// whose matrices lose precision in `dtype`. Errors: not_found and invalid_data name the tensor and either the
+  /// matrices in a scheme that is supported and stated. Errors: not_found and invalid_data name the tensor and either the
   /// number of other missing ones or both shapes; unsupported.
+  Result<void> check_tensors(std::span<const ExpectedTensor> expected, const ModelSpec& spec) const;
+
+  /// The same. Then logs one line about unexpected tensors, which may show that the config does not belong to the
+  /// checkpoint, and one line for each stored dtype whose matrices lose precision in `dtype`.
   Result<void> verify(std::span<const ExpectedTensor> expected, const ModelSpec& spec, DType dtype) const;
 
   /// A tensor's elements, f32, bf16 or f16, unaligned; valid as long as the checkpoint. Errors: not_found,

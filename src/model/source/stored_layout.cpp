@@ -16,10 +16,14 @@ constexpr std::string_view kWeight = "weight";
 constexpr std::int64_t kWordBits = 32;
 constexpr std::int64_t kBlock = 128;  // rows and columns, where no configuration says it
 
+/// Last parts of the names of scales that multiply "weight": compressed-tensors' and NVIDIA's, DeepSeek's (which is no inverse, in
+/// spite of its name), Mistral's own, DeepSeek's newer one.
+constexpr auto kScaleNames = std::to_array<std::string_view>({"weight_scale", "weight_scale_inv", "qscale_weight", "scale"});
+
 /// Last parts of names that belong to a matrix.
 constexpr auto kPartNames = std::to_array<std::string_view>(
-    {"weight_scale", "weight_scale_inv", "input_scale", "activation_scale", "weight_packed", "weight_shape",
-     "weight_zero_point", "weight_g_idx", "qweight", "qzeros", "scales", "g_idx"});
+    {"weight_scale", "weight_scale_inv", "qscale_weight", "scale", "input_scale", "activation_scale", "qscale_act",
+     "weight_packed", "weight_shape", "weight_zero_point", "weight_g_idx", "qweight", "qzeros", "scales", "g_idx"});
 
 constexpr std::int64_t ceil_of(std::int64_t n, std::int64_t step) { return (n + step - 1) / step; }
 
@@ -51,6 +55,12 @@ class Finder {
   }
 
   Result<StoredLayout> find() {
+    if (tensor("pre_quant_scale") != nullptr)
+      return fail(
+          ErrorCode::unsupported,
+          fmt::format("tensor '{}pre_quant_scale' scales the inputs of a matrix (modelopt's AWQ), which is not supported; "
+                      "FP8, int8 and int4 are without it",
+                      stem_));
     if (checkpoint_.contains(stem_ + "weight_packed")) {
       BATON_TRY_VOID(find_packed_rows());
     } else if (checkpoint_.contains(stem_ + "qweight")) {
@@ -80,10 +90,16 @@ class Finder {
     return found;
   }
 
+  /// The scales of "weight" that are there, or nothing.
+  std::string_view scale_name() const {
+    const auto found = std::ranges::find_if(kScaleNames, [&](std::string_view end) { return tensor(end) != nullptr; });
+    return found == kScaleNames.end() ? std::string_view() : *found;
+  }
+
   /// "weight" alone, or with scales.
   Result<void> find_weight() {
     BATON_TRY(const StoredTensor* const weight, required(kWeight));
-    const bool has_scales = tensor("weight_scale") != nullptr || tensor("weight_scale_inv") != nullptr;
+    const bool has_scales = !scale_name().empty();
     const bool is_f8 = weight->dtype == "F8_E4M3";
     if (!is_f8 && weight->dtype != "I8") {
       if (weight->dtype == "U8" || has_scales)
@@ -112,7 +128,7 @@ class Finder {
 
   /// The scales of "weight". Their shape says what they are for.
   Result<SchemeStatement> scales_of_weight(WeightScheme scheme) {
-    const std::string_view end = tensor("weight_scale_inv") != nullptr ? "weight_scale_inv" : "weight_scale";
+    const std::string_view end = scale_name().empty() ? kScaleNames.front() : scale_name();
     const std::string name = stem_ + std::string(end);
     BATON_TRY(const StoredTensor* const stored, required(end));
     const std::vector<std::int64_t>& shape = stored->shape;
