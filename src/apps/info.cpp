@@ -96,6 +96,8 @@ json::Value to_json(const std::string& name, const ModelInfo& info, const Fit& f
                     {"max_position", spec.max_position},
                     {"dtype", to_string(spec.dtype)},
                     {"weight_bytes", info.weight_bytes}};
+  for (const auto& [scheme, bytes] : info.held_as)
+    value["weight_bytes_by_scheme"][scheme == WeightScheme::dense ? to_string(spec.dtype) : to_string(scheme)] = bytes;
   value["stored_bytes"] = json::Value::object();
   for (const auto& [dtype, bytes] : info.stored_bytes) value["stored_bytes"][dtype] = bytes;
   if (!info.weights_fault.empty()) value["weights_fault"] = info.weights_fault;
@@ -134,7 +136,13 @@ void print_row(std::string_view title, const std::string& text) {
 void print_weights(const ModelInfo& info) {
   std::vector<std::string> stored;
   for (const auto& [dtype, bytes] : info.stored_bytes) stored.push_back(fmt::format("{} as {}", bytes_text(bytes), dtype));
-  const std::string in_memory = fmt::format("{} in memory as {}", bytes_text(info.weight_bytes), to_string(info.spec.dtype));
+  std::vector<std::string> schemes;
+  for (const auto& [scheme, bytes] : info.held_as)
+    if (scheme != WeightScheme::dense) schemes.push_back(fmt::format("{} as {}", bytes_text(bytes), to_string(scheme)));
+  schemes.push_back(fmt::format("{} as {}", bytes_text(info.held_as.at(WeightScheme::dense)), to_string(info.spec.dtype)));
+  const std::string in_memory =
+      schemes.size() == 1 ? fmt::format("{} in memory as {}", bytes_text(info.weight_bytes), to_string(info.spec.dtype))
+                          : fmt::format("{} in memory: {}", bytes_text(info.weight_bytes), fmt::join(schemes, ", "));
   if (stored.empty() && info.weights_fault.empty()) stored.emplace_back("no files");
   print_row("weights", stored.empty() ? in_memory : fmt::format("{}; {}", fmt::join(stored, ", "), in_memory));
   if (!info.weights_fault.empty()) print_row("", "not readable: " + info.weights_fault);

@@ -107,6 +107,12 @@ Result<void> check_keys(const ServeCommandOptions& options) {
   return {};
 }
 
+/// "bfloat16", or "int4 weights, bfloat16".
+std::string weights_text(const EngineInfo& info) {
+  const std::string dtype(to_string(info.weight_dtype));
+  return info.weight_scheme == dtype ? dtype : fmt::format("{} weights, {}", info.weight_scheme, dtype);
+}
+
 /// Once a rank is lost, /health says so for a moment, and then the server ends.
 class EndAtFault {
  public:
@@ -155,9 +161,9 @@ Result<void> run(const ServeCommandOptions& options) {
   const EngineInfo info = engine->info();
   print_output(
       "Baton {} serves {} ({}) at {}\n{} tokens fit the cache of {:.0f} MB; contexts up to {} tokens; attention: {}{}\n",
-      version_number(), name, to_string(info.weight_dtype), server->address(),
-      static_cast<std::int64_t>(info.n_blocks) * info.block_len, static_cast<double>(info.kv_cache_bytes) / 1e6,
-      info.max_model_len, info.attention, info.batch_invariant ? ", batch-invariant" : "");
+      version_number(), name, weights_text(info), server->address(), static_cast<std::int64_t>(info.n_blocks) * info.block_len,
+      static_cast<double>(info.kv_cache_bytes) / 1e6, info.max_model_len, info.attention,
+      info.batch_invariant ? ", batch-invariant" : "");
   flush_output();
   const EndAtFault watcher(options.model.ranks, *server);
   server->wait();

@@ -19,7 +19,8 @@ Result<ServedModel> load_served_model(const ModelFiles& files, const ModelOption
                     .n_vocab = text.n_vocab,
                     .max_model_len = engine.info().max_model_len,
                     .tool_template = std::move(text.tool_template),
-                    .format = std::move(text.format)};
+                    .format = std::move(text.format),
+                    .weight_scheme = engine.info().weight_scheme};
   model.look_at_templates();
   return model;
 }

@@ -63,8 +63,9 @@ struct EngineInfo {
   std::int32_t n_tier_slots = 0;      ///< entries that the host tier can hold, one block of each layer group
   std::int64_t tier_entry_bytes = 0;  ///< of one of them
   DType kv_dtype = DType::bf16;
-  DType weight_dtype = DType::bf16;
-  std::string attention;  ///< "relay" or "paged"
+  DType weight_dtype = DType::bf16;  ///< of embeddings, and of what matrices multiply
+  std::string weight_scheme;         ///< of the layers' matrices: "int4", or "bfloat16" where they are dense
+  std::string attention;             ///< "relay" or "paged"
   bool batch_invariant = false;
   bool enable_prefix_caching = true;
   std::int32_t max_num_seqs = 0;

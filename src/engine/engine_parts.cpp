@@ -192,6 +192,7 @@ Result<SizedEngine> size_engine(const EngineOptions& options, const Backend& bac
   info.block_len = options.block_len;
   info.kv_dtype = options.kv_dtype;
   info.weight_dtype = model.weight_dtype();
+  info.weight_scheme = model.weight_scheme();
   info.attention = options.relay ? "relay" : "paged";
   info.batch_invariant = options.batch_invariant;
   info.enable_prefix_caching = options.enable_prefix_caching;

@@ -131,13 +131,13 @@ Result<TimedEngine> load_onto(std::unique_ptr<Backend> backend, LoadTimes times,
   times.engine_s = watch.lap_s();
   const EngineInfo info = (*engine)->info();
   log::info(
-      "model={} architecture={} parameters={:.1f}M dtype={} weights_mb={:.1f} kv_dtype={} kv_tokens={} kv_mb={:.0f} "
+      "model={} architecture={} parameters={:.1f}M dtype={} weights={} weights_mb={:.1f} kv_dtype={} kv_tokens={} kv_mb={:.0f} "
       "max_model_len={} attention={}{} device=\"{}\" isa={} load_s={:.2f}",
       log_value(files.name), loaded->spec.family, static_cast<double>(loaded->spec.n_parameters()) / 1e6,
-      to_string(loaded->dtype), static_cast<double>(loaded->weight_bytes) / 1e6, to_string(info.kv_dtype),
-      static_cast<std::int64_t>(info.n_blocks) * info.block_len, static_cast<double>(info.kv_cache_bytes) / 1e6,
-      info.max_model_len, info.attention, info.batch_invariant ? " batch_invariant=1" : "", info.backend.device,
-      info.backend.features, times.total_s());
+      to_string(loaded->dtype), log_value(info.weight_scheme), static_cast<double>(loaded->weight_bytes) / 1e6,
+      to_string(info.kv_dtype), static_cast<std::int64_t>(info.n_blocks) * info.block_len,
+      static_cast<double>(info.kv_cache_bytes) / 1e6, info.max_model_len, info.attention,
+      info.batch_invariant ? " batch_invariant=1" : "", info.backend.device, info.backend.features, times.total_s());
   return TimedEngine{std::move(*engine), times};
 }
 

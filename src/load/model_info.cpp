@@ -39,6 +39,11 @@ std::vector<KvGroup> groups_of(const ModelSpec& spec, DType kv_dtype) {
 /// Numbers that only quantised weights are stored in, and that are not read as tensors of their own.
 bool is_of_schemes_alone(std::string_view stored_dtype) { return stored_dtype == "I8" || stored_dtype == "F8_E8M0"; }
 
+void set_weight_bytes(ModelInfo& info, const WeightBytes& bytes) {
+  info.weight_bytes = bytes.held;
+  info.held_as = bytes.held_as;
+}
+
 /// Sets what the headers of the weights say.
 void read_weights(const fs::path& folder, const WeightRounding& rounding, ModelInfo& info) {
   const auto checkpoint = Checkpoint::open(folder);
@@ -67,7 +72,7 @@ void read_weights(const fs::path& folder, const WeightRounding& rounding, ModelI
     info.weights_fault = are_there.error().message;
   } else {
     info.spec = std::move(fitted);
-    info.weight_bytes = weight_bytes(info.spec, info.spec.dtype, ModelRank{}, &*checkpoint, rounding).held;
+    set_weight_bytes(info, weight_bytes(info.spec, info.spec.dtype, ModelRank{}, &*checkpoint, rounding));
   }
 }
 
@@ -111,7 +116,7 @@ Result<ModelInfo> read_model_info(const fs::path& folder, const ModelOptions& op
   const std::string& kv_dtype = options.kv_cache_dtype;
   info.kv_dtype = kv_dtype == "auto" ? info.spec.dtype : dtype_from_name(kv_dtype).value();
   info.groups = groups_of(info.spec, info.kv_dtype);
-  info.weight_bytes = weight_bytes(info.spec, info.spec.dtype, ModelRank{}, nullptr, rounding).held;
+  set_weight_bytes(info, weight_bytes(info.spec, info.spec.dtype, ModelRank{}, nullptr, rounding));
   read_weights(folder, rounding, info);
   read_tokenizer(folder, info);
   BATON_TRY(info.generation, read_generation_config(folder));

@@ -10,6 +10,7 @@
 
 #include "core/dtype.h"
 #include "core/result.h"
+#include "kernels/stored_matrix.h"
 #include "load/model_options.h"
 #include "model/config.h"
 #include "model/spec.h"
@@ -33,9 +34,10 @@ struct ModelInfo {
   std::map<std::string, std::int64_t> stored_bytes;
   std::string weights_fault;      ///< why the weights that are there cannot be read; empty if they can
   std::int64_t weight_bytes = 0;  ///< memory for the weights in the configuration's dtype, or as they are quantised
-  std::string tokenizer;          ///< "BPE (tokenizer.json)"...; empty if there is none
-  std::string tokenizer_fault;    ///< why Baton cannot load it; empty if it can
-  std::int32_t n_tokens = 0;      ///< of the tokenizer
+  std::map<WeightScheme, std::int64_t> held_as = {};  ///< the parts of weight_bytes, as in WeightBytes
+  std::string tokenizer;                              ///< "BPE (tokenizer.json)"...; empty if there is none
+  std::string tokenizer_fault;                        ///< why Baton cannot load it; empty if it can
+  std::int32_t n_tokens = 0;                          ///< of the tokenizer
   std::vector<std::string> templates;
   GenerationConfig generation;
 };

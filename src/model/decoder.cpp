@@ -61,6 +61,8 @@ const ModelSpec& Model::spec() const { return spec_; }
 
 DType Model::weight_dtype() const { return weights_->dtype; }
 
+std::string Model::weight_scheme() const { return weights_->scheme_text(); }
+
 std::size_t Model::weight_bytes() const { return weights_->size_bytes(); }
 
 std::vector<KvShape> Model::kv_shapes(std::int32_t n_blocks, std::int32_t block_len, DType dtype) const {

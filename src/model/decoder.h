@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/result.h"
@@ -26,6 +27,8 @@ class Model {
 
   const ModelSpec& spec() const;
   DType weight_dtype() const;
+  /// See ModelWeights::scheme_text.
+  std::string weight_scheme() const;
   std::size_t weight_bytes() const;
   /// The shape of the KV storage of each layer group, for `n_blocks` blocks; in 8 bits with the checkpoint's scales.
   std::vector<KvShape> kv_shapes(std::int32_t n_blocks, std::int32_t block_len, DType dtype) const;

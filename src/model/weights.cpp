@@ -4,12 +4,15 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <new>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -17,6 +20,7 @@
 
 #include "core/check.h"
 #include "core/log.h"
+#include "core/one_line.h"
 #include "core/parallel.h"
 #include "model/model_tensors.h"
 #include "model/source/random.h"
@@ -38,6 +42,21 @@ std::size_t all_vector_bytes(std::span<const TensorPart> parts) {
     if (part.tensor.kind != ExpectedTensor::Kind::matrix)
       total += aligned(static_cast<std::size_t>(part.shape()[0]) * sizeof(float));
   return total;
+}
+
+/// "model.layers.*.mlp.gate" of "model.layers.12.mlp.gate.weight".
+std::string module_pattern(std::string_view name) {
+  std::string pattern;
+  for (const char c : name.substr(0, name.rfind('.'))) {
+    const bool is_digit = c >= '0' && c <= '9';
+    if (!is_digit)
+      pattern += c;
+    else if (pattern.ends_with('.'))
+      pattern += '*';
+    else if (!pattern.ends_with(".*"))
+      pattern += c;
+  }
+  return pattern;
 }
 
 ModelRank rank_of(const Backend& backend) {
@@ -79,6 +98,8 @@ class Loader {
     }
     BATON_TRY(const ConstTensorView lm_head_bias, bias_of(lm_head_parts, DType::f32));
     weights.lm_head = Linear(std::move(lm_head), lm_head_bias, lm_head_parts.split);
+    if (weights.lm_head.weight().scheme == WeightScheme::dense) note_dense(lm_head_parts);
+    weights.dense_modules = std::move(dense_modules_);
     weights.buffers.push_back(std::move(vectors_));
     return weights;
   }
@@ -143,11 +164,16 @@ class Loader {
     return vectors(tensors.biases, out_dtype, 0);
   }
 
+  void note_dense(const LinearTensors& tensors) {
+    for (const TensorPart& part : tensors.weights) dense_modules_.insert(module_pattern(part.tensor.name));
+  }
+
   /// Loads a matrix inside a layer, if there are tensors.
   Result<void> load_into(Linear& made, const LinearTensors& tensors) {
     if (tensors.weights.empty()) return {};
     BATON_TRY(std::unique_ptr<PackedMatrix> weight, packed(tensors));
     BATON_TRY(const ConstTensorView bias, bias_of(tensors, matmul_dtype_));
+    if (weight->scheme == WeightScheme::dense) note_dense(tensors);
     made = Linear(std::move(weight), bias, tensors.split);
     return {};
   }
@@ -160,6 +186,7 @@ class Loader {
     const Shape shape{static_cast<std::int64_t>(tensors.size()), first.n(), first.weights.front().columns.size()};
     BATON_TRY(std::unique_ptr<PackedExperts> weights,
               backend_.pack_experts(shape, dtype_, first.weights.front().tensor.name, read));
+    if (weights->scheme == WeightScheme::dense) note_dense(first);
     made = GroupedLinear(std::move(weights), first.split);
     return {};
   }
@@ -214,6 +241,7 @@ class Loader {
   WeightSource& source_;
   Buffer vectors_;  ///< all vectors of the model, one after the other
   std::size_t vectors_end_ = 0;
+  std::set<std::string> dense_modules_;
   std::unique_ptr<std::byte[], FreeAligned> staging_;
   std::size_t staging_bytes_ = 0;
 };
@@ -240,12 +268,14 @@ void check_dtype(DType dtype) {
   check(dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16, "weights: matrices are packed as f32, bf16 or f16");
 }
 
-/// Logs one line for each scheme, unless all matrices are dense.
-void log_schemes(const ModelWeights& weights) {
-  struct Tally {
-    std::int64_t n_matrices = 0;
-    std::size_t n_bytes = 0;
-  };
+/// The matrices of one scheme.
+struct Tally {
+  std::int64_t n_matrices = 0;
+  std::size_t n_bytes = 0;
+};
+
+/// Of the layers' matrices, and of the output layer where it counts.
+std::map<WeightScheme, Tally> tallies_of(const ModelWeights& weights, bool counts_lm_head) {
   std::map<WeightScheme, Tally> tallies;
   const auto add = [&](WeightScheme scheme, std::int64_t n, std::size_t n_bytes) {
     tallies[scheme].n_matrices += n;
@@ -259,12 +289,28 @@ void log_schemes(const ModelWeights& weights) {
     }
   };
   for (const LayerWeights& layer : weights.layers) visit_layer(count, layer);
-  count(weights.lm_head);
+  if (counts_lm_head) count(weights.lm_head);
+  return tallies;
+}
+
+std::string_view name_of_scheme(WeightScheme scheme, DType dtype) {
+  return scheme == WeightScheme::dense ? to_string(dtype) : to_string(scheme);
+}
+
+/// Logs one line for each scheme, the dense one with the names of its matrices, unless all matrices are dense.
+void log_schemes(const ModelWeights& weights) {
+  constexpr std::size_t kMostNames = 8;
+  const auto tallies = tallies_of(weights, true);
   if (tallies.size() == 1 && tallies.contains(WeightScheme::dense)) return;
+  std::string names;
+  std::size_t n_names = 0;
+  for (const std::string& name : weights.dense_modules)
+    if (n_names++ < kMostNames) names += (names.empty() ? "" : ",") + name;
+  if (n_names > kMostNames) names += ",...";
   for (const auto& [scheme, tally] : tallies)
-    log::info("event=weights scheme={} matrices={} mb={:.1f}",
-              scheme == WeightScheme::dense ? to_string(weights.dtype) : to_string(scheme), tally.n_matrices,
-              static_cast<double>(tally.n_bytes) / 1e6);
+    log::info("event=weights scheme={} matrices={} mb={:.1f}{}", name_of_scheme(scheme, weights.dtype), tally.n_matrices,
+              static_cast<double>(tally.n_bytes) / 1e6,
+              scheme == WeightScheme::dense ? " modules=" + log_value(names) : std::string());
 }
 
 }  // namespace
@@ -279,6 +325,18 @@ std::size_t ModelWeights::size_bytes() const {
         },
         layer);
   return total;
+}
+
+std::string ModelWeights::scheme_text() const {
+  const auto tallies = tallies_of(*this, false);
+  std::vector<std::pair<WeightScheme, Tally>> schemes(tallies.begin(), tallies.end());
+  // Dense ones beside others (routers) are not what the weights are stored in.
+  if (schemes.size() > 1) std::erase_if(schemes, [](const auto& each) { return each.first == WeightScheme::dense; });
+  std::ranges::sort(schemes, std::greater(), [](const auto& each) { return each.second.n_bytes; });
+  std::string text;
+  for (const auto& [scheme, tally] : schemes)
+    text += (text.empty() ? "" : " and ") + std::string(name_of_scheme(scheme, dtype));
+  return text;
 }
 
 std::vector<ExpectedTensor> expected_tensors(const ModelSpec& spec) {
@@ -305,6 +363,7 @@ WeightBytes weight_bytes(const ModelSpec& spec, DType dtype, ModelRank rank, con
       const std::int64_t size = is_dense ? linear.n_elements() * static_cast<std::int64_t>(size_bytes(dtype))
                                          : static_cast<std::int64_t>(form->size_bytes());
       bytes.held += size;
+      bytes.held_as[is_dense ? WeightScheme::dense : form->form.scheme] += size;
       bytes.staged = std::max(bytes.staged, size);
     }
   };
@@ -313,7 +372,9 @@ WeightBytes weight_bytes(const ModelSpec& spec, DType dtype, ModelRank rank, con
     if constexpr (std::is_same_v<Tensors, LinearTensors>) add({&tensors, 1});
     if constexpr (std::is_same_v<Tensors, std::vector<LinearTensors>>) add(tensors);
   });
-  bytes.held += static_cast<std::int64_t>(all_vector_bytes(tensor_parts(spec, rank)));
+  const auto vectors = static_cast<std::int64_t>(all_vector_bytes(tensor_parts(spec, rank)));
+  bytes.held += vectors;
+  bytes.held_as[WeightScheme::dense] += vectors;
   return bytes;
 }
 

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "core/result.h"
@@ -35,8 +38,13 @@ struct ModelWeights {
   std::vector<Buffer> buffers;
   KvScales kv_scales = {};  ///< of a cache in 8 bits
 
+  /// Names of the matrices that are dense, with "*" for numbers; of experts those of the first.
+  std::set<std::string> dense_modules;
+
   /// Memory of all weights on the backend.
   std::size_t size_bytes() const;
+  /// The schemes of the layers' matrices, the largest part first: "int4", "int4 and int8", or the dtype where all are dense.
+  std::string scheme_text() const;
 };
 
 /// The tensors that a checkpoint must hold for a whole model, in loading order.
@@ -53,6 +61,7 @@ Result<void> check_weights(const ModelSpec& spec, const Checkpoint& checkpoint);
 struct WeightBytes {
   std::int64_t held = 0;
   std::int64_t staged = 0;
+  std::map<WeightScheme, std::int64_t> held_as = {};  ///< the parts of `held`; embedding, norms and biases are dense
 };
 WeightBytes weight_bytes(const ModelSpec& spec, DType dtype, ModelRank rank, const Checkpoint* checkpoint = nullptr,
                          const WeightRounding& rounding = {});

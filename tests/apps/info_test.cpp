@@ -48,6 +48,27 @@ TEST(Info, json_has_the_numbers_of_the_model_and_of_the_memory) {
             info["kv_bytes_per_token"].get<std::int64_t>() * (2048 + 64 * 256));
 }
 
+TEST(Info, counts_weights_as_they_are_quantised) {
+  const test::DrawnGolden golden(kGolden);
+  const auto json_with = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {golden.folder().string(), "--json", "--memory", "1G"});
+    const test::ProgramEnd end = run(words);
+    EXPECT_EQ(end.code, 0) << end.error;
+    return json::parse(end.out, "info").value();
+  };
+  const json::Value dense = json_with({});
+  EXPECT_EQ(dense["weight_bytes_by_scheme"], (json::Value{{"float32", dense["weight_bytes"]}}));
+  const json::Value rounded = json_with({"--quantization", "int8", "--quantize-lm-head"});
+  const json::Value& parts = rounded["weight_bytes_by_scheme"];
+  EXPECT_EQ(parts["int8"].get<std::int64_t>() + parts["float32"].get<std::int64_t>(),
+            rounded["weight_bytes"].get<std::int64_t>());
+  EXPECT_LT(rounded["weight_bytes"], dense["weight_bytes"]);
+  EXPECT_GT(rounded["fits"]["tokens"], dense["fits"]["tokens"]);
+  EXPECT_NE(run({golden.folder().string(), "--memory", "1G", "-q", "int4"}).out.find(" as int4, "), std::string::npos);
+  EXPECT_NE(run({golden.folder().string(), "-q", "awq"}).error.find("--quantization awq: the checkpoint is not quantised"),
+            std::string::npos);
+}
+
 TEST(Info, the_table_says_what_fits) {
   const test::DrawnGolden golden(kGolden);
   const std::string model = golden.folder().string();

@@ -279,6 +279,7 @@ MODEL = obj(
     root=STRING,
     parent=maybe(STRING),
     max_model_len=COUNT,
+    weight_scheme=STRING,
     permission=items(ANY),
 )
 PREFIX = obj(

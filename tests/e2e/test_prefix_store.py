@@ -182,6 +182,30 @@ def test_files_that_do_not_fit_are_refused_by_name_and_the_server_serves(
     assert third.stop() == 0
 
 
+def test_prefixes_of_other_weights_are_refused_and_stay(tmp_path, catalogue):
+    """Of other bits, of an output layer in other bits, and of activations in another dtype."""
+    store = tmp_path / "store"
+    rounded = ("--quantization", "int8")
+    first = Server(tmp_path / "first.log", "--prefix-store", str(store), EXACT, *rounded)
+    assert call(first, "POST", "/v1/prefixes", {"id": "shop", "text": catalogue})[1]["stored"]
+    assert first.stop() == 0
+    for number, flags in enumerate(
+        (
+            (),
+            ("--quantization", "int4"),
+            (*rounded, "--quantize-lm-head"),
+            (*rounded, "--dtype", "float32"),
+        )
+    ):
+        other = Server(tmp_path / f"other-{number}.log", "--prefix-store", str(store), EXACT, *flags)
+        assert listed(other) == {}, flags
+        assert metric(other, "baton:prefix_store_refused_total") == 1, flags
+        assert other.stop() == 0
+    again = Server(tmp_path / "again.log", "--prefix-store", str(store), EXACT, *rounded)
+    assert listed(again)["shop"]["loaded"]
+    assert again.stop() == 0
+
+
 def test_a_server_killed_while_it_stores_leaves_no_file_that_loads_wrongly(
     tmp_path, catalogue
 ):

@@ -40,6 +40,7 @@ PROGRAMS = [
     "tokenize",
     "render",
     "info",
+    "quantize",
     "pull",
     "list",
     "simulate",

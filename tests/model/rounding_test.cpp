@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -178,6 +179,7 @@ std::vector<float> rounded_rows(const Linear& dense, const WeightRounding& round
 TEST(RoundedWeights, are_those_of_every_matrix_but_embedding_output_layer_and_routers) {
   const ModelSpec spec = spec_with_experts();
   const ModelWeights dense = loaded_weights(spec, {});
+  EXPECT_EQ(dense.scheme_text(), "float32");
   for (const WeightScheme scheme : kRoundedSchemes) {
     SCOPED_TRACE(to_string(scheme));
     const WeightRounding rounding{.scheme = scheme, .group = 32};
@@ -194,6 +196,8 @@ TEST(RoundedWeights, are_those_of_every_matrix_but_embedding_output_layer_and_ro
     EXPECT_NE(test::values_of(weights.layers[1].expert_up.weights(), 2),
               test::values_of(dense.layers[1].expert_up.weights(), 2));
     EXPECT_EQ(weights.lm_head.weight().scheme, WeightScheme::dense);
+    EXPECT_EQ(weights.scheme_text(), to_string(scheme));
+    EXPECT_EQ(weights.dense_modules, (std::set<std::string>{"lm_head", "model.layers.*.moe.gate"}));
     EXPECT_EQ(test::to_floats(weights.embedding), test::to_floats(dense.embedding));
   }
 }

@@ -35,9 +35,8 @@ std::string decode_text(const DecodeBenchReport& report, const DecodeBenchOption
                fmt::format("{:.0f}%", 100 * run.spread()), over_paged(report, run), fmt::format("{:.2f}", run.step_ms),
                fmt::format("{:.2f}", run.host_ms), gigabytes(run.kv_bytes_requested), gigabytes(run.kv_bytes_saved)});
   std::string text = fmt::format("{}\n{}\n\n{}\n", command, machine_line(report.engine), table.text());
-  text += fmt::format("{}, {} weights, {} KV; {} shared tokens, {} own, {} new.\n", report.model,
-                      to_string(report.engine.weight_dtype), to_string(report.engine.kv_dtype), options.shared,
-                      std::max(options.own, 1), options.n_new);
+  text += fmt::format("{}, {} weights, {} KV; {} shared tokens, {} own, {} new.\n", report.model, report.engine.weight_scheme,
+                      to_string(report.engine.kv_dtype), options.shared, std::max(options.own, 1), options.n_new);
   if (report.prefill_tokens_per_s > 0)
     text += fmt::format("Prefill of the shared prompt: {:.0f} tokens/s.\n", report.prefill_tokens_per_s);
   if (report.unshared_tokens_per_s > 0)

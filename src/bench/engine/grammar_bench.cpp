@@ -210,7 +210,7 @@ std::string grammar_text(const GrammarBenchReport& report, const GrammarBenchOpt
       "{}\n{}\n\n{}\n{}, {} weights, {} KV; {} requests, {} tokens of prompt, {} new, temperature 1. The schema was compiled "
       "in {:.1f} ms.\nTokens/s are medians of {} interleaved runs, the spread is (largest - smallest) / median; ratios are "
       "medians (and ranges) over the rounds.\nOther numbers are of the last run.\n",
-      command, machine_line(report.engine), table.text(), report.model, to_string(report.engine.weight_dtype),
+      command, machine_line(report.engine), table.text(), report.model, report.engine.weight_scheme,
       to_string(report.engine.kv_dtype), options.requests, options.own, options.n_new, report.compile_ms, options.n_runs);
 }
 

@@ -91,7 +91,7 @@ std::string latency_text(const LatencyReport& report, const LatencyBenchOptions&
       "{}\n{}\n\n{}\n{}, {} weights, {} KV; batches of {}: {} tokens in, {} out, behind a system prompt of {}.\n"
       "Seconds from the first submit to the end of the last answer, of {} iterations after {} warm-ups, arms in turn.\n"
       "Relay and paged find the system prompt in the cache, unshared requests compute it.\n",
-      command, machine_line(*report.engine), table.text(), report.model, to_string(report.engine->weight_dtype),
+      command, machine_line(*report.engine), table.text(), report.model, report.engine->weight_scheme,
       to_string(report.engine->kv_dtype), options.batch_size, options.input_len, options.output_len, options.prefix_len,
       options.n_iters, options.n_iters_warmup);
 }

@@ -112,8 +112,8 @@ std::string mmlu_text(const MmluReport& report, const MmluBenchOptions& options,
   std::string text =
       fmt::format("{}\n{}\n\n{}\n{}\n", command, machine_line(engine), mmlu_table(report), subject_table(report));
   text += fmt::format("{}, {} weights, {} KV; at most {} sequences and {} tokens in a step; {}, seed {}.\n", report.model,
-                      to_string(engine.weight_dtype), to_string(engine.kv_dtype), engine.max_num_seqs,
-                      engine.max_num_batched_tokens, report.runs.front().dataset, options.dataset.seed);
+                      engine.weight_scheme, to_string(engine.kv_dtype), engine.max_num_seqs, engine.max_num_batched_tokens,
+                      report.runs.front().dataset, options.dataset.seed);
   text += fmt::format(
       "An answer is the likeliest of the four letters. Seconds are medians of {} interleaved runs, each with a cold cache;\n"
       "right and unequal answers are of the first run, other numbers of the last. The second table has the arm {}.\n",

@@ -35,7 +35,7 @@ std::string workload_line(const ThroughputReport& report, const ThroughputBenchO
 std::string throughput_explanation(const ThroughputReport& report, const ThroughputBenchOptions& options) {
   const EngineInfo& engine = *report.engine;
   std::string text = fmt::format("{}, {} weights, {} KV, a cache of {} tokens; at most {} sequences and {} tokens in a step.\n",
-                                 report.model, to_string(engine.weight_dtype), to_string(engine.kv_dtype),
+                                 report.model, engine.weight_scheme, to_string(engine.kv_dtype),
                                  static_cast<std::int64_t>(engine.n_blocks) * engine.block_len, engine.max_num_seqs,
                                  engine.max_num_batched_tokens);
   text += workload_line(report, options);

@@ -14,12 +14,13 @@ std::string machine_line(const EngineInfo& engine) {
 }
 
 json::Value report_head(const std::string& command, const std::string& model, const std::optional<EngineInfo>& engine) {
-  json::Value head{{"command", command}, {"version", version_line()}, {"device", nullptr},  {"features", nullptr},
-                   {"model", model},     {"weight_dtype", nullptr},   {"kv_dtype", nullptr}};
+  json::Value head{{"command", command}, {"version", version_line()}, {"device", nullptr},        {"features", nullptr},
+                   {"model", model},     {"weight_dtype", nullptr},   {"weight_scheme", nullptr}, {"kv_dtype", nullptr}};
   if (!engine) return head;
   head["device"] = engine->backend.device;
   head["features"] = engine->backend.features;
   head["weight_dtype"] = to_string(engine->weight_dtype);
+  head["weight_scheme"] = engine->weight_scheme;
   head["kv_dtype"] = to_string(engine->kv_dtype);
   return head;
 }

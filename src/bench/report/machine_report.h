@@ -14,7 +14,7 @@ namespace baton {
 /// "baton 0.1.0 (commit 0123abc): AMD EPYC, 2 threads (avx512_bf16)".
 std::string machine_line(const EngineInfo& engine);
 
-/// The first keys of a report: command, version, device, features, model, weight_dtype, kv_dtype. Without an engine,
+/// The first keys of a report: command, version, device, features, model, weight_dtype, weight_scheme, kv_dtype. Without an engine,
 /// which could not be made, only known values are not null.
 json::Value report_head(const std::string& command, const std::string& model, const std::optional<EngineInfo>& engine);
 

@@ -111,6 +111,8 @@ void add_gauges(Families& out, const EngineMetrics& m, const EngineInfo& info) {
        {"max_prefill_tokens", std::to_string(info.max_prefill_tokens)},
        {"attention", info.attention},
        {"batch_invariant", info.batch_invariant ? "True" : "False"}});
+  out.gauge("baton:weights_info", "How the weights of the layers are stored.", 1,
+            {{"scheme", info.weight_scheme}, {"dtype", std::string(to_string(info.weight_dtype))}});
   out.gauge("baton:kv_blocks_pinned", "KV blocks that registered prefixes keep.", m.kv_blocks_pinned);
   out.gauge("baton:host_tier_blocks", "Blocks that the prefix cache evicted and host memory keeps.", m.host_tier_blocks);
   out.gauge("baton:host_tier_blocks_total", "Blocks that the host tier can keep; 0: there is none.", m.host_tier_blocks_total);

@@ -46,6 +46,7 @@ Value model_entry(const ServedModel& model, const std::string& id, const Value& 
           {"root", model.root},
           {"parent", parent},
           {"max_model_len", model.max_model_len},
+          {"weight_scheme", model.weight_scheme},
           {"permission", Value::array()}};
 }
 

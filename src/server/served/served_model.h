@@ -37,6 +37,7 @@ struct ServedModel {
   TemplateTraits tool_traits = {};             ///< of the template for conversations with tools
   SharedList<TokenId> markers = {};            ///< special tokens whose text the format reads
   std::vector<std::string> marker_texts = {};  ///< their texts, in the same order
+  std::string weight_scheme = {};              ///< the engine's, for /v1/models
   bool excludes_unchosen_tools = false;        ///< prompts lack the tools where `tool_choice` is "none"
   std::string digest = {};                     ///< a checksum of its configuration and weights; needed for a prefix store only
   std::unique_ptr<Grammars> grammars = {};     ///< of structured output; absent: requests that bring a grammar are refused

@@ -137,6 +137,7 @@ TEST(MetricsPage, tells_the_cache_configuration_and_the_process) {
   EXPECT_NE(info.find(R"(num_gpu_blocks="64")"), std::string::npos) << info;
   EXPECT_NE(info.find(R"(enable_prefix_caching="True")"), std::string::npos) << info;
   EXPECT_NE(info.find(R"(max_prefill_tokens="128")"), std::string::npos) << info;
+  EXPECT_EQ(value(text, labelled("baton:weights_info", R"(,scheme="float32",dtype="float32")")), "1");
   EXPECT_NE(text.find("\nprocess_resident_memory_bytes "), std::string::npos);
   EXPECT_NE(text.find("\nprocess_cpu_seconds_total "), std::string::npos);
 }
