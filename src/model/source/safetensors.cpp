@@ -193,7 +193,10 @@ Result<MatrixForm> SafetensorsSource::form_of(const ExpectedTensor& matrix) cons
 
 Result<void> SafetensorsSource::read_stored(const TensorPart& part, const StoredRows& out) {
   BATON_TRY(const StoredLayout layout, find_layout(checkpoint_, part.tensor, quantization_));
-  return unpack(parallel_, layout, part, out);
+  BATON_TRY_VOID(unpack(parallel_, layout, part, out));
+  const std::int64_t stored_bits = layout.form.scheme == WeightScheme::i4 ? 4 : 8;
+  checkpoint_.drop_pages({layout.values, DType::u8, {layout.n * layout.k * stored_bits / 8}});
+  return {};
 }
 
 Result<void> SafetensorsSource::read(const TensorPart& part, TensorView out) {

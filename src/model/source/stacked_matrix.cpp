@@ -110,7 +110,9 @@ Result<StoredMatrix> read_stacked(std::span<const TensorPart> parts, const Stack
   const MatrixForm& form = stack.form;
   check(form.scheme != WeightScheme::dense, "read_stacked: the matrices are dense");
   const Arrays arrays = arrays_of(stack, memory);
-  std::memset(memory, 0, arrays.size_bytes);  // rows of zeros have scales of 0
+  // Rows of zeros have scales of 0. All others are written.
+  if (std::ranges::any_of(parts, [](const TensorPart& part) { return part.n_zero_rows > 0; }))
+    std::memset(memory, 0, arrays.size_bytes);
   std::int64_t begin = 0;
   std::vector<std::byte> order;
   for (const TensorPart& part : parts) {

@@ -16,7 +16,8 @@ namespace baton {
 namespace {
 
 constexpr std::int64_t kBitsAWord = 32;
-constexpr std::uint8_t kF8Nan = 0x7f;
+constexpr std::uint64_t kF8Nan = 0x7f;
+constexpr std::uint64_t kEachByte = 0x0101010101010101;
 
 std::uint32_t word_at(const std::byte* data, std::int64_t index) {
   std::uint32_t word = 0;
@@ -64,6 +65,14 @@ class Unpacker {
     parallel_.for_ranges(rows_.size(), grain, body);
   }
 
+  /// Blocks of rows that are written side by side: their lines stay in the cache.
+  template <class Body>
+  void for_row_blocks(std::int64_t n_rows, const Body& body) const {
+    for_rows(n_rows, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; r += n_rows) body(r, std::min(end, r + n_rows));
+    });
+  }
+
   /// Columns sorted by group, in the order of the tensor within a group.
   void order_columns() {
     order_.resize(static_cast<std::size_t>(stored_.k));
@@ -90,16 +99,25 @@ class Unpacker {
     std::optional<float> bad_scale;
     visit_float(out_.scales.dtype, [&]<class T>(T) {
       const auto to = out_.scales.elements<T>();
-      for (std::int64_t r = 0; r < out_.scales.shape[0]; ++r)
-        for (std::int64_t g = 0; g < n_groups; ++g) {
-          const std::int64_t row = (rows_.begin + r * out_.scale_rows) / form.scale_rows;
-          const std::int64_t group = (columns_.begin + g * out_.scale_columns) / form.scale_columns;
-          const std::int64_t index =
-              stored_.has_scales_in_columns() ? group * stored_.scales.shape[1] + row : row * stored_.scales.shape[1] + group;
-          const float scale = scale_at(index);
-          if (!std::isfinite(scale)) bad_scale = scale;
-          to[static_cast<std::size_t>(r * n_groups + g)] = static_cast<T>(scale);
-        }
+      const auto copy = [&](std::int64_t r, std::int64_t g) {
+        const std::int64_t row = (rows_.begin + r * out_.scale_rows) / form.scale_rows;
+        const std::int64_t group = (columns_.begin + g * out_.scale_columns) / form.scale_columns;
+        const std::int64_t index =
+            stored_.has_scales_in_columns() ? group * stored_.scales.shape[1] + row : row * stored_.scales.shape[1] + group;
+        const float scale = scale_at(index);
+        to[static_cast<std::size_t>(r * n_groups + g)] = static_cast<T>(scale);
+        return std::isfinite(scale);
+      };
+      std::atomic<bool> is_finite = true;
+      parallel_.for_ranges(out_.scales.shape[0], 32, [&](std::int64_t begin, std::int64_t end) {
+        bool all = true;
+        for (std::int64_t r = begin; r < end; ++r)
+          for (std::int64_t g = 0; g < n_groups; ++g) all &= copy(r, g);
+        if (!all) is_finite = false;
+      });
+      if (is_finite) return;
+      for (const T scale : to)
+        if (!std::isfinite(static_cast<float>(scale))) bad_scale = static_cast<float>(scale);
     });
     if (!bad_scale) return {};
     return fail(ErrorCode::invalid_data, fmt::format("tensor '{}{}' holds {}; scales must be finite", stem_of_matrix(name),
@@ -147,19 +165,23 @@ class Unpacker {
   /// Signed bytes get their sign bit inverted: 128 is 0.
   void copy_bytes() {
     const bool is_f8 = out_.scheme == WeightScheme::f8;
-    const std::uint8_t flip = is_f8 ? 0 : 0x80;
+    const std::uint64_t flip = is_f8 ? 0 : kEachByte * 0x80;
     for_rows(16, [&](std::int64_t begin, std::int64_t end) {
+      std::uint64_t tops = 0;  // the highest bit of a byte is set by NaN
       for (std::int64_t r = begin; r < end; ++r) {
-        const auto* from =
-            reinterpret_cast<const std::uint8_t*>(stored_.values) + (rows_.begin + r) * stored_.k + columns_.begin;
-        std::uint8_t* const to = values_of(r);
-        bool is_nan = false;
-        for (std::int64_t c = 0; c < columns_.size(); ++c) {
-          to[c] = from[c] ^ flip;
-          is_nan |= (from[c] & kF8Nan) == kF8Nan;
-        }
-        if (is_f8 && is_nan) has_nan_ = true;
+        const std::byte* const from = stored_.values + (rows_.begin + r) * stored_.k + columns_.begin;
+        const auto copy = [&](std::int64_t c, std::size_t n_bytes) {
+          std::uint64_t bytes = 0;
+          std::memcpy(&bytes, from + c, n_bytes);
+          tops |= (bytes & kEachByte * kF8Nan) + kEachByte;
+          bytes ^= flip;
+          std::memcpy(values_of(r) + c, &bytes, n_bytes);
+        };
+        std::int64_t c = 0;
+        for (; c + 8 <= columns_.size(); c += 8) copy(c, 8);
+        if (c < columns_.size()) copy(c, static_cast<std::size_t>(columns_.size() - c));
       }
+      if (is_f8 && (tops & kEachByte * 0x80) != 0) has_nan_ = true;
     });
   }
 
@@ -175,8 +197,8 @@ class Unpacker {
 
   /// A word [c, row] has the values of a row's next columns in the order of StoredMatrix: words change places.
   void copy_packed_columns() {
-    const std::int64_t per_word = kBitsAWord / bits_;
-    for_rows(16, [&](std::int64_t begin, std::int64_t end) {
+    for_row_blocks(16, [&](std::int64_t begin, std::int64_t end) {
+      const std::int64_t per_word = kBitsAWord / bits_;
       for (std::int64_t c = columns_.begin; c < columns_.end;) {
         const std::int64_t n_values = std::min(columns_.end - c, per_word - c % per_word);
         const std::int64_t at = (c - columns_.begin) * bits_ / 8;
@@ -184,11 +206,20 @@ class Unpacker {
         for (std::int64_t r = begin; r < end; ++r) {
           const std::uint32_t word =
               word_at(stored_.values, c / per_word * stored_.n + rows_.begin + r) >> (c % per_word * bits_);
-          std::memcpy(values_of(r) + at, &word, static_cast<std::size_t>(n_bytes));
+          write_word(values_of(r) + at, word, n_bytes);
         }
         c += n_values;
       }
     });
+  }
+
+  /// The first bytes of a word.
+  static void write_word(std::uint8_t* to, std::uint32_t word, std::int64_t n_bytes) {
+    if (n_bytes == 4) {
+      std::memcpy(to, &word, 4);
+    } else {
+      std::memcpy(to, &word, static_cast<std::size_t>(n_bytes));
+    }
   }
 
   std::uint32_t value_at(std::int64_t row, std::int64_t c) const {
@@ -213,17 +244,39 @@ class Unpacker {
     });
   }
 
+  /// words[i]'s value j becomes words[j]'s value i, for 8 values of 4 bits.
+  static void transpose_values(std::array<std::uint32_t, 8>& words) {
+    const auto exchange = [&](std::size_t distance, int shift, std::uint32_t mask) {
+      for (std::size_t i = 0; i < 8; ++i) {
+        if ((i & distance) != 0) continue;
+        const std::uint32_t changed = ((words[i] >> shift) ^ words[i + distance]) & mask;
+        words[i + distance] ^= changed;
+        words[i] ^= changed << shift;
+      }
+    };
+    exchange(4, 16, 0x0000ffff);
+    exchange(2, 8, 0x00ff00ff);
+    exchange(1, 4, 0x0f0f0f0f);
+  }
+
+  /// A word has eight outputs of one column: eight words become a word of eight columns for each output.
   void copy_awq() {
-    const std::int64_t words_a_row = stored_.n / 8;
-    for_rows(64, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t r = begin; r < end; ++r) std::memset(values_of(r), 0, static_cast<std::size_t>(row_bytes_));
-      for (std::int64_t c = 0; c < columns_.size(); ++c)
-        for (std::int64_t r = begin; r < end; ++r) {
-          const std::int64_t row = rows_.begin + r;
-          const std::uint32_t word = word_at(stored_.values, (columns_.begin + c) * words_a_row + row / 8);
-          const std::uint32_t value = (word >> (4 * awq_place(row))) & 15;
-          values_of(r)[c / 2] = static_cast<std::uint8_t>(values_of(r)[c / 2] | value << (4 * (c % 2)));
+    constexpr std::int64_t kOutputs = 8;
+    const std::int64_t words_a_row = stored_.n / kOutputs;
+    for_row_blocks(32, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t c = 0; c < columns_.size(); c += kOutputs) {
+        const std::int64_t n_columns = std::min(kOutputs, columns_.size() - c);
+        const std::int64_t n_bytes = std::min<std::int64_t>(4, row_bytes_ - c / 2);
+        for (std::int64_t r = begin; r < end;) {
+          const std::int64_t first = (rows_.begin + r) / kOutputs;
+          std::array<std::uint32_t, kOutputs> words{};
+          for (std::int64_t i = 0; i < n_columns; ++i)
+            words[static_cast<std::size_t>(i)] = word_at(stored_.values, (columns_.begin + c + i) * words_a_row + first);
+          transpose_values(words);
+          for (; r < end && (rows_.begin + r) / kOutputs == first; ++r)
+            write_word(values_of(r) + c / 2, words[static_cast<std::size_t>(awq_place(rows_.begin + r))], n_bytes);
         }
+      }
     });
   }
 
