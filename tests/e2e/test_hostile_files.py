@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import shutil
 import signal
 import struct
 import subprocess
@@ -24,6 +25,7 @@ FIRST_SHARD = "model-00001-of-00002.safetensors"
 SECOND_SHARD = "model-00002-of-00002.safetensors"
 INDEX = "model.safetensors.index.json"
 DEEP = 100_000
+N_SCHEMES = 100_000
 
 
 def byte_level_tokenizer() -> dict:
@@ -225,6 +227,108 @@ def test_an_index_with(folder, change):
 def test_an_index_that_is_none(folder, text):
     (folder / INDEX).write_text(text)
     generate_fails(folder, INDEX)
+
+
+# --- quantised weights
+
+O_PROJ = "model.layers.0.self_attn.o_proj."
+
+
+@pytest.fixture
+def quantised(tmp_path: pathlib.Path) -> Callable[[str], pathlib.Path]:
+    """Copy one of tests/goldens/quantised."""
+
+    def copy(name: str) -> pathlib.Path:
+        shutil.copytree(ROOT / "tests/goldens/quantised" / name, tmp_path, dirs_exist_ok=True)
+        (tmp_path / "golden.safetensors").unlink()
+        return tmp_path
+
+    return copy
+
+
+def changed_tensor(folder: pathlib.Path, name: str, last: bytes = b"", **entry: object) -> None:
+    """Give a tensor another end, or change what the header says of it."""
+    path = folder / "model.safetensors"
+    header, data = header_of(path)
+    header[name].update(entry)
+    begin, end = header[name]["data_offsets"]
+    write_shard(path, header, data[: end - len(last)] + last + data[end:])
+    assert begin <= end - len(last)
+
+
+DAMAGED_MATRICES = {
+    "a group out of range": ("gptq_desc_act", "g_idx", {"last": b"\xff" * 4}, "has the group -1 of 2"),
+    "a size of 2^62": ("ct_int4", "weight_shape", {"last": struct.pack("<q", 2**62)}, "says 64 x 4611686018427387904 weights"),
+    "a negative size": ("ct_int4", "weight_shape", {"last": struct.pack("<q", -1)}, "says 64 x -1 weights"),
+    "zeros of another size": ("gptq", "qzeros", {"shape": [4, 4]}, "has the shape [4, 4], not [2, 8]"),
+    "scales for nothing": ("awq", "scales", {"shape": [64, 2]}, "has the shape [64, 2]; it must have 64 columns"),
+    "scales of another type": ("ct_fp8_channel", "weight_scale", {"dtype": "I16"}, "has the element type I16"),
+    "overlapping offsets": ("gptq", "qzeros", {"data_offsets": [0, 64]}, "is damaged: tensor"),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED_MATRICES.values(), ids=DAMAGED_MATRICES.keys())
+def test_a_quantised_matrix_with(quantised, case):
+    golden, part, change, words = case
+    folder = quantised(golden)
+    changed_tensor(folder, O_PROJ + part, **change)
+    generate_fails(folder, words)
+
+
+# Only loading reads values.
+@pytest.mark.parametrize(("golden", "part", "last"), [("fp8_tensor", "weight", b"\x7f"), ("ct_int4", "weight_scale", b"\x80\x7f")])
+def test_a_quantised_matrix_with_values_that_are_no_numbers(quantised, golden, part, last):
+    folder = quantised(golden)
+    changed_tensor(folder, O_PROJ + part, last=last)
+    fails("generate", folder, O_PROJ + part, "holds", text='{"prompt": "a"}\n')
+    End("info", folder)
+
+
+GROUP = {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32}}
+BOMB = "re:(a+)+$"
+QUANTIZATIONS = {
+    "no group size": ({"config_groups": {"g": {"weights": {"num_bits": 4, "strategy": "group"}}}}, "'group_size' is missing"),
+    "a group size of 0": ({"config_groups": {"g": {"weights": {"num_bits": 4, "group_size": 0}}}}, "not 0"),
+    "a group size of -7": ({"config_groups": {"g": {"weights": {"num_bits": 4, "group_size": -7}}}}, "not -7"),
+    "a group size of 2^62": (
+        {"config_groups": {"g": {"weights": {"num_bits": 4, "group_size": 2**62}}}},
+        "not 4611686018427387904",
+    ),
+    "many schemes": (
+        {"config_groups": {str(i): {"weights": {"num_bits": 4, "group_size": i}} for i in range(1, N_SCHEMES)}},
+        "states more than 64 schemes",
+    ),
+}
+
+
+@pytest.mark.parametrize(("fields", "words"), QUANTIZATIONS.values(), ids=QUANTIZATIONS.keys())
+def test_a_statement_of_quantisation_with(quantised, fields, words):
+    folder = quantised("ct_int4")
+    changed_json(folder / "config.json", lambda config: config["quantization_config"].update(fields))
+    fails("generate", folder, words, text='{"prompt": "a"}\n')
+    fails("info", folder, words)
+
+
+def test_a_statement_with_many_groups_and_patterns_that_take_exponential_time_is_no_hostile_one(quantised):
+    folder = quantised("ct_int4")
+    groups = {str(i): {**GROUP, "targets": [BOMB]} for i in range(N_SCHEMES)}
+    changed_json(
+        folder / "config.json",
+        lambda config: config["quantization_config"].update({"config_groups": groups, "ignore": [BOMB] * N_SCHEMES}),
+    )
+    info = End("info", folder, "--memory", "1G")
+    assert info.code == 0, info.error
+    assert "not readable" not in info.out, info.out
+
+
+@pytest.mark.parametrize("file", ["hf_quant_config.json", "quantize_config.json", "quant_config.json"])
+@pytest.mark.parametrize("text", ["[" * DEEP, '{"quantization":' * DEEP, "", "7", '{"quantization": {"quant_algo": "NVFP4"}}'])
+def test_a_file_of_quantisation_that_is_none(quantised, file, text):
+    folder = quantised("gptq")
+    changed_json(folder / "config.json", lambda config: config.pop("quantization_config"))
+    (folder / file).write_text(text)
+    for program in ("generate", "info"):
+        fails(program, folder, file, text='{"prompt": "a"}\n')
 
 
 # --- configurations
