@@ -27,7 +27,7 @@ function(baton_layer name)
   target_include_directories(baton_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(baton_${name} PUBLIC ${arg_LINK})
   if(NOT arg_SEPARATE)
-    baton_unity(baton_${name} 8)
+    baton_unity(baton_${name} 24)
   endif()
 endfunction()
 

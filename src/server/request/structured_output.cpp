@@ -26,7 +26,7 @@ using Output = std::optional<StructuredOutput>;
 constexpr std::size_t kMaxShownBytes = 64;
 
 /// Fields of a request with one grammar each: older vLLM, llama.cpp.
-constexpr grammar::GrammarKey kFields[] = {{"guided_json", grammar::read_schema},
+constexpr grammar::GrammarKey kGrammarFields[] = {{"guided_json", grammar::read_schema},
                                            {"guided_regex", grammar::read_regex},
                                            {"guided_choice", grammar::read_choice},
                                            {"guided_grammar", grammar::read_ebnf},
@@ -130,7 +130,7 @@ Result<std::optional<StructuredOutput>> parse_structured_output(const Value& bod
   JsonSpaces guided = spaces;
   BATON_TRY_VOID(
       grammar::read_whitespace_pattern(find_given(body, "guided_whitespace_pattern"), "guided_whitespace_pattern", guided));
-  BATON_TRY(Output output, output_of(grammar::read_grammar_keys(body, "", kFields, guided)));
+  BATON_TRY(Output output, output_of(grammar::read_grammar_keys(body, "", kGrammarFields, guided)));
   const auto add = [&](std::string_view name, auto parse) -> Result<void> {
     const Value* value = find_given(body, name);
     if (value == nullptr) return {};
