@@ -202,7 +202,9 @@ TEST_F(QuantizeModel, nothing_is_left_where_it_fails) {
 
   struct rlimit before {};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
-  const struct rlimit small { 10000, before.rlim_max };
+  const struct rlimit small {
+    10000, before.rlim_max
+  };
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
   const std::string full = error();

@@ -27,12 +27,12 @@ constexpr std::size_t kMaxShownBytes = 64;
 
 /// Fields of a request with one grammar each: older vLLM, llama.cpp.
 constexpr grammar::GrammarKey kGrammarFields[] = {{"guided_json", grammar::read_schema},
-                                           {"guided_regex", grammar::read_regex},
-                                           {"guided_choice", grammar::read_choice},
-                                           {"guided_grammar", grammar::read_ebnf},
-                                           {"guided_json_object", grammar::read_json_object},
-                                           {"json_schema", grammar::read_schema},
-                                           {"grammar", grammar::read_ebnf}};
+                                                  {"guided_regex", grammar::read_regex},
+                                                  {"guided_choice", grammar::read_choice},
+                                                  {"guided_grammar", grammar::read_ebnf},
+                                                  {"guided_json_object", grammar::read_json_object},
+                                                  {"json_schema", grammar::read_schema},
+                                                  {"grammar", grammar::read_ebnf}};
 
 Result<Output> output_of(Result<std::optional<FieldGrammar>> read) {
   if (!read) return tl::unexpected<Error>(std::move(read.error()));
