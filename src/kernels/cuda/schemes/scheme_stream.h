@@ -13,7 +13,7 @@
 
 namespace baton::cuda {
 
-/// Rows of x that a kernel multiplies; fewer are padded.
+/// Rows of x that a kernel multiplies at once; fewer are padded.
 inline constexpr int kSchemeWidths[] = {8, 16, 32, 64, 128};
 inline constexpr int kMostSchemeWidth = 128;
 
@@ -32,6 +32,7 @@ struct SchemeStreamParams {
   bool stores_pairs = false;
   // The launch's part.
   StreamSchedule schedule = {};
+  int n_passes = 1;         ///< of `width` rows of x, one after the other for each tile
   int n_stages = 0;         ///< of the ring
   int scale_bytes = 0;      ///< of a scale in a stage; 0: none
   int zero_bytes = 0;       ///< 1 if the stage has zeros
@@ -42,7 +43,7 @@ struct SchemeStreamParams {
 /// Whether groups of so many columns (2^shift) are streamed.
 constexpr bool streams_groups(int group_shift) { return group_shift >= 5; }
 
-/// out = x W^T (+ bias) for up to `width` rows of x in `dtype` (bf16 or f16), which x_map describes in boxes of `width` rows.
+/// out = x W^T (+ bias), `width` rows at once, for x in `dtype` (bf16 or f16), which x_map describes in boxes of `width` rows.
 void stream_f8(const Device& device, DType dtype, int width, const SchemeStreamParams& params, const CUtensorMap& x_map);
 void stream_i8(const Device& device, DType dtype, int width, const SchemeStreamParams& params, const CUtensorMap& x_map);
 void stream_i4(const Device& device, DType dtype, int width, const SchemeStreamParams& params, const CUtensorMap& x_map);
