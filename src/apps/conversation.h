@@ -39,7 +39,7 @@ class Conversation {
   void use_prefix(std::string name);
   void use_tools(json::Value tools);
 
-  /// Writes the answer to `text` on standard output while it is generated. Ctrl-C (apps/interrupt.h) ends it. If that
+  /// Writes the answer to `text` on standard output while it is generated. Ctrl-C (cli/interrupt.h) ends it. If that
   /// fails, `text` is taken back from the conversation.
   Result<void> answer(const std::string& text);
 

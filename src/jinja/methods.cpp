@@ -1,4 +1,4 @@
-/// Methods of lists and dicts, and which type has which; methods of strings stand in string_methods.cpp.
+/// Methods of lists, dicts and strings, and which type has which.
 #include <algorithm>
 
 #include "jinja/native.h"

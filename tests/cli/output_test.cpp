@@ -1,4 +1,4 @@
-/// Results on standard output, and errors on a full disk (apps/output.h).
+/// Results on standard output, and errors on a full disk (cli/output.h).
 #include "cli/output.h"
 
 #include <fcntl.h>

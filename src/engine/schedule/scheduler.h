@@ -101,7 +101,7 @@ inline constexpr std::int32_t kPrefetchDistance = 6;
 /// - A prompt longer than the rest of a step takes three quarters of it while other sequences follow, so that a short
 ///   prompt does not wait for the end of a long one. Rows that no other sequence needs go to the long prompt after all.
 /// - The order is by priority, then arrival, for rows, for admission and (from the end) for preemption. Within a cohort,
-///   sequences with common prompts are admitted one after another (sharing_order.h), so that few different prompts run at
+///   sequences with common prompts are admitted one after another (gather_sharers), so that few different prompts run at
 ///   a time. A cohort is what waits of a tenant and a priority when its first sequence is next and a slot is free, at
 ///   most kCohortTurns sequences for each slot; all of them come before the next cohort. So at most
 ///   kCohortTurns * max_num_seqs - 1 later sequences are admitted before a sequence that does not wait for its prefix,

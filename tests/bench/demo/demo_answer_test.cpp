@@ -1,4 +1,4 @@
-/// Streamed answers of `baton demo` (apps/demo_answer.h).
+/// Streamed answers of `baton demo` (bench/demo/demo_answer.h).
 #include "bench/demo/demo_answer.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-/// Structured output over HTTP: errors, and compilation as short and as long work (server/routes/grammars.cpp).
+/// Structured output over HTTP: errors, and compilation as short and as long work (server/routes/generation.cpp).
 #include <deque>
 #include <regex>
 #include <string>
