@@ -55,6 +55,7 @@ Result<void> quantize(const QuantizeOptions& options) {
   BATON_TRY(const WeightRounding rounding, rounding_asked_for(options));
   BATON_TRY(const ModelFiles files, find_model_files(options.model, download_bar()));
   watch_interrupts();
+  watch_terminations();
   std::optional<Progress> bar;
   BATON_TRY(const QuantizeReport report, quantize_model({files.folder, options.out, rounding, options.model.threads},
                                                         [&](std::int64_t done, std::int64_t total) {

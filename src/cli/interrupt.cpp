@@ -1,4 +1,4 @@
-/// A flag that the handler of SIGINT sets.
+/// A flag that the handler of signals sets.
 #include "cli/interrupt.h"
 
 #include <csignal>
@@ -8,10 +8,15 @@ namespace {
 
 volatile std::sig_atomic_t interrupted = 0;
 
+void note_signal(int) { interrupted = 1; }
+
 }  // namespace
 
-void watch_interrupts() {
-  std::signal(SIGINT, [](int) { interrupted = 1; });
+void watch_interrupts() { std::signal(SIGINT, note_signal); }
+
+void watch_terminations() {
+  std::signal(SIGTERM, note_signal);
+  std::signal(SIGHUP, note_signal);
 }
 
 bool was_interrupted() { return interrupted != 0; }

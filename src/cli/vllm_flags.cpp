@@ -179,7 +179,6 @@ constexpr std::array kVllmFlags = std::to_array<VllmFlag>({
     {"-O", kAnyValue, "nothing is compiled at the start"},
     {"-dp", "1", "one engine"},
     {"-pp", "1", "one device"},
-    {"-q", kNothing, "weights are read in the format of the checkpoint"},
 });
 
 /// The model that a command line names.

@@ -19,5 +19,15 @@ TEST(Interrupt, IsNotedUntilItIsCleared) {
   EXPECT_TRUE(was_interrupted());
 }
 
+TEST(Interrupt, TerminationsAreNotedWhereAProgramWatchesThem) {
+  watch_terminations();
+  for (const int signal : {SIGTERM, SIGHUP}) {
+    clear_interrupt();
+    ASSERT_EQ(std::raise(signal), 0);
+    EXPECT_TRUE(was_interrupted()) << signal;
+  }
+  clear_interrupt();
+}
+
 }  // namespace
 }  // namespace baton

@@ -188,6 +188,13 @@ TEST_F(QuantizeModel, a_folder_that_is_there_is_refused_and_kept) {
   fs::create_directory(folder_ / "out.part");
   EXPECT_NE(error().find("out.part exists: another run fills it"), std::string::npos) << error();
   EXPECT_EQ(left(), (std::set<std::string>{"model", "out.part"}));
+  const std::string long_name(253, 'a');  // with .part it is longer than a name may be
+  const auto too_long = quantize_model({folder_ / "model", folder_ / long_name, {.scheme = WeightScheme::i8}, 1}, {});
+  ASSERT_FALSE(too_long);
+  EXPECT_TRUE(too_long.error().message.ends_with(".part: File name too long")) << too_long.error().message;
+  const auto nameless = quantize_model({folder_ / "model", "", {.scheme = WeightScheme::i8}, 1}, {});
+  ASSERT_FALSE(nameless);
+  EXPECT_EQ(nameless.error().message, "the folder to write has no name");
   EXPECT_NE(quantize_model({folder_ / "model", folder_ / "none/out", {.scheme = WeightScheme::i8}, 1}, {})
                 .error()
                 .message.find("cannot make the folder"),

@@ -48,9 +48,14 @@ class PartFolder {
     fs::path part = out;
     part += ".part";
     std::error_code error;
-    if (fs::symlink_status(out, error).type() != fs::file_type::not_found)
+    if (out.empty()) return fail(ErrorCode::invalid_request, "the folder to write has no name", "out");
+    const fs::file_type out_type = fs::symlink_status(out, error).type();
+    if (out_type == fs::file_type::none) return cannot("make the folder", out, error);
+    if (out_type != fs::file_type::not_found)
       return fail(ErrorCode::invalid_request, fmt::format("{} exists already; name a new folder", out.string()), "out");
-    if (fs::symlink_status(part, error).type() != fs::file_type::not_found)
+    const fs::file_type part_type = fs::symlink_status(part, error).type();
+    if (part_type == fs::file_type::none) return cannot("make the folder", part, error);
+    if (part_type != fs::file_type::not_found)
       return fail(ErrorCode::invalid_request,
                   fmt::format("{} exists: another run fills it, or was killed; remove it to begin again", part.string()),
                   "out");
