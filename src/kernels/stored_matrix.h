@@ -14,14 +14,14 @@
 ///     zero  = zeros[r, c / scale_columns], or 2^(bits - 1) without zeros
 ///     out[r] = sum over c of x[permutation[c]] * w[r, c], or of x[c] * w[r, c] without a permutation
 ///
-/// A matrix of several tensors (q, k, v) has one form with the scales of each: a scale for the tensor or for the row
-/// is
+/// A matrix of several tensors (q, k, v) has one form with the scales of each: a scale for the tensor or for the row is
 /// scale_rows = 1 with scale_columns = k, and blocks are cut to rows that no two tensors share.
 ///
 /// Three dtypes meet in a matmul. Storage is the scheme's, here. Activations have the dtype that pack_matrix is given.
 /// Arithmetic is the backend's: weights become the activations' dtype in registers or in a tile of the cache, which is
-/// exact for f8, i8 and i4 (at most 8 significant bits before the scale), sums are f32, and a scale
-/// multiplies the f32 sum over its columns once, so no weight is rounded. No backend keeps a dense copy.
+/// exact for f8, i8 and i4 (at most 8 significant bits before the scale), sums are f32, and a scale multiplies the f32
+/// sum over its columns once. So no weight is rounded, but in the long steps of CUDA that kernels/cuda/schemes says, where
+/// some rows at a time are scaled in the activations' dtype. No backend keeps a dense copy.
 ///
 /// For kernels: scale_columns is a multiple of kScaleStep, or k; a last group may be shorter. scales keep the file's
 /// float dtype. Scales of one row are adjacent, as are zeros.
@@ -72,9 +72,8 @@ struct StoredMatrix {
 /// Aborts if shapes and dtypes are not what StoredMatrix says.
 void check_stored(const StoredMatrix& weight);
 
-/// Refuses all schemes but dense, for a backend that has no other kernels. The error (unsupported) names the weight,
-/// the scheme, the backend
-/// and what would serve.
+/// Refuses all schemes but dense, for a backend that has no other kernels. The error (unsupported) names the weight, the
+/// scheme, the backend and what would serve.
 Result<void> expect_dense(const StoredMatrix& weight, std::string_view backend, std::string_view name);
 
 }  // namespace baton
