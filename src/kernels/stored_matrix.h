@@ -9,8 +9,10 @@
 ///     i8      [n, k] u8                                 (values[r, c] - zero) * scale
 ///     i4      [n, ceil(k / 2)] u8, even c in the low    (values[r, c] - zero) * scale
 ///             four bits
+///     f4      as i4                                     f4_value(values[r, c]) * scale * row_scales[r]
 ///
-///     scale = scales[r / scale_rows, c / scale_columns]
+///     scale = scales[r / scale_rows, c / scale_columns]; of f4 in 8 bits: f8_e4m3 without NaN (NVFP4), or u8 for
+///             e8m0_value of it (MXFP4)
 ///     zero  = zeros[r, c / scale_columns], or 2^(bits - 1) without zeros
 ///     out[r] = sum over c of x[permutation[c]] * w[r, c], or of x[c] * w[r, c] without a permutation
 ///
@@ -19,14 +21,15 @@
 ///
 /// Three dtypes meet in a matmul. Storage is the scheme's, here. Activations have the dtype that pack_matrix is given.
 /// Arithmetic is the backend's: weights become the activations' dtype in registers or in a tile of the cache, which is
-/// exact for f8, i8 and i4 (at most 8 significant bits before the scale), sums are f32, and a scale multiplies the f32
-/// sum over its columns once. So no weight is rounded, but in the long steps of CUDA that kernels/cuda/schemes says, where
-/// some rows at a time are scaled in the activations' dtype. No backend keeps a dense copy.
+/// exact for f8, i8, i4 and f4 (at most 8 significant bits before the scale), sums are f32, and a scale multiplies the
+/// f32 sum over its columns once. So no weight is rounded, but in the long steps of CUDA that kernels/cuda/schemes says,
+/// where some rows at a time are scaled in the activations' dtype. No backend keeps a dense copy.
 ///
 /// For kernels: scale_columns is a multiple of kScaleStep, or k; a last group may be shorter. scales keep the file's
-/// float dtype. Scales of one row are adjacent, as are zeros.
+/// dtype. Scales of one row are adjacent, as are zeros.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <string_view>
 
@@ -35,7 +38,7 @@
 
 namespace baton {
 
-enum class WeightScheme : std::uint8_t { dense, f8, i8, i4 };
+enum class WeightScheme : std::uint8_t { dense, f8, i8, i4, f4 };
 
 constexpr std::string_view to_string(WeightScheme scheme) {
   switch (scheme) {
@@ -43,8 +46,26 @@ constexpr std::string_view to_string(WeightScheme scheme) {
     case WeightScheme::f8: return "float8_e4m3";
     case WeightScheme::i8: return "int8";
     case WeightScheme::i4: return "int4";
+    case WeightScheme::f4: return "float4_e2m1";
   }
   return "unknown";
+}
+
+/// Bytes of the values of a row of k columns; not of dense weights.
+constexpr std::int64_t row_value_bytes(WeightScheme scheme, std::int64_t k) {
+  return scheme == WeightScheme::i4 || scheme == WeightScheme::f4 ? (k + 1) / 2 : k;
+}
+
+/// What four bits of f4 (e2m1) stand for: a sign, two bits of exponent, one of mantissa.
+constexpr float f4_value(std::uint32_t code) {
+  constexpr float kMagnitudes[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+  return (code & 8u) != 0 ? -kMagnitudes[code & 7u] : kMagnitudes[code & 7u];
+}
+
+/// 2^(exponent - 127); NaN for 255.
+constexpr float e8m0_value(std::uint8_t exponent) {
+  if (exponent == 255) return std::bit_cast<float>(0x7fc00000u);
+  return std::bit_cast<float>(exponent == 0 ? 0x00400000u : static_cast<std::uint32_t>(exponent) << 23);
 }
 
 /// Columns that share a scale are a multiple of this many, if the row has more than one scale.
@@ -59,7 +80,8 @@ struct StoredMatrix {
   WeightScheme scheme = WeightScheme::dense;
   Shape shape;                  ///< [n, k]
   ConstTensorView values;       ///< as the table above says
-  ConstTensorView scales;       ///< [ceil(n / scale_rows), ceil(k / scale_columns)] float; no data if dense
+  ConstTensorView scales;       ///< [ceil(n / scale_rows), ceil(k / scale_columns)] float, or of f4; no data if dense
+  ConstTensorView row_scales;   ///< [n] f32 of f4, or no data: 1
   ConstTensorView zeros;        ///< [n, ceil(k / scale_columns)] u8, or no data
   ConstTensorView permutation;  ///< [k] i32, each column of x once, or no data
   std::int64_t scale_rows = 1;

@@ -87,6 +87,14 @@ TEST(SchemeGemm, equals_float64_for_integers_with_and_without_zeros) {
     }
 }
 
+TEST(SchemeGemm, equals_float64_for_f4_with_scales_of_8_bits) {
+  expect_product({.scheme = WeightScheme::f4, .scale_columns = 16, .scale_dtype = DType::f8_e4m3}, 70, 304);
+  expect_product({.scheme = WeightScheme::f4, .scale_columns = 16, .scale_dtype = DType::f8_e4m3}, 63, 79);
+  expect_product({.scheme = WeightScheme::f4, .scale_columns = 32, .scale_dtype = DType::u8}, 129, 461);
+  expect_product({.scheme = WeightScheme::f4, .scale_columns = 32, .is_permuted = true, .scale_dtype = DType::u8}, 40, 128);
+  expect_product({.scheme = WeightScheme::f4, .scale_columns = 1, .scale_dtype = DType::u8}, 3, 1);
+}
+
 TEST(SchemeGemm, takes_the_columns_of_x_in_the_order_of_the_weight) {
   expect_product({.scheme = WeightScheme::i4, .scale_columns = 32, .has_zeros = true, .is_permuted = true}, 40, 128);
   expect_product({.scheme = WeightScheme::i8, .scale_columns = 64, .is_permuted = true}, 40, 127);
@@ -120,6 +128,57 @@ TEST(SchemeGemm, widens_every_number_exactly) {
   }
 }
 
+// Every code of 4 bits in each place of a byte, and every scale of 8 bits, alone in its row.
+TEST(SchemeGemm, widens_every_number_and_every_scale_of_f4_exactly) {
+  const Parallel parallel(1);
+  for (const KernelChoice& choice : kernel_choices())
+    for (const DType scale_dtype : {DType::f8_e4m3, DType::u8}) {
+      std::vector<std::uint8_t> values, scales;
+      for (int i = 0; i < 256; ++i) {
+        values.push_back(static_cast<std::uint8_t>(i));
+        const bool is_nan = scale_dtype == DType::u8 ? i == 255 : (i & 0x7f) == 0x7f;
+        scales.push_back(is_nan ? 0 : static_cast<std::uint8_t>(i));
+      }
+      StoredMatrix weight;
+      weight.scheme = WeightScheme::f4;
+      weight.shape = {256, 2};
+      weight.values = {reinterpret_cast<const std::byte*>(values.data()), DType::u8, {256, 1}};
+      weight.scale_columns = 2;
+      weight.scales = {reinterpret_cast<const std::byte*>(scales.data()), scale_dtype, {256, 1}};
+      SchemeGemm gemm(parallel, choice.isa, choice.has_vbmi);
+      const auto packed = gemm.pack(weight, choice.dtype, "w");
+      ASSERT_TRUE(packed);
+      for (const std::int64_t column : {0, 1}) {
+        HostTensor x(choice.dtype, {1, 2});
+        x.set(column, 1);
+        x.set(1 - column, 0);
+        const HostTensor out = multiply(gemm, **packed, x);
+        for (std::uint32_t i = 0; i < 256; ++i)
+          EXPECT_EQ(out.at(i), static_cast<double>(f4_value(i >> (4 * column) & 15u) * test::scale_value(weight.scales, i)))
+              << name_of(choice) << ' ' << to_string(scale_dtype) << ' ' << i;
+      }
+    }
+}
+
+/// Some rows of x alone have the bits of all rows together. `weight` is [130, 704].
+void expect_same_bits_in_any_company(std::mt19937& random, const StoredWeight& weight, const KernelChoice& choice,
+                                     const Parallel& parallel) {
+  SchemeGemm gemm(parallel, choice.isa, choice.has_vbmi);
+  const auto packed = gemm.pack(weight.matrix, choice.dtype, "w");
+  ASSERT_TRUE(packed);
+  const HostTensor x = random_tensor(random, choice.dtype, {300, 704});
+  const HostTensor all = multiply(gemm, **packed, x);
+  const std::size_t row_bytes = x.bytes.size() / 300;
+  for (const auto& [first, n_rows] : std::vector<std::pair<std::size_t, std::int64_t>>{
+           {0, 1}, {1, 1}, {299, 1}, {5, 2}, {62, 4}, {120, 5}, {7, 6}, {90, 7}, {33, 8}, {2, 31}, {127, 70}}) {
+    HostTensor some(choice.dtype, {n_rows, 704});
+    std::memcpy(some.bytes.data(), x.bytes.data() + first * row_bytes, some.bytes.size());
+    const HostTensor out = multiply(gemm, **packed, some);
+    EXPECT_EQ(std::memcmp(out.bytes.data(), all.bytes.data() + first * 130 * 4, out.bytes.size()), 0)
+        << to_string(weight.matrix.scheme) << ' ' << name_of(choice) << ' ' << n_rows << " rows from " << first;
+  }
+}
+
 TEST(SchemeGemm, a_row_has_the_same_bits_in_any_company) {
   const Parallel parallel(2);
   std::mt19937 random(6);
@@ -131,21 +190,20 @@ TEST(SchemeGemm, a_row_has_the_same_bits_in_any_company) {
                               .has_zeros = scheme != WeightScheme::f8 && scale_columns == 32,
                               .is_permuted = scale_columns == 128};
         const StoredWeight weight = random_stored(random, form, 130, 704);
-        SchemeGemm gemm(parallel, choice.isa, choice.has_vbmi);
-        const auto packed = gemm.pack(weight.matrix, choice.dtype, "w");
-        ASSERT_TRUE(packed);
-        const HostTensor x = random_tensor(random, choice.dtype, {300, 704});
-        const HostTensor all = multiply(gemm, **packed, x);
-        const std::size_t row_bytes = x.bytes.size() / 300;
-        for (const auto& [first, n_rows] : std::vector<std::pair<std::size_t, std::int64_t>>{
-                 {0, 1}, {1, 1}, {299, 1}, {5, 2}, {62, 4}, {120, 5}, {7, 6}, {90, 7}, {33, 8}, {2, 31}, {127, 70}}) {
-          HostTensor some(choice.dtype, {n_rows, 704});
-          std::memcpy(some.bytes.data(), x.bytes.data() + first * row_bytes, some.bytes.size());
-          const HostTensor out = multiply(gemm, **packed, some);
-          EXPECT_EQ(std::memcmp(out.bytes.data(), all.bytes.data() + first * 130 * 4, out.bytes.size()), 0)
-              << to_string(scheme) << ' ' << name_of(choice) << ' ' << n_rows << " rows from " << first;
-        }
+        expect_same_bits_in_any_company(random, weight, choice, parallel);
       }
+}
+
+TEST(SchemeGemm, a_row_of_f4_has_the_same_bits_in_any_company) {
+  const Parallel parallel(2);
+  std::mt19937 random(6);
+  for (const DType scale_dtype : {DType::f8_e4m3, DType::u8})
+    for (const KernelChoice& choice : kernel_choices()) {
+      const StoredWeight weight = random_stored(
+          random, {.scheme = WeightScheme::f4, .scale_columns = scale_dtype == DType::u8 ? 32 : 16, .scale_dtype = scale_dtype},
+          130, 704);
+      expect_same_bits_in_any_company(random, weight, choice, parallel);
+    }
 }
 
 TEST(SchemeGemm, codes_are_looked_up_alike_by_bytes_and_by_lanes) {
@@ -175,6 +233,11 @@ TEST(SchemeGemm, writes_other_dtypes_and_holds_what_the_file_held) {
   const auto packed = gemm.pack(weight.matrix, DType::f32, "w");
   ASSERT_TRUE(packed);
   EXPECT_LE(static_cast<double>((*packed)->size_bytes), 1.05 * (2048 * 1024 + 2048 * 16 * 2));
+  const StoredWeight f4 =
+      random_stored(random, {.scheme = WeightScheme::f4, .scale_columns = 16, .scale_dtype = DType::f8_e4m3}, 2048, 2048);
+  const auto packed_f4 = gemm.pack(f4.matrix, DType::f32, "w");
+  ASSERT_TRUE(packed_f4);
+  EXPECT_LE(static_cast<double>((*packed_f4)->size_bytes), 1.05 * (2048 * 1024 + 2048 * 128));
   const HostTensor x = random_tensor(random, DType::f32, {2, 2048});
   EXPECT_LE(testing::relative_error(multiply(gemm, **packed, x, DType::bf16), testing::matmul_reference(x, weight.dense)),
             testing::epsilon(DType::bf16));

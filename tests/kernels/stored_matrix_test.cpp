@@ -1,6 +1,7 @@
 /// A stored matrix whose parts do not fit each other ends the program; a scheme without kernels is refused by name.
 #include "kernels/stored_matrix.h"
 
+#include <cmath>
 #include <random>
 
 #include <gtest/gtest.h>
@@ -37,6 +38,28 @@ TEST(StoredMatrixDeathTest, parts_that_do_not_fit_end_the_program) {
   weight = good.matrix;
   weight.scheme = WeightScheme::f8;
   EXPECT_DEATH(check_stored(weight), "values of another dtype");
+  const auto f4 =
+      random_stored(random, {.scheme = WeightScheme::f4, .scale_columns = 16, .scale_dtype = DType::f8_e4m3}, 4, 40);
+  check_stored(f4.matrix);
+  weight = f4.matrix;
+  weight.scales.dtype = DType::f32;
+  EXPECT_DEATH(check_stored(weight), "8 bits for f4");
+  weight = f4.matrix;
+  weight.row_scales.shape = {3};
+  EXPECT_DEATH(check_stored(weight), "row_scales");
+  weight = f4.matrix;
+  weight.zeros = good.matrix.zeros;
+  EXPECT_DEATH(check_stored(weight), "zeros");
+}
+
+TEST(StoredMatrix, numbers_of_4_bits_and_exponents_stand_for_what_their_standards_say) {
+  EXPECT_EQ(f4_value(1), 0.5f);
+  EXPECT_EQ(f4_value(7), 6);
+  EXPECT_EQ(f4_value(13), -3);
+  EXPECT_EQ(e8m0_value(127), 1);
+  EXPECT_EQ(e8m0_value(0), 0x1p-127f);
+  EXPECT_EQ(e8m0_value(254), 0x1p127f);
+  EXPECT_TRUE(std::isnan(e8m0_value(255)));
 }
 
 TEST(StoredMatrix, a_backend_multiplies_a_scheme_or_refuses_it_by_name) {

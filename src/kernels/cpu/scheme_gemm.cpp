@@ -22,8 +22,9 @@ class SchemeMatrix final : public PackedMatrix {
   std::int64_t n_groups() const { return (k + scale_columns - 1) / scale_columns; }
 
   Buffer values;
-  Buffer scales;  ///< [n_panels, n_groups, kPanelColumns] of scale_dtype
-  Buffer zeros;   ///< the same of u8, or no data
+  Buffer scales;                  ///< [n_panels, n_groups, kPanelColumns] of scale_dtype
+  Buffer zeros;                   ///< the same of u8, or no data
+  std::vector<float> row_scales;  ///< [n], or empty
   DType scale_dtype = DType::f32;
   std::vector<std::int32_t> permutation;
   std::int64_t scale_columns = 1;
@@ -55,6 +56,8 @@ void pack_all(const StoredMatrix& weight, const SchemeMatrix& matrix, std::int64
       matrix.scales.data() + panel * n_groups * kPanelColumns * static_cast<std::int64_t>(size_bytes(matrix.scale_dtype));
   if (size_bytes(matrix.scale_dtype) == 4) {
     pack_groups<std::uint32_t>(weight.scales.data, scales_of, n_rows, n_groups, scales);
+  } else if (size_bytes(matrix.scale_dtype) == 1) {
+    pack_groups<std::uint8_t>(weight.scales.data, scales_of, n_rows, n_groups, scales);
   } else {
     pack_groups<std::uint16_t>(weight.scales.data, scales_of, n_rows, n_groups, scales);
   }
@@ -104,13 +107,17 @@ Result<std::unique_ptr<PackedMatrix>> SchemeGemm::pack(const StoredMatrix& weigh
   matrix->scales = std::move(*scales);
   matrix->zeros = std::move(*zeros);
   parallel_.for_parts(matrix->n_panels(), [&](std::int64_t panel, int) { pack_all(weight, *matrix, panel); });
+  if (weight.row_scales.data != nullptr) {
+    const auto row_scales = weight.row_scales.elements<float>();
+    matrix->row_scales.assign(row_scales.begin(), row_scales.end());
+  }
   if (weight.permutation.data != nullptr) {
     const auto order = weight.permutation.elements<std::int32_t>();
     for (const std::int32_t column : order) check(column >= 0 && column < matrix->k, "pack_matrix: a permutation outside x");
     matrix->permutation.assign(order.begin(), order.end());
   }
   matrix->size_bytes = matrix->values.size_bytes() + matrix->scales.size_bytes() + matrix->zeros.size_bytes() +
-                       matrix->permutation.size() * sizeof(std::int32_t);
+                       matrix->row_scales.size() * sizeof(float) + matrix->permutation.size() * sizeof(std::int32_t);
   return std::unique_ptr<PackedMatrix>(std::move(matrix));
 }
 
@@ -152,9 +159,9 @@ void SchemeGemm::add_columns(const ConstTensorView& x, const SchemeMatrix& matri
   });
 }
 
-/// `task` has the panel's weights and all rows of x.
-void SchemeGemm::multiply_panel(SchemeTask task, const SchemeKernel& kernel, std::int64_t panel, const TensorView& out,
-                                Lane& lane) const {
+/// `task` has the panel's weights and all rows of x. `row_scales` [n] multiply the sums, or are empty.
+void SchemeGemm::multiply_panel(SchemeTask task, const SchemeKernel& kernel, std::int64_t panel,
+                                std::span<const float> row_scales, const TensorView& out, Lane& lane) const {
   const std::int64_t n_rows = task.n_rows;
   const std::int64_t n_groups = (task.n_steps + task.group_steps - 1) / task.group_steps;
   task.partial = lane.partial.data();
@@ -170,7 +177,9 @@ void SchemeGemm::multiply_panel(SchemeTask task, const SchemeKernel& kernel, std
     task.x += task.n_rows * task.x_stride;
     if (task.x_sums != nullptr) task.x_sums += task.n_rows * n_groups;
     for (std::int64_t r = 0; r < task.n_rows; ++r) {
-      const float* const sums = lane.sums.data() + r * kPanelColumns;
+      float* const sums = lane.sums.data() + r * kPanelColumns;
+      if (!row_scales.empty())
+        for (std::int64_t c = 0; c < n_columns; ++c) sums[c] *= row_scales[static_cast<std::size_t>(first + c)];
       if (out.dtype == DType::f32) {
         std::memcpy(out.data + ((row + r) * n + first) * 4, sums, static_cast<std::size_t>(n_columns) * 4);
       } else {
@@ -202,7 +211,7 @@ void SchemeGemm::multiply(const MatmulArgs& args) {
     share.scales = matrix.scales.data() + panel * numbers_a_panel * static_cast<std::int64_t>(size_bytes(matrix.scale_dtype));
     if (matrix.zeros.data() != nullptr)
       share.zeros = reinterpret_cast<const std::uint8_t*>(matrix.zeros.data()) + panel * numbers_a_panel;
-    multiply_panel(share, kernel, panel, args.out, lanes_[static_cast<std::size_t>(thread)]);
+    multiply_panel(share, kernel, panel, matrix.row_scales, args.out, lanes_[static_cast<std::size_t>(thread)]);
   });
 }
 

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -41,7 +42,8 @@ class SchemeGemm {
 
   ConstTensorView prepare_x(const ConstTensorView& x, const SchemeMatrix& matrix);
   void add_columns(const ConstTensorView& x, const SchemeMatrix& matrix);
-  void multiply_panel(SchemeTask task, const SchemeKernel& kernel, std::int64_t panel, const TensorView& out, Lane& lane) const;
+  void multiply_panel(SchemeTask task, const SchemeKernel& kernel, std::int64_t panel, std::span<const float> row_scales,
+                      const TensorView& out, Lane& lane) const;
 
   const Parallel& parallel_;
   CpuIsa isa_;

@@ -131,6 +131,16 @@ void read_numbers(const SchemeTask& task, std::int64_t group, GroupNumbers& numb
     const auto* from = reinterpret_cast<const std::uint16_t*>(task.scales) + first;
     for (std::size_t c = 0; c < kColumns; ++c)
       numbers.scales[c] = std::bit_cast<float>(static_cast<std::uint32_t>(from[c]) << 16) * W::kFactor;
+  } else if (task.scale_dtype == DType::f8_e4m3) {
+    // The bits, moved to those of f32, are the number divided by 2^120.
+    const auto* from = reinterpret_cast<const std::uint8_t*>(task.scales) + first;
+    for (std::size_t c = 0; c < kColumns; ++c) {
+      const std::uint32_t code = from[c];
+      numbers.scales[c] = std::bit_cast<float>((code & 0x80u) << 24 | (code & 0x7fu) << 20) * (0x1p120f * W::kFactor);
+    }
+  } else if (task.scale_dtype == DType::u8) {
+    const auto* from = reinterpret_cast<const std::uint8_t*>(task.scales) + first;
+    for (std::size_t c = 0; c < kColumns; ++c) numbers.scales[c] = e8m0_value(from[c]) * W::kFactor;
   } else {
     const auto* from = reinterpret_cast<const Float16*>(task.scales) + first;
 #ifdef __F16C__
@@ -218,6 +228,11 @@ struct I4Bits {
   static constexpr float kFactor = 1;
   static constexpr float kMiddle = 8;
   static constexpr float kDefaultZero = 8;
+};
+struct F4Bits {
+  static constexpr float kFactor = 1;
+  static constexpr float kMiddle = 0;
+  static constexpr float kDefaultZero = 0;
 };
 
 }  // namespace

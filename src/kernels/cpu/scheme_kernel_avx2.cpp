@@ -37,8 +37,23 @@ struct I4Avx2 : I4Bits {
   }
 };
 
+/// A look-up takes the low three bits of a lane.
+struct F4Avx2 : F4Bits {
+  using Products = F32Avx2;
+  static constexpr std::int64_t kBytes = kPanelColumns / 2;
+  template <int V>
+  static __m256 word(const std::byte* step) {
+    const __m256i all = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(step));
+    const __m256 magnitude =
+        _mm256_permutevar8x32_ps(_mm256_setr_ps(0, 0.5f, 1, 1.5f, 2, 3, 4, 6), _mm256_srli_epi32(all, 4 * V));
+    return _mm256_or_ps(magnitude,
+                        _mm256_and_ps(_mm256_castsi256_ps(_mm256_slli_epi32(all, 28 - 4 * V)), _mm256_set1_ps(-0.0f)));
+  }
+};
+
 }  // namespace
 
-const SchemeKernels kSchemeF32Avx2{scheme_kernel_of<F8Avx2>(), scheme_kernel_of<I8Avx2>(), scheme_kernel_of<I4Avx2>()};
+const SchemeKernels kSchemeF32Avx2{scheme_kernel_of<F8Avx2>(), scheme_kernel_of<I8Avx2>(), scheme_kernel_of<I4Avx2>(),
+                                   scheme_kernel_of<F4Avx2>()};
 
 }  // namespace baton::cpu

@@ -27,7 +27,16 @@ struct I8Avx512 : I8Bits {
   }
 };
 
-struct I4Avx512 : I4Bits {
+struct I4Numbers : I4Bits {
+  static __m512 numbers() { return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1); }
+};
+struct F4Numbers : F4Bits {
+  static __m512 numbers() { return _mm512_setr_ps(0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6); }
+};
+
+/// Numbers of 4 bits, looked up by their code.
+template <class Numbers>
+struct HalfBytesAvx512 : Numbers {
   using Products = F32Avx512;
   static constexpr std::int64_t kBytes = kPanelColumns / 2;
   /// Both halves of a vector have the same 32 bytes; the upper one takes the next half byte.
@@ -36,13 +45,14 @@ struct I4Avx512 : I4Bits {
     const __m512i all = _mm512_broadcast_i64x4(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(step)));
     const __m512i low = _mm512_set1_epi32(8 * V);
     const __m512i shifts = _mm512_mask_add_epi32(low, 0xff00, low, _mm512_set1_epi32(4));
-    const __m512 numbers = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
-    return _mm512_permutexvar_ps(_mm512_srlv_epi32(all, shifts), numbers);
+    return _mm512_permutexvar_ps(_mm512_srlv_epi32(all, shifts), Numbers::numbers());
   }
 };
 
 }  // namespace
 
-const SchemeKernels kSchemeF32Avx512{scheme_kernel_of<F8Avx512>(), scheme_kernel_of<I8Avx512>(), scheme_kernel_of<I4Avx512>()};
+const SchemeKernels kSchemeF32Avx512{scheme_kernel_of<F8Avx512>(), scheme_kernel_of<I8Avx512>(),
+                                     scheme_kernel_of<HalfBytesAvx512<I4Numbers>>(),
+                                     scheme_kernel_of<HalfBytesAvx512<F4Numbers>>()};
 
 }  // namespace baton::cpu

@@ -26,6 +26,6 @@ struct LaneLookups : Table {
 }  // namespace
 
 const SchemeKernels kSchemeBf16{scheme_kernel_of<LaneLookups<F8Table>>(), scheme_kernel_of<LaneLookups<I8Table>>(),
-                                scheme_kernel_of<I4Dot>()};
+                                scheme_kernel_of<HalfByteLookups<I4Table>>(), scheme_kernel_of<HalfByteLookups<F4Table>>()};
 
 }  // namespace baton::cpu

@@ -37,11 +37,16 @@ constexpr CodeTable i8_table() {
   return table;
 }
 
-/// Half bytes in two's complement, each twice: a look-up takes the low five bits of a lane.
+/// Half bytes, each twice: a look-up takes the low five bits of a lane. Those of i4 are in two's complement.
 constexpr CodeTable i4_table() {
   CodeTable table{};
   for (int code = 0; code < 32; ++code)
     table.bits[static_cast<std::size_t>(code)] = exact_bf16(static_cast<float>(code % 16 < 8 ? code % 16 : code % 16 - 16));
+  return table;
+}
+constexpr CodeTable f4_table() {
+  CodeTable table{};
+  for (std::uint32_t code = 0; code < 32; ++code) table.bits[code] = exact_bf16(f4_value(code % 16));
   return table;
 }
 
@@ -57,14 +62,23 @@ struct I8Table {
   static constexpr CodeTable kTable = i8_table();
 };
 
-struct I4Dot : I4Bits {
+struct I4Table : I4Bits {
+  static constexpr CodeTable kTable = i4_table();
+};
+
+struct F4Table : F4Bits {
+  static constexpr CodeTable kTable = f4_table();
+};
+
+template <class Table>
+struct HalfByteLookups : Table {
   using Products = Bf16Dot;
   static constexpr std::int64_t kBytes = kPanelColumns;
-  static constexpr CodeTable kTable = i4_table();
 
   template <int V>
   static __m512i word(const std::byte* step) {
-    return _mm512_permutexvar_epi16(_mm512_srli_epi16(_mm512_loadu_si512(step), 4 * V), _mm512_load_si512(kTable.bits.data()));
+    return _mm512_permutexvar_epi16(_mm512_srli_epi16(_mm512_loadu_si512(step), 4 * V),
+                                    _mm512_load_si512(Table::kTable.bits.data()));
   }
 };
 

@@ -40,6 +40,6 @@ struct ByteLookups : Table {
 }  // namespace
 
 const SchemeKernels kSchemeBf16Vbmi{scheme_kernel_of<ByteLookups<F8Table>>(), scheme_kernel_of<ByteLookups<I8Table>>(),
-                                    scheme_kernel_of<I4Dot>()};
+                                    scheme_kernel_of<HalfByteLookups<I4Table>>(), scheme_kernel_of<HalfByteLookups<F4Table>>()};
 
 }  // namespace baton::cpu

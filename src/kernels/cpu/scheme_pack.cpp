@@ -28,8 +28,9 @@ __m128i low_half_bytes(__m128i bytes) { return _mm_and_si128(bytes, _mm_set1_epi
 __m128i high_half_bytes(__m128i bytes) { return low_half_bytes(_mm_srli_epi16(bytes, 4)); }
 /// Half bytes in bytes: `low` and, above it, `high`.
 __m128i half_bytes(__m128i low, __m128i high) { return _mm_or_si128(low, _mm_slli_epi16(high, 4)); }
-/// Subtracts 8 from each half byte: two's complement.
-__m128i less_8(__m128i bytes) { return _mm_xor_si128(bytes, _mm_set1_epi8(static_cast<char>(0x88))); }
+/// Inverts bits of each byte. 0x88 subtracts 8 from each half byte: two's complement.
+__m128i flipped(__m128i bytes, std::uint8_t flip) { return _mm_xor_si128(bytes, _mm_set1_epi8(static_cast<char>(flip))); }
+constexpr std::uint8_t kLess8 = 0x88;
 
 /// Byte i of 16 rows, `stride` bytes apart, as bytes [first, first + 16) of columns[i], for 16 i.
 void transpose_bytes(const std::uint8_t* rows, std::int64_t stride, std::size_t first, ColumnBytes* columns) {
@@ -53,8 +54,7 @@ void transpose_bytes(const std::uint8_t* rows, std::int64_t stride, std::size_t 
 /// One function for each order of scheme_panels.h: writes the steps that `columns` [n_columns] holds, at most n_steps.
 void write_bytes_f32(const ColumnBytes* columns, std::uint8_t flip, std::int64_t n_steps, std::byte* step) {
   for (std::int64_t i = 0; i < n_steps; ++i, step += kPanelColumns)
-    for (int j = 0; j < 4; ++j)
-      store16(step + 16 * j, _mm_xor_si128(columns[i].part(j), _mm_set1_epi8(static_cast<char>(flip))));
+    for (int j = 0; j < 4; ++j) store16(step + 16 * j, flipped(columns[i].part(j), flip));
 }
 
 /// The code of a byte of i8: those below the middle count down from it.
@@ -81,14 +81,14 @@ void write_bytes_bf16(const ColumnBytes* columns, std::int64_t n_steps, std::byt
 }
 
 /// A byte holds the values of two steps.
-void write_half_bytes_f32(const ColumnBytes* columns, std::int64_t n_steps, std::byte* step) {
+void write_half_bytes_f32(const ColumnBytes* columns, std::uint8_t flip, std::int64_t n_steps, std::byte* step) {
   constexpr std::int64_t kBytes = kPanelColumns / 2;
   for (std::int64_t i = 0; i < n_steps; ++i, step += kBytes) {
     __m128i parts[4];
     for (int j = 0; j < 4; ++j) {
       const __m128i both = columns[i / 2].part(j);
       const __m128i values = i % 2 == 0 ? low_half_bytes(both) : high_half_bytes(both);
-      parts[j] = less_8(half_bytes(values, _mm_srli_si128(values, 8)));
+      parts[j] = flipped(half_bytes(values, _mm_srli_si128(values, 8)), flip);
     }
     const __m128i low = _mm_unpacklo_epi8(parts[0], parts[1]);
     const __m128i high = _mm_unpacklo_epi8(parts[2], parts[3]);
@@ -98,9 +98,9 @@ void write_half_bytes_f32(const ColumnBytes* columns, std::int64_t n_steps, std:
 }
 
 /// A byte holds the two values of a step.
-void write_half_bytes_bf16(const ColumnBytes* columns, std::int64_t n_steps, std::byte* step) {
+void write_half_bytes_bf16(const ColumnBytes* columns, std::uint8_t flip, std::int64_t n_steps, std::byte* step) {
   for (std::int64_t i = 0; i < n_steps; ++i, step += kPanelColumns) {
-    const auto part = [&](int j) { return less_8(columns[i].part(j)); };
+    const auto part = [&](int j) { return flipped(columns[i].part(j), flip); };
     const auto lows = [&](int j) { return half_bytes(low_half_bytes(part(j)), low_half_bytes(part(j + 1))); };
     const auto highs = [&](int j) { return half_bytes(high_half_bytes(part(j)), high_half_bytes(part(j + 1))); };
     const __m128i v0_01 = lows(0), v0_23 = lows(2), v1_01 = highs(0), v1_23 = highs(2);
@@ -121,7 +121,10 @@ void write_steps(const ColumnBytes* columns, WeightScheme scheme, DType dtype, s
     case WeightScheme::i8:
       return is_bf16 ? write_bytes_bf16<true>(columns, n_steps, step) : write_bytes_f32(columns, 0x80, n_steps, step);
     case WeightScheme::i4:
-      return is_bf16 ? write_half_bytes_bf16(columns, n_steps, step) : write_half_bytes_f32(columns, n_steps, step);
+      return is_bf16 ? write_half_bytes_bf16(columns, kLess8, n_steps, step)
+                     : write_half_bytes_f32(columns, kLess8, n_steps, step);
+    case WeightScheme::f4:
+      return is_bf16 ? write_half_bytes_bf16(columns, 0, n_steps, step) : write_half_bytes_f32(columns, 0, n_steps, step);
     case WeightScheme::dense: break;
   }
   check_failed("pack_panel: dense weights have other panels");

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/check.h"
 #include "core/dtype.h"
 #include "kernels/cpu/skinny_gemm.h"
 #include "kernels/stored_matrix.h"
@@ -21,7 +22,7 @@ namespace baton::cpu {
 ///
 /// Half bytes count from the low bits. What the bits mean:
 ///
-///     f8         as in StoredMatrix
+///     f8, f4     as in StoredMatrix
 ///     i4         value - 8 in two's complement
 ///     i8, f32    value - 128 in two's complement
 ///     i8, bf16   value - 127.5: sign, and a number m of 7 bits that stands for m + 0.5
@@ -29,7 +30,7 @@ constexpr std::int64_t values_per_word(DType dtype) { return dtype == DType::bf1
 
 /// Bytes of a packed step.
 constexpr std::int64_t packed_step_bytes(WeightScheme scheme, DType dtype) {
-  return kPanelColumns * values_per_word(dtype) / (scheme == WeightScheme::i4 ? 2 : 1);
+  return row_value_bytes(scheme, kPanelColumns * values_per_word(dtype));
 }
 
 /// Rows of StoredMatrix::values that become a panel.
@@ -52,7 +53,7 @@ struct SchemeTask {
   const std::byte* values = nullptr;  ///< n_steps packed steps
   std::int64_t n_steps = 0;
   std::int64_t group_steps = 0;       ///< steps that share a scale; the last group may have fewer
-  const std::byte* scales = nullptr;  ///< [groups, kPanelColumns] of scale_dtype
+  const std::byte* scales = nullptr;  ///< [groups, kPanelColumns] of scale_dtype, as in StoredMatrix
   DType scale_dtype = DType::f32;
   const std::uint8_t* zeros = nullptr;  ///< [groups, kPanelColumns], or null: the middle of the integers
   const std::byte* x = nullptr;         ///< n_rows rows of n_steps words, x_stride bytes apart
@@ -73,17 +74,24 @@ struct SchemeKernel {
 
   /// Whether x_sums are read.
   bool needs_sums(WeightScheme scheme, bool has_zeros) const {
-    if (scheme == WeightScheme::f8) return false;
+    if (scheme == WeightScheme::f8 || scheme == WeightScheme::f4) return false;
     return has_zeros || middle != (scheme == WeightScheme::i4 ? 8.0f : 128.0f);
   }
 };
 
 /// Kernels of one instruction set, or none for bf16.
 struct SchemeKernels {
-  SchemeKernel f8, i8, i4;
+  SchemeKernel f8, i8, i4, f4;
 
   const SchemeKernel& of(WeightScheme scheme) const {
-    return scheme == WeightScheme::f8 ? f8 : scheme == WeightScheme::i8 ? i8 : i4;
+    switch (scheme) {
+      case WeightScheme::f8: return f8;
+      case WeightScheme::i8: return i8;
+      case WeightScheme::i4: return i4;
+      case WeightScheme::f4: return f4;
+      case WeightScheme::dense: break;
+    }
+    check_failed("scheme_kernels: dense weights have other kernels");
   }
 };
 

@@ -18,6 +18,7 @@ float range_of(WeightScheme scheme) {
     case WeightScheme::f8: return Float8E4M3::kLargest;
     case WeightScheme::i8: return 127.5f;
     case WeightScheme::i4: return 7.5f;
+    case WeightScheme::f4:
     case WeightScheme::dense: break;
   }
   check_failed("rounding: dense weights are not rounded");

@@ -149,6 +149,7 @@ Result<void> SchemeGemm::open() {
 
 Result<std::unique_ptr<PackedMatrix>> SchemeGemm::pack(const StoredMatrix& weight, DType dtype, std::string_view name) {
   check_stored(weight);
+  if (weight.scheme == WeightScheme::f4) BATON_TRY_VOID(expect_dense(weight, "CUDA", name));
   const std::int64_t n = weight.shape[0];
   const std::int64_t k = weight.shape[1];
   check(n > 0 && k > 0, "pack_matrix: the weight is empty");
@@ -232,9 +233,10 @@ void SchemeGemm::stream(const SchemeMatrix& matrix, const MatmulArgs& args) {
     case WeightScheme::f8: return stream_f8(device_, matrix.dtype, width, params, x_map);
     case WeightScheme::i8: return stream_i8(device_, matrix.dtype, width, params, x_map);
     case WeightScheme::i4: return stream_i4(device_, matrix.dtype, width, params, x_map);
+    case WeightScheme::f4:
     case WeightScheme::dense: break;
   }
-  check_failed("schemes: a dense weight");
+  check_failed("schemes: a weight without kernels");
 }
 
 void SchemeGemm::multiply_slabs(const SchemeMatrix& matrix, const MatmulArgs& args) {
