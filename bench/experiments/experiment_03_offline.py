@@ -18,7 +18,7 @@ from workloads import SHAREGPT, data_file
 SHAPE = "llama-2-7b"
 
 
-def sharegpt_job(settings, name, shape, shared, n_requests, arms, runs, limit=ARM_SECONDS, about=None, ranks=1):
+def sharegpt_job(settings, name, shape, shared, n_requests, arms, runs, limit=ARM_SECONDS, about=None, ranks=1, quantization=None):
     """`about`: more of the point."""
 
     def dataset():
@@ -28,7 +28,8 @@ def sharegpt_job(settings, name, shape, shared, n_requests, arms, runs, limit=AR
 
     point = {"dataset": "sharegpt", "shared": shared, "requests": n_requests, **(about or {})}
     seconds = estimated(shape, n_requests, shared, SHAREGPT_OWN, SHAREGPT_OUTPUT, arms, runs, limit) if settings.is_full else 20
-    return throughput_job(settings, name, shape, dataset, point, seconds / ranks**0.7, arms, runs, limit, ranks)
+    return throughput_job(settings, name, shape, dataset, point, seconds / ranks**0.7, arms, runs, limit, ranks,
+                          quantization)  # fmt: skip
 
 
 def jobs(settings):

@@ -58,7 +58,14 @@ def over(ranks):
     return ["--tensor-parallel-size", ranks] if ranks > 1 else []
 
 
-def throughput_job(settings, name, shape, dataset, point, seconds, arms=ARMS, runs=None, limit=ARM_SECONDS, ranks=1):
+def stored(quantization):
+    """Flags of weights in another form than the 16 bits of a shape."""
+    return ["--quantization", quantization] if quantization not in (None, "none") else []
+
+
+def throughput_job(
+    settings, name, shape, dataset, point, seconds, arms=ARMS, runs=None, limit=ARM_SECONDS, ranks=1, quantization=None
+):
     """One `baton bench throughput`: its arms interleaved on one engine. `dataset` gives the flags of the requests;
     `limit` cuts a run after so many seconds, 0 never."""
     runs = settings.runs or runs or settings.pick(2, 2, 1)
@@ -67,7 +74,7 @@ def throughput_job(settings, name, shape, dataset, point, seconds, arms=ARMS, ru
     def run(runner):
         arguments = ["bench", "throughput", *model_arguments(settings, shape), *dataset(), "--arms", ",".join(arms), "--runs", runs]
         arguments += ["--max-num-seqs", MAX_NUM_SEQS, "--max-num-batched-tokens", batched]
-        arguments += ["--time-limit-s", limit, *over(ranks)]
+        arguments += ["--time-limit-s", limit, *over(ranks), *stored(quantization)]
         report = runner.report(arguments)
         about = {"model": model_name(settings, shape), **point}
         for entry in report["arms"]:
@@ -88,8 +95,9 @@ def estimated(shape, n_requests, shared, own, output, arms, runs, limit=ARM_SECO
 
 
 def decode_job(
-    settings, name, shape, requests, shared, own, point, seconds, arms=("relay", "paged"), new=None, folder=None, ranks=1
-):
+    settings, name, shape, requests, shared, own, point, seconds, arms=("relay", "paged"), new=None, folder=None, ranks=1,
+    quantization=None
+):  # fmt: skip
     """One `baton bench decode`: steps alone, prompts in the cache before the clock starts. `folder` gives the path of the
     shape where it is not one of bench/shapes."""
     runs = settings.runs or settings.pick(3, 2, 1)
@@ -99,7 +107,7 @@ def decode_job(
         of_model = model_arguments(settings, folder() if folder else shape)
         arguments = ["bench", "decode", *of_model, "--requests", ",".join(map(str, requests))]
         arguments += ["--shared", shared, "--own", own, "--new", new, "--runs", runs]
-        arguments += ["--arms", ",".join(arms), *over(ranks)]
+        arguments += ["--arms", ",".join(arms), *over(ranks), *stored(quantization)]
         report = runner.report(arguments, flag="--json")
         for entry in report["runs"]:
             about = {"model": model_name(settings, shape), "shared": shared, "own": own, "new": new}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the experiments 1 to 12, one job a GPU at a time, within a given time, and continues where the last call ended.
+"""Runs the experiments 1 to 13, one job a GPU at a time, within a given time, and continues where the last call ended.
 
     bench/experiments/run_all.py --quick                                          on a CPU, the demo model
     bench/experiments/run_all.py --device cuda --gpus 4 --minutes 9 --resume \\
@@ -83,7 +83,7 @@ def passes_of(pairs, settings, n_gpus):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Runs the experiments 1 to 12")
+    parser = argparse.ArgumentParser(description="Runs the experiments 1 to 13")
     harness.add_options(parser)
     parser.add_argument("--gpus", type=int, default=1, help="GPUs of this host to use, a worker each (default: 1)")
     parser.add_argument("--minutes", type=float, help="end within so many minutes")

@@ -1,6 +1,7 @@
 """CUDA device code inside a shared library: which kernels it holds, and zeroes in place of unwanted ones.
 
-A library's section .nv_fatbin is a list of containers, one for each source file, with an entry for each architecture.
+A library's section .nv_fatbin is a list of containers, one for each source file, with an entry for each architecture:
+machine code, or PTX, which the driver compiles where there is no machine code for its GPU.
 A zeroed entry keeps its place, so that nothing moves; a launch of one of its kernels fails with "no kernel image is
 available". The zeroes pack to nothing, which is what this is for: carrying a library to a machine without a network.
 
@@ -13,8 +14,8 @@ import subprocess
 
 CONTAINER_MAGIC = 0xBA55ED50
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-MACHINE_CODE = 2  # an entry's kind; 1 is PTX
-KERNEL_NAME = re.compile(rb"\.text\.(_Z\w+)")
+PTX, MACHINE_CODE = 1, 2  # kinds of entries
+KERNEL_NAME = re.compile(rb"(?:\.text\.|\.entry )(_Z\w+)")
 
 
 def section(library, wanted):
@@ -30,8 +31,8 @@ def section(library, wanted):
     raise KeyError(wanted)
 
 
-def entries(library):
-    """(kind, architecture, begin, end) of each entry of .nv_fatbin; 90 is sm_90 and sm_90a."""
+def containers(library):
+    """The entries of each container of .nv_fatbin: lists of (kind, architecture, begin, end); 90 is sm_90 and sm_90a."""
     place, size = section(library, ".nv_fatbin")
     last = place + size - 16
     while place < last:
@@ -40,11 +41,20 @@ def entries(library):
             place += 8
             continue
         entry, place = place + header_bytes, place + header_bytes + content_bytes
+        found = []
         while entry < place:
             kind, _, entry_header_bytes, entry_bytes = struct.unpack_from("<HHIQ", library, entry)
             architecture = struct.unpack_from("<I", library, entry + 28)[0]
-            yield kind, architecture, entry + entry_header_bytes, entry + entry_header_bytes + entry_bytes
+            found.append((kind, architecture, entry + entry_header_bytes, entry + entry_header_bytes + entry_bytes))
             entry += entry_header_bytes + entry_bytes
+        yield found
+
+
+def runs_on(container, architecture):
+    """The entries of a container that a GPU of this architecture runs: its machine code, or else the newest PTX for it."""
+    own = [entry for entry in container if entry[:2] == (MACHINE_CODE, architecture)]
+    older = [entry for entry in container if entry[0] == PTX and entry[1] <= architecture]
+    return own or sorted(older, key=lambda entry: entry[1])[-1:]
 
 
 def kernels(code):
@@ -58,17 +68,19 @@ def kernels(code):
 
 
 def prune(source, target, architecture, is_wanted):
-    """Writes a copy that keeps the entries of one architecture for whose kernels is_wanted(names) is true, without debug symbols.
-    Returns (kept bytes, all bytes) of device code."""
+    """Writes a copy that keeps what runs on one architecture and for whose kernels is_wanted(names) is true, without debug
+    symbols. Returns (kept bytes, all bytes) of device code."""
     library = bytearray(source.read_bytes())
     kept = in_all = 0
-    for kind, entry_architecture, begin, end in list(entries(library)):
-        in_all += end - begin
-        is_right = kind == MACHINE_CODE and entry_architecture == architecture
-        if is_right and is_wanted(kernels(bytes(library[begin:end]))):
-            kept += end - begin
-        else:
-            library[begin:end] = bytes(end - begin)
+    for container in list(containers(library)):
+        right = runs_on(container, architecture)
+        for entry in container:
+            begin, end = entry[2:]
+            in_all += end - begin
+            if entry in right and is_wanted(kernels(bytes(library[begin:end]))):
+                kept += end - begin
+            else:
+                library[begin:end] = bytes(end - begin)
     target.write_bytes(library)
     target.chmod(0o755)
     subprocess.run(["strip", "--strip-unneeded", target], check=True)

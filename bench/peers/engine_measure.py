@@ -1,4 +1,4 @@
-"""What the engines of experiments 11 and 12 have in common: options, whole jobs, decode steps, rows.
+"""What the engines of experiments 11 to 13 have in common: options, whole jobs, decode steps, rows.
 
 An engine has
     forget()                      empties its prefix cache, so that the run after it finds nothing
@@ -9,6 +9,7 @@ An engine has
 """
 
 import argparse
+import fcntl
 import statistics
 import sys
 import time
@@ -62,7 +63,8 @@ def measure_job(engine, point, options, is_late):
 
 
 def measure_decode(engine, point, options, is_late):
-    """The numbers of `baton bench decode` for an arm, by the time between steps, and by the difference of two whole runs."""
+    """The numbers of `baton bench decode` for an arm, by the time between steps, and by the difference of two whole runs:
+    once as a check, or in every repetition of an engine whose steps cannot be timed."""
     n_requests, shared = point.about["requests"], point.about["shared"]
     vocabulary = engine_points.n_vocab(point.shape)
     requests = drawn_requests.random_requests(vocabulary, n_requests, DECODE_OWN, 1, 7, prefix_len=shared)
@@ -71,11 +73,14 @@ def measure_decode(engine, point, options, is_late):
         engine.whole(requests[:1])  # the shared prompt first, as a cache would have it
     engine.whole([(prompt, 2) for prompt in prompts])
     steps, differences = [], []
-    while len(differences) < max(3, options.runs) and not (differences and is_late(10)):
+    for repetition in range(max(3, options.runs)):
+        if repetition and is_late(10):
+            break
         step_ms = engine.step_ms(prompts, DECODE_NEW + 12)
         steps += [] if step_ms is None else [round(step_ms, 4)]
-        long, short = (engine.whole([(prompt, n) for prompt in prompts])[0] for n in (DECODE_NEW + 8, 8))
-        differences.append(round((long - short) / DECODE_NEW * 1e3, 4))
+        if step_ms is None or not differences:
+            long, short = (engine.whole([(prompt, n) for prompt in prompts])[0] for n in (DECODE_NEW + 8, 8))
+            differences.append(round((long - short) / DECODE_NEW * 1e3, 4))
     measured = steps or differences
     rates = [round(n_requests / ms * 1e3, 2) for ms in measured]
     return {
@@ -101,8 +106,9 @@ def measure(engine, rows, point, options):
         print(f"{options.arm} {point.name} FAILED: {failure(error)}", flush=True)
 
 
-def parse_options(program, description, arms):
-    """The options of an engine's program. Ends it if they ask for the list, or for no point."""
+def parse_options(program, description, arms, quantisations=()):
+    """The options of an engine's program, which can have its weights in these forms. Ends it if they ask for the list, or
+    for no point."""
     parser = argparse.ArgumentParser(prog=program, description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=sorted(PARAMETERS_GB), help="folder of bench/shapes")
     parser.add_argument("--points", default="", help="names, separated by commas; other shapes' are passed over (default: all)")
@@ -112,6 +118,11 @@ def parse_options(program, description, arms):
     parser.add_argument("--kv-gb", type=float,
                         help="memory for keys and values on each GPU (default: what the weights leave of 0.776 of it)")
     parser.add_argument("--data", help="folder with ShareGPT_stat.csv (default: BATON_TEST_DATA)")
+    if quantisations:
+        parser.add_argument("--quantization", choices=quantisations,
+                            help="the weights' form; rows are experiment 13's, also those of none, which is 16 bits")
+    parser.add_argument("--turn", type=Path, metavar="FILE",
+                        help="engines with the same file load side by side, and then measure one after the other")
     parser.add_argument("--results", type=Path, default=ROOT / "bench/results", help="folder of the result files")
     parser.add_argument("--list", action="store_true", help="print the points and end")
     options = parser.parse_args()
@@ -129,7 +140,11 @@ def parse_options(program, description, arms):
         sys.exit(f"{program}: none of the points has the shape {options.shape}")
     options.deadline = time.monotonic() + options.seconds
     options.ranks = arms[options.arm].get("ranks", 1)
-    options.in_row = lambda point: row_point(point, options.ranks)
+    options.quantization = getattr(options, "quantization", None)
+    if options.ranks > 1 and options.quantization:
+        sys.exit(f"{program}: --quantization is for one GPU")
+    options.in_row = lambda point: row_point(point, options.ranks, options.quantization)
+    options.turn = Turn(options.turn) if options.turn else None
     options.kv_gb = options.kv_gb or GPU_SHARE * gpu_gb() - PARAMETERS_GB[options.shape] / options.ranks
     return options
 
@@ -140,24 +155,47 @@ def gpu_gb():
     return (found[0][2] if found else H200_MIB) * 2**20 / 1e9
 
 
-def row_point(point, ranks):
-    """What identifies a point in a row: as experiment 12 writes it for several GPUs, else as experiment 11 does."""
-    if ranks == 1:
+class Turn:
+    """The order of engines that share a GPU: all load at once, then one measures while the others wait. A lock of the file,
+    which each engine shares from its start until it has loaded, and then holds alone until its process ends."""
+
+    def __init__(self, path):
+        self.file = path.open("w", encoding="utf-8")
+        fcntl.flock(self.file, fcntl.LOCK_SH)
+
+    def wait(self):
+        fcntl.flock(self.file, fcntl.LOCK_EX)
+
+
+def row_point(point, ranks, quantization=None):
+    """What identifies a point in a row: as experiment 12 writes it for several GPUs and 13 for quantised weights, else as
+    experiment 11 does."""
+    if ranks == 1 and quantization is None:
         return point.in_row
-    return {"model": point.shape, **{key: point.about[key] for key in ("shared", "own", "new", "requests")}, "ranks": ranks}
+    about = {key: point.about[key] for key in ("shared", "own", "new", "requests") if key in point.about}
+    return {"model": point.shape, **about, **({"ranks": ranks} if quantization is None else {"quantization": quantization})}
+
+
+def file_of_rows(options):
+    """The experiment that the rows belong to, and the name of its file."""
+    if options.quantization:
+        return 13, "experiment_13_quantised.json"
+    return (11, "experiment_11_peers.json") if options.ranks == 1 else (12, "experiment_12_several_gpus.json")
 
 
 def run(options, version, make):
     """Loads the engine that make() gives and does the points. `version`: the engine and its version, "vllm 0.24.0"."""
     begin = time.monotonic()
-    number, stem = (11, "peers") if options.ranks == 1 else (12, "several_gpus")
-    rows = Rows(options.results / f"experiment_{number}_{stem}.json", number, version)
+    number, file_name = file_of_rows(options)
+    rows = Rows(options.results / file_name, number, version)
     try:
         engine = make()
     except Exception as error:
         rows.add("load", {"model": options.shape}, options.arm, {}, failure(error))
         raise
     print(f"{options.arm} {options.shape}: engine in {time.monotonic() - begin:.0f} s, {engine.settings()}", flush=True)
+    if options.turn:
+        options.turn.wait()
     warm_up = drawn_requests.random_requests(engine_points.n_vocab(options.shape), 64, 300, 16, 99, prefix_len=128)
     engine.whole(warm_up)
     for point in options.points:

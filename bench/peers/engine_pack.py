@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 """Fetches vLLM or SGLang and packs what a Llama on a Hopper GPU needs of it, to be carried to a machine without a network.
 
-    bench/peers/engine_pack.py vllm --out FOLDER          vLLM 0.24.0: vllm.tar.xz, vllm-libraries.tar.xz, 17 MiB together
+    bench/peers/engine_pack.py vllm --out FOLDER          vLLM 0.24.0: vllm.tar.xz, vllm-libraries.tar.xz, 19 MiB together
     bench/peers/engine_pack.py sglang --out FOLDER        SGLang 0.5.15, used with vLLM's and FlashInfer's packs beside it
 
 bench/peers/run_peers.sh unpacks them there and runs bench/peers/vllm_engine.py or sglang_engine.py. That machine must
 have Python 3.12, PyTorch 2.11 for CUDA 13, and Transformers 5.17 (SGLang brings its own).
 
-What is left out: device code of other architectures, quantised, mixture-of-experts and state-space kernels; of
-FlashAttention-3 all but head size 128 in bfloat16 (vLLM's: and float16) without soft-capped scores; FlashAttention-2,
-FlashMLA, DeepGEMM; static libraries; tests; debug symbols. The packages are unchanged otherwise. They are never
-committed.
+What is left out: device code of other architectures; quantised kernels but those of FP8 and of int4 in groups by
+Machete and Marlin, in bfloat16; mixture-of-experts and state-space kernels; of FlashAttention-3 all but head size 128
+in bfloat16 (vLLM's: and float16) without soft-capped scores; FlashAttention-2, FlashMLA, DeepGEMM; static libraries;
+tests; debug symbols. The packages are unchanged otherwise. They are never committed.
 
 Here: pip with PyPI, the package zstandard, c++filt, strip, tar, xz, and 5 GB of disk. Takes four minutes on two cores.
 """
@@ -37,6 +37,15 @@ CORE_KERNELS = re.compile(
     r"vllm::(activation_kernel|act_and_mul_kernel|rotary_embedding_kernel|rms_norm_kernel|merge_attn_states_kernel"
     r"|reshape_and_cache_flash_kernel|apply_repetition_penalties_kernel|cross_device_reduce_[12]stage)"
 )
+# What weights in FP8 and in int4 with groups need: CUTLASS's FP8 products with their activations quantised, Machete, Marlin.
+# Marlin's and Machete's template arguments: the type of x, the type of the weight; Marlin numbers them.
+MARLIN_BFLOAT16, MARLIN_WEIGHTS = 1125899906909960, {"uint4b8": 1125899907892224, "float8_e4m3fn": 2814749767172868}
+QUANTISED_KERNELS = re.compile(
+    r"vllm::(cutlass_3x_gemm_sm90_fp8<|(dynamic_per_token_)?scaled_fp8_quant_kernel|act_and_mul_quant_kernel|rms_norm_\w+_quant_kernel)"
+    r"|machete::MacheteCollectiveMma<cute::tuple<cutlass::vllm_biased_integer_subbyte<4, 8, false>, cutlass::bfloat16_t"
+    r"|machete::prepack_B_kernel<\d+, machete::PrepackedLayoutBTemplate<cutlass::bfloat16_t"
+    rf"|marlin::(Marlin<{MARLIN_BFLOAT16}l, ({'|'.join(map(str, MARLIN_WEIGHTS.values()))})l,|gptq_marlin_repack_kernel)"
+)
 # Template arguments of FlashAttention-3's main loop: head size, head size of the values, type; the third flag is soft capping.
 FORWARD = re.compile(
     r"CollectiveMainloopFwdSm90<\d+, cute::tuple<[^()]*?>, cute::tuple<cute::C<\d+>, cute::C<\d+>, cute::C<(\d+)> >, "
@@ -46,7 +55,7 @@ BFLOAT16, FLOAT16 = "cutlass::bfloat16_t", "cutlass::half_t"
 
 
 def is_core_kernel(names):
-    return bool(CORE_KERNELS.search(names))
+    return bool(CORE_KERNELS.search(names) or QUANTISED_KERNELS.search(names))
 
 
 def is_forward_of(types):

@@ -1,4 +1,4 @@
-"""The points of experiments 11 and 12: work that Baton and other engines do with the same weight shapes and the same requests.
+"""The points of experiments 11 to 13: work that Baton and other engines do with the same weight shapes and the same requests.
 
 job      requests that are all there at the begin, caches cold: --dataset-name and its flags of `baton bench throughput`
 decode   steps of requests that are all running, prompts cached: `baton bench decode`
@@ -14,6 +14,7 @@ import drawn_requests
 HERE = Path(__file__).resolve().parent
 SHAPES = HERE.parent / "shapes"
 OVER_SEVERAL_GPUS = ("llama-30b",)  # shapes of experiment 12 alone
+QUANTISED = ("none", "fp8", "int4")  # weights of experiment 13: 16 bits, 8-bit floats, 4-bit integers in groups of 128
 MAX_NUM_SEQS, MAX_BATCHED_TOKENS, MAX_MODEL_LEN = 256, 16384, 8704
 DECODE_OWN, DECODE_NEW = 160, 64  # own context of a decode step: 160 to 223 tokens
 TABLES = ("ShareGPT_stat.csv", "sharegpt/ShareGPT_stat.csv")
@@ -67,7 +68,7 @@ POINTS = {
         shared_prefix("gsp-4x64", 4, 64, 4096),
         strangers("strangers-256", 256, 1024, 128),
         *(sharegpt(shared) for shared in (2048, 1024, 512)),
-        *(decode("llama-3-8b", "8b", requests, 2048) for requests in (1, 32, 128, 256)),
+        *(decode("llama-3-8b", "8b", requests, 2048) for requests in (1, 8, 32, 128, 256)),
         *(decode("llama-2-7b", "7b", requests, 2048) for requests in (1, 32, 128)),
         *(decode("llama-30b", "30b", requests, 2048) for requests in (1, 32, 128)),
         # What PyTorch's users have: one system prompt, own prompts of 128 tokens, 128 new ones.

@@ -1,9 +1,10 @@
 #!/bin/bash
 # Runs peers of Baton on one GPU, one step after the other, and leaves JSON and a log in $OUT.
 #
-#   OUT=FOLDER bench/peers/run_peers.sh --pack FOLDER[:FOLDER] [--seconds 540] STEP...
+#   OUT=FOLDER bench/peers/run_peers.sh --pack FOLDER[:FOLDER] [--seconds 540] [--side-by-side KV_GB] STEP...
 #
 # A step:   vllm:SHAPE:POINT,POINT          (vllm, vllm-cascade, vllm-no-prefix-caching, vllm-flashinfer; vllm-tp2, vllm-tp4 on so many GPUs)
+#           vllm:SHAPE:POINT,POINT:int4     weights in a form of --quantization: none, fp8, int4 (and vllm-marlin)
 #           serve-vllm:SHAPE:SHARED:RATES   its server under Poisson arrivals; BATON_BINARY drives it
 #           sglang:SHAPE:POINT,POINT        (sglang, sglang-flashinfer, sglang-no-radix-cache)
 #           transformers:POINT,POINT        continuous batching of Transformers
@@ -15,13 +16,16 @@
 # for steps that need ShareGPT's lengths or a tokenizer (else BATON_TEST_DATA). They are unpacked once below /tmp; several
 # calls, each with its own CUDA_VISIBLE_DEVICES, may run at once. A step that fails or that runs out of time is said in
 # the log, and the next one begins. Steps left when the time is over are named.
+# --side-by-side loads the engines of all steps at once, each with so many GB for keys and values; they measure one after
+# the other (vllm_engine.py --turn). It is for vllm steps: five engines load in the time of one.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
-pack= seconds=540
+pack= seconds=540 kv_gb=
 while [[ ${1:-} == --* ]]; do
   case $1 in
     --pack) pack=$2 ;;
     --seconds) seconds=$2 ;;
+    --side-by-side) kv_gb=$2 ;;
     *) echo "run_peers.sh: $1 is unknown" >&2; exit 2 ;;
   esac
   shift 2
@@ -60,20 +64,21 @@ say "unpacked after $SECONDS s; $(nvidia-smi -i "$gpu" --query-gpu=name,driver_v
 
 export PYTHONUNBUFFERED=1 HF_HUB_OFFLINE=1
 export BATON_TEST_DATA=${BATON_TEST_DATA:-$site/data}
-# A cache for each GPU: two engines that compile the same graph at once must not share files.
-export VLLM_CACHE_ROOT=/tmp/peers_cache/$gpu/vllm TORCHINDUCTOR_CACHE_DIR=/tmp/peers_cache/$gpu/inductor
-export TRITON_CACHE_DIR=/tmp/peers_cache/$gpu/triton FLASHINFER_WORKSPACE_BASE=/tmp/peers_cache/flashinfer
-export FLASHINFER_CUDA_ARCH_LIST=9.0a MAX_JOBS=${MAX_JOBS:-6}
+export FLASHINFER_WORKSPACE_BASE=/tmp/peers_cache/flashinfer FLASHINFER_CUDA_ARCH_LIST=9.0a MAX_JOBS=${MAX_JOBS:-6}
 
-for step in "$@"; do
-  left=$((seconds - SECONDS))
+do_step() {  # STEP INDEX
+  local step=$1 index=$2 left=$((seconds - SECONDS)) cache kind first second third command path begin code
   if ((left < 20)); then
     say "LEFT OUT, no time: $step"
-    continue
+    return
   fi
+  # A cache for each engine: two that compile the same graph at once must not share files.
+  cache=/tmp/peers_cache/$gpu${kv_gb:+/$index}
+  export VLLM_CACHE_ROOT=$cache/vllm TORCHINDUCTOR_CACHE_DIR=$cache/inductor TRITON_CACHE_DIR=$cache/triton
   IFS=: read -r kind first second third <<<"$step"
   case $kind in
-    vllm | vllm-*) command=(vllm_engine.py --arm "$kind" --shape "$first" --points "$second" --seconds $((left - 10))) ;;
+    vllm | vllm-*) command=(vllm_engine.py --arm "$kind" --shape "$first" --points "$second" --seconds $((left - 10))
+        ${third:+--quantization "$third"} ${kv_gb:+--kv-gb "$kv_gb" --turn "$OUT/.turn_gpu$gpu"}) ;;
     serve-vllm | serve-vllm-*)
       command=(vllm_server.py --baton "${BATON_BINARY:-build/cuda-release/bin/baton}" --arm "${kind#serve-}" --shape "$first"
         --shared "$second" --rates "$third" --seconds $((left - 10))) ;;
@@ -82,7 +87,7 @@ for step in "$@"; do
     torch) command=(torch_attention.py --tables "$first") ;;
     flashinfer) command=(flashinfer_attention.py --library flashinfer --tables "$first" --seconds $((left - 10))) ;;
     fa3) command=(flashinfer_attention.py --library fa3 --tables "$first" --seconds $((left - 10))) ;;
-    *) say "$step: no such step"; continue ;;
+    *) say "$step: no such step"; return ;;
   esac
   # FlashInfer and SGLang stand in folders of their own: vLLM's other arms must not find them.
   path=$site
@@ -95,6 +100,18 @@ for step in "$@"; do
   code=$?
   say "ended with $code after $((SECONDS - begin)) s: $step"
   ((code == 0)) || tail -n 4 "$log" | cut -c1-300
+}
+
+index=0
+for step in "$@"; do
+  if [[ -n $kv_gb && $step != vllm* ]]; then
+    say "$step: only vllm steps run side by side"
+    continue
+  fi
+  index=$((index + 1))
+  if [[ -n $kv_gb ]]; then do_step "$step" "$index" & else do_step "$step" "$index"; fi
 done
+wait
+rm -f "$OUT/.turn_gpu$gpu"
 grep -E "^(vllm|sglang|transformers|FlashAttention|FlashInfer|cuDNN|eager|torch relay|no sharing|compiled)" "$log" | cut -c1-220
 say "all done after $SECONDS s"

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""vLLM on the points of experiments 11 and 12: whole offline jobs, and steps behind a shared prompt. Random weights.
+"""vLLM on the points of experiments 11 to 13: whole offline jobs, and steps behind a shared prompt. Random weights.
 
     bench/peers/vllm_engine.py --shape llama-3-8b --points gsp-64x16,gsp-4x64,decode-8b-128-2048
     bench/peers/vllm_engine.py --shape llama-2-7b --points sharegpt-2048 --arm vllm-cascade --data FOLDER
+    bench/peers/vllm_engine.py --shape llama-3-8b --points decode-8b-1-2048 --quantization int4 --arm vllm-marlin
     bench/peers/vllm_engine.py --list
 
 One call loads one engine with the settings of one arm and does its points one after the other; a point that fails is a
@@ -17,16 +18,26 @@ on, as in Baton's arms.
                             (no cascade: vLLM 0.24.0 switches it off for FlashInfer)
     vllm-tp2, vllm-tp4      its defaults with tensor_parallel_size 2 or 4, on the first GPUs of CUDA_VISIBLE_DEVICES; the
                             rows are experiment 12's
+    vllm-marlin             matmuls of quantised weights by Marlin, in place of the kernel that vLLM takes on this GPU
+
+--quantization fp8 rounds the weights while they load (a scale a matrix; CUTLASS's FP8 matmuls, whose activations are
+rounded to FP8 with a scale a token; by Marlin they stay in bf16). int4 states symmetric groups of 128 in the format of
+compressed-tensors (Machete) and fills them with random bits. The output layer stays in bf16. The rows are experiment
+13's and name the kernel.
 
 job: seconds from the first request handed over to the last answer; the prefix cache is emptied before each run.
 decode: milliseconds a step while all requests are running and their prompts are cached. Machine and packages:
 engine_pack.py.
 """
 
+import json
 import os
+import shutil
 import sys
+import tempfile
 import threading
 import time
+from pathlib import Path
 
 import engine_measure
 import engine_points
@@ -39,12 +50,25 @@ ARMS = {
     "vllm-flashinfer": {"backend": "FLASHINFER"},
     "vllm-tp2": {"ranks": 2},
     "vllm-tp4": {"ranks": 4},
+    "vllm-marlin": {"linear_backend": "marlin"},
+}
+INT4_GROUPS = {
+    "quant_method": "compressed-tensors",
+    "format": "pack-quantized",
+    "quantization_status": "compressed",
+    "ignore": ["lm_head"],
+    "config_groups": {
+        "group_0": {
+            "targets": ["Linear"],
+            "weights": {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 128},
+        }
+    },
 }
 GRAPH_SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256]
 LEAST_STEPS = 20
 
 
-def environment(arm):
+def environment(arm, quantization=None):
     """What vLLM reads when it is imported."""
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     os.environ["VLLM_USE_FLASHINFER_SAMPLER"] = "0"
@@ -52,12 +76,41 @@ def environment(arm):
     os.environ["HF_HUB_OFFLINE"] = "1"
     if ARMS[arm].get("cascade"):
         os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
+    if quantization not in (None, "none"):
+        os.environ["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"  # prepare() is sent to the process that has the model
+        if ARMS[arm].get("linear_backend") == "marlin":
+            os.environ["VLLM_TEST_FORCE_FP8_MARLIN"] = "1"  # else it refuses to on a GPU that multiplies FP8
+
+
+def quantised_folder(shape, folder):
+    """Writes a shape with weights in int4 groups to `folder`. Returns it."""
+    config = json.loads((engine_points.shape_folder(shape) / "config.json").read_text(encoding="utf-8"))
+    config["quantization_config"] = INT4_GROUPS
+    (Path(folder) / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return folder
+
+
+def prepare(model):
+    """Fills the packed integers of a model, which a dummy load leaves as memory was, with random bits. Returns their bytes,
+    and the names of the kernels of its matrices. Runs in the process that has the model."""
+    import torch
+
+    n_bytes, kernels = 0, set()
+    with torch.inference_mode():
+        for parameter in model.parameters():
+            if parameter.dtype == torch.int32 and parameter.dim() == 2:
+                parameter.data.random_(-(2**31), 2**31)
+                n_bytes += 4 * parameter.numel()
+    for module in model.modules():
+        for holder, name in ((getattr(module, "quant_method", None), "fp8_linear"), (getattr(module, "scheme", None), "kernel")):
+            kernels |= {type(kernel).__name__ for kernel in (getattr(holder, name, None),) if kernel is not None}
+    return n_bytes, sorted(kernels)
 
 
 class Engine:
     """One vLLM engine. A prompt is a list of token ids."""
 
-    def __init__(self, shape, arm, kv_gb):
+    def __init__(self, shape, arm, kv_gb, quantization=None):
         from vllm import LLM, SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -67,8 +120,13 @@ class Engine:
             more["disable_cascade_attn"] = False
         if settings.get("ranks"):
             more["tensor_parallel_size"] = settings["ranks"]
+        if "linear_backend" in settings:
+            more["linear_backend"] = settings["linear_backend"]
+        if quantization == "fp8":
+            more["quantization"] = "fp8"
+        self.folder = tempfile.mkdtemp(prefix="vllm-shape-")
         self.llm = LLM(
-            model=str(engine_points.shape_folder(shape)),
+            model=str(quantised_folder(shape, self.folder) if quantization == "int4" else engine_points.shape_folder(shape)),
             skip_tokenizer_init=True,
             load_format="dummy",
             dtype="bfloat16",
@@ -76,18 +134,23 @@ class Engine:
             max_num_seqs=MAX_NUM_SEQS,
             max_num_batched_tokens=MAX_BATCHED_TOKENS,
             kv_cache_memory_bytes=int(1e9 * kv_gb),
+            gpu_memory_utilization=0.05,  # only checked against what is free; other engines may be on the GPU
             enable_prefix_caching=settings.get("prefix_caching", True),
             seed=0,
             compilation_config={"cudagraph_capture_sizes": GRAPH_SIZES},
             **more,
         )
-        self.engine, self.n_sent = self.llm.llm_engine, 0
+        self.engine, self.n_sent, self.prepared = self.llm.llm_engine, 0, {}
+        if quantization not in (None, "none"):
+            n_bytes, kernels = self.llm.apply_model(prepare)[0]
+            self.prepared = {"kernels": kernels, "random_bytes": n_bytes}
 
     def stop(self):
         """Ends the engine's process, so that its memory is free for the next one, and then this one at once."""
         import multiprocessing
 
         sys.stdout.flush()
+        shutil.rmtree(self.folder, ignore_errors=True)
         stopper = threading.Thread(target=self.engine.engine_core.shutdown, daemon=True)
         stopper.start()
         stopper.join(10)
@@ -110,6 +173,7 @@ class Engine:
             "tensor_parallel_size": of.parallel_config.tensor_parallel_size,
             "custom_all_reduce": not of.parallel_config.disable_custom_all_reduce,
             "max_num_batched_tokens": of.scheduler_config.max_num_batched_tokens,
+            **self.prepared,
         }
 
     def greedy(self, n_tokens, kind):
@@ -155,11 +219,16 @@ class Engine:
 
 
 def main():
-    options = engine_measure.parse_options("vllm_engine.py", __doc__, ARMS)
-    environment(options.arm)
+    options = engine_measure.parse_options("vllm_engine.py", __doc__, ARMS, engine_points.QUANTISED)
+    if "linear_backend" in ARMS[options.arm] and options.quantization in (None, "none"):
+        sys.exit(f"vllm_engine.py: --arm {options.arm} is for --quantization fp8 and int4")
+    environment(options.arm, options.quantization)
     import vllm
 
-    engine_measure.run(options, f"vllm {vllm.__version__}", lambda: Engine(options.shape, options.arm, options.kv_gb))
+    def make():
+        return Engine(options.shape, options.arm, options.kv_gb, options.quantization)
+
+    engine_measure.run(options, f"vllm {vllm.__version__}", make)
 
 
 if __name__ == "__main__":

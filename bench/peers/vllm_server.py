@@ -69,7 +69,8 @@ def parse_options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--baton", required=True, help="the program with `bench serve`, with arguments if need be")
     parser.add_argument("--shape", choices=sorted(engine_measure.PARAMETERS_GB), default="llama-2-7b")
-    parser.add_argument("--arm", choices=vllm_engine.ARMS, default="vllm")
+    arms = [arm for arm, settings in vllm_engine.ARMS.items() if "linear_backend" not in settings]
+    parser.add_argument("--arm", choices=arms, default="vllm")
     parser.add_argument("--shared", type=int, default=2048, help="tokens of the system prompt")
     parser.add_argument("--rates", default="4,8,12,16", help="requests a second, separated by commas")
     parser.add_argument("--arrival-seconds", type=float, default=45)
@@ -77,7 +78,7 @@ def parse_options():
     parser.add_argument("--data", help="folder of the data (default: BATON_TEST_DATA)")
     parser.add_argument("--results", type=Path, default=ROOT / "bench/results", help=f"folder of {FILE}")
     options = parser.parse_args()
-    options.kv_gb = engine_measure.GPU_GB - engine_measure.PARAMETERS_GB[options.shape]
+    options.kv_gb = engine_measure.GPU_SHARE * engine_measure.gpu_gb() - engine_measure.PARAMETERS_GB[options.shape]
     return options
 
 

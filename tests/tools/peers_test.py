@@ -1,11 +1,13 @@
 """Tests of bench/peers: requests equal to Baton's, the points' flags, rows of an engine, pruned device code."""
 
 import contextlib
+import fcntl
 import io
 import json
 import struct
 import sys
 import tempfile
+import threading
 import unittest
 import unittest.mock
 from pathlib import Path
@@ -18,6 +20,7 @@ import drawn_requests  # noqa: E402
 import engine_measure  # noqa: E402
 import engine_pack  # noqa: E402
 import engine_points  # noqa: E402
+import vllm_engine  # noqa: E402
 
 
 class StubEngine:
@@ -100,15 +103,16 @@ class PeersTest(unittest.TestCase):
             flags = dict(zip(point.dataset[::2], point.dataset[1::2], strict=True))
             self.assertEqual(flags.get("--dataset-name", "decode"), point.about["dataset"])
 
-    def measured(self, *arguments):
+    def measured(self, *arguments, file_name="experiment_11_peers.json", step_ms=None):
         """Rows and printed lines of a run with a stub engine."""
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as said:
             with unittest.mock.patch.object(sys, "argv", ["engine", "--shape", "llama-3-8b", "--results", folder, *arguments]):
-                options = engine_measure.parse_options("engine.py", "", {"stub": {}})
+                options = engine_measure.parse_options("engine.py", "", {"stub": {}}, engine_points.QUANTISED)
             engine = StubEngine()
+            engine.known_step_ms = step_ms
             engine_measure.run(options, "stub 1", lambda: engine)
             self.assertTrue(engine.is_stopped)
-            path = Path(folder) / "experiment_11_peers.json"
+            path = Path(folder) / file_name
             return json.loads(path.read_text(encoding="utf-8")) if path.exists() else [], said.getvalue()
 
     def test_a_point_that_fails_is_a_row_and_the_next_one_runs(self):
@@ -119,6 +123,49 @@ class PeersTest(unittest.TestCase):
         self.assertEqual((rows[1]["numbers"], rows[1]["error"]), ({}, "RuntimeError: no steps / only 3 of 9"))
         self.assertAlmostEqual(rows[2]["numbers"]["step_ms"], 1.0)
         self.assertEqual([(row["arm"], row["commit"], row["experiment"]) for row in rows], [("stub", "stub 1", 11)] * 3)
+
+    def test_steps_that_can_be_timed_are_checked_by_one_difference(self):
+        rows, _ = self.measured("--points", "decode-8b-1-2048", step_ms=2.5)
+        numbers = rows[0]["numbers"]
+        self.assertEqual(numbers["step_ms_of_runs"], [2.5, 2.5, 2.5])
+        self.assertEqual(len(numbers["step_ms_by_difference"]), 1)
+
+    def test_rows_of_quantised_weights_are_those_of_experiment_13(self):
+        for quantization in ("none", "int4"):
+            arguments = ("--points", "decode-8b-1-2048", "--quantization", quantization)
+            rows, _ = self.measured(*arguments, file_name="experiment_13_quantised.json")
+            self.assertEqual([row["experiment"] for row in rows], [13])
+            self.assertEqual(rows[0]["point"], {"model": "llama-3-8b", "shared": 2048, "own": 160, "new": 64, "requests": 1,
+                                                "quantization": quantization})  # fmt: skip
+
+    def test_engines_side_by_side_load_together_and_measure_alone(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "turn"
+            first, second = engine_measure.Turn(path), engine_measure.Turn(path)
+            with path.open("w", encoding="utf-8") as other:
+                with self.assertRaises(BlockingIOError):  # two are loading
+                    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                waits = threading.Thread(target=second.wait)
+                waits.start()
+                first.file.close()  # as a process that ends does
+                waits.join()
+                with self.assertRaises(BlockingIOError):  # one measures
+                    fcntl.flock(other, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            second.file.close()
+
+    def test_vllm_finds_int4_groups_in_the_config_of_a_shape(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(vllm_engine.quantised_folder("llama-3-8b", folder)) / "config.json"
+            config = json.loads(path.read_text(encoding="utf-8"))
+        self.assertEqual(config["hidden_size"], 4096)
+        weights = config["quantization_config"]["config_groups"]["group_0"]["weights"]
+        self.assertEqual((weights["num_bits"], weights["group_size"], weights["symmetric"]), (4, 128, True))
+
+    def test_marlin_is_an_arm_of_quantised_weights_only(self):
+        arguments = ["vllm_engine.py", "--shape", "llama-3-8b", "--arm", "vllm-marlin"]
+        refused = self.assertRaisesRegex(SystemExit, "vllm-marlin is for --quantization")
+        with unittest.mock.patch.object(sys, "argv", arguments), refused:
+            vllm_engine.main()
 
     def test_no_point_begins_when_the_time_is_over(self):
         rows, said = self.measured("--points", "strangers-256", "--seconds", "-1")
@@ -132,16 +179,42 @@ class PeersTest(unittest.TestCase):
     def test_device_code_of_other_architectures_and_kernels_becomes_zeroes(self):
         wanted, other = b".text._Z6wantedv\0" + bytes(15), b".text._Z5otherv\0" + bytes(16)
         library = elf_with(container((2, 80, wanted), (2, 90, wanted)) + container((1, 90, wanted), (2, 90, other)))
-        self.assertEqual([entry[:2] for entry in device_code.entries(library)], [(2, 80), (2, 90), (1, 90), (2, 90)])
+        kinds = [[entry[:2] for entry in container] for container in device_code.containers(library)]
+        self.assertEqual(kinds, [[(2, 80), (2, 90)], [(1, 90), (2, 90)]])
         with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.object(device_code.subprocess, "run") as run:
             run.return_value.stdout = b""
             source = Path(folder) / "library.so"
             source.write_bytes(library)
             run.side_effect = lambda command, **options: unittest.mock.Mock(stdout=options.get("input", b""))
             kept = device_code.prune(source, source, 90, lambda names: "wanted" in names)
-            codes = [source.read_bytes()[begin:end] for _, _, begin, end in device_code.entries(source.read_bytes())]
+            pruned = source.read_bytes()
+            codes = [pruned[begin:end] for found in device_code.containers(pruned) for _, _, begin, end in found]
         self.assertEqual(kept, (32, 128))
         self.assertEqual(codes, [bytes(32), wanted, bytes(32), bytes(32)])
+
+    def test_ptx_serves_where_there_is_no_machine_code_of_the_architecture(self):
+        entries = [(2, 80, 0, 1), (1, 75, 1, 2), (1, 80, 2, 3), (1, 100, 3, 4)]
+        self.assertEqual(device_code.runs_on(entries, 90), [(1, 80, 2, 3)])
+        self.assertEqual(device_code.runs_on([*entries, (2, 90, 4, 5), (2, 90, 5, 6)], 90), [(2, 90, 4, 5), (2, 90, 5, 6)])
+        self.assertEqual(device_code.runs_on([(2, 80, 0, 1)], 90), [])
+        ptx = b".visible .entry _Z6wantedv(\n"
+        with unittest.mock.patch.object(device_code.subprocess, "run", side_effect=lambda _, **options: unittest.mock.Mock(
+            stdout=options["input"])):  # fmt: skip
+            self.assertEqual(device_code.kernels(ptx), "_Z6wantedv")
+
+    def test_kernels_of_quantised_weights_are_kept_of_a_llama_in_bfloat16(self):
+        def marlin(x, weight):
+            return f"void marlin::Marlin<{x}l, {weight}l, 1125899906909960l, 1125899906909960l, 128, 1, 4, 8, false>(int4 const*)"
+
+        for weight in engine_pack.MARLIN_WEIGHTS.values():
+            self.assertTrue(engine_pack.is_core_kernel(marlin(engine_pack.MARLIN_BFLOAT16, weight)))
+            self.assertFalse(engine_pack.is_core_kernel(marlin(1125899906910725, weight)))  # float16
+        self.assertFalse(engine_pack.is_core_kernel(marlin(engine_pack.MARLIN_BFLOAT16, 1125899923621888)))  # 8-bit integers
+        self.assertTrue(engine_pack.is_core_kernel("void marlin::gptq_marlin_repack_kernel<256, 4, false>(unsigned int const*)"))
+        machete = "machete::MacheteCollectiveMma<cute::tuple<cutlass::vllm_biased_integer_subbyte<4, 8, false>, cutlass::{}>,"
+        self.assertTrue(engine_pack.is_core_kernel(machete.format("bfloat16_t")))
+        self.assertFalse(engine_pack.is_core_kernel(machete.format("half_t")))
+        self.assertTrue(engine_pack.is_core_kernel("void vllm::scaled_fp8_quant_kernel_strided_dynamic<float>(int)"))
 
     def test_the_forward_pass_of_a_llama_is_told_by_its_template_arguments(self):
         def names(head, dtype, soft_capped):
