@@ -27,10 +27,11 @@ std::optional<WeightScheme> scheme_named(std::string_view name) {
   return std::nullopt;
 }
 
-/// vLLM has two names for a method with two kernels.
+/// vLLM has two names for a method with two kernels or with two schemes.
 std::string_view method_named(std::string_view name) {
   if (name == "gptq_marlin") return "gptq";
   if (name == "awq_marlin") return "awq";
+  if (name == "modelopt_fp4") return "modelopt";
   return name;
 }
 

@@ -17,9 +17,13 @@ namespace {
 using json::Value;
 
 constexpr std::string_view kServed =
-    "float32, bfloat16 and float16; fp8, fbgemm_fp8, compressed-tensors (float-quantized, mxfp8-quantized, int-quantized and "
-    "pack-quantized), "
-    "gptq and awq (gemm) in 8 or 4 bits, and modelopt's FP8 and MXFP8";
+    "float32, bfloat16 and float16; fp8, fbgemm_fp8, compressed-tensors (float-quantized, mxfp8-quantized, "
+    "nvfp4-pack-quantized, "
+    "mxfp4-pack-quantized, int-quantized and pack-quantized), gptq and awq (gemm) in 8 or 4 bits, and modelopt's FP8, MXFP8, "
+    "NVFP4 and W4A16_NVFP4";
+
+constexpr std::int64_t kNvfp4Group = 16;
+constexpr std::int64_t kMxfp4Group = 32;
 
 tl::unexpected<Error> refuse(std::string_view what, std::string_view key) {
   return fail(
@@ -134,6 +138,15 @@ Result<QuantizationSpec> read_awq(const Value& config) {
   return QuantizationSpec{.statements = {statement}};
 }
 
+/// NVFP4 and MXFP4 are told apart by the size of their groups.
+Result<void> expect_f4_group(const SchemeStatement& statement, std::string_view key) {
+  if (statement.scales == ScaleKind::group && (statement.columns == kNvfp4Group || statement.columns == kMxfp4Group)) return {};
+  return refuse(statement.scales == ScaleKind::group
+                    ? fmt::format("floats of 4 bits with a scale for {} columns", statement.columns)
+                    : std::string("floats of 4 bits without groups"),
+                key);
+}
+
 /// One of the `config_groups` of compressed-tensors.
 Result<std::optional<SchemeStatement>> read_group_of_modules(const Value& group) {
   const Value* weights = json::find(group, "weights");
@@ -144,12 +157,17 @@ Result<std::optional<SchemeStatement>> read_group_of_modules(const Value& group)
   BATON_TRY(const auto strategy, json::get_optional<std::string>(*weights, "strategy"));
   BATON_TRY(statement.is_symmetric, fields::optional_flag(*weights, "symmetric", true));
   if (type && *type == "float") {
-    if (bits != 8 || !statement.is_symmetric) return refuse(fmt::format("floats of {} bits", bits), "config_groups");
-    statement.scheme = WeightScheme::f8;
+    if ((bits != 8 && bits != 4) || !statement.is_symmetric)
+      return refuse(fmt::format("floats of {} bits{}", bits, statement.is_symmetric ? "" : " with zeros"), "config_groups");
+    statement.scheme = bits == 8 ? WeightScheme::f8 : WeightScheme::f4;
   } else {
     BATON_TRY(statement.scheme, integers_of(bits, "config_groups"));
   }
   BATON_TRY_VOID(read_group(*weights, statement));
+  if (statement.scheme == WeightScheme::f4) {
+    BATON_TRY_VOID(expect_f4_group(statement, "config_groups"));
+    return statement;
+  }
   const std::string_view of = strategy                               ? std::string_view(*strategy)
                               : statement.scales == ScaleKind::group ? "group"
                                                                      : "tensor";
@@ -171,8 +189,8 @@ Result<std::optional<SchemeStatement>> read_group_of_modules(const Value& group)
 Result<void> expect_known_format(const Value& config) {
   BATON_TRY(const auto format, json::get_optional<std::string>(config, "format"));
   if (!format) return {};
-  for (const std::string_view known :
-       {"dense", "naive-quantized", "float-quantized", "mxfp8-quantized", "int-quantized", "pack-quantized", "mixed-precision"})
+  for (const std::string_view known : {"dense", "naive-quantized", "float-quantized", "mxfp8-quantized", "nvfp4-pack-quantized",
+                                       "mxfp4-pack-quantized", "int-quantized", "pack-quantized", "mixed-precision"})
     if (*format == known) return {};
   return refuse(fmt::format("compressed-tensors in the format '{}'", *format), "format");
 }
@@ -215,6 +233,11 @@ Result<SchemeStatement> read_algorithm(const Value& config, std::string_view key
   } else if (name == "MXFP8") {
     statement.scales = ScaleKind::block;
     statement.columns = 32;
+  } else if (name == "NVFP4" || name == "W4A16_NVFP4") {
+    statement = {.scheme = WeightScheme::f4, .scales = ScaleKind::group, .columns = kNvfp4Group};
+    BATON_TRY_VOID(read_group(config, statement));
+    if (statement.columns != kNvfp4Group)
+      return refuse(fmt::format("modelopt's {} with a scale for {} columns", name, statement.columns), key);
   } else if (name != "FP8") {
     return refuse(fmt::format("modelopt's {}", name), key);
   }

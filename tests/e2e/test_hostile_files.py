@@ -322,7 +322,7 @@ def test_a_statement_with_many_groups_and_patterns_that_take_exponential_time_is
 
 
 @pytest.mark.parametrize("file", ["hf_quant_config.json", "quantize_config.json", "quant_config.json"])
-@pytest.mark.parametrize("text", ["[" * DEEP, '{"quantization":' * DEEP, "", "7", '{"quantization": {"quant_algo": "NVFP4"}}'])
+@pytest.mark.parametrize("text", ["[" * DEEP, '{"quantization":' * DEEP, "", "7", '{"quantization": {"quant_algo": "NVFP4_AWQ"}}'])
 def test_a_file_of_quantisation_that_is_none(quantised, file, text):
     folder = quantised("gptq")
     changed_json(folder / "config.json", lambda config: config.pop("quantization_config"))

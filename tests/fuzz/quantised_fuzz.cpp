@@ -59,8 +59,9 @@ void count_release(const volatile void* memory) {
 double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 QuantisedForm drawn_form(Drawn& draws) {
-  constexpr std::array kKinds{QuantisedForm::Kind::f8,   QuantisedForm::Kind::i8,  QuantisedForm::Kind::packed,
-                              QuantisedForm::Kind::gptq, QuantisedForm::Kind::awq, QuantisedForm::Kind::dense};
+  using Kind = QuantisedForm::Kind;
+  constexpr std::array kKinds{Kind::f8,    Kind::i8,    Kind::packed,         Kind::gptq, Kind::awq,
+                              Kind::dense, Kind::nvfp4, Kind::modelopt_nvfp4, Kind::mxfp4};
   QuantisedForm form;
   form.kind = draws.of(kKinds);
   form.bits = draws.is() ? 8 : 4;

@@ -39,7 +39,8 @@ TEST(WeightRounding, of_a_quantised_checkpoint_is_nothing_and_its_name_may_be_sa
                                      {"awq_marlin", "awq"},
                                      {"compressed-tensors", "compressed-tensors"},
                                      {"fbgemm_fp8", "fbgemm_fp8"},
-                                     {"modelopt", "modelopt"}}) {
+                                     {"modelopt", "modelopt"},
+                                     {"modelopt_fp4", "modelopt"}}) {
     const auto made = rounding(name, method);
     ASSERT_TRUE(made) << made.error().message;
     EXPECT_FALSE(made->is_on()) << name;

@@ -237,11 +237,12 @@ TEST(Config, values_that_change_the_arithmetic_are_refused_by_name) {
             "config.json: 'hidden_act' is \"gelu\", which is not supported; supported is \"silu\" or \"swish\"");
   EXPECT_EQ(error_with("sliding_window", "4096"),
             "config.json: 'sliding_window' is 4096, which is not supported; supported is null");
-  EXPECT_EQ(error_with("quantization_config", R"({"quant_method":"hqq"})"),
-            "config.json: the weights are quantised with 'hqq' ('quantization_config'), which is not supported; supported are "
-            "float32, bfloat16 and float16; fp8, fbgemm_fp8, compressed-tensors (float-quantized, mxfp8-quantized, "
-            "int-quantized and pack-quantized), "
-            "gptq and awq (gemm) in 8 or 4 bits, and modelopt's FP8 and MXFP8");
+  EXPECT_EQ(
+      error_with("quantization_config", R"({"quant_method":"hqq"})"),
+      "config.json: the weights are quantised with 'hqq' ('quantization_config'), which is not supported; supported are "
+      "float32, bfloat16 and float16; fp8, fbgemm_fp8, compressed-tensors (float-quantized, mxfp8-quantized, "
+      "nvfp4-pack-quantized, mxfp4-pack-quantized, int-quantized and pack-quantized), gptq and awq (gemm) in 8 or 4 bits, "
+      "and modelopt's FP8, MXFP8, NVFP4 and W4A16_NVFP4");
   for (const char* scheme : {"bitsandbytes", "aqlm", "mxfp4"})
     EXPECT_NE(error_with("quantization_config", "{\"quant_method\":\"" + std::string(scheme) + "\"}")
                   .find("quantised with '" + std::string(scheme) + "'"),

@@ -460,13 +460,14 @@ TEST(TextModels, are_read_from_the_configs_of_models_that_take_images) {
       whole("Mistral3ForConditionalGeneration", R"({"text_config":{"model_type":"ministral3",)" + sizes + "}").error().message,
       "config.json: 'model_type' is \"ministral3\", which is not supported; supported is \"mistral\"");
   EXPECT_EQ(whole("Gemma3ForConditionalGeneration", "{}").error().message, "config.json: 'text_config' is missing");
-  EXPECT_EQ(whole("Gemma3ForConditionalGeneration", R"({"text_config":{},"quantization_config":{"quant_method":"hqq"}})")
-                .error()
-                .message,
-            "config.json: the weights are quantised with 'hqq' ('quantization_config'), which is not supported; supported are "
-            "float32, bfloat16 and float16; fp8, fbgemm_fp8, compressed-tensors (float-quantized, mxfp8-quantized, "
-            "int-quantized and pack-quantized), "
-            "gptq and awq (gemm) in 8 or 4 bits, and modelopt's FP8 and MXFP8");
+  EXPECT_EQ(
+      whole("Gemma3ForConditionalGeneration", R"({"text_config":{},"quantization_config":{"quant_method":"hqq"}})")
+          .error()
+          .message,
+      "config.json: the weights are quantised with 'hqq' ('quantization_config'), which is not supported; supported are "
+      "float32, bfloat16 and float16; fp8, fbgemm_fp8, compressed-tensors (float-quantized, mxfp8-quantized, "
+      "nvfp4-pack-quantized, mxfp4-pack-quantized, int-quantized and pack-quantized), gptq and awq (gemm) in 8 or 4 bits, "
+      "and modelopt's FP8, MXFP8, NVFP4 and W4A16_NVFP4");
 }
 
 // Three random changes of characters at most: an error, or a spec inside the limits that the rest of the program relies on.

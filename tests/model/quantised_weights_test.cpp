@@ -101,8 +101,9 @@ TEST_P(QuantisedGolden, needs_the_memory_that_was_foretold_and_holds_the_bits_of
 
 INSTANTIATE_TEST_SUITE_P(Goldens, QuantisedGolden,
                          ::testing::Values("fp8_block", "fp8_tensor", "ct_fp8_block", "ct_fp8_channel", "ct_int8", "ct_int4",
-                                           "ct_int4_zeros", "ct_int8_packed", "gptq", "gptq_misnamed", "gptq_zeros",
-                                           "gptq_v2_zeros", "gptq_desc_act", "gptq_int8", "awq"),
+                                           "ct_int4_zeros", "ct_int8_packed", "ct_nvfp4", "ct_mxfp4", "modelopt_nvfp4",
+                                           "modelopt_mixed", "gptq", "gptq_misnamed", "gptq_zeros", "gptq_v2_zeros",
+                                           "gptq_desc_act", "gptq_int8", "awq"),
                          [](const auto& info) { return std::string(info.param); });
 
 class ChangedGolden : public ::testing::Test, protected test::ChangedCheckpoint {};
@@ -115,7 +116,8 @@ std::vector<float> rows_of(const Linear& linear, std::int64_t begin, std::int64_
 
 // Each rank's part of a matrix has the values of the whole, whatever blocks and groups the cut goes through.
 TEST_F(ChangedGolden, ranks_hold_parts_of_the_whole) {
-  for (const char* name : {"fp8_block", "fp8_tensor", "ct_fp8_channel", "ct_int4_zeros", "gptq_zeros", "awq", "ct_int8"}) {
+  for (const char* name : {"fp8_block", "fp8_tensor", "ct_fp8_channel", "ct_int4_zeros", "gptq_zeros", "awq", "ct_int8",
+                           "ct_nvfp4", "ct_mxfp4", "modelopt_nvfp4"}) {
     read(name);
     const auto whole = load();
     ASSERT_TRUE(whole) << whole.error().message;
@@ -210,6 +212,94 @@ TEST_F(ChangedGolden, scales_may_be_exponents) {
   EXPECT_EQ(error(), "tensor 'model.layers.0.self_attn.q_proj.weight_scale_inv' holds NaN; scales must be finite");
 }
 
+// Row 0 of q has the codes 1 (0.5) and 14 (-4) first, and 0 otherwise.
+void set_first_codes(TensorToWrite& packed) {
+  packed.bytes = std::string(packed.bytes.size(), '\0');
+  packed.bytes[0] = '\xe1';
+}
+
+float float_at_end(const TensorToWrite& stored) {
+  float value = 0;
+  std::memcpy(&value, stored.bytes.data() + stored.bytes.size() - sizeof(value), sizeof(value));
+  return value;
+}
+
+// Even columns are in the low half of a byte. compressed-tensors stores the inverse of what ModelOpt stores.
+TEST_F(ChangedGolden, numbers_of_4_bits_are_scaled_twice_and_the_scale_of_the_tensor_may_be_an_inverse) {
+  for (const bool is_modelopt : {false, true}) {
+    read(is_modelopt ? "modelopt_nvfp4" : "ct_nvfp4");
+    set_first_codes(tensor(is_modelopt ? "q_proj.weight" : "q_proj.weight_packed"));
+    tensor("q_proj.weight_scale").bytes[0] = '\x48';  // 4
+    const float given = float_at_end(tensor(is_modelopt ? "q_proj.weight_scale_2" : "q_proj.weight_global_scale"));
+    const float scale = 4 * (is_modelopt ? given : 1 / given);
+    const auto weights = load();
+    ASSERT_TRUE(weights) << weights.error().message;
+    const std::vector<float> row = rows_of(weights->layers[0].qkv, 0, 1);
+    EXPECT_EQ(row[0], 0.5f * scale);
+    EXPECT_EQ(row[1], -4 * scale);
+    EXPECT_EQ(row[2], 0);
+  }
+  read("ct_mxfp4");
+  set_first_codes(tensor("q_proj.weight_packed"));
+  for (const auto& [exponent, scale] : {std::pair{'\x80', 2.0f}, std::pair{'\0', 0x1p-127f}}) {
+    tensor("q_proj.weight_scale").bytes[0] = exponent;
+    const auto weights = load();
+    ASSERT_TRUE(weights) << weights.error().message;
+    EXPECT_EQ(rows_of(weights->layers[0].qkv, 0, 1)[0], 0.5f * scale);
+    EXPECT_EQ(rows_of(weights->layers[0].qkv, 0, 1)[1], -4 * scale);
+  }
+}
+
+TEST_F(ChangedGolden, parts_of_a_matrix_keep_the_scales_of_their_tensors) {
+  read("modelopt_nvfp4");
+  const auto before = load();
+  ASSERT_TRUE(before) << before.error().message;
+  TensorToWrite& scale = tensor("k_proj.weight_scale_2");
+  const float doubled = 2 * float_at_end(scale);
+  std::memcpy(scale.bytes.data(), &doubled, sizeof(doubled));
+  const auto after = load();
+  ASSERT_TRUE(after) << after.error().message;
+  const std::int64_t q = before->layers[0].attention_out.n_in();
+  const std::int64_t kv = (before->layers[0].qkv.n_out() - q) / 2;
+  EXPECT_EQ(rows_of(after->layers[0].qkv, 0, q), rows_of(before->layers[0].qkv, 0, q));
+  EXPECT_EQ(rows_of(after->layers[0].qkv, q + kv, q + 2 * kv), rows_of(before->layers[0].qkv, q + kv, q + 2 * kv));
+  std::vector<float> keys = rows_of(before->layers[0].qkv, q, q + kv);
+  for (float& key : keys) key *= 2;
+  EXPECT_EQ(rows_of(after->layers[0].qkv, q, q + kv), keys);
+}
+
+TEST_F(ChangedGolden, floats_of_4_bits_may_be_stated_beside_the_configuration_or_not_at_all) {
+  read("modelopt_nvfp4");
+  config.erase("quantization_config");
+  EXPECT_EQ(error(), "no error");
+  write("hf_quant_config.json",
+        R"({"quantization":{"quant_algo":"W4A16_NVFP4","group_size":16,"exclude_modules":["lm_head"]}})");
+  EXPECT_EQ(error(), "no error");
+  write("hf_quant_config.json", R"({"quantization":{"quant_algo":"FP8","exclude_modules":["lm_head"]}})");
+  EXPECT_EQ(error(),
+            "tensor 'model.layers.0.self_attn.q_proj.weight' is float4_e2m1 with a scale for 16 columns of a row; the "
+            "configuration ('modelopt') states float8_e4m3 with a scale for the tensor");
+  read("modelopt_mixed");
+  quantization().erase("quantized_layers");
+  quantization()["config_groups"] = {
+      {"group_0", {{"targets", {"a"}}, {"weights", {{"num_bits", 8}, {"type", "float"}}}}},
+      {"group_1", {{"targets", {"b"}}, {"weights", {{"num_bits", 4}, {"type", "float"}, {"group_size", 16}}}}}};
+  std::filesystem::remove(folder() / "hf_quant_config.json");
+  EXPECT_EQ(error(), "no error");
+}
+
+TEST_F(ChangedGolden, two_standards_of_floats_of_4_bits_are_not_multiplied_together) {
+  read("ct_nvfp4");
+  config.erase("quantization_config");
+  TensorToWrite& scale = tensor("k_proj.weight_scale");
+  scale.dtype = "U8";
+  scale.shape[1] /= 2;
+  scale.bytes = std::string(scale.bytes.size() / 2, '\x7f');
+  EXPECT_EQ(error(),
+            "tensors 'model.layers.0.self_attn.q_proj.weight' and 'model.layers.0.self_attn.k_proj.weight' have scales of two "
+            "kinds (NVFP4's and MXFP4's); matrices that are multiplied together must be stored alike");
+}
+
 // A zero of 0 is stored as 15, and 15 + 1 must not reach the next zero of its word.
 TEST_F(ChangedGolden, zeros_that_are_stored_less_one_wrap_around) {
   read("gptq_zeros");
@@ -256,13 +346,14 @@ TEST_F(ChangedGolden, layouts_that_are_not_read_are_refused_by_name) {
   tensor("q_proj.qweight").shape[1] *= 2;
   EXPECT_NE(error().find("q_proj.qweight' has the shape [64, 16], which is neither GPTQ's nor AWQ's (gemm)"), std::string::npos)
       << error();
-  read("ct_int4");
-  tensor("q_proj.weight_packed").dtype = "U8";
-  tensor("q_proj.weight_packed").shape[1] *= 4;
-  EXPECT_NE(error().find("holds floats of 4 bits (NVFP4 or MXFP4)"), std::string::npos) << error();
   read("fp8_tensor");
   tensor("q_proj.weight").dtype = "U8";
-  EXPECT_NE(error().find("has the element type U8 and scales: NVFP4 and other schemes of packed bytes"), std::string::npos)
+  EXPECT_NE(error().find("has the element type U8 and scales: of schemes of packed bytes, NVFP4 with 'weight_scale_2' is"),
+            std::string::npos)
+      << error();
+  read("modelopt_nvfp4");
+  tensors.push_back({"model.layers.0.self_attn.q_proj.pre_quant_scale", "F32", {64}, std::string(256, '\1')});
+  EXPECT_NE(error().find("q_proj.pre_quant_scale' scales the inputs of a matrix (modelopt's AWQ)"), std::string::npos)
       << error();
   read("gptq_zeros");
   config.erase("quantization_config");

@@ -71,10 +71,25 @@ TEST(Quantization, groups_and_layers_may_have_formats_of_their_own) {
   EXPECT_EQ(stated(R"({"quant_method":"modelopt","quant_algo":"MIXED_PRECISION","config_groups":{
                        "group_0":{"targets":["a"],"weights":{"num_bits":8,"type":"float"}}}})"),
             "float8_e4m3 with a scale for the tensor");
-  EXPECT_NE(stated(R"({"quant_method":"compressed-tensors","format":"mixed-precision","config_groups":{
-                       "group_0":{"format":"nvfp4-pack-quantized","targets":["Linear"],"weights":{"num_bits":4,"type":"float"}}}})")
-                .find("compressed-tensors in the format 'nvfp4-pack-quantized'"),
-            std::string::npos);
+  EXPECT_EQ(stated(R"({"quant_method":"compressed-tensors","format":"mixed-precision","config_groups":{
+                       "group_0":{"format":"nvfp4-pack-quantized","targets":["re:.*mlp.*"],
+                                  "weights":{"num_bits":4,"type":"float","strategy":"tensor_group","group_size":16}},
+                       "group_1":{"format":"float-quantized","targets":["re:.*self_attn.*"],
+                                  "weights":{"num_bits":8,"type":"float","strategy":"channel"}}}})"),
+            "float4_e2m1 with a scale for 16 columns of a row\nfloat8_e4m3 with a scale for each row");
+  EXPECT_EQ(stated(R"({"quant_method":"modelopt","quant_algo":"MIXED_PRECISION","quantized_layers":{
+                       "a":{"quant_algo":"FP8"},"b":{"quant_algo":"NVFP4","group_size":16},
+                       "c":{"quant_algo":"W4A16_NVFP4","group_size":16}}})"),
+            "float8_e4m3 with a scale for the tensor\nfloat4_e2m1 with a scale for 16 columns of a row");
+}
+
+TEST(Quantization, floats_of_4_bits_have_groups_of_16_or_32_columns) {
+  EXPECT_EQ(
+      stated(groups(R"({"num_bits":4,"type":"float","strategy":"tensor_group","group_size":16})", "nvfp4-pack-quantized")),
+      "float4_e2m1 with a scale for 16 columns of a row");
+  EXPECT_EQ(stated(groups(R"({"num_bits":4,"type":"float","strategy":"group","group_size":32})", "mxfp4-pack-quantized")),
+            "float4_e2m1 with a scale for 32 columns of a row");
+  EXPECT_EQ(stated(R"({"quant_method":"modelopt","quant_algo":"NVFP4"})"), "float4_e2m1 with a scale for 16 columns of a row");
 }
 
 /// The method and the schemes that a file beside config.json states, or the error.
@@ -104,8 +119,11 @@ TEST(Quantization, files_beside_the_configuration_state_it_too) {
             "awq: int4 with a scale and a zero for 64 columns of a row");
   EXPECT_EQ(stated_by_file("quantize_config.json", R"({"quant_method":"gptq","bits":8,"group_size":-1})"),
             "gptq: int8 with a scale for each row");
-  EXPECT_EQ(stated_by_file("hf_quant_config.json", R"({"quantization":{"quant_algo":"NVFP4","group_size":16}})").substr(0, 66),
-            "hf_quant_config.json: the weights are quantised with modelopt's NV");
+  EXPECT_EQ(stated_by_file("hf_quant_config.json", R"({"quantization":{"quant_algo":"NVFP4","group_size":16}})"),
+            "modelopt: float4_e2m1 with a scale for 16 columns of a row");
+  EXPECT_EQ(
+      stated_by_file("hf_quant_config.json", R"({"quantization":{"quant_algo":"NVFP4_AWQ","group_size":16}})").substr(0, 75),
+      "hf_quant_config.json: the weights are quantised with modelopt's NVFP4_AWQ (");
   EXPECT_EQ(stated_by_file("hf_quant_config.json", "[]"), "hf_quant_config.json: 'quantization' is missing");
   EXPECT_EQ(stated_by_file("quantize_config.json", "{}"), "quantize_config.json: 'bits' is missing");
   EXPECT_EQ(stated_by_file("quant_config.json", std::string(100'000, '[')).substr(0, 17), "quant_config.json");
@@ -140,7 +158,9 @@ TEST(Quantization, gptq_s_first_format_stores_zeros_less_one_and_modules_may_dif
 TEST(Quantization, what_is_not_read_is_refused_by_name) {
   const std::string served =
       " is not supported; supported are float32, bfloat16 and float16; fp8, fbgemm_fp8, compressed-tensors (float-quantized, "
-      "mxfp8-quantized, int-quantized and pack-quantized), gptq and awq (gemm) in 8 or 4 bits, and modelopt's FP8 and MXFP8";
+      "mxfp8-quantized, nvfp4-pack-quantized, mxfp4-pack-quantized, int-quantized and pack-quantized), gptq and awq (gemm) in "
+      "8 "
+      "or 4 bits, and modelopt's FP8, MXFP8, NVFP4 and W4A16_NVFP4";
   EXPECT_EQ(stated(R"({"quant_method":"bitsandbytes","load_in_4bit":true})"),
             "the weights are quantised with 'bitsandbytes' ('quantization_config'), which" + served);
   for (const char* method : {"hqq", "aqlm", "exl2", "exl3", "mxfp4", "quip", "torchao", "quark", "auto-round"})
@@ -154,11 +174,16 @@ TEST(Quantization, what_is_not_read_is_refused_by_name) {
   refused(R"({"quant_method":"gptq","bits":3})", "integers of 3 bits");
   refused(R"({"quant_method":"gptq","bits":4,"checkpoint_format":"marlin"})", "gptq in the format 'marlin'");
   refused(R"({"quant_method":"awq","bits":4,"version":"gemv"})", "awq in the layout 'gemv'");
-  refused(R"({"quant_method":"modelopt","quant_algo":"NVFP4"})", "modelopt's NVFP4");
-  refused(groups(R"({"num_bits":4,"type":"float"})", "nvfp4-pack-quantized"),
-          "compressed-tensors in the format 'nvfp4-pack-quantized'");
+  for (const std::string algorithm : {"NVFP4_AWQ", "NVFP4_SVD", "W4A8_NVFP4_FP8", "W4A8_MXFP4_FP8"})
+    refused("{\"quant_method\":\"modelopt\",\"quant_algo\":\"" + algorithm + "\"}", "modelopt's " + algorithm);
+  refused(R"({"quant_method":"modelopt","quant_algo":"NVFP4","group_size":32})",
+          "modelopt's NVFP4 with a scale for 32 columns");
+  refused(groups(R"({"num_bits":6,"type":"float"})", "mxfp6-pack-quantized"),
+          "compressed-tensors in the format 'mxfp6-pack-quantized'");
   refused(groups(R"({"num_bits":4,"type":"int"})", "marlin-24"), "compressed-tensors in the format 'marlin-24'");
-  refused(groups(R"({"num_bits":4,"type":"float"})"), "floats of 4 bits");
+  refused(groups(R"({"num_bits":4,"type":"float"})"), "floats of 4 bits without groups");
+  refused(groups(R"({"num_bits":4,"type":"float","group_size":64})"), "floats of 4 bits with a scale for 64 columns");
+  refused(groups(R"({"num_bits":4,"type":"float","symmetric":false,"group_size":16})"), "floats of 4 bits with zeros");
   refused(groups(R"({"num_bits":2,"type":"int"})"), "integers of 2 bits");
   refused(groups(R"({"num_bits":8,"type":"float","strategy":"tensor_group"})"), "scales by 'tensor_group'");
   refused(R"({"quant_method":"modelopt","quant_algo":"MIXED_PRECISION","quantized_layers":{"a":{"quant_algo":"FP8"},)"
@@ -171,10 +196,12 @@ TEST(Quantization, what_is_not_read_is_refused_by_name) {
 }
 
 TEST(Quantization, damaged_fields_are_named) {
-  EXPECT_EQ(stated("7"),
-            "the weights are quantised with '7' ('quantization_config'), which is not supported; supported are float32, "
-            "bfloat16 and float16; fp8, fbgemm_fp8, compressed-tensors (float-quantized, mxfp8-quantized, "
-            "int-quantized and pack-quantized), gptq and awq (gemm) in 8 or 4 bits, and modelopt's FP8 and MXFP8");
+  EXPECT_EQ(
+      stated("7"),
+      "the weights are quantised with '7' ('quantization_config'), which is not supported; supported are float32, "
+      "bfloat16 and float16; fp8, fbgemm_fp8, compressed-tensors (float-quantized, mxfp8-quantized, "
+      "nvfp4-pack-quantized, mxfp4-pack-quantized, int-quantized and pack-quantized), gptq and awq (gemm) in 8 or 4 bits, "
+      "and modelopt's FP8, MXFP8, NVFP4 and W4A16_NVFP4");
   EXPECT_EQ(stated(R"({"quant_method":"gptq"})"), "'bits' is missing");
   EXPECT_EQ(stated(R"({"quant_method":"gptq","bits":4,"group_size":0})"),
             "'group_size' must be -1 or from 1 to 1048576, not 0");

@@ -135,7 +135,7 @@ void expect_loads(const Vendor& vendor, const std::function<void(test::ChangedCh
 }
 
 // The first byte of all values is 0x12, and all scales are 2.
-constexpr float kF8 = 2 * 0.0390625f, kI4 = 2 * (2 - 8);
+constexpr float kF8 = 2 * 0.0390625f, kI4 = 2 * (2 - 8), kF4 = 2 * 1;
 
 constexpr const char* kQwenFp8 =
     R"({"activation_scheme":"dynamic","fmt":"e4m3","quant_method":"fp8","weight_block_size":[128,128],)"
@@ -307,6 +307,39 @@ TEST(VendorCheckpoints, experts_in_one_tensor_are_refused_by_name) {
       checkpoint.error(),
       "tensor 'model.layers.0.mlp.experts.gate_up_proj' holds a matrix of all experts, which is not supported; a tensor for "
       "each expert is ('model.layers.0.mlp.experts.0.gate_proj.weight')");
+}
+
+// RedHatAI/Llama-3.1-8B-Instruct-NVFP4, whose activations are quantised in other engines, and the same of MXFP4.
+TEST(VendorCheckpoints, llama_in_floats_of_4_bits_of_compressed_tensors) {
+  const std::string nvfp4 =
+      R"({"quant_method":"compressed-tensors","format":"nvfp4-pack-quantized","quantization_status":"compressed",)"
+      R"("config_groups":{"group_0":{"format":"nvfp4-pack-quantized","targets":["Linear"],"output_activations":null,)"
+      R"("input_activations":{"num_bits":4,"type":"float","strategy":"tensor_group","group_size":16,"dynamic":"local"},)"
+      R"("weights":{"num_bits":4,"type":"float","strategy":"tensor_group","group_size":16,"symmetric":true,)"
+      R"("dynamic":false,"scale_dtype":"torch.float8_e4m3fn","zp_dtype":"torch.float8_e4m3fn"}}},)"
+      R"("ignore":["lm_head"],"kv_cache_scheme":null})";
+  constexpr QuantisedForm form{.kind = Kind::nvfp4};
+  Vendor vendor{"LlamaForCausalLM", nvfp4.c_str(), form, form, WeightScheme::f4, WeightScheme::f4, kF4};
+  vendor.other_parts = {"input_global_scale"};
+  expect_loads(vendor);
+  const std::string mxfp4 =
+      R"({"quant_method":"compressed-tensors","format":"mxfp4-pack-quantized","config_groups":{"group_0":{"targets":["Linear"],)"
+      R"("weights":{"num_bits":4,"type":"float","strategy":"group","group_size":32,"scale_dtype":"torch.uint8"}}}})";
+  for (const std::string_view scales : {"U8", "F8_E8M0"}) {
+    const QuantisedForm exponents{.kind = Kind::mxfp4, .scale_dtype = scales};
+    expect_loads({"LlamaForCausalLM", mxfp4.c_str(), exponents, exponents, WeightScheme::f4, WeightScheme::f4, kF4});
+  }
+}
+
+// nvidia/Qwen3-30B-A3B-NVFP4: a tensor for each expert.
+TEST(VendorCheckpoints, experts_in_nvfp4_of_modelopt) {
+  constexpr QuantisedForm form{.kind = Kind::modelopt_nvfp4};
+  Vendor vendor{"Qwen3MoeForCausalLM", "", form, form, WeightScheme::f4, WeightScheme::f4, kF4};
+  vendor.file = "hf_quant_config.json";
+  vendor.file_text = R"({"producer":{"name":"modelopt","version":"0.33.0"},"quantization":{"quant_algo":"NVFP4",)"
+                     R"("kv_cache_quant_algo":"FP8","group_size":16,"exclude_modules":["lm_head","model.layers.0.mlp.gate"]}})";
+  vendor.other_parts = {"input_scale"};
+  expect_loads(vendor);
 }
 
 }  // namespace

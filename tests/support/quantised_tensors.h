@@ -34,7 +34,7 @@ inline TensorToWrite filled(std::string name, std::string_view dtype, const std:
 
 /// How a matrix is stored.
 struct QuantisedForm {
-  enum class Kind : std::uint8_t { dense, f8, i8, packed, gptq, awq };
+  enum class Kind : std::uint8_t { dense, f8, i8, packed, gptq, awq, nvfp4, modelopt_nvfp4, mxfp4 };
   enum class Scales : std::uint8_t { tensor, row, group };  ///< group: of f8 and i8, a block
   Kind kind = Kind::f8;
   Scales scales = Scales::tensor;
@@ -92,6 +92,17 @@ inline void add_matrix(const std::string& stem, std::int64_t n, std::int64_t k, 
       add("qzeros", "I32", {n_groups, ceil_of(n * form.bits, 32)}, form.has_zeros ? kZeros : form.bits == 4 ? "\x77" : "\x7f");
       if (form.has_groups) add_numbers("g_idx", "I32", std::span<const std::int32_t>(groups));
       return;
+    case Kind::nvfp4:  // the scale of the tensor is 1/2, or its inverse 2
+      add("weight_packed", "U8", {n, ceil_of(k, 2)}, kValues);
+      add("weight_scale", "F8_E4M3", {n, ceil_of(k, 16)}, "\x48");
+      return add("weight_global_scale", "F32", {1}, std::string_view("\0\0\0\x40", 4));
+    case Kind::modelopt_nvfp4:
+      add("weight", "U8", {n, ceil_of(k, 2)}, kValues);
+      add("weight_scale", "F8_E4M3", {n, ceil_of(k, 16)}, "\x48");
+      return add("weight_scale_2", "F32", {}, std::string_view("\0\0\0\x3f", 4));
+    case Kind::mxfp4:
+      add("weight_packed", "U8", {n, ceil_of(k, 2)}, kValues);
+      return add("weight_scale", form.scale_dtype == "F8_E8M0" ? "F8_E8M0" : "U8", {n, ceil_of(k, 32)}, "\x80");
     case Kind::awq:
       add("qweight", "I32", {k, n / 8}, kValues);
       add("scales", form.scale_dtype, {n_groups, n}, two);

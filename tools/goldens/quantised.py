@@ -2,7 +2,7 @@
 Transformers computes in float32 from the weights that the format stands for.
 
 Tensors of compressed-tensors are packed, and unpacked for Transformers, by that package; the others by the formulas of
-AutoGPTQ, GPTQModel, AutoAWQ and DeepSeek, and AWQ's are compared with what compressed-tensors makes of them."""
+AutoGPTQ, GPTQModel, AutoAWQ, DeepSeek and ModelOpt, and AWQ's are compared with what compressed-tensors makes of them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,24 @@ import json
 from pathlib import Path
 
 import torch
+from compressed_tensors.compressors.mxfp4.base import MXFP4PackedCompressor
 from compressed_tensors.compressors.naive_quantized import FloatQuantizationCompressor, IntQuantizationCompressor
+from compressed_tensors.compressors.nvfp4.base import NVFP4PackedCompressor
+from compressed_tensors.compressors.nvfp4.helpers import unpack_fp4_from_uint8
 from compressed_tensors.compressors.pack_quantized import PackedQuantizationCompressor
 from compressed_tensors.entrypoints.convert.converters.autoawq import AutoAWQConverter
 from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
+from compressed_tensors.quantization.lifecycle.forward import dequantize
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 N_VOCAB = 64
 N_PROMPT = 24
 GROUP = 32
+NVFP4_GROUP = 16
 F8_MAX = 448.0
+F4_MAX = 6.0
+F4_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 Tensors = dict[str, torch.Tensor]
 
@@ -112,6 +119,53 @@ def _by_package(compressor: type, arguments: dict, group: int = 0):
     return make
 
 
+def _f4_by_package(compressor: type, arguments: dict):
+    """NVFP4 or MXFP4 of compressed-tensors. Its package unpacks to bfloat16 unless its parts are called one by one."""
+    args = QuantizationArgs(**arguments)
+    scheme = QuantizationScheme(targets=["Linear"], weights=args)
+
+    def make(weight: torch.Tensor, _: int) -> tuple[Tensors, torch.Tensor]:
+        n, k = weight.shape
+        largest = weight.reshape(n, -1, args.group_size).abs().amax(-1)
+        state: Tensors = {"weight": weight}
+        if args.group_size == NVFP4_GROUP:
+            inverse = F8_MAX * F4_MAX / weight.abs().max()
+            state["weight_global_scale"] = inverse.reshape(1)
+            scales = (largest / F4_MAX * inverse).to(torch.float8_e4m3fn).float()
+        else:
+            scales = torch.exp2(torch.floor(torch.log2(largest)) - 2)
+        packed = compressor.compress({**state, "weight_scale": scales}, scheme)
+        assert torch.equal(compressor._decompress_scale(packed["weight_scale"], torch.float32), scales)
+        values = unpack_fp4_from_uint8(packed["weight_packed"], n, k, dtype=torch.float32)
+        inverse = state.get("weight_global_scale")
+        return packed, dequantize(x_q=values, scale=scales, args=args, global_scale=inverse, dtype=torch.float32)
+
+    return make
+
+
+def _modelopt_nvfp4(weight: torch.Tensor, _: int) -> tuple[Tensors, torch.Tensor]:
+    """ModelOpt's NVFP4, whose scale of the tensor multiplies."""
+    n, k = weight.shape
+    of_tensor = weight.abs().max() / (F8_MAX * F4_MAX)
+    parts = weight.reshape(n, -1, NVFP4_GROUP)
+    scales = (parts.abs().amax(-1) / F4_MAX / of_tensor).clamp(2**-9, F8_MAX).to(torch.float8_e4m3fn)
+    steps = torch.tensor(F4_VALUES)
+    scaled = parts / (scales.float() * of_tensor)[..., None]
+    codes = (scaled.abs()[..., None] - steps).abs().argmin(-1) + 8 * (scaled < 0)
+    codes = codes.reshape(n, k).to(torch.uint8)
+    packed = codes[:, 0::2] | codes[:, 1::2] << 4
+    values = unpack_fp4_from_uint8(packed, n, k, dtype=torch.float32).reshape(n, -1, NVFP4_GROUP)
+    dense = (values * scales.float()[..., None] * of_tensor).reshape(n, k)
+    tensors = {"weight": packed, "weight_scale": scales, "weight_scale_2": of_tensor, "input_scale": torch.tensor(0.02)}
+    return tensors, dense
+
+
+def _modelopt_fp8(weight: torch.Tensor, _: int) -> tuple[Tensors, torch.Tensor]:
+    scale = weight.abs().max() / F8_MAX
+    values = (weight / scale).to(torch.float8_e4m3fn)
+    return {"weight": values, "weight_scale": scale, "input_scale": torch.tensor(0.02)}, values.float() * scale
+
+
 def _gptq(bits: int, stores_less_one: bool, is_symmetric: bool, orders: bool):
     """GPTQ's words along k. `orders`: columns belong to groups in another order than their own (desc_act)."""
 
@@ -198,6 +252,22 @@ def _of_gptq(hidden: int, bits: int, checkpoint_format: str, stores_less_one: bo
     return hidden, config, _gptq(bits, stores_less_one, is_symmetric, orders)
 
 
+def _of_f4(format_name: str, compressor: type, hidden: int, **arguments: object):
+    weights = {"num_bits": 4, "type": "float", "symmetric": True, "dynamic": False, **arguments}
+    return hidden, _groups(format_name, weights), _f4_by_package(compressor, weights)
+
+
+def _modelopt(algorithm: str, **more: object) -> dict:
+    """A quantization_config of ModelOpt."""
+    return {"quant_method": "modelopt", "quant_algo": algorithm, "ignore": ["lm_head"], **more}
+
+
+def _mixed_layers() -> dict:
+    layers = {f"model.layers.0.self_attn.{name}_proj": {"quant_algo": "FP8"} for name in "qkvo"}
+    nvfp4 = {"quant_algo": "NVFP4", "group_size": NVFP4_GROUP}
+    return layers | {f"model.layers.0.mlp.{name}_proj": nvfp4 for name in ("gate", "up", "down")}
+
+
 _FP8 = {"quant_method": "fp8", "fmt": "e4m3"}
 _BLOCK = {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [128, 128]}
 _INT4 = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": GROUP}
@@ -213,6 +283,14 @@ CASES = {
     "ct_int4_zeros": _of_package("pack-quantized", PackedQuantizationCompressor, 64, GROUP, **{**_INT4, "symmetric": False}),
     "ct_int8_packed": _of_package(
         "pack-quantized", PackedQuantizationCompressor, 64, num_bits=8, type="int", strategy="channel"
+    ),
+    "ct_nvfp4": _of_f4("nvfp4-pack-quantized", NVFP4PackedCompressor, 64, strategy="tensor_group", group_size=NVFP4_GROUP),
+    "ct_mxfp4": _of_f4("mxfp4-pack-quantized", MXFP4PackedCompressor, 160, strategy="group", group_size=GROUP),
+    "modelopt_nvfp4": (64, _modelopt("NVFP4"), _modelopt_nvfp4),
+    "modelopt_mixed": (
+        64,
+        _modelopt("MIXED_PRECISION", quantized_layers=_mixed_layers()),
+        {".self_attn.": _modelopt_fp8, ".mlp.": _modelopt_nvfp4},
     ),
     "gptq": _of_gptq(64, 4, "gptq", stores_less_one=True, is_symmetric=True),
     # GPTQModel's second format under the name of the first.
@@ -242,8 +320,9 @@ def _write(folder: Path, hidden: int, quantization: dict, make) -> None:
         if "_proj." not in name:
             stored[name], dense[name] = weight.bfloat16(), weight
             continue
+        one = make if callable(make) else next(one for part, one in make.items() if part in name)
         # Modules of one input have one order of its columns.
-        tensors, dense[name] = make(weight, sum(map(ord, name.split(".")[-3])) + ("down" in name) + 2 * ("o_proj" in name))
+        tensors, dense[name] = one(weight, sum(map(ord, name.split(".")[-3])) + ("down" in name) + 2 * ("o_proj" in name))
         stem = name.removesuffix("weight")
         stored |= {stem + end: tensor.contiguous() for end, tensor in tensors.items()}
     model.load_state_dict(dense)

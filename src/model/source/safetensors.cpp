@@ -194,8 +194,7 @@ Result<MatrixForm> SafetensorsSource::form_of(const ExpectedTensor& matrix) cons
 Result<void> SafetensorsSource::read_stored(const TensorPart& part, const StoredRows& out) {
   BATON_TRY(const StoredLayout layout, find_layout(checkpoint_, part.tensor, quantization_));
   BATON_TRY_VOID(unpack(parallel_, layout, part, out));
-  const std::int64_t stored_bits = layout.form.scheme == WeightScheme::i4 ? 4 : 8;
-  checkpoint_.drop_pages({layout.values, DType::u8, {layout.n * layout.k * stored_bits / 8}});
+  checkpoint_.drop_pages({layout.values, DType::u8, {layout.n * row_value_bytes(layout.form.scheme, layout.k)}});
   return {};
 }
 

@@ -51,6 +51,7 @@ struct MatrixForm {
   std::int64_t scale_rows = 1;
   std::int64_t scale_columns = 1;
   DType scale_dtype = DType::f32;
+  bool has_row_scales = false;
   bool has_zeros = false;
   bool is_permuted = false;
 };
@@ -64,6 +65,7 @@ struct StoredRows {
   std::int64_t scale_columns = 1;
   TensorView values;
   TensorView scales;
+  TensorView row_scales;   ///< or no data
   TensorView zeros;        ///< or no data
   TensorView permutation;  ///< or no data
 };

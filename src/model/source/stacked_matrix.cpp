@@ -19,7 +19,7 @@ constexpr std::int64_t pieces_of(std::int64_t n, std::int64_t step) { return (n 
 
 /// The arrays of a stack in one piece of memory, or their sizes alone.
 struct Arrays {
-  TensorView values, scales, zeros, permutation;
+  TensorView values, scales, row_scales, zeros, permutation;
   std::size_t size_bytes = 0;
 };
 
@@ -34,9 +34,9 @@ Arrays arrays_of(const StackedForm& stack, std::byte* memory) {
     made.size_bytes += (view.size_bytes() + kArrayAlignment - 1) / kArrayAlignment * kArrayAlignment;
     return view;
   };
-  made.values = form.scheme == WeightScheme::i4 ? place(DType::u8, {n, pieces_of(k, 2)})
-                                                : place(form.scheme == WeightScheme::f8 ? DType::f8_e4m3 : DType::u8, {n, k});
+  made.values = place(form.scheme == WeightScheme::f8 ? DType::f8_e4m3 : DType::u8, {n, row_value_bytes(form.scheme, k)});
   made.scales = place(form.scale_dtype, {pieces_of(n, form.scale_rows), n_groups});
+  if (form.has_row_scales) made.row_scales = place(DType::f32, {n});
   if (form.has_zeros) made.zeros = place(DType::u8, {n, n_groups});
   if (form.is_permuted) made.permutation = place(DType::i32, {k});
   return made;
@@ -48,6 +48,7 @@ void narrow(MatrixForm& all, const MatrixForm& form, const TensorPart& part, std
   if (form.scale_columns < k) all.scale_columns = std::gcd(all.scale_columns, std::gcd(form.scale_columns, part.columns.begin));
   const std::int64_t rows = part.tensor.interleaved_dim > 0 ? 1 : std::gcd(form.scale_rows, part.rows.begin);
   all.scale_rows = std::gcd(all.scale_rows, std::gcd(rows, first));
+  all.has_row_scales = all.has_row_scales || form.has_row_scales;
   all.has_zeros = all.has_zeros || form.has_zeros;
   if (form.scale_dtype != all.scale_dtype) all.scale_dtype = DType::f32;
 }
@@ -85,6 +86,11 @@ Result<StackedForm> stacked_form(std::span<const TensorPart> parts, const Weight
                               "stored alike",
                               parts.front().tensor.name, part.tensor.name, to_string(stack.form.scheme), to_string(form.scheme),
                               form.is_permuted != stack.form.is_permuted ? " in another order of columns" : ""));
+    } else if (form.scheme == WeightScheme::f4 && form.scale_dtype != stack.form.scale_dtype) {
+      return fail(ErrorCode::unsupported,
+                  fmt::format("tensors '{}' and '{}' have scales of two kinds (NVFP4's and MXFP4's); matrices that are "
+                              "multiplied together must be stored alike",
+                              parts.front().tensor.name, part.tensor.name));
     }
     narrow(stack.form, form, part, n);
     n += part.shape()[0];
@@ -124,10 +130,11 @@ Result<StoredMatrix> read_stacked(std::span<const TensorPart> parts, const Stack
                             form.scale_columns,
                             rows_of(arrays.values),
                             arrays.scales.rows(begin / form.scale_rows, pieces_of(end, form.scale_rows)),
+                            rows_of(arrays.row_scales),
                             rows_of(arrays.zeros),
                             arrays.permutation};
       BATON_TRY_VOID(source.read_stored(part, rows));
-      for (const TensorView& array : {rows.values, rows.scales, rows.zeros})
+      for (const TensorView& array : {rows.values, rows.scales, rows.row_scales, rows.zeros})
         if (array.data != nullptr && part.tensor.interleaved_dim > 0) part_pairs(array, part.tensor.interleaved_dim);
     }
     if (form.is_permuted) {
@@ -146,6 +153,7 @@ Result<StoredMatrix> read_stacked(std::span<const TensorPart> parts, const Stack
   made.shape = stack.shape;
   made.values = arrays.values;
   made.scales = arrays.scales;
+  made.row_scales = arrays.row_scales;
   made.zeros = arrays.zeros;
   made.permutation = arrays.permutation;
   made.scale_rows = form.scale_rows;

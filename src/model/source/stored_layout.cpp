@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <optional>
 #include <ranges>
@@ -15,6 +16,8 @@ namespace {
 constexpr std::string_view kWeight = "weight";
 constexpr std::int64_t kWordBits = 32;
 constexpr std::int64_t kBlock = 128;  // rows and columns, where no configuration says it
+constexpr std::int64_t kNvfp4Group = 16;
+constexpr std::int64_t kMxfp4Group = 32;
 
 /// Last parts of the names of scales that multiply "weight": compressed-tensors' and NVIDIA's, DeepSeek's (which is no inverse, in
 /// spite of its name), Mistral's own, DeepSeek's newer one.
@@ -23,7 +26,8 @@ constexpr auto kScaleNames = std::to_array<std::string_view>({"weight_scale", "w
 /// Last parts of names that belong to a matrix.
 constexpr auto kPartNames = std::to_array<std::string_view>(
     {"weight_scale", "weight_scale_inv", "qscale_weight", "scale", "input_scale", "activation_scale", "qscale_act",
-     "weight_packed", "weight_shape", "weight_zero_point", "weight_g_idx", "qweight", "qzeros", "scales", "g_idx"});
+     "weight_packed", "weight_shape", "weight_zero_point", "weight_g_idx", "weight_global_scale", "input_global_scale",
+     "weight_scale_2", "qweight", "qzeros", "scales", "g_idx"});
 
 constexpr std::int64_t ceil_of(std::int64_t n, std::int64_t step) { return (n + step - 1) / step; }
 
@@ -59,7 +63,7 @@ class Finder {
       return fail(
           ErrorCode::unsupported,
           fmt::format("tensor '{}pre_quant_scale' scales the inputs of a matrix (modelopt's AWQ), which is not supported; "
-                      "FP8, int8 and int4 are without it",
+                      "FP8, NVFP4, int8 and int4 are without it",
                       stem_));
     if (checkpoint_.contains(stem_ + "weight_packed")) {
       BATON_TRY_VOID(find_packed_rows());
@@ -101,11 +105,12 @@ class Finder {
     BATON_TRY(const StoredTensor* const weight, required(kWeight));
     const bool has_scales = !scale_name().empty();
     const bool is_f8 = weight->dtype == "F8_E4M3";
+    if (weight->dtype == "U8" && tensor("weight_scale_2") != nullptr) return find_half_bytes(kWeight);
     if (!is_f8 && weight->dtype != "I8") {
       if (weight->dtype == "U8" || has_scales)
         return fail(ErrorCode::unsupported,
-                    fmt::format("tensor '{}weight' has the element type {}{}: NVFP4 and other schemes of packed bytes are not "
-                                "supported; FP8, int8 and int4 are",
+                    fmt::format("tensor '{}weight' has the element type {}{}: of schemes of packed bytes, NVFP4 with "
+                                "'weight_scale_2' is supported, and so are FP8, int8 and int4",
                                 stem_, weight->dtype, has_scales ? " and scales" : ""));
       return {};
     }
@@ -223,10 +228,7 @@ class Finder {
   Result<void> find_packed_rows() {
     constexpr std::string_view kEnd = "weight_packed";
     BATON_TRY(const StoredTensor* const packed, required(kEnd));
-    if (packed->dtype == "U8")
-      return fail(ErrorCode::unsupported, fmt::format("tensor '{}{}' holds floats of 4 bits (NVFP4 or MXFP4), which are not "
-                                                      "supported; FP8, int8 and int4 are",
-                                                      stem_, kEnd));
+    if (packed->dtype == "U8") return find_half_bytes(kEnd);
     if (packed->shape.size() != 2 || packed->shape[0] != found_.n)
       return bad(stem_ + std::string(kEnd),
                  fmt::format("has the shape {}; it must have {} rows", to_text(packed->shape), found_.n));
@@ -249,6 +251,54 @@ class Finder {
     }
     if (tensor("weight_g_idx") != nullptr) BATON_TRY_VOID(take_groups("weight_g_idx", scheme));
     return accept(scheme, kEnd);
+  }
+
+  /// Floats of 4 bits in "weight_packed" (compressed-tensors) or "weight" (ModelOpt). The type of their scales says which
+  /// standard they follow.
+  Result<void> find_half_bytes(std::string_view end) {
+    BATON_TRY(const StoredTensor* const values, required(end, "U8", {found_.n, row_value_bytes(WeightScheme::f4, found_.k)}));
+    if (tensor("weight_zero_point") != nullptr)
+      return fail(ErrorCode::unsupported,
+                  fmt::format("tensor '{}weight_zero_point': floats of 4 bits with zeros are not supported", stem_));
+    BATON_TRY(const StoredTensor* const scales, required("weight_scale"));
+    const bool is_nvfp4 = scales->dtype == "F8_E4M3";
+    if (!is_nvfp4 && scales->dtype != "U8" && scales->dtype != "F8_E8M0")
+      return fail(ErrorCode::unsupported,
+                  fmt::format("tensor '{}weight_scale' has the element type {}; scales of floats of 4 bits are F8_E4M3 (NVFP4) "
+                              "or U8 and F8_E8M0 (MXFP4)",
+                              stem_, scales->dtype));
+    const std::int64_t group = is_nvfp4 ? kNvfp4Group : kMxfp4Group;
+    const std::int64_t n_groups = ceil_of(found_.k, group);
+    BATON_TRY_VOID(required("weight_scale", scales->dtype, {found_.n, n_groups}).map([](const StoredTensor*) {}));
+    found_.layout = ValueLayout::half_bytes;
+    found_.values = values->bytes.data();
+    found_.scales_part = "weight_scale";
+    found_.form.scale_dtype = is_nvfp4 ? DType::f8_e4m3 : DType::u8;
+    found_.scales = {scales->bytes.data(), found_.form.scale_dtype, {found_.n, n_groups}};
+    if (is_nvfp4)
+      BATON_TRY_VOID(take_scale_of_tensor(end == kWeight ? "weight_scale_2" : "weight_global_scale", end != kWeight));
+    SchemeStatement scheme{.scheme = WeightScheme::f4};
+    if (n_groups > 1) {
+      scheme.scales = ScaleKind::group;
+      scheme.columns = group;
+    }
+    return accept(scheme, end);
+  }
+
+  /// NVFP4's scale of the whole tensor. ModelOpt's multiplies; compressed-tensors' is the inverse of that.
+  Result<void> take_scale_of_tensor(std::string_view end, bool is_inverse) {
+    BATON_TRY(const StoredTensor* const stored, required(end));
+    const bool is_one = std::ranges::all_of(stored->shape, [](std::int64_t size) { return size == 1; });
+    if (stored->dtype != "F32" || !is_one)
+      return bad(stem_ + std::string(end), fmt::format("has the element type {} and the shape {}; it must be F32 [1]",
+                                                       stored->dtype, to_text(stored->shape)));
+    float scale = 0;
+    std::memcpy(&scale, stored->bytes.data(), sizeof(scale));
+    found_.row_scale = is_inverse ? 1 / scale : scale;
+    found_.form.has_row_scales = true;
+    if (std::isfinite(scale) && std::isfinite(found_.row_scale)) return {};
+    return bad(stem_ + std::string(end),
+               fmt::format("holds {}; it must be finite{}", scale, is_inverse ? " and not near 0" : ""));
   }
 
   /// GPTQ's packs along k, AWQ's along n.

@@ -20,6 +20,7 @@ enum class ValueLayout : std::uint8_t {
   packed_rows,     ///< "weight_packed" [n, k * bits / 32] words, low bits first (compressed-tensors)
   packed_columns,  ///< "qweight" [k * bits / 32, n] words, low bits first (GPTQ)
   awq,             ///< "qweight" [k, n / 8] words of eight outputs in AWQ's order
+  half_bytes,      ///< "weight_packed" or NVIDIA's "weight" [n, k / 2] bytes, even columns in the low half
 };
 
 /// The tensors of a matrix. The views are of the checkpoint and may be unaligned.
@@ -30,6 +31,7 @@ struct StoredLayout {
   const std::byte* values = nullptr;
   std::string_view scales_part;  ///< the last part of their name
   ConstTensorView scales;        ///< a scale for the tensor, [rows of blocks, groups], or [groups, n] of GPTQ and AWQ
+  float row_scale = 1;           ///< of each row of f4
   ConstTensorView zeros;         ///< words, or no data: the middle of the range
   ConstTensorView groups;        ///< [k] i32: the group of each column, or no data: in order
   bool adds_one_to_zeros = false;

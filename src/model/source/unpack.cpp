@@ -34,12 +34,13 @@ class Unpacker {
         rows_(part.rows),
         columns_(part.columns),
         out_(out),
-        bits_(out.scheme == WeightScheme::i4 ? 4 : 8),
+        bits_(out.scheme == WeightScheme::i4 || out.scheme == WeightScheme::f4 ? 4 : 8),
         row_bytes_(out.values.shape[1]) {}
 
   Result<void> run(std::string_view name) {
     if (bits_ == 4 && columns_.begin % 2 != 0)
-      return fail(ErrorCode::unsupported, fmt::format("tensor '{}': int4 cannot be cut at column {}", name, columns_.begin));
+      return fail(ErrorCode::unsupported,
+                  fmt::format("tensor '{}': {} cannot be cut at column {}", name, to_string(out_.scheme), columns_.begin));
     if (stored_.form.is_permuted) {
       if (columns_.size() != stored_.k)
         return fail(ErrorCode::unsupported,
@@ -48,7 +49,11 @@ class Unpacker {
                                 name));
       order_columns();
     }
-    BATON_TRY_VOID(copy_scales(name));
+    if (out_.scheme == WeightScheme::f4) {
+      BATON_TRY_VOID(copy_scales_of_8_bits(name));
+    } else {
+      BATON_TRY_VOID(copy_scales(name));
+    }
     if (out_.zeros.data != nullptr) copy_zeros();
     copy_values();
     if (has_nan_) return fail(ErrorCode::invalid_data, fmt::format("tensor '{}' holds NaN", name));
@@ -124,6 +129,32 @@ class Unpacker {
                                                      stored_.scales_part, std::isnan(*bad_scale) ? "NaN" : "infinity"));
   }
 
+  /// Scales that stay in 8 bits, and those of rows.
+  Result<void> copy_scales_of_8_bits(std::string_view name) {
+    const bool is_e4m3 = stored_.scales.dtype == DType::f8_e4m3;
+    const auto is_nan = [&](std::uint8_t scale) { return is_e4m3 ? (scale & kF8Nan) == kF8Nan : scale == 255; };
+    const std::int64_t n_groups = out_.scales.shape[1];
+    auto* const to = reinterpret_cast<std::uint8_t*>(out_.scales.data);
+    std::atomic<bool> has_nan = false;
+    parallel_.for_ranges(out_.scales.shape[0], 32, [&](std::int64_t begin, std::int64_t end) {
+      bool any = false;
+      for (std::int64_t r = begin; r < end; ++r)
+        for (std::int64_t g = 0; g < n_groups; ++g) {
+          const std::int64_t row = rows_.begin + r * out_.scale_rows;
+          const std::int64_t group = (columns_.begin + g * out_.scale_columns) / stored_.form.scale_columns;
+          const auto scale = std::to_integer<std::uint8_t>(stored_.scales.data[row * stored_.scales.shape[1] + group]);
+          to[r * n_groups + g] = scale;
+          any = any || is_nan(scale);
+        }
+      if (any) has_nan = true;
+    });
+    if (has_nan)
+      return fail(ErrorCode::invalid_data,
+                  fmt::format("tensor '{}{}' holds NaN; scales must be finite", stem_of_matrix(name), stored_.scales_part));
+    if (out_.row_scales.data != nullptr) std::ranges::fill(out_.row_scales.elements<float>(), stored_.row_scale);
+    return {};
+  }
+
   /// The place of an output in a word of AWQ.
   static std::int64_t awq_place(std::int64_t row) {
     constexpr std::array<std::int64_t, 8> kPlaces{0, 4, 1, 5, 2, 6, 3, 7};
@@ -151,10 +182,13 @@ class Unpacker {
       }
   }
 
+  std::int64_t packed_row_bytes() const { return (stored_.k * bits_ + kBitsAWord - 1) / kBitsAWord * 4; }
+
   void copy_values() {
     switch (stored_.layout) {
       case ValueLayout::bytes: return copy_bytes();
-      case ValueLayout::packed_rows: return stored_.form.is_permuted ? pick_values() : copy_packed_rows();
+      case ValueLayout::half_bytes: return copy_rows(row_value_bytes(WeightScheme::f4, stored_.k));
+      case ValueLayout::packed_rows: return stored_.form.is_permuted ? pick_values() : copy_rows(packed_row_bytes());
       case ValueLayout::packed_columns: return stored_.form.is_permuted ? pick_values() : copy_packed_columns();
       case ValueLayout::awq: return copy_awq();
       case ValueLayout::dense: break;
@@ -185,12 +219,11 @@ class Unpacker {
     });
   }
 
-  /// The words are, byte by byte, what StoredMatrix wants.
-  void copy_packed_rows() {
-    const std::int64_t words_a_row = (stored_.k * bits_ + kBitsAWord - 1) / kBitsAWord;
+  /// Rows of `stored_bytes` that are, byte by byte, what StoredMatrix wants.
+  void copy_rows(std::int64_t stored_bytes) {
     for_rows(16, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t r = begin; r < end; ++r)
-        std::memcpy(values_of(r), stored_.values + (rows_.begin + r) * words_a_row * 4 + columns_.begin * bits_ / 8,
+        std::memcpy(values_of(r), stored_.values + (rows_.begin + r) * stored_bytes + columns_.begin * bits_ / 8,
                     static_cast<std::size_t>(row_bytes_));
     });
   }
