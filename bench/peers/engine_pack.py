@@ -37,7 +37,7 @@ CORE_KERNELS = re.compile(
     r"vllm::(activation_kernel|act_and_mul_kernel|rotary_embedding_kernel|rms_norm_kernel|merge_attn_states_kernel"
     r"|reshape_and_cache_flash_kernel|apply_repetition_penalties_kernel|cross_device_reduce_[12]stage)"
 )
-# What weights in FP8 and in int4 with groups need: CUTLASS's FP8 products with their activations quantised, Machete, Marlin.
+# What weights in FP8 and in int4 with groups need: CUTLASS's FP8 matmuls, what rounds activations for them, Machete, Marlin.
 # Marlin's and Machete's template arguments: the type of x, the type of the weight; Marlin numbers them.
 MARLIN_BFLOAT16, MARLIN_WEIGHTS = 1125899906909960, {"uint4b8": 1125899907892224, "float8_e4m3fn": 2814749767172868}
 QUANTISED_KERNELS = re.compile(

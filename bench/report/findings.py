@@ -4,6 +4,7 @@ import statistics
 
 import selection
 import tables_attention
+import tables_quantised
 import tables_several
 from quantities import ARMS, duration, head_kinds, heads_text, library_us, part, ratio, sustained_rates
 
@@ -265,6 +266,27 @@ def several(results):
     return " ".join(sentences)
 
 
+def quantised(results):
+    """Steps with weights in 8 and 4 bits beside 16, relay over paged, and vLLM."""
+    cells = list(tables_quantised.step_cells(results))
+    sentences = []
+    for quantization, name in tables_quantised.NAMES.items():
+        of = [cell for cell in cells if cell[0]["quantization"] == quantization]
+        told = []
+        for start, end, pick in (
+            ("a step takes ", " of bf16's", lambda cell: tables_quantised.quotient(cell[1], cell[2])),
+            ("paged takes ", " times as long as relay", lambda cell: tables_quantised.quotient(cell[3], cell[1])),
+            ("vLLM's fastest arm ", " times", lambda cell: tables_quantised.quotient(tables_quantised.fastest(cell[4]), cell[1])),
+        ):
+            values = [pick(cell) for cell in of]
+            if of and all(values) and (quantization != "none" or "bf16" not in end):
+                told.append(f"{start}{joined([f'{value:.2f}' for value in values])}{end}")
+        if told:
+            requests = joined([str(cell[0]["requests"]) for cell in of])
+            sentences.append(f"With weights in {name} at {requests} requests, {'; '.join(told)}.")
+    return " ".join(sentences)
+
+
 FINDINGS = {
     "attention": ((1, "attention"), attention),
     "attention-peers": ((1, "attention"), attention_peers),
@@ -279,6 +301,7 @@ FINDINGS = {
     "prompt-phase": ((10, "prompt_phase"), prompt_phase),
     "peers": ((11, "peers"), peers),
     "several": ((12, "several_gpus"), several),
+    "quantised": ((13, "quantised"), quantised),
 }
 
 

@@ -5,6 +5,7 @@ import statistics
 import readme
 import selection
 import tables_attention
+import tables_quantised
 import tables_several
 from findings import beside_others
 from markdown_parts import markdown, number, percent, with_notes
@@ -27,7 +28,7 @@ FLASH, OFFLINE = (2, "flash_decoding"), (3, "offline")
 MMLU, INTERACTIVE, SYNTHETIC, MODELS = (4, "mmlu"), (5, "interactive"), (6, "synthetic"), (7, "models")
 ABLATIONS, BEYOND, TREES = (8, "ablations"), (9, "beyond"), (9, "trees")
 PROMPT_PHASE, PEERS, LLAMA_SERVER = (10, "prompt_phase"), (11, "peers"), (11, "llama_server_cpu")
-SEVERAL = (12, "several_gpus")
+SEVERAL, QUANTISED = (12, "several_gpus"), (13, "quantised")
 
 
 NOT_MEASURED = "Not measured yet."
@@ -234,7 +235,7 @@ def prompt_phase(results, _published):
 def paired_cells(folder):
     """Of each cell with both arms: its experiment, its point in words, the speed of relay over paged, and the larger
     spread."""
-    for number_of, stem in (OFFLINE, SYNTHETIC, MODELS, BEYOND, PROMPT_PHASE, SEVERAL):
+    for number_of, stem in (OFFLINE, SYNTHETIC, MODELS, BEYOND, PROMPT_PHASE, SEVERAL, QUANTISED):
         results = selection.load(folder, number_of, stem)
         for relay in results.find("relay"):
             paged = next((one for one in results.find("paged") if one.point == relay.point), None)
@@ -332,6 +333,8 @@ BLOCKS = {
     "llama-server": (LLAMA_SERVER, llama_server),
     "several-steps": (SEVERAL, tables_several.steps),
     "several-jobs": (SEVERAL, tables_several.jobs),
+    "quantised-steps": (QUANTISED, tables_quantised.steps),
+    "quantised-jobs": (QUANTISED, tables_quantised.jobs),
     "readme-steps": (PEERS, readme.steps),
     "readme-jobs": (PEERS, readme.jobs),
 }
@@ -387,6 +390,8 @@ NAMES = {
     "attention-peers": "other libraries' attention beside experiment 1",
     "several-steps": "decode steps over several GPUs (12)",
     "several-jobs": "whole jobs over several GPUs (12)",
+    "quantised-steps": "decode steps with weights in 8 and 4 bits (13)",
+    "quantised-jobs": "experiment 3's jobs with weights in 8 and 4 bits (13)",
 }
 
 

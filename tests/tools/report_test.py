@@ -242,6 +242,28 @@ class Report(unittest.TestCase):
             self.assertIn("takes 1.50 times as long as relay's at 32 requests.", told)
             self.assertIn("whole jobs of llama-30b on 2 GPUs: 1.50 at 512 tokens.", told)
 
+    def test_quantised_weights_stand_beside_16_bits_and_beside_the_other_engine(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "experiment_13_quantised.json"
+            about = {"model": "llama-3-8b", "new": 64, "requests": 8, "shared": 2048}
+            measured = {"none": {"relay": 5, "paged": 6, "vllm": 7}, "int4": {"relay": 2, "paged": 3, "vllm": 5, "vllm-marlin": 4}}
+            for quantization, arms in measured.items():
+                for arm, ms in arms.items():
+                    point = about | {"quantization": quantization}
+                    result_rows.append(path, row(arm, point=point, step_ms=ms, tokens_per_s=[99, 100, 101]))
+            for quantization, seconds in (("none", 4), ("fp8", 2)):
+                point = {"model": "llama-2-7b", "dataset": "sharegpt", "shared": 512, "requests": 100, "quantization": quantization}
+                for arm, factor in (("relay", 1), ("paged", 3)):
+                    result_rows.append(path, offline_row(arm, [factor * seconds]) | {"point": point})
+            steps = tables.block("quantised-steps", Path(folder), None)
+            self.assertIn("| 8 | bf16 | 5.00 | 1.00 | 6.00 | 1.20 | 7.00 | - | 1.40 | 2% |", steps)
+            self.assertIn("| 8 | int4 | 2.00 | 0.40 | 3.00 | 1.50 | 5.00 | 4.00 | 2.00 | 2% |", steps)
+            self.assertIn("| 512 | fp8 | 50.00 | 2.00 | 16.67 | 3.00 |", tables.block("quantised-jobs", Path(folder), None))
+            told = findings.finding("quantised", Path(folder))
+            self.assertIn("With weights in bf16 at 8 requests, paged takes 1.20 times as long as relay; vLLM's", told)
+            self.assertIn("With weights in int4 at 8 requests, a step takes 0.40 of bf16's; paged takes 1.50 times", told)
+            self.assertIn("vLLM's fastest arm 2.00 times.", told)
+
     def test_a_loss_is_listed(self):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "experiment_03_offline.json"
