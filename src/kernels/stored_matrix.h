@@ -19,11 +19,11 @@
 /// A matrix of several tensors (q, k, v) has one form with the scales of each: a scale for the tensor or for the row is
 /// scale_rows = 1 with scale_columns = k, and blocks are cut to rows that no two tensors share.
 ///
-/// Three dtypes meet in a matmul. Storage is the scheme's, here. Activations have the dtype that pack_matrix is given.
-/// Arithmetic is the backend's: weights become the activations' dtype in registers or in a tile of the cache, which is
-/// exact for f8, i8, i4 and f4 (at most 8 significant bits before the scale), sums are f32, and a scale multiplies the
-/// f32 sum over its columns once. So no weight is rounded, but in the long steps of CUDA that kernels/cuda/schemes says,
-/// where some rows at a time are scaled in the activations' dtype. No backend keeps a dense copy.
+/// Storage has the scheme's dtype. Activations have the one that pack_matrix is given. Arithmetic is the backend's: weights
+/// become the activations' dtype in registers or a tile of the cache, exactly (8 significant bits at most before the
+/// scale), sums are f32, and a scale multiplies the f32 sum over its columns once. So no weight is rounded, but in two
+/// cases on CUDA: in long steps (kernels/cuda/schemes/scheme_gemm.h), and numbers of MXFP4 far below their row's largest
+/// (kernels/cuda/schemes/scheme_layout.h). No backend keeps a dense copy.
 ///
 /// For kernels: scale_columns is a multiple of kScaleStep, or k; a last group may be shorter. scales keep the file's
 /// dtype. Scales of one row are adjacent, as are zeros.

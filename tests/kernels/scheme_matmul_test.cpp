@@ -41,7 +41,9 @@ std::vector<DType> dtypes_of_x(const TestBackend& test) {
 /// Whether weights become dense in x's dtype for so many rows, each rounded once.
 bool rounds_weights(const TestBackend& test, DType dtype, const StoredForm& form, std::int64_t k, std::int64_t n_rows) {
   if (!test.is_cuda() || dtype == DType::f32) return false;
-  const bool streams = test.backend.info().features == "sm_90" && (form.scale_columns >= k || form.scale_columns % 32 == 0);
+  const std::int64_t streamed = form.scheme == WeightScheme::f4 ? 16 : 32;  // columns of the smallest group
+  const bool streams =
+      test.backend.info().features == "sm_90" && (form.scale_columns >= k || form.scale_columns % streamed == 0);
   return n_rows > (streams ? 256 : 16);
 }
 
@@ -116,6 +118,28 @@ TEST(SchemeMatmul, equals_float64_for_integers_with_and_without_zeros) {
     }
 }
 
+constexpr StoredForm kNvfp4{.scheme = WeightScheme::f4, .scale_columns = 16, .scale_dtype = DType::f8_e4m3};
+constexpr StoredForm kMxfp4{.scheme = WeightScheme::f4, .scale_columns = 32, .scale_dtype = DType::u8};
+
+TEST(SchemeMatmul, equals_float64_for_f4_with_scales_of_8_bits) {
+  const std::vector<std::int64_t> rows{0, 1, 6, 20, 64, 130, 270};
+  for (const StoredForm& form : {kNvfp4, kMxfp4}) {
+    expect_products(form, 65, 300, rows);
+    expect_products(form, 7, 33, rows);
+    expect_products(form, 96, 96, rows);
+    expect_products(form, 72, 461, rows);
+    expect_products(form, 3, 12, rows);
+  }
+  StoredForm in_order = kMxfp4;
+  in_order.is_permuted = true;
+  expect_products(in_order, 40, 128, rows);
+  for (const std::int64_t columns : {48, 96, 256, 1024}) {
+    StoredForm form = kNvfp4;
+    form.scale_columns = columns;
+    expect_products(form, 40, 1250, {3, 30, 70, 140}, true);
+  }
+}
+
 // Groups that are whole stages of a kernel, parts of them, and neither.
 TEST(SchemeMatmul, takes_scales_of_any_number_of_columns) {
   for (const WeightScheme scheme : {WeightScheme::f8, WeightScheme::i8, WeightScheme::i4})
@@ -140,6 +164,9 @@ TEST(SchemeMatmul, equals_float64_for_every_number_of_rows) {
                   rows, true);
   expect_products({.scheme = WeightScheme::i4, .scale_columns = 32, .scale_dtype = DType::bf16}, 96, 4160, rows, true);
   expect_products({.scheme = WeightScheme::i4, .scale_columns = 128, .scale_dtype = DType::bf16}, 9000, 256, {5, 40}, true);
+  expect_products(kNvfp4, 136, 2176, rows, true);
+  expect_products(kMxfp4, 96, 4160, rows, true);
+  expect_products(kNvfp4, 9000, 256, {5, 40}, true);
 }
 
 TEST(SchemeMatmul, adds_the_bias_and_writes_every_float_dtype) {
@@ -215,6 +242,97 @@ TEST(SchemeMatmul, widens_every_number_exactly) {
         }
 }
 
+/// Each row of x alone has the bits that it has among 300. `weight` is [130, 704].
+void expect_same_bits_in_any_company(Backend& backend, const StoredWeight& weight, DType dtype, std::mt19937& random,
+                                     const std::string& name) {
+  const auto packed = backend.pack_matrix(weight.matrix, dtype, "w");
+  ASSERT_TRUE(packed) << packed.error().message;
+  const HostTensor x = random_tensor(random, dtype, {300, 704});
+  const HostTensor all = product(backend, **packed, x, DType::f32);
+  for (const std::int64_t row : {0, 1, 31, 127, 128, 299}) {
+    HostTensor one(dtype, {1, 704});
+    std::memcpy(one.bytes.data(), x.view().rows(row, row + 1).data, one.bytes.size());
+    EXPECT_EQ(
+        std::memcmp(product(backend, **packed, one, DType::f32).bytes.data(), all.view().rows(row, row + 1).data, 130 * 4), 0)
+        << name << ' ' << to_string(weight.matrix.scheme) << ' ' << to_string(dtype) << " row " << row;
+  }
+}
+
+// Every byte of two numbers, and every scale but NaN. With `largest` the row has a second group of that exponent, whose numbers are 0.
+void expect_exact_f4(DType scale_dtype, int largest, int first_scale, int last_scale) {
+  const std::int64_t k = largest < 0 ? 2 : 64;
+  std::vector<std::uint8_t> values(static_cast<std::size_t>(256 * k / 2));
+  std::vector<std::uint8_t> scales;
+  for (int i = 0; i < 256; ++i) {
+    values[static_cast<std::size_t>(i * k / 2)] = static_cast<std::uint8_t>(i);
+    const int scale = first_scale + i % (last_scale - first_scale + 1);
+    const bool is_nan = scale_dtype == DType::u8 ? scale == 255 : (scale & 0x7f) == 0x7f;
+    scales.push_back(is_nan ? 0 : static_cast<std::uint8_t>(scale));
+    if (largest >= 0) scales.push_back(static_cast<std::uint8_t>(largest));
+  }
+  StoredMatrix weight;
+  weight.scheme = WeightScheme::f4;
+  weight.shape = {256, k};
+  weight.values = {reinterpret_cast<const std::byte*>(values.data()), DType::u8, {256, k / 2}};
+  weight.scale_columns = k == 2 ? 2 : 32;
+  weight.scales = {reinterpret_cast<const std::byte*>(scales.data()), scale_dtype, {256, weight.n_groups()}};
+  for (const TestBackend& test : test_backends())
+    for (const DType dtype : dtypes_of_x(test)) {
+      const auto packed = test.backend.pack_matrix(weight, dtype, "w");
+      ASSERT_TRUE(packed) << packed.error().message;
+      for (const std::int64_t n_rows : {1, 20, 300})
+        for (const std::int64_t column : {0, 1}) {
+          if (test.is_cuda() && n_rows > (dtype == DType::f32 ? 16 : 256)) continue;  // dense copies, which cuBLASLt multiplies
+          HostTensor x(dtype, {n_rows, k});
+          for (std::int64_t i = 0; i < n_rows * k; ++i) x.set(i, i % k == column ? 1 : 0);
+          const HostTensor out = product(test.backend, **packed, x, DType::f32);
+          for (std::uint32_t i = 0; i < 256; ++i) {
+            const float scale = test::scale_value(weight.scales, static_cast<std::int64_t>(i) * weight.n_groups());
+            EXPECT_EQ(out.at((n_rows - 1) * 256 + i), static_cast<double>(f4_value(i >> (4 * column) & 15u) * scale))
+                << test.name << ' ' << to_string(dtype) << ' ' << to_string(scale_dtype) << ' ' << i << ", " << n_rows
+                << " rows";
+          }
+        }
+    }
+}
+
+TEST(SchemeMatmul, widens_every_number_and_every_scale_of_f4_exactly) {
+  expect_exact_f4(DType::f8_e4m3, -1, 0, 255);
+  expect_exact_f4(DType::u8, -1, 0, 250);          // times 6 still finite
+  expect_exact_f4(DType::u8, 140, 140 - 23, 140);  // as far from the row's largest as f16 goes
+}
+
+// A group whose scale is far below the row's largest is rounded at most as sums in f32 are.
+TEST(SchemeMatmul, exponents_of_f4_far_below_the_largest_of_the_row_end_in_zero) {
+  const std::vector<std::uint8_t> values(32, 0x22), scales{160, 100};
+  StoredMatrix weight;
+  weight.scheme = WeightScheme::f4;
+  weight.shape = {1, 64};
+  weight.values = {reinterpret_cast<const std::byte*>(values.data()), DType::u8, {1, 32}};
+  weight.scale_columns = 32;
+  weight.scales = {reinterpret_cast<const std::byte*>(scales.data()), DType::u8, {1, 2}};
+  for (const TestBackend& test : test_backends())
+    for (const DType dtype : dtypes_of_x(test)) {
+      const auto packed = test.backend.pack_matrix(weight, dtype, "w");
+      ASSERT_TRUE(packed) << packed.error().message;
+      HostTensor x(dtype, {1, 64});
+      for (std::int64_t i = 0; i < 64; ++i) x.set(i, i >= 32 ? 1 : 0);
+      const double out = product(test.backend, **packed, x, DType::f32).at(0);
+      EXPECT_EQ(out, test.is_cuda() && dtype == DType::f16 ? 0 : 32 * 0x1p-27) << test.name << ' ' << to_string(dtype);
+    }
+}
+
+TEST(SchemeMatmul, batch_invariant_rows_of_f4_are_the_same_bits_in_any_company) {
+  for (const TestBackend& test : test_backends()) {
+    const auto backend = test.make({.n_threads = 2, .batch_invariant = true});
+    ASSERT_TRUE(backend) << backend.error().message;
+    std::mt19937 random(6);
+    for (const StoredForm& form : {kNvfp4, kMxfp4})
+      for (const DType dtype : dtypes_of_x(test))
+        expect_same_bits_in_any_company(**backend, random_stored(random, form, 130, 704), dtype, random, test.name);
+  }
+}
+
 TEST(SchemeMatmul, batch_invariant_rows_are_the_same_bits_in_any_company) {
   for (const TestBackend& test : test_backends()) {
     const auto backend = test.make({.n_threads = 2, .batch_invariant = true});
@@ -222,19 +340,8 @@ TEST(SchemeMatmul, batch_invariant_rows_are_the_same_bits_in_any_company) {
     std::mt19937 random(6);
     for (const WeightScheme scheme : {WeightScheme::f8, WeightScheme::i8, WeightScheme::i4})
       for (const DType dtype : dtypes_of_x(test)) {
-        const StoredWeight weight = random_stored(random, {.scheme = scheme, .scale_columns = 128}, 130, 704);
-        const auto packed = (*backend)->pack_matrix(weight.matrix, dtype, "w");
-        ASSERT_TRUE(packed) << packed.error().message;
-        const HostTensor x = random_tensor(random, dtype, {300, 704});
-        const HostTensor all = product(**backend, **packed, x, DType::f32);
-        for (const std::int64_t row : {0, 1, 31, 127, 128, 299}) {
-          HostTensor one(dtype, {1, 704});
-          std::memcpy(one.bytes.data(), x.view().rows(row, row + 1).data, one.bytes.size());
-          EXPECT_EQ(std::memcmp(product(**backend, **packed, one, DType::f32).bytes.data(), all.view().rows(row, row + 1).data,
-                                130 * 4),
-                    0)
-              << test.name << ' ' << to_string(scheme) << ' ' << to_string(dtype) << " row " << row;
-        }
+        const StoredForm form{.scheme = scheme, .scale_columns = 128};
+        expect_same_bits_in_any_company(**backend, random_stored(random, form, 130, 704), dtype, random, test.name);
       }
   }
 }
@@ -275,6 +382,14 @@ TEST(SchemeMatmul, holds_what_the_file_held) {
     const auto packed = test.backend.pack_matrix(weight.matrix, DType::f32, "w");
     ASSERT_TRUE(packed) << packed.error().message;
     EXPECT_LE(static_cast<double>((*packed)->size_bytes), 1.05 * (2048 * 1024 + 2048 * 16 * 2)) << test.name;
+    for (const StoredForm& form : {kNvfp4, kMxfp4}) {
+      const StoredWeight f4 = random_stored(random, form, 2048, 2048);
+      const auto packed_f4 = test.backend.pack_matrix(f4.matrix, DType::f32, "w");
+      ASSERT_TRUE(packed_f4) << packed_f4.error().message;
+      EXPECT_LE(static_cast<double>((*packed_f4)->size_bytes),
+                1.05 * static_cast<double>(f4.values.size() + f4.scales.bytes.size()))
+          << test.name;
+    }
   }
 }
 

@@ -68,11 +68,14 @@ unsigned blocks_for(const Device& device, std::int64_t n) {
 }  // namespace
 
 void pack_rows(const Device& device, WeightScheme scheme, const SchemeRows& rows, const SchemeView& to) {
+  if (scheme == WeightScheme::f4) return pack_f4_rows(device, rows, to);
   const std::int64_t n_tiles = (rows.n_rows + kSchemeTileRows - 1) / kSchemeTileRows;
   visit_scheme(scheme, [&](auto constant) {
-    const std::int64_t n_units = n_tiles * to.n_chunks * kUnitsOfPiece;
-    pack_values_kernel<decltype(constant)::value>
-        <<<blocks_for(device, n_units), kThreads, 0, device.stream>>>(rows, to, n_units);
+    constexpr WeightScheme kScheme = decltype(constant)::value;
+    if constexpr (kScheme != WeightScheme::f4) {
+      const std::int64_t n_units = n_tiles * to.n_chunks * kUnitsOfPiece;
+      pack_values_kernel<kScheme><<<blocks_for(device, n_units), kThreads, 0, device.stream>>>(rows, to, n_units);
+    }
   });
   check_launch("pack_rows");
   const std::int64_t n_scales = n_tiles * to.n_groups * kSchemeTileRows;

@@ -70,23 +70,29 @@ Result<std::unique_ptr<SchemeMatrix>> make_matrix(const Device& device, const St
   view.n_tiles = static_cast<int>((view.n + kSchemeTileRows - 1) / kSchemeTileRows);
   const int columns = chunk_columns(weight.scheme);
   view.n_chunks = static_cast<int>(round_up((view.k + columns - 1) / columns, kChunksAtOnce));
-  const bool has_groups = weight.scale_columns < view.k;
+  const bool is_f4 = weight.scheme == WeightScheme::f4;
+  if (is_f4) view.f4 = f4_scales(weight.scales.dtype, dtype);
+  const bool has_groups = is_f4 || weight.scale_columns < view.k;
   if (has_groups) {  // a group of 96 columns becomes three of 32 with the same scale
-    view.group_shift = std::countr_zero(static_cast<std::uint64_t>(weight.scale_columns));
+    constexpr int kAnyGroup = 5;
+    view.group_shift =
+        weight.scale_columns < view.k ? std::countr_zero(static_cast<std::uint64_t>(weight.scale_columns)) : kAnyGroup;
     view.n_groups = (view.n_chunks * columns + (1 << view.group_shift) - 1) >> view.group_shift;
   }
   const auto n_places = static_cast<std::size_t>(view.n_tiles) * static_cast<std::size_t>(view.n_groups) * kSchemeTileRows;
   const std::size_t values =
       aligned(static_cast<std::size_t>(view.n_tiles) * static_cast<std::size_t>(view.n_chunks) * kPieceBytes);
-  const std::size_t scales = aligned(n_places * (has_groups ? size_bytes(view.scale_dtype) : sizeof(float)));
-  const std::size_t zeros = weight.zeros.data == nullptr ? 0 : aligned(n_places);
+  const bool scales_groups = has_groups && !is_f4;  // scales of f4 take the place of zeros
+  const std::size_t scales = aligned(scales_groups ? n_places * size_bytes(view.scale_dtype)
+                                                   : static_cast<std::size_t>(view.n_tiles) * kSchemeTileRows * sizeof(float));
+  const std::size_t zeros = is_f4 || weight.zeros.data != nullptr ? aligned(n_places) : 0;
   const std::size_t order = weight.permutation.data == nullptr ? 0 : aligned(weight.permutation.size_bytes());
   matrix->size_bytes = values + scales + zeros + order;
   BATON_TRY(matrix->data, device_memory(matrix->size_bytes, name));
   check_cuda(cudaMemsetAsync(matrix->data, 0, matrix->size_bytes, device.stream), "pack_matrix");
   view.values = matrix->data;
   std::byte* next = matrix->data + values;
-  if (has_groups)
+  if (scales_groups)
     view.scales = next;
   else
     view.row_scales = reinterpret_cast<const float*>(next);
@@ -121,6 +127,8 @@ void pack_some(const Device& device, const StoredMatrix& weight, const SchemeMat
   };
   rows.values = upload(weight.values.rows(begin, end));
   rows.scales = upload(weight.scales.rows(begin / weight.scale_rows, (end - 1) / weight.scale_rows + 1));
+  if (weight.row_scales.data != nullptr)
+    rows.row_scales = reinterpret_cast<const float*>(upload(weight.row_scales.rows(begin, end)));
   if (weight.zeros.data != nullptr) rows.zeros = reinterpret_cast<const std::uint8_t*>(upload(weight.zeros.rows(begin, end)));
   pack_rows(device, matrix.scheme, rows, matrix.view);
 }
@@ -149,7 +157,6 @@ Result<void> SchemeGemm::open() {
 
 Result<std::unique_ptr<PackedMatrix>> SchemeGemm::pack(const StoredMatrix& weight, DType dtype, std::string_view name) {
   check_stored(weight);
-  if (weight.scheme == WeightScheme::f4) BATON_TRY_VOID(expect_dense(weight, "CUDA", name));
   const std::int64_t n = weight.shape[0];
   const std::int64_t k = weight.shape[1];
   check(n > 0 && k > 0, "pack_matrix: the weight is empty");
@@ -164,9 +171,9 @@ Result<std::unique_ptr<PackedMatrix>> SchemeGemm::pack(const StoredMatrix& weigh
     if (!cublas_.prepare({n_rows, matrix->slab_rows(), k, dtype, dtype == DType::f32 ? DType::f32 : dtype}))
       return fail(ErrorCode::unsupported, fmt::format("{}: cuBLASLt has no product of {} rows by {} x {} in {}", name, n_rows,
                                                       matrix->slab_rows(), k, to_string(dtype)));
-  // Of a row in the file: values, scales and zeros.
+  // Of a row in the file: values, scales, zeros and the row's scale.
   const std::int64_t row_bytes =
-      weight.values.shape[1] + weight.n_groups() * (static_cast<std::int64_t>(size_bytes(weight.scales.dtype)) + 1);
+      weight.values.shape[1] + weight.n_groups() * (static_cast<std::int64_t>(size_bytes(weight.scales.dtype)) + 1) + 4;
   const std::int64_t step = (static_cast<std::int64_t>(slab_.size()) - 1024) / row_bytes / kSchemeTileRows * kSchemeTileRows;
   check(step > 0, "pack_matrix: a row exceeds the scratch memory");
   for (std::int64_t begin = 0; begin < n; begin += step) {
@@ -179,7 +186,8 @@ Result<std::unique_ptr<PackedMatrix>> SchemeGemm::pack(const StoredMatrix& weigh
 SchemeGemm::Way SchemeGemm::way_for(const SchemeMatrix& matrix, const MatmulArgs& args) const {
   const std::int64_t n_rows = args.x.shape[0];
   const bool writes = args.out.dtype == matrix.dtype || args.out.dtype == DType::f32;
-  const bool streams = encode_ != nullptr && matrix.dtype != DType::f32 && writes && streams_groups(matrix.view.group_shift);
+  const bool streams =
+      encode_ != nullptr && matrix.dtype != DType::f32 && writes && streams_groups(matrix.scheme, matrix.view.group_shift);
   if (streams && (batch_invariant_ || n_rows <= kMostStreamedRows)) return Way::stream;
   if (batch_invariant_ || !writes || n_rows <= kMostGeneralRows) return Way::general;
   return Way::slabs;
@@ -233,10 +241,10 @@ void SchemeGemm::stream(const SchemeMatrix& matrix, const MatmulArgs& args) {
     case WeightScheme::f8: return stream_f8(device_, matrix.dtype, width, params, x_map);
     case WeightScheme::i8: return stream_i8(device_, matrix.dtype, width, params, x_map);
     case WeightScheme::i4: return stream_i4(device_, matrix.dtype, width, params, x_map);
-    case WeightScheme::f4:
+    case WeightScheme::f4: return stream_f4(device_, matrix.dtype, width, params, x_map);
     case WeightScheme::dense: break;
   }
-  check_failed("schemes: a weight without kernels");
+  check_failed("schemes: a dense weight");
 }
 
 void SchemeGemm::multiply_slabs(const SchemeMatrix& matrix, const MatmulArgs& args) {

@@ -13,6 +13,7 @@ namespace baton::cuda {
 struct SchemeRows {
   const std::byte* values = nullptr;    ///< [n_rows, bytes of a row]
   const std::byte* scales = nullptr;    ///< [all, n_scales] of scale_dtype, the first for first_row
+  const float* row_scales = nullptr;    ///< [n_rows] of f4, or null: 1
   const std::uint8_t* zeros = nullptr;  ///< [n_rows, n_scales], or null
   std::int64_t first_row = 0;           ///< a multiple of 64
   std::int64_t n_rows = 0;
@@ -23,6 +24,9 @@ struct SchemeRows {
 
 /// Writes the rows' tiles of a packed weight, whose memory is all zeros before.
 void pack_rows(const Device& device, WeightScheme scheme, const SchemeRows& rows, const SchemeView& to);
+
+/// The same for f4 alone, which pack_rows calls.
+void pack_f4_rows(const Device& device, const SchemeRows& rows, const SchemeView& to);
 
 /// out[r, c] = x[r, order[c]], or x[r, c] without an order, and 0 from k on. x [rows, k], out [rows, at least k] of one float
 /// dtype; order [k] i32 or null.

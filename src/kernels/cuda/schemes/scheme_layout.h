@@ -17,26 +17,70 @@ inline constexpr int kPieceBytes = 2048;
 /// Tiles have a multiple of so many chunks; those after the last column are zero.
 inline constexpr int kChunksAtOnce = 8;
 
-constexpr int chunk_columns(WeightScheme scheme) { return scheme == WeightScheme::i4 ? 64 : 32; }
+constexpr bool has_half_bytes(WeightScheme scheme) { return scheme == WeightScheme::i4 || scheme == WeightScheme::f4; }
+constexpr int chunk_columns(WeightScheme scheme) { return has_half_bytes(scheme) ? 64 : 32; }
 
 /// Of the tile.
 constexpr int fragment_row(int thread, int i) { return thread / 32 * 16 + thread % 32 / 4 + i % 2 * 8; }
 /// Of the chunk.
 constexpr int fragment_column(int thread, int step, int i, int e) { return step * 16 + thread % 4 * 2 + i / 2 * 8 + e; }
-/// Which of the thread's four words has a code, and the code's lowest bit.
-constexpr int fragment_word(WeightScheme scheme, int step, int i) {
-  return scheme == WeightScheme::i4 ? step : step * 2 + i / 2;
-}
+/// Which of the thread's four words has a code, and the code's lowest bit (not of f4: see place_f4).
+constexpr int fragment_word(WeightScheme scheme, int step, int i) { return has_half_bytes(scheme) ? step : step * 2 + i / 2; }
 constexpr int fragment_bit(WeightScheme scheme, int i, int e) {
   return scheme == WeightScheme::i4 ? 4 * (i + 4 * e) : 8 * (2 * e + i % 2);
+}
+
+/// The four bits of f4 in the half e of a word. Three of four codes have their bits where one shift by 3 i brings them to
+/// those of a bf16: the sign in bit 15, the exponent and the mantissa in bits 8 to 6. The last one has the bits that remain.
+constexpr std::uint32_t place_f4(std::uint32_t code, int i, int e) {
+  const std::uint32_t sign = code >> 3 & 1u;
+  const std::uint32_t magnitude = code & 7u;
+  const std::uint32_t bits =
+      i == 3 ? magnitude >> 1 << 13 | (magnitude & 1u) << 11 | sign << 10 : magnitude << (6 - 3 * i) | sign << (15 - 3 * i);
+  return bits << (16 * e);
+}
+constexpr std::uint32_t code_of_f4(std::uint32_t word, int i, int e) {
+  word >>= 16 * e;
+  if (i == 3) return (word >> 10 & 1u) << 3 | (word >> 13 & 3u) << 1 | (word >> 11 & 1u);
+  return (word >> (15 - 3 * i) & 1u) << 3 | (word >> (6 - 3 * i) & 7u);
+}
+
+/// How the packed scales of f4 are read. They have no sign and no zero: negative scales change the signs of their numbers,
+/// and numbers whose scale is 0 are 0. What a byte stands for multiplies, with the scale of the row, the number exactly.
+///
+///     NVFP4   five bits of exponent, three of mantissa     the file's scale / 2^7; 2^7 is in the scale of the row
+///     MXFP4   an exponent                                  the file's scale over the row's largest, which is in the scale
+///                                                          of the row. Numbers below 2^-126 (f16: 2^-24) lose bits
+///
+/// As a pair of x's type, byte * pair_factor + pair_base is the scale times 2^126 (bf16) or 2^14 (f16): what remains of a
+/// number whose bits were put in place. As f32 it is the bits byte << shift, times unit.
+struct F4Scales {
+  std::uint32_t pair_factor = 0;
+  std::uint32_t pair_base = 0;
+  int shift = 0;  ///< 0: no weight of f4
+  float unit = 0;
+  int largest = 0;  ///< of MXFP4: the byte of the row's largest scale
+};
+constexpr F4Scales f4_scales(DType scale_dtype, DType dtype_of_x) {
+  const bool is_half = dtype_of_x == DType::f16;
+  if (scale_dtype == DType::f8_e4m3) return {(is_half ? 128u : 16u) * 0x10001u, is_half ? 0u : 0x70007000u, 20, 0x1p98f, 0};
+  return {(is_half ? 1024u : 128u) * 0x10001u, 0, 23, is_half ? 0x1p98f : 0x1p-126f, is_half ? 29 : 253};
+}
+/// A scale of NVFP4 without its sign, as packed.
+constexpr std::uint32_t packed_e4m3(std::uint32_t magnitude) {
+  if (magnitude >= 8) return magnitude + 120;
+  if (magnitude == 0) return 0;
+  const std::uint32_t highest = magnitude >= 4 ? 2 : magnitude >= 2 ? 1 : 0;
+  return (13 + highest) << 3 | (magnitude << (3 - highest) & 7u);
 }
 
 /// A packed weight [n, k].
 struct SchemeView {
   const std::byte* values = nullptr;    ///< [n_tiles, n_chunks] pieces
   const std::byte* scales = nullptr;    ///< [n_tiles, n_groups, 64] of scale_dtype; null: row_scales instead
-  const std::uint8_t* zeros = nullptr;  ///< [n_tiles, n_groups, 64]; null: the middle of the range
+  const std::uint8_t* zeros = nullptr;  ///< [n_tiles, n_groups, 64]; null: the middle of the range. Of f4: its scales
   const float* row_scales = nullptr;    ///< [n_tiles, 64], or null
+  F4Scales f4;
   DType scale_dtype = DType::f32;
   std::int64_t n = 0;
   std::int64_t k = 0;

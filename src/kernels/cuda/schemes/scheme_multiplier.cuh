@@ -86,6 +86,10 @@ class SchemeMultiplier {
   using Form = SchemeForm<kScheme, kWidth>;
   static constexpr int kColumns = kWidth / 8;
   static constexpr int kUnits = Form::kSteps / kScaledSteps;  ///< of a chunk
+  /// The sums of f4 are of scaled numbers: those of a stage are one.
+  static constexpr bool kScalesNumbers = kScheme == WeightScheme::f4;
+  static constexpr int kSummedUnits = kScalesNumbers ? 1 : kUnits;  ///< of a chunk
+  static constexpr int kSummedSteps = Form::kSteps / kSummedUnits;
   /// Blocks whose sums are requested at once.
   static constexpr int kBlocksAtOnce = kColumns <= 1 ? 4 : kColumns <= 2 ? 2 : 1;
   /// Groups of 8 columns that are written at once.
@@ -151,12 +155,13 @@ class SchemeMultiplier {
     for (int unit = 0; unit < kUnits; ++unit)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        std::uint32_t zero = kScheme == WeightScheme::i4 ? 8 : 128;
+        std::uint32_t zero = kScheme == WeightScheme::i4 ? 8 : 128;  // of f4 a scale
         if (kScheme != WeightScheme::f8 && p_.zero_bytes != 0) {
           const std::uint32_t zeros = groups + Form::kParts * p_.groups_of_stage * kSchemeTileRows * p_.scale_bytes;
           asm volatile("ld.shared.u8 %0, [%1];" : "=r"(zero) : "r"(zeros + group_row(c * kUnits + unit) + half * 8) : "memory");
         }
-        offsets[unit][half] = offset_of<T, kScheme>(zero);
+        offsets[unit][half] =
+            kScalesNumbers ? zero * p_.weight.f4.pair_factor + p_.weight.f4.pair_base : offset_of<T, kScheme>(zero);
       }
     widen<T, kScheme>(raw_[c], offsets, a);
     // Widened here, while matmuls run, and not after the wait for them.
@@ -188,7 +193,7 @@ class SchemeMultiplier {
     for (int g = 0; g < kColumns; ++g)
 #pragma unroll
       for (int i = 0; i < 4; ++i) sums_[g][i] = sums[g][i] = 0;
-    const int last_unit = (1 << p_.unit_shift) - 1;  // of a group
+    const int last_unit = kScalesNumbers ? Form::kChunks - 1 : (1 << p_.unit_shift) - 1;  // of a group
     std::uint32_t a[2][Form::kSteps][4];
     if (next_ < end) widen_chunk(0, fetched_groups_, a[0]);
 #pragma unroll 1
@@ -203,20 +208,20 @@ class SchemeMultiplier {
 #pragma unroll
       for (int c = 0; c < Form::kChunks; ++c) {
 #pragma unroll
-        for (int part = 0; part < kUnits; ++part) {
-          const int unit = c * kUnits + part;
+        for (int part = 0; part < kSummedUnits; ++part) {
+          const int unit = c * kSummedUnits + part;
           const int begins = (unit & last_unit) == 0 ? 0 : 1;
           own_accumulators(sums);
           wgmma_fence();
 #pragma unroll
-          for (int i = 0; i < kScaledSteps; ++i) {
-            const int step = part * kScaledSteps + i;
+          for (int i = 0; i < kSummedSteps; ++i) {
+            const int step = part * kSummedSteps + i;
             const int at = c * Form::kSteps + step;  // of the stage
             const std::uint64_t b = wgmma_descriptor(x + at / 4 * (kWidth * kBoxK * 2), 16, 1024) + at % 4 * 2;
             wgmma_registers<T>(sums, a[c % 2][step], b, i == 0 ? begins : 1);
           }
           wgmma_commit();
-          if (part + 1 == kUnits) {
+          if (part + 1 == kSummedUnits) {
             if (c + 1 < Form::kChunks) {
               widen_chunk(c + 1, groups, a[(c + 1) % 2]);
             } else if (next_ < n_) {

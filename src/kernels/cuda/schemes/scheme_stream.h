@@ -35,17 +35,20 @@ struct SchemeStreamParams {
   int n_passes = 1;         ///< of `width` rows of x, one after the other for each tile
   int n_stages = 0;         ///< of the ring
   int scale_bytes = 0;      ///< of a scale in a stage; 0: none
-  int zero_bytes = 0;       ///< 1 if the stage has zeros
+  int zero_bytes = 0;       ///< 1 if the stage has zeros, or scales of f4
   int groups_of_stage = 1;  ///< whose scales and zeros are in the stage
   int unit_shift = 0;       ///< sums are scaled after 2^unit_shift units of columns
 };
 
 /// Whether groups of so many columns (2^shift) are streamed.
-constexpr bool streams_groups(int group_shift) { return group_shift >= 5; }
+constexpr bool streams_groups(WeightScheme scheme, int group_shift) {
+  return group_shift >= (scheme == WeightScheme::f4 ? 4 : 5);
+}
 
 /// out = x W^T (+ bias), `width` rows at once, for x in `dtype` (bf16 or f16), which x_map describes in boxes of `width` rows.
 void stream_f8(const Device& device, DType dtype, int width, const SchemeStreamParams& params, const CUtensorMap& x_map);
 void stream_i8(const Device& device, DType dtype, int width, const SchemeStreamParams& params, const CUtensorMap& x_map);
 void stream_i4(const Device& device, DType dtype, int width, const SchemeStreamParams& params, const CUtensorMap& x_map);
+void stream_f4(const Device& device, DType dtype, int width, const SchemeStreamParams& params, const CUtensorMap& x_map);
 
 }  // namespace baton::cuda

@@ -15,6 +15,10 @@ namespace baton::cuda {
 /// What a word of a piece (fragment_word) holds at a place: a number, or a code without its zero.
 template <WeightScheme kScheme>
 __device__ __forceinline__ float code_at(std::uint32_t word, int i, int e) {
+  if constexpr (kScheme == WeightScheme::f4) {  // moved to the bits of f32, the number is divided by 2^126
+    const std::uint32_t code = code_of_f4(word, i, e);
+    return __uint_as_float((code & 8u) << 28 | (code & 7u) << 22) * 0x1p126f;
+  }
   word >>= fragment_bit(kScheme, i, e);
   if constexpr (kScheme == WeightScheme::i4) return static_cast<float>(word & 15u);
   if constexpr (kScheme == WeightScheme::i8) return static_cast<float>(word & 255u);
@@ -24,8 +28,12 @@ __device__ __forceinline__ float code_at(std::uint32_t word, int i, int e) {
 
 /// The scale and the zero of a row of a tile, and the group with a column.
 __device__ __forceinline__ float scale_at(const SchemeView& weight, std::int64_t tile, int row, int column) {
-  if (weight.scales == nullptr) return weight.row_scales[tile * kSchemeTileRows + row];
   const std::int64_t at = (tile * weight.n_groups + (column >> weight.group_shift)) * kSchemeTileRows + row;
+  if (weight.scales == nullptr) {
+    const float of_row = weight.row_scales[tile * kSchemeTileRows + row];
+    if (weight.f4.shift == 0) return of_row;
+    return of_row * (__uint_as_float(static_cast<std::uint32_t>(weight.zeros[at]) << weight.f4.shift) * weight.f4.unit);
+  }
   switch (weight.scale_dtype) {
     case DType::bf16: return __bfloat162float(reinterpret_cast<const __nv_bfloat16*>(weight.scales)[at]);
     case DType::f16: return __half2float(reinterpret_cast<const __half*>(weight.scales)[at]);
@@ -34,7 +42,7 @@ __device__ __forceinline__ float scale_at(const SchemeView& weight, std::int64_t
 }
 template <WeightScheme kScheme>
 __device__ __forceinline__ float zero_at(const SchemeView& weight, std::int64_t tile, int row, int column) {
-  if constexpr (kScheme == WeightScheme::f8) return 0;
+  if constexpr (kScheme == WeightScheme::f8 || kScheme == WeightScheme::f4) return 0;
   if (weight.zeros == nullptr) return kScheme == WeightScheme::i4 ? 8 : 128;
   return weight.zeros[(tile * weight.n_groups + (column >> weight.group_shift)) * kSchemeTileRows + row];
 }
@@ -46,6 +54,7 @@ void visit_scheme(WeightScheme scheme, Body&& body) {
     case WeightScheme::f8: return body(std::integral_constant<WeightScheme, WeightScheme::f8>{});
     case WeightScheme::i8: return body(std::integral_constant<WeightScheme, WeightScheme::i8>{});
     case WeightScheme::i4: return body(std::integral_constant<WeightScheme, WeightScheme::i4>{});
+    case WeightScheme::f4: return body(std::integral_constant<WeightScheme, WeightScheme::f4>{});
     default: check_failed("schemes: a dense weight");
   }
 }

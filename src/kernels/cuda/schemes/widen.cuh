@@ -47,8 +47,21 @@ __device__ __forceinline__ std::uint32_t offset_of(std::uint32_t zero) {
   return (std::is_same_v<T, __half> ? 0x64006400u : 0x43004300u) + zero * 0x10001u;
 }
 
+/// Pair i of a word of f4: its bits become those of floats that are the numbers times 2^-126 (bf16) or 2^-14 (f16).
+template <class T, int i>
+__device__ __forceinline__ std::uint32_t f4_bits(std::uint32_t word) {
+  constexpr std::uint32_t kSign = 0x80008000u;
+  if constexpr (std::is_same_v<T, __half>) {
+    if constexpr (i < 3) return ((word << (3 * i)) & kSign) | ((word << (3 + 3 * i)) & 0x0e000e00u);
+    return ((word << 5) & kSign) | ((word >> 3) & 0x0c000c00u) | ((word >> 2) & 0x02000200u);
+  } else {
+    if constexpr (i < 3) return (word << (3 * i)) & (kSign | 0x01c001c0u);
+    return ((word << 5) & kSign) | ((word >> 6) & 0x01800180u) | ((word >> 5) & 0x00400040u);
+  }
+}
+
 /// The fragments of a chunk's steps from a thread's 16 bytes. `offsets`: of integers, for each part of the steps and
-/// for both rows of the thread.
+/// for both rows of the thread; of f4, scales that F4Scales makes pairs of T.
 template <class T, WeightScheme kScheme, int kSteps, int kParts>
 __device__ __forceinline__ void widen(const uint4& raw, const std::uint32_t (&offsets)[kParts][2],
                                       std::uint32_t (&a)[kSteps][4]) {
@@ -61,6 +74,15 @@ __device__ __forceinline__ void widen(const uint4& raw, const std::uint32_t (&of
       for (int i = 0; i < 4; ++i)
         a[step][i] = minus<T>(masked_or(words[step] >> (4 * i), 0x000f000fu, is_half ? 0x64006400u : 0x43004300u),
                               offsets[step * kParts / kSteps][i % 2]);
+  } else if constexpr (kScheme == WeightScheme::f4) {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const std::uint32_t(&scales)[2] = offsets[step * kParts / kSteps];
+      a[step][0] = times<T>(f4_bits<T, 0>(words[step]), scales[0]);
+      a[step][1] = times<T>(f4_bits<T, 1>(words[step]), scales[1]);
+      a[step][2] = times<T>(f4_bits<T, 2>(words[step]), scales[0]);
+      a[step][3] = times<T>(f4_bits<T, 3>(words[step]), scales[1]);
+    }
   } else {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {

@@ -26,7 +26,7 @@ template <WeightScheme kScheme, class T>
 __global__ void __launch_bounds__(kThreads)
     widen_rows_kernel(SchemeView weight, T* out, std::int64_t first_tile, std::int64_t n_rows, std::int64_t n_units) {
   constexpr int kSteps = chunk_columns(kScheme) / 16;
-  using Words = std::conditional_t<kScheme == WeightScheme::i4, uint1, uint2>;
+  using Words = std::conditional_t<has_half_bytes(kScheme), uint1, uint2>;
   wait_for_kernel_before();  // which may read out
   const auto* const values =
       reinterpret_cast<const Words*>(weight.values) + first_tile * weight.n_chunks * kUnitsOfPiece * kSteps;
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(kThreads)
         const int column = first_column + fragment_column(thread, step, i, 0);
         if (column >= weight.k) continue;
         std::uint32_t word = words.x;
-        if constexpr (kScheme != WeightScheme::i4)
+        if constexpr (!has_half_bytes(kScheme))
           if (i >= 2) word = words.y;
         store_pair(to + column, (code_at<kScheme>(word, i, 0) - zero) * scale, (code_at<kScheme>(word, i, 1) - zero) * scale,
                    weight.k % 2 == 0, column + 1 < weight.k);
