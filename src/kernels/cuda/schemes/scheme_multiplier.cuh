@@ -160,8 +160,10 @@ class SchemeMultiplier {
           const std::uint32_t zeros = groups + Form::kParts * p_.groups_of_stage * kSchemeTileRows * p_.scale_bytes;
           asm volatile("ld.shared.u8 %0, [%1];" : "=r"(zero) : "r"(zeros + group_row(c * kUnits + unit) + half * 8) : "memory");
         }
-        offsets[unit][half] =
-            kScalesNumbers ? zero * p_.weight.f4.pair_factor + p_.weight.f4.pair_base : offset_of<T, kScheme>(zero);
+        if constexpr (kScalesNumbers)
+          offsets[unit][half] = zero * p_.weight.f4.pair_factor + p_.weight.f4.pair_base;
+        else
+          offsets[unit][half] = offset_of<T, kScheme>(zero);
       }
     widen<T, kScheme>(raw_[c], offsets, a);
     // Widened here, while matmuls run, and not after the wait for them.

@@ -43,6 +43,7 @@ __device__ __forceinline__ std::uint32_t masked_or(std::uint32_t word, std::uint
 /// 8 bits to bf16 the float is an f32, which has room for them; otherwise a pair of T.
 template <class T, WeightScheme kScheme>
 __device__ __forceinline__ std::uint32_t offset_of(std::uint32_t zero) {
+  static_assert(kScheme != WeightScheme::f4, "numbers of f4 are scaled by F4Scales");
   if constexpr (kScheme == WeightScheme::i8 && !std::is_same_v<T, __half>) return 0x4b000000u + zero;
   return (std::is_same_v<T, __half> ? 0x64006400u : 0x43004300u) + zero * 0x10001u;
 }
