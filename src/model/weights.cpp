@@ -1,4 +1,4 @@
-/// Loads tensors one after the other through one host buffer and packs them with the backend.
+/// Loads tensors one after the other and packs them with the backend: through one host buffer, or a few rows at a time.
 #include "model/weights.h"
 
 #include <algorithm>
@@ -22,6 +22,7 @@
 #include "core/log.h"
 #include "core/one_line.h"
 #include "core/parallel.h"
+#include "kernels/row_packing.h"
 #include "model/model_tensors.h"
 #include "model/source/random.h"
 #include "model/source/rounding_source.h"
@@ -72,6 +73,7 @@ class Loader {
       : spec_(spec),
         rank_(rank_of(backend)),
         backend_(backend),
+        row_packing_(dynamic_cast<RowPacking*>(&backend)),
         dtype_(dtype),
         matmul_dtype_(backend.capabilities().rounds_matmul_outputs ? dtype : DType::f32),
         source_(source) {}
@@ -127,6 +129,12 @@ class Loader {
     Shape shape{n};
     if (parts.front().shape().rank() == 2) shape.append(parts.front().shape()[1]);
     BATON_TRY(const TensorView whole, stage(dtype, shape));
+    BATON_TRY_VOID(read_below(parts, whole));
+    return whole;
+  }
+
+  /// The same into memory of the host.
+  Result<void> read_below(std::span<const TensorPart> parts, const TensorView& whole) {
     std::int64_t begin = 0;
     for (const TensorPart& part : parts) {
       const std::int64_t end = begin + part.rows.size();
@@ -139,7 +147,7 @@ class Loader {
       if (part.n_zero_rows > 0) std::memset(zeros.data, 0, zeros.size_bytes());
       begin = end + part.n_zero_rows;
     }
-    return whole;
+    return {};
   }
 
   /// Matrices in host memory as they are stored, dense ones in `dtype_`; valid until the next call.
@@ -154,8 +162,19 @@ class Loader {
   }
 
   Result<std::unique_ptr<PackedMatrix>> packed(const LinearTensors& tensors) {
+    const std::string& name = tensors.weights.front().tensor.name;
+    if (row_packing_ != nullptr) {
+      BATON_TRY(const StackedForm form, stacked_form(tensors.weights, source_));
+      BATON_TRY(const std::optional<StackedValues> values, StackedValues::of(tensors.weights, form, source_));
+      if (values) {
+        BATON_TRY(const TensorView memory, stage(DType::u8, {static_cast<std::int64_t>(values->rest_bytes())}));
+        BATON_TRY(const StoredMatrix rest, values->read_rest(source_, memory.data));
+        const auto read = [&](std::int64_t begin, std::int64_t end, std::byte* to) { return values->read(begin, end, to); };
+        return row_packing_->pack_rows(rest, read, dtype_, name);
+      }
+    }
     BATON_TRY(const StoredMatrix weight, stored(tensors));
-    return backend_.pack_matrix(weight, dtype_, tensors.weights.front().tensor.name);
+    return backend_.pack_matrix(weight, dtype_, name);
   }
 
   /// The bias in `out_dtype`, the dtype of the layer's outputs; without data if there is none.
@@ -216,10 +235,16 @@ class Loader {
   Result<std::unique_ptr<PackedMatrix>> load_embedding(ModelWeights& weights) {
     const LinearTensors tensors = embedding_tensors(spec_, rank_);
     const TensorPart& table = tensors.weights.front();
-    BATON_TRY(const TensorView host, stacked(tensors.weights, dtype_));
+    TensorView host{nullptr, dtype_, table.shape()};
     BATON_TRY(Buffer buffer, backend_.allocate(host.size_bytes()));
     const TensorView device = buffer.view(dtype_, table.shape());
-    backend_.copy_from_host(device, host);
+    if (backend_.capabilities().shares_host_memory) {
+      host = device;
+      BATON_TRY_VOID(read_below(tensors.weights, host));
+    } else {
+      BATON_TRY(host, stacked(tensors.weights, dtype_));
+      backend_.copy_from_host(device, host);
+    }
     weights.embedding = device;
     weights.buffers.push_back(std::move(buffer));
     if (!spec_.tie_embeddings) return nullptr;
@@ -236,6 +261,7 @@ class Loader {
   const ModelSpec& spec_;
   const ModelRank rank_;
   Backend& backend_;
+  RowPacking* const row_packing_;  ///< the backend, or null
   const DType dtype_;
   const DType matmul_dtype_;  ///< output dtype of the matmuls inside a layer
   WeightSource& source_;

@@ -1,7 +1,9 @@
 #include "kernels/cpu/pages.h"
 
 #include <algorithm>
+#include <memory>
 #include <span>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -35,6 +37,26 @@ TEST(Pages, of_nothing_are_an_empty_buffer_and_of_too_much_an_error) {
   const auto refused = allocate_pages(std::size_t{1} << 60);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::out_of_memory);
+}
+
+TEST(PagePool, gives_zeroed_memory_side_by_side_that_outlives_the_pool) {
+  std::vector<std::shared_ptr<std::byte>> kept;
+  const std::vector<std::size_t> sizes{1, 100, 5 * kMiB + 3, 40 * kMiB, 30 * kMiB, 70 * kMiB, 64};
+  {
+    PagePool pool;
+    for (const std::size_t size : sizes) kept.push_back(pool.allocate(size).value());
+    EXPECT_EQ(pool.allocate(0).value(), nullptr);
+    EXPECT_FALSE(pool.allocate(std::size_t{1} << 60));
+  }
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const std::span bytes(kept[i].get(), sizes[i]);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(bytes.data()) % 64, 0) << i;
+    EXPECT_EQ(bytes.front(), std::byte{0}) << i;
+    EXPECT_EQ(bytes.back(), std::byte{0}) << i;
+    bytes.front() = bytes.back() = std::byte{1};
+  }
+  EXPECT_EQ(kept[1].get() - kept[0].get(), 64);
+  EXPECT_EQ(kept[2].get() - kept[1].get(), 128);
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 /// Matmuls by weights in 8 and 4 bits equal those by the weights that they stand for, with every instruction set.
 #include "kernels/cpu/scheme_gemm.h"
 
+#include <array>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -241,6 +243,38 @@ TEST(SchemeGemm, writes_other_dtypes_and_holds_what_the_file_held) {
   const HostTensor x = random_tensor(random, DType::f32, {2, 2048});
   EXPECT_LE(testing::relative_error(multiply(gemm, **packed, x, DType::bf16), testing::matmul_reference(x, weight.dense)),
             testing::epsilon(DType::bf16));
+}
+
+TEST(SchemeGemm, packs_values_that_are_read_a_few_rows_at_a_time) {
+  const Parallel parallel(2);
+  std::mt19937 random(9);
+  for (const WeightScheme scheme : {WeightScheme::f8, WeightScheme::i8, WeightScheme::i4}) {
+    const StoredWeight weight = random_stored(random, {.scheme = scheme, .scale_columns = 32}, 200, 96);
+    StoredMatrix rest = weight.matrix;
+    rest.values.data = nullptr;
+    const std::int64_t row_bytes = rest.values.shape[1];
+    std::array<std::atomic<int>, 200> n_reads{};
+    const ReadValues read = [&](std::int64_t begin, std::int64_t end, std::byte* to) -> Result<void> {
+      for (std::int64_t row = begin; row < end; ++row) ++n_reads[static_cast<std::size_t>(row)];
+      std::memcpy(to, weight.matrix.values.data + begin * row_bytes, static_cast<std::size_t>((end - begin) * row_bytes));
+      return {};
+    };
+    SchemeGemm gemm(parallel, CpuIsa::baseline, false);
+    const auto whole = gemm.pack(weight.matrix, DType::f32, "w");
+    const auto by_rows = gemm.pack(rest, DType::f32, "w", &read);
+    ASSERT_TRUE(whole && by_rows);
+    for (const auto& n : n_reads) EXPECT_EQ(n, 1);
+    const HostTensor x = random_tensor(random, DType::f32, {3, 96});
+    EXPECT_EQ(multiply(gemm, **whole, x).bytes, multiply(gemm, **by_rows, x).bytes) << to_string(scheme);
+
+    const ReadValues fails = [](std::int64_t begin, std::int64_t, std::byte*) -> Result<void> {
+      if (begin == 64) return fail(ErrorCode::invalid_data, "row 64 is bad");
+      return {};
+    };
+    const auto failed = gemm.pack(rest, DType::f32, "w", &fails);
+    ASSERT_FALSE(failed);
+    EXPECT_EQ(failed.error().message, "row 64 is bad");
+  }
 }
 
 }  // namespace

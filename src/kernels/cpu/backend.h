@@ -10,6 +10,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/collectives.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/row_packing.h"
 
 namespace baton::cpu {
 
@@ -17,7 +18,7 @@ class MatmulEngine;
 
 /// Runs every operation when it is called, on the caller's threads. The executor delays a step until its results are
 /// requested, so that planning is one step ahead here as on a device.
-class CpuBackend final : public Backend {
+class CpuBackend final : public Backend, public RowPacking {
  public:
   static Result<std::unique_ptr<Backend>> make(const BackendOptions& options);
   ~CpuBackend() override;
@@ -39,6 +40,8 @@ class CpuBackend final : public Backend {
   Result<std::unique_ptr<CapturedGraph>> capture(std::function<void()> operations) override;
   double time_us(const std::function<void()>& operations) override;
   Result<std::unique_ptr<PackedMatrix>> pack_matrix(const StoredMatrix& weight, DType dtype, std::string_view name) override;
+  Result<std::unique_ptr<PackedMatrix>> pack_rows(const StoredMatrix& weight, const ReadValues& read, DType dtype,
+                                                  std::string_view name) override;
   Result<std::unique_ptr<PackedExperts>> pack_experts(const Shape& shape, DType dtype, std::string_view name,
                                                       const ReadExpert& read) override;
   Result<std::unique_ptr<KvStorage>> make_kv_storage(const KvShape& shape) override;

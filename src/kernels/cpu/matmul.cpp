@@ -116,9 +116,10 @@ class MatmulEngine {
   /// tested: a row must give the same bits alone, at every place of a tile and among 2048 rows. If our GEMMs fail the
   /// test they are not used; if oneDNN fails, the error names the weight. It is also an error if oneDNN has only
   /// reference code for the shape.
-  /// A weight that is not dense is SchemeGemm's.
-  Result<std::unique_ptr<PackedMatrix>> pack(const StoredMatrix& stored, DType dtype, std::string_view name) {
-    if (stored.scheme != WeightScheme::dense) return schemes_.pack(stored, dtype, name);
+  /// A weight that is not dense is SchemeGemm's, and `read` supplies its values if they are not there.
+  Result<std::unique_ptr<PackedMatrix>> pack(const StoredMatrix& stored, DType dtype, std::string_view name,
+                                             const ReadValues* read = nullptr) {
+    if (stored.scheme != WeightScheme::dense) return schemes_.pack(stored, dtype, name, read);
     const ConstTensorView& weight = stored.values;
     check(weight.shape.rank() == 2, "pack_matrix: the weight must be [n, k]");
     check(dtype == DType::f32 || dtype == DType::bf16, "pack_matrix: matmuls are in f32 or bf16");
@@ -325,12 +326,26 @@ CpuBackend::CpuBackend(CpuIsa isa, int n_threads, const BackendOptions& options)
       collectives_(options.ranks) {}
 CpuBackend::~CpuBackend() = default;
 
+namespace {
+
+Result<void> expect_dtype(CpuIsa isa, DType dtype, std::string_view name) {
+  if (dtype != DType::bf16 || isa >= CpuIsa::avx512_bf16) return {};
+  return fail(ErrorCode::unsupported,
+              fmt::format("{}: this processor has no bf16 matmuls ({}); weights must be float32", name, to_string(isa)),
+              "dtype");
+}
+
+}  // namespace
+
 Result<std::unique_ptr<PackedMatrix>> CpuBackend::pack_matrix(const StoredMatrix& weight, DType dtype, std::string_view name) {
-  if (dtype == DType::bf16 && isa_ < CpuIsa::avx512_bf16)
-    return fail(ErrorCode::unsupported,
-                fmt::format("{}: this processor has no bf16 matmuls ({}); weights must be float32", name, to_string(isa_)),
-                "dtype");
+  BATON_TRY_VOID(expect_dtype(isa_, dtype, name));
   return matmuls_->pack(weight, dtype, name);
+}
+
+Result<std::unique_ptr<PackedMatrix>> CpuBackend::pack_rows(const StoredMatrix& weight, const ReadValues& read, DType dtype,
+                                                            std::string_view name) {
+  BATON_TRY_VOID(expect_dtype(isa_, dtype, name));
+  return matmuls_->pack(weight, dtype, name, &read);
 }
 
 void CpuBackend::matmul(const MatmulArgs& args) {

@@ -3,7 +3,9 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -36,6 +38,20 @@ Result<Buffer> allocate_pages(std::size_t size_bytes) {
     madvise(data, kept, MADV_HUGEPAGE);  // a hint: without huge pages reads are slower but correct
   }
   return Buffer(data, kept, [](std::byte* start, std::size_t size) { munmap(start, size); });
+}
+
+Result<std::shared_ptr<std::byte>> PagePool::allocate(std::size_t size_bytes) {
+  constexpr std::size_t kMappingBytes = std::size_t{64} << 20;
+  constexpr std::size_t kAlignment = 64;
+  if (size_bytes == 0) return std::shared_ptr<std::byte>{};
+  if (mapping_ == nullptr || mapping_->size_bytes() - end_ < size_bytes) {
+    BATON_TRY(Buffer buffer, allocate_pages(std::max(kMappingBytes, size_bytes)));
+    mapping_ = std::make_shared<Buffer>(std::move(buffer));
+    end_ = 0;
+  }
+  std::byte* const data = mapping_->data() + end_;
+  end_ = std::min(mapping_->size_bytes(), round_up(end_ + size_bytes, kAlignment));
+  return std::shared_ptr<std::byte>(mapping_, data);
 }
 
 }  // namespace baton::cpu

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 
 #include "core/result.h"
 #include "kernels/backend.h"
@@ -12,5 +13,16 @@ namespace baton::cpu {
 /// system grants them; the size is rounded up to huge pages if this adds at most half of one. Error: out_of_memory if
 /// the system has no address space left.
 Result<Buffer> allocate_pages(std::size_t size_bytes);
+
+/// Memory for many weights, side by side in large mappings: none of them ends with a part of a page for itself. Thread: one.
+class PagePool {
+ public:
+  /// Zeroed memory, aligned to 64 bytes; null for no bytes. A mapping is freed with the last memory in it. Error: out_of_memory.
+  Result<std::shared_ptr<std::byte>> allocate(std::size_t size_bytes);
+
+ private:
+  std::shared_ptr<Buffer> mapping_;
+  std::size_t end_ = 0;  ///< of what is taken of it
+};
 
 }  // namespace baton::cpu

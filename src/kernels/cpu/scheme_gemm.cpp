@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include <fmt/format.h>
@@ -21,10 +22,10 @@ class SchemeMatrix final : public PackedMatrix {
   std::int64_t panel_bytes() const { return n_steps() * packed_step_bytes(scheme, dtype); }
   std::int64_t n_groups() const { return (k + scale_columns - 1) / scale_columns; }
 
-  Buffer values;
-  Buffer scales;                  ///< [n_panels, n_groups, kPanelColumns] of scale_dtype
-  Buffer zeros;                   ///< the same of u8, or no data
-  std::vector<float> row_scales;  ///< [n], or empty
+  std::shared_ptr<std::byte> values;
+  std::shared_ptr<std::byte> scales;  ///< [n_panels, n_groups, kPanelColumns] of scale_dtype
+  std::shared_ptr<std::byte> zeros;   ///< the same of u8, or null
+  std::vector<float> row_scales;      ///< [n], or empty
   DType scale_dtype = DType::f32;
   std::vector<std::int32_t> permutation;
   std::int64_t scale_columns = 1;
@@ -43,17 +44,16 @@ void pack_groups(const std::byte* from, const Offset& offset_of, std::int64_t n_
   }
 }
 
-/// Values, scales and zeros of one panel.
-void pack_all(const StoredMatrix& weight, const SchemeMatrix& matrix, std::int64_t panel) {
+/// Values, scales and zeros of one panel. `values`: those of its rows.
+void pack_all(const StoredMatrix& weight, const std::byte* values, const SchemeMatrix& matrix, std::int64_t panel) {
   const std::int64_t first = panel * kPanelColumns;
   const std::int64_t n_rows = std::min(kPanelColumns, matrix.n - first);
   const std::int64_t n_groups = matrix.n_groups();
-  const std::int64_t row_bytes = weight.values.shape[1];
-  pack_panel({reinterpret_cast<const std::uint8_t*>(weight.values.data) + first * row_bytes, row_bytes, n_rows}, matrix.scheme,
-             matrix.dtype, matrix.n_steps(), matrix.values.data() + panel * matrix.panel_bytes());
+  pack_panel({reinterpret_cast<const std::uint8_t*>(values), weight.values.shape[1], n_rows}, matrix.scheme, matrix.dtype,
+             matrix.n_steps(), matrix.values.get() + panel * matrix.panel_bytes());
   const auto scales_of = [&](std::int64_t r) { return (first + r) / weight.scale_rows * n_groups; };
   std::byte* const scales =
-      matrix.scales.data() + panel * n_groups * kPanelColumns * static_cast<std::int64_t>(size_bytes(matrix.scale_dtype));
+      matrix.scales.get() + panel * n_groups * kPanelColumns * static_cast<std::int64_t>(size_bytes(matrix.scale_dtype));
   if (size_bytes(matrix.scale_dtype) == 4) {
     pack_groups<std::uint32_t>(weight.scales.data, scales_of, n_rows, n_groups, scales);
   } else if (size_bytes(matrix.scale_dtype) == 1) {
@@ -64,7 +64,28 @@ void pack_all(const StoredMatrix& weight, const SchemeMatrix& matrix, std::int64
   if (weight.zeros.data == nullptr) return;
   pack_groups<std::uint8_t>(
       weight.zeros.data, [&](std::int64_t r) { return (first + r) * n_groups; }, n_rows, n_groups,
-      matrix.zeros.data() + panel * n_groups * kPanelColumns);
+      matrix.zeros.get() + panel * n_groups * kPanelColumns);
+}
+
+/// Packs panel by panel. Values that are not there are read to memory of the thread, and are still in its cache when they are
+/// packed.
+Result<void> pack_panels(const Parallel& parallel, const StoredMatrix& weight, const ReadValues* read,
+                         const SchemeMatrix& matrix) {
+  const std::int64_t row_bytes = weight.values.shape[1];
+  std::vector<std::vector<std::byte>> rows_of_thread(static_cast<std::size_t>(parallel.n_threads()));
+  std::vector<Result<void>> failures(static_cast<std::size_t>(parallel.n_threads()));
+  parallel.for_parts(matrix.n_panels(), [&](std::int64_t panel, int thread) {
+    const std::int64_t first = panel * kPanelColumns;
+    if (read == nullptr) return pack_all(weight, weight.values.data + first * row_bytes, matrix, panel);
+    std::vector<std::byte>& rows = rows_of_thread[static_cast<std::size_t>(thread)];
+    rows.resize(static_cast<std::size_t>(kPanelColumns * row_bytes));
+    if (auto done = (*read)(first, std::min(matrix.n, first + kPanelColumns), rows.data()); !done)
+      failures[static_cast<std::size_t>(thread)] = std::move(done);
+    else
+      pack_all(weight, rows.data(), matrix, panel);
+  });
+  for (Result<void>& failure : failures) BATON_TRY_VOID(failure);
+  return {};
 }
 
 /// Sum of x[begin, end), in an order of its own for each length.
@@ -86,7 +107,8 @@ float sum_of(const T* x, std::int64_t begin, std::int64_t end) {
 SchemeGemm::SchemeGemm(const Parallel& parallel, CpuIsa isa, bool has_vbmi)
     : parallel_(parallel), isa_(isa), has_vbmi_(has_vbmi), lanes_(static_cast<std::size_t>(parallel.n_threads())) {}
 
-Result<std::unique_ptr<PackedMatrix>> SchemeGemm::pack(const StoredMatrix& weight, DType dtype, std::string_view name) {
+Result<std::unique_ptr<PackedMatrix>> SchemeGemm::pack(const StoredMatrix& weight, DType dtype, std::string_view name,
+                                                       const ReadValues* read) {
   check_stored(weight);
   check(dtype == DType::f32 || dtype == DType::bf16, "pack_matrix: matmuls are in f32 or bf16");
   auto matrix = std::make_unique<SchemeMatrix>();
@@ -97,16 +119,19 @@ Result<std::unique_ptr<PackedMatrix>> SchemeGemm::pack(const StoredMatrix& weigh
   matrix->scale_columns = std::min(weight.scale_columns, matrix->k);
   matrix->scale_dtype = weight.scales.dtype;
   const auto n_numbers = static_cast<std::size_t>(matrix->n_panels() * matrix->n_groups() * kPanelColumns);
-  auto values = allocate_pages(static_cast<std::size_t>(matrix->n_panels() * matrix->panel_bytes()));
-  auto scales = allocate_pages(n_numbers * size_bytes(matrix->scale_dtype));
-  auto zeros = allocate_pages(weight.zeros.data != nullptr ? n_numbers : 0);
+  const auto values_bytes = static_cast<std::size_t>(matrix->n_panels() * matrix->panel_bytes());
+  const std::size_t scales_bytes = n_numbers * size_bytes(matrix->scale_dtype);
+  const std::size_t zeros_bytes = weight.zeros.data != nullptr ? n_numbers : 0;
+  auto values = pages_.allocate(values_bytes);
+  auto scales = pages_.allocate(scales_bytes);
+  auto zeros = pages_.allocate(zeros_bytes);
   if (!values || !scales || !zeros)
-    return fail(ErrorCode::out_of_memory, fmt::format("{}: no memory for {} bytes of packed weights", name,
-                                                      weight.values.size_bytes() + weight.scales.size_bytes()));
+    return fail(ErrorCode::out_of_memory,
+                fmt::format("{}: no memory for {} bytes of packed weights", name, values_bytes + scales_bytes + zeros_bytes));
   matrix->values = std::move(*values);
   matrix->scales = std::move(*scales);
   matrix->zeros = std::move(*zeros);
-  parallel_.for_parts(matrix->n_panels(), [&](std::int64_t panel, int) { pack_all(weight, *matrix, panel); });
+  BATON_TRY_VOID(pack_panels(parallel_, weight, read, *matrix));
   if (weight.row_scales.data != nullptr) {
     const auto row_scales = weight.row_scales.elements<float>();
     matrix->row_scales.assign(row_scales.begin(), row_scales.end());
@@ -116,8 +141,8 @@ Result<std::unique_ptr<PackedMatrix>> SchemeGemm::pack(const StoredMatrix& weigh
     for (const std::int32_t column : order) check(column >= 0 && column < matrix->k, "pack_matrix: a permutation outside x");
     matrix->permutation.assign(order.begin(), order.end());
   }
-  matrix->size_bytes = matrix->values.size_bytes() + matrix->scales.size_bytes() + matrix->zeros.size_bytes() +
-                       matrix->row_scales.size() * sizeof(float) + matrix->permutation.size() * sizeof(std::int32_t);
+  matrix->size_bytes = values_bytes + scales_bytes + zeros_bytes + matrix->row_scales.size() * sizeof(float) +
+                       matrix->permutation.size() * sizeof(std::int32_t);
   return std::unique_ptr<PackedMatrix>(std::move(matrix));
 }
 
@@ -194,7 +219,7 @@ void SchemeGemm::multiply(const MatmulArgs& args) {
   if (args.x.shape[0] == 0) return;
   const SchemeKernel& kernel = scheme_kernels(isa_, has_vbmi_, matrix.dtype).of(matrix.scheme);
   const ConstTensorView x = prepare_x(args.x, matrix);
-  const bool needs_sums = kernel.needs_sums(matrix.scheme, matrix.zeros.data() != nullptr);
+  const bool needs_sums = kernel.needs_sums(matrix.scheme, matrix.zeros.get() != nullptr);
   if (needs_sums) add_columns(x, matrix);
   const std::int64_t numbers_a_panel = matrix.n_groups() * kPanelColumns;
   SchemeTask task;
@@ -207,10 +232,10 @@ void SchemeGemm::multiply(const MatmulArgs& args) {
   task.x_sums = needs_sums ? x_sums_.data() : nullptr;
   parallel_.for_parts(matrix.n_panels(), [&](std::int64_t panel, int thread) {
     SchemeTask share = task;
-    share.values = matrix.values.data() + panel * matrix.panel_bytes();
-    share.scales = matrix.scales.data() + panel * numbers_a_panel * static_cast<std::int64_t>(size_bytes(matrix.scale_dtype));
-    if (matrix.zeros.data() != nullptr)
-      share.zeros = reinterpret_cast<const std::uint8_t*>(matrix.zeros.data()) + panel * numbers_a_panel;
+    share.values = matrix.values.get() + panel * matrix.panel_bytes();
+    share.scales = matrix.scales.get() + panel * numbers_a_panel * static_cast<std::int64_t>(size_bytes(matrix.scale_dtype));
+    if (matrix.zeros.get() != nullptr)
+      share.zeros = reinterpret_cast<const std::uint8_t*>(matrix.zeros.get()) + panel * numbers_a_panel;
     multiply_panel(share, kernel, panel, matrix.row_scales, args.out, lanes_[static_cast<std::size_t>(thread)]);
   });
 }

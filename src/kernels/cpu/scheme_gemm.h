@@ -12,7 +12,9 @@
 #include "core/result.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/pages.h"
 #include "kernels/cpu/scheme_panels.h"
+#include "kernels/row_packing.h"
 
 namespace baton::cpu {
 
@@ -25,7 +27,9 @@ class SchemeGemm {
   SchemeGemm(const Parallel& parallel, CpuIsa isa, bool has_vbmi);
 
   /// Packs a weight that is not dense for x of `dtype`, f32 or bf16. Errors: out_of_memory.
-  Result<std::unique_ptr<PackedMatrix>> pack(const StoredMatrix& weight, DType dtype, std::string_view name);
+  /// Values that have no data come from `read`, whose errors are passed on.
+  Result<std::unique_ptr<PackedMatrix>> pack(const StoredMatrix& weight, DType dtype, std::string_view name,
+                                             const ReadValues* read = nullptr);
 
   /// See matmul in kernels/ops.h; without the bias.
   void multiply(const MatmulArgs& args);
@@ -48,6 +52,7 @@ class SchemeGemm {
   const Parallel& parallel_;
   CpuIsa isa_;
   bool has_vbmi_;
+  PagePool pages_;
   std::vector<Lane> lanes_;  ///< by thread
   std::vector<std::byte> prepared_x_;
   std::vector<float> x_sums_;

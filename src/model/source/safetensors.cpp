@@ -143,6 +143,35 @@ Result<bool> ties_embeddings(const ModelSpec& spec, const Checkpoint& checkpoint
   return false;
 }
 
+/// Releases the pages of a matrix' values.
+void drop_values(const Checkpoint& checkpoint, const StoredLayout& layout) {
+  checkpoint.drop_pages({layout.values, DType::u8, {layout.n * row_value_bytes(layout.form.scheme, layout.k)}});
+}
+
+/// Unpacks rows on the caller's thread. The destructor releases the pages that were read.
+class LayoutReader final : public ValueReader {
+ public:
+  LayoutReader(const Checkpoint& checkpoint, StoredLayout layout, const TensorPart& part)
+      : checkpoint_(checkpoint), layout_(std::move(layout)), part_(part) {}
+  ~LayoutReader() override { drop_values(checkpoint_, layout_); }
+
+  Result<void> read(IndexRange rows, std::byte* to) const override {
+    TensorPart some = part_;
+    some.rows = rows;
+    const std::int64_t row_bytes = row_value_bytes(layout_.form.scheme, part_.columns.size());
+    StoredRows out;
+    out.scheme = layout_.form.scheme;
+    out.values = {to, DType::u8, {rows.size(), row_bytes}};
+    return unpack(serial_, layout_, some, out);
+  }
+
+ private:
+  const Checkpoint& checkpoint_;
+  const StoredLayout layout_;
+  const TensorPart part_;
+  const Parallel serial_{1};
+};
+
 }  // namespace
 
 Result<void> SafetensorsSource::check_tensors(std::span<const ExpectedTensor> expected, const ModelSpec& spec) const {
@@ -194,8 +223,13 @@ Result<MatrixForm> SafetensorsSource::form_of(const ExpectedTensor& matrix) cons
 Result<void> SafetensorsSource::read_stored(const TensorPart& part, const StoredRows& out) {
   BATON_TRY(const StoredLayout layout, find_layout(checkpoint_, part.tensor, quantization_));
   BATON_TRY_VOID(unpack(parallel_, layout, part, out));
-  checkpoint_.drop_pages({layout.values, DType::u8, {layout.n * row_value_bytes(layout.form.scheme, layout.k)}});
+  if (out.values.data != nullptr) drop_values(checkpoint_, layout);
   return {};
+}
+
+Result<std::unique_ptr<ValueReader>> SafetensorsSource::value_reader(const TensorPart& part) const {
+  BATON_TRY(StoredLayout layout, find_layout(checkpoint_, part.tensor, quantization_));
+  return std::make_unique<LayoutReader>(checkpoint_, std::move(layout), part);
 }
 
 Result<void> SafetensorsSource::read(const TensorPart& part, TensorView out) {

@@ -1,6 +1,7 @@
 /// Weights from a checkpoint of safetensors files.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string_view>
 
@@ -9,11 +10,12 @@
 #include "io/safetensors.h"
 #include "model/quantization.h"
 #include "model/source/source.h"
+#include "model/source/value_reader.h"
 #include "model/spec.h"
 
 namespace baton {
 
-class SafetensorsSource final : public WeightSource {
+class SafetensorsSource final : public WeightSource, public ValueSource {
  public:
   /// `quantization`: what the model's configuration states. The object keeps references; they must outlive it.
   SafetensorsSource(const Checkpoint& checkpoint, const QuantizationSpec& quantization, const Parallel& parallel)
@@ -37,6 +39,7 @@ class SafetensorsSource final : public WeightSource {
   Result<void> read(const TensorPart& part, TensorView out) override;
   Result<MatrixForm> form_of(const ExpectedTensor& matrix) const override;
   Result<void> read_stored(const TensorPart& part, const StoredRows& out) override;
+  Result<std::unique_ptr<ValueReader>> value_reader(const TensorPart& part) const override;
 
  private:
   const Checkpoint& checkpoint_;

@@ -23,7 +23,7 @@ struct Arrays {
   std::size_t size_bytes = 0;
 };
 
-Arrays arrays_of(const StackedForm& stack, std::byte* memory) {
+Arrays arrays_of(const StackedForm& stack, std::byte* memory, bool has_values = true) {
   const MatrixForm& form = stack.form;
   const std::int64_t n = stack.shape[0];
   const std::int64_t k = stack.shape[1];
@@ -34,7 +34,9 @@ Arrays arrays_of(const StackedForm& stack, std::byte* memory) {
     made.size_bytes += (view.size_bytes() + kArrayAlignment - 1) / kArrayAlignment * kArrayAlignment;
     return view;
   };
-  made.values = place(form.scheme == WeightScheme::f8 ? DType::f8_e4m3 : DType::u8, {n, row_value_bytes(form.scheme, k)});
+  const TensorView values{
+      nullptr, form.scheme == WeightScheme::f8 ? DType::f8_e4m3 : DType::u8, {n, row_value_bytes(form.scheme, k)}};
+  made.values = has_values ? place(values.dtype, values.shape) : values;
   made.scales = place(form.scale_dtype, {pieces_of(n, form.scale_rows), n_groups});
   if (form.has_row_scales) made.row_scales = place(DType::f32, {n});
   if (form.has_zeros) made.zeros = place(DType::u8, {n, n_groups});
@@ -111,11 +113,11 @@ Result<StackedForm> stacked_form(std::span<const TensorPart> parts, const Weight
   return stack;
 }
 
-Result<StoredMatrix> read_stacked(std::span<const TensorPart> parts, const StackedForm& stack, WeightSource& source,
-                                  std::byte* memory) {
+namespace {
+
+Result<StoredMatrix> read_arrays(std::span<const TensorPart> parts, const StackedForm& stack, WeightSource& source,
+                                 const Arrays& arrays, std::byte* memory) {
   const MatrixForm& form = stack.form;
-  check(form.scheme != WeightScheme::dense, "read_stacked: the matrices are dense");
-  const Arrays arrays = arrays_of(stack, memory);
   // Rows of zeros have scales of 0. All others are written.
   if (std::ranges::any_of(parts, [](const TensorPart& part) { return part.n_zero_rows > 0; }))
     std::memset(memory, 0, arrays.size_bytes);
@@ -159,6 +161,48 @@ Result<StoredMatrix> read_stacked(std::span<const TensorPart> parts, const Stack
   made.scale_rows = form.scale_rows;
   made.scale_columns = form.scale_columns;
   return made;
+}
+
+}  // namespace
+
+Result<StoredMatrix> read_stacked(std::span<const TensorPart> parts, const StackedForm& stack, WeightSource& source,
+                                  std::byte* memory) {
+  check(stack.form.scheme != WeightScheme::dense, "read_stacked: the matrices are dense");
+  return read_arrays(parts, stack, source, arrays_of(stack, memory), memory);
+}
+
+Result<std::optional<StackedValues>> StackedValues::of(std::span<const TensorPart> parts, const StackedForm& form,
+                                                       const WeightSource& source) {
+  const auto* const value_source = dynamic_cast<const ValueSource*>(&source);
+  if (value_source == nullptr || form.form.scheme == WeightScheme::dense || form.form.is_permuted) return std::nullopt;
+  StackedValues values;
+  values.parts_ = parts;
+  values.form_ = form;
+  const Arrays rest = arrays_of(form, nullptr, false);
+  values.rest_bytes_ = rest.size_bytes;
+  values.row_bytes_ = rest.values.shape[1];
+  for (const TensorPart& part : parts) {
+    if (part.tensor.interleaved_dim > 0 || part.n_zero_rows > 0) return std::nullopt;
+    BATON_TRY(std::unique_ptr<ValueReader> reader, value_source->value_reader(part));
+    values.readers_.push_back(std::move(reader));
+  }
+  return values;
+}
+
+Result<StoredMatrix> StackedValues::read_rest(WeightSource& source, std::byte* memory) const {
+  return read_arrays(parts_, form_, source, arrays_of(form_, memory, false), memory);
+}
+
+Result<void> StackedValues::read(std::int64_t begin, std::int64_t end, std::byte* to) const {
+  std::int64_t first = 0;  // of a part
+  for (std::size_t i = 0; i < parts_.size() && first < end; first += parts_[i++].rows.size()) {
+    const std::int64_t from = std::max(begin, first);
+    const std::int64_t until = std::min(end, first + parts_[i].rows.size());
+    if (from >= until) continue;
+    const std::int64_t offset = parts_[i].rows.begin - first;
+    BATON_TRY_VOID(readers_[i]->read({from + offset, until + offset}, to + (from - begin) * row_bytes_));
+  }
+  return {};
 }
 
 }  // namespace baton

@@ -2,11 +2,16 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/result.h"
 #include "model/source/source.h"
+#include "model/source/value_reader.h"
 
 namespace baton {
 
@@ -32,5 +37,28 @@ Result<StackedForm> stacked_form(std::span<const TensorPart> parts, const Weight
 /// of WeightSource::read_stored.
 Result<StoredMatrix> read_stacked(std::span<const TensorPart> parts, const StackedForm& form, WeightSource& source,
                                   std::byte* memory);
+
+/// The values of a stack, read by themselves: by any thread, in any order of rows.
+class StackedValues {
+ public:
+  /// Nothing if they must be read together with the rest: where they are permuted, where heads change places or rows of zeros
+  /// are added, and where the source is no ValueSource.
+  static Result<std::optional<StackedValues>> of(std::span<const TensorPart> parts, const StackedForm& form,
+                                                 const WeightSource& source);
+
+  /// Memory for the rest of form.size_bytes().
+  std::size_t rest_bytes() const { return rest_bytes_; }
+  /// The same as read_stacked, into memory of rest_bytes(): values have a shape and no data.
+  Result<StoredMatrix> read_rest(WeightSource& source, std::byte* memory) const;
+  /// Writes rows [begin, end) of the values.
+  Result<void> read(std::int64_t begin, std::int64_t end, std::byte* to) const;
+
+ private:
+  std::span<const TensorPart> parts_;
+  StackedForm form_;
+  std::size_t rest_bytes_ = 0;
+  std::int64_t row_bytes_ = 0;
+  std::vector<std::unique_ptr<ValueReader>> readers_;  ///< of parts_
+};
 
 }  // namespace baton

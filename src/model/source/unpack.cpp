@@ -49,13 +49,11 @@ class Unpacker {
                                 name));
       order_columns();
     }
-    if (out_.scheme == WeightScheme::f4) {
-      BATON_TRY_VOID(copy_scales_of_8_bits(name));
-    } else {
-      BATON_TRY_VOID(copy_scales(name));
+    if (out_.scales.data != nullptr) {
+      BATON_TRY_VOID(out_.scheme == WeightScheme::f4 ? copy_scales_of_8_bits(name) : copy_scales(name));
     }
     if (out_.zeros.data != nullptr) copy_zeros();
-    copy_values();
+    if (out_.values.data != nullptr) copy_values();
     if (has_nan_) return fail(ErrorCode::invalid_data, fmt::format("tensor '{}' holds NaN", name));
     return {};
   }
@@ -189,7 +187,7 @@ class Unpacker {
       case ValueLayout::bytes: return copy_bytes();
       case ValueLayout::half_bytes: return copy_rows(row_value_bytes(WeightScheme::f4, stored_.k));
       case ValueLayout::packed_rows: return stored_.form.is_permuted ? pick_values() : copy_rows(packed_row_bytes());
-      case ValueLayout::packed_columns: return stored_.form.is_permuted ? pick_values() : copy_packed_columns();
+      case ValueLayout::packed_columns: return stored_.form.is_permuted ? pick_columns() : copy_packed_columns();
       case ValueLayout::awq: return copy_awq();
       case ValueLayout::dense: break;
     }
@@ -258,12 +256,10 @@ class Unpacker {
   std::uint32_t value_at(std::int64_t row, std::int64_t c) const {
     const std::int64_t per_word = kBitsAWord / bits_;
     const std::int64_t words_a_row = (stored_.k + per_word - 1) / per_word;
-    const std::int64_t index =
-        stored_.layout == ValueLayout::packed_rows ? row * words_a_row + c / per_word : c / per_word * stored_.n + row;
-    return (word_at(stored_.values, index) >> (c % per_word * bits_)) & ((1u << bits_) - 1);
+    return (word_at(stored_.values, row * words_a_row + c / per_word) >> (c % per_word * bits_)) & ((1u << bits_) - 1);
   }
 
-  /// One value after the other, in the order of groups.
+  /// One value after the other, in the order of groups: a row's words stay in the cache.
   void pick_values() {
     for_rows(16, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t r = begin; r < end; ++r) {
@@ -273,6 +269,29 @@ class Unpacker {
           const std::uint32_t value = value_at(rows_.begin + r, order_[static_cast<std::size_t>(c)]);
           to[c * bits_ / 8] = static_cast<std::uint8_t>(to[c * bits_ / 8] | value << (bits_ == 4 ? 4 * (c % 2) : 0));
         }
+      }
+    });
+  }
+
+  /// One column after the other, in the order of groups: 16 rows have adjacent words, a line of the cache.
+  void pick_columns() {
+    constexpr std::size_t kRows = 16;
+    for_row_blocks(kRows, [&](std::int64_t begin, std::int64_t end) {
+      const auto n_rows = static_cast<std::size_t>(end - begin);
+      const std::int64_t per_word = kBitsAWord / bits_;
+      const std::uint32_t mask = (1u << bits_) - 1;
+      std::array<std::uint32_t, kRows> words{};
+      std::array<std::uint32_t, kRows> bytes{};
+      for (std::int64_t c = 0; c < columns_.size(); ++c) {
+        const std::int64_t column = order_[static_cast<std::size_t>(c)];
+        std::memcpy(words.data(), stored_.values + (column / per_word * stored_.n + rows_.begin + begin) * 4, n_rows * 4);
+        const std::int64_t shift = column % per_word * bits_;
+        const std::int64_t place = c * bits_ % 8;
+        for (std::size_t r = 0; r < kRows; ++r) bytes[r] |= ((words[r] >> shift) & mask) << place;
+        if (place + bits_ < 8 && c + 1 < columns_.size()) continue;
+        for (std::size_t r = 0; r < n_rows; ++r)
+          values_of(begin + static_cast<std::int64_t>(r))[c * bits_ / 8] = static_cast<std::uint8_t>(bytes[r]);
+        bytes.fill(0);
       }
     });
   }

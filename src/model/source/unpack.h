@@ -7,9 +7,8 @@
 
 namespace baton {
 
-/// Writes the rows and columns of `part` to `out`. Errors (invalid_data) name the tensor: a number that is NaN;
-/// unsupported:
-/// columns that cannot be cut.
+/// Writes the rows and columns of `part` to `out`; values and scales only where `out` has memory for them. Errors
+/// (invalid_data) name the tensor: a number that is NaN; unsupported: columns that cannot be cut.
 Result<void> unpack(const Parallel& parallel, const StoredLayout& stored, const TensorPart& part, const StoredRows& out);
 
 }  // namespace baton
