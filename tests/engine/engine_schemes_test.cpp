@@ -1,0 +1,137 @@
+/// Weights in 8 and 4 bits in the engine, on the CPU: with batch_invariant the same bits relayed and paged, with a cold
+/// and a warm cache, alone and in a batch, in one step and in chunks, with a cache of 32 and of 16 bits.
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "engine/engine.h"
+#include "model/source/safetensors.h"
+#include "support/changed_checkpoint.h"
+#include "support/tiny_engine.h"
+
+namespace baton {
+namespace {
+
+using testing::Generated;
+using testing::greedy;
+
+constexpr std::int32_t kSchemeBlocks = 160;
+constexpr std::int32_t kSchemeLength = 384;  // of the longest sequence: more than one chunk of attention
+
+/// A checkpoint of tests/goldens/quantised, or random weights that are rounded.
+struct SchemeCase {
+  std::string name;
+  WeightRounding rounding;
+};
+
+/// Rows of more than one group of 128, and of an odd number of groups of 32.
+ModelSpec rounded_spec() {
+  return parse_model_spec(R"({"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 2, "hidden_size": 256,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "intermediate_size": 384, "vocab_size": 64,
+      "max_position_embeddings": 2048, "eos_token_id": 2})",
+                          "the rounded model")
+      .value();
+}
+
+/// Tokens below 64, the vocabulary of all cases.
+std::vector<TokenId> small_prompt(std::uint32_t seed, std::size_t n) {
+  std::vector<TokenId> tokens = testing::random_prompt(seed, n);
+  for (TokenId& token : tokens) token = 3 + token % 61;
+  return tokens;
+}
+
+class EngineSchemes : public ::testing::TestWithParam<SchemeCase> {
+ protected:
+  void SetUp() override {
+    if (is_golden() && testing::n_test_ranks() > 1) GTEST_SKIP() << "its matrices are too small to be cut";
+    if (!is_golden()) return;
+    checkpoint_.emplace(Checkpoint::open(test::quantised(GetParam().name)).value());
+  }
+
+  bool is_golden() const { return !GetParam().rounding.is_on(); }
+
+  testing::MakeRankModel make_model() const {
+    if (is_golden()) {
+      ModelSpec spec = read_model_spec(test::quantised(GetParam().name)).value();
+      spec.max_position = kSchemeLength;
+      return testing::checkpoint_model(spec, *checkpoint_);
+    }
+    return [rounding = GetParam().rounding](Backend& backend) -> Result<std::unique_ptr<Model>> {
+      const ModelSpec spec = rounded_spec();
+      BATON_TRY(ModelSpec of_rank, split_spec(spec, {backend.info().rank, backend.info().world_size}));
+      BATON_TRY(ModelWeights weights, random_weights(spec, backend, DType::f32, 5, 1, rounding));
+      return std::make_unique<Model>(std::move(of_rank), std::move(weights));
+    };
+  }
+
+  /// In float32 but for the cache, which has options.kv_dtype.
+  std::unique_ptr<Engine> make_engine(EngineOptions options) const {
+    options.batch_invariant = true;
+    const auto make_device = testing::cpu_of_rank(true);
+    options.ranks = testing::fork_followers(testing::n_test_ranks(), make_device, make_model());
+    auto backend = make_device(options.ranks).value();
+    auto model = make_model()(*backend).value();
+    options.max_model_len = kSchemeLength;
+    options.max_num_seqs = 8;
+    options.weighs_drafts = false;
+    for (const KvShape& shape : model->kv_shapes(1, options.block_len, options.kv_dtype))
+      options.kv_cache_bytes += kSchemeBlocks * backend->kv_block_bytes(shape);
+    auto engine = Engine::create(options, std::move(backend), std::move(model));
+    EXPECT_TRUE(engine) << engine.error().message;
+    return std::move(*engine);
+  }
+
+  std::optional<Checkpoint> checkpoint_;
+};
+
+TEST_P(EngineSchemes, answer_with_the_same_bits_relayed_and_paged_cold_and_warm_alone_and_together_and_in_chunks) {
+  const auto shared = small_prompt(1, 290);
+  std::vector<Request> requests;
+  for (std::uint32_t i = 0; i < 3; ++i)
+    requests.push_back(greedy(testing::joined(shared, small_prompt(10 + i, 3 + 20 * i)), 5));
+  for (const DType kv_dtype : {DType::f32, DType::bf16}) {
+    SCOPED_TRACE(to_string(kv_dtype));
+    const EngineOptions whole{.max_num_batched_tokens = 2 * kSchemeLength, .kv_dtype = kv_dtype};
+    EngineOptions options = whole;
+    options.relay = false;
+    const auto paged = make_engine(options);
+    std::vector<Generated> alone;
+    for (const Request& request : requests) alone.push_back(testing::run_requests(*paged, {request})[0]);
+    EXPECT_EQ(alone[0].stats.cached_tokens, 0) << "cold";
+    EXPECT_GT(alone[2].stats.cached_tokens, 0) << "warm";
+    EXPECT_NE(alone[1].logprobs, alone[2].logprobs);
+    testing::expect_same_bits(testing::run_requests(*paged, requests), alone, "paged, together");
+    EXPECT_EQ(paged->metrics().kv_bytes_saved.value(), 0);
+
+    const auto relay = make_engine(whole);
+    for (const char* cache : {"relayed, cold", "relayed, warm"})
+      testing::expect_same_bits(testing::run_requests(*relay, requests), alone, cache);
+    if (kv_dtype == DType::f32 || !is_golden()) {  // other keys are so few bytes that each request reads them itself
+      EXPECT_GT(relay->metrics().kv_bytes_saved.value(), 0);
+    }
+
+    options = whole;
+    options.max_num_batched_tokens = 77;
+    testing::expect_same_bits(testing::run_requests(*make_engine(options), requests), alone, "in chunks of 77 rows");
+  }
+}
+
+std::vector<SchemeCase> scheme_cases() {
+  std::vector<SchemeCase> cases{{"rounded_fp8", {.scheme = WeightScheme::f8}},
+                                {"rounded_int8", {.scheme = WeightScheme::i8}},
+                                {"rounded_int4_128", {.scheme = WeightScheme::i4}},
+                                {"rounded_int4_32", {.scheme = WeightScheme::i4, .group = 32}}};
+  for (const char* name : {"fp8_block", "fp8_tensor", "ct_fp8_channel", "ct_int8", "ct_int4", "ct_int4_zeros", "gptq_zeros",
+                           "gptq_desc_act", "gptq_int8", "awq"})
+    cases.push_back({name, {}});
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Schemes, EngineSchemes, ::testing::ValuesIn(scheme_cases()),
+                         [](const auto& of) { return of.param.name; });
+
+}  // namespace
+}  // namespace baton
