@@ -58,7 +58,7 @@ ROOMS = {
         "rows": ["device", "kv"],
         "gemm": ["device"],
         "schemes": ["device", "gemm"],
-        "experts": ["device"],
+        "experts": ["device", "schemes"],
         "sampling": ["device"],
         "ranks": ["device"],
         "attention": ["device"],

@@ -64,6 +64,7 @@ TESTED_THROUGH = {
     "src/kernels/cuda/sampling/gather.cu": "tests/kernels/sampling_lists_test.cpp",
     "src/kernels/cuda/experts/grouped_skinny.cu": "tests/kernels/grouped_matmul_test.cpp",
     "src/kernels/cuda/experts/grouped_tiles.cu": "tests/kernels/grouped_matmul_test.cpp",
+    "src/kernels/cuda/experts/pack_experts.cpp": "tests/kernels/grouped_scheme_test.cpp",
     "src/kernels/cuda/backend.cpp": "tests/kernels/small_ops_test.cpp",
     "src/kernels/cuda/async_transfers.cpp": "tests/engine/step/executor_test.cpp",
     "src/kernels/cuda/device/device_memory.cpp": "tests/kernels/small_ops_test.cpp",

@@ -46,6 +46,7 @@ struct GoldenOptions {
   std::function<void(ModelSpec&)> change = {};  ///< may alter the spec before loading
   std::int32_t max_positions = 0;               ///< of the longest sequence; 0: as many as the cache holds
   bool batch_invariant = false;
+  WeightRounding rounding = {};
   std::shared_ptr<RankGroup> ranks = {};  ///< the model is one rank's, on the GPU of the rank's number
 };
 
@@ -72,7 +73,8 @@ class GoldenModel {
                                                      .ranks = options.ranks}),
                        folder);
     const ModelSpec of_rank = value_of(split_spec(spec, {backend->info().rank, backend->info().world_size}), folder);
-    model = std::make_unique<Model>(of_rank, value_of(load_weights(spec, checkpoint, *backend, dtype, 2), folder));
+    model = std::make_unique<Model>(of_rank,
+                                    value_of(load_weights(spec, checkpoint, *backend, dtype, 2, options.rounding), folder));
     value_of(
         model->prepare(*backend, {.max_rows = kBlocks * kBlockLen,
                                   .max_samples = kMaxSamples,

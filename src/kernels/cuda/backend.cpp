@@ -363,11 +363,7 @@ Result<std::unique_ptr<PackedExperts>> CudaBackend::pack_experts(const Shape& sh
         fmt::format("--batch-invariant: {}: experts add in an order that depends on the number of rows on CUDA; use the CPU",
                     name),
         "batch_invariant");
-  const TensorView weights{nullptr, dtype, shape};
-  device();
-  BATON_TRY(std::byte* const data, device_memory(weights.size_bytes(), name));
-  Buffer buffer(data, weights.size_bytes(), [](std::byte* address, std::size_t) { cudaFree(address); });
-  return cuda::pack_experts(device_, std::move(buffer), shape, dtype, name, read);
+  return cuda::pack_experts(device(), std::span(gemms_->scratch, Gemms::kScratchBytes), shape, dtype, name, read);
 }
 
 std::int64_t CudaBackend::kv_block_bytes(const KvShape& shape) const { return kv_layout(shape).block_bytes() * shape.n_layers; }

@@ -2,7 +2,9 @@
 /// same names in kernels/ops.h.
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <span>
 #include <string_view>
 
 #include "kernels/backend.h"
@@ -10,9 +12,10 @@
 
 namespace baton::cuda {
 
-/// Copies the experts, which must be dense, to `buffer`, which has their size, one after the other as row-major [n, k].
-Result<std::unique_ptr<PackedExperts>> pack_experts(const Device& device, Buffer buffer, const Shape& shape, DType dtype,
-                                                    std::string_view name, const ReadExpert& read);
+/// Packs the experts, which must be stored alike, in memory of their own. Those in 8 and 4 bits pass through `room`, device
+/// memory of 16 MiB or more that other matmuls may use between calls.
+Result<std::unique_ptr<PackedExperts>> pack_experts(const Device& device, std::span<std::byte> room, const Shape& shape,
+                                                    DType dtype, std::string_view name, const ReadExpert& read);
 
 void route_experts(const Device& device, const RouteExpertsArgs& args);
 void grouped_matmul(const Device& device, const GroupedMatmulArgs& args);

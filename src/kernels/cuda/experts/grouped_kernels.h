@@ -1,12 +1,18 @@
-/// The kernels of grouped matmuls with matrix units, one file each; grouped_matmul.cu chooses between them.
+/// The kernels of grouped matmuls, one file each; grouped_matmul.cu chooses between them.
 #pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include <cuda_runtime.h>
 
 #include "kernels/cuda/device/device.h"
 #include "kernels/ops.h"
 
 namespace baton::cuda {
 
-/// Whether the kernels with matrix units take these tensors: x and weights bf16 or f16, out of x's dtype or f32, k a
+/// Whether the kernels with matrix units take these tensors, with dense experts: x and weights bf16 or f16, out of x's dtype or f32, k a
 /// multiple of `k_step`, whole pairs of columns, aligned memory, fewer than 2^31 elements in x and in an expert.
 bool fits_matrix_units(const GroupedMatmulArgs& args, const std::byte* weight, std::int64_t k_step);
 
@@ -17,5 +23,24 @@ void grouped_skinny(const Device& device, const GroupedMatmulArgs& args, const s
 /// Many places per expert: tiles of x and weights in shared memory. k % 64 == 0.
 inline constexpr std::int64_t kGroupedTilesStep = 64;
 void grouped_tiles(const Device& device, const GroupedMatmulArgs& args, const std::byte* weight);
+
+/// Whether the kernels with matrix units take this matmul by weights in 8 and 4 bits: x bf16 or f16, k a multiple of 8,
+/// aligned memory, groups of a multiple of 32 columns in the order of x.
+bool fits_scheme_units(const GroupedMatmulArgs& args);
+
+/// By weights in 8 and 4 bits, into any float dtype. For few places per expert, of which units have 8:
+void grouped_scheme_skinny(const Device& device, const GroupedMatmulArgs& args);
+/// for many, of which units have `n_places`, 32 or 64:
+void grouped_scheme_tiles(const Device& device, const GroupedMatmulArgs& args, int n_places);
+/// and for all that fits_scheme_units does not take, without matrix units.
+void grouped_scheme_general(const Device& device, const GroupedMatmulArgs& args);
+
+/// The number of blocks that can run at once, so that all units of the grid begin together.
+template <class Kernel>
+unsigned resident_blocks(const Device& device, Kernel* kernel, int n_threads) {
+  int n_blocks = 0;
+  check_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&n_blocks, kernel, n_threads, 0), "grouped_matmul");
+  return static_cast<unsigned>(std::max(1, n_blocks) * device.n_multiprocessors);
+}
 
 }  // namespace baton::cuda

@@ -4,22 +4,16 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <utility>
 
 #include "kernels/cuda/device/alignment.h"
 #include "kernels/cuda/device/elements.cuh"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/experts/grouped_kernels.h"
 #include "kernels/cuda/experts/grouped_units.cuh"
+#include "kernels/cuda/experts/packed_experts.h"
 
 namespace baton::cuda {
 namespace {
-
-/// All experts in one piece of device memory.
-class CudaExperts final : public PackedExperts {
- public:
-  Buffer buffer;
-};
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarpSize;
@@ -30,6 +24,9 @@ constexpr int kColumnsAWarp = 4;
 constexpr int kColumns = kWarps * kColumnsAWarp;
 /// Places per expert, on average, from which tiles in shared memory are used: fewer do not fill a tile of 64.
 constexpr std::int64_t kFewPlaces = 32;
+/// The same for weights in 8 and 4 bits: up to which units of 8 places are used, and of 32.
+constexpr std::int64_t kFewSchemePlaces = 4;
+constexpr std::int64_t kSomeSchemePlaces = 24;
 
 /// A warp computes one column at a time for the places of a unit; its lanes divide k among them.
 template <class T, class Out>
@@ -68,7 +65,22 @@ __global__ void __launch_bounds__(kThreads, kResidents) grouped_matmul_kernel(co
   }
 }
 
+/// By weights in 8 and 4 bits. Units of as many places as an expert has on average, or more, read its weight once.
+void multiply_scheme(const Device& device, const GroupedMatmulArgs& args) {
+  if (!fits_scheme_units(args)) return grouped_scheme_general(device, args);
+  const std::int64_t n_places = args.out.shape[0];
+  const std::int64_t n_experts = args.experts->n_experts;
+  if (n_places <= kFewSchemePlaces * n_experts) return grouped_scheme_skinny(device, args);
+  grouped_scheme_tiles(device, args, n_places <= kSomeSchemePlaces * n_experts ? 32 : 64);
+}
+
 }  // namespace
+
+bool fits_scheme_units(const GroupedMatmulArgs& args) {
+  const auto& experts = static_cast<const CudaExperts&>(*args.experts);
+  return args.x.dtype != DType::f32 && experts.k % 8 == 0 && experts.view.group_shift >= 5 && experts.permutations == nullptr &&
+         is_aligned(args.x.data, 16);
+}
 
 bool fits_matrix_units(const GroupedMatmulArgs& args, const std::byte* weight, std::int64_t k_step) {
   constexpr std::int64_t kMost = std::int64_t{1} << 31;  // elements that an int can number
@@ -79,34 +91,12 @@ bool fits_matrix_units(const GroupedMatmulArgs& args, const std::byte* weight, s
          is_aligned(args.out.data, 2 * size_bytes(args.out.dtype));
 }
 
-Result<std::unique_ptr<PackedExperts>> pack_experts(const Device& device, Buffer buffer, const Shape& shape, DType dtype,
-                                                    std::string_view name, const ReadExpert& read) {
-  auto experts = std::make_unique<CudaExperts>();
-  experts->n_experts = shape[0];
-  experts->n = shape[1];
-  experts->k = shape[2];
-  experts->dtype = dtype;
-  experts->size_bytes = buffer.size_bytes();
-  const TensorView all = buffer.view(dtype, shape);
-  for (std::int64_t e = 0; e < shape[0]; ++e) {
-    BATON_TRY(const StoredMatrix stored, read(e));
-    BATON_TRY_VOID(expect_dense(stored, "CUDA", name));
-    const ConstTensorView& weight = stored.values;
-    check(weight.dtype == dtype && weight.shape == Shape{shape[1], shape[2]}, "pack_experts: another shape or dtype");
-    check_cuda(
-        cudaMemcpyAsync(all.rows(e, e + 1).data, weight.data, weight.size_bytes(), cudaMemcpyHostToDevice, device.stream),
-        "pack_experts");
-    check_cuda(cudaStreamSynchronize(device.stream), "pack_experts");  // `read` reuses the host memory
-  }
-  experts->buffer = std::move(buffer);
-  return std::unique_ptr<PackedExperts>(std::move(experts));
-}
-
 void grouped_matmul(const Device& device, const GroupedMatmulArgs& args) {
   const auto& experts = static_cast<const CudaExperts&>(*args.experts);
   const std::byte* const weight = experts.buffer.data();
   const std::int64_t n_places = args.out.shape[0];
   if (n_places == 0) return;
+  if (experts.scheme != WeightScheme::dense) return multiply_scheme(device, args);
   const bool has_many = n_places > kFewPlaces * experts.n_experts;
   if (has_many && fits_matrix_units(args, weight, kGroupedTilesStep)) return grouped_tiles(device, args, weight);
   if (fits_matrix_units(args, weight, kGroupedSkinnyStep)) return grouped_skinny(device, args, weight);

@@ -5,7 +5,6 @@
 /// have the same one: lane 4 g + t takes the 8 numbers from 8 t on of weight row g and of place g, one 16-byte load
 /// each, as the fragments of two multiplications. So weights come from memory straight into registers, and need no
 /// shared memory.
-#include <algorithm>
 #include <cstdint>
 
 #include "kernels/cuda/device/elements.cuh"
@@ -144,14 +143,6 @@ __global__ void __launch_bounds__(kThreads, kMaxTiles == 1 ? 3 : 2)
     }
     __syncthreads();
   }
-}
-
-/// The number of blocks that can run at once, so that all units of the grid begin together.
-template <class Kernel>
-unsigned resident_blocks(const Device& device, Kernel* kernel, int n_threads) {
-  int n_blocks = 0;
-  check_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&n_blocks, kernel, n_threads, 0), "grouped_matmul");
-  return static_cast<unsigned>(std::max(1, n_blocks) * device.n_multiprocessors);
 }
 
 }  // namespace

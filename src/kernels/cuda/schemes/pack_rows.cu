@@ -15,7 +15,7 @@ constexpr int kUnitsOfPiece = kPieceBytes / 16;
 __device__ std::int64_t thread_of_grid() { return blockIdx.x * static_cast<std::int64_t>(kThreads) + threadIdx.x; }
 __device__ std::int64_t threads_of_grid() { return static_cast<std::int64_t>(gridDim.x) * kThreads; }
 
-template <WeightScheme kScheme>
+template <WeightScheme kScheme, PieceOrder kOrder>
 __global__ void __launch_bounds__(kThreads) pack_values_kernel(SchemeRows rows, SchemeView to, std::int64_t n_units) {
   constexpr int kChunkK = chunk_columns(kScheme);
   const std::int64_t row_bytes = kScheme == WeightScheme::i4 ? (to.k + 1) / 2 : to.k;
@@ -32,8 +32,10 @@ __global__ void __launch_bounds__(kThreads) pack_values_kernel(SchemeRows rows, 
       for (int i = 0; i < 4; ++i)
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-          const std::int64_t row = first_row + fragment_row(thread, i);
-          const std::int64_t column = first_column + fragment_column(thread, step, i, e);
+          constexpr bool by_lanes = kOrder == PieceOrder::lanes;
+          const std::int64_t row = first_row + (by_lanes ? lane_row(thread, i) : fragment_row(thread, i));
+          const std::int64_t column =
+              first_column + (by_lanes ? lane_column(thread, step, i, e) : fragment_column(thread, step, i, e));
           if (row >= rows.n_rows || column >= to.k) continue;
           const auto* const at = reinterpret_cast<const std::uint8_t*>(rows.values) + row * row_bytes;
           const std::uint32_t code = kScheme == WeightScheme::i4 ? at[column / 2] >> (4 * e) & 15u : at[column];
@@ -74,7 +76,9 @@ void pack_rows(const Device& device, WeightScheme scheme, const SchemeRows& rows
     constexpr WeightScheme kScheme = decltype(constant)::value;
     if constexpr (kScheme != WeightScheme::f4) {
       const std::int64_t n_units = n_tiles * to.n_chunks * kUnitsOfPiece;
-      pack_values_kernel<kScheme><<<blocks_for(device, n_units), kThreads, 0, device.stream>>>(rows, to, n_units);
+      auto* const kernel = rows.order == PieceOrder::lanes ? pack_values_kernel<kScheme, PieceOrder::lanes>
+                                                           : pack_values_kernel<kScheme, PieceOrder::wgmma>;
+      kernel<<<blocks_for(device, n_units), kThreads, 0, device.stream>>>(rows, to, n_units);
     }
   });
   check_launch("pack_rows");

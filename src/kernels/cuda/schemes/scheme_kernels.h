@@ -20,6 +20,7 @@ struct SchemeRows {
   std::int64_t n_scales = 0;  ///< of a row
   std::int64_t scale_rows = 1;
   std::int64_t scale_columns = 1;
+  PieceOrder order = PieceOrder::wgmma;  ///< of the packed weight
 };
 
 /// Writes the rows' tiles of a packed weight, whose memory is all zeros before.

@@ -3,6 +3,11 @@
 /// A tile is 64 rows of the weight: wgmma's M. A chunk is as many of their columns as fill 2 KB, a piece: 32 columns of 8
 /// bits, 64 of 4. Each of 128 threads finds in its 16 bytes of a piece what it holds of wgmma's operand A: for each step of
 /// 16 columns the fragments i = 0 to 3, pairs e = 0 and 1 of neighbouring columns.
+///
+/// Which rows and columns of the weight these are depends on the order. In wgmma's they are those of operand A, because x
+/// comes from shared memory as it is. In the order of lanes a lane has four adjacent rows, half of them in each of two
+/// warps' bytes, and eight adjacent columns of every 32, so that it loads x and scales, and stores sums, many bytes at a
+/// time.
 #pragma once
 
 #include <cstddef>
@@ -14,16 +19,24 @@ namespace baton::cuda {
 
 inline constexpr int kSchemeTileRows = 64;
 inline constexpr int kPieceBytes = 2048;
-/// Tiles have a multiple of so many chunks; those after the last column are zero.
+/// Tiles in wgmma's order have a multiple of so many chunks; those after the last column are zero.
 inline constexpr int kChunksAtOnce = 8;
+/// In the order of lanes, tiles have a multiple of so many columns.
+inline constexpr int kLaneStageColumns = 64;
+
+enum class PieceOrder { wgmma, lanes };
 
 constexpr bool has_half_bytes(WeightScheme scheme) { return scheme == WeightScheme::i4 || scheme == WeightScheme::f4; }
 constexpr int chunk_columns(WeightScheme scheme) { return has_half_bytes(scheme) ? 64 : 32; }
 
 /// Of the tile.
 constexpr int fragment_row(int thread, int i) { return thread / 32 * 16 + thread % 32 / 4 + i % 2 * 8; }
+constexpr int lane_row(int thread, int i) { return thread / 64 * 32 + thread % 32 / 4 * 4 + thread / 32 % 2 * 2 + i % 2; }
 /// Of the chunk.
 constexpr int fragment_column(int thread, int step, int i, int e) { return step * 16 + thread % 4 * 2 + i / 2 * 8 + e; }
+constexpr int lane_column(int thread, int step, int i, int e) {
+  return step / 2 * 32 + thread % 4 * 8 + step % 2 * 4 + i / 2 * 2 + e;
+}
 /// Which of the thread's four words has a code, and the code's lowest bit (not of f4: see place_f4).
 constexpr int fragment_word(WeightScheme scheme, int step, int i) { return has_half_bytes(scheme) ? step : step * 2 + i / 2; }
 constexpr int fragment_bit(WeightScheme scheme, int i, int e) {

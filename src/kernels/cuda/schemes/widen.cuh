@@ -10,8 +10,6 @@
 #include "kernels/cuda/device/mma.cuh"
 #include "kernels/cuda/schemes/scheme_layout.h"
 
-#ifdef BATON_SM90A
-
 namespace baton::cuda {
 
 template <class T>
@@ -20,7 +18,11 @@ __device__ __forceinline__ std::uint32_t times(std::uint32_t pair, std::uint32_t
   if constexpr (std::is_same_v<T, __half>)
     asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(pair), "r"(factor));
   else
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900  // which has no other arithmetic in pairs of bf16
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(pair), "r"(factor), "r"(0x80008000u));
+#else
     asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(pair), "r"(factor));
+#endif
   return product;
 }
 template <class T>
@@ -29,7 +31,11 @@ __device__ __forceinline__ std::uint32_t minus(std::uint32_t pair, std::uint32_t
   if constexpr (std::is_same_v<T, __half>)
     asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(difference) : "r"(pair), "r"(other));
   else
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(difference) : "r"(other), "r"(0xbf80bf80u), "r"(pair));
+#else
     asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(difference) : "r"(pair), "r"(other));
+#endif
   return difference;
 }
 /// (word & mask) | bits as one instruction.
@@ -113,5 +119,3 @@ __device__ __forceinline__ void widen(const uint4& raw, const std::uint32_t (&of
 }
 
 }  // namespace baton::cuda
-
-#endif  // BATON_SM90A

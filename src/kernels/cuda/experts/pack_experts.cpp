@@ -1,0 +1,215 @@
+/// Packs experts one after the other, as they are read.
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include "kernels/cuda/device/device_memory.h"
+#include "kernels/cuda/experts/experts.h"
+#include "kernels/cuda/experts/packed_experts.h"
+#include "kernels/cuda/schemes/scheme_kernels.h"
+
+namespace baton::cuda {
+namespace {
+
+constexpr std::size_t aligned(std::size_t n_bytes) { return (n_bytes + 255) / 256 * 256; }
+
+/// What experts must have in common: one kernel multiplies by all of them.
+struct ExpertForm {
+  explicit ExpertForm(const StoredMatrix& weight)
+      : scheme(weight.scheme),
+        scale_columns(weight.scale_columns),
+        scale_dtype(weight.scales.dtype),
+        has_zeros(weight.zeros.data != nullptr),
+        is_permuted(weight.permutation.data != nullptr) {}
+  bool operator==(const ExpertForm&) const = default;
+  WeightScheme scheme;
+  std::int64_t scale_columns;
+  DType scale_dtype;
+  bool has_zeros;
+  bool is_permuted;
+};
+
+Result<void> expect_alike(const ExpertForm& first, const ExpertForm& other, std::string_view name) {
+  if (first == other) return {};
+  if (first.scheme != other.scheme)
+    return fail(ErrorCode::unsupported, fmt::format("{}: its experts are stored as {} and {}, and must be stored alike", name,
+                                                    to_string(first.scheme), to_string(other.scheme)));
+  return fail(ErrorCode::unsupported, fmt::format("{}: its experts are all stored as {}, but their scales, zeros or orders of "
+                                                  "columns are of different kinds; the CPU serves them (--device cpu)",
+                                                  name, to_string(first.scheme)));
+}
+
+/// Errors (unsupported): what no kernel takes, and rows longer than the scratch memory.
+Result<void> expect_kernels(const StoredMatrix& weight, std::span<const std::byte> room, std::string_view name) {
+  if (weight.scheme == WeightScheme::f4) return expect_dense(weight, "CUDA", name);
+  constexpr std::int64_t kMostRows = 1 << 24;
+  const auto most_columns = static_cast<std::int64_t>(room.size()) / (16 * kSchemeTileRows);
+  if (weight.shape[0] <= kMostRows && weight.shape[1] <= most_columns) return {};
+  return fail(ErrorCode::unsupported,
+              fmt::format("{}: {} weights of {} x {}: CUDA has kernels for up to {} x {}", name, to_string(weight.scheme),
+                          weight.shape[0], weight.shape[1], kMostRows, most_columns));
+}
+
+/// The tiles of an expert like this one, without memory. A scale for the row is that of a group of all columns.
+SchemeView tiles_of(const StoredMatrix& weight) {
+  SchemeView view;
+  view.n = weight.shape[0];
+  view.k = weight.shape[1];
+  view.scale_dtype = weight.scales.dtype;
+  view.n_tiles = static_cast<int>((view.n + kSchemeTileRows - 1) / kSchemeTileRows);
+  const auto n_columns = static_cast<int>((view.k + kLaneStageColumns - 1) / kLaneStageColumns * kLaneStageColumns);
+  view.n_chunks = n_columns / chunk_columns(weight.scheme);
+  if (weight.scale_columns < view.k) {  // a group of 96 columns becomes three of 32 with the same scale
+    view.group_shift = std::countr_zero(static_cast<std::uint64_t>(weight.scale_columns));
+    view.n_groups = (n_columns + (1 << view.group_shift) - 1) >> view.group_shift;
+  }
+  return view;
+}
+
+/// Packs experts of one form in memory of their own.
+class ExpertPacker {
+ public:
+  ExpertPacker(const Device& device, std::span<std::byte> room, const Shape& shape, DType dtype)
+      : device_(device), room_(room), shape_(shape) {
+    experts_->n_experts = shape[0];
+    experts_->n = shape[1];
+    experts_->k = shape[2];
+    experts_->dtype = dtype;
+  }
+
+  /// Allocates memory for experts like the first.
+  Result<void> allocate(const StoredMatrix& first, std::string_view name) {
+    experts_->scheme = first.scheme;
+    if (first.scheme == WeightScheme::dense) {
+      value_bytes_ = ConstTensorView{nullptr, experts_->dtype, shape_}.size_bytes();
+    } else {
+      check_stored(first);
+      BATON_TRY_VOID(expect_kernels(first, room_, name));
+      experts_->view = tiles_of(first);
+      const auto n_tiles = static_cast<std::size_t>(shape_[0] * experts_->view.n_tiles);
+      const std::size_t n_scales = n_tiles * static_cast<std::size_t>(experts_->view.n_groups) * kSchemeTileRows;
+      value_bytes_ = aligned(n_tiles * static_cast<std::size_t>(experts_->view.n_chunks) * kPieceBytes);
+      scale_bytes_ = aligned(n_scales * size_bytes(first.scales.dtype));
+      zero_bytes_ = first.zeros.data == nullptr ? 0 : aligned(n_scales);
+      permutation_bytes_ = first.permutation.data == nullptr ? 0 : first.permutation.size_bytes();
+    }
+    experts_->size_bytes = value_bytes_ + scale_bytes_ + zero_bytes_ + permutation_bytes_ * static_cast<std::size_t>(shape_[0]);
+    BATON_TRY(std::byte* const data, device_memory(experts_->size_bytes, name));
+    experts_->buffer = Buffer(data, experts_->size_bytes, [](std::byte* address, std::size_t) { cudaFree(address); });
+    if (first.scheme == WeightScheme::dense) return {};
+    check_cuda(cudaMemsetAsync(data, 0, experts_->size_bytes, device_.stream), "pack_experts");
+    experts_->view.values = data;
+    experts_->view.scales = data + value_bytes_;
+    if (zero_bytes_ > 0) experts_->view.zeros = reinterpret_cast<const std::uint8_t*>(data + value_bytes_ + scale_bytes_);
+    if (permutation_bytes_ > 0) experts_->permutations = reinterpret_cast<const std::int32_t*>(permutations());
+    return {};
+  }
+
+  void pack(std::int64_t expert, const StoredMatrix& weight) {
+    const auto e = static_cast<std::size_t>(expert);
+    if (weight.scheme == WeightScheme::dense) {
+      check(weight.values.dtype == experts_->dtype, "pack_experts: another dtype");
+      upload(weight.values, experts_->buffer.data() + e * weight.values.size_bytes());
+    } else {
+      check_stored(weight);
+      if (permutation_bytes_ > 0) {
+        for (const std::int32_t column : weight.permutation.elements<std::int32_t>())
+          check(column >= 0 && column < experts_->k, "pack_experts: a permutation outside x");
+        upload(weight.permutation, permutations() + e * permutation_bytes_);
+      }
+      pack_tiles(weight, view_of(expert));
+    }
+    check_cuda(cudaStreamSynchronize(device_.stream), "pack_experts");  // the next read reuses the host memory
+  }
+
+  std::unique_ptr<PackedExperts> packed() { return std::move(experts_); }
+
+ private:
+  std::byte* permutations() const { return experts_->buffer.data() + value_bytes_ + scale_bytes_ + zero_bytes_; }
+
+  void upload(const ConstTensorView& from, std::byte* to) const {
+    check_cuda(cudaMemcpyAsync(to, from.data, from.size_bytes(), cudaMemcpyHostToDevice, device_.stream), "pack_experts");
+  }
+
+  SchemeView view_of(std::int64_t expert) const {
+    SchemeView view = experts_->view;
+    const std::int64_t tile = expert * view.n_tiles;
+    const std::int64_t n_scales = tile * view.n_groups * kSchemeTileRows;
+    view.values += tile * view.n_chunks * kPieceBytes;
+    view.scales += n_scales * static_cast<std::int64_t>(size_bytes(view.scale_dtype));
+    if (view.zeros != nullptr) view.zeros += n_scales;
+    return view;
+  }
+
+  /// Takes the rows of a weight through the scratch memory, as many at once as it holds.
+  void pack_tiles(const StoredMatrix& weight, const SchemeView& to) const {
+    // Of a row in the file: values, scales and zeros.
+    const std::int64_t row_bytes =
+        weight.values.shape[1] + weight.n_groups() * (static_cast<std::int64_t>(size_bytes(weight.scales.dtype)) + 1);
+    const std::int64_t step = (static_cast<std::int64_t>(room_.size()) - 1024) / row_bytes / kSchemeTileRows * kSchemeTileRows;
+    check(step > 0, "pack_experts: a row exceeds the scratch memory");
+    for (std::int64_t begin = 0; begin < to.n; begin += step) {
+      const std::int64_t end = std::min(to.n, begin + step);
+      std::byte* next = room_.data();
+      const auto arrive = [&](const ConstTensorView& some) {
+        std::byte* const at = next;
+        next += aligned(some.size_bytes());
+        upload(some, at);
+        return at;
+      };
+      SchemeRows rows;
+      rows.first_row = begin;
+      rows.n_rows = end - begin;
+      rows.n_scales = weight.n_groups();
+      rows.scale_rows = weight.scale_rows;
+      rows.scale_columns = weight.scale_columns;
+      rows.order = PieceOrder::lanes;
+      rows.values = arrive(weight.values.rows(begin, end));
+      rows.scales = arrive(weight.scales.rows(begin / weight.scale_rows, (end - 1) / weight.scale_rows + 1));
+      if (weight.zeros.data != nullptr)
+        rows.zeros = reinterpret_cast<const std::uint8_t*>(arrive(weight.zeros.rows(begin, end)));
+      pack_rows(device_, weight.scheme, rows, to);
+    }
+  }
+
+  const Device& device_;
+  std::span<std::byte> room_;
+  Shape shape_;
+  std::unique_ptr<CudaExperts> experts_ = std::make_unique<CudaExperts>();
+  std::size_t value_bytes_ = 0;
+  std::size_t scale_bytes_ = 0;
+  std::size_t zero_bytes_ = 0;
+  std::size_t permutation_bytes_ = 0;  ///< of an expert
+};
+
+}  // namespace
+
+Result<std::unique_ptr<PackedExperts>> pack_experts(const Device& device, std::span<std::byte> room, const Shape& shape,
+                                                    DType dtype, std::string_view name, const ReadExpert& read) {
+  ExpertPacker packer(device, room, shape, dtype);
+  std::optional<ExpertForm> first;
+  for (std::int64_t e = 0; e < shape[0]; ++e) {
+    BATON_TRY(const StoredMatrix weight, read(e));
+    check(weight.shape == Shape{shape[1], shape[2]}, "pack_experts: another shape");
+    const ExpertForm form(weight);
+    if (first) {
+      BATON_TRY_VOID(expect_alike(*first, form, name));
+    } else {
+      BATON_TRY_VOID(packer.allocate(weight, name));
+      first = form;
+    }
+    packer.pack(e, weight);
+  }
+  return packer.packed();
+}
+
+}  // namespace baton::cuda
