@@ -150,7 +150,7 @@ Result<void> run(const ServeCommandOptions& options) {
   BATON_TRY(ServedModel model, load_served_model(files, options.model, *engine));
   if (!options.served_model_names.empty()) model.names = options.served_model_names;
   if (!options.server.prefix_store.folder.empty()) {
-    BATON_TRY(model.digest, model_checksum(files, options.model));
+    BATON_TRY(model.identity, model_checksum(files, options.model));
   }
   model.excludes_unchosen_tools = options.excludes_unchosen_tools;
   if (!model.chat_template)

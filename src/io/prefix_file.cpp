@@ -145,6 +145,34 @@ tl::unexpected<Error> damaged(const std::filesystem::path& path, fmt::format_str
   return fail(ErrorCode::invalid_data, fmt::format("{} {}", path.string(), fmt::format(text, std::forward<Args>(args)...)));
 }
 
+/// Between the names of a fact and of its part.
+constexpr std::string_view kPartOf = ": ";
+
+const std::string* value_of(const PrefixIdentity& identity, std::string_view what) {
+  const auto found = std::ranges::find(identity, what, &PrefixIdentity::value_type::first);
+  return found == identity.end() ? nullptr : &found->second;
+}
+
+/// The parts of the fact `whole` that differ, also a part that one of the two lacks; empty if the file has no parts.
+std::string differing_parts(std::string_view whole, const PrefixIdentity& own, const PrefixIdentity& needed) {
+  const std::string beginning = std::string(whole) + std::string(kPartOf);
+  const auto is_part = [&](const PrefixIdentity::value_type& fact) { return fact.first.starts_with(beginning); };
+  if (std::ranges::none_of(own, is_part)) return {};
+  std::string text;
+  const auto add = [&](const std::string& what, std::string_view is, std::string_view wanted) {
+    text += fmt::format("{}{} is {}, and {} is needed", text.empty() ? "" : "; ", what.substr(beginning.size()), is, wanted);
+  };
+  constexpr std::string_view kNothing = "not there";
+  for (const auto& [what, value] : own) {
+    if (!what.starts_with(beginning)) continue;
+    const std::string* const wanted = value_of(needed, what);
+    if (wanted == nullptr || *wanted != value) add(what, value, wanted == nullptr ? kNothing : *wanted);
+  }
+  for (const auto& [what, value] : needed)
+    if (what.starts_with(beginning) && value_of(own, what) == nullptr) add(what, kNothing, value);
+  return text;
+}
+
 }  // namespace
 
 std::uint64_t prefix_file_bytes(const PrefixFileHeader& header) {
@@ -272,11 +300,14 @@ Result<void> PrefixFileReader::read_next(std::vector<std::byte>& chunk) {
 
 Result<void> check_prefix_identity(const PrefixFileHeader& header, const PrefixIdentity& needed) {
   for (const auto& [what, value] : needed) {
-    const auto own = std::ranges::find(header.identity, what, &PrefixIdentity::value_type::first);
-    if (own == header.identity.end())
+    if (what.find(kPartOf) != std::string::npos) continue;
+    const std::string* const own = value_of(header.identity, what);
+    if (own == nullptr)
       return fail(ErrorCode::invalid_data, fmt::format("it does not say its {}, and {} is needed", what, value));
-    if (own->second != value)
-      return fail(ErrorCode::invalid_data, fmt::format("its {} is {}, and {} is needed", what, own->second, value));
+    if (*own == value) continue;
+    const std::string parts = differing_parts(what, header.identity, needed);
+    return fail(ErrorCode::invalid_data, parts.empty() ? fmt::format("its {} is {}, and {} is needed", what, *own, value)
+                                                       : fmt::format("its {} differs: {}", what, parts));
   }
   return {};
 }

@@ -24,7 +24,8 @@
 
 namespace baton {
 
-/// Facts that must be equal where keys and values are computed and where they are used: (what it is, its value).
+/// Facts that must be equal where keys and values are computed and where they are used: (what it is, its value). A fact "A: B" is a
+/// part of the fact A: it says what differs where A does, and is not compared otherwise.
 using PrefixIdentity = std::vector<std::pair<std::string, std::string>>;
 
 struct PrefixFileHeader {
@@ -100,8 +101,8 @@ class PrefixFileReader {
   std::size_t n_read_ = 0;
 };
 
-/// Compares the identity of a file with the one that is needed. Error: invalid_data, which names the first difference and both
-/// values.
+/// Compares the identity of a file with the one that is needed. Error: invalid_data, which names the first fact that differs and
+/// both values, or the parts of the fact that differ with theirs.
 Result<void> check_prefix_identity(const PrefixFileHeader& header, const PrefixIdentity& needed);
 
 }  // namespace baton

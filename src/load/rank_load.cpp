@@ -98,8 +98,8 @@ Result<void> load_and_follow(const std::string& what, const std::shared_ptr<Rank
 
 Result<std::string> model_digest(const std::filesystem::path& folder, const ModelOptions& options) {
   BATON_TRY(std::string text, read_file(folder / "config.json"));
-  BATON_TRY(const std::string quantization, quantization_text(folder, options));
-  text += quantization;
+  BATON_TRY(const QuantizationText quantization, quantization_text(folder, options));
+  text += quantization.whole();
   if (options.load_format == "dummy") return sha256_of_text(text);
   for (const std::filesystem::path& path : weight_files(folder)) BATON_TRY_VOID(append_weights(path, text));
   return sha256_of_text(text);

@@ -1,9 +1,13 @@
 /// What `--quantization` means for a model: nothing new for a checkpoint that is quantised so, or weights that are rounded at load.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "core/result.h"
 #include "load/model_options.h"
@@ -18,9 +22,23 @@ namespace baton {
 /// that nothing rounds.
 Result<WeightRounding> rounding_of(const ModelOptions& options, const QuantizationSpec& stated);
 
-/// Text for checksums of a model in `folder`, beside its config.json: the files of quantization_files() that are there, and what its
-/// weights are rounded to, if they are. Errors: those of reading the files and of rounding_of.
-Result<std::string> quantization_text(const std::filesystem::path& folder, const ModelOptions& options);
+/// What says how a model's weights are quantised, beside its config.json.
+struct QuantizationText {
+  std::vector<std::pair<std::string, std::string>> files;  ///< of quantization_files(), the ones that are there: name, contents
+  std::string rounding;                                    ///< what weights are rounded to at load; empty: they are not
+
+  /// All of it, for checksums.
+  std::string whole() const;
+};
+
+/// Reads it of the model in `folder`. Errors: those of reading the files and of rounding_of.
+Result<QuantizationText> quantization_text(const std::filesystem::path& folder, const ModelOptions& options);
+
+/// How many matrices have a scale for so many columns of a row; 0: for the row.
+using ScaleCounts = std::map<std::int64_t, std::int64_t>;
+
+/// "one for each row", or, of int4, "one for 128 columns (24 matrices), one for the row (4 matrices)".
+std::string scales_text(const WeightRounding& rounding, const ScaleCounts& counts);
 
 /// One log line: the scheme, its scales and the matrices that stay in 16 bits. Nothing where weights stay as they are.
 void log_rounding(const WeightRounding& rounding, const ModelSpec& spec);

@@ -48,7 +48,7 @@ Server::~Server() {
 
 /// Those of the command line, of the store, and of the folder.
 Result<void> Server::register_prefixes(Engine& engine, std::vector<PrefixDefinition> prefixes) {
-  if (store_) store_->scan(engine, model_->digest);
+  if (store_) store_->scan(engine, model_->identity);
   prefixes_ = std::make_unique<Prefixes>(*model_, engine, options_.prefix_limits, store_.get());
   for (PrefixDefinition& prefix : prefixes) {
     BATON_TRY_VOID(prefixes_->add(std::move(prefix)));

@@ -189,17 +189,20 @@ def test_prefixes_of_other_weights_are_refused_and_stay(tmp_path, catalogue):
     first = Server(tmp_path / "first.log", "--prefix-store", str(store), EXACT, *rounded)
     assert call(first, "POST", "/v1/prefixes", {"id": "shop", "text": catalogue})[1]["stored"]
     assert first.stop() == 0
-    for number, flags in enumerate(
+    for number, (flags, reason) in enumerate(
         (
-            (),
-            ("--quantization", "int4"),
-            (*rounded, "--quantize-lm-head"),
-            (*rounded, "--dtype", "float32"),
+            ((), "its model differs: --quantization is int8, and none is needed"),
+            (("--quantization", "int4"), "--quantization is int8, and int4, groups of 128 is needed"),
+            ((*rounded, "--quantize-lm-head"), "and int8, output layer too is needed"),
+            ((*rounded, "--dtype", "float32"), "its arithmetic is int8 weights and "),
         )
     ):
+        if "float32" in flags and "no bf16 matmuls" in (tmp_path / "first.log").read_text():
+            continue  # the dtype of all of them
         other = Server(tmp_path / f"other-{number}.log", "--prefix-store", str(store), EXACT, *flags)
         assert listed(other) == {}, flags
         assert metric(other, "baton:prefix_store_refused_total") == 1, flags
+        assert reason in (tmp_path / f"other-{number}.log").read_text()
         assert other.stop() == 0
     again = Server(tmp_path / "again.log", "--prefix-store", str(store), EXACT, *rounded)
     assert listed(again)["shop"]["loaded"]

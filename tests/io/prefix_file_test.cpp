@@ -233,5 +233,20 @@ TEST_F(PrefixFile, names_the_first_fact_that_differs) {
             "it does not say its device, and cpu is needed");
 }
 
+TEST_F(PrefixFile, names_the_parts_of_a_fact_that_differ) {
+  PrefixFileHeader header = header_for({});
+  header.identity = {{"model", "1111"}, {"model: weights", "2 files"}, {"model: config", "c"}, {"model: extra", "e"}};
+  const auto message = [&](const PrefixIdentity& needed) { return check_prefix_identity(header, needed).error().message; };
+  EXPECT_EQ(
+      message({{"model", "2222"}, {"model: weights", "3 files"}, {"model: config", "c"}, {"model: rounding", "int4"}}),
+      "its model differs: weights is 2 files, and 3 files is needed; extra is e, and not there is needed; rounding is not "
+      "there, and int4 is needed");
+  EXPECT_TRUE(check_prefix_identity(header, {{"model", "1111"}, {"model: weights", "another text"}}))
+      << "the whole is the same";
+  header.identity = {{"model", "1111"}};
+  EXPECT_EQ(message({{"model", "2222"}, {"model: weights", "3 files"}}), "its model is 1111, and 2222 is needed")
+      << "a file of an earlier version has no parts";
+}
+
 }  // namespace
 }  // namespace baton

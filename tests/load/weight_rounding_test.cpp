@@ -57,8 +57,10 @@ TEST(WeightRounding, errors_name_what_is_asked_for_and_what_is_there) {
   EXPECT_EQ(message("awq", "gptq"), "--quantization awq: the checkpoint is quantised with gptq; leave the flag out");
   EXPECT_EQ(message("int4", "compressed-tensors"),
             "--quantization int4: the checkpoint is quantised with compressed-tensors; leave the flag out");
-  EXPECT_EQ(message("gptq", ""),
-            "--quantization gptq: the checkpoint is not quantised; fp8, int8 and int4 quantise its weights at load");
+  EXPECT_EQ(
+      message("gptq", ""),
+      "--quantization gptq: the checkpoint's configuration names no method; leave the flag out, or give fp8, int8 or int4 "
+      "to quantise dense weights at load");
   const std::string head = "--quantize-lm-head needs --quantization fp8, int8 or int4, and a checkpoint that is not quantised";
   EXPECT_EQ(message("", "", true), head);
   EXPECT_EQ(message("", "gptq", true), head);

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <system_error>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -44,12 +45,15 @@ bool is_about_file(const Error& error) {
 }
 
 /// What keys and values depend on, besides tokens: the model, how it computes, and the layout of the cache.
-PrefixIdentity prefix_identity(const std::string& model_digest, const Engine& engine) {
+PrefixIdentity prefix_identity(PrefixIdentity model, const Engine& engine) {
   const EngineInfo& info = engine.info();
-  return {{"model", model_digest},
-          {"arithmetic", fmt::format("{} weights on {} ({}){}", to_string(info.weight_dtype), info.backend.name,
-                                     info.backend.features, info.batch_invariant ? ", batch-invariant" : "")},
-          {"KV layout", engine.prefix_layout().text()}};
+  const std::string_view dtype = to_string(info.weight_dtype);
+  const bool is_dense = info.weight_scheme == dtype;
+  model.emplace_back("arithmetic", fmt::format("{} weights{} on {} ({}){}", info.weight_scheme,
+                                               is_dense ? "" : fmt::format(" and {} activations", dtype), info.backend.name,
+                                               info.backend.features, info.batch_invariant ? ", batch-invariant" : ""));
+  model.emplace_back("KV layout", engine.prefix_layout().text());
+  return model;
 }
 
 }  // namespace
@@ -107,9 +111,9 @@ Result<PrefixStore::File> PrefixStore::examine(const std::string& name) const {
   return File{header.metadata, definition.source, reader.size_bytes()};
 }
 
-void PrefixStore::scan(Engine& engine, const std::string& model_digest) {
+void PrefixStore::scan(Engine& engine, PrefixIdentity model) {
   engine_ = &engine;
-  identity_ = prefix_identity(model_digest, engine);
+  identity_ = prefix_identity(std::move(model), engine);
   std::error_code failed;
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(options_.folder, failed))

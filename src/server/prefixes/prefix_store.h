@@ -58,8 +58,8 @@ class PrefixStore {
   static Result<std::unique_ptr<PrefixStore>> open(PrefixStoreOptions options);
 
   /// Reads the headers of all files, with one log line for each that is refused. Call it once, before the functions
-  /// below. `engine` must outlive it; `model_digest` is a checksum of the model's configuration and weights.
-  void scan(Engine& engine, const std::string& model_digest);
+  /// below. `engine` must outlive it; `model` says which configuration and weights it is.
+  void scan(Engine& engine, PrefixIdentity model);
 
   /// A prefix of the API, and the bytes of its file.
   struct Stored {

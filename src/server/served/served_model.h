@@ -11,6 +11,7 @@
 
 #include "core/result.h"
 #include "core/shared_list.h"
+#include "io/prefix_file.h"
 #include "parsers/message_format.h"
 #include "server/request/generation.h"
 #include "server/served/grammars.h"
@@ -39,7 +40,7 @@ struct ServedModel {
   std::vector<std::string> marker_texts = {};  ///< their texts, in the same order
   std::string weight_scheme = {};              ///< the engine's, for /v1/models
   bool excludes_unchosen_tools = false;        ///< prompts lack the tools where `tool_choice` is "none"
-  std::string digest = {};                     ///< a checksum of its configuration and weights; needed for a prefix store only
+  PrefixIdentity identity = {};                ///< which configuration and weights it is; needed for a prefix store only
   std::unique_ptr<Grammars> grammars = {};     ///< of structured output; absent: requests that bring a grammar are refused
 
   /// Sets the traits of the templates, and the markers of the format. Call it when those are set.

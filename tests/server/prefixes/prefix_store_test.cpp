@@ -28,7 +28,7 @@ struct ServerRun {
     auto opened = PrefixStore::open({folder, max_bytes});
     EXPECT_TRUE(opened) << (opened ? "" : opened.error().message);
     store = std::move(*opened);
-    store->scan(*engine, digest);
+    store->scan(*engine, {{"model", digest}});
     prefixes.emplace(model, *engine, PrefixLimits{}, store.get());
     prefixes->restore();
   }
