@@ -209,8 +209,8 @@ Result<std::shared_ptr<Prefixes::Entry>> Prefixes::compute(PrefixDefinition defi
     const EngineInfo& limits = engine_.info();
     BATON_TRY_VOID(check_quota(entry.definition, tokens.size() / static_cast<std::size_t>(limits.block_len)));
     if (tokens.size() >= static_cast<std::size_t>(limits.max_model_len))
-      return bad("prefix", "prefix '{}' has {} tokens, which leaves no room in the maximum context length of {} tokens", name,
-                 tokens.size(), limits.max_model_len);
+      return bad("prefix", "it has {} tokens, which leaves no room in the maximum context length of {} tokens", tokens.size(),
+                 limits.max_model_len);
     entry.tokens = std::move(tokens);
     return pin(entry, cancel);
   });
@@ -370,8 +370,27 @@ void Prefixes::for_each(const std::function<void(const Entry&)>& visit) const {
   for (const auto& entry : ready_) visit(*entry);
 }
 
+std::vector<Prefixes::Pending> Prefixes::pending() const {
+  std::vector<Pending> all;
+  const MutexLock lock(desired_mutex_);
+  for (const Desires* desires : {&running_, &desired_})
+    for (const Desired& one : *desires) {
+      if (one.source == PrefixSource::mark) continue;
+      const bool is_refused = desires == &desired_ && one.state == Desired::State::is_refused;
+      const std::string_view state = desires == &running_ ? "computing" : is_refused ? "refused" : "waiting";
+      all.push_back({one.asked.name, one.source, one.version, state, desires == &running_ ? "" : one.refusal});
+    }
+  return all;
+}
+
 Error Prefixes::not_found(std::string_view name, std::string_view param) const {
   constexpr std::size_t kShown = 100;
+  const std::vector<Pending> waiting = pending();
+  if (const auto found = std::ranges::find(waiting, name, &Pending::name); found != waiting.end())
+    return {ErrorCode::not_found,
+            fmt::format("the prefix '{}' does not serve: its state is {}{}{}", name.substr(0, kShown), found->state,
+                        found->reason.empty() ? "" : ", ", found->reason),
+            std::string(param)};
   std::vector<std::string> names;
   const MutexLock lock(mutex_);
   for (const auto& entry : ready_) names.push_back(entry->definition.name);

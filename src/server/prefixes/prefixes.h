@@ -95,6 +95,14 @@ class Prefixes {
   };
   /// Keeps an entry (or none) alive.
   using Use = std::shared_ptr<const Entry>;
+  /// A prefix of the API or of the folder that does not serve yet, or not at all.
+  struct Pending {
+    std::string name;
+    PrefixSource source = PrefixSource::api;
+    std::string version;
+    std::string_view state;  ///< "computing", "waiting" or, of a file, "refused"
+    std::string reason;      ///< why a file is refused or waits for room; otherwise empty
+  };
   /// A registration that came over HTTP, for its answer.
   struct Asked {
     ExchangeId exchange = {};
@@ -161,7 +169,9 @@ class Prefixes {
   std::string served_file_version(std::string_view name) const;
   /// Visits all entries in the order in which they were added, under the lock: `visit` must not call this object.
   void for_each(const std::function<void(const Entry&)>& visit) const;
-  /// The error for an unknown name; `param` is the field that contains it.
+  /// What is wanted and not ready, what is computed first. It may contain a prefix that has just become ready.
+  std::vector<Pending> pending() const;
+  /// The error for a name that no prefix serves; `param` is the field that contains it.
   Error not_found(std::string_view name, std::string_view param) const;
 
   /// Number of versions with names that were removed or replaced so far.

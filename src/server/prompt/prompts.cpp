@@ -18,13 +18,12 @@
 namespace baton {
 namespace {
 
-Error not_served(std::string_view what, std::string_view name, std::string_view param, const ServedModel& model,
-                 const Prefixes& prefixes) {
+Error not_served(std::string_view name, const ServedModel& model, const Prefixes& prefixes) {
   constexpr std::size_t kShown = 100;
   return {ErrorCode::not_found,
-          fmt::format("the {} '{}' does not exist; there are: {}", what, name.substr(0, kShown),
+          fmt::format("the model '{}' does not exist; there are: {}", name.substr(0, kShown),
                       short_list(served_names(model, prefixes))),
-          std::string(param)};
+          "model"};
 }
 
 /// How many of the prefix's public tokens a prompt begins with. A template need not put the prefix first.
@@ -91,7 +90,7 @@ Result<ModelAndPrefix> resolve_target(const ServedModel& model, const Prefixes& 
   if (std::ranges::find(model.names, target.model) == model.names.end()) {
     const auto colon = target.model.rfind(':');
     if (colon == std::string::npos || std::ranges::find(model.names, target.model.substr(0, colon)) == model.names.end())
-      return tl::unexpected<Error>(not_served("model", target.model, "model", model, prefixes));
+      return tl::unexpected<Error>(not_served(target.model, model, prefixes));
     const std::string_view named = std::string_view(target.model).substr(colon + 1);
     if (request.prefix && *request.prefix != named)
       return bad("prefix", "'model' names the prefix '{}' and 'prefix' names '{}'", named.substr(0, 100),
@@ -101,8 +100,9 @@ Result<ModelAndPrefix> resolve_target(const ServedModel& model, const Prefixes& 
   }
   if (request.prefix || prefix_field == "model") {
     target.prefix = prefixes.find(prefix_name);
-    const std::string_view asked = prefix_field == "model" ? std::string_view(target.model) : prefix_name;
-    if (!target.prefix) return tl::unexpected<Error>(not_served(prefix_field, asked, prefix_field, model, prefixes));
+    if (!target.prefix)
+      return tl::unexpected<Error>(request.prefix ? prefixes.not_found(prefix_name, "prefix")
+                                                  : not_served(target.model, model, prefixes));
   }
   return target;
 }

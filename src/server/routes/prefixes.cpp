@@ -1,8 +1,10 @@
 /// The endpoints under /v1/prefixes.
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -18,6 +20,41 @@ using json::Value;
 
 constexpr std::string_view kPrefixPath = "/v1/prefixes/";
 
+Value version_json(const std::string& version) { return version.empty() ? Value() : Value(version); }
+
+/// How a prefix that does not serve is shown. `model`: the name under which the model itself is served.
+Value pending_json(const Prefixes::Pending& pending, std::string_view model) {
+  Value prefix = {{"id", pending.name},
+                  {"object", "prefix"},
+                  {"created", nullptr},
+                  {"model", fmt::format("{}:{}", model, pending.name)},
+                  {"source", std::string(to_string(pending.source))},
+                  {"version", version_json(pending.version)},
+                  {"state", std::string(pending.state)}};
+  if (!pending.reason.empty()) prefix["reason"] = pending.reason;
+  return prefix;
+}
+
+/// Whether what is pending has become a ready prefix meanwhile.
+bool is_ready(const Prefixes::Pending& pending, const Value& ready) {
+  return pending.state == "computing" && ready["version"] == version_json(pending.version);
+}
+
+/// Shows what will replace a ready prefix in its entry, and another name that is pending after `list`.
+void add_pending(Value& list, const std::vector<Prefixes::Pending>& all, std::string_view model) {
+  for (const Prefixes::Pending& pending : all) {
+    const auto ready = std::find_if(list.begin(), list.end(),
+                                    [&](const Value& each) { return each["state"] == "ready" && each["id"] == pending.name; });
+    if (ready == list.end()) {
+      list.push_back(pending_json(pending, model));
+    } else if (!is_ready(pending, *ready)) {
+      const Value shown = pending_json(pending, model);
+      Value& replacement = (*ready)["replacement"] = {{"version", shown["version"]}, {"state", shown["state"]}};
+      if (shown.contains("reason")) replacement["reason"] = shown["reason"];
+    }
+  }
+}
+
 /// How a prefix is shown. `model`: the name under which the model itself is served; `block_len`: tokens a block of the KV cache.
 Value prefix_json(const Prefixes::Entry& entry, std::string_view model, std::int32_t block_len) {
   const PrefixDefinition& definition = entry.definition;
@@ -26,7 +63,8 @@ Value prefix_json(const Prefixes::Entry& entry, std::string_view model, std::int
                   {"created", entry.created},
                   {"model", fmt::format("{}:{}", model, definition.name)},
                   {"source", std::string(to_string(definition.source))},
-                  {"version", definition.version.empty() ? Value() : Value(definition.version)},
+                  {"version", version_json(definition.version)},
+                  {"state", "ready"},
                   {"expires_at", definition.ttl ? Value(entry.created + definition.ttl->count()) : Value()},
                   {"n_tools", definition.tools.size()},
                   {"n_tokens", entry.info.n_tokens},
@@ -53,15 +91,22 @@ Error prefix_error(Error error, const std::string& content_field) {
 
 Routes::Response Routes::prefixes(const Call&) {
   const std::int32_t block_len = context_.engine.info().block_len;
+  const std::vector<Prefixes::Pending> pending = context_.prefixes.pending();
   Value list = Value::array();
   context_.prefixes.for_each(
       [&](const Prefixes::Entry& entry) { list.push_back(prefix_json(entry, context_.model.names[0], block_len)); });
+  add_pending(list, pending, context_.model.names[0]);
   return json_response({{"object", "list"}, {"data", std::move(list)}});
 }
 
 Routes::Response Routes::prefix(const Call& call) {
   const std::string name = percent_decoded(std::string_view(call.request.path).substr(kPrefixPath.size()));
-  if (const auto shown = show_prefix(name)) return json_response(*shown);
+  std::vector<Prefixes::Pending> pending = context_.prefixes.pending();
+  std::erase_if(pending, [&](const Prefixes::Pending& each) { return each.name != name; });
+  Value list = Value::array();
+  if (auto shown = show_prefix(name)) list.push_back(std::move(*shown));
+  add_pending(list, pending, context_.model.names[0]);
+  if (!list.empty()) return json_response(list.front());
   return error_response(context_.prefixes.not_found(name, "id"));
 }
 

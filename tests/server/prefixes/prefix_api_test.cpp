@@ -80,7 +80,7 @@ TEST(PrefixApi, registers_lists_serves_and_deletes_a_prefix) {
   const RawResponse made = fixture.post("/v1/prefixes", R"({"id": "bank", "text": "Lends umbrellas to those who ask."})");
   ASSERT_EQ(made.status, 200) << made.body;
   const std::string entry =
-      R"({"id":"bank","object":"prefix","created":TIME,"model":"demo:bank","source":"api","version":null,"expires_at":null,)"
+      R"({"id":"bank","object":"prefix","created":TIME,"model":"demo:bank","source":"api","version":null,"state":"ready","expires_at":null,)"
       R"("n_tools":0,"n_tokens":46,"n_pinned_tokens":32,"n_pinned_blocks":2,"hits":)";
   EXPECT_EQ(normalized(made.body), entry + R"(0,"prefill_ms":MS,"fill_ms":MS,"loaded":false,"stored":false})");
   EXPECT_EQ(n_pinned(fixture), n_before + 2);
@@ -165,7 +165,7 @@ TEST(PrefixApi, refuses_what_cannot_be_pinned_and_says_why) {
       R"({"error":{"message":"prefix big: a prefix of 114 tokens cannot be pinned: 11 blocks of 16 tokens would be, and --max-pinned-blocks is 8; delete a prefix or raise the limit","type":"BadRequestError","param":"text","code":400}})");
   EXPECT_EQ(
       error(R"({"id": "r", "messages": [{"role": "user", "content": ")" + std::string(3000, 'a') + "\"}]}"),
-      R"({"error":{"message":"prefix r: prefix 'r' has 3012 tokens, which leaves no room in the maximum context length of 2048 tokens","type":"BadRequestError","param":"messages","code":400}})");
+      R"({"error":{"message":"prefix r: it has 3012 tokens, which leaves no room in the maximum context length of 2048 tokens","type":"BadRequestError","param":"messages","code":400}})");
   EXPECT_NE(error(R"({"id": "r", "messages": [{"role": "robot", "content": "a"}]})").find("robots may not speak"),
             std::string::npos);
   EXPECT_NE(error("[]").find("must be a JSON object"), std::string::npos);
@@ -257,6 +257,35 @@ TEST_F(LongPrefills, end_when_their_prefix_is_deleted) {
       response.body,
       R"({"error":{"message":"prefix long was cancelled while it was being computed: it was removed","type":"BadRequestError","param":"id","code":400}})");
   EXPECT_EQ(fixture_.get("/v1/prefixes/long").status, 404);
+}
+
+TEST_F(LongPrefills, and_what_waits_for_them_are_shown_with_their_state) {
+  begin(body("long", R"(, "version": "1")"));
+  RawClient queued = fixture_.client();
+  queued.send_post("/v1/prefixes", R"({"id": "queued", "text": "Small."})");
+  RawClient newer = fixture_.client();
+  newer.send_post("/v1/prefixes", R"({"id": "shop", "text": "Sells nothing.", "version": "2"})");
+  json::Value list;
+  ServerFixture::wait_until([&] {
+    list = parsed(fixture_.get("/v1/prefixes").body)["data"];
+    return list.size() == 3 && list[0].contains("replacement");
+  });
+  EXPECT_EQ(json::dump(list[0]["replacement"]), R"({"version":"2","state":"waiting"})");
+  EXPECT_EQ(list[0]["state"], "ready") << "the old version serves";
+  const std::string shown =
+      R"({"id":"long","object":"prefix","created":null,"model":"demo:long","source":"api","version":"1","state":"computing"})";
+  EXPECT_EQ(json::dump(list[1]), shown);
+  EXPECT_EQ(fixture_.get("/v1/prefixes/long").body, shown);
+  EXPECT_EQ(parsed(fixture_.get("/v1/prefixes/queued").body)["state"], "waiting");
+  const json::Value unready = parsed(fixture_.post("/v1/chat/completions", asking("queued", 1)).body)["error"];
+  EXPECT_EQ(unready["message"], "the prefix 'queued' does not serve: its state is waiting");
+  EXPECT_EQ(unready["code"], 404);
+  EXPECT_EQ(fixture_.remove("/v1/prefixes/long").status, 200);
+  fixture_.release();
+  EXPECT_EQ(filler_.read_response().status, 400);
+  EXPECT_EQ(queued.read_response().status, 200);
+  EXPECT_EQ(newer.read_response().status, 200);
+  EXPECT_EQ(parsed(fixture_.get("/v1/prefixes/queued").body)["state"], "ready");
 }
 
 TEST_F(LongPrefills, end_when_another_version_comes) {

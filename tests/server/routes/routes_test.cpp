@@ -288,7 +288,7 @@ TEST_F(Routes, refuse_in_words) {
       {"/v1/chat/completions", R"({"model": "gpt-4", "messages": [{"role": "user", "content": "a"}]})", 404,
        R"({"error":{"message":"the model 'gpt-4' does not exist; there are: demo, alias, demo:shop","type":"NotFoundError","param":"model","code":404}})"},
       {"/v1/completions", R"({"prompt": "a", "prefix": "bank"})", 404,
-       R"({"error":{"message":"the prefix 'bank' does not exist; there are: demo, alias, demo:shop","type":"NotFoundError","param":"prefix","code":404}})"},
+       R"({"error":{"message":"the prefix 'bank' does not exist; there are: shop","type":"NotFoundError","param":"prefix","code":404}})"},
       {"/v1/completions", R"({"prompt": "a", "suffix": "b"})", 400,
        R"({"error":{"message":"'suffix' is not supported by this server; the value accepted is \"\"","type":"BadRequestError","param":"suffix","code":400}})"},
       {"/v1/completions", R"({"prompt": "a", "prefix": "shop", "echo": true, "logprobs": 1})", 400,
