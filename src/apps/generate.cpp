@@ -2,12 +2,15 @@
 #include "apps/programs.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <iterator>
 #include <map>
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <system_error>
 #include <unordered_map>
 #include <vector>
 
@@ -46,9 +49,14 @@ struct Line {
   std::optional<FinishReason> finished;
 };
 
+/// A file, a pipe (`--prompts <(command)`) or standard input.
 Result<std::string> read_prompts(const std::string& file) {
-  if (file != "-") return read_file(file);
-  return std::string(std::istreambuf_iterator<char>(std::cin), {});
+  std::error_code ignored;
+  if (file == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
+  if (!std::filesystem::is_fifo(file, ignored)) return read_file(file);
+  std::ifstream pipe(file, std::ios::binary);
+  if (!pipe) return fail(ErrorCode::io, fmt::format("cannot read {}", file));
+  return std::string(std::istreambuf_iterator<char>(pipe), {});
 }
 
 Result<Line> parse_line(json::Value body, const GenerateOptions& options, const ServedModel& model, const Prefixes& prefixes,

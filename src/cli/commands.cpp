@@ -63,6 +63,15 @@ Result<void> refuse_unknown_command(const CLI::App& app, const std::vector<std::
                           is_near ? fmt::format("did you mean '{}'? ", nearest) : "", fmt::join(names, ", ")));
 }
 
+/// An error about an argument that is missing, with the name that the help lists it under: OUT, not --out.
+CLI::ParseError in_words_of_help(const CLI::App& app, const CLI::ParseError& error) {
+  for (const CLI::App* command : app.get_subcommands())
+    for (const CLI::Option* option : command->get_options())
+      if (option->get_positional() && std::string_view(error.what()) == CLI::RequiredError(option->get_name()).what())
+        return CLI::RequiredError(option->get_name(/*positional=*/true));
+  return error;
+}
+
 }  // namespace
 
 Commands::Commands(const std::string& name, const std::string& introduction)
@@ -138,7 +147,7 @@ int Commands::run_words(int argc, char** argv) {
     app_->parse(reversed);
   } catch (const CLI::ParseError& error) {
     std::ostringstream out;
-    const int code = app_->exit(error, out, std::cerr);
+    const int code = app_->exit(in_words_of_help(*app_, error), out, std::cerr);
     write_output(out.str());
     return code == 0 ? 0 : 2;
   }

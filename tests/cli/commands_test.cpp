@@ -56,6 +56,28 @@ TEST(Commands, a_file_of_flags_is_part_of_the_line) {
   EXPECT_EQ(other.commands.command_line(), "baton decode --runs 4 --config " + file);
 }
 
+TEST(Commands, a_missing_argument_has_the_name_that_the_help_has) {
+  std::string out, scheme;
+  Commands commands("baton", "Measures.");
+  commands.add(
+      "write", "Writes",
+      [&](CLI::App& sub) {
+        sub.add_option("OUT,--out", out)->required();
+        sub.add_option("--scheme", scheme)->required();
+      },
+      [] { return 0; });
+  const auto errors = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"program", "write"});
+    std::vector<char*> pointers;
+    for (std::string& word : words) pointers.push_back(word.data());
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(commands.run(static_cast<int>(pointers.size()), pointers.data()), 2);
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_TRUE(errors({"--scheme", "fp8"}).starts_with("OUT is required\n"));
+  EXPECT_TRUE(errors({"folder"}).starts_with("--scheme is required\n"));
+}
+
 TEST(Commands, the_program_is_called_what_it_is_started_by) {
   Program program("baton bench");
   EXPECT_EQ(program.run({"decode", "--help"}), 0);

@@ -99,3 +99,22 @@ def test_the_trained_model_of_stories_prints_its_references_text():
         [BINARY, "generate", folder / "hf", "--prompts", "-"], input=line, capture_output=True, text=True, timeout=60, check=True
     )
     assert json.loads(done.stdout)["text"].strip() == (folder / "expected_greedy_200.txt").read_text().strip()
+
+
+def test_prompts_may_come_through_a_pipe(tmp_path: pathlib.Path):
+    """As bash opens them for `--prompts <(command)`."""
+    line = json.dumps({"id": "a", "prompt": "Mugs", "max_tokens": 2})
+    reader, writer = os.pipe()
+    os.write(writer, (line + "\n").encode())
+    os.close(writer)
+    answers = []
+    for file in (f"/dev/fd/{reader}", tmp_path / "lines"):
+        (tmp_path / "lines").write_text(line)
+        done = subprocess.run(
+            [BINARY, "generate", "--prompts", file], capture_output=True, text=True, timeout=60, check=False, pass_fds=[reader]
+        )
+        assert done.returncode == 0, done.stderr
+        answers.append(done.stdout)
+    os.close(reader)
+    assert answers[0] == answers[1]
+    assert json.loads(answers[0])["id"] == "a"
