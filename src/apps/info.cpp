@@ -16,45 +16,26 @@
 #include "engine/cache/cache_size.h"
 #include "io/json.h"
 #include "kernels/backend.h"
+#include "load/byte_text.h"
 #include "load/model_files.h"
 
 namespace baton {
 namespace {
 
-constexpr std::int32_t kShownContext = 8192;
-
-/// What a memory has room for beside the weights.
-struct Fit {
-  std::string device = {};        ///< empty: the memory was given
-  std::int64_t memory_bytes = 0;  ///< free before the weights are loaded
-  double share = 0;               ///< of what the weights leave, for the cache
-  std::int32_t context_len = 0;
-  std::int64_t cache_bytes = 0;
-  std::int64_t n_tokens = 0;  ///< in contexts of this length
+/// The memory that the weights and the cache share.
+struct Memory {
+  std::string device = {};  ///< empty: the memory was given
+  std::int64_t bytes = 0;   ///< free before the weights are loaded
+  double share = 0;         ///< of what the weights leave, for the cache
+  bool is_host = false;
 };
 
-Result<Fit> find_fit(const InfoOptions& options, const ModelInfo& info) {
-  Fit fit{.memory_bytes = options.memory_bytes, .share = options.model.memory_utilization};
-  if (fit.memory_bytes == 0) {
-    BATON_TRY(const std::unique_ptr<Backend> backend, make_backend(options.model.device, {}));
-    fit.device = backend->info().device;
-    fit.memory_bytes = backend->free_memory_bytes();
-    if (backend->capabilities().shares_host_memory) fit.share = std::min(fit.share, kHostMemoryShare);
-  }
-  fit.context_len = options.context_len > 0 ? options.context_len : std::min(info.spec.max_position, kShownContext);
-  const auto left = static_cast<double>(std::max<std::int64_t>(0, fit.memory_bytes - info.weight_bytes));
-  fit.cache_bytes = static_cast<std::int64_t>(left * fit.share);
-  const double of_context = static_cast<double>(context_bytes(info.groups, fit.context_len));
-  fit.n_tokens = static_cast<std::int64_t>(static_cast<double>(fit.cache_bytes) / of_context * fit.context_len);
-  return fit;
-}
-
-std::string bytes_text(std::int64_t bytes) {
-  const auto number = static_cast<double>(bytes);
-  if (bytes < 10'000) return fmt::format("{} bytes", bytes);
-  if (bytes < 10'000'000) return fmt::format("{:.1f} kB", number / 1e3);
-  if (bytes < 10'000'000'000) return fmt::format("{:.1f} MB", number / 1e6);
-  return fmt::format("{:.1f} GB", number / 1e9);
+/// `device`: null: the memory was given.
+Memory memory_of(const InfoOptions& options, const Backend* device) {
+  const double share = options.model.memory_utilization;
+  if (device == nullptr) return {.bytes = options.memory_bytes, .share = share};
+  const bool is_host = device->capabilities().shares_host_memory;
+  return {device->info().device, device->free_memory_bytes(), is_host ? std::min(share, kHostMemoryShare) : share, is_host};
 }
 
 /// 1234567 as 1,234,567.
@@ -63,6 +44,11 @@ std::string grouped(std::int64_t number) {
   for (auto at = static_cast<std::ptrdiff_t>(text.size()) - 3; at > 0; at -= 3)
     text.insert(static_cast<std::size_t>(at), 1, ',');
   return text;
+}
+
+/// 12,345, 12.3 million.
+std::string count_text(std::int64_t number) {
+  return number < 1'000'000 ? grouped(number) : fmt::format("{:.1f} million", static_cast<double>(number) / 1e6);
 }
 
 json::Value generation_json(const GenerationConfig& generation) {
@@ -81,7 +67,8 @@ json::Value generation_json(const GenerationConfig& generation) {
   return value;
 }
 
-json::Value to_json(const std::string& name, const ModelInfo& info, const Fit& fit, const SharedWorkload& workload) {
+json::Value to_json(const std::string& name, const ModelInfo& info, const Memory& memory, const MemoryFit& fit,
+                    const SharedWorkload& workload) {
   const ModelSpec& spec = info.spec;
   const AttentionSpec& attention = spec.layers[0].attention;
   json::Value value{{"model", name},
@@ -95,13 +82,13 @@ json::Value to_json(const std::string& name, const ModelInfo& info, const Fit& f
                     {"vocabulary", spec.n_vocab},
                     {"max_position", spec.max_position},
                     {"dtype", to_string(spec.dtype)},
-                    {"weight_bytes", info.weight_bytes}};
-  for (const auto& [scheme, bytes] : info.held_as)
-    value["weight_bytes_by_scheme"][scheme == WeightScheme::dense ? to_string(spec.dtype) : to_string(scheme)] = bytes;
+                    {"weight_bytes", info.weights.held}};
+  for (const auto& [scheme, bytes] : info.weights.held_as)
+    value["weight_bytes_by_scheme"][scheme == WeightScheme::dense ? to_string(info.dtypes.weights) : to_string(scheme)] = bytes;
   value["stored_bytes"] = json::Value::object();
   for (const auto& [dtype, bytes] : info.stored_bytes) value["stored_bytes"][dtype] = bytes;
   if (!info.weights_fault.empty()) value["weights_fault"] = info.weights_fault;
-  value["kv_cache_dtype"] = to_string(info.kv_dtype);
+  value["kv_cache_dtype"] = to_string(info.dtypes.kv);
   value["kv_bytes_per_token"] = context_bytes(info.groups, 1);
   value["layer_groups"] = json::Value::array();
   for (const KvGroup& group : info.groups)
@@ -110,7 +97,7 @@ json::Value to_json(const std::string& name, const ModelInfo& info, const Fit& f
                                      {"head_dim", group.head_dim},
                                      {"window", group.window},
                                      {"kv_bytes_per_token", group.bytes_per_token}});
-  value["fits"] = {{"memory_bytes", fit.memory_bytes},
+  value["fits"] = {{"memory_bytes", memory.bytes},
                    {"cache_bytes", fit.cache_bytes},
                    {"context_len", fit.context_len},
                    {"tokens", fit.n_tokens}};
@@ -135,17 +122,18 @@ void print_row(std::string_view title, const std::string& text) {
 
 void print_weights(const ModelInfo& info) {
   std::vector<std::string> stored;
-  for (const auto& [dtype, bytes] : info.stored_bytes) stored.push_back(fmt::format("{} as {}", bytes_text(bytes), dtype));
+  const std::string_view dense = to_string(info.dtypes.weights);
+  for (const auto& [dtype, bytes] : info.stored_bytes) stored.push_back(fmt::format("{} as {}", byte_text(bytes), dtype));
   std::vector<std::string> schemes;
-  for (const auto& [scheme, bytes] : info.held_as)
-    if (scheme != WeightScheme::dense) schemes.push_back(fmt::format("{} as {}", bytes_text(bytes), to_string(scheme)));
-  schemes.push_back(fmt::format("{} as {}", bytes_text(info.held_as.at(WeightScheme::dense)), to_string(info.spec.dtype)));
-  const std::string in_memory =
-      schemes.size() == 1 ? fmt::format("{} in memory as {}", bytes_text(info.weight_bytes), to_string(info.spec.dtype))
-                          : fmt::format("{} in memory: {}", bytes_text(info.weight_bytes), fmt::join(schemes, ", "));
+  for (const auto& [scheme, bytes] : info.weights.held_as)
+    if (scheme != WeightScheme::dense) schemes.push_back(fmt::format("{} as {}", byte_text(bytes), to_string(scheme)));
+  schemes.push_back(fmt::format("{} as {}", byte_text(info.weights.held_as.at(WeightScheme::dense)), dense));
+  const std::string in_memory = schemes.size() == 1
+                                    ? fmt::format("{} in memory as {}", byte_text(info.weights.held), dense)
+                                    : fmt::format("{} in memory: {}", byte_text(info.weights.held), fmt::join(schemes, ", "));
   if (stored.empty() && info.weights_fault.empty()) stored.emplace_back("no files");
   print_row("weights", stored.empty() ? in_memory : fmt::format("{}; {}", fmt::join(stored, ", "), in_memory));
-  if (!info.weights_fault.empty()) print_row("", "not readable: " + info.weights_fault);
+  if (!info.weights_fault.empty()) print_row("", "cannot be loaded: " + info.weights_fault);
 }
 
 void print_text_side(const ModelInfo& info) {
@@ -161,51 +149,62 @@ void print_text_side(const ModelInfo& info) {
   print_row("generation config", defaults.empty() ? "none" : fmt::format("{}", fmt::join(defaults, ", ")));
 }
 
-void print_cache(const ModelInfo& info, const Fit& fit, const SharedWorkload& workload) {
-  print_row("KV cache", fmt::format("{} bytes a token, {}", grouped(context_bytes(info.groups, 1)), to_string(info.kv_dtype)));
+std::string fit_text(const ModelInfo& info, const Memory& memory, const MemoryFit& fit) {
+  if (!info.weights_fault.empty()) return "nothing: the weights cannot be loaded";
+  const std::string of = fmt::format("{}{}", byte_text(memory.bytes),
+                                     memory.device.empty() ? "" : fmt::format(" that are free ({})", memory.device));
+  if (fit.cache_bytes == 0) return fmt::format("nothing: loading the weights needs {}, of {}", byte_text(fit.weight_bytes), of);
+  return fmt::format("{} tokens in contexts of {}: a cache of {}, {:.0f}% of what the weights leave of {}",
+                     grouped(fit.n_tokens), grouped(fit.context_len), byte_text(fit.cache_bytes), 100 * memory.share, of);
+}
+
+void print_cache(const ModelInfo& info, const Memory& memory, const MemoryFit& fit, const SharedWorkload& workload) {
+  print_row("KV cache", fmt::format("{} bytes a token, {}", grouped(context_bytes(info.groups, 1)), to_string(info.dtypes.kv)));
   for (const KvGroup& group : info.groups)
     print_row("", fmt::format("{} layers{}: {} heads of {}, {} bytes a token", group.n_layers,
                               group.window == 0 ? "" : fmt::format(" with a window of {} tokens", grouped(group.window)),
                               group.n_kv_heads, group.head_dim, grouped(group.bytes_per_token)));
-  const std::string memory = fmt::format("{}{}", bytes_text(fit.memory_bytes),
-                                         fit.device.empty() ? "" : fmt::format(" that are free ({})", fit.device));
-  print_row("fits", fit.cache_bytes == 0
-                        ? fmt::format("nothing: the weights need {}, of {}", bytes_text(info.weight_bytes), memory)
-                        : fmt::format("{} tokens in contexts of {}: a cache of {}, {:.0f}% of what the weights leave of {}",
-                                      grouped(fit.n_tokens), grouped(fit.context_len), bytes_text(fit.cache_bytes),
-                                      100 * fit.share, memory));
+  print_row("fits", fit_text(info, memory, fit));
+  if (fit.cache_bytes > 0 && fit.cache_bytes < context_bytes(info.groups, info.spec.max_position))
+    print_row("", "less than the longest context: serve it with --max-model-len auto, or a length that fits");
   const SharingBytes sharing = sharing_bytes(info.groups, workload);
   print_row("sharing", fmt::format("{} requests with {} shared and {} own tokens keep {} of KV, and {} without sharing",
                                    workload.n_requests, grouped(workload.shared_len), grouped(workload.own_len),
-                                   bytes_text(sharing.shared), bytes_text(sharing.apart)));
+                                   byte_text(sharing.shared), byte_text(sharing.apart)));
   print_row("",
             fmt::format("a decode step reads as much: {:.1f} times less with relayed attention",
                         static_cast<double>(sharing.apart) / static_cast<double>(std::max<std::int64_t>(1, sharing.shared))));
 }
 
-void print_table(const std::string& name, const ModelInfo& info, const Fit& fit, const SharedWorkload& workload) {
+void print_table(const std::string& name, const ModelInfo& info, const Memory& memory, const MemoryFit& fit,
+                 const SharedWorkload& workload) {
   const ModelSpec& spec = info.spec;
   const AttentionSpec& attention = spec.layers[0].attention;
   print_row("model", name);
-  print_row("architecture",
-            fmt::format("{}, {:.1f} million parameters", spec.family, static_cast<double>(spec.n_parameters()) / 1e6));
+  print_row("architecture", fmt::format("{}, {} parameters", spec.family, count_text(spec.n_parameters())));
   print_row("layers", fmt::format("{}: width {}, {} query heads, {} KV heads, head size {}", spec.layers.size(), spec.d_model,
                                   attention.n_heads, attention.n_kv_heads, attention.head_dim));
   print_row("vocabulary", grouped(spec.n_vocab));
   print_row("longest context", fmt::format("{} tokens", grouped(spec.max_position)));
   print_weights(info);
   print_text_side(info);
-  print_cache(info, fit, workload);
+  print_cache(info, memory, fit, workload);
 }
 
 Result<void> show_info(const InfoOptions& options) {
   BATON_TRY(const ModelFiles files, find_text_files(options.model, download_bar()));
-  BATON_TRY(const ModelInfo info, read_model_info(files.folder, options.model));
-  BATON_TRY(const Fit fit, find_fit(options, info));
+  std::unique_ptr<Backend> device;
+  if (options.memory_bytes == 0) {
+    BATON_TRY(device, make_backend(options.model.device, {}));
+  }
+  BATON_TRY(const ModelInfo info, read_model_info(files.folder, options.model, device.get()));
+  const Memory memory = memory_of(options, device.get());
+  const std::int32_t context_len = options.context_len > 0 ? options.context_len : default_context(info);
+  const MemoryFit fit = fit_in(info, memory.bytes, memory.share, context_len, memory.is_host);
   if (options.as_json) {
-    print_output("{}\n", json::dump_pretty(to_json(files.name, info, fit, options.workload)));
+    print_output("{}\n", json::dump_pretty(to_json(files.name, info, memory, fit, options.workload)));
   } else {
-    print_table(files.name, info, fit, options.workload);
+    print_table(files.name, info, memory, fit, options.workload);
   }
   return {};
 }

@@ -20,6 +20,8 @@ constexpr const char* kIntroduction =
     "                                 answers for a file of prompts\n"
     "  baton pull ORG/NAME            download a model; baton list shows all\n"
     "  baton info MODEL               sizes, what fits in memory, what sharing saves\n"
+    "  baton quantize MODEL OUT --scheme int4\n"
+    "                                 weights in 4 or 8 bits, for Baton and other engines\n"
     "  baton bench attention          what relayed attention does on this machine\n"
     "  baton simulate trace.jsonl     what a trace would find in the cache";
 

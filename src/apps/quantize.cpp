@@ -13,6 +13,7 @@
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "core/one_line.h"
+#include "load/byte_text.h"
 #include "load/model_files.h"
 #include "load/quantize/quantize_model.h"
 #include "load/weight_rounding.h"
@@ -57,16 +58,17 @@ Result<void> quantize(const QuantizeOptions& options) {
   watch_interrupts();
   watch_terminations();
   std::optional<Progress> bar;
-  BATON_TRY(const QuantizeReport report, quantize_model({files.folder, options.out, rounding, options.model.threads},
-                                                        [&](std::int64_t done, std::int64_t total) {
-                                                          if (!bar) bar.emplace("quantising:", "MB", total / 1'000'000);
-                                                          bar->update(done / 1'000'000);
-                                                          return !was_interrupted();
-                                                        }));
+  BATON_TRY(const QuantizeReport report,
+            quantize_model({files.folder, options.out, rounding, options.model.threads, options.group != 0},
+                           [&](std::int64_t done, std::int64_t total) {
+                             if (!bar) bar.emplace("quantising:", "MB", total / 1'000'000);
+                             bar->update(done / 1'000'000);
+                             return !was_interrupted();
+                           }));
   if (bar) bar->finish();
   print_report(report);
-  print_output("\n{}: {:.1f} MB, of {:.1f} MB before\n", options.out, static_cast<double>(report.bytes_after) / 1e6,
-               static_cast<double>(report.bytes_before) / 1e6);
+  print_output("\nscales: {}\n", scales_text(rounding, report.n_by_columns));
+  print_output("{}: {}, of {} before\n", options.out, byte_text(report.bytes_after), byte_text(report.bytes_before));
   return {};
 }
 

@@ -11,6 +11,7 @@
 #include "core/one_line.h"
 #include "engine/step/rank_steps.h"
 #include "io/safetensors.h"
+#include "load/byte_text.h"
 #include "load/rank_load.h"
 #include "load/weight_rounding.h"
 #include "model/config.h"
@@ -27,9 +28,7 @@ Result<DType> weight_dtype(const ModelOptions& options, const ModelSpec& spec, c
   if (options.dtype == "auto") {
     if (spec.dtype == DType::f32) return DType::f32;
     if (spec.dtype == DType::f16 && has_f16) return DType::f16;
-    if (has_bf16) return DType::bf16;
-    log::info("dtype=float32 reason=\"this processor has no bf16 matmuls ({})\"", backend.info().features);
-    return DType::f32;
+    return has_bf16 ? DType::bf16 : DType::f32;
   }
   const DType asked = dtype_from_name(options.dtype).value();
   if (asked == DType::bf16 && !has_bf16)
@@ -57,12 +56,12 @@ Result<void> check_kv_dtype(const ModelOptions& options, DType kv, DType weights
               "kv_cache_dtype");
 }
 
-EngineOptions engine_options(const ModelOptions& options, DType weights) {
+EngineOptions engine_options(const ModelOptions& options, LoadDtypes dtypes) {
   EngineOptions made = options;
   made.relay = options.attention == "relay";
   made.has_priorities = options.scheduling_policy == "priority";
   made.by_size = options.scheduling_policy == "fair";
-  made.kv_dtype = options.kv_cache_dtype == "auto" ? weights : dtype_from_name(options.kv_cache_dtype).value();
+  made.kv_dtype = dtypes.kv;
   made.host_tier_bytes = static_cast<std::int64_t>(options.kv_offloading_size * 0x1p30);
   made.step_timeout_ms = static_cast<std::int32_t>(options.step_timeout_s * 1000);
   return made;
@@ -74,14 +73,15 @@ Result<void> check_memory(const ModelFiles& files, const ModelSpec& spec, const 
                           const WeightRounding& rounding, const Backend& backend) {
   const ModelRank rank{backend.info().rank, backend.info().world_size};
   const WeightBytes bytes = weight_bytes(spec, dtype, rank, checkpoint, rounding);
-  const std::int64_t needed = bytes.held + (backend.capabilities().shares_host_memory ? bytes.staged : 0);
+  const std::int64_t needed = bytes.needed(backend.capabilities().shares_host_memory);
   const std::int64_t free_bytes = backend.free_memory_bytes();
   if (needed <= free_bytes) return {};
-  return fail(ErrorCode::out_of_memory,
-              fmt::format("{}: loading its {:.1f} billion parameters in {} needs {} bytes ({:.1f} GB) of memory, and {} bytes "
-                          "({:.1f} GB) are free",
-                          files.name, static_cast<double>(spec.n_parameters()) / 1e9, to_string(dtype), needed,
-                          static_cast<double>(needed) / 1e9, free_bytes, static_cast<double>(free_bytes) / 1e9));
+  return fail(
+      ErrorCode::out_of_memory,
+      fmt::format("{}: loading its {:.1f} million parameters in {} needs {} bytes ({}) of memory, and {} bytes ({}) are "
+                  "free",
+                  files.name, static_cast<double>(spec.n_parameters()) / 1e6, to_string(dtype), needed, byte_text(needed),
+                  free_bytes, byte_text(free_bytes)));
 }
 
 /// The checkpoint's scales of keys and values, which only a cache in 8 bits needs: with another one, scales that cannot be read are
@@ -117,7 +117,7 @@ Result<TimedEngine> load_onto(std::unique_ptr<Backend> backend, LoadTimes times,
   auto loaded = load_model(files, options, *backend);
   const auto engine_of = [&]() -> Result<std::unique_ptr<Engine>> {
     if (!loaded) return tl::unexpected(loaded.error());
-    EngineOptions made = engine_options(options, loaded->dtype);
+    EngineOptions made = engine_options(options, loaded->dtypes);
     times.weights_s = watch.lap_s();
     BATON_TRY(const GenerationConfig generation, load_generation_config(files, options));
     made.eos_token_ids = generation.eos_token_ids;
@@ -134,7 +134,7 @@ Result<TimedEngine> load_onto(std::unique_ptr<Backend> backend, LoadTimes times,
       "model={} architecture={} parameters={:.1f}M dtype={} weights={} weights_mb={:.1f} kv_dtype={} kv_tokens={} kv_mb={:.0f} "
       "max_model_len={} attention={}{} device=\"{}\" isa={} load_s={:.2f}",
       log_value(files.name), loaded->spec.family, static_cast<double>(loaded->spec.n_parameters()) / 1e6,
-      to_string(loaded->dtype), log_value(info.weight_scheme), static_cast<double>(loaded->weight_bytes) / 1e6,
+      to_string(loaded->dtypes.weights), log_value(info.weight_scheme), static_cast<double>(loaded->weight_bytes) / 1e6,
       to_string(info.kv_dtype), static_cast<std::int64_t>(info.n_blocks) * info.block_len,
       static_cast<double>(info.kv_cache_bytes) / 1e6, info.max_model_len, info.attention,
       info.batch_invariant ? " batch_invariant=1" : "", info.backend.device, info.backend.features, times.total_s());
@@ -155,6 +155,14 @@ Result<std::unique_ptr<Backend>> open_device(const ModelOptions& options) {
   return backend;
 }
 
+Result<LoadDtypes> load_dtypes(const ModelOptions& options, const ModelSpec& spec, const Backend& backend) {
+  LoadDtypes dtypes;
+  BATON_TRY(dtypes.weights, weight_dtype(options, spec, backend));
+  dtypes.kv = options.kv_cache_dtype == "auto" ? dtypes.weights : dtype_from_name(options.kv_cache_dtype).value();
+  BATON_TRY_VOID(check_kv_dtype(options, dtypes.kv, dtypes.weights));
+  return dtypes;
+}
+
 Result<LoadedModel> load_model(const ModelFiles& files, const ModelOptions& options, Backend& backend) {
   BATON_TRY(ModelSpec spec, read_model_spec(files.folder));
   const bool is_dummy = options.load_format == "dummy";
@@ -164,9 +172,10 @@ Result<LoadedModel> load_model(const ModelFiles& files, const ModelOptions& opti
     BATON_TRY_VOID(fit_to_checkpoint(spec, *checkpoint));
   }
   BATON_TRY(const WeightRounding rounding, rounding_of(options, spec.quantization));
-  BATON_TRY(const DType dtype, weight_dtype(options, spec, backend));
-  const DType kv_dtype = engine_options(options, dtype).kv_dtype;
-  BATON_TRY_VOID(check_kv_dtype(options, kv_dtype, dtype));
+  BATON_TRY(const LoadDtypes dtypes, load_dtypes(options, spec, backend));
+  const DType dtype = dtypes.weights;
+  if (options.dtype == "auto" && dtype == DType::f32 && spec.dtype != DType::f32)
+    log::info("dtype=float32 reason=\"this processor has no bf16 matmuls ({})\"", backend.info().features);
   if (options.ranks != nullptr && options.ranks->rank() == 0)
     RankSteps(options.ranks).device(describe_device(dtype, backend.info()));
   const BackendInfo device = backend.info();
@@ -176,11 +185,11 @@ Result<LoadedModel> load_model(const ModelFiles& files, const ModelOptions& opti
   BATON_TRY(ModelWeights weights, is_dummy ? random_weights(spec, backend, dtype, options.seed, options.threads, rounding)
                                            : load_weights(spec, *checkpoint, backend, dtype, options.threads, rounding));
   if (checkpoint) {
-    BATON_TRY(weights.kv_scales, kv_scales(spec, *checkpoint, kv_dtype, device.rank == 0));
+    BATON_TRY(weights.kv_scales, kv_scales(spec, *checkpoint, dtypes.kv, device.rank == 0));
   }
   const std::size_t weight_bytes = weights.size_bytes();
   auto model = std::make_unique<Model>(std::move(of_rank), std::move(weights));
-  return LoadedModel{std::move(spec), std::move(model), dtype, weight_bytes};
+  return LoadedModel{std::move(spec), std::move(model), dtypes, weight_bytes};
 }
 
 Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const ModelOptions& options) {

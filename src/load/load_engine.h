@@ -24,11 +24,14 @@ Result<std::unique_ptr<Backend>> open_device(const ModelOptions& options);
 Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const ModelOptions& options,
                                             std::unique_ptr<Backend> backend);
 
+/// What `options` and the checkpoint ask for, as far as the device has it. Errors: unsupported, with the flag.
+Result<LoadDtypes> load_dtypes(const ModelOptions& options, const ModelSpec& spec, const Backend& backend);
+
 /// A model on a device, without an engine.
 struct LoadedModel {
   ModelSpec spec;
   std::unique_ptr<Model> model;
-  DType dtype = DType::f32;  ///< of the weights
+  LoadDtypes dtypes;
   std::size_t weight_bytes = 0;
 };
 

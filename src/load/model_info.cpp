@@ -12,9 +12,9 @@
 #include "io/json.h"
 #include "io/other_weights.h"
 #include "io/safetensors.h"
+#include "load/load_engine.h"
 #include "load/weight_rounding.h"
 #include "model/source/safetensors.h"
-#include "model/weights.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace baton {
@@ -39,20 +39,27 @@ std::vector<KvGroup> groups_of(const ModelSpec& spec, DType kv_dtype) {
 /// Numbers that only quantised weights are stored in, and that are not read as tensors of their own.
 bool is_of_schemes_alone(std::string_view stored_dtype) { return stored_dtype == "I8" || stored_dtype == "F8_E8M0"; }
 
-void set_weight_bytes(ModelInfo& info, const WeightBytes& bytes) {
-  info.weight_bytes = bytes.held;
-  info.held_as = bytes.held_as;
+/// Sets what the device and the options make of the model's dtypes.
+Result<void> set_dtypes(const ModelOptions& options, const Backend* device, ModelInfo& info) {
+  if (device != nullptr) {
+    BATON_TRY(info.dtypes, load_dtypes(options, info.spec, *device));
+    return {};
+  }
+  info.dtypes.weights = info.spec.dtype;
+  info.dtypes.kv = options.kv_cache_dtype == "auto" ? info.spec.dtype : dtype_from_name(options.kv_cache_dtype).value();
+  return {};
 }
 
 /// Sets what the headers of the weights say.
-void read_weights(const fs::path& folder, const WeightRounding& rounding, ModelInfo& info) {
+Result<void> read_weights(const fs::path& folder, const ModelOptions& options, const Backend* device,
+                          const WeightRounding& rounding, ModelInfo& info) {
   const auto checkpoint = Checkpoint::open(folder);
   if (!checkpoint) {
     std::error_code ignored;
     const bool has_files = fs::exists(folder / "model.safetensors", ignored) ||
                            fs::exists(folder / "model.safetensors.index.json", ignored) || !other_weights_in(folder).empty();
     if (has_files) info.weights_fault = checkpoint.error().message;
-    return;
+    return {};
   }
   for (const std::string& name : checkpoint->names()) {
     const StoredTensor& stored = *checkpoint->find(name);
@@ -64,16 +71,18 @@ void read_weights(const fs::path& folder, const WeightRounding& rounding, ModelI
       info.stored_bytes[dtype] += static_cast<std::int64_t>(stored.bytes.size());
     }
   }
-  if (!info.weights_fault.empty()) return;
+  if (!info.weights_fault.empty()) return {};
   ModelSpec fitted = info.spec;
   if (const auto fits = fit_to_checkpoint(fitted, *checkpoint); !fits) {
     info.weights_fault = fits.error().message;
-  } else if (const auto are_there = check_weights(fitted, *checkpoint); !are_there) {
+  } else if (const auto are_there = check_weights(fitted, *checkpoint, ModelRank{}, rounding); !are_there) {
     info.weights_fault = are_there.error().message;
   } else {
     info.spec = std::move(fitted);
-    set_weight_bytes(info, weight_bytes(info.spec, info.spec.dtype, ModelRank{}, &*checkpoint, rounding));
+    BATON_TRY_VOID(set_dtypes(options, device, info));
+    info.weights = weight_bytes(info.spec, info.dtypes.weights, ModelRank{}, &*checkpoint, rounding);
   }
+  return {};
 }
 
 std::string kind_of_tokenizer(const fs::path& folder) {
@@ -109,18 +118,28 @@ std::int64_t kept(const KvGroup& group, std::int64_t len) {
 
 }  // namespace
 
-Result<ModelInfo> read_model_info(const fs::path& folder, const ModelOptions& options) {
+Result<ModelInfo> read_model_info(const fs::path& folder, const ModelOptions& options, const Backend* device) {
   ModelInfo info;
   BATON_TRY(info.spec, read_model_spec(folder));
   BATON_TRY(const WeightRounding rounding, rounding_of(options, info.spec.quantization));
-  const std::string& kv_dtype = options.kv_cache_dtype;
-  info.kv_dtype = kv_dtype == "auto" ? info.spec.dtype : dtype_from_name(kv_dtype).value();
-  info.groups = groups_of(info.spec, info.kv_dtype);
-  set_weight_bytes(info, weight_bytes(info.spec, info.spec.dtype, ModelRank{}, nullptr, rounding));
-  read_weights(folder, rounding, info);
+  BATON_TRY_VOID(set_dtypes(options, device, info));
+  info.weights = weight_bytes(info.spec, info.dtypes.weights, ModelRank{}, nullptr, rounding);
+  BATON_TRY_VOID(read_weights(folder, options, device, rounding, info));
+  info.groups = groups_of(info.spec, info.dtypes.kv);
   read_tokenizer(folder, info);
   BATON_TRY(info.generation, read_generation_config(folder));
   return info;
+}
+
+std::int32_t default_context(const ModelInfo& info) { return std::min(info.spec.max_position, 8192); }
+
+MemoryFit fit_in(const ModelInfo& info, std::int64_t memory_bytes, double share, std::int32_t context_len, bool is_host) {
+  MemoryFit fit{.weight_bytes = info.weights.needed(is_host), .context_len = context_len};
+  if (!info.weights_fault.empty() || fit.weight_bytes > memory_bytes) return fit;
+  fit.cache_bytes = static_cast<std::int64_t>(static_cast<double>(memory_bytes - info.weights.held) * share);
+  const double of_context = static_cast<double>(context_bytes(info.groups, context_len));
+  fit.n_tokens = static_cast<std::int64_t>(static_cast<double>(fit.cache_bytes) / of_context * context_len);
+  return fit;
 }
 
 std::int64_t context_bytes(const std::vector<KvGroup>& groups, std::int64_t len) {

@@ -8,12 +8,12 @@
 #include <string_view>
 #include <vector>
 
-#include "core/dtype.h"
 #include "core/result.h"
-#include "kernels/stored_matrix.h"
+#include "kernels/backend.h"
 #include "load/model_options.h"
 #include "model/config.h"
 #include "model/spec.h"
+#include "model/weights.h"
 
 namespace baton {
 
@@ -28,23 +28,37 @@ struct KvGroup {
 
 struct ModelInfo {
   ModelSpec spec;
-  DType kv_dtype = DType::f32;
+  LoadDtypes dtypes;
   std::vector<KvGroup> groups;
   /// Bytes of the stored tensors by number format ("BF16"); empty if there are no weights, only a configuration.
   std::map<std::string, std::int64_t> stored_bytes;
-  std::string weights_fault;      ///< why the weights that are there cannot be read; empty if they can
-  std::int64_t weight_bytes = 0;  ///< memory for the weights in the configuration's dtype, or as they are quantised
-  std::map<WeightScheme, std::int64_t> held_as = {};  ///< the parts of weight_bytes, as in WeightBytes
-  std::string tokenizer;                              ///< "BPE (tokenizer.json)"...; empty if there is none
-  std::string tokenizer_fault;                        ///< why Baton cannot load it; empty if it can
-  std::int32_t n_tokens = 0;                          ///< of the tokenizer
+  std::string weights_fault;    ///< why the weights that are there cannot be loaded; empty if they can
+  WeightBytes weights;          ///< memory for them, also if they cannot
+  std::string tokenizer;        ///< "BPE (tokenizer.json)"...; empty if there is none
+  std::string tokenizer_fault;  ///< why Baton cannot load it; empty if it can
+  std::int32_t n_tokens = 0;    ///< of the tokenizer
   std::vector<std::string> templates;
   GenerationConfig generation;
 };
 
-/// Reads `folder`. Of `options` kv_cache_dtype, quantization and quantize_lm_head count. Errors: those of the configuration and of
-/// rounding_of; a tokenizer or weights that cannot be read are facts, not errors.
-Result<ModelInfo> read_model_info(const std::filesystem::path& folder, const ModelOptions& options);
+/// Reads `folder`. Of `options` kv_cache_dtype, quantization and quantize_lm_head count. `device`: where the model would be loaded,
+/// which decides the dtypes; null: any, and the configuration does. Errors: those of the configuration, of rounding_of and of
+/// load_dtypes; a tokenizer or weights that cannot be loaded are facts, not errors.
+Result<ModelInfo> read_model_info(const std::filesystem::path& folder, const ModelOptions& options,
+                                  const Backend* device = nullptr);
+
+/// The context whose tokens are counted if none is named: the model's longest, at most 8192 tokens.
+std::int32_t default_context(const ModelInfo& info);
+
+/// What a memory has room for beside the weights.
+struct MemoryFit {
+  std::int64_t weight_bytes = 0;  ///< that must be free before the weights are loaded
+  std::int64_t cache_bytes = 0;   ///< 0: the weights do not fit, or cannot be loaded
+  std::int32_t context_len = 0;
+  std::int64_t n_tokens = 0;  ///< in contexts of this length
+};
+/// `share`: of what the weights leave of `memory_bytes`, for the cache. `is_host`: see WeightBytes::needed.
+MemoryFit fit_in(const ModelInfo& info, std::int64_t memory_bytes, double share, std::int32_t context_len, bool is_host);
 
 /// KV bytes of one context of `len` tokens: of each group at most a window's.
 std::int64_t context_bytes(const std::vector<KvGroup>& groups, std::int64_t len);

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/dtype.h"
 #include "core/result.h"
 #include "engine/engine_options.h"
 
@@ -48,6 +49,12 @@ struct ModelOptions : EngineOptions {
   std::string tool_call_parser = "auto";   ///< "auto": what the template shows; "none"; or a name of parsers::MessageFormat
   std::string reasoning_parser = "auto";   ///< likewise
   std::string generation_config = "auto";  ///< one of kGenerationConfigs
+};
+
+/// What numbers are stored in on a device.
+struct LoadDtypes {
+  DType weights = DType::f32;  ///< of dense weights and of the activations
+  DType kv = DType::f32;       ///< of the cache
 };
 
 /// Refuses words and numbers that no later check refuses, by the name of the field. The numbers that the engine itself

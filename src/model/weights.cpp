@@ -404,17 +404,20 @@ WeightBytes weight_bytes(const ModelSpec& spec, DType dtype, ModelRank rank, con
   return bytes;
 }
 
-Result<void> check_weights(const ModelSpec& spec, const Checkpoint& checkpoint) {
+Result<void> check_weights(const ModelSpec& spec, const Checkpoint& checkpoint, ModelRank rank,
+                           const WeightRounding& rounding) {
   const Parallel parallel(1);
-  const SafetensorsSource source(checkpoint, spec.quantization, parallel);
-  BATON_TRY_VOID(source.check_tensors(expected_tensors(spec), spec));
+  SafetensorsSource stored(checkpoint, spec.quantization, parallel);
+  BATON_TRY_VOID(stored.check_tensors(expected_tensors(spec), spec));
+  const MaybeRounded source(stored, spec, rounding, parallel);
   Result<void> checked;
+  bool is_table = true;  // the first one, the embedding, is dense whatever a tied output layer of its name is
   const auto check_form = [&](std::span<const LinearTensors> linears) {
     for (const LinearTensors& linear : linears)
-      if (checked && !linear.weights.empty())
-        if (auto form = stacked_form(linear.weights, source); !form) checked = tl::unexpected(std::move(form.error()));
+      if (!linear.weights.empty() && !std::exchange(is_table, false) && checked)
+        if (auto form = stacked_form(linear.weights, source.get()); !form) checked = tl::unexpected(std::move(form.error()));
   };
-  for_each_weight(spec, ModelRank{}, [&]<class Tensors>(const Tensors& tensors) {
+  for_each_weight(spec, rank, [&]<class Tensors>(const Tensors& tensors) {
     if constexpr (std::is_same_v<Tensors, LinearTensors>) check_form({&tensors, 1});
     if constexpr (std::is_same_v<Tensors, std::vector<LinearTensors>>) check_form(tensors);
   });
@@ -424,12 +427,14 @@ Result<void> check_weights(const ModelSpec& spec, const Checkpoint& checkpoint) 
 Result<ModelWeights> load_weights(const ModelSpec& spec, const Checkpoint& checkpoint, Backend& backend, DType dtype,
                                   int n_threads, const WeightRounding& rounding) {
   check_dtype(dtype);
+  BATON_TRY_VOID(check_weights(spec, checkpoint, rank_of(backend), rounding));
   const Parallel parallel(n_threads);
   SafetensorsSource stored(checkpoint, spec.quantization, parallel);
-  BATON_TRY_VOID(stored.verify(expected_tensors(spec), spec, dtype));
+  const bool is_first_rank = rank_of(backend).rank == 0;  // the others have the same to say
+  if (is_first_rank) stored.log_differences(expected_tensors(spec), spec, dtype);
   const MaybeRounded source(stored, spec, rounding, parallel);
   BATON_TRY(ModelWeights weights, Loader(spec, backend, dtype, source.get()).load());
-  log_schemes(weights);
+  if (is_first_rank) log_schemes(weights);
   return weights;
 }
 
@@ -440,7 +445,7 @@ Result<ModelWeights> random_weights(const ModelSpec& spec, Backend& backend, DTy
   RandomSource drawn(seed, expected_tensors(spec), parallel);
   const MaybeRounded source(drawn, spec, rounding, parallel);
   BATON_TRY(ModelWeights weights, Loader(spec, backend, dtype, source.get()).load());
-  log_schemes(weights);
+  if (rank_of(backend).rank == 0) log_schemes(weights);
   return weights;
 }
 

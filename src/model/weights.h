@@ -50,9 +50,10 @@ struct ModelWeights {
 /// The tensors that a checkpoint must hold for a whole model, in loading order.
 std::vector<ExpectedTensor> expected_tensors(const ModelSpec& spec);
 
-/// Checks that `checkpoint` has the weights of `spec`, as far as names, shapes and types tell: nothing is loaded. Errors: those of
-/// SafetensorsSource::check_tensors and of stacked_form.
-Result<void> check_weights(const ModelSpec& spec, const Checkpoint& checkpoint);
+/// Checks that `rank` can load the weights of `spec`, the whole model's, from `checkpoint`, and round them, as far as names, shapes
+/// and types tell: nothing is read. load_weights begins with it. Errors: those of SafetensorsSource::check_tensors, of
+/// RoundingSource::form_of and of stacked_form.
+Result<void> check_weights(const ModelSpec& spec, const Checkpoint& checkpoint, ModelRank rank, const WeightRounding& rounding);
 
 /// Memory for loading and holding a rank's weights of the whole model `spec`: the value that
 /// ModelWeights::size_bytes() will have if the backend
@@ -62,6 +63,9 @@ struct WeightBytes {
   std::int64_t held = 0;
   std::int64_t staged = 0;
   std::map<WeightScheme, std::int64_t> held_as = {};  ///< the parts of `held`; embedding, norms and biases are dense
+
+  /// Memory of the backend that must be free before loading. `is_host`: it is the host's, too.
+  std::int64_t needed(bool is_host) const { return held + (is_host ? staged : 0); }
 };
 WeightBytes weight_bytes(const ModelSpec& spec, DType dtype, ModelRank rank, const Checkpoint* checkpoint = nullptr,
                          const WeightRounding& rounding = {});
@@ -70,7 +74,7 @@ WeightBytes weight_bytes(const ModelSpec& spec, DType dtype, ModelRank rank, con
 /// norms to f32; other matrices than dense ones keep their bits) and packs, with `n_threads` threads (0: as many as
 /// are available). With `rounding`, all dense matrices but unrounded_matrices are rounded, from the values of the checkpoint. Of
 /// several ranks, the backend's reads its parts alone. Releases the pages that were read. `spec` is the whole model's, fitted to the
-/// checkpoint (fit_to_checkpoint), and one that split_spec can split. Errors: those of SafetensorsSource::verify and of
+/// checkpoint (fit_to_checkpoint), and one that split_spec can split. Errors: those of check_weights and of
 /// RoundingSource; out_of_memory.
 Result<ModelWeights> load_weights(const ModelSpec& spec, const Checkpoint& checkpoint, Backend& backend, DType dtype,
                                   int n_threads, const WeightRounding& rounding = {});

@@ -65,7 +65,8 @@ TEST(Info, counts_weights_as_they_are_quantised) {
   EXPECT_LT(rounded["weight_bytes"], dense["weight_bytes"]);
   EXPECT_GT(rounded["fits"]["tokens"], dense["fits"]["tokens"]);
   EXPECT_NE(run({golden.folder().string(), "--memory", "1G", "-q", "int4"}).out.find(" as int4, "), std::string::npos);
-  EXPECT_NE(run({golden.folder().string(), "-q", "awq"}).error.find("--quantization awq: the checkpoint is not quantised"),
+  EXPECT_NE(run({golden.folder().string(), "-q", "awq"})
+                .error.find("--quantization awq: the checkpoint's configuration names no method"),
             std::string::npos);
 }
 
@@ -77,7 +78,7 @@ TEST(Info, the_table_says_what_fits) {
   for (const char* text : {"LlamaForCausalLM", "float32", "tokenizer            none",
                            "8 requests with 1,000 shared and 10 own", "7.5 times less with relayed attention", "a cache of"})
     EXPECT_NE(end.out.find(text), std::string::npos) << text << "\n" << end.out;
-  EXPECT_NE(run({model, "--memory", "1K"}).out.find("nothing: the weights need"), std::string::npos);
+  EXPECT_NE(run({model, "--memory", "1K"}).out.find("nothing: loading the weights needs"), std::string::npos);
 }
 
 TEST(Info, weights_that_cannot_be_read_are_told_from_weights_that_are_not_there) {
@@ -90,8 +91,19 @@ TEST(Info, weights_that_cannot_be_read_are_told_from_weights_that_are_not_there)
   const test::ProgramEnd end = run({folder.string(), "--memory", "1G"});
   EXPECT_EQ(end.code, 0);
   EXPECT_EQ(end.out.find("no files"), std::string::npos) << end.out;
-  EXPECT_NE(end.out.find("not readable: "), std::string::npos) << end.out;
+  EXPECT_NE(end.out.find("cannot be loaded: "), std::string::npos) << end.out;
+  EXPECT_NE(end.out.find("nothing: the weights cannot be loaded"), std::string::npos) << end.out;
   fs::remove_all(folder);
+}
+
+TEST(Info, a_context_that_the_memory_cannot_hold_is_named) {
+  const test::DrawnGolden golden(kGolden);
+  const std::string model = golden.folder().string();
+  const std::string shorter = "serve it with --max-model-len auto";
+  EXPECT_EQ(run({model, "--memory", "1G"}).out.find(shorter), std::string::npos);
+  const auto weights = json::parse(run({model, "--json"}).out, "info").value()["weight_bytes"].get<std::int64_t>();
+  const test::ProgramEnd small = run({model, "--memory", std::to_string(weights + 50'000)});
+  EXPECT_NE(small.out.find(shorter), std::string::npos) << small.out;
 }
 
 TEST(Info, the_memory_of_the_device_is_asked_for) {

@@ -40,7 +40,8 @@ class QuantizeProgram : public ::testing::Test {
 TEST_F(QuantizeProgram, writes_a_checkpoint_and_tells_the_error_of_each_matrix) {
   const test::ProgramEnd end = run_quantize({model_, out_.string(), "--scheme", "int4", "--group", "32"});
   ASSERT_EQ(end.code, 0) << end.error;
-  for (const char* text : {"relative RMS error", "model.layers.1.mlp.down_proj.weight", "all matrices", " MB, of "})
+  for (const char* text : {"relative RMS error", "model.layers.1.mlp.down_proj.weight", "all matrices", " kB, of ",
+                           "scales: one for 32 columns ("})
     EXPECT_NE(end.out.find(text), std::string::npos) << text << "\n" << end.out;
   EXPECT_TRUE(fs::exists(out_ / "model.safetensors"));
   const json::Value config = json::parse_file(out_ / "config.json").value();

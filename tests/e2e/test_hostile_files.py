@@ -134,7 +134,7 @@ def test_the_folder_is_sound_before_it_is_damaged(folder):
     assert end.code == 0, end.error
     assert End("render", folder, text='{"messages": [{"content": "x"}]}\n').out == '{"prompt":"x"}\n'
     assert End("tokenize", folder, text='"ab"\n').out == "[97,98]\n"
-    assert "not readable" not in End("info", folder).out
+    assert "cannot be loaded" not in End("info", folder).out
 
 
 # --- weights
@@ -318,7 +318,23 @@ def test_a_statement_with_many_groups_and_patterns_that_take_exponential_time_is
     )
     info = End("info", folder, "--memory", "1G")
     assert info.code == 0, info.error
-    assert "not readable" not in info.out, info.out
+    assert "cannot be loaded" not in info.out, info.out
+
+
+def test_info_says_what_loading_says(quantised):
+    folder = quantised("ct_int4")
+    changed_json(
+        folder / "config.json",
+        lambda config: config["quantization_config"]["config_groups"]["group_0"]["weights"].update(group_size=64),
+    )
+    for flags in ((), ("-q", "int8"), ("-q", "awq")):
+        loading = End("generate", folder, *flags, text='{"prompt": "a"}\n')
+        assert loading.code == 1
+        sentence = loading.error.splitlines()[-1].removeprefix("baton generate: ")
+        info = End("info", folder, *flags)
+        assert sentence in info.out + info.error, (sentence, info.out, info.error)
+        assert "tokens in contexts of" not in info.out, info.out
+        changed_json(folder / "config.json", lambda config: config.pop("quantization_config", None))
 
 
 @pytest.mark.parametrize("file", ["hf_quant_config.json", "quantize_config.json", "quant_config.json"])

@@ -15,7 +15,7 @@
 namespace {
 
 void check_sizes(const baton::ModelInfo& info) {
-  baton::check(!info.groups.empty() && info.weight_bytes > 0 && info.spec.n_parameters() > 0, "a model of no size");
+  baton::check(!info.groups.empty() && info.weights.held > 0 && info.spec.n_parameters() > 0, "a model of no size");
   std::int32_t n_layers = 0;
   for (const baton::KvGroup& group : info.groups) {
     n_layers += group.n_layers;

@@ -200,7 +200,7 @@ Result<void> read(const std::filesystem::path& folder) {
   BATON_TRY(const Checkpoint checkpoint, Checkpoint::open(folder));
   BATON_TRY_VOID(fit_to_checkpoint(spec, checkpoint));
   BATON_TRY_VOID(read_kv_scales(spec, checkpoint).map([](const KvScales&) {}));
-  const auto checked = check_weights(spec, checkpoint);
+  const auto checked = check_weights(spec, checkpoint, {}, {});
   auto loaded = load(spec, checkpoint, {});
   check(checked.has_value() || !loaded, "weights that are not there are loaded");
   BATON_TRY(const ModelWeights whole, std::move(loaded));

@@ -8,6 +8,9 @@
 
 #include <gtest/gtest.h>
 
+#include "io/file.h"
+#include "io/json.h"
+#include "load/load_engine.h"
 #include "support/drawn_golden.h"
 #include "support/source_folder.h"
 
@@ -43,8 +46,43 @@ TEST(ModelInfo, counts_the_bytes_of_quantised_weights) {
     std::string dtypes;
     for (const auto& [stored, bytes] : info->stored_bytes) dtypes += stored + " ";
     EXPECT_TRUE(info->stored_bytes.contains(dtype)) << name << ": " << dtypes;
-    EXPECT_LT(info->weight_bytes, info->spec.n_parameters() * 4) << name;
+    EXPECT_LT(info->weights.held, info->spec.n_parameters() * 4) << name;
   }
+}
+
+/// What loading a folder says where it fails.
+std::string load_error(const fs::path& folder, ModelOptions options) {
+  options.threads = 1;
+  options.max_model_len = 64;
+  const auto engine = load_engine({.name = folder.string(), .folder = folder}, options);
+  return engine ? "it loads" : engine.error().message;
+}
+
+TEST(ModelInfo, says_why_weights_cannot_be_loaded_in_the_words_of_loading) {
+  const fs::path folder = fs::path(::testing::TempDir()) / "baton_model_info_faults_test";
+  fs::remove_all(folder);
+  fs::copy(test::source_folder() / "tests/goldens/quantised/ct_int4", folder);
+  const auto fault = [&](const ModelOptions& options) {
+    const auto info = read_model_info(folder, options);
+    return info ? info->weights_fault : info.error().message;
+  };
+  EXPECT_EQ(fault({}), "");
+  EXPECT_EQ(load_error(folder, {}), "it loads");
+  json::Value config = json::parse_file(folder / "config.json").value();
+  config["quantization_config"]["config_groups"]["group_0"]["weights"]["group_size"] = 64;
+  ASSERT_TRUE(write_file(folder / "config.json", json::dump(config)));
+  EXPECT_NE(fault({}).find("; the configuration ('compressed-tensors') states "), std::string::npos) << fault({});
+  EXPECT_EQ(fault({}), load_error(folder, {}));
+  config.erase("quantization_config");
+  ASSERT_TRUE(write_file(folder / "config.json", json::dump(config)));
+  EXPECT_EQ(fault({}), "") << "the tensors say their scheme";
+  for (const char* scheme : {"int8", "compressed-tensors"}) {
+    ModelOptions options;
+    options.quantization = scheme;
+    EXPECT_NE(fault(options), "") << scheme;
+    EXPECT_EQ(fault(options), load_error(folder, options));
+  }
+  fs::remove_all(folder);
 }
 
 TEST(ModelInfo, of_a_configuration_alone_knows_the_sizes) {
@@ -57,7 +95,7 @@ TEST(ModelInfo, of_a_configuration_alone_knows_the_sizes) {
   ASSERT_TRUE(info) << info.error().message;
   EXPECT_TRUE(info->stored_bytes.empty());
   EXPECT_EQ(info->weights_fault, "");
-  EXPECT_GE(info->weight_bytes, info->spec.n_parameters() * 4);
+  EXPECT_GE(info->weights.held, info->spec.n_parameters() * 4);
   std::ofstream(folder / "pytorch_model.bin") << "a pickle";
   const auto other = read_model_info(folder, {});
   ASSERT_TRUE(other) << other.error().message;

@@ -201,6 +201,77 @@ TEST_F(QuantizeModel, a_folder_that_is_there_is_refused_and_kept) {
             std::string::npos);
 }
 
+TEST_F(QuantizeModel, a_folder_inside_the_model_is_refused) {
+  const fs::path source = model("llama_tiny_gqa64");
+  const WeightRounding int8{.scheme = WeightScheme::i8};
+  for (const fs::path& out : {source / "inner", source / "none/../deep/inner", folder_ / "link/inner"}) {
+    std::error_code ignored;
+    fs::create_directory_symlink(source, folder_ / "link", ignored);
+    const auto made = quantize_model({source, out, int8, 1}, {});
+    ASSERT_FALSE(made) << out;
+    EXPECT_EQ(made.error().param, "out");
+    EXPECT_NE(made.error().message.find("is inside the model's folder"), std::string::npos) << made.error().message;
+  }
+  EXPECT_FALSE(fs::exists(source / "inner.part"));
+  EXPECT_TRUE(quantize_model({source, folder_ / "model2", int8, 1}, {})) << "a name that begins like the model's";
+}
+
+TEST_F(QuantizeModel, a_group_that_was_asked_for_must_divide_some_row) {
+  const fs::path source = model("llama_tiny_gqa64");
+  const auto with_group = [&](std::int64_t group) {
+    fs::remove_all(folder_ / "out");
+    return quantize_model({source, folder_ / "out", {.scheme = WeightScheme::i4, .group = group}, 1, /*needs_group=*/true}, {});
+  };
+  const auto none = with_group(112);
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().param, "group");
+  EXPECT_TRUE(none.error().message.starts_with("--group 112: it divides the rows of no matrix; they have "))
+      << none.error().message;
+  EXPECT_EQ(left(), std::set<std::string>{"model"});
+  const auto some = with_group(32);
+  ASSERT_TRUE(some) << some.error().message;
+  std::int64_t n = 0;
+  for (const auto& [columns, count] : some->n_by_columns) n += count;
+  EXPECT_EQ(n, 2 * 7);
+  EXPECT_GT(some->n_by_columns.at(32), 0);
+  EXPECT_TRUE(with_group(48)) << "the whole row of some matrices";
+}
+
+TEST_F(QuantizeModel, a_number_that_is_not_finite_is_refused_wherever_the_model_has_it) {
+  for (const char* name : {"llama_tiny_gqa64", "llama_tiny_bf16"})
+    for (const char* tensor : {"model.embed_tokens.weight", "model.layers.0.input_layernorm.weight", "lm_head.weight"}) {
+      const fs::path source = model(name);
+      std::string text = read_file(source / "model.safetensors").value();
+      {
+        const Checkpoint checkpoint = Checkpoint::open(source).value();
+        if (!checkpoint.contains(tensor)) continue;
+        const auto& bytes = checkpoint.find(tensor)->bytes;
+        const std::string_view found(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+        text.replace(text.find(found) + found.size() - 4, 4, std::string("\x80\x7f\x80\x7f", 4));  // the last numbers
+      }
+      ASSERT_TRUE(write_file(source / "model.safetensors", text));
+      EXPECT_EQ(error(), "tensor '" + std::string(tensor) + "' holds a number that is not finite") << name;
+      EXPECT_EQ(left(), std::set<std::string>{"model"});
+    }
+}
+
+TEST_F(QuantizeModel, an_output_layer_that_only_the_checkpoint_unties_stays_one) {
+  const fs::path source = model("llama_tiny_mha64");
+  json::Value config = json::parse_file(source / "config.json").value();
+  config["tie_word_embeddings"] = true;  // and the checkpoint has another one
+  ASSERT_TRUE(write_file(source / "config.json", json::dump(config)));
+  const WeightRounding rounding{.scheme = WeightScheme::i4, .group = 32, .rounds_lm_head = true};
+  ASSERT_TRUE(Checkpoint::open(source)->contains("lm_head.weight"));
+  ASSERT_TRUE(quantize(rounding));
+  expect_equal_weights(weights_of(folder_ / "out", {}), weights_of(source, rounding));
+  // Another program's file may leave the configuration as it was.
+  config = json::parse_file(folder_ / "out/config.json").value();
+  EXPECT_EQ(config["tie_word_embeddings"], false);
+  config["tie_word_embeddings"] = true;
+  ASSERT_TRUE(write_file(folder_ / "out/config.json", json::dump(config)));
+  expect_equal_weights(weights_of(folder_ / "out", {}), weights_of(source, rounding));
+}
+
 TEST_F(QuantizeModel, nothing_is_left_where_it_fails) {
   const fs::path source = model("llama_tiny_gqa64");
   EXPECT_EQ(quantize({.scheme = WeightScheme::i8}, [](std::int64_t done, std::int64_t) { return done < 20000; }).error().code,

@@ -58,12 +58,12 @@ Result<std::unique_ptr<Engine>> load_bench_engine(const BenchModel& model, std::
 }
 
 Result<MemoryNeed> memory_need(const BenchModel& model, std::int64_t max_len) {
-  BATON_TRY(const ModelInfo info, read_model_info(model.files.folder, model.options));
   BATON_TRY(const std::unique_ptr<Backend> backend, make_backend(model.options.device, {}));
+  BATON_TRY(const ModelInfo info, read_model_info(model.files.folder, model.options, backend.get()));
   const std::int64_t context = context_bytes(info.groups, max_len);
   const std::int64_t cache = model.options.kv_cache_bytes;
   if (cache > 0 && context > cache) return MemoryNeed{context, cache, backend->info().device};
-  return MemoryNeed{info.weight_bytes + std::max(cache, context), backend->free_memory_bytes(), backend->info().device};
+  return MemoryNeed{info.weights.held + std::max(cache, context), backend->free_memory_bytes(), backend->info().device};
 }
 
 Result<MemoryShortage> shortage_behind(const Error& error, const BenchModel& model, std::int64_t longest) {

@@ -53,7 +53,7 @@ std::vector<TensorHeader> rounded_tensors(const TensorJob& job) {
 }
 
 TensorJob rounded_job(const ExpectedTensor& matrix, std::string stem, const WeightRounding& rounding) {
-  TensorJob job{matrix.name, true, matrix, rounded_form(rounding, matrix.shape[1]), std::move(stem), {}};
+  TensorJob job{matrix.name, true, false, matrix, rounded_form(rounding, matrix.shape[1]), std::move(stem), {}};
   job.written = rounded_tensors(job);
   return job;
 }
@@ -100,6 +100,9 @@ Result<CheckpointPlan> plan_checkpoint(const fs::path& folder, const Checkpoint&
   const ExpectedTensor table = embedding_tensors(spec, {}).weights.front().tensor;
   const std::string lm_head = checkpoint_name(spec.names, spec.names.lm_head, 0);
   plan.unties_lm_head = spec.tie_embeddings && rounding.rounds_lm_head;
+  plan.has_own_lm_head = plan.unties_lm_head || !spec.tie_embeddings;
+  std::set<std::string> of_model;
+  for (ExpectedTensor& tensor : expected_tensors(spec)) of_model.insert(std::move(tensor.name));
   if (!rounding.rounds_lm_head) plan.ignored.push_back(lm_head);
   BATON_TRY(auto files, names_by_file(folder, checkpoint));
   for (auto& [file, names] : files) {
@@ -112,7 +115,13 @@ Result<CheckpointPlan> plan_checkpoint(const fs::path& folder, const Checkpoint&
         shard.jobs.push_back(rounded_job(matrix->second, stem_of(name), rounding));
         continue;
       }
-      shard.jobs.push_back({name, false, {}, {}, {}, {{name, stored.dtype, stored.shape, std::int64_t(stored.bytes.size())}}});
+      shard.jobs.push_back({name,
+                            false,
+                            of_model.contains(name),
+                            {},
+                            {},
+                            {},
+                            {{name, stored.dtype, stored.shape, std::int64_t(stored.bytes.size())}}});
       const bool is_linear = name.ends_with(kWeight) && stored.shape.size() == 2 && name != table.name;
       if (is_linear && stem_of(name) != lm_head) plan.ignored.push_back(stem_of(name));
       if (plan.unties_lm_head && name == table.name) shard.jobs.push_back(rounded_job(table, lm_head, rounding));
@@ -143,7 +152,7 @@ json::Value quantized_config(json::Value config, const CheckpointPlan& plan, con
                                    {"quantization_status", "compressed"},  {"global_compression_ratio", nullptr},
                                    {"kv_cache_scheme", nullptr},           {"ignore", plan.ignored},
                                    {"config_groups", std::move(groups)}};
-  if (plan.unties_lm_head) {
+  if (plan.has_own_lm_head) {
     config["tie_word_embeddings"] = false;
     if (const json::Value* text = json::find(config, "text_config"); text != nullptr && text->is_object())
       config["text_config"]["tie_word_embeddings"] = false;

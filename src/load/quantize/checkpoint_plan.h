@@ -21,6 +21,7 @@ namespace baton {
 struct TensorJob {
   std::string source;
   bool is_rounded = false;
+  bool is_of_model = false;           ///< of a copy: the model computes with it
   ExpectedTensor matrix;              ///< of a rounded one
   MatrixForm form;                    ///< of a rounded one
   std::string stem;                   ///< of a rounded one: its module's name
@@ -38,6 +39,7 @@ struct CheckpointPlan {
   std::vector<std::string> ignored;                             ///< linear layers that stay as they are
   std::map<std::int64_t, std::vector<std::string>> modules_by;  ///< the rounded ones, by the columns of a scale; 0: the row
   bool unties_lm_head = false;                                  ///< a tied output layer gets tensors of its own
+  bool has_own_lm_head = false;                                 ///< the output layer has tensors of its own
   std::int64_t size_bytes = 0;                                  ///< of the shards
 };
 

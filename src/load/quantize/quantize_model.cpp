@@ -7,17 +7,20 @@
 #include <cmath>
 #include <cstring>
 #include <optional>
+#include <set>
 #include <span>
 #include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "core/check.h"
 #include "core/parallel.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "io/safetensors.h"
+#include "load/byte_text.h"
 #include "load/quantize/checkpoint_plan.h"
 #include "load/quantize/shard_writer.h"
 #include "model/config.h"
@@ -88,6 +91,31 @@ class PartFolder {
   fs::path out_, part_;
 };
 
+/// Refuses an output folder below the model's own.
+Result<void> check_outside(const fs::path& model, const fs::path& out) {
+  std::error_code error;
+  const fs::path folder = fs::weakly_canonical(model, error);
+  const fs::path made = fs::weakly_canonical(fs::absolute(out, error), error);
+  if (error || std::ranges::mismatch(folder, made).in1 != folder.end()) return {};
+  return fail(ErrorCode::invalid_request,
+              fmt::format("{} is inside the model's folder {}; name a folder outside of it", out.string(), model.string()),
+              "out");
+}
+
+/// Refuses a group that was asked for and divides no row.
+Result<void> check_group(const CheckpointPlan& plan, const WeightRounding& rounding) {
+  if (plan.modules_by.contains(rounding.group)) return {};
+  std::set<std::int64_t> lengths;
+  for (const ShardPlan& shard : plan.shards)
+    for (const TensorJob& job : shard.jobs)
+      if (job.is_rounded) lengths.insert(job.matrix.shape[1]);
+  if (lengths.contains(rounding.group)) return {};
+  return fail(ErrorCode::invalid_request,
+              fmt::format("--group {}: it divides the rows of no matrix; they have {} columns", rounding.group,
+                          fmt::join(lengths, ", ")),
+              "group");
+}
+
 bool holds_weights(const fs::path& file) {
   const std::string name = file.filename().string();
   return std::ranges::any_of(kWeightFiles, [&](std::string_view end) { return name.ends_with(end); });
@@ -111,16 +139,15 @@ Result<void> check_room(const fs::path& folder, const CheckpointPlan& plan, cons
   for (const fs::path& file : others) needed += static_cast<std::int64_t>(fs::file_size(file, error));
   const auto free = static_cast<std::int64_t>(fs::space(folder, error).available);
   if (error || needed <= free) return {};  // writing tells
-  return fail(ErrorCode::io,
-              fmt::format("the checkpoint needs {} bytes ({:.1f} GB), and the disk of {} has {} ({:.1f} GB) free", needed,
-                          static_cast<double>(needed) / 1e9, folder.string(), free, static_cast<double>(free) / 1e9));
+  return fail(ErrorCode::io, fmt::format("the checkpoint needs {} bytes ({}), and the disk of {} has {} ({}) free", needed,
+                                         byte_text(needed), folder.string(), free, byte_text(free)));
 }
 
 /// Writes the shards of a plan.
 class Quantizer {
  public:
   Quantizer(const Checkpoint& checkpoint, SafetensorsSource& source, const Parallel& parallel, const QuantizeProgress& progress)
-      : checkpoint_(checkpoint), source_(source), parallel_(parallel), progress_(progress) {
+      : checkpoint_(checkpoint), rounder_(source, parallel), parallel_(parallel), progress_(progress) {
     for (const std::string& name : checkpoint.names()) report_.bytes_before += size_of(name);
   }
 
@@ -149,10 +176,36 @@ class Quantizer {
     return {};
   }
 
+  /// Whether all numbers of the format's `dtype` are finite; those of other types than floats are.
+  bool is_finite(std::span<const std::byte> numbers, std::string_view dtype) const {
+    if (dtype == "F32") return has_no_exponent<std::uint32_t>(numbers, 0x7f800000);
+    if (dtype == "BF16") return has_no_exponent<std::uint16_t>(numbers, 0x7f80);
+    return dtype != "F16" || has_no_exponent<std::uint16_t>(numbers, 0x7c00);
+  }
+
+  /// Whether no number has all bits of `exponent`, as infinities and NaN have. The numbers may be unaligned.
+  template <class Bits>
+  bool has_no_exponent(std::span<const std::byte> numbers, Bits exponent) const {
+    std::atomic<bool> has_none = true;
+    const auto n = static_cast<std::int64_t>(numbers.size() / sizeof(Bits));
+    parallel_.for_ranges(n, kElementsPerTask, [&](std::int64_t begin, std::int64_t end) {
+      bool found = false;
+      for (std::int64_t i = begin; i < end; ++i) {
+        Bits bits;
+        std::memcpy(&bits, numbers.data() + static_cast<std::size_t>(i) * sizeof(Bits), sizeof(Bits));
+        found |= (bits & exponent) == exponent;
+      }
+      if (found) has_none = false;
+    });
+    return has_none;
+  }
+
   Result<void> write_copy(const TensorJob& job, ShardWriter& writer) const {
     const std::span<const std::byte> bytes = checkpoint_.find(job.source)->bytes;
     for (std::size_t at = 0; at < bytes.size(); at += kBytesAtOnce) {
       const auto part = bytes.subspan(at, std::min(kBytesAtOnce, bytes.size() - at));
+      if (job.is_of_model && !is_finite(part, job.written.front().dtype))
+        return fail(ErrorCode::invalid_data, fmt::format("tensor '{}' holds a number that is not finite", job.source));
       BATON_TRY_VOID(writer.append(part));
       checkpoint_.drop_pages({part.data(), DType::u8, {static_cast<std::int64_t>(part.size())}});
       BATON_TRY_VOID(tell(done_ + static_cast<std::int64_t>(at)));
@@ -196,32 +249,23 @@ class Quantizer {
     const std::size_t row_bytes = is_i4 ? (k + 7) / 8 * 4 : k;
     const std::size_t n_groups =
         (k + static_cast<std::size_t>(job.form.scale_columns) - 1) / static_cast<std::size_t>(job.form.scale_columns);
-    weights_.resize(n * k);
     values_.assign(n * row_bytes, std::byte{0});
     errors_.assign(n, {});
-    BATON_TRY_VOID(source_.read({job.matrix, rows, {0, job.matrix.shape[1]}, 0},
-                                view_of(std::span(weights_), {rows.size(), job.matrix.shape[1]})));
-    std::atomic<bool> is_finite = true;
-    parallel_.for_ranges(rows.size(), 8, [&](std::int64_t first, std::int64_t end) {
+    BATON_TRY_VOID(rounder_.round(job.matrix, rows, job.form, [&](const RoundedRow& row) {
+      const auto r = static_cast<std::size_t>(row.row - rows.begin);
+      std::byte* const values = values_.data() + r * row_bytes;
+      std::ranges::copy(row.values, values);
+      std::ranges::copy(row.scales, scales.begin() + static_cast<std::ptrdiff_t>(r * n_groups));
       std::vector<float> widened(k);
-      for (auto r = static_cast<std::size_t>(first); r < static_cast<std::size_t>(end); ++r) {
-        const auto row = std::span(weights_).subspan(r * k, k);
-        std::byte* const values = values_.data() + r * row_bytes;
-        const auto of_row = scales.subspan(r * n_groups, n_groups);
-        if (!round_row(row, job.form, values, of_row)) is_finite = false;
-        widen_row(job.form, values, of_row, widened);
-        for (std::size_t c = 0; c < k; ++c) {
-          const double change = static_cast<double>(widened[c]) - row[c];
-          errors_[r].first += static_cast<double>(row[c]) * row[c];
-          errors_[r].second += change * change;
-        }
-        // The file has signed bytes.
-        for (std::size_t c = 0; job.form.scheme == WeightScheme::i8 && c < k; ++c) values[c] ^= std::byte{0x80};
+      widen_row(job.form, row.values.data(), row.scales, widened);
+      for (std::size_t c = 0; c < k; ++c) {
+        const double change = static_cast<double>(widened[c]) - row.weights[c];
+        errors_[r].first += static_cast<double>(row.weights[c]) * row.weights[c];
+        errors_[r].second += change * change;
       }
-    });
-    if (!is_finite)
-      return fail(ErrorCode::invalid_data,
-                  fmt::format("tensor '{}' holds a number that is not finite and cannot be quantised", job.source));
+      // The file has signed bytes.
+      for (std::size_t c = 0; job.form.scheme == WeightScheme::i8 && c < k; ++c) values[c] ^= std::byte{0x80};
+    }));
     for (const auto& [squares, changes] : errors_) {
       matrix.squares += squares;
       matrix.error_squares += changes;
@@ -230,12 +274,11 @@ class Quantizer {
   }
 
   const Checkpoint& checkpoint_;
-  SafetensorsSource& source_;
+  RowRounder rounder_;
   const Parallel& parallel_;
   const QuantizeProgress& progress_;
   QuantizeReport report_;
   std::int64_t done_ = 0;
-  std::vector<float> weights_;
   std::vector<std::byte> values_;
   std::vector<std::pair<double, double>> errors_;  ///< of each row: squares of weights and of changes
 };
@@ -252,19 +295,6 @@ std::string index_text(const CheckpointPlan& plan) {
         total += tensor.size_bytes;
       }
   return fmt::format("{{\n  \"metadata\": {{\"total_size\": {}}},\n  \"weight_map\": {{{}\n  }}\n}}\n", total, text);
-}
-
-/// An error of a matrix that has scales already.
-Result<void> check_dense(const CheckpointPlan& plan, const SafetensorsSource& source) {
-  for (const ShardPlan& shard : plan.shards)
-    for (const TensorJob& job : shard.jobs) {
-      if (!job.is_rounded) continue;
-      BATON_TRY(const MatrixForm form, source.form_of(job.matrix));
-      if (form.scheme != WeightScheme::dense)
-        return fail(ErrorCode::unsupported, fmt::format("tensor '{}' is stored as {} already; it is not quantised again",
-                                                        job.source, to_string(form.scheme)));
-    }
-  return {};
 }
 
 double relative(double error_squares, double squares) { return squares > 0 ? std::sqrt(error_squares / squares) : 0; }
@@ -285,6 +315,7 @@ double QuantizeReport::relative_error() const {
 Result<QuantizeReport> quantize_model(const QuantizeRequest& request, const QuantizeProgress& progress) {
   check(request.rounding.is_on(), "quantize_model: nothing to round to");
   const fs::path out = request.out.has_filename() ? request.out : request.out.parent_path();
+  BATON_TRY_VOID(check_outside(request.model, out));
   BATON_TRY(PartFolder part, PartFolder::create(out));
   BATON_TRY(ModelSpec spec, read_model_spec(request.model));
   if (!spec.quantization.method.empty())
@@ -295,9 +326,10 @@ Result<QuantizeReport> quantize_model(const QuantizeRequest& request, const Quan
   BATON_TRY_VOID(fit_to_checkpoint(spec, checkpoint));
   const Parallel parallel(request.n_threads);
   SafetensorsSource source(checkpoint, spec.quantization, parallel);
-  BATON_TRY_VOID(source.verify(expected_tensors(spec), spec, DType::f32));
+  BATON_TRY_VOID(check_weights(spec, checkpoint, {}, request.rounding));
+  source.log_differences(expected_tensors(spec), spec, DType::f32);
   BATON_TRY(const CheckpointPlan plan, plan_checkpoint(request.model, checkpoint, spec, request.rounding));
-  BATON_TRY_VOID(check_dense(plan, source));
+  if (request.needs_group) BATON_TRY_VOID(check_group(plan, request.rounding));
   const std::vector<fs::path> others = other_files(request.model);
   BATON_TRY_VOID(check_room(part.path(), plan, others));
   BATON_TRY(json::Value config, json::parse_file(request.model / "config.json"));
@@ -315,6 +347,8 @@ Result<QuantizeReport> quantize_model(const QuantizeRequest& request, const Quan
   BATON_TRY_VOID(part.keep());
   QuantizeReport report = std::move(quantizer).report();
   report.bytes_after = plan.size_bytes;
+  for (const auto& [columns, modules] : plan.modules_by)
+    report.n_by_columns[columns] = static_cast<std::int64_t>(modules.size());
   return report;
 }
 

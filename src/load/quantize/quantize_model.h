@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "load/weight_rounding.h"
 #include "model/source/rounding.h"
 
 namespace baton {
@@ -17,6 +18,7 @@ struct QuantizeRequest {
   std::filesystem::path out;    ///< the folder to make; its parent exists
   WeightRounding rounding;      ///< is on
   int n_threads = 0;            ///< 0: as many as affinity and quota allow
+  bool needs_group = false;     ///< the group was asked for: some matrix must have it
 };
 
 /// What rounding did to a matrix.
@@ -34,6 +36,7 @@ struct QuantizeReport {
   std::vector<QuantizedMatrix> matrices;  ///< in the order of the files
   std::int64_t bytes_before = 0;          ///< of all tensors
   std::int64_t bytes_after = 0;           ///< of the files with tensors
+  ScaleCounts n_by_columns;
 
   /// Of all matrices together.
   double relative_error() const;
@@ -44,8 +47,9 @@ using QuantizeProgress = std::function<bool(std::int64_t done, std::int64_t tota
 
 /// Writes to `out`.part, and renames that to `out` when all is on the disk; if that fails, nothing is left. The shards are the
 /// checkpoint's, in the format compressed-tensors; other files but weights are copied. A matrix is read some rows at a time. Errors:
-/// invalid_request: `out` or `out`.part exists, or there is no room; invalid_data: a weight is not finite; unsupported: the
-/// checkpoint is quantised already; unavailable: stopped; those of reading the checkpoint; io.
+/// invalid_request: `out` or `out`.part exists or `out` is inside `model`, or no row can have the group; invalid_data: a number of
+/// the model is not finite; unsupported: the checkpoint is quantised already; unavailable: stopped; those of reading the checkpoint;
+/// io, also if there is no room.
 Result<QuantizeReport> quantize_model(const QuantizeRequest& request, const QuantizeProgress& progress);
 
 }  // namespace baton

@@ -2,8 +2,10 @@
 #include "model/source/rounding.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
-#include <vector>
+
+#include <fmt/format.h>
 
 #include "core/check.h"
 
@@ -11,6 +13,9 @@ namespace baton {
 namespace {
 
 constexpr std::uint32_t kInfinity = 0x7f800000;
+
+/// Weights that are read before they are rounded: they stay in a cache meanwhile.
+constexpr std::int64_t kWeightsAtOnce = 1 << 20;
 
 /// The code that the largest weight of a scale becomes, before it is rounded.
 float range_of(WeightScheme scheme) {
@@ -84,6 +89,34 @@ bool round_row(std::span<const float> weights, const MatrixForm& form, std::byte
   for (std::size_t i = 0; is_i4 && 2 * i < weights.size(); ++i)
     bytes[i] = static_cast<std::uint8_t>(codes[2 * i] | codes[2 * i + 1] << 4);
   return true;
+}
+
+Result<void> RowRounder::round(const ExpectedTensor& matrix, IndexRange rows, const MatrixForm& form,
+                               const std::function<void(const RoundedRow&)>& take) {
+  const std::int64_t k = matrix.shape[1];
+  const std::int64_t rows_at_once = std::max<std::int64_t>(1, kWeightsAtOnce / k);
+  weights_.resize(static_cast<std::size_t>(std::min(rows_at_once, rows.size()) * k));
+  std::atomic<bool> is_finite = true;
+  for (std::int64_t first = rows.begin; first < rows.end && is_finite; first += rows_at_once) {
+    const IndexRange read{first, std::min(rows.end, first + rows_at_once)};
+    const std::span<float> weights = std::span(weights_).first(static_cast<std::size_t>(read.size() * k));
+    BATON_TRY_VOID(dense_.read({matrix, read, {0, k}, 0}, view_of(weights, {read.size(), k})));
+    const auto round_some = [&](std::int64_t begin, std::int64_t end) {
+      std::vector<std::byte> values(static_cast<std::size_t>(rounded_row_bytes(form.scheme, k)));
+      std::vector<float> scales(static_cast<std::size_t>((k - 1) / form.scale_columns + 1));
+      for (std::int64_t row = begin; row < end; ++row) {
+        const auto of_row = weights.subspan(static_cast<std::size_t>(row * k), static_cast<std::size_t>(k));
+        if (round_row(of_row, form, values.data(), scales))
+          take({first + row, of_row, values, scales});
+        else
+          is_finite = false;
+      }
+    };
+    parallel_.for_ranges(read.size(), std::max<std::int64_t>(1, kElementsPerTask / k), round_some);
+  }
+  if (is_finite) return {};
+  return fail(ErrorCode::invalid_data,
+              fmt::format("tensor '{}' holds a number that is not finite and cannot be quantised", matrix.name));
 }
 
 void widen_row(const MatrixForm& form, const std::byte* values, std::span<const float> scales, std::span<float> weights) {

@@ -10,8 +10,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
+#include <vector>
 
+#include "core/parallel.h"
+#include "core/result.h"
 #include "kernels/stored_matrix.h"
 #include "model/source/source.h"
 
@@ -40,6 +44,31 @@ constexpr std::int64_t rounded_row_bytes(WeightScheme scheme, std::int64_t k) {
 /// Rounds one row. Writes its values as StoredMatrix has them, and its scales, which are exact in form.scale_dtype. False if a
 /// weight is not finite.
 bool round_row(std::span<const float> weights, const MatrixForm& form, std::byte* values, std::span<float> scales);
+
+/// A row that was rounded, valid within the call that gets it.
+struct RoundedRow {
+  std::int64_t row = 0;            ///< of the matrix
+  std::span<const float> weights;  ///< before they were rounded
+  std::span<const std::byte> values;
+  std::span<const float> scales;
+};
+
+/// Reads rows of dense matrices, some at a time, and rounds them. Keeps its memory for the next matrix.
+class RowRounder {
+ public:
+  /// Both must outlive it.
+  RowRounder(WeightSource& dense, const Parallel& parallel) : dense_(dense), parallel_(parallel) {}
+
+  /// Calls `take` for each of `rows`, from several threads at once. Errors (invalid_data): a weight that is not finite; those of the
+  /// source.
+  Result<void> round(const ExpectedTensor& matrix, IndexRange rows, const MatrixForm& form,
+                     const std::function<void(const RoundedRow&)>& take);
+
+ private:
+  WeightSource& dense_;
+  const Parallel& parallel_;
+  std::vector<float> weights_;
+};
 
 /// What a rounded row stands for.
 void widen_row(const MatrixForm& form, const std::byte* values, std::span<const float> scales, std::span<float> weights);

@@ -7,7 +7,6 @@
 #include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "core/parallel.h"
 #include "core/result.h"
@@ -22,12 +21,12 @@ class RoundingSource final : public WeightSource {
  public:
   /// `kept`: names of matrices that stay as they are. `dense` and `parallel` are kept by reference and must outlive this object.
   RoundingSource(WeightSource& dense, const WeightRounding& rounding, std::set<std::string> kept, const Parallel& parallel)
-      : dense_(dense), rounding_(rounding), kept_(std::move(kept)), parallel_(parallel) {}
+      : dense_(dense), rounding_(rounding), kept_(std::move(kept)), rounder_(dense, parallel) {}
 
   Result<void> read(const TensorPart& part, TensorView out) override { return dense_.read(part, out); }
   /// Errors (unsupported): a matrix that is quantised already. Those of the other source.
   Result<MatrixForm> form_of(const ExpectedTensor& matrix) const override;
-  /// Errors (invalid_data): a weight that is not finite. Those of the other source.
+  /// Errors: those of RowRounder.
   Result<void> read_stored(const TensorPart& part, const StoredRows& out) override;
 
  private:
@@ -37,8 +36,7 @@ class RoundingSource final : public WeightSource {
   WeightSource& dense_;
   const WeightRounding rounding_;
   const std::set<std::string> kept_;
-  const Parallel& parallel_;
-  std::vector<float> rows_;
+  RowRounder rounder_;
 };
 
 }  // namespace baton

@@ -26,9 +26,9 @@ class SafetensorsSource final : public WeightSource, public ValueSource {
   /// number of other missing ones or both shapes; unsupported.
   Result<void> check_tensors(std::span<const ExpectedTensor> expected, const ModelSpec& spec) const;
 
-  /// The same. Then logs one line about unexpected tensors, which may show that the config does not belong to the
-  /// checkpoint, and one line for each stored dtype whose matrices lose precision in `dtype`.
-  Result<void> verify(std::span<const ExpectedTensor> expected, const ModelSpec& spec, DType dtype) const;
+  /// Logs one line about unexpected tensors, which may show that the config does not belong to the checkpoint, and one
+  /// line for each stored dtype whose matrices lose precision in `dtype`.
+  void log_differences(std::span<const ExpectedTensor> expected, const ModelSpec& spec, DType dtype) const;
 
   /// A tensor's elements, f32, bf16 or f16, unaligned; valid as long as the checkpoint. Errors: not_found,
   /// invalid_data
