@@ -67,18 +67,15 @@ TEST(StoredMatrix, a_backend_multiplies_a_scheme_or_refuses_it_by_name) {
   const auto weight = random_stored(random, {.scheme = WeightScheme::f8, .scale_columns = 32}, 8, 32);
   for (const testing::TestBackend& test : testing::test_backends()) {
     const auto packed = test.backend.pack_matrix(weight.matrix, DType::f32, "model.w");
-    if (!test.is_cuda()) {
-      ASSERT_TRUE(packed) << packed.error().message;
-      EXPECT_EQ((*packed)->scheme, WeightScheme::f8);
-      continue;
-    }
-    ASSERT_FALSE(packed);
-    EXPECT_EQ(packed.error().code, ErrorCode::unsupported);
-    EXPECT_EQ(
-        packed.error().message,
-        "model.w: the CUDA backend has no kernels for float8_e4m3 weights; the CPU has (--device cpu), or use a checkpoint "
-        "in bfloat16 or float16");
+    ASSERT_TRUE(packed) << test.name << ": " << packed.error().message;
+    EXPECT_EQ((*packed)->scheme, WeightScheme::f8);
   }
+  const auto refused = expect_dense(weight.matrix, "CUDA", "model.w");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::unsupported);
+  EXPECT_EQ(refused.error().message,
+            "model.w: the CUDA backend has no kernels for float8_e4m3 weights; the CPU has (--device cpu), or use a checkpoint "
+            "in bfloat16 or float16");
 }
 
 }  // namespace
