@@ -1,0 +1,126 @@
+/// Instructions that only the wide GEMM needs: wgmma for many columns, clusters, stores, and weights scaled in f32.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include <cuda_fp16.h>
+
+#include "kernels/cuda/device/mma.cuh"
+
+#ifdef BATON_SM90A
+
+namespace workshop {
+
+using namespace baton;
+using namespace baton::cuda;
+
+/// Four 8 x 8 matrices of 16-bit elements are stored transposed; lane i passes the address of row i % 8 of matrix i / 8.
+__device__ __forceinline__ void store_matrices_transposed(std::uint32_t address, const std::uint32_t (&r)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(r[0]), "r"(r[1]),
+               "r"(r[2]), "r"(r[3])
+               : "memory");
+}
+
+/// The value, in a way that hides it: what is computed from it is computed here, not before a loop.
+__device__ __forceinline__ int as_unknown(int value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+/// Waits for all threads of the cluster's blocks.
+__device__ __forceinline__ void cluster_barrier() {
+  asm volatile("barrier.cluster.arrive.relaxed;\n\tbarrier.cluster.wait;" ::: "memory");
+}
+/// The same; what threads wrote to shared memory before is then visible to the others.
+__device__ __forceinline__ void cluster_barrier_with_memory() {
+  asm volatile("barrier.cluster.arrive.release;\n\tbarrier.cluster.wait.acquire;" ::: "memory");
+}
+/// What the cluster's block `rank` has where this block has `at`.
+__device__ __forceinline__ uint4 load_of_block(std::uint32_t at, int rank) {
+  uint4 x;
+  asm volatile(
+      "{\n\t.reg .b32 there;\n\tmapa.shared::cluster.u32 there, %4, %5;\n\t"
+      "ld.shared::cluster.v4.b32 {%0, %1, %2, %3}, [there];\n\t}"
+      : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+      : "r"(at), "r"(rank)
+      : "memory");
+  return x;
+}
+/// 16 bytes at once.
+__device__ __forceinline__ void store_global(void* at, const uint4& x) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
+}
+/// A pair of T times an f32, rounded once.
+template <class T>
+__device__ __forceinline__ std::uint32_t times_f32(std::uint32_t pair, float factor) {
+  if constexpr (std::is_same_v<T, __half>) {
+    const float2 both = __half22float2(*reinterpret_cast<const __half2*>(&pair));
+    return pack_pair<T>(both.x * factor, both.y * factor);
+  } else {
+    return pack_pair<T>(__uint_as_float(pair << 16) * factor, __uint_as_float(pair & 0xffff0000u) * factor);
+  }
+}
+
+// The sums of 8 columns each, as operands of the instruction and as its outputs.
+#define BATON_SUMS_4 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+#define BATON_SUMS_8 BATON_SUMS_4 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define BATON_SUMS_12 BATON_SUMS_8 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
+#define BATON_SUMS_16 BATON_SUMS_12 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define BATON_SUMS_20 BATON_SUMS_16 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"
+#define BATON_SUMS_24 BATON_SUMS_20 ",%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
+#define BATON_SUMS_28 BATON_SUMS_24 ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111"
+#define BATON_SUMS_32 BATON_SUMS_28 ",%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
+#define BATON_C(i) "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3])
+#define BATON_C_4 BATON_C(0), BATON_C(1), BATON_C(2), BATON_C(3)
+#define BATON_C_8 BATON_C_4, BATON_C(4), BATON_C(5), BATON_C(6), BATON_C(7)
+#define BATON_C_12 BATON_C_8, BATON_C(8), BATON_C(9), BATON_C(10), BATON_C(11)
+#define BATON_C_16 BATON_C_12, BATON_C(12), BATON_C(13), BATON_C(14), BATON_C(15)
+#define BATON_C_20 BATON_C_16, BATON_C(16), BATON_C(17), BATON_C(18), BATON_C(19)
+#define BATON_C_24 BATON_C_20, BATON_C(20), BATON_C(21), BATON_C(22), BATON_C(23)
+#define BATON_C_28 BATON_C_24, BATON_C(24), BATON_C(25), BATON_C(26), BATON_C(27)
+#define BATON_C_32 BATON_C_28, BATON_C(28), BATON_C(29), BATON_C(30), BATON_C(31)
+#define BATON_WGMMA_OF(type, groups, columns, places)                                                                        \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." type "." type " {" BATON_SUMS_##groups "}, " places    \
+                                                                                                             ", 1, 1, 1, 0;" \
+               : BATON_C_##groups                                                                                            \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+#define BATON_WGMMA(groups, columns, places)           \
+  if constexpr (kGroups == groups) {                   \
+    if constexpr (std::is_same_v<T, __half>)           \
+      BATON_WGMMA_OF("f16", groups, columns, places);  \
+    else                                               \
+      BATON_WGMMA_OF("bf16", groups, columns, places); \
+  }
+
+/// c [64, N] += a [64, 16] b [16, N], N = 160, 192 or 256 by the size of c; a in registers, b in shared memory, both with their
+/// 16 contiguous (K-major).
+template <class T, int kGroups>
+__device__ __forceinline__ void wgmma_wide(float (&c)[kGroups][4], const std::uint32_t (&a)[4], std::uint64_t b) {
+  static_assert(kGroups == 20 || kGroups == 24 || kGroups == 32);
+  BATON_WGMMA(20, "160", "{%80,%81,%82,%83}, %84")
+  BATON_WGMMA(24, "192", "{%96,%97,%98,%99}, %100")
+  BATON_WGMMA(32, "256", "{%128,%129,%130,%131}, %132")
+}
+#undef BATON_WGMMA
+#undef BATON_WGMMA_OF
+#undef BATON_C_32
+#undef BATON_C_28
+#undef BATON_C_24
+#undef BATON_C_20
+#undef BATON_C_16
+#undef BATON_C_12
+#undef BATON_C_8
+#undef BATON_C_4
+#undef BATON_C
+#undef BATON_SUMS_32
+#undef BATON_SUMS_28
+#undef BATON_SUMS_24
+#undef BATON_SUMS_20
+#undef BATON_SUMS_16
+#undef BATON_SUMS_12
+#undef BATON_SUMS_8
+#undef BATON_SUMS_4
+
+}  // namespace workshop
+
+#endif  // BATON_SM90A

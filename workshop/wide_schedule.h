@@ -1,0 +1,100 @@
+/// How the wide GEMM is called, and which tiles and stages of tiles each block multiplies. This is pure arithmetic and needs
+/// no device.
+#pragma once
+
+#include <array>
+
+#include "kernels/cuda/schemes/scheme_layout.h"
+
+namespace workshop {
+
+using namespace baton;
+using namespace baton::cuda;
+
+inline constexpr int kWideStageK = 64;  ///< columns of a stage
+/// Passes over rows of x that share a tile of the weight at about the same time: their x stays in the L2.
+inline constexpr int kPassesAtOnce = 8;
+
+/// Clusters of so many blocks that run at once on a device, by the number of blocks from 1 to 4.
+using WideClusters = std::array<int, 5>;
+
+/// How clusters divide a matmul: each has tiles of 128 rows of the weight and a width of x, and its blocks divide the stages
+/// of a tile and then add their sums.
+struct WidePlan {
+  int n_tiles = 0;
+  int n_blocks = 1;  ///< of a cluster
+  int n_clusters = 0;
+};
+
+/// The plan that ends first.
+constexpr WidePlan wide_plan(int n_tiles, int k_stages, const WideClusters& clusters) {
+  constexpr int kStoreStages = 4;  // as long as a tile's end, and as the exchange of sums
+  constexpr int kExchangeStages = 6;
+  WidePlan best;
+  int best_cost = 0;
+  for (int n_blocks = 1; n_blocks < static_cast<int>(clusters.size()); ++n_blocks) {
+    const int at_once = clusters[static_cast<unsigned>(n_blocks)];
+    if (at_once == 0 || n_blocks > k_stages || (n_blocks > 1 && n_tiles > at_once)) continue;
+    const int n_rounds = (n_tiles + at_once - 1) / at_once;
+    const int cost = n_rounds * ((k_stages + n_blocks - 1) / n_blocks + kStoreStages) + (n_blocks > 1 ? kExchangeStages : 0);
+    if (best.n_tiles > 0 && cost >= best_cost) continue;
+    best = {n_tiles, n_blocks, n_tiles < at_once ? n_tiles : at_once};
+    best_cost = cost;
+  }
+  return best;
+}
+
+/// The plan with as many blocks for each tile, or as many as it has stages. Clusters of several blocks have one tile and need
+/// not run at once: no cluster waits for another.
+constexpr WidePlan plan_of_blocks(int n_tiles, int k_stages, const WideClusters& clusters, int n_blocks) {
+  const int n = n_blocks < k_stages ? n_blocks : k_stages;
+  return {n_tiles, n, n > 1 || n_tiles < clusters[1] ? n_tiles : clusters[1]};
+}
+
+/// Stages [begin, end) of a tile that a block of a cluster multiplies.
+struct WideStages {
+  int begin;
+  int end;
+};
+constexpr WideStages wide_stages(int k_stages, int rank, int n_blocks) {
+  return {k_stages * rank / n_blocks, k_stages * (rank + 1) / n_blocks};
+}
+
+/// The tile of the weight, and the pass over rows of x, that a tile is.
+struct WideGemmTile {
+  int weight;
+  int pass;
+};
+constexpr WideGemmTile wide_tile(int tile, int n_row_tiles, int n_passes) {
+  const int group = tile / (n_row_tiles * kPassesAtOnce);
+  const int first_pass = group * kPassesAtOnce;
+  const int n = n_passes - first_pass < kPassesAtOnce ? n_passes - first_pass : kPassesAtOnce;
+  const int at = tile - group * n_row_tiles * kPassesAtOnce;
+  return {at / n, first_pass + at % n};
+}
+
+/// Rows of x that a kernel multiplies at once; fewer are padded.
+inline constexpr int kWideWidths[] = {160, 192, 256};
+inline constexpr int kMostWideWidth = 256;
+
+struct WideParams {
+  SchemeView weight;
+  const void* bias = nullptr;  ///< [n] of out's type, or null
+  void* out = nullptr;         ///< [n_rows, n]
+  WideClusters clusters = {};
+  int blocks_of_tile = 0;  ///< 0: as wide_plan chooses
+  int n_rows = 0;
+  bool out_is_f32 = false;      ///< or of x's type
+  bool stores_vectors = false;  ///< 16 bytes of out at once
+  // The launch's part.
+  WidePlan plan;
+  int n_row_tiles = 0;  ///< of 128 rows
+  int n_passes = 1;     ///< of `width` rows of x
+  int k_stages = 0;     ///< of a tile
+  int n_stages = 0;     ///< of the ring
+  int scale_bytes = 0;  ///< of a scale in a stage; 0: none
+  int zero_bytes = 0;   ///< 1 if the stage has zeros
+  int groups_of_stage = 1;
+};
+
+}  // namespace workshop
