@@ -137,7 +137,9 @@ void launch_scheme_stream(const Device& device, SchemeStreamParams p, const CUte
   p.unit_shift = std::countr_zero(static_cast<unsigned>(group_columns / (kScaledSteps * 16)));
   const int stage_bytes = Form::kXBytes + Form::kValueBytes + group_bytes<Form>(p);
   const int other_bytes = Form::kJoinBytes + kSchemeBarrierBytes;
-  p.n_stages = std::min(kMostSchemeStages, (static_cast<int>(device.max_shared_bytes) - other_bytes) / stage_bytes);
+  const int n_that_fit = std::min(kMostSchemeStages, (static_cast<int>(device.max_shared_bytes) - other_bytes) / stage_bytes);
+  // A slot serves one set. Otherwise one that runs ahead of a late copy would take the parity of the phase before for its own.
+  p.n_stages = n_that_fit / Form::kSets * Form::kSets;
   const int shared_bytes = p.n_stages * stage_bytes + other_bytes;
   auto* const kernel = scheme_stream_kernel<kScheme, T, kWidth, kScaledSteps>;
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), "scheme_stream");
