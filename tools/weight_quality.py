@@ -32,6 +32,7 @@ QUESTIONS_A_CONVERSATION = 16
 ROWS = {
     "bfloat16": [],
     "fp8": ["--quantization", "fp8"],
+    "fp8, activations too": ["--quantization", "fp8", "--activation-dtype", "fp8"],
     "int8": ["--quantization", "int8"],
     "int4, 128 columns": ["--quantization", "int4"],
     "int4, 128 columns, output layer too": ["--quantization", "int4", "--quantize-lm-head"],

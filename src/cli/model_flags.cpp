@@ -95,6 +95,10 @@ void add_model_options(CLI::App& app, ModelFlags& options) {
   row(app, "Model", "--dtype", options.dtype, "Data type of the weights: auto (the checkpoint's), bfloat16, float16, float32")
       ->check(CLI::IsMember(choices(kDtypeNames)));
   add_quantization_options(app, options);
+  row(app, "Model", "--activation-dtype", options.activation_dtype,
+      "What FP8 weights multiply in steps of many tokens: fp8 (a scale for each token), dtype (--dtype's), or auto: fp8 where "
+      "the checkpoint states it and the device gains by it")
+      ->check(CLI::IsMember(choices(kActivationDtypes)));
   row(app, "Model", "--max-model-len", options.max_model_len,
       "Longest prompt plus answer in tokens, as 4096 or 4k; 0: the model's limit; auto: what the cache has room for")
       ->transform(count_units(/*has_auto=*/true));

@@ -20,7 +20,8 @@ Result<ServedModel> load_served_model(const ModelFiles& files, const ModelOption
                     .max_model_len = engine.info().max_model_len,
                     .tool_template = std::move(text.tool_template),
                     .format = std::move(text.format),
-                    .weight_scheme = engine.info().weight_scheme};
+                    .weight_scheme = engine.info().weight_scheme,
+                    .activation_scheme = engine.info().activation_scheme};
   model.look_at_templates();
   return model;
 }

@@ -65,7 +65,9 @@ struct EngineInfo {
   DType kv_dtype = DType::bf16;
   DType weight_dtype = DType::bf16;  ///< of embeddings, and of what matrices multiply
   std::string weight_scheme;         ///< of the layers' matrices: "int4", or "bfloat16" where they are dense
-  std::string attention;             ///< "relay" or "paged"
+  /// Of what the layers' matrices multiply: "float8_e4m3" where FP8 weights do so in long steps, otherwise weight_dtype.
+  std::string activation_scheme;
+  std::string attention;  ///< "relay" or "paged"
   bool batch_invariant = false;
   bool enable_prefix_caching = true;
   std::int32_t max_num_seqs = 0;

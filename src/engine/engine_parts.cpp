@@ -193,6 +193,7 @@ Result<SizedEngine> size_engine(const EngineOptions& options, const Backend& bac
   info.kv_dtype = options.kv_dtype;
   info.weight_dtype = model.weight_dtype();
   info.weight_scheme = model.weight_scheme();
+  info.activation_scheme = model.activation_scheme();
   info.attention = options.relay ? "relay" : "paged";
   info.batch_invariant = options.batch_invariant;
   info.enable_prefix_caching = options.enable_prefix_caching;

@@ -54,7 +54,8 @@ struct BackendCapabilities {
   /// Outputs of matmuls inside a layer are best stored in the weights' dtype; otherwise in f32. The residual stream
   /// and logits are f32 on every backend.
   bool rounds_matmul_outputs = false;
-  bool deals_pairs = false;  ///< the plan must assign the (item, KV head) pairs of attention to its workers
+  bool gains_by_f8_rows = false;  ///< some weights multiply many rows of x in f8_e4m3 faster: PackedMatrix::fewest_f8_rows
+  bool deals_pairs = false;       ///< the plan must assign the (item, KV head) pairs of attention to its workers
 };
 
 /// Parameters that make the engine fast on a backend. Constant for a device, because they determine the plan of a step
@@ -101,6 +102,11 @@ class Buffer {
   void (*release_)(std::byte*, std::size_t) = nullptr;
 };
 
+/// Columns of rows in 8 bits (kernels/ops.h) are a multiple of this many.
+inline constexpr std::int64_t kF8RowStep = 16;
+/// More rows than any step has.
+inline constexpr std::int64_t kNoF8Rows = std::int64_t{1} << 40;
+
 /// A weight [n, k] in the layout that the backend multiplies fastest.
 class PackedMatrix {
  public:
@@ -109,6 +115,7 @@ class PackedMatrix {
   std::int64_t k = 0;
   DType dtype = DType::f32;  ///< of the x of a matmul, and of dense weights
   WeightScheme scheme = WeightScheme::dense;
+  std::int64_t fewest_f8_rows = kNoF8Rows;  ///< from so many on, rows of x may be in f8_e4m3: see kernels/ops.h
   std::size_t size_bytes = 0;
 };
 

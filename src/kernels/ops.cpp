@@ -44,7 +44,17 @@ bool overlap(const ConstTensorView& a, const ConstTensorView& b) {
   return a.data < b.data + b.size_bytes() && b.data < a.data + a.size_bytes();
 }
 
-/// The checks that all norms have in common.
+/// Rows in float without scales, or in 8 bits with them.
+void check_rows(const ConstTensorView& rows, const ConstTensorView& scales, std::string_view name) {
+  check((rows.dtype == DType::f8_e4m3) == (scales.data != nullptr) || rows.shape.n_elements() == 0,
+        [&] { return std::string(name) + " in 8 bits without scales, or the reverse"; });
+  if (rows.dtype != DType::f8_e4m3) return check_float(rows, name);
+  check_dtype(scales, DType::f32, std::string(name) + " scales");
+  check_shape(scales, {rows.shape[0]}, std::string(name) + " scales");
+  check(rows.shape[1] % kF8RowStep == 0, [&] { return std::string(name) + " in 8 bits must have a multiple of 16 columns"; });
+}
+
+/// The checks that all norms have in common, but for the dtype of `out`.
 template <class Args>
 void check_norm(const Args& args) {
   check(args.x.shape.rank() == 2, "norm: x [rows, d]");
@@ -62,7 +72,6 @@ void check_norm(const Args& args) {
     check_float(args.weight, "norm weight");
     check_shape(args.weight, {args.x.shape[1]}, "norm weight");
   }
-  check_float(args.out, "norm out");
   check_shape(args.out, args.x.shape, "norm out");
   check(!overlap(args.x, args.out), "norm: out overlaps x");
   check(args.eps >= 0, "norm: eps is negative");
@@ -118,6 +127,9 @@ void embedding(Backend& backend, const EmbeddingArgs& args) {
 
 void rms_norm(Backend& backend, const RmsNormArgs& args) {
   check_norm(args);
+  check_rows(args.out, args.out_scales, "rms_norm out");
+  if (args.out.dtype == DType::f8_e4m3 && args.weight.data != nullptr)
+    check_dtype(args.weight, DType::f32, "rms_norm weight beside rows in 8 bits");
   if (const Deltas& deltas = args.deltas; deltas.norm_weight.data != nullptr) {
     check((deltas.first.data != nullptr || args.x.shape[0] == 0) && deltas.second.data == nullptr,
           "rms_norm: the norm of a delta needs one delta");
@@ -130,6 +142,7 @@ void rms_norm(Backend& backend, const RmsNormArgs& args) {
 
 void layer_norm(Backend& backend, const LayerNormArgs& args) {
   check_norm(args);
+  check_float(args.out, "layer_norm out");
   check(args.weight.data != nullptr, "layer_norm: no weight");
   check(args.deltas.norm_weight.data == nullptr, "layer_norm: the norm of a delta");
   if (args.bias.data != nullptr) {
@@ -150,7 +163,11 @@ void gather_rows(Backend& backend, const GatherRowsArgs& args) {
 void matmul(Backend& backend, const MatmulArgs& args) {
   check(args.weight != nullptr, "matmul: no weight");
   check(args.x.shape.rank() == 2, "matmul: x [rows, k]");
-  check_dtype(args.x, args.weight->dtype, "matmul x");
+  if (args.x.dtype == DType::f8_e4m3)
+    check(args.x.shape[0] >= args.weight->fewest_f8_rows, "matmul: the weight does not take so few rows of x in 8 bits");
+  else
+    check_dtype(args.x, args.weight->dtype, "matmul x");
+  check_rows(args.x, args.x_scales, "matmul x");
   check_shape(args.x, {args.x.shape[0], args.weight->k}, "matmul x");
   check_float(args.out, "matmul out");
   check_shape(args.out, {args.x.shape[0], args.weight->n}, "matmul out");
@@ -263,7 +280,7 @@ void gelu(Backend& backend, const GeluArgs& args) {
 void gated_activation(Backend& backend, const GatedActivationArgs& args) {
   check(args.out.shape.rank() == 2, "gated_activation: out [rows, n]");
   check_float(args.gate_up, "gated_activation gate_up");
-  check_float(args.out, "gated_activation out");
+  check_rows(args.out, args.out_scales, "gated_activation out");
   check_shape(args.gate_up, {args.out.shape[0], 2 * args.out.shape[1]}, "gated_activation gate_up");
   check(!overlap(args.gate_up, args.out), "gated_activation: out overlaps gate_up");
   backend.gated_activation(args);

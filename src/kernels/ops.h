@@ -3,6 +3,13 @@
 /// Each function checks its arguments and passes checked views to the backend; a violation is a bug of ours and
 /// aborts. All memory is the backend's. The operations of a backend run in the order of their calls. The host may read
 /// their results after Backend::synchronize. A "float" tensor is f32, bf16 or f16. Thread: engine only.
+///
+/// Rows of "8 bits" are f8_e4m3 with a scale each, in f32, for a matmul by weights that take them (PackedMatrix): what makes the
+/// rows rounds them, in the pass that writes them,
+///
+///     scale[r] = max(max |y[r]| / 448, 2^-126)     out[r, c] = y[r, c] * (1 / scale[r]), to nearest even
+///
+/// A row has a multiple of 16 columns, which a backend keeps in an order of its own.
 #pragma once
 
 #include <cstdint>
@@ -69,8 +76,9 @@ struct Deltas {
 ///
 ///     out[r] = x[r] / sqrt(mean(x[r]^2) + eps) * weight
 ///
-///     x  [rows, d] f32, updated in place     out  [rows, d] float; no overlap with the others
-///     weight  [d] float, or null data: out = x
+///     x  [rows, d] f32, updated in place     out  [rows, d] float or 8 bits; no overlap with the others
+///     weight  [d] float, f32 with out in 8 bits, or null data: out = x
+///     out_scales  [rows] f32 with out in 8 bits, otherwise null data
 /// Sums in f32. Source: arXiv:1910.07467.
 struct RmsNormArgs {
   TensorView x;
@@ -78,6 +86,7 @@ struct RmsNormArgs {
   ConstTensorView weight;
   TensorView out;
   float eps = 1e-5f;
+  TensorView out_scales = {};
 };
 void rms_norm(Backend& backend, const RmsNormArgs& args);
 
@@ -85,7 +94,7 @@ void rms_norm(Backend& backend, const RmsNormArgs& args);
 ///
 ///     out[r] = (x[r] - mean(x[r])) / sqrt(mean((x[r] - mean(x[r]))^2) + eps) * weight + bias
 ///
-///     weight  [d] float     bias  [d] of weight's dtype, or null data     all others as in rms_norm
+///     weight  [d] float     bias  [d] of weight's dtype, or null data     out  [rows, d] float     all others as in rms_norm
 /// Sums in f32; the sum of squares is computed after the mean. Source: arXiv:1607.06450.
 struct LayerNormArgs {
   TensorView x;
@@ -111,6 +120,7 @@ void gather_rows(Backend& backend, const GatherRowsArgs& args);
 ///
 ///     x  [rows, k] of the dtype W was packed for    W  [n, k] packed by Backend::pack_matrix    out  [rows, n] float
 ///     bias  [n] float, or null data; fastest in out's dtype
+///     x_scales  [rows] f32 where x is in 8 bits, which W takes from PackedMatrix::fewest_f8_rows rows on; otherwise null data
 /// Sums in f32. The bias may be added before or after the sum is rounded to out's dtype. With
 /// BackendOptions::batch_invariant a row of out has the same bits for any number of rows.
 struct MatmulArgs {
@@ -118,6 +128,7 @@ struct MatmulArgs {
   const PackedMatrix* weight = nullptr;
   TensorView out;
   ConstTensorView bias = {};
+  ConstTensorView x_scales = {};
 };
 void matmul(Backend& backend, const MatmulArgs& args);
 
@@ -298,13 +309,15 @@ void gelu(Backend& backend, const GeluArgs& args);
 ///     silu              f(x) = x / (1 + exp(-x))
 ///     gelu, gelu_tanh   f as for gelu: GeluKind::exact, GeluKind::tanh
 ///
-///     gate_up  [rows, 2 n] float: gate, then up     out  [rows, n] float; no overlap
+///     gate_up  [rows, 2 n] float: gate, then up     out  [rows, n] float or 8 bits; no overlap
+///     out_scales  [rows] f32 with out in 8 bits, otherwise null data
 /// In f32. Source: arXiv:2002.05202 (SwiGLU, GeGLU).
 enum class GateKind { silu, gelu, gelu_tanh };
 struct GatedActivationArgs {
   ConstTensorView gate_up;
   TensorView out;
   GateKind kind = GateKind::silu;
+  TensorView out_scales = {};
 };
 void gated_activation(Backend& backend, const GatedActivationArgs& args);
 

@@ -11,6 +11,7 @@
 #include "core/one_line.h"
 #include "engine/step/rank_steps.h"
 #include "io/safetensors.h"
+#include "load/activation_dtype.h"
 #include "load/byte_text.h"
 #include "load/rank_load.h"
 #include "load/weight_rounding.h"
@@ -131,11 +132,12 @@ Result<TimedEngine> load_onto(std::unique_ptr<Backend> backend, LoadTimes times,
   times.engine_s = watch.lap_s();
   const EngineInfo info = (*engine)->info();
   log::info(
-      "model={} architecture={} parameters={:.1f}M dtype={} weights={} weights_mb={:.1f} kv_dtype={} kv_tokens={} kv_mb={:.0f} "
-      "max_model_len={} attention={}{} device=\"{}\" isa={} load_s={:.2f}",
+      "model={} architecture={} parameters={:.1f}M dtype={} weights={} weights_mb={:.1f} activations={} kv_dtype={} "
+      "kv_tokens={} "
+      "kv_mb={:.0f} max_model_len={} attention={}{} device=\"{}\" isa={} load_s={:.2f}",
       log_value(files.name), loaded->spec.family, static_cast<double>(loaded->spec.n_parameters()) / 1e6,
       to_string(loaded->dtypes.weights), log_value(info.weight_scheme), static_cast<double>(loaded->weight_bytes) / 1e6,
-      to_string(info.kv_dtype), static_cast<std::int64_t>(info.n_blocks) * info.block_len,
+      info.activation_scheme, to_string(info.kv_dtype), static_cast<std::int64_t>(info.n_blocks) * info.block_len,
       static_cast<double>(info.kv_cache_bytes) / 1e6, info.max_model_len, info.attention,
       info.batch_invariant ? " batch_invariant=1" : "", info.backend.device, info.backend.features, times.total_s());
   return TimedEngine{std::move(*engine), times};
@@ -172,6 +174,8 @@ Result<LoadedModel> load_model(const ModelFiles& files, const ModelOptions& opti
     BATON_TRY_VOID(fit_to_checkpoint(spec, *checkpoint));
   }
   BATON_TRY(const WeightRounding rounding, rounding_of(options, spec.quantization));
+  BATON_TRY(const ActivationChoice activations,
+            activations_of(options, spec.quantization, rounding, backend.capabilities().gains_by_f8_rows));
   BATON_TRY(const LoadDtypes dtypes, load_dtypes(options, spec, backend));
   const DType dtype = dtypes.weights;
   if (options.dtype == "auto" && dtype == DType::f32 && spec.dtype != DType::f32)
@@ -187,6 +191,7 @@ Result<LoadedModel> load_model(const ModelFiles& files, const ModelOptions& opti
   if (checkpoint) {
     BATON_TRY(weights.kv_scales, kv_scales(spec, *checkpoint, dtypes.kv, device.rank == 0));
   }
+  BATON_TRY(weights.has_f8_rows, rows_in_8_bits(activations, takes_f8_rows(spec, weights)));
   const std::size_t weight_bytes = weights.size_bytes();
   auto model = std::make_unique<Model>(std::move(of_rank), std::move(weights));
   return LoadedModel{std::move(spec), std::move(model), dtypes, weight_bytes};

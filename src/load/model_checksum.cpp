@@ -76,6 +76,7 @@ Result<PrefixIdentity> model_checksum(const ModelFiles& files, const ModelOption
                        {"model: config.json", std::move(of_config)},
                        {"model: weights", weights.shown},
                        {"model: --quantization", quantization.rounding.empty() ? "none" : quantization.rounding}};
+  if (!quantization.activations.empty()) facts.emplace_back("model: --activation-dtype", quantization.activations);
   for (const auto& [name, contents] : quantization.files) {
     BATON_TRY(std::string of_file, short_checksum(contents));
     facts.emplace_back("model: " + name, std::move(of_file));

@@ -27,6 +27,7 @@ Result<void> check_model_options(const ModelOptions& options) {
   BATON_TRY_VOID(check_word("load_format", options.load_format, kLoadFormats));
   BATON_TRY_VOID(check_word("dtype", options.dtype, kDtypeNames));
   if (!options.quantization.empty()) BATON_TRY_VOID(check_word("quantization", options.quantization, kQuantizationNames));
+  BATON_TRY_VOID(check_word("activation_dtype", options.activation_dtype, kActivationDtypes));
   BATON_TRY_VOID(check_word("attention", options.attention, kAttentionNames));
   BATON_TRY_VOID(check_word("scheduling_policy", options.scheduling_policy, kSchedulingPolicies));
   BATON_TRY_VOID(check_word("kv_offloading_backend", options.kv_offloading_backend, kOffloadingBackends));

@@ -21,6 +21,7 @@ inline constexpr auto kKvDtypeNames = std::to_array<std::string_view>(
 inline constexpr auto kQuantizationNames =
     std::to_array<std::string_view>({"fp8", "int8", "int4", "compressed-tensors", "gptq", "gptq_marlin", "awq", "awq_marlin",
                                      "fbgemm_fp8", "modelopt", "modelopt_fp4"});
+inline constexpr auto kActivationDtypes = std::to_array<std::string_view>({"auto", "fp8", "dtype"});
 inline constexpr auto kAttentionNames = std::to_array<std::string_view>({"relay", "paged"});
 inline constexpr auto kSchedulingPolicies = std::to_array<std::string_view>({"fair", "fcfs", "priority"});
 inline constexpr auto kOffloadingBackends = std::to_array<std::string_view>({"native"});
@@ -37,6 +38,7 @@ struct ModelOptions : EngineOptions {
   std::string dtype = "auto";                    ///< one of kDtypeNames
   std::string quantization;                      ///< one of kQuantizationNames; empty: as the checkpoint has it
   bool quantize_lm_head = false;                 ///< the output layer too, where weights are quantised at load
+  std::string activation_dtype = "auto";         ///< one of kActivationDtypes: see activation_dtype.h
   std::string device = "cpu";                    ///< a module that make_backend knows
   int threads = 0;                               ///< of a CPU; 0: as many as affinity and quota allow
   std::string attention = "relay";               ///< one of kAttentionNames

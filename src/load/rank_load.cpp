@@ -76,6 +76,7 @@ Result<void> load_and_follow(const std::string& what, const std::shared_ptr<Rank
   BATON_TRY(options.load_format, json::convert<std::string>(said.at("load_format"), "load_format"));
   BATON_TRY(options.quantization, json::convert<std::string>(said.at("quantization"), "quantization"));
   BATON_TRY(options.quantize_lm_head, json::convert<bool>(said.at("quantize_lm_head"), "quantize_lm_head"));
+  BATON_TRY(options.activation_dtype, json::convert<std::string>(said.at("activation_dtype"), "activation_dtype"));
   BATON_TRY(options.device, json::convert<std::string>(said.at("device"), "device"));
   BATON_TRY(options.threads, json::convert<int>(said.at("threads"), "threads"));
   BATON_TRY(options.batch_invariant, json::convert<bool>(said.at("batch_invariant"), "batch_invariant"));
@@ -116,6 +117,7 @@ Result<std::string> describe_load(const ModelFiles& files, const ModelOptions& o
                                 {"load_format", options.load_format},
                                 {"quantization", options.quantization},
                                 {"quantize_lm_head", options.quantize_lm_head},
+                                {"activation_dtype", options.activation_dtype},
                                 {"device", options.device},
                                 {"threads", options.threads},
                                 {"batch_invariant", options.batch_invariant},

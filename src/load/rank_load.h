@@ -14,7 +14,7 @@
 namespace baton {
 
 /// A checksum of a model's weights that is cheap for any size: of config.json, of the name, the size, the header and some
-/// samples of each file of weights, and of what they are rounded to at load. The files are left out if weights are random
+/// samples of each file of weights, and of what they, and activations, are rounded to. The files are left out if weights are random
 /// (`load_format` dummy). Errors: those of the files and of quantization_text.
 Result<std::string> model_digest(const std::filesystem::path& folder, const ModelOptions& options);
 

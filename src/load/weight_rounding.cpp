@@ -83,6 +83,7 @@ Result<WeightRounding> rounding_of(const ModelOptions& options, const Quantizati
 std::string QuantizationText::whole() const {
   std::string text;
   for (const auto& [name, contents] : files) text += fmt::format("\n{}\n{}", name, contents);
+  if (!activations.empty()) text += fmt::format("\nactivations {}", activations);
   return rounding.empty() ? text : text + fmt::format("\nweights rounded to {}\n", rounding);
 }
 
@@ -94,6 +95,7 @@ Result<QuantizationText> quantization_text(const std::filesystem::path& folder, 
     BATON_TRY(std::string file, read_file(folder / name));
     text.files.emplace_back(name, std::move(file));
   }
+  if (options.activation_dtype != "auto") text.activations = options.activation_dtype;
   if (options.quantization.empty() && !options.quantize_lm_head) return text;
   BATON_TRY(const json::Value config, json::parse_file(folder / "config.json"));
   BATON_TRY(QuantizationSpec stated, read_model_quantization(config));

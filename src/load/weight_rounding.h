@@ -26,6 +26,7 @@ Result<WeightRounding> rounding_of(const ModelOptions& options, const Quantizati
 struct QuantizationText {
   std::vector<std::pair<std::string, std::string>> files;  ///< of quantization_files(), the ones that are there: name, contents
   std::string rounding;                                    ///< what weights are rounded to at load; empty: they are not
+  std::string activations;                                 ///< of ModelOptions::activation_dtype; empty: "auto"
 
   /// All of it, for checksums.
   std::string whole() const;

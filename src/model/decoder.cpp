@@ -63,6 +63,10 @@ DType Model::weight_dtype() const { return weights_->dtype; }
 
 std::string Model::weight_scheme() const { return weights_->scheme_text(); }
 
+std::string Model::activation_scheme() const {
+  return std::string(to_string(weights_->has_f8_rows ? DType::f8_e4m3 : weights_->dtype));
+}
+
 std::size_t Model::weight_bytes() const { return weights_->size_bytes(); }
 
 std::vector<KvShape> Model::kv_shapes(std::int32_t n_blocks, std::int32_t block_len, DType dtype) const {
@@ -102,7 +106,7 @@ std::int32_t Model::n_layers_of_group(int group) const {
 }
 
 Result<void> Model::prepare(Backend& backend, const StepBounds& bounds) {
-  BATON_TRY(workspace_, Workspace::make(spec_, weights_->dtype, backend, bounds));
+  BATON_TRY(workspace_, Workspace::make(spec_, weights_->dtype, weights_->has_f8_rows, backend, bounds));
   return {};
 }
 
@@ -123,13 +127,7 @@ TensorView Model::forward(Backend& backend, const StepView& step, TensorView slo
   const std::int64_t n_samples = step.n_samples();
   const TensorView token_ids = work.token_ids.view(DType::i32, {n_rows});
   const TensorView rows = work.rows.view(DType::u8, {static_cast<std::int64_t>(kv_of_group.size()), n_rows, sizeof(TokenRow)});
-  const LayerStep run{backend,
-                      work,
-                      step,
-                      work.x.view(DType::f32, {n_rows, spec_.d_model}),
-                      work.normed.view(work.dtype, {n_rows, spec_.d_model}),
-                      rows,
-                      kv_of_group};
+  const LayerStep run{backend, work, step, work.x.view(DType::f32, {n_rows, spec_.d_model}), rows, kv_of_group};
 
   resolve_rows(backend, {step, slots, token_ids, rows});
   embed(run, token_ids);
@@ -139,8 +137,8 @@ TensorView Model::forward(Backend& backend, const StepView& step, TensorView slo
   const TensorView logits = work.logits.view(DType::f32, {n_samples, spec_.n_vocab});
   if (n_samples == 0) return logits;
   const TensorView gathered = work.gathered.view(work.dtype, {n_samples, spec_.d_model});
-  run_norm(run, spec_.final_norm, weights_->final_norm, added);
-  gather_rows(backend, {step, run.normed, gathered});
+  const MatmulRows normed = run_norm(run, spec_.final_norm, weights_->final_norm, added);
+  gather_rows(backend, {step, normed.values, gathered});
   weights_->lm_head.apply_gathered(backend, gathered, work.rank_parts(n_samples, weights_->lm_head.n_out()), logits);
   if (spec_.logits_scale != 1 || spec_.logits_softcap > 0)
     scale_logits(backend, {logits, spec_.logits_scale, spec_.logits_softcap});

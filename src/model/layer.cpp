@@ -1,18 +1,29 @@
 /// The attention and feed-forward blocks of a layer, operation by operation.
 #include "model/layer.h"
 
+#include <algorithm>
+#include <array>
+
 namespace baton {
 namespace {
+
+/// Memory for [rows, n] in 8 bits or in the model's dtype, for a matmul by all of `readers`.
+MatmulRows rows_for(std::span<const Linear* const> readers, const Workspace& work, const Buffer& buffer, const Shape& shape) {
+  const bool in_8_bits = work.has_f8_rows && !readers.empty() &&
+                         std::ranges::all_of(readers, [&](const Linear* reader) { return reader->takes_f8(shape[0]); });
+  if (!in_8_bits) return {buffer.view(work.dtype, shape), {}};
+  return {buffer.view(DType::f8_e4m3, shape), work.row_scales.view(DType::f32, {shape[0]})};
+}
 
 /// Adds what the ranks computed, each from some of a matrix's inputs.
 void add_ranks(Backend& backend, Linear::Split split, const TensorView& x) {
   if (split == Linear::Split::row) all_reduce(backend, x);
 }
 
-/// The attention block: computes from step.normed, into `delta`, this rank's part of what attention adds to the residual
+/// The attention block: computes from `normed`, into `delta`, this rank's part of what attention adds to the residual
 /// stream.
 void attention_block(const LayerStep& step, const LayerSpec& layer, const LayerWeights& weights, int index,
-                     const TensorView& delta) {
+                     const MatmulRows& normed, const TensorView& delta) {
   const AttentionSpec& spec = layer.attention;
   const Workspace& work = step.work;
   Backend& backend = step.backend;
@@ -28,27 +39,30 @@ void attention_block(const LayerStep& step, const LayerSpec& layer, const LayerW
                                work.partial_m.view(DType::f32, {work.max_partials, spec.n_heads}),
                                work.partial_l.view(DType::f32, {work.max_partials, spec.n_heads})};
   const RopeTable rope = spec.rope == AttentionSpec::kNoRope ? RopeTable{} : work.ropes[static_cast<std::size_t>(spec.rope)];
-  matmul(backend, weights.qkv.args(step.normed, qkv));
+  matmul(backend, weights.qkv.args(normed, qkv));
   rope_append(backend, {qkv, q, rope, rows, step.view, layer.group, index, kv, weights.q_norm.weight, weights.k_norm.weight,
                         spec.qk_norm_spec.epsilon});
   attention(backend, {q, attended, partials, rows, step.view, layer.group, index, kv, spec.scale, spec.softcap,
                       /*merge=*/true});
-  matmul(backend, weights.attention_out.args({attended.data, work.dtype, {n_rows, spec.q_width()}}, delta));
+  matmul(backend, weights.attention_out.args(ConstTensorView{attended.data, work.dtype, {n_rows, spec.q_width()}}, delta));
 }
 
-void activate(const LayerStep& step, FeedForwardSpec::Kind kind, const TensorView& up, const TensorView& activated) {
+/// `activated` is in 8 bits only if the activation is gated.
+void activate(const LayerStep& step, FeedForwardSpec::Kind kind, const TensorView& up, const MatmulRows& activated) {
   using Kind = FeedForwardSpec::Kind;
+  const auto gated = [&](GateKind gate) { gated_activation(step.backend, {up, activated.values, gate, activated.scales}); };
   switch (kind) {
-    case Kind::gated_silu: return gated_activation(step.backend, {up, activated, GateKind::silu});
-    case Kind::gated_gelu: return gated_activation(step.backend, {up, activated, GateKind::gelu});
-    case Kind::gated_gelu_tanh: return gated_activation(step.backend, {up, activated, GateKind::gelu_tanh});
-    case Kind::gelu: return gelu(step.backend, {up, activated, GeluKind::exact});
-    case Kind::gelu_tanh: return gelu(step.backend, {up, activated, GeluKind::tanh});
+    case Kind::gated_silu: return gated(GateKind::silu);
+    case Kind::gated_gelu: return gated(GateKind::gelu);
+    case Kind::gated_gelu_tanh: return gated(GateKind::gelu_tanh);
+    case Kind::gelu: return gelu(step.backend, {up, activated.values, GeluKind::exact});
+    case Kind::gelu_tanh: return gelu(step.backend, {up, activated.values, GeluKind::tanh});
   }
 }
 
 /// The feed-forward block with experts, as feed_forward_block.
-void experts_block(const LayerStep& step, const FeedForwardSpec& spec, const LayerWeights& weights, const TensorView& delta) {
+void experts_block(const LayerStep& step, const FeedForwardSpec& spec, const LayerWeights& weights, const TensorView& normed,
+                   const TensorView& delta) {
   const Workspace& work = step.work;
   Backend& backend = step.backend;
   const std::int64_t n_rows = step.x.shape[0];
@@ -56,27 +70,29 @@ void experts_block(const LayerStep& step, const FeedForwardSpec& spec, const Lay
   const TensorView logits = work.router_logits.view(DType::f32, {n_rows, spec.n_experts});
   const ExpertChoices choices = work.expert_choices(spec, n_rows);
   const TensorView up = work.up.view(work.matmul_dtype, {n_places, spec.up_width()});
-  const TensorView activated = work.activated.view(work.dtype, {n_places, spec.d_ff});
+  const MatmulRows activated{work.activated.view(work.dtype, {n_places, spec.d_ff}), {}};
   const TensorView of_experts = work.expert_out.view(work.matmul_dtype, {n_places, step.x.shape[1]});
-  weights.router.apply_gathered(backend, step.normed, work.rank_parts(n_rows, weights.router.n_out()), logits);
+  weights.router.apply_gathered(backend, normed, work.rank_parts(n_rows, weights.router.n_out()), logits);
   route_experts(backend, {step.view, logits, choices, spec.weighs_chosen_experts ? ExpertSoftmax::chosen : ExpertSoftmax::all});
-  grouped_matmul(backend, weights.expert_up.args(step.normed, choices, /*is_sorted=*/false, up));
+  grouped_matmul(backend, weights.expert_up.args(normed, choices, /*is_sorted=*/false, up));
   activate(step, spec.kind, up, activated);
-  grouped_matmul(backend, weights.expert_down.args(activated, choices, /*is_sorted=*/true, of_experts));
+  grouped_matmul(backend, weights.expert_down.args(activated.values, choices, /*is_sorted=*/true, of_experts));
   combine_experts(backend, {of_experts, choices, delta});
 }
 
-/// The feed-forward block: computes from step.normed, into `delta`, this rank's part of what it adds to the residual
+/// The feed-forward block: computes from `normed`, into `delta`, this rank's part of what it adds to the residual
 /// stream.
 void feed_forward_block(const LayerStep& step, const FeedForwardSpec& spec, const LayerWeights& weights,
-                        const TensorView& delta) {
-  if (spec.has_experts()) return experts_block(step, spec, weights, delta);
+                        const MatmulRows& normed, const TensorView& delta) {
+  if (spec.has_experts()) return experts_block(step, spec, weights, normed.values, delta);
   const Workspace& work = step.work;
   Backend& backend = step.backend;
   const std::int64_t n_rows = step.x.shape[0];
   const TensorView up = work.up.view(work.matmul_dtype, {n_rows, spec.up_width()});
-  const TensorView activated = work.activated.view(work.dtype, {n_rows, spec.d_ff});
-  matmul(backend, weights.up.args(step.normed, up));
+  const Linear* const down = &weights.down;
+  const std::span<const Linear* const> readers(&down, spec.is_gated() ? 1 : 0);
+  const MatmulRows activated = rows_for(readers, work, work.activated, {n_rows, spec.d_ff});
+  matmul(backend, weights.up.args(normed, up));
   activate(step, spec.kind, up, activated);
   matmul(backend, weights.down.args(activated, delta));
 }
@@ -88,14 +104,24 @@ Linear::Split split_of_down(const LayerWeights& weights) {
 
 }  // namespace
 
-void run_norm(const LayerStep& step, const NormSpec& spec, const NormWeights& weights, const Deltas& added) {
-  if (spec.kind == NormSpec::Kind::rms || weights.weight.data == nullptr)
-    return rms_norm(step.backend, {step.x, added, weights.weight, step.normed, spec.epsilon});
-  return layer_norm(step.backend, {step.x, added, weights.weight, weights.bias, step.normed, spec.epsilon});
+MatmulRows run_norm(const LayerStep& step, const NormSpec& spec, const NormWeights& weights, const Deltas& added,
+                    std::span<const Linear* const> readers) {
+  const bool is_rms = spec.kind == NormSpec::Kind::rms || weights.weight.data == nullptr;
+  if (!is_rms) readers = {};
+  const MatmulRows normed = rows_for(readers, step.work, step.work.normed, step.x.shape);
+  if (is_rms)
+    rms_norm(step.backend, {step.x, added, weights.weight, normed.values, spec.epsilon, normed.scales});
+  else
+    layer_norm(step.backend, {step.x, added, weights.weight, weights.bias, normed.values, spec.epsilon});
+  return normed;
 }
 
 Deltas run_layer(const LayerStep& step, const LayerSpec& spec, const LayerWeights& weights, int index, const Deltas& added) {
-  run_norm(step, spec.norm, weights.attention_norm, added);
+  // Experts and their router read 16 or 32 bits.
+  const std::array<const Linear*, 2> readers{&weights.qkv, &weights.up};
+  const bool has_experts = spec.feed_forward.has_experts();
+  const auto of_attention = std::span(readers).first(!spec.is_parallel ? 1 : has_experts ? 0 : 2);
+  const MatmulRows normed = run_norm(step, spec.norm, weights.attention_norm, added, of_attention);
   const std::int64_t n_rows = step.x.shape[0];
   const std::int64_t d = step.x.shape[1];
   const float scale = spec.residual_scale;
@@ -105,17 +131,18 @@ Deltas run_layer(const LayerStep& step, const LayerSpec& spec, const LayerWeight
     const TensorView both = work.delta.view(work.matmul_dtype, {2 * n_rows, d});
     const TensorView attended = both.rows(0, n_rows);
     const TensorView fed = both.rows(n_rows, 2 * n_rows);
-    attention_block(step, spec, weights, index, attended);
-    feed_forward_block(step, spec.feed_forward, weights, fed);
+    attention_block(step, spec, weights, index, normed, attended);
+    feed_forward_block(step, spec.feed_forward, weights, normed, fed);
     add_ranks(step.backend, weights.attention_out.split(), both);
     return {attended, fed, scale, {}};
   }
   const TensorView delta = work.delta.view(work.matmul_dtype, {n_rows, d});
-  attention_block(step, spec, weights, index, delta);
+  attention_block(step, spec, weights, index, normed, delta);
   add_ranks(step.backend, weights.attention_out.split(), delta);
-  run_norm(step, spec.norm, weights.feed_forward_norm,
-           {delta, {}, scale, weights.attention_post_norm.weight, spec.norm.epsilon});
-  feed_forward_block(step, spec.feed_forward, weights, delta);
+  const MatmulRows fed = run_norm(step, spec.norm, weights.feed_forward_norm,
+                                  {delta, {}, scale, weights.attention_post_norm.weight, spec.norm.epsilon},
+                                  std::span(readers).subspan(1, has_experts ? 0 : 1));
+  feed_forward_block(step, spec.feed_forward, weights, fed, delta);
   add_ranks(step.backend, split_of_down(weights), delta);
   return {delta, {}, scale, weights.feed_forward_post_norm.weight, spec.norm.epsilon};
 }

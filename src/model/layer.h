@@ -15,14 +15,15 @@ struct LayerStep {
   Backend& backend;
   const Workspace& work;
   StepView view;
-  TensorView x;       ///< [rows, d_model] f32, the residual stream
-  TensorView normed;  ///< [rows, d_model], the input of a block
-  TensorView rows;    ///< TokenRow [n_groups, rows]
+  TensorView x;     ///< [rows, d_model] f32, the residual stream
+  TensorView rows;  ///< TokenRow [n_groups, rows]
   std::span<KvStorage* const> kv_of_group;
 };
 
-/// Adds `added` to the residual stream and writes the norm of the sum to step.normed; without weights, the sum itself.
-void run_norm(const LayerStep& step, const NormSpec& spec, const NormWeights& weights, const Deltas& added);
+/// Adds `added` to the residual stream and returns the norm of the sum; without weights, the sum itself. Valid until the next
+/// call. In 8 bits if Workspace::has_f8_rows and all of `readers`, at least one, take them.
+MatmulRows run_norm(const LayerStep& step, const NormSpec& spec, const NormWeights& weights, const Deltas& added,
+                    std::span<const Linear* const> readers = {});
 
 /// Runs a layer. `added` is what the previous layer adds to the residual stream (nothing before the first layer): the
 /// next norm adds it, which saves a pass over memory. Returns what this layer adds, valid until the next call. `index`

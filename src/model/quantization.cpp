@@ -78,8 +78,10 @@ Result<QuantizationSpec> read_fp8(const Value& config) {
   SchemeStatement statement{.scheme = WeightScheme::f8, .scales = ScaleKind::tensor};
   BATON_TRY_VOID(fields::expect(config, "fmt", "e4m3"));
   BATON_TRY_VOID(fields::expect(config, "expert_dtype", "fp8"));
-  BATON_TRY_VOID(read_block(config, "weight_block_size", statement).map([](bool) {}));
-  return QuantizationSpec{.statements = {statement}};
+  BATON_TRY(const bool has_blocks, read_block(config, "weight_block_size", statement));
+  BATON_TRY(const auto activations, json::get_optional<std::string>(config, "activation_scheme"));
+  const bool states_them = activations && (*activations == "dynamic" || *activations == "static");
+  return QuantizationSpec{.statements = {statement}, .has_f8_activations = states_them && !has_blocks};
 }
 
 /// Keys of `dynamic` are patterns of names: with "-:" for modules that are not quantised, otherwise for modules with fields of
@@ -186,6 +188,16 @@ Result<std::optional<SchemeStatement>> read_group_of_modules(const Value& group)
   return statement;
 }
 
+/// Whether a group of modules has activations in 8-bit floats with a scale for the row or the tensor.
+Result<bool> has_f8_activations(const Value& group) {
+  const Value* activations = json::find(group, "input_activations");
+  if (activations == nullptr || !activations->is_object()) return false;
+  BATON_TRY(const auto bits, json::get_optional<std::int64_t>(*activations, "num_bits"));
+  BATON_TRY(const auto type, json::get_optional<std::string>(*activations, "type"));
+  BATON_TRY(const auto strategy, json::get_optional<std::string>(*activations, "strategy"));
+  return bits == 8 && type == "float" && (strategy == "token" || strategy == "tensor");
+}
+
 Result<void> expect_known_format(const Value& config) {
   BATON_TRY(const auto format, json::get_optional<std::string>(config, "format"));
   if (!format) return {};
@@ -199,11 +211,19 @@ Result<void> expect_known_format(const Value& config) {
 Result<void> read_groups_of_modules(const Value& config, QuantizationSpec& spec) {
   const Value* groups = json::find(config, "config_groups");
   if (groups == nullptr || !groups->is_object()) return json::missing("config_groups");
+  bool has_f8 = false;
+  bool all_have = true;
   for (const auto& [name, group] : groups->items()) {
     BATON_TRY_VOID(expect_known_format(group));
     BATON_TRY(const auto statement, read_group_of_modules(group));
-    if (statement) BATON_TRY_VOID(add_statement(spec, *statement, "config_groups"));
+    if (!statement) continue;
+    BATON_TRY_VOID(add_statement(spec, *statement, "config_groups"));
+    if (statement->scheme != WeightScheme::f8) continue;
+    BATON_TRY(const bool has_them, has_f8_activations(group));
+    has_f8 = true;
+    all_have = all_have && has_them;
   }
+  spec.has_f8_activations = has_f8 && all_have;
   return {};
 }
 
@@ -244,12 +264,24 @@ Result<SchemeStatement> read_algorithm(const Value& config, std::string_view key
   return statement;
 }
 
+/// Whether some weights are in f8, and none of them in blocks: ModelOpt's algorithms for these have activations in 8-bit floats.
+bool has_only_whole_f8(std::span<const SchemeStatement> statements) {
+  bool has_f8 = false;
+  for (const SchemeStatement& statement : statements) {
+    if (statement.scheme != WeightScheme::f8) continue;
+    if (statement.scales == ScaleKind::block) return false;
+    has_f8 = true;
+  }
+  return has_f8;
+}
+
 Result<QuantizationSpec> read_modelopt(const Value& config) {
   QuantizationSpec spec;
   const Value* algorithm = json::find(config, "quant_algo");
   if (algorithm == nullptr || !json::is_text(*algorithm, "MIXED_PRECISION")) {
     BATON_TRY(const SchemeStatement statement, read_algorithm(config, "quant_algo"));
     spec.statements.push_back(statement);
+    spec.has_f8_activations = has_only_whole_f8(spec.statements);
     return spec;
   }
   const Value* layers = json::find(config, "quantized_layers");
@@ -261,12 +293,14 @@ Result<QuantizationSpec> read_modelopt(const Value& config) {
     BATON_TRY(const SchemeStatement statement, read_algorithm(layer, "quantized_layers"));
     BATON_TRY_VOID(add_statement(spec, statement, "quantized_layers"));
   }
+  spec.has_f8_activations = has_only_whole_f8(spec.statements);
   return spec;
 }
 
 Result<QuantizationSpec> read_method(const Value& config, std::string_view method, std::string_view key) {
   if (method == "fp8") return read_fp8(config);
-  if (method == "fbgemm_fp8") return QuantizationSpec{.statements = {{.scheme = WeightScheme::f8, .scales = ScaleKind::row}}};
+  if (method == "fbgemm_fp8")
+    return QuantizationSpec{.statements = {{.scheme = WeightScheme::f8, .scales = ScaleKind::row}}, .has_f8_activations = true};
   if (method == "compressed-tensors") return read_compressed_tensors(config);
   if (method == "gptq") return read_gptq(config);
   if (method == "awq") return read_awq(config);

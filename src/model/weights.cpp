@@ -365,6 +365,21 @@ std::string ModelWeights::scheme_text() const {
   return text;
 }
 
+bool takes_f8_rows(const ModelSpec& spec, const ModelWeights& weights) {
+  constexpr std::int64_t kMostRows = kNoF8Rows - 1;
+  for (std::size_t i = 0; i < weights.layers.size(); ++i) {
+    const LayerSpec& layer = spec.layers[i];
+    const LayerWeights& of_layer = weights.layers[i];
+    const bool has_experts = layer.feed_forward.has_experts();
+    const bool takes_activated = !has_experts && layer.feed_forward.is_gated() && of_layer.down.takes_f8(kMostRows);
+    const bool takes_fed = !has_experts && of_layer.up.takes_f8(kMostRows);
+    const bool takes_normed = of_layer.qkv.takes_f8(kMostRows) && (!layer.is_parallel || takes_fed);
+    const bool is_rms = layer.norm.kind == NormSpec::Kind::rms;
+    if (takes_activated || (is_rms && (takes_normed || (takes_fed && !layer.is_parallel)))) return true;
+  }
+  return false;
+}
+
 std::vector<ExpectedTensor> expected_tensors(const ModelSpec& spec) {
   std::vector<ExpectedTensor> expected;
   for (TensorPart& part : tensor_parts(spec, ModelRank{})) expected.push_back(std::move(part.tensor));

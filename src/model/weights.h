@@ -36,7 +36,8 @@ struct ModelWeights {
   NormWeights final_norm;
   Linear lm_head;  ///< d_model to n_vocab, or to gathered_width; made from the embedding if they are tied
   std::vector<Buffer> buffers;
-  KvScales kv_scales = {};  ///< of a cache in 8 bits
+  KvScales kv_scales = {};   ///< of a cache in 8 bits
+  bool has_f8_rows = false;  ///< matrices that take rows in 8 bits (kernels/ops.h) get them
 
   /// Names of the matrices that are dense, with "*" for numbers; of experts those of the first.
   std::set<std::string> dense_modules;
@@ -46,6 +47,9 @@ struct ModelWeights {
   /// The schemes of the layers' matrices, the largest part first: "int4", "int4 and int8", or the dtype where all are dense.
   std::string scheme_text() const;
 };
+
+/// Whether some rows can be in 8 bits (kernels/ops.h): outputs of RMS norms and gated activations, for matrices that take them.
+bool takes_f8_rows(const ModelSpec& spec, const ModelWeights& weights);
 
 /// The tensors that a checkpoint must hold for a whole model, in loading order.
 std::vector<ExpectedTensor> expected_tensors(const ModelSpec& spec);

@@ -68,13 +68,14 @@ Result<RopeTable> make_rope_table(const RopeSpec& spec, std::int64_t n_positions
 
 }  // namespace
 
-Result<std::unique_ptr<Workspace>> Workspace::make(const ModelSpec& spec, DType dtype, Backend& backend,
+Result<std::unique_ptr<Workspace>> Workspace::make(const ModelSpec& spec, DType dtype, bool has_f8_rows, Backend& backend,
                                                    const StepBounds& bounds) {
   check(bounds.max_positions > 0, "Workspace: no positions");
   auto made = std::make_unique<Workspace>();
   made->rank = spec.rank;
   made->dtype = dtype;
   made->matmul_dtype = backend.capabilities().rounds_matmul_outputs ? dtype : DType::f32;
+  made->has_f8_rows = has_f8_rows;
   made->max_partials = bounds.max_partials;
   const Widths widths(spec);
   const std::int64_t rows = bounds.max_rows;
@@ -86,6 +87,9 @@ Result<std::unique_ptr<Workspace>> Workspace::make(const ModelSpec& spec, DType 
   BATON_TRY(made->rows, backend.allocate(static_cast<std::size_t>(spec.n_groups() * rows) * sizeof(TokenRow)));
   BATON_TRY(made->x, allocate(rows * spec.d_model, DType::f32));
   BATON_TRY(made->normed, allocate(rows * spec.d_model, dtype));
+  if (has_f8_rows) {
+    BATON_TRY(made->row_scales, allocate(rows, DType::f32));
+  }
   const bool has_parallel_blocks = std::ranges::any_of(spec.layers, &LayerSpec::is_parallel);
   BATON_TRY(made->delta, allocate((has_parallel_blocks ? 2 : 1) * rows * spec.d_model, product));
   BATON_TRY(made->qkv, allocate(rows * widths.qkv, product));

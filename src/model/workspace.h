@@ -15,19 +15,21 @@ namespace baton {
 /// Buffers for the widest layer. Each layer uses views of its own width.
 struct Workspace {
   /// Errors: out_of_memory.
-  static Result<std::unique_ptr<Workspace>> make(const ModelSpec& spec, DType dtype, Backend& backend,
+  static Result<std::unique_ptr<Workspace>> make(const ModelSpec& spec, DType dtype, bool has_f8_rows, Backend& backend,
                                                  const StepBounds& bounds);
 
   ModelRank rank;
   DType dtype = DType::f32;         ///< of weights, and of the inputs of matmuls
   DType matmul_dtype = DType::f32;  ///< output dtype of the matmuls inside a layer: delta, qkv and up
+  bool has_f8_rows = false;         ///< see ModelWeights
   std::int64_t max_partials = 0;
   Buffer token_ids;
   Buffer rows;  ///< TokenRow [n_groups, rows]
   Buffer x;     ///< the residual stream
   Buffer normed, qkv, q, attended, up, activated, gathered, logits;
-  Buffer delta;  ///< what a block adds to the residual stream; has room for both blocks of parallel ones
-  Buffer parts;  ///< of all ranks, of what they gather; empty with one rank
+  Buffer row_scales;  ///< [rows] f32, of normed or activated in 8 bits; empty without has_f8_rows
+  Buffer delta;       ///< what a block adds to the residual stream; has room for both blocks of parallel ones
+  Buffer parts;       ///< of all ranks, of what they gather; empty with one rank
   /// Of layers with experts, empty without such layers: the router's logits, ExpertChoices, and what the experts
   /// compute for each choice. `up` and `activated` have a row for each choice.
   Buffer router_logits, experts, expert_weights, expert_places, expert_rows, expert_offsets, expert_out;

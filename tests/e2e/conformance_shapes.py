@@ -280,6 +280,7 @@ MODEL = obj(
     parent=maybe(STRING),
     max_model_len=COUNT,
     weight_scheme=STRING,
+    activation_scheme=STRING,
     permission=items(ANY),
 )
 PREFIX = obj(

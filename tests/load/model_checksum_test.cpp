@@ -49,8 +49,13 @@ TEST(ModelChecksum, changes_with_every_byte_of_configuration_and_weights_and_wit
       EXPECT_TRUE(is_new()) << scheme;
     }
   }
-  options.quantization = "gptq";
   options.quantize_lm_head = false;
+  for (const char* activations : {"fp8", "dtype"}) {
+    options.activation_dtype = activations;
+    EXPECT_TRUE(is_new()) << activations;
+  }
+  options.activation_dtype = "auto";
+  options.quantization = "gptq";
   EXPECT_FALSE(model_checksum(files, options)) << "the checkpoint is dense";
   ASSERT_TRUE(write_file(folder / "config.json", R"({"quantization_config": {"quant_method": "gptq", "bits": 4}})"));
   EXPECT_TRUE(is_new());

@@ -184,6 +184,7 @@ TEST(RankLoadEngine, a_rank_that_would_round_weights_otherwise_ends_the_load) {
   EXPECT_TRUE(fault_after([](auto& said) { said["quantization"] = "int8"; }).starts_with(differs));
   EXPECT_TRUE(fault_after([](auto& said) { said["quantization"] = ""; }).starts_with(differs));
   EXPECT_TRUE(fault_after([](auto& said) { said["quantize_lm_head"] = true; }).starts_with(differs));
+  EXPECT_TRUE(fault_after([](auto& said) { said["activation_dtype"] = "fp8"; }).starts_with(differs));
 }
 
 TEST(RankLoadEngine, two_ranks_round_weights_as_one) {

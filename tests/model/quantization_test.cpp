@@ -92,6 +92,38 @@ TEST(Quantization, floats_of_4_bits_have_groups_of_16_or_32_columns) {
   EXPECT_EQ(stated(R"({"quant_method":"modelopt","quant_algo":"NVFP4"})"), "float4_e2m1 with a scale for 16 columns of a row");
 }
 
+TEST(Quantization, activations_in_float8_are_stated_for_all_weights_in_float8_or_not_at_all) {
+  const auto states = [](const std::string& quantization) {
+    const auto spec = read(quantization);
+    EXPECT_TRUE(spec) << quantization;
+    return spec && spec->has_f8_activations;
+  };
+  const auto group = [](const std::string& activations) {
+    return R"({"weights":{"num_bits":8,"type":"float","strategy":"channel"},"input_activations":)" + activations + "}";
+  };
+  const auto compressed = [](const std::string& all) {
+    return R"({"quant_method":"compressed-tensors","format":"float-quantized","config_groups":)" + all + "}";
+  };
+  const std::string by_token = group(R"({"num_bits":8,"type":"float","strategy":"token","dynamic":true})");
+  const std::string by_tensor = group(R"({"num_bits":8,"type":"float","strategy":"tensor","dynamic":false})");
+  EXPECT_TRUE(states(compressed("{\"a\":" + by_token + "}")));
+  EXPECT_TRUE(states(compressed("{\"a\":" + by_token + ",\"b\":" + by_tensor + "}")));
+  EXPECT_FALSE(states(compressed("{\"a\":" + by_token + ",\"b\":" + group("null") + "}")));
+  EXPECT_FALSE(states(compressed("{\"a\":" + group(R"({"num_bits":8,"type":"float","strategy":"group"})") + "}")));
+  EXPECT_FALSE(states(compressed("{\"a\":" + group(R"({"num_bits":8,"type":"int","strategy":"token"})") + "}")));
+  EXPECT_FALSE(states(compressed(R"({"a":{"weights":{"num_bits":8,"type":"int","strategy":"channel"},
+                                     "input_activations":{"num_bits":8,"type":"int","strategy":"token"}}})")));
+  EXPECT_TRUE(states(R"({"quant_method":"fp8","activation_scheme":"dynamic"})"));
+  EXPECT_TRUE(states(R"({"quant_method":"fp8","activation_scheme":"static"})"));
+  EXPECT_FALSE(states(R"({"quant_method":"fp8"})"));
+  EXPECT_FALSE(states(R"({"quant_method":"fp8","weight_block_size":[128,128],"activation_scheme":"dynamic"})"))
+      << "a scale for 128 columns of a token";
+  EXPECT_TRUE(states(R"({"quant_method":"fbgemm_fp8"})"));
+  EXPECT_TRUE(states(R"({"quant_method":"modelopt","quant_algo":"FP8"})"));
+  EXPECT_FALSE(states(R"({"quant_method":"modelopt","quant_algo":"MXFP8"})"));
+  EXPECT_FALSE(states(R"({"quant_method":"gptq","bits":4})"));
+}
+
 /// The method and the schemes that a file beside config.json states, or the error.
 std::string stated_by_file(const std::string& name, const std::string& text) {
   const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "baton_quantization_test";

@@ -23,7 +23,7 @@ constexpr StepBounds kBounds{.max_rows = 8, .max_samples = 2, .max_partials = 4,
 
 TEST(Workspace, tables_of_rotations_have_the_positions_of_the_longest_sequence_and_no_more) {
   test::RecordingBackend backend;
-  const auto made = Workspace::make(spec_of_long_positions(), DType::f32, backend, kBounds);
+  const auto made = Workspace::make(spec_of_long_positions(), DType::f32, /*has_f8_rows=*/false, backend, kBounds);
   ASSERT_TRUE(made) << made.error().message;
   ASSERT_EQ((*made)->ropes.size(), 1u);
   const RopeTable& rope = (*made)->ropes[0];
@@ -43,7 +43,7 @@ TEST(Workspace, buffers_hold_the_widest_layer) {
   spec.layers[2].attention.n_heads = 6;
   group_layers(spec);
   test::RecordingBackend backend;
-  const auto made = Workspace::make(spec, DType::f32, backend, kBounds);
+  const auto made = Workspace::make(spec, DType::f32, /*has_f8_rows=*/false, backend, kBounds);
   ASSERT_TRUE(made) << made.error().message;
   EXPECT_EQ((*made)->rows.size_bytes(), 2u * 8 * sizeof(TokenRow)) << "two layer groups";
   EXPECT_EQ((*made)->up.size_bytes(), 8u * 2 * 30 * 4);
@@ -58,7 +58,7 @@ TEST(Workspace, a_row_has_room_for_each_of_its_experts) {
   ModelSpec spec = spec_of_long_positions();
   spec.layers[1].feed_forward = {.d_ff = 6, .n_experts = 9, .n_experts_per_row = 4};
   test::RecordingBackend backend;
-  const auto made = Workspace::make(spec, DType::f32, backend, kBounds);
+  const auto made = Workspace::make(spec, DType::f32, /*has_f8_rows=*/false, backend, kBounds);
   ASSERT_TRUE(made) << made.error().message;
   EXPECT_EQ((*made)->up.size_bytes(), 8u * 4 * 2 * 6 * 4) << "wider than the dense layers' 2 * 10";
   EXPECT_EQ((*made)->activated.size_bytes(), 8u * 4 * 6 * 4);

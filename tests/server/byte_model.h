@@ -38,6 +38,7 @@ inline ServedModel byte_model(bool has_template = true) {
   if (has_template) chat_template.emplace(parsed_template(kByteTemplate));
   ServedModel model{{"demo", "alias"}, "/models/demo", byte_tokenizer(), std::move(chat_template), {}, kByteModelVocab, 2048};
   model.weight_scheme = "int4";
+  model.activation_scheme = "bfloat16";
   model.look_at_templates();
   return model;
 }

@@ -47,6 +47,7 @@ struct GoldenOptions {
   std::int32_t max_positions = 0;               ///< of the longest sequence; 0: as many as the cache holds
   bool batch_invariant = false;
   WeightRounding rounding = {};
+  bool has_f8_rows = false;               ///< see ModelWeights
   std::shared_ptr<RankGroup> ranks = {};  ///< the model is one rank's, on the GPU of the rank's number
 };
 
@@ -73,8 +74,9 @@ class GoldenModel {
                                                      .ranks = options.ranks}),
                        folder);
     const ModelSpec of_rank = value_of(split_spec(spec, {backend->info().rank, backend->info().world_size}), folder);
-    model = std::make_unique<Model>(of_rank,
-                                    value_of(load_weights(spec, checkpoint, *backend, dtype, 2, options.rounding), folder));
+    ModelWeights weights = value_of(load_weights(spec, checkpoint, *backend, dtype, 2, options.rounding), folder);
+    weights.has_f8_rows = options.has_f8_rows;
+    model = std::make_unique<Model>(of_rank, std::move(weights));
     value_of(
         model->prepare(*backend, {.max_rows = kBlocks * kBlockLen,
                                   .max_samples = kMaxSamples,

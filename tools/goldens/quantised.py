@@ -6,6 +6,7 @@ AutoGPTQ, GPTQModel, AutoAWQ, DeepSeek and ModelOpt, and AWQ's are compared with
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 N_VOCAB = 64
 N_PROMPT = 24
+N_LONG_PROMPT = 128
 GROUP = 32
 NVFP4_GROUP = 16
 F8_MAX = 448.0
@@ -235,9 +237,14 @@ def _groups(format_name: str, weights: dict) -> dict:
     }
 
 
-def _of_package(format_name: str, compressor: type, hidden: int, group: int = 0, **arguments: object):
+def _of_package(
+    format_name: str, compressor: type, hidden: int, group: int = 0, activations: dict | None = None, **arguments: object
+):
     weights = {"symmetric": True, "dynamic": False, **arguments}
-    return hidden, _groups(format_name, weights), _by_package(compressor, weights, group)
+    config = _groups(format_name, weights)
+    if activations is not None:
+        config["config_groups"]["group_0"]["input_activations"] = activations
+    return hidden, config, _by_package(compressor, weights, group)
 
 
 def _of_gptq(hidden: int, bits: int, checkpoint_format: str, stores_less_one: bool, is_symmetric: bool, orders: bool = False):
@@ -270,6 +277,7 @@ def _mixed_layers() -> dict:
 
 _FP8 = {"quant_method": "fp8", "fmt": "e4m3"}
 _BLOCK = {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [128, 128]}
+_DYNAMIC = {"num_bits": 8, "type": "float", "strategy": "token", "dynamic": True, "symmetric": True}
 _INT4 = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": GROUP}
 _AWQ = {"quant_method": "awq", "bits": 4, "group_size": GROUP, "zero_point": True, "version": "gemm"}
 
@@ -278,6 +286,9 @@ CASES = {
     "fp8_tensor": (64, {**_FP8, "activation_scheme": "static", "weight_block_size": None}, _fp8_tensor),
     "ct_fp8_block": _of_package("float-quantized", FloatQuantizationCompressor, 160, **_BLOCK),
     "ct_fp8_channel": _of_package("float-quantized", FloatQuantizationCompressor, 64, num_bits=8, type="float", strategy="channel"),
+    "ct_fp8_dynamic": _of_package(
+        "float-quantized", FloatQuantizationCompressor, 64, num_bits=8, type="float", strategy="channel", activations=_DYNAMIC
+    ),
     "ct_int8": _of_package("int-quantized", IntQuantizationCompressor, 64, num_bits=8, type="int", strategy="channel"),
     "ct_int4": _of_package("pack-quantized", PackedQuantizationCompressor, 64, GROUP, **_INT4),
     "ct_int4_zeros": _of_package("pack-quantized", PackedQuantizationCompressor, 64, GROUP, **{**_INT4, "symmetric": False}),
@@ -304,6 +315,21 @@ CASES = {
 
 
 @torch.no_grad()
+def _with_f8_inputs(model: torch.nn.Module, ids: torch.Tensor, but: str = "none") -> torch.Tensor:
+    """Logits in float64 with the inputs of all matrices of a layer `but` one in float8, a scale for each token, as _DYNAMIC states."""
+
+    def round_input(_: torch.nn.Module, inputs: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
+        scale = inputs[0].abs().amax(-1, keepdim=True) / F8_MAX
+        return ((inputs[0] / scale).to(torch.float8_e4m3fn).double() * scale,)
+
+    exact = copy.deepcopy(model).double()
+    for name, module in exact.named_modules():
+        if name.endswith("_proj") and not name.endswith(but):
+            module.register_forward_pre_hook(round_input)
+    return exact(ids, use_cache=False).logits[0].float().contiguous()
+
+
+@torch.no_grad()
 def _write(folder: Path, hidden: int, quantization: dict, make) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     config = _config(hidden, quantization)
@@ -326,10 +352,16 @@ def _write(folder: Path, hidden: int, quantization: dict, make) -> None:
         stem = name.removesuffix("weight")
         stored |= {stem + end: tensor.contiguous() for end, tensor in tensors.items()}
     model.load_state_dict(dense)
-    ids = torch.randint(3, N_VOCAB, (1, N_PROMPT), generator=generator)
-    logits = model(ids, use_cache=False).logits[0].float().contiguous()
+    groups = quantization.get("config_groups", {})
+    has_activations = any("input_activations" in group for group in groups.values())
+    ids = torch.randint(3, N_VOCAB, (1, N_LONG_PROMPT if has_activations else N_PROMPT), generator=generator)
+    golden = {"input_ids": ids[0].int(), "logits": model(ids, use_cache=False).logits[0].float().contiguous()}
+    if has_activations:
+        golden["logits_of_f8_activations"] = _with_f8_inputs(model, ids)
+        # What attention gives stays in 16 or 32 bits.
+        golden["logits_of_f8_activations_but_of_o"] = _with_f8_inputs(model, ids, "o_proj")
     save_file(stored, str(folder / "model.safetensors"), metadata={"format": "pt"})
-    save_file({"input_ids": ids[0].int(), "logits": logits}, str(folder / "golden.safetensors"))
+    save_file(golden, str(folder / "golden.safetensors"))
 
 
 def write_quantised(goldens: Path) -> None:

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/cpu/elements.h"
+#include "kernels/cpu/f8_rows.h"
 #include "kernels/cpu/row_math.h"
 
 namespace baton::cpu {
@@ -43,7 +44,10 @@ void CpuBackend::gated_activation(const GatedActivationArgs& args) {
           scale_by_weight(gate, 1, up, n, out.data());
           break;
       }
-      store_f32(out.data(), n, args.out, r * n);
+      if (args.out.dtype == DType::f8_e4m3)
+        store_f8_row(out.data(), n, args.out, args.out_scales, r);
+      else
+        store_f32(out.data(), n, args.out, r * n);
     }
   });
 }

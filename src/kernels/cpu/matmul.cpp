@@ -23,6 +23,7 @@
 
 #include "core/log.h"
 #include "kernels/cpu/elements.h"
+#include "kernels/cpu/f8_rows.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/row_math.h"
 #include "kernels/cpu/scheme_gemm.h"
@@ -139,6 +140,7 @@ class MatmulEngine {
   }
 
   void multiply(const MatmulArgs& args) {
+    if (args.x.dtype == DType::f8_e4m3) return multiply_f8(args);
     if (args.weight->scheme != WeightScheme::dense) return schemes_.multiply(args);
     const auto& matrix = static_cast<const CpuMatrix&>(*args.weight);
     const std::int64_t n_rows = args.x.shape[0];
@@ -150,6 +152,26 @@ class MatmulEngine {
   }
 
  private:
+  /// x in 8 bits becomes numbers of the weight's dtype, exactly, and its scales multiply the sums.
+  void multiply_f8(const MatmulArgs& args) {
+    const auto& [x, weight, out, bias, x_scales] = args;
+    const std::int64_t n_rows = x.shape[0];
+    const std::int64_t n = out.shape[1];
+    wide_x_.resize(static_cast<std::size_t>(x.shape.n_elements()) * size_bytes(weight->dtype));
+    const TensorView wide{wide_x_.data(), weight->dtype, x.shape};
+    widen_f8(x, wide);
+    if (out.dtype != DType::f32) sums_.resize(static_cast<std::size_t>(out.shape.n_elements()));
+    const TensorView sums = out.dtype == DType::f32 ? out : view_of(std::span(sums_), out.shape);
+    multiply({wide, weight, sums});
+    parallel_.for_ranges(n_rows, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; ++r) {
+        float* const row = sums.elements<float>().data() + r * n;
+        scale_and_cap(row, x_scales.elements<float>()[static_cast<std::size_t>(r)], 0, n);
+        if (out.dtype != DType::f32) store_f32(row, n, out, r * n);
+      }
+    });
+  }
+
   std::vector<std::int64_t> steps() const {
     if (batch_invariant_) return {kInvariantRows};
     return {kLadder.begin(), kLadder.end()};
@@ -316,6 +338,8 @@ class MatmulEngine {
   std::vector<SkinnyGemmTask> tasks_;
   std::map<MatrixShape, Choice> choice_of_;  ///< measured and, in batch-invariant mode, tested
   std::vector<std::byte> padded_x_;
+  std::vector<std::byte> wide_x_;
+  std::vector<float> sums_;
 };
 
 // The constructor and the destructor stand where MatmulEngine is known.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/cpu/elements.h"
+#include "kernels/cpu/f8_rows.h"
 #include "kernels/cpu/row_math.h"
 
 namespace baton::cpu {
@@ -42,16 +43,22 @@ void CpuBackend::rms_norm(const RmsNormArgs& args) {
     std::vector<float> row(static_cast<std::size_t>(d));
     std::vector<float> second;
     if (args.weight.data != nullptr) load_f32(args.weight, 0, d, weight.data());
+    const auto store = [&](const float* from, std::int64_t r) {
+      if (args.out.dtype == DType::f8_e4m3)
+        store_f8_row(from, d, args.out, args.out_scales, r);
+      else
+        store_f32(from, d, args.out, r * d);
+    };
     for (std::int64_t r = begin; r < end; ++r) {
       float* x = args.x.elements<float>().data() + r * d;
       add_deltas(args.deltas, d, r, x, row, second);
       if (args.weight.data == nullptr) {
-        store_f32(x, d, args.out, r * d);
+        store(x, r);
         continue;
       }
       const float mean = sum_of_squares(x, d) / static_cast<float>(d);
       scale_by_weight(x, 1.0f / std::sqrt(mean + args.eps), weight.data(), d, row.data());
-      store_f32(row.data(), d, args.out, r * d);
+      store(row.data(), r);
     }
   });
 }

@@ -116,6 +116,7 @@ Result<std::unique_ptr<PackedMatrix>> SchemeGemm::pack(const StoredMatrix& weigh
   matrix->k = weight.shape[1];
   matrix->dtype = dtype;
   matrix->scheme = weight.scheme;
+  if (weight.scheme == WeightScheme::f8 && matrix->k % kF8RowStep == 0) matrix->fewest_f8_rows = 1;
   matrix->scale_columns = std::min(weight.scale_columns, matrix->k);
   matrix->scale_dtype = weight.scales.dtype;
   const auto n_numbers = static_cast<std::size_t>(matrix->n_panels() * matrix->n_groups() * kPanelColumns);

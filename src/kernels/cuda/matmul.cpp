@@ -152,7 +152,7 @@ void CudaBackend::matmul(const MatmulArgs& args) {
   if (args.x.shape[0] == 0) return;
   const Device& device = this->device();
   if (args.weight->scheme != WeightScheme::dense) return schemes_->multiply(args);
-  const auto& [x, weight, out, bias] = args;
+  const auto& [x, weight, out, bias, x_scales] = args;
   const auto& matrix = static_cast<const CudaMatrix&>(*weight);
   const Gemm gemm = choose(matrix, args);
   switch (gemm) {

@@ -49,9 +49,10 @@ PrefixIdentity prefix_identity(PrefixIdentity model, const Engine& engine) {
   const EngineInfo& info = engine.info();
   const std::string_view dtype = to_string(info.weight_dtype);
   const bool is_dense = info.weight_scheme == dtype;
-  model.emplace_back("arithmetic", fmt::format("{} weights{} on {} ({}){}", info.weight_scheme,
-                                               is_dense ? "" : fmt::format(" and {} activations", dtype), info.backend.name,
-                                               info.backend.features, info.batch_invariant ? ", batch-invariant" : ""));
+  model.emplace_back("arithmetic",
+                     fmt::format("{} weights{} on {} ({}){}", info.weight_scheme,
+                                 is_dense ? "" : fmt::format(" and {} activations", info.activation_scheme), info.backend.name,
+                                 info.backend.features, info.batch_invariant ? ", batch-invariant" : ""));
   model.emplace_back("KV layout", engine.prefix_layout().text());
   return model;
 }

@@ -47,6 +47,7 @@ Value model_entry(const ServedModel& model, const std::string& id, const Value& 
           {"parent", parent},
           {"max_model_len", model.max_model_len},
           {"weight_scheme", model.weight_scheme},
+          {"activation_scheme", model.activation_scheme},
           {"permission", Value::array()}};
 }
 

@@ -39,6 +39,7 @@ struct ServedModel {
   SharedList<TokenId> markers = {};            ///< special tokens whose text the format reads
   std::vector<std::string> marker_texts = {};  ///< their texts, in the same order
   std::string weight_scheme = {};              ///< the engine's, for /v1/models
+  std::string activation_scheme = {};          ///< likewise
   bool excludes_unchosen_tools = false;        ///< prompts lack the tools where `tool_choice` is "none"
   PrefixIdentity identity = {};                ///< which configuration and weights it is; needed for a prefix store only
   std::unique_ptr<Grammars> grammars = {};     ///< of structured output; absent: requests that bring a grammar are refused

@@ -226,9 +226,9 @@ TEST_F(Routes, list_the_models_and_their_prefixes) {
   EXPECT_EQ(
       normalized(get("/v1/models").body),
       R"({"object":"list","data":[)"
-      R"({"id":"demo","object":"model","created":TIME,"owned_by":"baton","root":"/models/demo","parent":null,"max_model_len":2048,"weight_scheme":"int4","permission":[]},)"
-      R"({"id":"alias","object":"model","created":TIME,"owned_by":"baton","root":"/models/demo","parent":null,"max_model_len":2048,"weight_scheme":"int4","permission":[]},)"
-      R"({"id":"demo:shop","object":"model","created":TIME,"owned_by":"baton","root":"/models/demo","parent":"demo","max_model_len":2048,"weight_scheme":"int4","permission":[]}]})");
+      R"({"id":"demo","object":"model","created":TIME,"owned_by":"baton","root":"/models/demo","parent":null,"max_model_len":2048,"weight_scheme":"int4","activation_scheme":"bfloat16","permission":[]},)"
+      R"({"id":"alias","object":"model","created":TIME,"owned_by":"baton","root":"/models/demo","parent":null,"max_model_len":2048,"weight_scheme":"int4","activation_scheme":"bfloat16","permission":[]},)"
+      R"({"id":"demo:shop","object":"model","created":TIME,"owned_by":"baton","root":"/models/demo","parent":"demo","max_model_len":2048,"weight_scheme":"int4","activation_scheme":"bfloat16","permission":[]}]})");
   EXPECT_EQ(json_of(get("/v1/models/demo%3Ashop"))["parent"], "demo");
   EXPECT_TRUE(json_of(get("/v1/models/alias"))["parent"].is_null());
   EXPECT_EQ(get("/v1/models/gpt-4").status, 404);

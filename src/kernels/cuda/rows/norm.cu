@@ -1,7 +1,10 @@
 /// Norms on a CUDA device, computed in f32, one block for each row.
 #include "kernels/cuda/rows/rows.h"
 
+#include <type_traits>
+
 #include "kernels/cuda/device/elements.cuh"
+#include "kernels/cuda/device/f8_rows.cuh"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/device/shared_memory.h"
 #include "kernels/cuda/device/warp.cuh"
@@ -22,6 +25,9 @@ constexpr int kBlocksOfShort = 2;
 /// so that the others need no registers for that.
 enum class Kind { rms, layer, post };
 
+/// Out of rows in 8 bits.
+using F8 = std::uint8_t;
+
 struct NormParams {
   float* x;
   const void* delta;          ///< of type Delta, or null
@@ -30,11 +36,38 @@ struct NormParams {
   const void* weight;         ///< of type Weight; for Kind::post or null
   const void* bias;           ///< of type Weight, or null
   void* out;
+  float* out_scales;  ///< of rows in 8 bits
   std::int64_t d;
   float eps;
   float delta_scale;
   float delta_eps;
 };
+
+/// Stores a row: `values`, which the thread holds from column `first` on, and what for_others(use) computes.
+template <class Out, int N, int kHeld, class ForOthers>
+__device__ __forceinline__ void store_row(const NormParams& params, std::int64_t first, const float (&values)[kHeld][N],
+                                          float* of_warps, ForOthers&& for_others) {
+  constexpr std::int64_t kStep = kThreads * N;
+  auto* const out = static_cast<Out*>(params.out) + blockIdx.x * params.d;
+  const auto for_all = [&](auto&& use) {
+#pragma unroll
+    for (int h = 0; h < kHeld; ++h)
+      if (first + h * kStep < params.d) use(first + h * kStep, values[h]);
+    for_others(use);
+  };
+  if constexpr (std::is_same_v<Out, F8>) {
+    float most = 0;
+    for_all([&](std::int64_t /*i*/, const float(&value)[N]) {
+#pragma unroll
+      for (int j = 0; j < N; ++j) most = fmaxf(most, fabsf(value[j]));
+    });
+    const F8Scale of_row(block_join(most, of_warps, [](float a, float b) { return fmaxf(a, b); }));
+    if (threadIdx.x == 0) params.out_scales[blockIdx.x] = of_row.scale;
+    for_all([&](std::int64_t i, const float(&value)[N]) { store_f8(value, of_row.factor, out, i); });
+  } else {
+    for_all([&](std::int64_t i, const float(&value)[N]) { store_f32(value, out + i); });
+  }
+}
 
 template <Kind kKind, class Delta, class Weight, class Out, int N, int kHeld>
 __global__ void __launch_bounds__(kThreads, kHeld == kHeldOfShort ? kBlocksOfShort : 1) norm_kernel(const NormParams params) {
@@ -45,7 +78,6 @@ __global__ void __launch_bounds__(kThreads, kHeld == kHeldOfShort ? kBlocksOfSho
   const auto* second_delta = static_cast<const Delta*>(params.second_delta) + blockIdx.x * params.d;
   const auto* weight = static_cast<const Weight*>(params.weight);
   const auto* bias = static_cast<const Weight*>(params.bias);
-  auto* out = static_cast<Out*>(params.out) + blockIdx.x * params.d;
   const std::int64_t first = static_cast<std::int64_t>(threadIdx.x) * N;
   const auto sum_over_block = [&](float sum) { return block_join(sum, of_warps, [](float a, float b) { return a + b; }); };
   float values[kHeld][N] = {};
@@ -150,7 +182,7 @@ __global__ void __launch_bounds__(kThreads, kHeld == kHeldOfShort ? kBlocksOfSho
   }
   float factor = 1.0f / sqrtf(sum / static_cast<float>(params.d) + params.eps);
   if (kKind == Kind::post && params.weight == nullptr) factor = 1;
-  const auto scale = [&](std::int64_t i, float(&value)[N], const float(&by)[N]) {
+  const auto scale = [&]([[maybe_unused]] std::int64_t i, float(&value)[N], const float(&by)[N]) {
     if constexpr (kKind != Kind::layer) {
 #pragma unroll
       for (int j = 0; j < N; ++j) value[j] = value[j] * factor * by[j];
@@ -160,23 +192,28 @@ __global__ void __launch_bounds__(kThreads, kHeld == kHeldOfShort ? kBlocksOfSho
 #pragma unroll
       for (int j = 0; j < N; ++j) value[j] = (value[j] - mean) * factor * by[j] + biases[j];
     }
-    store_f32(value, out + i);
+  };
+  /// Calls `use` with the row's outputs from column i on that are not held.
+  const auto for_others = [&](auto&& use) {
+    for (std::int64_t i = first + kHeld * kStep; i < params.d; i += kStep) {
+      float value[N];
+      float by[N];
+      float unused[N];
+      load_f32(x + i, value);  // written by this thread
+      load_weights(i, by, unused);
+      scale(i, value, by);
+      use(i, value);
+    }
   };
 #pragma unroll
   for (int h = 0; h < kHeld; ++h)
     if (first + h * kStep < params.d) scale(first + h * kStep, values[h], weights[h]);
-  for (std::int64_t i = first + kHeld * kStep; i < params.d; i += kStep) {
-    float value[N];
-    float by[N];
-    float unused[N];
-    load_f32(x + i, value);  // written by this thread
-    load_weights(i, by, unused);
-    scale(i, value, by);
-  }
+  store_row<Out>(params, first, values, of_warps, for_others);
 }
 
 template <Kind kKind, class Args>
-void launch_norm(const Device& device, const Args& args, const ConstTensorView& bias, const char* what) {
+void launch_norm(const Device& device, const Args& args, const ConstTensorView& bias, const TensorView& out_scales,
+                 const char* what) {
   const auto n_rows = static_cast<unsigned>(args.x.shape[0]);
   const std::int64_t d = args.x.shape[1];
   if (n_rows == 0 || d == 0) return;
@@ -188,6 +225,7 @@ void launch_norm(const Device& device, const Args& args, const ConstTensorView& 
                           .weight = args.weight.data,
                           .bias = bias.data,
                           .out = args.out.data,
+                          .out_scales = reinterpret_cast<float*>(out_scales.data),
                           .d = d,
                           .eps = args.eps,
                           .delta_scale = deltas.scale,
@@ -198,16 +236,24 @@ void launch_norm(const Device& device, const Args& args, const ConstTensorView& 
   const auto dtype_of = [](const ConstTensorView& tensor) { return tensor.data == nullptr ? DType::f32 : tensor.dtype; };
   visit_element(dtype_of(deltas.first), [&](auto delta) {
     visit_element(dtype_of(args.weight), [&](auto weight) {
-      visit_element(args.out.dtype, [&](auto out) {
-        using Delta = decltype(delta);
-        using Weight = decltype(weight);
-        using Out = decltype(out);
-        auto* kernel = !is_aligned ? norm_kernel<kKind, Delta, Weight, Out, 1, kHeldOfLong>
-                       : d <= kHeldOfShort * kThreads * kElementsAtOnce
-                           ? norm_kernel<kKind, Delta, Weight, Out, kElementsAtOnce, kHeldOfShort>
-                           : norm_kernel<kKind, Delta, Weight, Out, kElementsAtOnce, kHeldOfLong>;
+      using Delta = decltype(delta);
+      using Weight = decltype(weight);
+      const bool is_short = d <= kHeldOfShort * kThreads * kElementsAtOnce;
+      const auto launch = [&](auto* kernel) {
         prefer_shared_memory(kernel);
         launch_overlapped(device, kernel, dim3(n_rows), kThreads, 0, what, params);
+      };
+      if constexpr (kKind != Kind::layer && std::is_same_v<Weight, float>)
+        if (args.out.dtype == DType::f8_e4m3) {
+          check(is_aligned, "norm: rows in 8 bits must be aligned");
+          return launch(is_short ? norm_kernel<kKind, Delta, Weight, F8, kElementsAtOnce, kHeldOfShort>
+                                 : norm_kernel<kKind, Delta, Weight, F8, kElementsAtOnce, kHeldOfLong>);
+        }
+      visit_element(args.out.dtype, [&](auto out) {
+        using Out = decltype(out);
+        launch(!is_aligned ? norm_kernel<kKind, Delta, Weight, Out, 1, kHeldOfLong>
+               : is_short  ? norm_kernel<kKind, Delta, Weight, Out, kElementsAtOnce, kHeldOfShort>
+                           : norm_kernel<kKind, Delta, Weight, Out, kElementsAtOnce, kHeldOfLong>);
       });
     });
   });
@@ -217,13 +263,13 @@ void launch_norm(const Device& device, const Args& args, const ConstTensorView& 
 
 void rms_norm(const Device& device, const RmsNormArgs& args) {
   if (args.deltas.norm_weight.data != nullptr || args.weight.data == nullptr)
-    launch_norm<Kind::post>(device, args, {}, "rms_norm");
+    launch_norm<Kind::post>(device, args, {}, args.out_scales, "rms_norm");
   else
-    launch_norm<Kind::rms>(device, args, {}, "rms_norm");
+    launch_norm<Kind::rms>(device, args, {}, args.out_scales, "rms_norm");
 }
 
 void layer_norm(const Device& device, const LayerNormArgs& args) {
-  launch_norm<Kind::layer>(device, args, args.bias, "layer_norm");
+  launch_norm<Kind::layer>(device, args, args.bias, {}, "layer_norm");
 }
 
 }  // namespace baton::cuda

@@ -18,7 +18,8 @@ class SchemeMatrix;
 /// Packs weights and multiplies by them. Few rows of 16-bit x are streamed on devices of compute capability 9.0: weights
 /// become x's type in registers, exactly. Otherwise few rows go through a kernel without matrix units. For many rows some
 /// rows of the weight at a time become dense in scratch memory, each weight rounded once to x's type, and cuBLASLt multiplies
-/// by them. In batch-invariant mode one kernel multiplies all numbers of rows.
+/// by them. Many rows of x in 8 bits have a kernel of their own (f8_gemm.h). In batch-invariant mode one kernel multiplies all
+/// numbers of rows.
 ///
 /// Thread: engine only. All matmuls of one object must be on the device's stream, because they share memory.
 class SchemeGemm {
@@ -43,6 +44,7 @@ class SchemeGemm {
   Way way_for(const SchemeMatrix& matrix, const MatmulArgs& args) const;
   void multiply_rows(Way way, const SchemeMatrix& matrix, const MatmulArgs& args);
   void stream(const SchemeMatrix& matrix, const MatmulArgs& args);
+  void multiply_f8_rows(const SchemeMatrix& matrix, const MatmulArgs& args);
   void multiply_slabs(const SchemeMatrix& matrix, const MatmulArgs& args);
 
   const Device& device_;
