@@ -2,6 +2,7 @@
 #include "kernels/cuda/backend.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -11,6 +12,7 @@
 #include "kernels/cuda/attention/launch.h"
 #include "kernels/cuda/attention/merge/merge.h"
 #include "kernels/cuda/attention/wide/wide.h"
+#include "kernels/cuda/device/architecture.h"
 #include "kernels/cuda/device/device_memory.h"
 #include "kernels/cuda/experts/experts.h"
 #include "kernels/cuda/kv/kv_storage.h"
@@ -26,7 +28,6 @@ namespace {
 constexpr std::size_t kFirstStepBytes = 1 << 20;
 /// Bound of the biases and token counts of all samples in a step.
 constexpr std::int32_t kOriginals = kMaxListEntries;
-constexpr int kOldestComputeCapability = 80;
 
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
@@ -85,18 +86,19 @@ Result<Device> describe(int ordinal) {
                 "device");
   Device device;
   device.ordinal = ordinal;
-  device.compute_capability = 10 * properties.major + properties.minor;
+  const int compute_capability = 10 * properties.major + properties.minor;
   device.n_multiprocessors = properties.multiProcessorCount;
-  device.max_shared_bytes = properties.sharedMemPerBlockOptin;
   device.l2_bytes = properties.l2CacheSize;
-  device.figures = {device.compute_capability, device.n_multiprocessors, attribute_of(ordinal, cudaDevAttrClockRate),
+  device.figures = {compute_capability, device.n_multiprocessors, attribute_of(ordinal, cudaDevAttrClockRate),
                     attribute_of(ordinal, cudaDevAttrMemoryClockRate), attribute_of(ordinal, cudaDevAttrGlobalMemoryBusWidth)};
   device.name = properties.name;
-  if (device.compute_capability < kOldestComputeCapability)
+  if (compute_capability < kOldestArchitecture)
     return fail(ErrorCode::unsupported,
                 fmt::format("{} has compute capability {}.{}; the CUDA backend needs 8.0 or more", device.name,
                             properties.major, properties.minor),
                 "device");
+  BATON_TRY(device.compute_capability, choose_architecture(compute_capability, std::getenv("BATON_CUDA_ARCH")));
+  device.max_shared_bytes = std::min(properties.sharedMemPerBlockOptin, most_shared_bytes(device.compute_capability));
   return device;
 }
 

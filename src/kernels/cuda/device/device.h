@@ -14,7 +14,7 @@ namespace baton::cuda {
 
 struct Device {
   int ordinal = 0;
-  int compute_capability = 0;  ///< 10 * major + minor: 80, 90
+  int compute_capability = 0;  ///< 10 * major + minor, whose kernels run: 80, 90 (choose_architecture)
   int n_multiprocessors = 0;
   std::size_t max_shared_bytes = 0;  ///< most dynamic shared memory of a block
   std::int64_t l2_bytes = 0;

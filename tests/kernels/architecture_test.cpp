@@ -1,0 +1,45 @@
+/// The choice of the architecture whose CUDA kernels run (kernels/cuda/device/architecture.h).
+#include "kernels/cuda/device/architecture.h"
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace baton::cuda {
+namespace {
+
+TEST(CudaArchitecture, is_the_device_s_unless_asked_otherwise) {
+  EXPECT_EQ(choose_architecture(90, nullptr).value(), 90);
+  EXPECT_EQ(choose_architecture(103, "").value(), 103);
+}
+
+TEST(CudaArchitecture, a_lower_one_can_be_forced) {
+  for (const int lower : {80, 86, 89, 90}) EXPECT_EQ(choose_architecture(90, std::to_string(lower).c_str()).value(), lower);
+  EXPECT_EQ(choose_architecture(100, "90").value(), 90);
+}
+
+TEST(CudaArchitecture, one_that_the_device_lacks_is_refused) {
+  const auto chosen = choose_architecture(86, "89");
+  ASSERT_FALSE(chosen);
+  EXPECT_EQ(chosen.error().code, ErrorCode::unsupported);
+  EXPECT_NE(chosen.error().message.find("86"), std::string::npos);
+}
+
+TEST(CudaArchitecture, an_unknown_one_is_refused_by_name) {
+  for (const char* const wanted : {"sm_80", "8.0", "75", "800"}) {
+    const auto chosen = choose_architecture(90, wanted);
+    ASSERT_FALSE(chosen) << wanted;
+    EXPECT_EQ(chosen.error().code, ErrorCode::invalid_request);
+    EXPECT_NE(chosen.error().message.find(wanted), std::string::npos);
+  }
+}
+
+TEST(CudaArchitecture, small_ones_have_less_shared_memory) {
+  EXPECT_EQ(most_shared_bytes(86), 101'376u);  // NVIDIA's table for RTX 30 and RTX 40
+  EXPECT_EQ(most_shared_bytes(89), 101'376u);
+  EXPECT_EQ(most_shared_bytes(80), 166'912u);
+  EXPECT_EQ(most_shared_bytes(90), 232'448u);
+}
+
+}  // namespace
+}  // namespace baton::cuda
