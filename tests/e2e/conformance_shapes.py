@@ -290,6 +290,7 @@ PREFIX = obj(
     model=STRING,
     source=words("flag", "api", "folder"),
     version=maybe(STRING),
+    state=words("ready"),
     expires_at=maybe(COUNT),
     n_tools=COUNT,
     n_tokens=COUNT,

@@ -194,7 +194,7 @@ def test_a_full_queue_is_503(tmp_path):
 
 def test_sigterm_lets_streams_finish(tmp_path):
     # Eight choices of thousands of tokens: they run for seconds after the signal, also on a fast machine.
-    server = Server(tmp_path / "log")
+    server = Server(tmp_path / "log", "--shutdown-timeout", "300")  # on a slow machine they take over 30 s
     client = server.client()
     stream = client.completions.create(
         model="demo", prompt="x", n=8, max_tokens=2000, temperature=1, stream=True, extra_body={"ignore_eos": True}
