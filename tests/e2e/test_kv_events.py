@@ -90,6 +90,7 @@ def published(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Iterato
     server = Server(
         tmp_path / "log",
         *("--max-model-len", "512", "--kv-cache-memory-bytes", str(40 * BLOCK * 2 * 6 * 2 * 64 * 2), "--max-num-seqs", "2"),
+        *("--kv-cache-dtype", "bfloat16"),
         *("--kv-events-config", config + more + "}"),
     )
     subscriber.connect(live)

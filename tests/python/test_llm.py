@@ -131,8 +131,9 @@ def test_evicted_prompts_come_back_from_host_memory() -> None:
     """A host tier keeps what a small cache evicts, and changes no answer."""
     prompts = [f"Catalogue {i}: " + "the lamp, the chair and the desk. " * 12 for i in range(8)]
     cached, answers = [], []
+    sizes = {"kv_cache_memory_bytes": 1 << 20, "kv_cache_dtype": "bfloat16", "max_num_seqs": 1, "max_model_len": 256}
     for size in (0, 0.05):
-        with LLM("demo", kv_cache_memory_bytes=1 << 20, max_num_seqs=1, max_model_len=256, kv_offloading_size=size) as small:
+        with LLM("demo", **sizes, kv_offloading_size=size) as small:
             texts(small, *prompts)
             outputs = small.generate(prompts, GREEDY)
             cached.append(sum(output.num_cached_tokens for output in outputs))

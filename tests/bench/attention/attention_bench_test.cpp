@@ -133,7 +133,7 @@ TEST(AttentionBench, counts_what_a_tree_shares_on_each_level) {
   ASSERT_EQ(run.arms.size(), 2u);
   EXPECT_EQ(run.arms[0].kv_bytes, run.plain_bytes);
   const std::string features = make_backend("cpu", {}).value()->info().features;
-  // By what products cost with these two, the plan reads the first level once for each node of the second.
+  // By what matmuls cost with these two, the plan reads the first level once for each node of the second.
   const bool joins_levels = features == "avx2" || features == "avx512";
   EXPECT_EQ(run.arms[1].kv_bytes, joins_levels ? token_bytes * (4 * 1024 + 4 * 2048 + 16 * 40) : run.distinct_bytes);
   EXPECT_EQ(report->runs[1].arms.size(), 1u) << "nothing is shared";
