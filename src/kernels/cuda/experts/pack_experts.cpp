@@ -1,5 +1,4 @@
 /// Packs experts one after the other, as they are read.
-#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -19,8 +18,6 @@
 
 namespace baton::cuda {
 namespace {
-
-constexpr std::size_t aligned(std::size_t n_bytes) { return (n_bytes + 255) / 256 * 256; }
 
 /// What experts must have in common: one kernel multiplies by all of them.
 struct ExpertForm {
@@ -97,9 +94,9 @@ class ExpertPacker {
       experts_->view = tiles_of(first);
       const auto n_tiles = static_cast<std::size_t>(shape_[0] * experts_->view.n_tiles);
       const std::size_t n_scales = n_tiles * static_cast<std::size_t>(experts_->view.n_groups) * kSchemeTileRows;
-      value_bytes_ = aligned(n_tiles * static_cast<std::size_t>(experts_->view.n_chunks) * kPieceBytes);
-      scale_bytes_ = aligned(n_scales * size_bytes(first.scales.dtype));
-      zero_bytes_ = first.zeros.data == nullptr ? 0 : aligned(n_scales);
+      value_bytes_ = aligned_part(n_tiles * static_cast<std::size_t>(experts_->view.n_chunks) * kPieceBytes);
+      scale_bytes_ = aligned_part(n_scales * size_bytes(first.scales.dtype));
+      zero_bytes_ = first.zeros.data == nullptr ? 0 : aligned_part(n_scales);
       permutation_bytes_ = first.permutation.data == nullptr ? 0 : first.permutation.size_bytes();
     }
     experts_->size_bytes = value_bytes_ + scale_bytes_ + zero_bytes_ + permutation_bytes_ * static_cast<std::size_t>(shape_[0]);
@@ -126,7 +123,7 @@ class ExpertPacker {
           check(column >= 0 && column < experts_->k, "pack_experts: a permutation outside x");
         upload(weight.permutation, permutations() + e * permutation_bytes_);
       }
-      pack_tiles(weight, view_of(expert));
+      pack_stored(device_, weight, PieceOrder::lanes, room_, view_of(expert));
     }
     check_cuda(cudaStreamSynchronize(device_.stream), "pack_experts");  // the next read reuses the host memory
   }
@@ -148,37 +145,6 @@ class ExpertPacker {
     view.scales += n_scales * static_cast<std::int64_t>(size_bytes(view.scale_dtype));
     if (view.zeros != nullptr) view.zeros += n_scales;
     return view;
-  }
-
-  /// Takes the rows of a weight through the scratch memory, as many at once as it holds.
-  void pack_tiles(const StoredMatrix& weight, const SchemeView& to) const {
-    // Of a row in the file: values, scales and zeros.
-    const std::int64_t row_bytes =
-        weight.values.shape[1] + weight.n_groups() * (static_cast<std::int64_t>(size_bytes(weight.scales.dtype)) + 1);
-    const std::int64_t step = (static_cast<std::int64_t>(room_.size()) - 1024) / row_bytes / kSchemeTileRows * kSchemeTileRows;
-    check(step > 0, "pack_experts: a row exceeds the scratch memory");
-    for (std::int64_t begin = 0; begin < to.n; begin += step) {
-      const std::int64_t end = std::min(to.n, begin + step);
-      std::byte* next = room_.data();
-      const auto arrive = [&](const ConstTensorView& some) {
-        std::byte* const at = next;
-        next += aligned(some.size_bytes());
-        upload(some, at);
-        return at;
-      };
-      SchemeRows rows;
-      rows.first_row = begin;
-      rows.n_rows = end - begin;
-      rows.n_scales = weight.n_groups();
-      rows.scale_rows = weight.scale_rows;
-      rows.scale_columns = weight.scale_columns;
-      rows.order = PieceOrder::lanes;
-      rows.values = arrive(weight.values.rows(begin, end));
-      rows.scales = arrive(weight.scales.rows(begin / weight.scale_rows, (end - 1) / weight.scale_rows + 1));
-      if (weight.zeros.data != nullptr)
-        rows.zeros = reinterpret_cast<const std::uint8_t*>(arrive(weight.zeros.rows(begin, end)));
-      pack_rows(device_, weight.scheme, rows, to);
-    }
   }
 
   const Device& device_;

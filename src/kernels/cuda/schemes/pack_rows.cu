@@ -18,7 +18,7 @@ __device__ std::int64_t threads_of_grid() { return static_cast<std::int64_t>(gri
 template <WeightScheme kScheme, PieceOrder kOrder>
 __global__ void __launch_bounds__(kThreads) pack_values_kernel(SchemeRows rows, SchemeView to, std::int64_t n_units) {
   constexpr int kChunkK = chunk_columns(kScheme);
-  const std::int64_t row_bytes = kScheme == WeightScheme::i4 ? (to.k + 1) / 2 : to.k;
+  const std::int64_t row_bytes = row_value_bytes(kScheme, to.k);
   const std::int64_t first_tile = rows.first_row / kSchemeTileRows;
   for (std::int64_t u = thread_of_grid(); u < n_units; u += threads_of_grid()) {
     const auto thread = static_cast<int>(u % kUnitsOfPiece);
@@ -67,7 +67,42 @@ unsigned blocks_for(const Device& device, std::int64_t n) {
   return static_cast<unsigned>(std::min<std::int64_t>((n + kThreads - 1) / kThreads, 16LL * device.n_multiprocessors));
 }
 
+/// Copies rows [begin, end) of the file to `room` and packs them there.
+void pack_some(const Device& device, const StoredMatrix& weight, PieceOrder order, std::byte* room, std::int64_t begin,
+               std::int64_t end, const SchemeView& to) {
+  SchemeRows rows;
+  rows.first_row = begin;
+  rows.n_rows = end - begin;
+  rows.n_scales = weight.n_groups();
+  rows.scale_rows = weight.scale_rows;
+  rows.scale_columns = weight.scale_columns;
+  rows.order = order;
+  const auto upload = [&](const ConstTensorView& some) {
+    std::byte* const at = room;
+    room += aligned_part(some.size_bytes());
+    check_cuda(cudaMemcpyAsync(at, some.data, some.size_bytes(), cudaMemcpyHostToDevice, device.stream), "pack_stored");
+    return at;
+  };
+  rows.values = upload(weight.values.rows(begin, end));
+  rows.scales = upload(weight.scales.rows(begin / weight.scale_rows, (end - 1) / weight.scale_rows + 1));
+  if (weight.row_scales.data != nullptr)
+    rows.row_scales = reinterpret_cast<const float*>(upload(weight.row_scales.rows(begin, end)));
+  if (weight.zeros.data != nullptr) rows.zeros = reinterpret_cast<const std::uint8_t*>(upload(weight.zeros.rows(begin, end)));
+  pack_rows(device, weight.scheme, rows, to);
+}
+
 }  // namespace
+
+void pack_stored(const Device& device, const StoredMatrix& weight, PieceOrder order, std::span<std::byte> room,
+                 const SchemeView& to) {
+  // Of a row in the file: values, scales, zeros and the row's scale.
+  const std::int64_t row_bytes =
+      weight.values.shape[1] + weight.n_groups() * (static_cast<std::int64_t>(size_bytes(weight.scales.dtype)) + 1) + 4;
+  const std::int64_t step = (static_cast<std::int64_t>(room.size()) - 1024) / row_bytes / kSchemeTileRows * kSchemeTileRows;
+  check(step > 0, "pack_stored: a row exceeds the scratch memory");
+  for (std::int64_t begin = 0; begin < to.n; begin += step)
+    pack_some(device, weight, order, room.data(), begin, std::min(to.n, begin + step), to);
+}
 
 void pack_rows(const Device& device, WeightScheme scheme, const SchemeRows& rows, const SchemeView& to) {
   if (scheme == WeightScheme::f4) return pack_f4_rows(device, rows, to);

@@ -35,7 +35,6 @@ constexpr std::size_t kArrangedBytes = 16 << 20;
 constexpr std::size_t kSlabBytes = 32 << 20;
 
 constexpr std::int64_t round_up(std::int64_t n, std::int64_t step) { return (n + step - 1) / step * step; }
-constexpr std::size_t aligned(std::size_t n_bytes) { return (n_bytes + 255) / 256 * 256; }
 
 }  // namespace
 
@@ -84,12 +83,13 @@ Result<std::unique_ptr<SchemeMatrix>> make_matrix(const Device& device, const St
   }
   const auto n_places = static_cast<std::size_t>(view.n_tiles) * static_cast<std::size_t>(view.n_groups) * kSchemeTileRows;
   const std::size_t values =
-      aligned(static_cast<std::size_t>(view.n_tiles) * static_cast<std::size_t>(view.n_chunks) * kPieceBytes);
+      aligned_part(static_cast<std::size_t>(view.n_tiles) * static_cast<std::size_t>(view.n_chunks) * kPieceBytes);
   const bool scales_groups = has_groups && !is_f4;  // scales of f4 take the place of zeros
-  const std::size_t scales = aligned(scales_groups ? n_places * size_bytes(view.scale_dtype)
-                                                   : static_cast<std::size_t>(view.n_tiles) * kSchemeTileRows * sizeof(float));
-  const std::size_t zeros = is_f4 || weight.zeros.data != nullptr ? aligned(n_places) : 0;
-  const std::size_t order = weight.permutation.data == nullptr ? 0 : aligned(weight.permutation.size_bytes());
+  const std::size_t scales =
+      aligned_part(scales_groups ? n_places * size_bytes(view.scale_dtype)
+                                 : static_cast<std::size_t>(view.n_tiles) * kSchemeTileRows * sizeof(float));
+  const std::size_t zeros = is_f4 || weight.zeros.data != nullptr ? aligned_part(n_places) : 0;
+  const std::size_t order = weight.permutation.data == nullptr ? 0 : aligned_part(weight.permutation.size_bytes());
   matrix->size_bytes = values + scales + zeros + order;
   BATON_TRY(matrix->data, device_memory(matrix->size_bytes, name));
   check_cuda(cudaMemsetAsync(matrix->data, 0, matrix->size_bytes, device.stream), "pack_matrix");
@@ -111,29 +111,6 @@ Result<std::unique_ptr<SchemeMatrix>> make_matrix(const Device& device, const St
     matrix->permutation = reinterpret_cast<const std::int32_t*>(next);
   }
   return matrix;
-}
-
-/// Copies rows [begin, end) of the file to `room` and packs them there.
-void pack_some(const Device& device, const StoredMatrix& weight, const SchemeMatrix& matrix, std::byte* room,
-               std::int64_t begin, std::int64_t end) {
-  SchemeRows rows;
-  rows.first_row = begin;
-  rows.n_rows = end - begin;
-  rows.n_scales = weight.n_groups();
-  rows.scale_rows = weight.scale_rows;
-  rows.scale_columns = weight.scale_columns;
-  const auto upload = [&](const ConstTensorView& some) {
-    std::byte* const to = room;
-    room += aligned(some.size_bytes());
-    check_cuda(cudaMemcpyAsync(to, some.data, some.size_bytes(), cudaMemcpyHostToDevice, device.stream), "pack_matrix");
-    return to;
-  };
-  rows.values = upload(weight.values.rows(begin, end));
-  rows.scales = upload(weight.scales.rows(begin / weight.scale_rows, (end - 1) / weight.scale_rows + 1));
-  if (weight.row_scales.data != nullptr)
-    rows.row_scales = reinterpret_cast<const float*>(upload(weight.row_scales.rows(begin, end)));
-  if (weight.zeros.data != nullptr) rows.zeros = reinterpret_cast<const std::uint8_t*>(upload(weight.zeros.rows(begin, end)));
-  pack_rows(device, matrix.scheme, rows, matrix.view);
 }
 
 }  // namespace
@@ -178,15 +155,8 @@ Result<std::unique_ptr<PackedMatrix>> SchemeGemm::pack(const StoredMatrix& weigh
   if (encode_ != nullptr && !batch_invariant_ && weight.scheme == WeightScheme::f8 && matrix->permutation == nullptr &&
       dtype != DType::f32 && has_float_scales && multiplies_f8(k, matrix->view.group_shift))
     matrix->fewest_f8_rows = kFewestF8Rows;
-  // Of a row in the file: values, scales, zeros and the row's scale.
-  const std::int64_t row_bytes =
-      weight.values.shape[1] + weight.n_groups() * (static_cast<std::int64_t>(size_bytes(weight.scales.dtype)) + 1) + 4;
-  const std::int64_t step = (static_cast<std::int64_t>(slab_.size()) - 1024) / row_bytes / kSchemeTileRows * kSchemeTileRows;
-  check(step > 0, "pack_matrix: a row exceeds the scratch memory");
-  for (std::int64_t begin = 0; begin < n; begin += step) {
-    pack_some(device_, weight, *matrix, slab_.data(), begin, std::min(n, begin + step));
-    check_cuda(cudaStreamSynchronize(device_.stream), "pack_matrix");
-  }
+  pack_stored(device_, weight, PieceOrder::wgmma, slab_, matrix->view);
+  check_cuda(cudaStreamSynchronize(device_.stream), "pack_matrix");
   return std::unique_ptr<PackedMatrix>(std::move(matrix));
 }
 

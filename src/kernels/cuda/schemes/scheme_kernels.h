@@ -1,7 +1,9 @@
 /// The kernels of weights in 8 and 4 bits that need no object: packing, a general GEMM, and dense copies of some rows.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "core/tensor.h"
 #include "kernels/cuda/device/device.h"
@@ -22,6 +24,14 @@ struct SchemeRows {
   std::int64_t scale_columns = 1;
   PieceOrder order = PieceOrder::wgmma;  ///< of the packed weight
 };
+
+/// Bytes of a part of device memory that others follow.
+constexpr std::size_t aligned_part(std::size_t n_bytes) { return (n_bytes + 255) / 256 * 256; }
+
+/// Packs a weight from host memory, some rows at a time through `room`, device memory that holds the values, scales and zeros of a
+/// tile. The tiles of `to` are all zeros before. The weight must stay in host memory until the stream has run.
+void pack_stored(const Device& device, const StoredMatrix& weight, PieceOrder order, std::span<std::byte> room,
+                 const SchemeView& to);
 
 /// Writes the rows' tiles of a packed weight, whose memory is all zeros before.
 void pack_rows(const Device& device, WeightScheme scheme, const SchemeRows& rows, const SchemeView& to);
