@@ -18,6 +18,8 @@ using Texts = std::string_view;
 constexpr std::array<Texts, 1> kToolCall{"<tool_call>"};
 constexpr std::array<Texts, 1> kEndToolCall{"</tool_call>"};
 constexpr std::array<Texts, 2> kXmlBegins{"<tool_call>", XmlCalls::kFunction};
+constexpr std::array<Texts, 2> kSeedBegins{"<seed:tool_call>", XmlCalls::kFunction};
+constexpr std::array<Texts, 1> kSeedCloses{"</seed:tool_call>"};
 constexpr std::array<Texts, 1> kMistralBegins{"[TOOL_CALLS]"};
 constexpr std::array<Texts, 2> kMistralCloses{"[ARGS]", "[CALL_ID]"};
 constexpr std::array<Texts, 2> kGraniteBegins{"<|tool_call|>", "<tool_call>"};
@@ -53,7 +55,8 @@ std::unique_ptr<CallReader> plain_json_reader(Tools /*tools*/) {
 std::unique_ptr<CallReader> cohere_reader(Tools /*tools*/) {
   return std::make_unique<JsonCalls>(JsonCallStyle{.is_list = true, .close = kCohereCloses[0]});
 }
-std::unique_ptr<CallReader> xml_reader(Tools tools) { return std::make_unique<XmlCalls>(std::move(tools)); }
+std::unique_ptr<CallReader> xml_reader(Tools tools) { return std::make_unique<XmlCalls>(std::move(tools), kEndToolCall[0]); }
+std::unique_ptr<CallReader> seed_reader(Tools tools) { return std::make_unique<XmlCalls>(std::move(tools), kSeedCloses[0]); }
 std::unique_ptr<CallReader> python_reader(Tools /*tools*/) { return std::make_unique<PythonCalls>(); }
 
 constexpr CallTexts listed(std::string_view open) {
@@ -105,6 +108,23 @@ ToolFormat cohere() {
                     .close = "\n]<|END_ACTION|>"},
           .can_write_name = writes_any_name,
           .reader = cohere_reader};
+}
+
+ToolFormat seed_oss() {
+  return {.name = "seed_oss",
+          .alias = "",
+          .begin = {.markers = kSeedBegins, .first = ""},
+          .closes = kSeedCloses,
+          .shows = {"<seed:tool_call>", "<function=", "<parameter="},
+          .never_shows = {},
+          .texts = {.call_begin = "<seed:tool_call>\n<function=",
+                    .call_middle = ">",
+                    .call_end = "</function>\n</seed:tool_call>",
+                    .separator = "\n",
+                    .arguments = ArgumentStyle::xml,
+                    .is_name_quoted = false},
+          .can_write_name = writes_tag_name,
+          .reader = seed_reader};
 }
 
 }  // namespace
@@ -178,6 +198,7 @@ std::span<const ToolFormat> tool_formats() {
        .can_write_name = writes_any_name,
        .reader = plain_json_reader},
       cohere(),
+      seed_oss(),
   };
   return kFormats;
 }
@@ -186,6 +207,8 @@ namespace {
 
 constexpr std::array<Texts, 1> kThink{"<think>"};
 constexpr std::array<Texts, 1> kEndThink{"</think>"};
+constexpr std::array<Texts, 1> kSeedThink{"<seed:think>"};
+constexpr std::array<Texts, 1> kSeedEndThink{"</seed:think>"};
 constexpr std::array<Texts, 1> kMistralThink{"[THINK]"};
 constexpr std::array<Texts, 1> kMistralEndThink{"[/THINK]"};
 constexpr std::array<Texts, 1> kCohereThink{"<|START_THINKING|>"};
@@ -232,6 +255,11 @@ std::span<const ReasoningFormat> reasoning_formats() {
       {.name = "qwen3",
        .markers = {.opens = kThink, .closes = kEndThink},
        .shows = {"</think>"},
+       .never_shows = {},
+       .is_implied = false},
+      {.name = "seed_oss",
+       .markers = {.opens = kSeedThink, .closes = kSeedEndThink},
+       .shows = {"</seed:think>"},
        .never_shows = {},
        .is_implied = false},
   };

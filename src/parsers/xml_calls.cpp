@@ -16,7 +16,6 @@ namespace {
 
 constexpr std::string_view kParameter = "<parameter=";
 constexpr std::string_view kEndOfFunction = "</function>";
-constexpr std::string_view kEndOfCall = "</tool_call>";
 // What ends a value. Models leave the closing tag out sometimes.
 constexpr std::string_view kNextParameter = "\n<parameter=";
 constexpr std::string_view kNextEndOfFunction = "\n</function>";
@@ -74,12 +73,12 @@ void XmlCalls::end_function(CallWriter& writer) {
 
 CallStep XmlCalls::take_token(char c, CallWriter& writer) {
   static constexpr std::array<std::string_view, 1> kBefore{kFunction};
-  static constexpr std::array<std::string_view, 3> kInBody{kParameter, kEndOfFunction, kEndOfCall};
-  static constexpr std::array<std::string_view, 2> kBehind{kFunction, kEndOfCall};
+  const std::array<std::string_view, 3> in_body{kParameter, kEndOfFunction, end_of_call_};
+  const std::array<std::string_view, 2> behind{kFunction, end_of_call_};
   if (token_.empty() && is_space(c)) return CallStep::more;
   const std::span<const std::string_view> tags = state_ == State::before ? std::span<const std::string_view>(kBefore)
-                                                 : state_ == State::body ? std::span<const std::string_view>(kInBody)
-                                                                         : std::span<const std::string_view>(kBehind);
+                                                 : state_ == State::body ? std::span<const std::string_view>(in_body)
+                                                                         : std::span<const std::string_view>(behind);
   token_ += c;
   if (!begins_marker(tags, token_)) return fail(writer);
   if (token_ == kFunction) {
@@ -92,7 +91,7 @@ CallStep XmlCalls::take_token(char c, CallWriter& writer) {
     end_function(writer);
     token_.clear();
     state_ = State::behind;
-  } else if (token_ == kEndOfCall) {
+  } else if (token_ == end_of_call_) {
     if (state_ == State::body) end_function(writer);
     return CallStep::done;
   }

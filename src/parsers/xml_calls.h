@@ -20,8 +20,9 @@ class XmlCalls : public CallReader {
  public:
   static constexpr std::string_view kFunction = "<function=";
 
-  /// `tools` may be null.
-  explicit XmlCalls(std::shared_ptr<const ToolIndex> tools) : tools_(std::move(tools)) {}
+  /// `tools` may be null. `end_of_call` closes the marker that begins calls; it must outlive this.
+  XmlCalls(std::shared_ptr<const ToolIndex> tools, std::string_view end_of_call)
+      : tools_(std::move(tools)), end_of_call_(end_of_call) {}
   void begin(std::string_view marker) override;
   CallStep take(char c, CallWriter& writer) override;
   void end(TextEnd how, CallWriter& writer) override;
@@ -40,6 +41,7 @@ class XmlCalls : public CallReader {
   CallStep fail(CallWriter& writer);
 
   const std::shared_ptr<const ToolIndex> tools_;
+  const std::string_view end_of_call_;
   State state_ = State::before;
   std::string token_;                         // a tag, as far as it is known
   std::string name_;                          // of the function, then of the parameter

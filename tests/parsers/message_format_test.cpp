@@ -55,6 +55,7 @@ TEST(MessageFormat, sees_the_format_in_a_template) {
   // Templates that are not named show no format that Baton reads.
   const std::map<std::string, Names> kFormats{
       {"Bielik-11B-v3.0-Instruct", {"hermes", "qwen3"}},
+      {"ByteDance-Seed-OSS", {"seed_oss", "seed_oss"}},
       {"Cohere2MoE", {"cohere_command3", ""}},
       {"CohereForAI-c4ai-command-r7b-12-2024-tool_use", {"cohere_command3", "cohere_command3"}},
       {"GLM-4.6", {"", "qwen3"}},
@@ -149,6 +150,12 @@ const std::vector<Calls>& calls_of_formats() {
        "<tool_call>\n<function=get_weather>\n<parameter=city>\nA\n</parameter>\n</function>\n</tool_call>\n"
        "<tool_call>\n<function=now>\n<parameter=x>\n[1]\n</parameter>\n</function>\n</tool_call>",
        "<tool_call>\n<function=get_weather>\n<parameter=days>\n1\n</parameter>\n</function>\n</tool_call>"},
+      {"seed_oss",
+       "<seed:tool_call>\n<function=get_weather>\n<parameter=city>\nA\n</parameter>\n</function>\n</seed:tool_call>",
+       "<seed:tool_call>\n<function=now>\n<parameter=x>\n[1]\n</parameter>\n</function>\n</seed:tool_call>",
+       "<seed:tool_call>\n<function=get_weather>\n<parameter=city>\nA\n</parameter>\n</function>\n</seed:tool_call>\n"
+       "<seed:tool_call>\n<function=now>\n<parameter=x>\n[1]\n</parameter>\n</function>\n</seed:tool_call>",
+       "<seed:tool_call>\n<function=get_weather>\n<parameter=days>\n1\n</parameter>\n</function>\n</seed:tool_call>"},
       {"llama3_json", R"({"name": "get_weather", "parameters": {"city": "A"}})", R"({"name": "now", "parameters": {"x": [1]}})",
        R"({"name": "get_weather", "parameters": {"city": "A"}}; {"name": "now", "parameters": {"x": [1]}})",
        R"({"name": "get_weather", "parameters": {"days": 1}})"},

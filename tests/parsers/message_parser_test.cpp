@@ -90,6 +90,24 @@ TEST(MessageParser, reads_qwen3_coders_xml_and_gives_values_their_types) {
     expect_golden(golden);
 }
 
+TEST(MessageParser, reads_seed_oss_reasoning_and_xml_in_tags_of_its_own) {
+  for (const Golden& golden : std::vector<Golden>{
+           {"seed_oss", "seed_oss", false,
+            "<seed:think>I look.<seed:cot_budget_reflect>10 of 20</seed:cot_budget_reflect></seed:think>\n<seed:tool_call>\n"
+            "<function=get_weather>\n<parameter=city>New York</parameter>\n<parameter=days>3</parameter>\n</function>\n"
+            "</seed:tool_call>",
+            "|think I look.<seed:cot_budget_reflect>10 of 20</seed:cot_budget_reflect>|0 get_weather@0 {\"city\": \"New "
+            "York\", "
+            "\"days\": 3}"},
+           {"seed_oss", "", false,
+            "<seed:tool_call><function=a></function></seed:tool_call>\n<seed:tool_call><function=b></seed:tool_call>",
+            "|0 a@0 {}|1 b@1 {}"},
+           {"seed_oss", "", false, "<tool_call>x</tool_call>", "|<tool_call>x</tool_call>"},
+           {"seed_oss", "", false, "<seed:tool_call><function=a></function></tool_call>", "|0 a@0 {}|</tool_call>"},
+       })
+    expect_golden(golden);
+}
+
 TEST(MessageParser, reads_llamas_json_and_generic_json) {
   for (const Golden& golden : std::vector<Golden>{
            {"llama3_json", "", false, R"({"name": "get_weather", "parameters": {"city": "San Francisco, CA"}})",
