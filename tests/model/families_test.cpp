@@ -317,6 +317,100 @@ TEST(Olmo2, has_norms_after_its_blocks_and_of_whole_rows_of_heads) {
             "config.json: 'clip_qkv' is 8, which is not supported; supported is null");
 }
 
+TEST(Olmo3, has_windows_in_three_of_four_layers_and_scales_the_rotation_of_the_others) {
+  const ModelSpec spec =
+      spec_of("Olmo3ForCausalLM",
+              R"({"max_position_embeddings":65536,"rope_theta":500000,"rope_scaling":{"rope_type":"yarn","factor":8.0,
+          "original_max_position_embeddings":8192,"attention_factor":1.2}})");
+  EXPECT_EQ(windows(spec), (std::vector<std::int32_t>{4096, 4096, 4096, 0, 4096, 4096, 4096, 0}));
+  EXPECT_FALSE(spec.layers[0].has_pre_norms);
+  EXPECT_EQ(spec.layers[0].attention.qk_norm, QkNorm::width);
+  EXPECT_EQ(spec.layers[0].norm.epsilon, 1e-5f);
+  ASSERT_EQ(spec.ropes.size(), 2u);
+  EXPECT_EQ(spec.ropes[0].scaling.kind, RopeScaling::Kind::yarn);
+  EXPECT_EQ(spec.ropes[0].scaling.attention_factor, 1.2);
+  EXPECT_EQ(spec.ropes[1].scaling.kind, RopeScaling::Kind::none);
+  for (const RopeSpec& rope : spec.ropes) EXPECT_EQ(rope.theta, 500000);
+  for (const LayerSpec& layer : spec.layers) EXPECT_EQ(layer.attention.rope, layer.attention.window > 0 ? 1 : 0);
+  EXPECT_EQ(spec_of("Olmo3ForCausalLM", R"({"rope_parameters":{"sliding_attention":{"rope_theta":7000}}})").ropes[1].theta,
+            7000);
+  EXPECT_EQ(error_of("Olmo3ForCausalLM", R"({"rope_theta":7000})"),
+            "config.json: 'rope_theta' is 7000, which is not supported; supported is 500000.0");
+  EXPECT_EQ(error_of("Olmo3ForCausalLM", R"({"sliding_window":null})"), "config.json: 'sliding_window' is missing");
+}
+
+TEST(Exaone4, rotates_only_the_layers_with_a_window_if_there_is_one) {
+  const auto rotated = [](const ModelSpec& spec) {
+    std::vector<bool> rotated;
+    for (const LayerSpec& layer : spec.layers) rotated.push_back(layer.attention.rope != AttentionSpec::kNoRope);
+    return rotated;
+  };
+  const ModelSpec spec = spec_of("Exaone4ForCausalLM", R"({"max_position_embeddings":8192})");
+  EXPECT_EQ(windows(spec), (std::vector<std::int32_t>{4096, 4096, 4096, 0, 4096, 4096, 4096, 0}));
+  EXPECT_EQ(rotated(spec), (std::vector<bool>{true, true, true, false, true, true, true, false}));
+  EXPECT_FALSE(spec.layers[0].has_pre_norms);
+  EXPECT_TRUE(spec.layers[0].has_post_norms);
+  EXPECT_EQ(spec.layers[0].attention.qk_norm, QkNorm::head);
+  EXPECT_EQ(spec.layers[0].norm.epsilon, 1e-5f);
+  const ModelSpec full = spec_of("Exaone4ForCausalLM", R"({"sliding_window":null,"sliding_window_pattern":null})");
+  EXPECT_EQ(windows(full), std::vector<std::int32_t>(8, 0));
+  EXPECT_EQ(rotated(full), std::vector<bool>(8, true));
+  const ModelSpec listed =
+      spec_of("Exaone4ForCausalLM", R"({"num_hidden_layers":2,"sliding_window":64,"sliding_window_pattern":"LLLG",
+      "layer_types":["full_attention","sliding_attention"]})");
+  EXPECT_EQ(windows(listed), (std::vector<std::int32_t>{0, 64}));
+  EXPECT_EQ(rotated(listed), (std::vector<bool>{false, true}));
+  EXPECT_EQ(windows(spec_of("Exaone4ForCausalLM", R"({"num_hidden_layers":2,"sliding_window":64,"sliding_window_pattern":2})")),
+            (std::vector<std::int32_t>{64, 0}));
+  EXPECT_EQ(
+      error_of("Exaone4ForCausalLM", R"({"sliding_window_pattern":"LLLG"})"),
+      "config.json: 'sliding_window_pattern' is \"LLLG\", which is not supported; supported is a number, or 'layer_types'");
+}
+
+TEST(SeedOss, has_biases_of_queries_keys_and_values_and_others_if_its_config_says_so) {
+  const ModelSpec spec = spec_of("SeedOssForCausalLM");
+  const LayerSpec& layer = spec.layers[3];
+  EXPECT_TRUE(layer.attention.has_qkv_bias);
+  EXPECT_FALSE(layer.attention.has_out_bias || layer.feed_forward.has_bias);
+  EXPECT_EQ(layer.attention.head_dim, 128) << "Transformers' default";
+  EXPECT_EQ(spec.max_position, 524288);
+  const LayerSpec other =
+      spec_of("SeedOssForCausalLM", R"({"attention_bias":false,"attention_out_bias":true,"mlp_bias":true})").layers[3];
+  EXPECT_FALSE(other.attention.has_qkv_bias);
+  EXPECT_TRUE(other.attention.has_out_bias && other.feed_forward.has_bias);
+}
+
+TEST(Ernie45, rotates_neighbouring_elements_and_has_all_biases_or_none) {
+  const ModelSpec spec = spec_of("Ernie4_5ForCausalLM");
+  EXPECT_TRUE(spec.ropes[0].is_interleaved);
+  EXPECT_EQ(spec.ropes[0].theta, 500000);
+  EXPECT_TRUE(spec.tie_embeddings);
+  EXPECT_EQ(spec.layers[0].attention.head_dim, 128);
+  EXPECT_FALSE(spec.layers[0].attention.has_qkv_bias || spec.layers[0].feed_forward.has_bias);
+  const LayerSpec biased = spec_of("Ernie4_5ForCausalLM", R"({"use_bias":true,"compression_ratio":1.0})").layers[0];
+  EXPECT_TRUE(biased.attention.has_qkv_bias && biased.attention.has_out_bias && biased.feed_forward.has_bias);
+  EXPECT_EQ(error_of("Ernie4_5ForCausalLM", R"({"compression_ratio":2})"),
+            "config.json: 'compression_ratio' is 2, which is not supported; supported is 1");
+}
+
+TEST(Starcoder2, has_layer_norms_a_plain_feed_forward_block_and_one_window_or_none) {
+  const ModelSpec spec = spec_of("Starcoder2ForCausalLM");
+  const LayerSpec& layer = spec.layers[3];
+  EXPECT_EQ(layer.norm.kind, NormSpec::Kind::layer);
+  EXPECT_TRUE(layer.norm.has_bias && spec.final_norm.has_bias && spec.tie_embeddings);
+  EXPECT_EQ(layer.feed_forward.kind, FeedForwardSpec::Kind::gelu_tanh);
+  EXPECT_TRUE(layer.attention.has_qkv_bias && layer.attention.has_out_bias && layer.feed_forward.has_bias);
+  EXPECT_EQ(windows(spec), std::vector<std::int32_t>(8, 0));
+  const ModelSpec other = spec_of("Starcoder2ForCausalLM",
+                                  R"({"sliding_window":32,"use_bias":false,"norm_epsilon":0.001,"norm_type":"layer_norm"})");
+  EXPECT_EQ(windows(other), std::vector<std::int32_t>(8, 32));
+  EXPECT_FALSE(other.layers[0].attention.has_qkv_bias || other.layers[0].feed_forward.has_bias);
+  EXPECT_TRUE(other.layers[0].norm.has_bias);
+  EXPECT_EQ(other.layers[0].norm.epsilon, 0.001f);
+  EXPECT_EQ(error_of("Starcoder2ForCausalLM", R"({"mlp_type":"llama"})"),
+            "config.json: 'mlp_type' is \"llama\", which is not supported; supported is \"default\"");
+}
+
 TEST(Granite, has_four_factors) {
   const ModelSpec spec = spec_of("GraniteForCausalLM", R"({"embedding_multiplier":12,"logits_scaling":16,
       "residual_multiplier":0.22,"attention_multiplier":0.015625})");

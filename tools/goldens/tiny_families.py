@@ -164,6 +164,51 @@ TINY_FAMILIES = (
         _config("Olmo2ForCausalLM", "olmo2", (2, 2, 64), rope_theta=500000.0, attention_bias=False),
     ),
     TinyModel(
+        "olmo3_tiny_two_ropes",
+        _config(
+            "Olmo3ForCausalLM",
+            "olmo3",
+            (2, 1, 64),
+            num_hidden_layers=3,
+            rope_theta=500000.0,
+            rope_scaling={"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64},
+            sliding_window=_WINDOW,
+            layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        ),
+    ),
+    TinyModel(
+        "exaone4_tiny_nope",
+        _config(
+            "Exaone4ForCausalLM",
+            "exaone4",
+            (2, 1, 64),
+            num_hidden_layers=3,
+            rope_theta=1000000.0,
+            rope_scaling={
+                "rope_type": "llama3",
+                "factor": 8.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 64,
+            },
+            sliding_window=_WINDOW,
+            sliding_window_pattern="LLG",
+            layer_types=["sliding_attention", "sliding_attention", "full_attention"],
+        ),
+    ),
+    TinyModel(
+        "seed_oss_tiny_biases",
+        _config("SeedOssForCausalLM", "seed_oss", (2, 1, 64), **_ROPE, tie_word_embeddings=False, mlp_bias=True),
+    ),
+    TinyModel(
+        "ernie4_5_tiny_interleaved",
+        _config("Ernie4_5ForCausalLM", "ernie4_5", (2, 1, 64), rope_theta=500000.0, use_bias=True),
+    ),
+    TinyModel(
+        "starcoder2_tiny_biases",
+        _config("Starcoder2ForCausalLM", "starcoder2", (2, 1, 64), **_ROPE, sliding_window=_WINDOW),
+    ),
+    TinyModel(
         "granite_tiny_multipliers",
         _config(
             "GraniteForCausalLM",

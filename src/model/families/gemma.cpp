@@ -60,29 +60,13 @@ Result<ModelSpec> read_gemma_layers(const json::Value& config, const fields::Def
   return spec;
 }
 
-/// ropes[0] for layers that see all positions, ropes[1] for those with a window. Transformers 5 has one object for each
-/// type of layer in `rope_parameters`; in 4, `rope_scaling` is of the first only.
+/// Transformers 4 names the theta of layers with a window `rope_local_base_freq`.
 Result<void> read_gemma3_ropes(const json::Value& config, ModelSpec& spec) {
   fields::RopeContext full = rope_context(kGemma3Defaults, spec);
   fields::RopeContext sliding = full;
   BATON_TRY(full.theta, fields::optional_number(config, "rope_theta", 1, 1e12, 1000000));
   BATON_TRY(sliding.theta, fields::optional_number(config, "rope_local_base_freq", 1, 1e12, 10000));
-  const json::Value* parameters = json::find(config, "rope_parameters");
-  const json::Value none = json::Value::object();
-  if (parameters == nullptr || parameters->is_null()) parameters = &none;
-  if (!parameters->is_object()) return json::wrong_type("rope_parameters", "an object", *parameters);
-  for (const auto& [key, value] : parameters->items())
-    if (key != "full_attention" && key != "sliding_attention")
-      return fields::unsupported("rope_parameters", *parameters,
-                                 "an object for \"full_attention\" and for \"sliding_attention\"");
-  const json::Value* of_full = json::find(*parameters, "full_attention");
-  if (const json::Value* scaling = json::find(config, "rope_scaling"); scaling != nullptr && !scaling->is_null())
-    of_full = scaling;
-  BATON_TRY(RopeSpec first, fields::read_rope_parameters(of_full, full));
-  BATON_TRY(RopeSpec second, fields::read_rope_parameters(json::find(*parameters, "sliding_attention"), sliding));
-  spec.ropes = {std::move(first), std::move(second)};
-  for (LayerSpec& layer : spec.layers) layer.attention.rope = layer.attention.window > 0 ? 1 : 0;
-  return {};
+  return read_ropes_of_types(config, full, sliding, spec);
 }
 
 }  // namespace

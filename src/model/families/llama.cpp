@@ -44,6 +44,18 @@ Result<ModelSpec> read_llama_layout(const Value& config, const fields::Defaults&
   return spec;
 }
 
+void give_post_norms(ModelSpec& spec) {
+  spec.names.attention_norm = spec.names.feed_forward_norm = "";
+  spec.names.attention_post_norm = "model.layers.{}.post_attention_layernorm";
+  spec.names.feed_forward_post_norm = "model.layers.{}.post_feedforward_layernorm";
+  spec.names.q_norm = "model.layers.{}.self_attn.q_norm";
+  spec.names.k_norm = "model.layers.{}.self_attn.k_norm";
+  for (LayerSpec& layer : spec.layers) {
+    layer.has_pre_norms = false;
+    layer.has_post_norms = true;
+  }
+}
+
 Result<void> read_llama_biases(const Value& config, ModelSpec& spec) {
   BATON_TRY(const bool of_attention, fields::optional_flag(config, "attention_bias", false));
   BATON_TRY(const bool of_feed_forward, fields::optional_flag(config, "mlp_bias", false));

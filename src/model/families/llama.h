@@ -28,6 +28,8 @@ Result<ModelSpec> read_llama_layout(const json::Value& config, const fields::Def
 Result<ModelSpec> read_llama_layers(const json::Value& config, const fields::Defaults& defaults);
 /// What a config says of rotation, for the heads of `spec`.
 fields::RopeContext rope_context(const fields::Defaults& defaults, const ModelSpec& spec);
+/// Gives all layers norms after the blocks instead of before them, and names for norms of queries and keys, as in OLMo 2.
+void give_post_norms(ModelSpec& spec);
 /// Gives all layers the biases of `attention_bias` (queries, keys, values and output) and `mlp_bias`.
 Result<void> read_llama_biases(const json::Value& config, ModelSpec& spec);
 

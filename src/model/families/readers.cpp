@@ -32,4 +32,24 @@ Result<ModelSpec> read_text_model(const json::Value& config, Result<ModelSpec> (
   return spec;
 }
 
+Result<void> read_ropes_of_types(const json::Value& config, const fields::RopeContext& full, const fields::RopeContext& sliding,
+                                 ModelSpec& spec) {
+  const json::Value* parameters = json::find(config, "rope_parameters");
+  const json::Value none = json::Value::object();
+  if (parameters == nullptr || parameters->is_null()) parameters = &none;
+  if (!parameters->is_object()) return json::wrong_type("rope_parameters", "an object", *parameters);
+  for (const auto& [key, value] : parameters->items())
+    if (key != "full_attention" && key != "sliding_attention")
+      return fields::unsupported("rope_parameters", *parameters,
+                                 "an object for \"full_attention\" and for \"sliding_attention\"");
+  const json::Value* of_full = json::find(*parameters, "full_attention");
+  if (const json::Value* scaling = json::find(config, "rope_scaling"); scaling != nullptr && !scaling->is_null())
+    of_full = scaling;
+  BATON_TRY(RopeSpec first, fields::read_rope_parameters(of_full, full));
+  BATON_TRY(RopeSpec second, fields::read_rope_parameters(json::find(*parameters, "sliding_attention"), sliding));
+  spec.ropes = {std::move(first), std::move(second)};
+  for (LayerSpec& layer : spec.layers) layer.attention.rope = layer.attention.window > 0 ? 1 : 0;
+  return {};
+}
+
 }  // namespace baton

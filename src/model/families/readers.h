@@ -6,6 +6,7 @@
 
 #include "core/result.h"
 #include "io/json.h"
+#include "model/rope_fields.h"
 #include "model/spec.h"
 
 namespace baton {
@@ -19,7 +20,15 @@ Result<void> read_experts(const json::Value& config, FeedForwardSpec& spec, std:
 /// model's tensors have inside the whole.
 Result<ModelSpec> read_text_model(const json::Value& config, Result<ModelSpec> (*read)(const json::Value&));
 
+/// Reads the rotation of each type of layer: ropes[0] for layers that see all positions, ropes[1] for those with a window, which
+/// `spec` has already. Transformers 5 has one object for each type in `rope_parameters`; in 4, `rope_scaling` is of the first
+/// only. `full` and `sliding` say what each is where the config says nothing.
+Result<void> read_ropes_of_types(const json::Value& config, const fields::RopeContext& full, const fields::RopeContext& sliding,
+                                 ModelSpec& spec);
+
 Result<ModelSpec> read_cohere2(const json::Value& config);
+Result<ModelSpec> read_ernie4_5(const json::Value& config);
+Result<ModelSpec> read_exaone4(const json::Value& config);
 Result<ModelSpec> read_gemma2(const json::Value& config);
 Result<ModelSpec> read_gemma3(const json::Value& config);
 Result<ModelSpec> read_gemma3_with_images(const json::Value& config);
@@ -30,11 +39,14 @@ Result<ModelSpec> read_mistral(const json::Value& config);
 Result<ModelSpec> read_mistral3(const json::Value& config);
 Result<ModelSpec> read_mixtral(const json::Value& config);
 Result<ModelSpec> read_olmo2(const json::Value& config);
+Result<ModelSpec> read_olmo3(const json::Value& config);
 Result<ModelSpec> read_phi(const json::Value& config);
 Result<ModelSpec> read_phi3(const json::Value& config);
 Result<ModelSpec> read_qwen2(const json::Value& config);
 Result<ModelSpec> read_qwen3(const json::Value& config);
 Result<ModelSpec> read_qwen3_moe(const json::Value& config);
+Result<ModelSpec> read_seed_oss(const json::Value& config);
 Result<ModelSpec> read_smollm3(const json::Value& config);
+Result<ModelSpec> read_starcoder2(const json::Value& config);
 
 }  // namespace baton

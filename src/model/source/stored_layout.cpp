@@ -16,8 +16,8 @@ namespace {
 constexpr std::string_view kWeight = "weight";
 constexpr std::int64_t kWordBits = 32;
 constexpr std::int64_t kBlock = 128;  // rows and columns, where no configuration says it
-constexpr std::int64_t kNvfp4Group = 16;
-constexpr std::int64_t kMxfp4Group = 32;
+constexpr std::int64_t kNvfp4Columns = 16;
+constexpr std::int64_t kMxfp4Columns = 32;
 
 /// Last parts of the names of scales that multiply "weight": compressed-tensors' and NVIDIA's, DeepSeek's (which is no inverse, in
 /// spite of its name), Mistral's own, DeepSeek's newer one.
@@ -267,7 +267,7 @@ class Finder {
                   fmt::format("tensor '{}weight_scale' has the element type {}; scales of floats of 4 bits are F8_E4M3 (NVFP4) "
                               "or U8 and F8_E8M0 (MXFP4)",
                               stem_, scales->dtype));
-    const std::int64_t group = is_nvfp4 ? kNvfp4Group : kMxfp4Group;
+    const std::int64_t group = is_nvfp4 ? kNvfp4Columns : kMxfp4Columns;
     const std::int64_t n_groups = ceil_of(found_.k, group);
     BATON_TRY_VOID(required("weight_scale", scales->dtype, {found_.n, n_groups}).map([](const StoredTensor*) {}));
     found_.layout = ValueLayout::half_bytes;

@@ -93,7 +93,7 @@ struct Registered {
   bool overrules = false;            // the class that the files name
 };
 
-constexpr std::array<Registered, 17> kRegistered = {{
+constexpr std::array<Registered, 20> kRegistered = {{
     {"mistral", ""},
     {"mistral3", ""},
     {"ministral", ""},
@@ -101,9 +101,12 @@ constexpr std::array<Registered, 17> kRegistered = {{
     {"mixtral", ""},
     {"phi3", ""},
     {"olmo2", ""},
+    {"olmo3", ""},
+    {"ernie4_5", ""},
     {"granite", ""},
     {"gpt2", "GPT2Tokenizer"},
     {"phi", "GPT2Tokenizer"},
+    {"starcoder2", "GPT2Tokenizer"},
     {"qwen2", "Qwen2Tokenizer", true},
     {"qwen3", "Qwen2Tokenizer"},
     {"qwen3_moe", "Qwen2Tokenizer"},
