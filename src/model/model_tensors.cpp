@@ -19,8 +19,9 @@ struct Rows {
   std::string_view name;
   std::int64_t n;
   std::vector<IndexRange> held;
-  std::int32_t interleaved_dim = 0;
+  std::int32_t interleaved_dim = 0;  ///< as in ExpectedTensor, and head_dim
   std::int64_t n_zero_rows = 0;
+  std::int32_t head_dim = 0;
 };
 
 /// A matrix of which a rank holds every row.
@@ -59,8 +60,9 @@ class Namer {
     LinearTensors made;
     for (const Rows& part : parts) {
       const std::string stem = checkpoint_name(names_, part.name, layer_);
-      const ExpectedTensor weight{stem + ".weight", {part.n, k}, ExpectedTensor::Kind::matrix, part.interleaved_dim};
-      const ExpectedTensor bias{stem + ".bias", {part.n}, ExpectedTensor::Kind::bias, part.interleaved_dim};
+      const ExpectedTensor weight{
+          stem + ".weight", {part.n, k}, ExpectedTensor::Kind::matrix, part.interleaved_dim, part.head_dim};
+      const ExpectedTensor bias{stem + ".bias", {part.n}, ExpectedTensor::Kind::bias, part.interleaved_dim, part.head_dim};
       for (std::size_t i = 0; i < part.held.size(); ++i) {
         const std::int64_t n_zero_rows = i + 1 == part.held.size() ? part.n_zero_rows : 0;
         made.weights.push_back({weight, part.held[i], columns, n_zero_rows});
@@ -119,15 +121,16 @@ void add_experts(const Namer& make, const ModelSpec& whole, const FeedForwardSpe
 
 LinearTensors qkv_tensors(const Namer& make, const ModelSpec& whole, const AttentionSpec& spec, ModelRank rank) {
   const TensorNames& names = whole.names;
-  const bool is_rotated = spec.rope != AttentionSpec::kNoRope;
-  const bool is_interleaved = is_rotated && whole.ropes[static_cast<std::size_t>(spec.rope)].is_interleaved;
-  const std::int32_t pairs = is_interleaved ? spec.head_dim : 0;
+  const RopeSpec* const rope =
+      spec.rope == AttentionSpec::kNoRope ? nullptr : &whole.ropes[static_cast<std::size_t>(spec.rope)];
+  const std::int32_t pairs = rope != nullptr && rope->is_interleaved ? rope->rotary_dim : 0;
   const IndexRange q = times(query_heads_of(spec, rank), spec.head_dim);
   const IndexRange kv = times(kv_heads_of(spec, rank), spec.head_dim);
   if (names.qkv.empty())
-    return make.linear(
-        {{names.q, spec.q_width(), {q}, pairs}, {names.k, spec.kv_width(), {kv}, pairs}, {names.v, spec.kv_width(), {kv}}},
-        whole.d_model, spec.has_qkv_bias);
+    return make.linear({{names.q, spec.q_width(), {q}, pairs, 0, spec.head_dim},
+                        {names.k, spec.kv_width(), {kv}, pairs, 0, spec.head_dim},
+                        {names.v, spec.kv_width(), {kv}}},
+                       whole.d_model, spec.has_qkv_bias);
   const std::int64_t v_begin = spec.q_width() + spec.kv_width();
   return make.linear({{names.qkv, spec.qkv_width(), joined_runs({q, plus(kv, spec.q_width()), plus(kv, v_begin)})}},
                      whole.d_model, spec.has_qkv_bias);

@@ -36,8 +36,8 @@ struct RopeSpec {
   std::int32_t rotary_dim = 0;  ///< number of leading elements of a head that are rotated; even and at least 2
   double theta = 10000;
   RopeScaling scaling;
-  /// Elements 2i and 2i + 1 of a head are a pair in the checkpoint, instead of i and i + rotary_dim / 2. Loading
-  /// reorders the rows of queries and keys, which changes no score. Whole heads are rotated.
+  /// Elements 2i and 2i + 1 of a head, below rotary_dim, are a pair in the checkpoint, instead of i and i + rotary_dim / 2.
+  /// Loading reorders the rows of queries and keys, which changes no score.
   bool is_interleaved = false;
 };
 

@@ -141,7 +141,7 @@ class Loader {
       if (part.rows.size() > 0) {
         const TensorView rows = whole.rows(begin, end);
         BATON_TRY_VOID(source_.read(part, rows));
-        if (part.tensor.interleaved_dim > 0) part_pairs(rows, part.tensor.interleaved_dim);
+        part_pairs(rows, part.tensor);
       }
       const TensorView zeros = whole.rows(end, end + part.n_zero_rows);
       if (part.n_zero_rows > 0) std::memset(zeros.data, 0, zeros.size_bytes());

@@ -393,6 +393,20 @@ TEST(Ernie45, rotates_neighbouring_elements_and_has_all_biases_or_none) {
             "config.json: 'compression_ratio' is 2, which is not supported; supported is 1");
 }
 
+TEST(Glm4, has_norms_around_both_blocks_and_rotates_neighbours_in_half_of_a_head) {
+  const ModelSpec spec = spec_of("Glm4ForCausalLM");
+  EXPECT_TRUE(spec.ropes[0].is_interleaved);
+  EXPECT_EQ(spec.ropes[0].rotary_dim, 64);
+  const LayerSpec& layer = spec.layers[3];
+  EXPECT_TRUE(layer.has_pre_norms && layer.has_post_norms);
+  EXPECT_EQ(layer.norm.epsilon, 1.5625e-7f);
+  EXPECT_TRUE(layer.attention.has_qkv_bias);
+  EXPECT_FALSE(layer.attention.has_out_bias || layer.feed_forward.has_bias);
+  EXPECT_EQ(spec.names.gate_up, "model.layers.{}.mlp.gate_up_proj");
+  EXPECT_EQ(spec_of("Glm4ForCausalLM", R"({"partial_rotary_factor":0.25,"head_dim":64})").ropes[0].rotary_dim, 16);
+  EXPECT_FALSE(spec_of("Glm4ForCausalLM", R"({"attention_bias":false})").layers[0].attention.has_qkv_bias);
+}
+
 TEST(Starcoder2, has_layer_norms_a_plain_feed_forward_block_and_one_window_or_none) {
   const ModelSpec spec = spec_of("Starcoder2ForCausalLM");
   const LayerSpec& layer = spec.layers[3];

@@ -2,6 +2,7 @@
 #include "model/weights.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -212,31 +213,35 @@ TEST_F(Weights, fused_tensors_are_taken_as_they_are) {
             "the checkpoint lacks tensor 'model.layers.0.self_attn.qkv_proj.bias' of the 17 that LlamaForCausalLM has");
 }
 
-// Heads of 4 elements: 0, 1, 2, 3 become 0, 2, 1, 3 in queries and keys, so that pairs are i and i + 2.
+// Rows of queries and keys in heads of 8, of which all or the first 4 are rotated.
 TEST_F(Weights, interleaved_pairs_of_queries_and_keys_are_parted) {
   spec_ = parse_model_spec(R"({"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1, "hidden_size": 3,
-      "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 5, "vocab_size": 7,
+      "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8, "intermediate_size": 5, "vocab_size": 7,
       "attention_bias": true})",
                            "the test")
               .value();
   spec_.ropes[0].is_interleaved = true;
   write_tensors();
-  const auto parted = [](const std::vector<float>& rows, std::size_t width) {
-    std::vector<float> made;
-    for (std::size_t head = 0; head < rows.size(); head += 4 * width)
-      for (const std::size_t row : {0U, 2U, 1U, 3U})
-        for (std::size_t i = 0; i < width; ++i) made.push_back(rows[head + row * width + i]);
-    return made;
-  };
   const std::string prefix = "model.layers.0.self_attn.";
-  const auto weights = load(DType::f32);
-  ASSERT_TRUE(weights) << weights.error().message;
-  EXPECT_EQ(values_of(weights->layers[0].qkv.weight()),
-            joined({parted(written(prefix + "q_proj.weight"), 3), parted(written(prefix + "k_proj.weight"), 3),
-                    written(prefix + "v_proj.weight")}));
-  EXPECT_EQ(to_floats(weights->layers[0].qkv.bias()),
-            joined({parted(written(prefix + "q_proj.bias"), 1), parted(written(prefix + "k_proj.bias"), 1),
-                    written(prefix + "v_proj.bias")}));
+  for (const auto& [rotary_dim, order] : {std::pair{8, std::array<std::size_t, 8>{0, 2, 4, 6, 1, 3, 5, 7}},
+                                          std::pair{4, std::array<std::size_t, 8>{0, 2, 1, 3, 4, 5, 6, 7}}}) {
+    spec_.ropes[0].rotary_dim = rotary_dim;
+    const auto parted = [&order](const std::vector<float>& rows, std::size_t width) {
+      std::vector<float> made;
+      for (std::size_t head = 0; head < rows.size(); head += 8 * width)
+        for (const std::size_t row : order)
+          for (std::size_t i = 0; i < width; ++i) made.push_back(rows[head + row * width + i]);
+      return made;
+    };
+    const auto weights = load(DType::f32);
+    ASSERT_TRUE(weights) << weights.error().message;
+    EXPECT_EQ(values_of(weights->layers[0].qkv.weight()),
+              joined({parted(written(prefix + "q_proj.weight"), 3), parted(written(prefix + "k_proj.weight"), 3),
+                      written(prefix + "v_proj.weight")}));
+    EXPECT_EQ(to_floats(weights->layers[0].qkv.bias()),
+              joined({parted(written(prefix + "q_proj.bias"), 1), parted(written(prefix + "k_proj.bias"), 1),
+                      written(prefix + "v_proj.bias")}));
+  }
 }
 
 TEST_F(Weights, tied_embeddings_are_the_output_layer) {

@@ -205,6 +205,10 @@ TINY_FAMILIES = (
         _config("Ernie4_5ForCausalLM", "ernie4_5", (2, 1, 64), rope_theta=500000.0, use_bias=True),
     ),
     TinyModel(
+        "glm4_tiny_half_rotary",
+        _config("Glm4ForCausalLM", "glm4", (2, 1, 64), rope_theta=10000.0, rms_norm_eps=1e-5, tie_word_embeddings=False),
+    ),
+    TinyModel(
         "starcoder2_tiny_biases",
         _config("Starcoder2ForCausalLM", "starcoder2", (2, 1, 64), **_ROPE, sliding_window=_WINDOW),
     ),

@@ -41,6 +41,7 @@ constexpr Family kFamilies[] = {
     {.name = "Exaone4ForCausalLM", .model_type = "exaone4", .models = "EXAONE 4", .read = read_exaone4},
     {.name = "SeedOssForCausalLM", .model_type = "seed_oss", .models = "Seed-OSS", .read = read_seed_oss},
     {.name = "Ernie4_5ForCausalLM", .model_type = "ernie4_5", .models = "ERNIE 4.5 (dense)", .read = read_ernie4_5},
+    {.name = "Glm4ForCausalLM", .model_type = "glm4", .models = "GLM-4 (0414)", .read = read_glm4},
     {.name = "Starcoder2ForCausalLM", .model_type = "starcoder2", .models = "StarCoder2", .read = read_starcoder2},
     {.name = "SmolLM3ForCausalLM", .model_type = "smollm3", .models = "SmolLM3", .read = read_smollm3},
     {.name = "Cohere2ForCausalLM", .model_type = "cohere2", .models = "Command R7B, Command A", .read = read_cohere2},

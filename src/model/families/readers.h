@@ -32,6 +32,7 @@ Result<ModelSpec> read_exaone4(const json::Value& config);
 Result<ModelSpec> read_gemma2(const json::Value& config);
 Result<ModelSpec> read_gemma3(const json::Value& config);
 Result<ModelSpec> read_gemma3_with_images(const json::Value& config);
+Result<ModelSpec> read_glm4(const json::Value& config);
 Result<ModelSpec> read_granite(const json::Value& config);
 Result<ModelSpec> read_llama(const json::Value& config);
 Result<ModelSpec> read_ministral(const json::Value& config);

@@ -19,7 +19,8 @@ struct ExpectedTensor {
   std::string name;
   Shape shape;
   Kind kind = Kind::matrix;
-  std::int32_t interleaved_dim = 0;  ///< rows of heads of this size are stored as RopeSpec::is_interleaved says; 0: not
+  std::int32_t interleaved_dim = 0;  ///< leading rows of each head that are stored as RopeSpec::is_interleaved says; 0: none
+  std::int32_t head_dim = 0;         ///< rows of a head, if some are
 };
 
 /// Neighbouring rows or columns: [begin, end).

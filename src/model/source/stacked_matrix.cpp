@@ -57,13 +57,14 @@ void narrow(MatrixForm& all, const MatrixForm& form, const TensorPart& part, std
 
 }  // namespace
 
-void part_pairs(const TensorView& rows, std::int32_t dim) {
-  const auto n_heads = static_cast<std::size_t>(rows.shape[0] / dim);
-  const auto half = static_cast<std::size_t>(dim / 2);
+void part_pairs(const TensorView& rows, const ExpectedTensor& tensor) {
+  if (tensor.interleaved_dim == 0) return;
+  const auto n_heads = static_cast<std::size_t>(rows.shape[0] / tensor.head_dim);
+  const auto half = static_cast<std::size_t>(tensor.interleaved_dim / 2);
   const std::size_t row_bytes = rows.size_bytes() / static_cast<std::size_t>(rows.shape[0]);
   std::vector<std::byte> head(row_bytes * 2 * half);
   for (std::size_t h = 0; h < n_heads; ++h) {
-    std::byte* const data = rows.data + h * head.size();
+    std::byte* const data = rows.data + h * row_bytes * static_cast<std::size_t>(tensor.head_dim);
     std::memcpy(head.data(), data, head.size());
     for (std::size_t i = 0; i < half; ++i) {
       std::memcpy(data + i * row_bytes, head.data() + 2 * i * row_bytes, row_bytes);
@@ -137,7 +138,7 @@ Result<StoredMatrix> read_arrays(std::span<const TensorPart> parts, const Stacke
                             arrays.permutation};
       BATON_TRY_VOID(source.read_stored(part, rows));
       for (const TensorView& array : {rows.values, rows.scales, rows.row_scales, rows.zeros})
-        if (array.data != nullptr && part.tensor.interleaved_dim > 0) part_pairs(array, part.tensor.interleaved_dim);
+        if (array.data != nullptr) part_pairs(array, part.tensor);
     }
     if (form.is_permuted) {
       if (!order.empty() && std::memcmp(order.data(), arrays.permutation.data, order.size()) != 0)

@@ -15,8 +15,9 @@
 
 namespace baton {
 
-/// Reorders the rows [n] or [n, k] of heads of `dim` rows: rows 2i first, then rows 2i + 1.
-void part_pairs(const TensorView& rows, std::int32_t dim);
+/// Reorders the rows [n] or [n, k] of the heads of `tensor` as loading does (RopeSpec::is_interleaved): of the leading
+/// interleaved_dim rows of each head, rows 2i first, then rows 2i + 1. `rows` are whole heads.
+void part_pairs(const TensorView& rows, const ExpectedTensor& tensor);
 
 /// What a StoredMatrix of several parts needs. A block of scales that two parts, or a part and its rank's cut, share
 /// is cut:

@@ -93,7 +93,7 @@ struct Registered {
   bool overrules = false;            // the class that the files name
 };
 
-constexpr std::array<Registered, 20> kRegistered = {{
+constexpr std::array<Registered, 21> kRegistered = {{
     {"mistral", ""},
     {"mistral3", ""},
     {"ministral", ""},
@@ -103,6 +103,7 @@ constexpr std::array<Registered, 20> kRegistered = {{
     {"olmo2", ""},
     {"olmo3", ""},
     {"ernie4_5", ""},
+    {"glm4", ""},
     {"granite", ""},
     {"gpt2", "GPT2Tokenizer"},
     {"phi", "GPT2Tokenizer"},
