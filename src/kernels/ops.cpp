@@ -80,6 +80,8 @@ void check_norm(const Args& args) {
 /// The weights of the norms of queries and keys, both over a head or both over all heads.
 void check_head_norms(const RopeAppendArgs& args, std::int64_t n_kv_heads) {
   check((args.q_norm.data == nullptr) == (args.k_norm.data == nullptr), "rope_append: q_norm without k_norm or the reverse");
+  check(!args.norms_rotated || (args.q_norm.data != nullptr && args.rope.cos.data != nullptr),
+        "rope_append: norms of rotated heads without norms or rotation");
   if (args.q_norm.data == nullptr) return;
   check_dtype(args.q_norm, DType::f32, "rope_append q_norm");
   check_dtype(args.k_norm, DType::f32, "rope_append k_norm");
@@ -88,6 +90,7 @@ void check_head_norms(const RopeAppendArgs& args, std::int64_t n_kv_heads) {
   check_shape(args.q_norm, {is_of_heads ? head_dim : args.q.shape[1] * head_dim}, "rope_append q_norm");
   check_shape(args.k_norm, {is_of_heads ? head_dim : n_kv_heads * head_dim}, "rope_append k_norm");
   check(args.norm_eps >= 0, "rope_append: norm_eps is negative");
+  check(!args.norms_rotated || is_of_heads, "rope_append: norms of rotated heads are over each head");
 }
 
 void check_choices(const ExpertChoices& choices, std::int64_t n_rows, std::int64_t n_experts) {
@@ -195,6 +198,11 @@ void rope_append(Backend& backend, const RopeAppendArgs& args) {
     check(2 * args.rope.cos.shape[1] <= kv.head_dim, "rope_append: the rotary dimension exceeds the head's");
     check_dtype(args.rope.cos, DType::f32, "rope_append cos");
     check_dtype(args.rope.sin, DType::f32, "rope_append sin");
+  }
+  if (args.rope.q_factor.data != nullptr) {
+    check(args.rope.cos.data != nullptr, "rope_append: q_factor without cos");
+    check_shape(args.rope.q_factor, {args.rope.cos.shape[0]}, "rope_append q_factor");
+    check_dtype(args.rope.q_factor, DType::f32, "rope_append q_factor");
   }
   check_head_norms(args, kv.n_kv_heads);
   check(!overlap(args.q, args.qkv), "rope_append: q overlaps qkv");

@@ -28,9 +28,11 @@ class PackedMatrix;
 /// Rotations of RoPE: cos and sin of position * frequency_i, each times one factor of the model, in f32.
 ///
 ///     cos, sin  [n_positions, rotary_dim / 2] f32
+///     q_factor  [n_positions] f32, or null data: what queries are multiplied by after the rotation, by their positions
 struct RopeTable {
   ConstTensorView cos;
   ConstTensorView sin;
+  ConstTensorView q_factor = {};
 };
 
 /// Prepares the rows and slots of a step: zeroes the SlotState of `reset_slots`, and writes for each row the token to
@@ -140,6 +142,8 @@ void matmul(Backend& backend, const MatmulArgs& args);
 ///     q_norm, k_norm  f32, or null data, both or neither: an RMS norm before the rotation, over each head where they
 ///                     are [head_dim], over all heads of a row where they are [n_heads * head_dim] and [n_kv_heads *
 ///                     head_dim];   a_i -> a_i / sqrt(mean(a^2) + norm_eps) * norm_i,  sums in f32
+///     norms_rotated   the weights of such norms over heads multiply what is rotated, which has the same mean square: needs
+///                     a rope whose cosines and sines have no factor
 /// A rope without data rotates nothing. Keys are rotated in f32 and rounded once to the storage's dtype. Row r is
 /// stored at kv_indices[r] of `layer`; kNoKvIndex stores nothing. Source: arXiv:2104.09864 in the half-split order of
 /// Llama checkpoints.
@@ -155,6 +159,7 @@ struct RopeAppendArgs {
   ConstTensorView q_norm = {};
   ConstTensorView k_norm = {};
   float norm_eps = 1e-6f;
+  bool norms_rotated = false;
 };
 void rope_append(Backend& backend, const RopeAppendArgs& args);
 

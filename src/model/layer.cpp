@@ -41,7 +41,7 @@ void attention_block(const LayerStep& step, const LayerSpec& layer, const LayerW
   const RopeTable rope = spec.rope == AttentionSpec::kNoRope ? RopeTable{} : work.ropes[static_cast<std::size_t>(spec.rope)];
   matmul(backend, weights.qkv.args(normed, qkv));
   rope_append(backend, {qkv, q, rope, rows, step.view, layer.group, index, kv, weights.q_norm.weight, weights.k_norm.weight,
-                        spec.qk_norm_spec.epsilon});
+                        spec.qk_norm_spec.epsilon, spec.norms_rotated});
   attention(backend, {q, attended, partials, rows, step.view, layer.group, index, kv, spec.scale, spec.softcap,
                       /*merge=*/true});
   matmul(backend, weights.attention_out.args(ConstTensorView{attended.data, work.dtype, {n_rows, spec.q_width()}}, delta));

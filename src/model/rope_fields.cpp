@@ -19,10 +19,12 @@ using ScalingKind = RopeScaling::Kind;
 constexpr double kMaxTheta = 1e12;
 constexpr double kMaxFactor = 1e6;
 
+/// The weight of the logarithm that scales queries: RopeSpec::query_beta.
+constexpr std::string_view kQueryBeta = "llama_4_scaling_beta";
+
 /// Fields that only other architectures compute with. A model that has one is not the model its name says.
-constexpr auto kForeignKeys =
-    std::to_array<std::string_view>({"llama_4_scaling_beta", "mrope_section", "mrope_interleaved", "short_mscale",
-                                     "long_mscale", "attn_factor", "extrapolation_factor"});
+constexpr auto kForeignKeys = std::to_array<std::string_view>(
+    {kQueryBeta, "mrope_section", "mrope_interleaved", "short_mscale", "long_mscale", "attn_factor", "extrapolation_factor"});
 
 /// The field `key` of `config`, an object; null where it is absent or null.
 Result<const Value*> optional_object(const Value& config, std::string_view key) {
@@ -145,6 +147,7 @@ Result<RopeScaling> read_scaling(const Value& parameters, const RopeContext& con
   RopeScaling scaling;
   BATON_TRY(scaling.kind, kind_of(parameters, context));
   for (const std::string_view key : kForeignKeys) {
+    if (key == kQueryBeta && context.scales_queries) continue;
     BATON_TRY_VOID(expect_null(parameters, key));
   }
   if (scaling.kind == ScalingKind::none) return scaling;
@@ -190,6 +193,11 @@ Result<RopeSpec> read_rope_parameters(const Value* parameters, const RopeContext
                      "'partial_rotary_factor' must leave an even number of a head's {} elements, not {}", context.head_dim,
                      spec.rotary_dim);
   BATON_TRY(spec.scaling, read_scaling(object, context, spec));
+  if (context.scales_queries) {
+    BATON_TRY(const auto beta, json::get<double>(object, kQueryBeta));
+    BATON_TRY(spec.query_beta, optional_number(object, kQueryBeta, 0, kMaxFactor, beta));
+    BATON_TRY(spec.query_length, required_size(object, "original_max_position_embeddings", kMaxPositions));
+  }
   return spec;
 }
 

@@ -39,6 +39,9 @@ struct RopeSpec {
   /// Elements 2i and 2i + 1 of a head, below rotary_dim, are a pair in the checkpoint, instead of i and i + rotary_dim / 2.
   /// Loading reorders the rows of queries and keys, which changes no score.
   bool is_interleaved = false;
+  /// Rotated queries at position p are multiplied by 1 + query_beta * ln(1 + floor(p / query_length)); 0: by nothing.
+  double query_beta = 0;
+  std::int32_t query_length = 0;  ///< in tokens; at least 1 where query_beta is not 0
 };
 
 /// A norm: before or after a block of a layer, of queries and keys, or before the output layer.
@@ -50,7 +53,7 @@ struct NormSpec {
   bool has_bias = false;    ///< layer norm only
 };
 
-/// RMS norms of queries and keys before the rotation, over each head or over all heads of a row.
+/// RMS norms of queries and keys, over each head or over all heads of a row.
 enum class QkNorm { none, head, width };
 
 struct AttentionSpec {
@@ -64,7 +67,8 @@ struct AttentionSpec {
   float softcap = 0;        ///< bound of the scaled scores; 0: no bound
   std::int32_t rope = 0;    ///< index into ModelSpec::ropes; kNoRope: queries and keys are not rotated
   QkNorm qk_norm = QkNorm::none;
-  NormSpec qk_norm_spec;  ///< Kind::rms without a bias
+  NormSpec qk_norm_spec;       ///< Kind::rms without a bias
+  bool norms_rotated = false;  ///< these norms, over each head, come after the rotation, whose attention factor is 1
   bool has_qkv_bias = false;
   bool has_out_bias = false;
 

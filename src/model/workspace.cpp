@@ -52,8 +52,7 @@ Result<RopeTable> make_rope_table(const RopeSpec& spec, std::int64_t n_positions
       sines.push_back(static_cast<float>(std::sin(static_cast<double>(angle))) * factor);
     }
   }
-  const Shape shape{n_positions, half};
-  const auto on_device = [&](const std::vector<float>& numbers) -> Result<ConstTensorView> {
+  const auto on_device = [&](const std::vector<float>& numbers, const Shape& shape) -> Result<ConstTensorView> {
     BATON_TRY(Buffer buffer, backend.allocate(numbers.size() * sizeof(float)));
     const TensorView device = buffer.view(DType::f32, shape);
     backend.copy_from_host(device, view_of(std::span<const float>(numbers), shape));
@@ -61,8 +60,15 @@ Result<RopeTable> make_rope_table(const RopeSpec& spec, std::int64_t n_positions
     return ConstTensorView(device);
   };
   RopeTable table;
-  BATON_TRY(table.cos, on_device(cosines));
-  BATON_TRY(table.sin, on_device(sines));
+  BATON_TRY(table.cos, on_device(cosines, {n_positions, half}));
+  BATON_TRY(table.sin, on_device(sines, {n_positions, half}));
+  if (spec.query_beta == 0) return table;
+  std::vector<float> factors;
+  factors.reserve(static_cast<std::size_t>(n_positions));
+  for (std::int64_t position = 0; position < n_positions; ++position)
+    factors.push_back(
+        static_cast<float>(1 + spec.query_beta * std::log(1 + static_cast<double>(position / spec.query_length))));
+  BATON_TRY(table.q_factor, on_device(factors, {n_positions}));
   return table;
 }
 

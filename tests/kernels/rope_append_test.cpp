@@ -24,10 +24,10 @@ double eps_of(DType dtype) {
 }
 double smallest_error(DType dtype) { return dtype == DType::f8_e4m3 ? 0x1p-10 : dtype == DType::f16 ? 0x1p-25 : 0; }
 
-/// Two f32 roundings of products of magnitude 4, with a norm its sum and two more products; then one rounding to the
-/// stored dtype, in units of `scale`.
+/// Two f32 roundings of products of magnitude 4, with a norm its sum and two more products, all times a factor of queries of at
+/// most 2; then one rounding to the stored dtype, in units of `scale`.
 double bound(const RopeCase& shape, double expected, DType dtype, double scale = 1) {
-  const double in_f32 = std::ldexp(shape.norm == HeadNorm::none ? 16.0 : 64.0, -24);
+  const double in_f32 = std::ldexp(shape.norm == HeadNorm::none ? 16.0 : 64.0, shape.scales_queries ? -23 : -24);
   return in_f32 + std::abs(expected) * eps_of(dtype) + scale * smallest_error(dtype);
 }
 
@@ -100,6 +100,27 @@ TEST(RopeAppend, norms_queries_and_keys_over_a_head_or_all_heads_before_it_rotat
             expect_rotated(describe(test, shape), run);
           }
         }
+}
+
+TEST(RopeAppend, norms_what_it_has_rotated_and_scales_queries_by_their_positions) {
+  for (const TestBackend& test : test_backends())
+    for (const DType kv_dtype : stored_dtypes(test))
+      for (const int head_dim : stored_head_dims(test, kv_dtype))
+        for (const auto& [norm, norms_rotated, scales_queries] : {std::tuple{HeadNorm::head, true, false},
+                                                                  {HeadNorm::head, true, true},
+                                                                  {HeadNorm::head, false, true},
+                                                                  {HeadNorm::width, false, true},
+                                                                  {HeadNorm::none, false, true}})
+          for (const auto& [n_heads, n_kv_heads, rotary_dim, dtype] : {std::tuple{4, 2, head_dim, DType::f32},
+                                                                       {9, 1, head_dim / 2 / 2 * 2, DType::bf16},
+                                                                       {3, 3, head_dim, DType::f16}}) {
+            RopeCase shape{n_heads, n_kv_heads, head_dim, std::max(2, rotary_dim), kv_dtype, dtype, dtype};
+            shape.norm = norm;
+            shape.norms_rotated = norms_rotated;
+            shape.scales_queries = scales_queries;
+            RopeRun run(test.backend, shape, kRows, kKvIndices);
+            expect_rotated(describe(test, shape), run);
+          }
 }
 
 TEST(RopeAppend, rotates_nothing_without_a_table) {

@@ -162,6 +162,25 @@ TEST(Ministral, has_windows_in_the_layers_whose_types_say_so) {
             "\"sliding_attention\"");
 }
 
+TEST(Ministral3, scales_queries_by_their_positions) {
+  const std::string fields = R"("rope_type":"yarn","factor":16.0,"original_max_position_embeddings":16384)";
+  const auto with = [&](std::string_view more) { return R"({"rope_parameters":{)" + fields + std::string(more) + "}}"; };
+  const ModelSpec spec = spec_of("Ministral3ForCausalLM", with(R"(,"llama_4_scaling_beta":0.25)"));
+  EXPECT_EQ(spec.ropes[0].query_beta, 0.25);
+  EXPECT_EQ(spec.ropes[0].query_length, 16384);
+  EXPECT_EQ(spec.layers[0].norm.epsilon, 1e-5f);
+  EXPECT_EQ(spec.layers[0].attention.head_dim, 128) << "Transformers' default";
+  EXPECT_EQ(spec.max_position, 262144);
+  EXPECT_EQ(windows(spec), std::vector<std::int32_t>(8, 0));
+  EXPECT_EQ(spec_of("Ministral3ForCausalLM", with(R"(,"llama_4_scaling_beta":0)")).ropes[0].query_beta, 0);
+  EXPECT_EQ(error_of("Ministral3ForCausalLM", with("")), "config.json: 'llama_4_scaling_beta' is missing");
+  EXPECT_EQ(error_of("Ministral3ForCausalLM", "{}"), "config.json: 'llama_4_scaling_beta' is missing");
+  EXPECT_EQ(error_of("Ministral3ForCausalLM", with(R"(,"llama_4_scaling_beta":-1)")),
+            "config.json: 'llama_4_scaling_beta' must be from 0 to 1000000, not -1");
+  EXPECT_EQ(error_of("MistralForCausalLM", with(R"(,"llama_4_scaling_beta":0.1)")),
+            "config.json: 'llama_4_scaling_beta' is 0.1, which is not supported; supported is null");
+}
+
 TEST(Qwen2, has_a_window_from_max_window_layers_on_if_it_uses_one) {
   const ModelSpec plain = spec_of("Qwen2ForCausalLM", R"({"sliding_window":64,"max_window_layers":2})");
   EXPECT_EQ(windows(plain), std::vector<std::int32_t>(8, 0));
@@ -407,6 +426,40 @@ TEST(Glm4, has_norms_around_both_blocks_and_rotates_neighbours_in_half_of_a_head
   EXPECT_FALSE(spec_of("Glm4ForCausalLM", R"({"attention_bias":false})").layers[0].attention.has_qkv_bias);
 }
 
+TEST(HunyuanDense, has_norms_of_heads_after_a_rotation_that_alpha_slows_down) {
+  const ModelSpec spec = spec_of("HunYuanDenseV1ForCausalLM", R"({"head_dim":128,"attention_head_dim":128,"use_qk_norm":true,
+      "rope_theta":10000.0,"rope_scaling":{"alpha":1000.0,"beta_fast":32,"beta_slow":1,"factor":1.0,"mscale":1.0,
+      "mscale_all_dim":1.0,"type":"dynamic"}})");
+  const AttentionSpec& attention = spec.layers[3].attention;
+  EXPECT_EQ(attention.qk_norm, QkNorm::head);
+  EXPECT_TRUE(attention.norms_rotated);
+  EXPECT_FALSE(attention.has_qkv_bias || attention.has_out_bias);
+  EXPECT_EQ(spec.layers[3].norm.epsilon, 1e-5f);
+  EXPECT_EQ(spec.ropes[0].scaling.kind, RopeScaling::Kind::none);
+  EXPECT_EQ(spec.ropes[0].theta, 10000 * std::pow(1000.0, 128.0 / 126));
+  EXPECT_EQ(spec_of("HunYuanDenseV1ForCausalLM", R"({"rope_scaling":{"type":"dynamic","factor":2.0}})").ropes[0].scaling.kind,
+            RopeScaling::Kind::dynamic);
+  EXPECT_EQ(spec_of("HunYuanDenseV1ForCausalLM", R"({"rope_parameters":{"rope_type":"dynamic","alpha":2,"rope_theta":500,
+      "factor":1}})")
+                .ropes[0]
+                .theta,
+            500 * std::pow(2.0, 8.0 / 6));
+  EXPECT_EQ(error_of("HunYuanDenseV1ForCausalLM", R"({"rope_scaling":{"type":"dynamic","alpha":0.5}})"),
+            "config.json: 'alpha' must be from 1 to 1000000, not 0.5");
+  EXPECT_EQ(
+      error_of("HunYuanDenseV1ForCausalLM", R"({"rope_scaling":{"type":"yarn","factor":4.0,"attention_factor":1.5}})"),
+      "config.json: 'attention_factor' is 1.5, which is not supported; supported is 1, as the norms of a Hunyuan come after "
+      "it");
+  for (const auto& [field, value] : {std::pair{"use_cla", "true"},
+                                     {"use_qk_norm", "false"},
+                                     {"mlp_bias", "true"},
+                                     {"num_experts", "16"},
+                                     {"attention_head_dim", "128"}})
+    EXPECT_NE(error_of("HunYuanDenseV1ForCausalLM", fmt::format(R"({{"{}":{}}})", field, value)).find("which is not supported"),
+              std::string::npos)
+        << field;
+}
+
 TEST(Starcoder2, has_layer_norms_a_plain_feed_forward_block_and_one_window_or_none) {
   const ModelSpec spec = spec_of("Starcoder2ForCausalLM");
   const LayerSpec& layer = spec.layers[3];
@@ -564,9 +617,17 @@ TEST(TextModels, are_read_from_the_configs_of_models_that_take_images) {
             R"({"vision_config":{},"text_config":{"model_type":"mistral","sliding_window":null,)" + sizes + "}");
   ASSERT_TRUE(mistral) << mistral.error().message;
   EXPECT_EQ(mistral->layers[0].attention.window, 0);
+  const std::string scaled = R"("rope_parameters":{"rope_type":"yarn","factor":48.0,"original_max_position_embeddings":8192,
+      "llama_4_scaling_beta":0.1,"mscale":1.0,"mscale_all_dim":1.0,"rope_theta":100000000.0},)";
+  const auto ministral = whole("Mistral3ForConditionalGeneration",
+                               R"({"vision_config":{},"text_config":{"model_type":"ministral3",)" + scaled + sizes + "}");
+  ASSERT_TRUE(ministral) << ministral.error().message;
+  EXPECT_EQ(ministral->ropes[0].query_beta, 0.1);
+  EXPECT_EQ(ministral->ropes[0].query_length, 8192);
+  EXPECT_EQ(ministral->other_roots.size(), 2u);
   EXPECT_EQ(
-      whole("Mistral3ForConditionalGeneration", R"({"text_config":{"model_type":"ministral3",)" + sizes + "}").error().message,
-      "config.json: 'model_type' is \"ministral3\", which is not supported; supported is \"mistral\"");
+      whole("Mistral3ForConditionalGeneration", R"({"text_config":{"model_type":"mistral4",)" + sizes + "}").error().message,
+      "config.json: 'model_type' is \"mistral4\", which is not supported; supported is \"mistral\" or \"ministral3\"");
   EXPECT_EQ(whole("Gemma3ForConditionalGeneration", "{}").error().message, "config.json: 'text_config' is missing");
   EXPECT_EQ(
       whole("Gemma3ForConditionalGeneration", R"({"text_config":{},"quantization_config":{"quant_method":"hqq"}})")

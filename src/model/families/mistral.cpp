@@ -1,7 +1,8 @@
-/// Reads the config.json of a Mistral or a Ministral.
+/// Reads the config.json of a Mistral, a Ministral or a Ministral 3.
 #include "model/families/readers.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "model/families/llama.h"
 
@@ -9,31 +10,52 @@ namespace baton {
 namespace {
 
 constexpr fields::Defaults kMistralDefaults{.n_kv_heads = 8, .max_position = 131072};
+constexpr fields::Defaults kMinistral3Defaults{
+    .n_kv_heads = 8, .head_dim = 128, .max_position = 262144, .epsilon = 1e-5, .rope = {.scales_queries = true}};
 constexpr std::int32_t kMistralWindow = 4096;  // if the field is absent
 
-}  // namespace
-
-/// All layers have the window, or none. The defaults are those of Transformers' MistralConfig.
-Result<ModelSpec> read_mistral(const json::Value& config) {
-  BATON_TRY_VOID(fields::expect(config, "attention_bias", false));
-  BATON_TRY(ModelSpec spec, read_llama_layout(config, kMistralDefaults));
-  BATON_TRY(const std::int32_t window, fields::read_window(config, kMistralWindow));
+/// All layers have the window, or none. Transformers ignores the types of these models' layers. A config that means other windows
+/// is one of another family.
+Result<void> read_window_of_all(const json::Value& config, std::int32_t fallback, ModelSpec& spec) {
+  BATON_TRY(const std::int32_t window, fields::read_window(config, fallback));
   BATON_TRY_VOID(fields::read_windows(
       config, window, [window](std::size_t) { return window > 0; }, spec));
-  // Transformers ignores the types of a Mistral's layers. A config that means other windows is one of another family.
   const auto has_another_window = [window](const LayerSpec& layer) { return layer.attention.window != window; };
   if (std::ranges::any_of(spec.layers, has_another_window))
     return fields::unsupported("layer_types", *json::find(config, "layer_types"),
                                window > 0 ? "\"sliding_attention\" in all layers of a Mistral with 'sliding_window'"
                                           : "\"full_attention\" in all layers of a Mistral without 'sliding_window'");
+  return {};
+}
+
+}  // namespace
+
+/// Llama with one window in all layers or none. The defaults are those of Transformers' MistralConfig.
+Result<ModelSpec> read_mistral(const json::Value& config) {
+  BATON_TRY_VOID(fields::expect(config, "attention_bias", false));
+  BATON_TRY(ModelSpec spec, read_llama_layout(config, kMistralDefaults));
+  BATON_TRY_VOID(read_window_of_all(config, kMistralWindow, spec));
   return spec;
 }
 
-/// The text model inside a Mistral Small 3 that also takes images: `text_config`, which must be a Mistral's.
+/// The same with queries that are scaled by their positions. The defaults are those of Transformers' Ministral3Config, but the
+/// rotation must be stated.
+Result<ModelSpec> read_ministral3(const json::Value& config) {
+  BATON_TRY_VOID(fields::expect(config, "attention_bias", false));
+  BATON_TRY(ModelSpec spec, read_llama_layout(config, kMinistral3Defaults));
+  BATON_TRY_VOID(read_window_of_all(config, 0, spec));
+  return spec;
+}
+
+/// The text model inside a Mistral Small 3, a Ministral 3 or a Devstral Small 2 that also takes images: `text_config`, which must
+/// be a Mistral's or a Ministral 3's.
 Result<ModelSpec> read_mistral3(const json::Value& config) {
   BATON_TRY(const auto text, json::get<json::Value>(config, "text_config"));
-  BATON_TRY_VOID(fields::expect(text, "model_type", "mistral"));
-  return read_text_model(config, read_mistral);
+  const json::Value* type = json::find(text, "model_type");
+  const bool is_ministral3 = type != nullptr && *type == "ministral3";
+  if (!is_ministral3 && type != nullptr && !type->is_null() && *type != "mistral")
+    return fields::unsupported("model_type", *type, "\"mistral\" or \"ministral3\"");
+  return read_text_model(config, is_ministral3 ? read_ministral3 : read_mistral);
 }
 
 /// `layer_types` says which layers have the window. The defaults are those of Transformers' MinistralConfig.

@@ -22,7 +22,6 @@ constexpr auto kRefused = std::to_array<RefusedFamily>({
     {"DeepseekV2ForCausalLM", "deepseek_v2", kLatentAttention},
     {"DeepseekV3ForCausalLM", "deepseek_v3", kLatentAttention},
     {"Qwen2MoeForCausalLM", "qwen2_moe", "an expert that computes every row (shared expert)"},
-    {"Ministral3ForCausalLM", "ministral3", "queries that are scaled by their position"},
     {"Gemma3nForConditionalGeneration", "gemma3n", "alternating updates and embeddings in each layer"},
     {"T5ForConditionalGeneration", "t5", kEncoder},
     {"BartForConditionalGeneration", "bart", kEncoder},

@@ -33,6 +33,7 @@ struct Params {
   float v_scale;
   const float* cos;
   const float* sin;
+  const float* q_factor;  ///< [n_positions], or null
   std::int64_t n_positions;
   const TokenRow* rows;
   const std::byte* step;
@@ -49,6 +50,7 @@ struct Params {
   const float* q_norm;
   const float* k_norm;
   float norm_eps;
+  bool norms_rotated;
 };
 
 __device__ float load(const void* from, DType dtype, std::int64_t index) {
@@ -207,6 +209,7 @@ __device__ float norm_factor_of_head(const Params& p, const float (&x)[kChunkDim
 struct Norm {
   float factor;
   const float* weight;  ///< [head_dim]
+  bool is_of_rotated;   ///< it comes after the rotation
 };
 
 /// Applies the norm to the numbers dim to dim + 7 of a head that are below head_dim.
@@ -231,12 +234,14 @@ struct Angles {
   const float* row_sin;
   float cos[kChunkDims];
   float sin[kChunkDims];
+  float q_factor;  ///< only where there is one
 };
 
 template <bool kWholeChunks>
 __device__ void load_angles(const Params& p, int position, int dim, Angles& angles) {
   angles.row_cos = p.cos + static_cast<std::int64_t>(position) * p.half;
   angles.row_sin = p.sin + static_cast<std::int64_t>(position) * p.half;
+  if (p.q_factor != nullptr) angles.q_factor = p.q_factor[position];
   if constexpr (kWholeChunks) {
     if (dim >= 2 * p.half) return;
     const int angle = dim < p.half ? dim : dim - p.half;
@@ -245,15 +250,16 @@ __device__ void load_angles(const Params& p, int position, int dim, Angles& angl
   }
 }
 
-/// x_i cos - x_{i+half} sin in the first half of the rotary dimension, x_i cos + x_{i-half} sin in the second. `x` has
-/// its norm already; the numbers it is joined with (of whole chunks, `other`) get it here.
+/// x_i cos - x_{i+half} sin in the first half of the rotary dimension, x_i cos + x_{i-half} sin in the second. A norm that comes
+/// before the rotation `x` has already; the numbers it is joined with (of whole chunks, `other`) get it here.
 template <bool kWholeChunks, HeadNorm kNorm>
 __device__ void rotate(const Params& p, std::int64_t head_begin, int dim, const Angles& angles, const Norm& norm,
                        float (&x)[kChunkDims], float (&other)[kChunkDims]) {
   if constexpr (kWholeChunks) {
     if (dim >= 2 * p.half) return;
     const bool is_first = dim < p.half;
-    if constexpr (kNorm != HeadNorm::none) apply<kWholeChunks>(p, norm, is_first ? dim + p.half : dim - p.half, other);
+    if (kNorm != HeadNorm::none && !norm.is_of_rotated)
+      apply<kWholeChunks>(p, norm, is_first ? dim + p.half : dim - p.half, other);
 #pragma unroll
     for (int i = 0; i < kChunkDims; ++i) x[i] = x[i] * angles.cos[i] + other[i] * (is_first ? -angles.sin[i] : angles.sin[i]);
   } else {
@@ -265,7 +271,7 @@ __device__ void rotate(const Params& p, std::int64_t head_begin, int dim, const 
       const int angle = is_first ? d : d - p.half;
       const int other_dim = is_first ? d + p.half : d - p.half;
       float joined = load(p.qkv, p.qkv_dtype, head_begin + other_dim);
-      if constexpr (kNorm != HeadNorm::none) joined = joined * norm.factor * norm.weight[other_dim];
+      if (kNorm != HeadNorm::none && !norm.is_of_rotated) joined = joined * norm.factor * norm.weight[other_dim];
       x[i] = x[i] * angles.row_cos[angle] + joined * (is_first ? -angles.row_sin[angle] : angles.row_sin[angle]);
     }
   }
@@ -313,7 +319,7 @@ __global__ void __launch_bounds__(kThreads) rope_append_kernel(const __grid_cons
   float x[kChunkDims] = {};
   float other[kChunkDims] = {};
   if (exists) load_head<kWholeChunks>(p, head_begin, dim, x, other);
-  Norm norm{1, is_query ? p.q_norm : p.k_norm};
+  Norm norm{1, is_query ? p.q_norm : p.k_norm, p.norms_rotated};
   if constexpr (kNorm == HeadNorm::head) {
     norm.factor = norm_factor_of_head(p, x, thread - dim / kChunkDims, sums);
   } else if constexpr (kNorm == HeadNorm::width) {
@@ -331,8 +337,13 @@ __global__ void __launch_bounds__(kThreads) rope_append_kernel(const __grid_cons
   }
   if (!exists) return;
   if (!is_value) {
-    if constexpr (kNorm != HeadNorm::none) apply<kWholeChunks>(p, norm, dim, x);
+    if (kNorm != HeadNorm::none && !norm.is_of_rotated) apply<kWholeChunks>(p, norm, dim, x);
     if (p.half > 0) rotate<kWholeChunks, kNorm>(p, head_begin, dim, angles, norm, x, other);
+    if (kNorm != HeadNorm::none && norm.is_of_rotated) apply<kWholeChunks>(p, norm, dim, x);
+  }
+  if (is_query && p.q_factor != nullptr) {
+#pragma unroll
+    for (int i = 0; i < kChunkDims; ++i) x[i] *= angles.q_factor;
   }
   if (is_query) {
     store_query<kWholeChunks>(p, (row * p.n_heads + head) * p.head_dim, dim, x);
@@ -373,6 +384,7 @@ void rope_append(const Device& device, const RopeAppendArgs& args) {
       .v_scale = kv.shape().v_scale(args.layer),
       .cos = reinterpret_cast<const float*>(args.rope.cos.data),
       .sin = reinterpret_cast<const float*>(args.rope.sin.data),
+      .q_factor = reinterpret_cast<const float*>(args.rope.q_factor.data),
       .n_positions = has_rope ? args.rope.cos.shape[0] : 0,
       .rows = reinterpret_cast<const TokenRow*>(args.rows.data),
       .step = args.step.data,
@@ -389,6 +401,7 @@ void rope_append(const Device& device, const RopeAppendArgs& args) {
       .q_norm = reinterpret_cast<const float*>(args.q_norm.data),
       .k_norm = reinterpret_cast<const float*>(args.k_norm.data),
       .norm_eps = args.norm_eps,
+      .norms_rotated = args.norms_rotated,
   };
   const int n_chunks = params.n_heads * params.q_chunks + 2 * layout.n_kv_heads * params.kv_chunks;
   const dim3 grid(static_cast<unsigned>(header.n_rows),
