@@ -55,6 +55,8 @@ struct BackendCapabilities {
   /// and logits are f32 on every backend.
   bool rounds_matmul_outputs = false;
   bool gains_by_f8_rows = false;  ///< some weights multiply many rows of x in f8_e4m3 faster: PackedMatrix::fewest_f8_rows
+  bool has_int8_x = false;        ///< matrices in integers can be packed with StoredMatrix::has_int8_x
+  bool gains_by_int8_x = false;   ///< and then they multiply any number of rows faster
   bool deals_pairs = false;       ///< the plan must assign the (item, KV head) pairs of attention to its workers
 };
 
@@ -116,6 +118,7 @@ class PackedMatrix {
   DType dtype = DType::f32;  ///< of the x of a matmul, and of dense weights
   WeightScheme scheme = WeightScheme::dense;
   std::int64_t fewest_f8_rows = kNoF8Rows;  ///< from so many on, rows of x may be in f8_e4m3: see kernels/ops.h
+  bool has_int8_x = false;                  ///< it was packed with StoredMatrix::has_int8_x
   std::size_t size_bytes = 0;
 };
 

@@ -123,6 +123,10 @@ void gather_rows(Backend& backend, const GatherRowsArgs& args);
 ///     x  [rows, k] of the dtype W was packed for    W  [n, k] packed by Backend::pack_matrix    out  [rows, n] float
 ///     bias  [n] float, or null data; fastest in out's dtype
 ///     x_scales  [rows] f32 where x is in 8 bits, which W takes from PackedMatrix::fewest_f8_rows rows on; otherwise null data
+/// Where W has PackedMatrix::has_int8_x, x is rounded first, with a scale for each block of columns of a row: to
+///     round(x / s) s,  s = max |x| / 127 of the block
+/// A block has 128 columns, or the largest number of columns that divides both 128 and the columns that share a scale of W, and
+/// the last of a row may have fewer.
 /// Sums in f32. The bias may be added before or after the sum is rounded to out's dtype. With
 /// BackendOptions::batch_invariant a row of out has the same bits for any number of rows.
 struct MatmulArgs {

@@ -33,6 +33,8 @@ void check_stored(const StoredMatrix& weight) {
   check(is_dense ? is_dense_dtype(weight.values.dtype) : weight.values.dtype == dtype, "StoredMatrix: values of another dtype");
   check(weight.values.shape == Shape{n, is_dense ? k : row_value_bytes(weight.scheme, k)},
         "StoredMatrix: values of another shape");
+  check(!weight.has_int8_x || weight.scheme == WeightScheme::i8 || weight.scheme == WeightScheme::i4,
+        "StoredMatrix: only integers multiply x in 8 bits");
   if (is_dense) return;
   check(weight.scale_rows >= 1 && weight.scale_columns >= 1, "StoredMatrix: a scale for no weight");
   check(weight.scale_columns >= k || weight.scale_columns % kScaleStep == 0, "StoredMatrix: scales of too few columns");

@@ -86,6 +86,8 @@ struct StoredMatrix {
   ConstTensorView permutation;  ///< [k] i32, each column of x once, or no data
   std::int64_t scale_rows = 1;
   std::int64_t scale_columns = 1;
+  bool has_int8_x =
+      false;  ///< of i8 and i4: each x is rounded to 8 bits, see kernels/ops.h. Needs BackendCapabilities::has_int8_x
 
   /// Scales of a row.
   std::int64_t n_groups() const { return (shape[1] + scale_columns - 1) / scale_columns; }

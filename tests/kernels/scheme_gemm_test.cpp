@@ -28,21 +28,22 @@ using testing::StoredWeight;
 /// A choice of kernels that this processor can run.
 struct KernelChoice {
   CpuIsa isa;
-  bool has_vbmi;
+  ByteInstructions bytes;
   DType dtype;
 };
 
 std::string name_of(const KernelChoice& choice) {
-  return fmt::format("{}{} {}", to_string(choice.isa), choice.has_vbmi ? " with VBMI" : "", to_string(choice.dtype));
+  return fmt::format("{}{} {}", to_string(choice.isa), choice.bytes.has_vbmi ? " with VBMI" : "",
+                     choice.bytes.has_vnni ? " with VNNI" : "", to_string(choice.dtype));
 }
 
 std::vector<KernelChoice> kernel_choices() {
   std::vector<KernelChoice> choices;
   for (const CpuIsa isa : {CpuIsa::baseline, CpuIsa::avx2, CpuIsa::avx512})
-    if (isa <= best_cpu_isa()) choices.push_back({isa, false, DType::f32});
+    if (isa <= best_cpu_isa()) choices.push_back({isa, {}, DType::f32});
   if (best_cpu_isa() < CpuIsa::avx512_bf16) return choices;
-  choices.push_back({CpuIsa::avx512_bf16, false, DType::bf16});
-  if (has_vbmi()) choices.push_back({CpuIsa::avx512_bf16, true, DType::bf16});
+  choices.push_back({CpuIsa::avx512_bf16, {}, DType::bf16});
+  if (has_vbmi()) choices.push_back({CpuIsa::avx512_bf16, {.has_vbmi = true}, DType::bf16});
   return choices;
 }
 
@@ -57,7 +58,7 @@ void expect_product(const StoredForm& form, std::int64_t n, std::int64_t k) {
   std::mt19937 random(5);
   const StoredWeight weight = random_stored(random, form, n, k);
   for (const KernelChoice& choice : kernel_choices()) {
-    SchemeGemm gemm(parallel, choice.isa, choice.has_vbmi);
+    SchemeGemm gemm(parallel, choice.isa, choice.bytes);
     const auto packed = gemm.pack(weight.matrix, choice.dtype, "w");
     ASSERT_TRUE(packed) << packed.error().message;
     for (const std::int64_t rows : {0, 1, 2, 3, 5, 6, 7, 8, 33, 150}) {
@@ -115,7 +116,7 @@ TEST(SchemeGemm, widens_every_number_exactly) {
     weight.values = {reinterpret_cast<const std::byte*>(codes.data()), DType::f8_e4m3, {256, 1}};
     weight.scale_rows = 256;
     weight.scales = view_of(std::span(one), {1, 1});
-    SchemeGemm gemm(parallel, choice.isa, choice.has_vbmi);
+    SchemeGemm gemm(parallel, choice.isa, choice.bytes);
     const auto packed = gemm.pack(weight, choice.dtype, "w");
     ASSERT_TRUE(packed);
     HostTensor x(choice.dtype, {1, 1});
@@ -147,7 +148,7 @@ TEST(SchemeGemm, widens_every_number_and_every_scale_of_f4_exactly) {
       weight.values = {reinterpret_cast<const std::byte*>(values.data()), DType::u8, {256, 1}};
       weight.scale_columns = 2;
       weight.scales = {reinterpret_cast<const std::byte*>(scales.data()), scale_dtype, {256, 1}};
-      SchemeGemm gemm(parallel, choice.isa, choice.has_vbmi);
+      SchemeGemm gemm(parallel, choice.isa, choice.bytes);
       const auto packed = gemm.pack(weight, choice.dtype, "w");
       ASSERT_TRUE(packed);
       for (const std::int64_t column : {0, 1}) {
@@ -165,7 +166,7 @@ TEST(SchemeGemm, widens_every_number_and_every_scale_of_f4_exactly) {
 /// Some rows of x alone have the bits of all rows together. `weight` is [130, 704].
 void expect_same_bits_in_any_company(std::mt19937& random, const StoredWeight& weight, const KernelChoice& choice,
                                      const Parallel& parallel) {
-  SchemeGemm gemm(parallel, choice.isa, choice.has_vbmi);
+  SchemeGemm gemm(parallel, choice.isa, choice.bytes);
   const auto packed = gemm.pack(weight.matrix, choice.dtype, "w");
   ASSERT_TRUE(packed);
   const HostTensor x = random_tensor(random, choice.dtype, {300, 704});
@@ -217,7 +218,7 @@ TEST(SchemeGemm, codes_are_looked_up_alike_by_bytes_and_by_lanes) {
     const HostTensor x = random_tensor(random, DType::bf16, {9, 320});
     std::vector<std::vector<std::byte>> results;
     for (const bool with_bytes : {false, true}) {
-      SchemeGemm gemm(parallel, CpuIsa::avx512_bf16, with_bytes);
+      SchemeGemm gemm(parallel, CpuIsa::avx512_bf16, {.has_vbmi = with_bytes});
       const auto packed = gemm.pack(weight.matrix, DType::bf16, "w");
       ASSERT_TRUE(packed);
       results.push_back(multiply(gemm, **packed, x).bytes);
@@ -231,7 +232,7 @@ TEST(SchemeGemm, writes_other_dtypes_and_holds_what_the_file_held) {
   std::mt19937 random(7);
   const StoredWeight weight =
       random_stored(random, {.scheme = WeightScheme::i4, .scale_columns = 128, .scale_dtype = DType::bf16}, 2048, 2048);
-  SchemeGemm gemm(parallel, CpuIsa::baseline, false);
+  SchemeGemm gemm(parallel, CpuIsa::baseline, {});
   const auto packed = gemm.pack(weight.matrix, DType::f32, "w");
   ASSERT_TRUE(packed);
   EXPECT_LE(static_cast<double>((*packed)->size_bytes), 1.05 * (2048 * 1024 + 2048 * 16 * 2));
@@ -259,7 +260,7 @@ TEST(SchemeGemm, packs_values_that_are_read_a_few_rows_at_a_time) {
       std::memcpy(to, weight.matrix.values.data + begin * row_bytes, static_cast<std::size_t>((end - begin) * row_bytes));
       return {};
     };
-    SchemeGemm gemm(parallel, CpuIsa::baseline, false);
+    SchemeGemm gemm(parallel, CpuIsa::baseline, {});
     const auto whole = gemm.pack(weight.matrix, DType::f32, "w");
     const auto by_rows = gemm.pack(rest, DType::f32, "w", &read);
     ASSERT_TRUE(whole && by_rows);

@@ -14,6 +14,7 @@
 #include "kernels/cpu/kv_storage.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/pages.h"
+#include "kernels/cpu/scheme_int8.h"
 #include "ranks/rank_group.h"
 
 namespace baton::cpu {
@@ -94,7 +95,13 @@ BackendInfo CpuBackend::info() const {
 }
 
 BackendCapabilities CpuBackend::capabilities() const {
-  return {.has_bf16_matmul = isa_ >= CpuIsa::avx512_bf16, .has_batch_invariant = true, .shares_host_memory = true};
+  // bench/results/quantised-cpu.md; not measured beside bf16 matmuls.
+  const bool gains_by_int8_x = isa_ == CpuIsa::avx512 && has_vnni();
+  return {.has_bf16_matmul = isa_ >= CpuIsa::avx512_bf16,
+          .has_batch_invariant = true,
+          .shares_host_memory = true,
+          .has_int8_x = true,
+          .gains_by_int8_x = gains_by_int8_x};
 }
 
 BackendTuning CpuBackend::tuning() const {

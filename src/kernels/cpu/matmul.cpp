@@ -110,7 +110,7 @@ class MatmulEngine {
         isa_(isa),
         batch_invariant_(batch_invariant),
         onednn_(parallel),
-        schemes_(parallel, isa, has_vbmi()) {}
+        schemes_(parallel, isa, {has_vbmi(), has_vnni()}) {}
 
   /// Packs [n, k] for x of `dtype` (f32 or bf16). The first weight of a shape is multiplied by 1 to 256 rows with each
   /// GEMM that can, and the fastest is used for the shape from then on. In batch-invariant mode each new shape is also

@@ -18,8 +18,12 @@ namespace baton::cpu {
 class SchemeMatrix final : public PackedMatrix {
  public:
   std::int64_t n_panels() const { return (n + kPanelColumns - 1) / kPanelColumns; }
-  std::int64_t n_steps() const { return (k + values_per_word(dtype) - 1) / values_per_word(dtype); }
-  std::int64_t panel_bytes() const { return n_steps() * packed_step_bytes(scheme, dtype); }
+  PanelWords words() const {
+    if (has_int8_x) return PanelWords::int8;
+    return dtype == DType::bf16 ? PanelWords::bf16 : PanelWords::f32;
+  }
+  std::int64_t n_steps() const { return (k + values_per_word(words()) - 1) / values_per_word(words()); }
+  std::int64_t panel_bytes() const { return n_steps() * packed_step_bytes(scheme, words()); }
   std::int64_t n_groups() const { return (k + scale_columns - 1) / scale_columns; }
 
   std::shared_ptr<std::byte> values;
@@ -29,6 +33,19 @@ class SchemeMatrix final : public PackedMatrix {
   DType scale_dtype = DType::f32;
   std::vector<std::int32_t> permutation;
   std::int64_t scale_columns = 1;
+
+  const std::byte* values_of(std::int64_t panel) const { return values.get() + panel * panel_bytes(); }
+  const std::byte* scales_of(std::int64_t panel) const {
+    return scales.get() + panel * n_groups() * kPanelColumns * static_cast<std::int64_t>(size_bytes_of_scale());
+  }
+  /// Null without zeros.
+  const std::uint8_t* zeros_of(std::int64_t panel) const {
+    if (zeros == nullptr) return nullptr;
+    return reinterpret_cast<const std::uint8_t*>(zeros.get()) + panel * n_groups() * kPanelColumns;
+  }
+
+ private:
+  std::size_t size_bytes_of_scale() const { return baton::size_bytes(scale_dtype); }
 };
 
 namespace {
@@ -49,7 +66,7 @@ void pack_all(const StoredMatrix& weight, const std::byte* values, const SchemeM
   const std::int64_t first = panel * kPanelColumns;
   const std::int64_t n_rows = std::min(kPanelColumns, matrix.n - first);
   const std::int64_t n_groups = matrix.n_groups();
-  pack_panel({reinterpret_cast<const std::uint8_t*>(values), weight.values.shape[1], n_rows}, matrix.scheme, matrix.dtype,
+  pack_panel({reinterpret_cast<const std::uint8_t*>(values), weight.values.shape[1], n_rows}, matrix.scheme, matrix.words(),
              matrix.n_steps(), matrix.values.get() + panel * matrix.panel_bytes());
   const auto scales_of = [&](std::int64_t r) { return (first + r) / weight.scale_rows * n_groups; };
   std::byte* const scales =
@@ -104,8 +121,8 @@ float sum_of(const T* x, std::int64_t begin, std::int64_t end) {
 
 }  // namespace
 
-SchemeGemm::SchemeGemm(const Parallel& parallel, CpuIsa isa, bool has_vbmi)
-    : parallel_(parallel), isa_(isa), has_vbmi_(has_vbmi), lanes_(static_cast<std::size_t>(parallel.n_threads())) {}
+SchemeGemm::SchemeGemm(const Parallel& parallel, CpuIsa isa, ByteInstructions bytes)
+    : parallel_(parallel), isa_(isa), bytes_(bytes), lanes_(static_cast<std::size_t>(parallel.n_threads())) {}
 
 Result<std::unique_ptr<PackedMatrix>> SchemeGemm::pack(const StoredMatrix& weight, DType dtype, std::string_view name,
                                                        const ReadValues* read) {
@@ -119,6 +136,7 @@ Result<std::unique_ptr<PackedMatrix>> SchemeGemm::pack(const StoredMatrix& weigh
   if (weight.scheme == WeightScheme::f8 && matrix->k % kF8RowStep == 0) matrix->fewest_f8_rows = 1;
   matrix->scale_columns = std::min(weight.scale_columns, matrix->k);
   matrix->scale_dtype = weight.scales.dtype;
+  matrix->has_int8_x = weight.has_int8_x;
   const auto n_numbers = static_cast<std::size_t>(matrix->n_panels() * matrix->n_groups() * kPanelColumns);
   const auto values_bytes = static_cast<std::size_t>(matrix->n_panels() * matrix->panel_bytes());
   const std::size_t scales_bytes = n_numbers * size_bytes(matrix->scale_dtype);
@@ -150,7 +168,8 @@ Result<std::unique_ptr<PackedMatrix>> SchemeGemm::pack(const StoredMatrix& weigh
 /// x with its columns in the weight's order, and with whole words in each row: [rows, n_steps words].
 ConstTensorView SchemeGemm::prepare_x(const ConstTensorView& x, const SchemeMatrix& matrix) {
   constexpr std::int64_t kRowsPerTask = 16;
-  const std::int64_t width = matrix.n_steps() * values_per_word(matrix.dtype);
+  // Rounding to 8 bits makes whole words itself.
+  const std::int64_t width = matrix.has_int8_x ? matrix.k : matrix.n_steps() * values_per_word(matrix.words());
   if (matrix.permutation.empty() && width == matrix.k) return x;
   const std::size_t size = size_bytes(x.dtype);
   prepared_x_.assign(static_cast<std::size_t>(x.shape[0] * width) * size, std::byte{0});
@@ -185,60 +204,101 @@ void SchemeGemm::add_columns(const ConstTensorView& x, const SchemeMatrix& matri
   });
 }
 
-/// `task` has the panel's weights and all rows of x. `row_scales` [n] multiply the sums, or are empty.
-void SchemeGemm::multiply_panel(SchemeTask task, const SchemeKernel& kernel, std::int64_t panel,
-                                std::span<const float> row_scales, const TensorView& out, Lane& lane) const {
-  const std::int64_t n_rows = task.n_rows;
-  const std::int64_t n_groups = (task.n_steps + task.group_steps - 1) / task.group_steps;
-  task.partial = lane.partial.data();
-  task.tile = lane.tile.data();
+namespace {
+
+/// Calls run(first row, number of rows, sums) for rows of `out` a few at a time, and stores the sums [rows, kPanelColumns],
+/// which are 0 before, as a panel's columns.
+/// `row_scales` [n] multiply the sums, or are empty.
+template <class Run>
+void for_rows_of_panel(const TensorView& out, std::int64_t panel, std::int64_t rows_at_once, std::span<const float> row_scales,
+                       float* sums, const Run& run) {
+  const std::int64_t n_rows = out.shape[0];
   const std::int64_t n = out.shape[1];
   const std::int64_t first = panel * kPanelColumns;
   const std::int64_t n_columns = std::min(kPanelColumns, n - first);
-  for (std::int64_t row = 0; row < n_rows; row += kRowsAtOnce) {
-    task.n_rows = std::min(kRowsAtOnce, n_rows - row);
-    std::fill_n(lane.sums.begin(), task.n_rows * kPanelColumns, 0.0f);
-    task.sums = lane.sums.data();
-    kernel.run(task);
-    task.x += task.n_rows * task.x_stride;
-    if (task.x_sums != nullptr) task.x_sums += task.n_rows * n_groups;
-    for (std::int64_t r = 0; r < task.n_rows; ++r) {
-      float* const sums = lane.sums.data() + r * kPanelColumns;
+  for (std::int64_t row = 0; row < n_rows; row += rows_at_once) {
+    const std::int64_t n_some = std::min(rows_at_once, n_rows - row);
+    std::fill_n(sums, n_some * kPanelColumns, 0.0f);
+    run(row, n_some);
+    for (std::int64_t r = 0; r < n_some; ++r) {
+      float* const from = sums + r * kPanelColumns;
       if (!row_scales.empty())
-        for (std::int64_t c = 0; c < n_columns; ++c) sums[c] *= row_scales[static_cast<std::size_t>(first + c)];
+        for (std::int64_t c = 0; c < n_columns; ++c) from[c] *= row_scales[static_cast<std::size_t>(first + c)];
       if (out.dtype == DType::f32) {
-        std::memcpy(out.data + ((row + r) * n + first) * 4, sums, static_cast<std::size_t>(n_columns) * 4);
+        std::memcpy(out.data + ((row + r) * n + first) * 4, from, static_cast<std::size_t>(n_columns) * 4);
       } else {
-        store_f32(sums, n_columns, out, (row + r) * n + first);
+        store_f32(from, n_columns, out, (row + r) * n + first);
       }
     }
   }
 }
 
+}  // namespace
+
+void SchemeGemm::multiply_words(const SchemeMatrix& matrix, const ConstTensorView& x, const TensorView& out) {
+  const SchemeKernel& kernel = scheme_kernels(isa_, bytes_.has_vbmi, matrix.dtype).of(matrix.scheme);
+  const bool needs_sums = kernel.needs_sums(matrix.scheme, matrix.zeros.get() != nullptr);
+  if (needs_sums) add_columns(x, matrix);
+  const std::int64_t per_word = values_per_word(matrix.words());
+  SchemeTask task;
+  task.n_steps = matrix.n_steps();
+  task.group_steps = (matrix.scale_columns + per_word - 1) / per_word;
+  task.scale_dtype = matrix.scale_dtype;
+  task.x_stride = task.n_steps * 4;
+  parallel_.for_parts(matrix.n_panels(), [&](std::int64_t panel, int thread) {
+    Lane& lane = lanes_[static_cast<std::size_t>(thread)];
+    SchemeTask share = task;
+    share.values = matrix.values_of(panel);
+    share.scales = matrix.scales_of(panel);
+    share.zeros = matrix.zeros_of(panel);
+    share.partial = lane.partial.data();
+    share.tile = lane.tile.data();
+    share.sums = lane.sums.data();
+    for_rows_of_panel(out, panel, kRowsAtOnce, matrix.row_scales, lane.sums.data(), [&](std::int64_t row, std::int64_t n_rows) {
+      share.n_rows = n_rows;
+      share.x = x.data + row * task.x_stride;
+      if (needs_sums) share.x_sums = x_sums_.data() + row * matrix.n_groups();
+      kernel.run(share);
+    });
+  });
+}
+
+void SchemeGemm::multiply_int8(const SchemeMatrix& matrix, const ConstTensorView& x, const TensorView& out) {
+  const bool is_i4 = matrix.scheme == WeightScheme::i4;
+  const std::int64_t block_columns = int8_block_columns(matrix.k, matrix.scale_columns);
+  round_to_int8(parallel_, x, block_columns, int8_rows_);
+  const Int8Kernels& kernels = int8_kernels(isa_, bytes_.has_vnni);
+  const auto run = is_i4 ? kernels.i4 : kernels.i8;
+  Int8Task task;
+  task.n_steps = matrix.n_steps();
+  task.block_steps = (block_columns + 3) / 4;
+  task.n_blocks = int8_rows_.n_blocks;
+  task.blocks_a_group = (matrix.scale_columns + block_columns - 1) / block_columns;
+  task.scale_dtype = matrix.scale_dtype;
+  task.middle = is_i4 ? 8 : 128;
+  task.x_stride = int8_rows_.row_bytes;
+  parallel_.for_parts(matrix.n_panels(), [&](std::int64_t panel, int thread) {
+    Lane& lane = lanes_[static_cast<std::size_t>(thread)];
+    Int8Task share = task;
+    share.values = matrix.values_of(panel);
+    share.scales = matrix.scales_of(panel);
+    share.zeros = matrix.zeros_of(panel);
+    share.sums = lane.sums.data();
+    for_rows_of_panel(out, panel, kRowsAtOnce, {}, lane.sums.data(), [&](std::int64_t row, std::int64_t n_rows) {
+      share.n_rows = n_rows;
+      share.x = int8_rows_.values.data() + row * task.x_stride;
+      share.x_scales = int8_rows_.scales.data() + row * task.n_blocks;
+      share.x_sums = int8_rows_.sums.data() + row * task.n_blocks;
+      run(share);
+    });
+  });
+}
+
 void SchemeGemm::multiply(const MatmulArgs& args) {
   const auto& matrix = static_cast<const SchemeMatrix&>(*args.weight);
   if (args.x.shape[0] == 0) return;
-  const SchemeKernel& kernel = scheme_kernels(isa_, has_vbmi_, matrix.dtype).of(matrix.scheme);
   const ConstTensorView x = prepare_x(args.x, matrix);
-  const bool needs_sums = kernel.needs_sums(matrix.scheme, matrix.zeros.get() != nullptr);
-  if (needs_sums) add_columns(x, matrix);
-  const std::int64_t numbers_a_panel = matrix.n_groups() * kPanelColumns;
-  SchemeTask task;
-  task.n_steps = matrix.n_steps();
-  task.group_steps = (matrix.scale_columns + values_per_word(matrix.dtype) - 1) / values_per_word(matrix.dtype);
-  task.scale_dtype = matrix.scale_dtype;
-  task.x = x.data;
-  task.x_stride = task.n_steps * 4;
-  task.n_rows = x.shape[0];
-  task.x_sums = needs_sums ? x_sums_.data() : nullptr;
-  parallel_.for_parts(matrix.n_panels(), [&](std::int64_t panel, int thread) {
-    SchemeTask share = task;
-    share.values = matrix.values.get() + panel * matrix.panel_bytes();
-    share.scales = matrix.scales.get() + panel * numbers_a_panel * static_cast<std::int64_t>(size_bytes(matrix.scale_dtype));
-    if (matrix.zeros.get() != nullptr)
-      share.zeros = reinterpret_cast<const std::uint8_t*>(matrix.zeros.get()) + panel * numbers_a_panel;
-    multiply_panel(share, kernel, panel, matrix.row_scales, args.out, lanes_[static_cast<std::size_t>(thread)]);
-  });
+  matrix.has_int8_x ? multiply_int8(matrix, x, args.out) : multiply_words(matrix, x, args.out);
 }
 
 }  // namespace baton::cpu

@@ -120,38 +120,44 @@ struct GroupNumbers {
   alignas(64) std::array<float, kPanelColumns> scales, offsets;
 };
 
+/// Scales of a panel's columns in one group, times `factor`.
+inline void read_scales(const std::byte* scales, DType dtype, std::int64_t group, float factor,
+                        std::array<float, kPanelColumns>& to) {
+  const std::int64_t first = group * kPanelColumns;
+  constexpr std::size_t kColumns = kPanelColumns;
+  if (dtype == DType::f32) {
+    const float* from = reinterpret_cast<const float*>(scales) + first;
+    for (std::size_t c = 0; c < kColumns; ++c) to[c] = from[c] * factor;
+  } else if (dtype == DType::bf16) {
+    const auto* from = reinterpret_cast<const std::uint16_t*>(scales) + first;
+    for (std::size_t c = 0; c < kColumns; ++c) to[c] = std::bit_cast<float>(static_cast<std::uint32_t>(from[c]) << 16) * factor;
+  } else if (dtype == DType::f8_e4m3) {
+    // The bits, moved to those of f32, are the number divided by 2^120.
+    const auto* from = reinterpret_cast<const std::uint8_t*>(scales) + first;
+    for (std::size_t c = 0; c < kColumns; ++c) {
+      const std::uint32_t code = from[c];
+      to[c] = std::bit_cast<float>((code & 0x80u) << 24 | (code & 0x7fu) << 20) * (0x1p120f * factor);
+    }
+  } else if (dtype == DType::u8) {
+    const auto* from = reinterpret_cast<const std::uint8_t*>(scales) + first;
+    for (std::size_t c = 0; c < kColumns; ++c) to[c] = e8m0_value(from[c]) * factor;
+  } else {
+    const auto* from = reinterpret_cast<const Float16*>(scales) + first;
+#ifdef __F16C__
+    for (std::size_t c = 0; c < kColumns; c += 8)
+      _mm256_store_ps(&to[c], _mm256_mul_ps(_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + c))),
+                                            _mm256_set1_ps(factor)));
+#else
+    for (std::size_t c = 0; c < kColumns; ++c) to[c] = static_cast<float>(from[c]) * factor;
+#endif
+  }
+}
+
 template <class W>
 void read_numbers(const SchemeTask& task, std::int64_t group, GroupNumbers& numbers) {
   const std::int64_t first = group * kPanelColumns;
   constexpr std::size_t kColumns = kPanelColumns;
-  if (task.scale_dtype == DType::f32) {
-    const float* from = reinterpret_cast<const float*>(task.scales) + first;
-    for (std::size_t c = 0; c < kColumns; ++c) numbers.scales[c] = from[c] * W::kFactor;
-  } else if (task.scale_dtype == DType::bf16) {
-    const auto* from = reinterpret_cast<const std::uint16_t*>(task.scales) + first;
-    for (std::size_t c = 0; c < kColumns; ++c)
-      numbers.scales[c] = std::bit_cast<float>(static_cast<std::uint32_t>(from[c]) << 16) * W::kFactor;
-  } else if (task.scale_dtype == DType::f8_e4m3) {
-    // The bits, moved to those of f32, are the number divided by 2^120.
-    const auto* from = reinterpret_cast<const std::uint8_t*>(task.scales) + first;
-    for (std::size_t c = 0; c < kColumns; ++c) {
-      const std::uint32_t code = from[c];
-      numbers.scales[c] = std::bit_cast<float>((code & 0x80u) << 24 | (code & 0x7fu) << 20) * (0x1p120f * W::kFactor);
-    }
-  } else if (task.scale_dtype == DType::u8) {
-    const auto* from = reinterpret_cast<const std::uint8_t*>(task.scales) + first;
-    for (std::size_t c = 0; c < kColumns; ++c) numbers.scales[c] = e8m0_value(from[c]) * W::kFactor;
-  } else {
-    const auto* from = reinterpret_cast<const Float16*>(task.scales) + first;
-#ifdef __F16C__
-    for (std::size_t c = 0; c < kColumns; c += 8)
-      _mm256_store_ps(&numbers.scales[c],
-                      _mm256_mul_ps(_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + c))),
-                                    _mm256_set1_ps(W::kFactor)));
-#else
-    for (std::size_t c = 0; c < kColumns; ++c) numbers.scales[c] = static_cast<float>(from[c]) * W::kFactor;
-#endif
-  }
+  read_scales(task.scales, task.scale_dtype, group, W::kFactor, numbers.scales);
   if (task.zeros != nullptr) {
     const std::uint8_t* from = task.zeros + first;
     for (std::size_t c = 0; c < kColumns; ++c) numbers.offsets[c] = W::kMiddle - static_cast<float>(from[c]);

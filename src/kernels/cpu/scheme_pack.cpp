@@ -113,8 +113,7 @@ void write_half_bytes_bf16(const ColumnBytes* columns, std::uint8_t flip, std::i
   }
 }
 
-void write_steps(const ColumnBytes* columns, WeightScheme scheme, DType dtype, std::int64_t n_steps, std::byte* step) {
-  const bool is_bf16 = dtype == DType::bf16;
+void write_steps(const ColumnBytes* columns, WeightScheme scheme, bool is_bf16, std::int64_t n_steps, std::byte* step) {
   switch (scheme) {
     case WeightScheme::f8:
       return is_bf16 ? write_bytes_bf16<false>(columns, n_steps, step) : write_bytes_f32(columns, 0, n_steps, step);
@@ -130,10 +129,62 @@ void write_steps(const ColumnBytes* columns, WeightScheme scheme, DType dtype, s
   check_failed("pack_panel: dense weights have other panels");
 }
 
+/// The next four bytes of each of 4 rows of a chunk, beginning at a row, for four words: words[i] has word i of each row.
+void transpose_words(const std::uint8_t* rows, __m128i* words) {
+  __m128i row[4];
+  for (std::int64_t i = 0; i < 4; ++i) row[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows + i * kChunkBytes));
+  const __m128i low_01 = _mm_unpacklo_epi32(row[0], row[1]), low_23 = _mm_unpacklo_epi32(row[2], row[3]);
+  const __m128i high_01 = _mm_unpackhi_epi32(row[0], row[1]), high_23 = _mm_unpackhi_epi32(row[2], row[3]);
+  words[0] = _mm_unpacklo_epi64(low_01, low_23);
+  words[1] = _mm_unpackhi_epi64(low_01, low_23);
+  words[2] = _mm_unpacklo_epi64(high_01, high_23);
+  words[3] = _mm_unpackhi_epi64(high_01, high_23);
+}
+
+/// A word of a row is its part of a step.
+void write_words_8(const std::uint8_t* chunk, std::int64_t n_steps, std::byte* step) {
+  for (std::int64_t first = 0; first < n_steps; first += 4)
+    for (std::int64_t column = 0; column < kPanelColumns; column += 4) {
+      __m128i words[4];
+      transpose_words(chunk + column * kChunkBytes + 4 * first, words);
+      for (std::int64_t i = 0; i < std::min<std::int64_t>(4, n_steps - first); ++i)
+        store16(step + (first + i) * 4 * kPanelColumns + 4 * column, words[i]);
+    }
+}
+
+/// The four half bytes of each lane below 2^16, one a byte.
+__m128i spread(__m128i lanes) {
+  const __m128i bytes = _mm_and_si128(_mm_or_si128(lanes, _mm_slli_epi32(lanes, 8)), _mm_set1_epi32(0x00ff00ff));
+  return low_half_bytes(_mm_or_si128(bytes, _mm_slli_epi32(bytes, 4)));
+}
+__m128i spread_low(__m128i words) { return spread(_mm_and_si128(words, _mm_set1_epi32(0xffff))); }
+__m128i spread_high(__m128i words) { return spread(_mm_srli_epi32(words, 16)); }
+
+/// A word of a row is its part of two steps. Columns 16 apart share bytes.
+void write_words_4(const std::uint8_t* chunk, std::int64_t n_steps, std::byte* step) {
+  constexpr std::int64_t kBytes = 2 * kPanelColumns;
+  for (std::int64_t first = 0; first < n_steps; first += 8)
+    for (std::int64_t place = 0; place < kPanelColumns / 2; place += 4) {
+      const std::int64_t column = place / 16 * 32 + place % 16;
+      __m128i low[4], high[4];
+      transpose_words(chunk + column * kChunkBytes + 2 * first, low);
+      transpose_words(chunk + (column + 16) * kChunkBytes + 2 * first, high);
+      const auto store = [&](std::int64_t s, __m128i low_columns, __m128i high_columns) {
+        if (s < n_steps) store16(step + s * kBytes + 4 * place, half_bytes(low_columns, high_columns));
+      };
+      for (std::int64_t i = 0; i < 4; ++i) {
+        store(first + 2 * i, spread_low(low[i]), spread_low(high[i]));
+        store(first + 2 * i + 1, spread_high(low[i]), spread_high(high[i]));
+      }
+    }
+}
+
 }  // namespace
 
-void pack_panel(const PanelRows& rows, WeightScheme scheme, DType dtype, std::int64_t n_steps, std::byte* panel) {
-  const std::int64_t steps_a_chunk = kChunkBytes * kPanelColumns / packed_step_bytes(scheme, dtype);
+void pack_panel(const PanelRows& rows, WeightScheme scheme, PanelWords words, std::int64_t n_steps, std::byte* panel) {
+  check(words != PanelWords::int8 || scheme != WeightScheme::f8, "pack_panel: f8 has no panels of integers");
+  const std::int64_t step_bytes = packed_step_bytes(scheme, words);
+  const std::int64_t steps_a_chunk = kChunkBytes * kPanelColumns / step_bytes;
   alignas(64) std::array<std::uint8_t, kPanelColumns * kChunkBytes> chunk;
   std::array<ColumnBytes, kChunkBytes> columns;
   chunk.fill(0);  // rows beyond n_rows stay so
@@ -149,11 +200,16 @@ void pack_panel(const PanelRows& rows, WeightScheme scheme, DType dtype, std::in
         std::memcpy(to, from, static_cast<std::size_t>(n_bytes));
       }
     }
+    const std::int64_t n_written = std::min(steps_a_chunk, n_steps - step);
+    std::byte* const to = panel + step * step_bytes;
+    if (words == PanelWords::int8) {
+      scheme == WeightScheme::i4 ? write_words_4(chunk.data(), n_written, to) : write_words_8(chunk.data(), n_written, to);
+      continue;
+    }
     for (std::int64_t row = 0; row < kPanelColumns; row += 16)
       for (std::int64_t i = 0; i < kChunkBytes; i += 16)
         transpose_bytes(chunk.data() + row * kChunkBytes + i, kChunkBytes, static_cast<std::size_t>(row), columns.data() + i);
-    write_steps(columns.data(), scheme, dtype, std::min(steps_a_chunk, n_steps - step),
-                panel + step * packed_step_bytes(scheme, dtype));
+    write_steps(columns.data(), scheme, words == PanelWords::bf16, n_written, to);
   }
 }
 

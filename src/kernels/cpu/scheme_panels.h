@@ -12,25 +12,32 @@
 
 namespace baton::cpu {
 
-/// A step of a panel meets one 4-byte word of each row of x, as in PanelMatrix: value 0 of each of its 64 columns in
-/// f32, values 0 and 1 in bf16.
+/// What a 4-byte word of a row of x holds: one f32, two bf16, or four integers of 8 bits (scheme_int8.h).
+enum class PanelWords : std::uint8_t { f32, bf16, int8 };
+
+/// A step of a panel meets one word of each row of x, as in PanelMatrix: value 0 of each of its 64 columns in f32, values
+/// 0 and 1 in bf16, values 0 to 3 in int8, which f8 and f4 do not have.
 ///
 ///     f32   8 bits  byte c                          column c
 ///           4 bits  half byte j of 4-byte word i    column 8 j + i
 ///     bf16  8 bits  byte 64 t + 16 q + 8 h + 2 m + v    value v of column 32 t + 16 h + 4 q + m
 ///           4 bits  half byte j of 2-byte word 2 i + v    value v of column 16 j + i
+///     int8  8 bits  byte 4 c + v                        value v of column c
+///           4 bits  half byte j of byte 64 h + 4 m + v  value v of column 32 h + 16 j + m
 ///
 /// Half bytes count from the low bits. What the bits mean:
 ///
-///     f8, f4     as in StoredMatrix
-///     i4         value - 8 in two's complement
-///     i8, f32    value - 128 in two's complement
-///     i8, bf16   value - 127.5: sign, and a number m of 7 bits that stands for m + 0.5
-constexpr std::int64_t values_per_word(DType dtype) { return dtype == DType::bf16 ? 2 : 1; }
+///     f8, f4, all of int8    as in StoredMatrix
+///     i4                     value - 8 in two's complement
+///     i8, f32                value - 128 in two's complement
+///     i8, bf16               value - 127.5: sign, and a number m of 7 bits that stands for m + 0.5
+constexpr std::int64_t values_per_word(PanelWords words) {
+  return words == PanelWords::f32 ? 1 : words == PanelWords::bf16 ? 2 : 4;
+}
 
 /// Bytes of a packed step.
-constexpr std::int64_t packed_step_bytes(WeightScheme scheme, DType dtype) {
-  return row_value_bytes(scheme, kPanelColumns * values_per_word(dtype));
+constexpr std::int64_t packed_step_bytes(WeightScheme scheme, PanelWords words) {
+  return row_value_bytes(scheme, kPanelColumns * values_per_word(words));
 }
 
 /// Rows of StoredMatrix::values that become a panel.
@@ -40,8 +47,8 @@ struct PanelRows {
   std::int64_t n_rows = 0;  ///< at most kPanelColumns; missing ones are read as zero bits
 };
 
-/// Writes a panel of n_steps steps of `dtype` (f32 or bf16).
-void pack_panel(const PanelRows& rows, WeightScheme scheme, DType dtype, std::int64_t n_steps, std::byte* panel);
+/// Writes a panel of n_steps steps.
+void pack_panel(const PanelRows& rows, WeightScheme scheme, PanelWords words, std::int64_t n_steps, std::byte* panel);
 
 /// What a kernel multiplies: one panel and any number of rows.
 ///
