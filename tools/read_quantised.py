@@ -49,7 +49,7 @@ def largest_difference(baton: str, folder: str) -> float:
     with torch.no_grad():
         expected = torch.log_softmax(model(torch.tensor(prompts)).logits.double(), dim=-1)
     rows = [(ids, range(1, LENGTH)) for ids in prompts]
-    with serving(baton, [folder], ["--dtype", "float32"]) as address:
+    with serving(baton, [folder], "float32", []) as address:
         found = iter(list(scores(address, rows)))
     largest = 0.0
     for row in range(N_PROMPTS):

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Prints what quantised weights cost in quality: top-1 agreement, KL divergence and perplexity beside bfloat16.
+"""Prints what quantised weights and activations cost in quality: top-1 agreement, KL divergence and perplexity.
 
-    tools/weight_quality.py BATON [--stories FOLDER --texts FILE]
+    tools/weight_quality.py BATON [--dtype DTYPE] [--stories FOLDER --texts FILE]
 
-BATON is a program (build/cpu-release/bin/baton). It serves the demo model in bfloat16 and then with each scheme, and scores the
-same tokens each time: the right answers to the demo's questions, behind its catalogue. With --stories (model-stories260K/hf of the
-test data) and --texts (text-corpora/tinystories_1000.json.zst) the same of that model, on its kind of stories.
+BATON is a program (build/cpu-release/bin/baton). It serves the demo model in DTYPE (bfloat16) and then with each scheme, and
+scores the same tokens each time: the right answers to the demo's questions, behind its catalogue. With --stories
+(model-stories260K/hf of the test data) and --texts (text-corpora/tinystories_1000.json.zst) the same of that model, on its kind
+of stories.
 
-A position counts as agreed where both give the highest probability to the same token. The divergence is from bfloat16 to the
+A position counts as agreed where both give the highest probability to the same token. The divergence is from DTYPE to the
 scheme, in nats a token, with all tokens that one of the two has not among its 20 most likely taken for one: a little less than
 the whole divergence. int4 with a scale for 32 columns is a checkpoint that `baton quantize` writes. Needs Python's standard
 library, and zstd for a packed FILE.
@@ -30,11 +31,13 @@ N_TOP = 20
 N_STORIES = 100
 QUESTIONS_A_CONVERSATION = 16
 ROWS = {
-    "bfloat16": [],
+    "not quantised": [],
     "fp8": ["--quantization", "fp8"],
     "fp8, activations too": ["--quantization", "fp8", "--activation-dtype", "fp8"],
     "int8": ["--quantization", "int8"],
+    "int8, activations too": ["--quantization", "int8", "--activation-dtype", "int8"],
     "int4, 128 columns": ["--quantization", "int4"],
+    "int4, 128 columns, activations in int8": ["--quantization", "int4", "--activation-dtype", "int8"],
     "int4, 128 columns, output layer too": ["--quantization", "int4", "--quantize-lm-head"],
     "int4, 32 columns": None,
 }
@@ -78,9 +81,9 @@ def story_rows(baton, folder, file):
 
 
 @contextlib.contextmanager
-def serving(baton, model, flags):
+def serving(baton, model, dtype, flags):
     """A server of the model; its address."""
-    command = [baton, "serve", *model, "--host", "127.0.0.1", "--port", "0", "--dtype", "bfloat16", "--max-num-seqs", "2", *flags]
+    command = [baton, "serve", *model, "--host", "127.0.0.1", "--port", "0", "--dtype", dtype, "--max-num-seqs", "2", *flags]
     with tempfile.TemporaryFile() as log, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as server:
         try:
             address = re.search(r"http://\S+", server.stdout.readline())
@@ -124,7 +127,7 @@ def compare(reference, other):
     return agreed / n, max(0.0, kl / n), math.exp(loss / n)
 
 
-def print_table(baton, name, model, rows):
+def print_table(baton, dtype, name, model, rows):
     """One table of all schemes."""
     rows = list(rows)
     print(f"{name}: {sum(len(places) for _, places in rows)} tokens\n")
@@ -137,7 +140,7 @@ def print_table(baton, name, model, rows):
                 served = [f"{folder}/int4"]
                 command = [baton, "quantize", str(model) if model else "demo", *served, "--scheme", "int4", "--group", "32"]
                 subprocess.run(command, check=True, capture_output=True)
-            with serving(baton, served, flags or []) as address:
+            with serving(baton, served, dtype, flags or []) as address:
                 found = list(scores(address, rows))
         reference = reference or found
         agreement, kl, perplexity = compare(reference, found)
@@ -149,13 +152,14 @@ def main():
     """Measures the models that are there."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("baton")
+    parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--stories", type=Path)
     parser.add_argument("--texts", type=Path)
     arguments = parser.parse_args()
-    print_table(arguments.baton, "demo", None, demo_rows(arguments.baton))
+    print_table(arguments.baton, arguments.dtype, "demo", None, demo_rows(arguments.baton))
     if arguments.stories and arguments.texts:
         rows = story_rows(arguments.baton, arguments.stories, arguments.texts)
-        print_table(arguments.baton, "stories260K", arguments.stories, rows)
+        print_table(arguments.baton, arguments.dtype, "stories260K", arguments.stories, rows)
 
 
 if __name__ == "__main__":

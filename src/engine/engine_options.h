@@ -65,7 +65,7 @@ struct EngineInfo {
   DType kv_dtype = DType::bf16;
   DType weight_dtype = DType::bf16;  ///< of embeddings, and of what matrices multiply
   std::string weight_scheme;         ///< of the layers' matrices: "int4", or "bfloat16" where they are dense
-  /// Of what the layers' matrices multiply: "float8_e4m3" where FP8 weights do so in long steps, otherwise weight_dtype.
+  /// Of what the layers' matrices multiply: weight_dtype, or "float8_e4m3" or "int8" where some of them round it to that.
   std::string activation_scheme;
   std::string attention;  ///< "relay" or "paged"
   bool batch_invariant = false;

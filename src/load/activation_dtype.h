@@ -1,27 +1,46 @@
-/// Decides whether FP8 weights multiply activations in FP8 (`--activation-dtype`).
+/// Decides whether weights in FP8 or in integers multiply activations that are rounded to 8 bits (`--activation-dtype`).
 ///
-/// auto: in FP8 where the checkpoint states it with a scale for each token or for the tensor, the device multiplies faster by
-/// them, and batches may change bits; otherwise in the dtype of the model, which loses nothing. So nothing but the checkpoint or
-/// the flag makes answers less exact. Activations always get a scale for each token, by its largest number: that is at least as
-/// exact as the file's scale of the tensor.
+/// auto: rounded where the checkpoint states it and the device multiplies faster by them; otherwise in the dtype of the model,
+/// which loses nothing. So nothing but the checkpoint or the flag makes answers less exact.
+///
+///     kind  the checkpoint states                               scales are by the largest number of     batches may change bits
+///     fp8   8-bit floats, scaled by the token or the tensor     a token                                 yes
+///     int8  8-bit integers, scaled by the token as it comes     a token's block of 128 columns at most  no
+///
+/// That is at least as exact as the file's scales.
 #pragma once
 
+#include <string_view>
+
 #include "core/result.h"
+#include "kernels/backend.h"
 #include "load/model_options.h"
 #include "model/quantization.h"
 #include "model/source/rounding.h"
 
 namespace baton {
 
-/// dtype: the model's; if_taken: FP8 for matrices that take it; required: there must be some.
-enum class ActivationChoice { dtype, if_taken, required };
+/// What matrices multiply that can; others multiply numbers of the model's dtype.
+struct ActivationChoice {
+  enum class Kind { dtype, fp8, int8 };
+
+  Kind kind = Kind::dtype;
+  bool is_required = false;  ///< there must be matrices that can
+
+  bool operator==(const ActivationChoice&) const = default;
+};
 
 /// What the options mean for a checkpoint that states `stated` and is rounded at load as `rounding` says. Errors
-/// (invalid_request) name the flag: fp8 with --batch-invariant, or without weights in FP8.
+/// (invalid_request) name the flag: fp8 with --batch-invariant, or without weights in FP8; int8 on another device than a CPU, or
+/// without weights in integers.
 Result<ActivationChoice> activations_of(const ModelOptions& options, const QuantizationSpec& stated,
-                                        const WeightRounding& rounding, bool device_gains);
+                                        const WeightRounding& rounding, const BackendCapabilities& device);
 
-/// Whether the loaded matrices get rows in 8 bits, of which `are_taken` says whether some take them. Error: required, and none do.
-Result<bool> rows_in_8_bits(ActivationChoice choice, bool are_taken);
+/// The `--activation-dtype` with which the other ranks choose what rank 0 chose, whatever their devices gain by.
+std::string_view word_for_ranks(const ActivationChoice& choice, const ModelOptions& options);
+
+/// Checks a choice against loaded matrices, of which `are_taken` says whether some multiply such activations. Returns `are_taken`.
+/// Error: they are required.
+Result<bool> expect_taken(const ActivationChoice& choice, bool are_taken);
 
 }  // namespace baton

@@ -174,24 +174,29 @@ Result<LoadedModel> load_model(const ModelFiles& files, const ModelOptions& opti
     BATON_TRY_VOID(fit_to_checkpoint(spec, *checkpoint));
   }
   BATON_TRY(const WeightRounding rounding, rounding_of(options, spec.quantization));
-  BATON_TRY(const ActivationChoice activations,
-            activations_of(options, spec.quantization, rounding, backend.capabilities().gains_by_f8_rows));
+  BATON_TRY(const ActivationChoice activations, activations_of(options, spec.quantization, rounding, backend.capabilities()));
   BATON_TRY(const LoadDtypes dtypes, load_dtypes(options, spec, backend));
   const DType dtype = dtypes.weights;
   if (options.dtype == "auto" && dtype == DType::f32 && spec.dtype != DType::f32)
     log::info("dtype=float32 reason=\"this processor has no bf16 matmuls ({})\"", backend.info().features);
   if (options.ranks != nullptr && options.ranks->rank() == 0)
-    RankSteps(options.ranks).device(describe_device(dtype, backend.info()));
+    RankSteps(options.ranks).device(describe_device(dtype, word_for_ranks(activations, options), backend.info()));
   const BackendInfo device = backend.info();
   BATON_TRY(ModelSpec of_rank, split_spec(spec, {device.rank, device.world_size}));
   BATON_TRY_VOID(check_memory(files, spec, checkpoint ? &*checkpoint : nullptr, dtype, rounding, backend));
   if (device.rank == 0) log_rounding(rounding, spec);
-  BATON_TRY(ModelWeights weights, is_dummy ? random_weights(spec, backend, dtype, options.seed, options.threads, rounding)
-                                           : load_weights(spec, *checkpoint, backend, dtype, options.threads, rounding));
+  using Kind = ActivationChoice::Kind;
+  const bool has_int8_x = activations.kind == Kind::int8;
+  BATON_TRY(ModelWeights weights,
+            is_dummy ? random_weights(spec, backend, dtype, options.seed, options.threads, rounding, has_int8_x)
+                     : load_weights(spec, *checkpoint, backend, dtype, options.threads, rounding, has_int8_x));
   if (checkpoint) {
     BATON_TRY(weights.kv_scales, kv_scales(spec, *checkpoint, dtypes.kv, device.rank == 0));
   }
-  BATON_TRY(weights.has_f8_rows, rows_in_8_bits(activations, takes_f8_rows(spec, weights)));
+  if (activations.kind == Kind::fp8) {
+    BATON_TRY(weights.has_f8_rows, expect_taken(activations, takes_f8_rows(spec, weights)));
+  }
+  if (has_int8_x && device.rank == 0) BATON_TRY_VOID(expect_taken(activations, weights.has_int8_x));
   const std::size_t weight_bytes = weights.size_bytes();
   auto model = std::make_unique<Model>(std::move(of_rank), std::move(weights));
   return LoadedModel{std::move(spec), std::move(model), dtypes, weight_bytes};

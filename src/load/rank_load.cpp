@@ -88,6 +88,7 @@ Result<void> load_and_follow(const std::string& what, const std::shared_ptr<Rank
   if (!of_device) return {};
   BATON_TRY(const json::Value device, json::parse(*of_device, "rank 0's message about its device"));
   BATON_TRY(options.dtype, json::convert<std::string>(device.at("dtype"), "dtype"));
+  BATON_TRY(options.activation_dtype, json::convert<std::string>(device.at("activation_dtype"), "activation_dtype"));
   BATON_TRY_VOID(compare(device, "features", backend->info().features, "device"));
   BATON_TRY(LoadedModel loaded, load_model(files, options, *backend));
   log::info("event=rank_loaded rank={} weights_mb={:.1f} device=\"{}\"", ranks->rank(),
@@ -125,8 +126,9 @@ Result<std::string> describe_load(const ModelFiles& files, const ModelOptions& o
                                 {"digest", digest}});
 }
 
-std::string describe_device(DType dtype, const BackendInfo& device) {
-  return json::dump(json::Value{{"dtype", to_string(dtype)}, {"features", device.features}});
+std::string describe_device(DType dtype, std::string_view activation_dtype, const BackendInfo& device) {
+  return json::dump(
+      json::Value{{"dtype", to_string(dtype)}, {"activation_dtype", activation_dtype}, {"features", device.features}});
 }
 
 Result<void> run_rank(const std::shared_ptr<RankGroup>& ranks) {

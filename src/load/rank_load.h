@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 #include "core/dtype.h"
 #include "core/result.h"
@@ -20,8 +21,8 @@ Result<std::string> model_digest(const std::filesystem::path& folder, const Mode
 
 /// Rank 0: what the other ranks must know before any rank opens its device, as text.
 Result<std::string> describe_load(const ModelFiles& files, const ModelOptions& options);
-/// Rank 0: what they must know of its device, as text. `dtype` is the weights'.
-std::string describe_device(DType dtype, const BackendInfo& device);
+/// Rank 0: what they must know of its device, as text. `dtype` is the weights', `activation_dtype` that of word_for_ranks.
+std::string describe_device(DType dtype, std::string_view activation_dtype, const BackendInfo& device);
 
 /// The other ranks: loads what rank 0 loads and follows it, until rank 0 ends the group. Returns an error that rank 0
 /// knows: the group's fault, or why this rank cannot continue: it has other files, another device, too little memory.

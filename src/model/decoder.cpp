@@ -64,6 +64,7 @@ DType Model::weight_dtype() const { return weights_->dtype; }
 std::string Model::weight_scheme() const { return weights_->scheme_text(); }
 
 std::string Model::activation_scheme() const {
+  if (weights_->has_int8_x) return "int8";
   return std::string(to_string(weights_->has_f8_rows ? DType::f8_e4m3 : weights_->dtype));
 }
 

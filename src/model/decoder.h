@@ -29,7 +29,8 @@ class Model {
   DType weight_dtype() const;
   /// See ModelWeights::scheme_text.
   std::string weight_scheme() const;
-  /// Of what the layers' matrices multiply: "float8_e4m3" where some may multiply rows in 8 bits, otherwise the weights' dtype.
+  /// Of what the layers' matrices multiply: "float8_e4m3" or "int8" where some may multiply rows in 8 bits, otherwise
+  /// the weights' dtype.
   std::string activation_scheme() const;
   std::size_t weight_bytes() const;
   /// The shape of the KV storage of each layer group, for `n_blocks` blocks; in 8 bits with the checkpoint's scales.

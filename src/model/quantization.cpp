@@ -188,14 +188,21 @@ Result<std::optional<SchemeStatement>> read_group_of_modules(const Value& group)
   return statement;
 }
 
-/// Whether a group of modules has activations in 8-bit floats with a scale for the row or the tensor.
-Result<bool> has_f8_activations(const Value& group) {
+/// Whether a group of modules has activations in 8-bit floats with a scale for the row or the tensor or, beside integers, in 8-bit
+/// integers without zeros whose scale is that of the row at hand.
+Result<bool> has_8_bit_activations(const Value& group, bool are_floats) {
   const Value* activations = json::find(group, "input_activations");
   if (activations == nullptr || !activations->is_object()) return false;
   BATON_TRY(const auto bits, json::get_optional<std::int64_t>(*activations, "num_bits"));
   BATON_TRY(const auto type, json::get_optional<std::string>(*activations, "type"));
   BATON_TRY(const auto strategy, json::get_optional<std::string>(*activations, "strategy"));
-  return bits == 8 && type == "float" && (strategy == "token" || strategy == "tensor");
+  if (bits != 8) return false;
+  if (are_floats) return type == "float" && (strategy == "token" || strategy == "tensor");
+  const Value* dynamic = json::find(*activations, "dynamic");  // or a word
+  const bool is_dynamic = dynamic != nullptr && *dynamic == Value(true);
+  const Value* symmetric = json::find(*activations, "symmetric");
+  const bool has_zeros = symmetric != nullptr && *symmetric == Value(false);
+  return (!type || type == "int") && strategy == "token" && is_dynamic && !has_zeros;
 }
 
 Result<void> expect_known_format(const Value& config) {
@@ -211,19 +218,26 @@ Result<void> expect_known_format(const Value& config) {
 Result<void> read_groups_of_modules(const Value& config, QuantizationSpec& spec) {
   const Value* groups = json::find(config, "config_groups");
   if (groups == nullptr || !groups->is_object()) return json::missing("config_groups");
-  bool has_f8 = false;
-  bool all_have = true;
+  // Of groups with weights in 8-bit floats, and of those with integers: whether there are some, and whether all have such activations.
+  struct Groups {
+    bool exist = false;
+    bool all_have = true;
+    bool have_activations() const { return exist && all_have; }
+  } floats, integers;
   for (const auto& [name, group] : groups->items()) {
     BATON_TRY_VOID(expect_known_format(group));
     BATON_TRY(const auto statement, read_group_of_modules(group));
     if (!statement) continue;
     BATON_TRY_VOID(add_statement(spec, *statement, "config_groups"));
-    if (statement->scheme != WeightScheme::f8) continue;
-    BATON_TRY(const bool has_them, has_f8_activations(group));
-    has_f8 = true;
-    all_have = all_have && has_them;
+    if (statement->scheme == WeightScheme::f4) continue;
+    const bool are_floats = statement->scheme == WeightScheme::f8;
+    BATON_TRY(const bool has_them, has_8_bit_activations(group, are_floats));
+    Groups& of_kind = are_floats ? floats : integers;
+    of_kind.exist = true;
+    of_kind.all_have = of_kind.all_have && has_them;
   }
-  spec.has_f8_activations = has_f8 && all_have;
+  spec.has_f8_activations = floats.have_activations();
+  spec.has_int8_activations = integers.have_activations();
   return {};
 }
 

@@ -34,11 +34,12 @@ struct QuantizationSpec {
   std::string method = {};                       ///< as the file calls it; empty: nothing is stated
   std::vector<SchemeStatement> statements = {};  ///< a matrix that is not dense is stored as one of them says
   bool adds_one_to_zeros = false;                ///< GPTQ's first format: zeros are stored less one
-  bool has_f8_activations = false;  ///< beside all weights in f8: 8-bit floats with a scale for the row or the tensor
+  bool has_f8_activations = false;    ///< beside all weights in f8: 8-bit floats with a scale for the row or the tensor
+  bool has_int8_activations = false;  ///< beside all weights in integers: 8-bit integers, each row rounded by its largest
 };
 
-/// Reads `quantization_config`, or `compression_config` of older files, of a config.json. Activations in integers, or in floats
-/// with a scale for a block, are not stated here: they stay in 16 or 32 bits, which loses nothing. Errors (unsupported) name the
+/// Reads `quantization_config`, or `compression_config` of older files, of a config.json. Other activations than these two
+/// kinds stay in 16 or 32 bits, which loses nothing. Errors (unsupported) name the
 /// method, the format or the field, and what is read instead; invalid_data.
 Result<QuantizationSpec> read_quantization(const json::Value& config);
 

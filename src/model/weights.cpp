@@ -68,15 +68,18 @@ ModelRank rank_of(const Backend& backend) {
 /// Loads a rank's parts of tensors from a source to its backend. `staging_` holds one matrix, its parts stacked.
 class Loader {
  public:
-  /// `spec` is the whole model's.
-  Loader(const ModelSpec& spec, Backend& backend, DType dtype, WeightSource& source)
+  /// `spec` is the whole model's. `has_int8_x`: see load_weights.
+  Loader(const ModelSpec& spec, Backend& backend, DType dtype, WeightSource& source, bool has_int8_x)
       : spec_(spec),
         rank_(rank_of(backend)),
         backend_(backend),
         row_packing_(dynamic_cast<RowPacking*>(&backend)),
         dtype_(dtype),
         matmul_dtype_(backend.capabilities().rounds_matmul_outputs ? dtype : DType::f32),
-        source_(source) {}
+        source_(source),
+        has_int8_x_(has_int8_x) {
+    check(!has_int8_x || backend.capabilities().has_int8_x, "weights: the backend does not round x to 8 bits");
+  }
 
   Result<ModelWeights> load() {
     ModelWeights weights;
@@ -101,6 +104,7 @@ class Loader {
     BATON_TRY(const ConstTensorView lm_head_bias, bias_of(lm_head_parts, DType::f32));
     weights.lm_head = Linear(std::move(lm_head), lm_head_bias, lm_head_parts.split);
     if (weights.lm_head.weight().scheme == WeightScheme::dense) note_dense(lm_head_parts);
+    weights.has_int8_x = takes_int8_x_;
     weights.dense_modules = std::move(dense_modules_);
     weights.buffers.push_back(std::move(vectors_));
     return weights;
@@ -161,6 +165,11 @@ class Loader {
     return read_stacked(tensors.weights, form, source_, memory.data);
   }
 
+  void ask_for_int8_x(StoredMatrix& weight) {
+    weight.has_int8_x = has_int8_x_ && (weight.scheme == WeightScheme::i8 || weight.scheme == WeightScheme::i4);
+    takes_int8_x_ = takes_int8_x_ || weight.has_int8_x;
+  }
+
   Result<std::unique_ptr<PackedMatrix>> packed(const LinearTensors& tensors) {
     const std::string& name = tensors.weights.front().tensor.name;
     if (row_packing_ != nullptr) {
@@ -168,12 +177,14 @@ class Loader {
       BATON_TRY(const std::optional<StackedValues> values, StackedValues::of(tensors.weights, form, source_));
       if (values) {
         BATON_TRY(const TensorView memory, stage(DType::u8, {static_cast<std::int64_t>(values->rest_bytes())}));
-        BATON_TRY(const StoredMatrix rest, values->read_rest(source_, memory.data));
+        BATON_TRY(StoredMatrix rest, values->read_rest(source_, memory.data));
+        ask_for_int8_x(rest);
         const auto read = [&](std::int64_t begin, std::int64_t end, std::byte* to) { return values->read(begin, end, to); };
         return row_packing_->pack_rows(rest, read, dtype_, name);
       }
     }
-    BATON_TRY(const StoredMatrix weight, stored(tensors));
+    BATON_TRY(StoredMatrix weight, stored(tensors));
+    ask_for_int8_x(weight);
     return backend_.pack_matrix(weight, dtype_, name);
   }
 
@@ -265,7 +276,9 @@ class Loader {
   const DType dtype_;
   const DType matmul_dtype_;  ///< output dtype of the matmuls inside a layer
   WeightSource& source_;
-  Buffer vectors_;  ///< all vectors of the model, one after the other
+  const bool has_int8_x_;
+  bool takes_int8_x_ = false;  ///< some matrices do
+  Buffer vectors_;             ///< all vectors of the model, one after the other
   std::size_t vectors_end_ = 0;
   std::set<std::string> dense_modules_;
   std::unique_ptr<std::byte[], FreeAligned> staging_;
@@ -440,7 +453,7 @@ Result<void> check_weights(const ModelSpec& spec, const Checkpoint& checkpoint, 
 }
 
 Result<ModelWeights> load_weights(const ModelSpec& spec, const Checkpoint& checkpoint, Backend& backend, DType dtype,
-                                  int n_threads, const WeightRounding& rounding) {
+                                  int n_threads, const WeightRounding& rounding, bool has_int8_x) {
   check_dtype(dtype);
   BATON_TRY_VOID(check_weights(spec, checkpoint, rank_of(backend), rounding));
   const Parallel parallel(n_threads);
@@ -448,18 +461,18 @@ Result<ModelWeights> load_weights(const ModelSpec& spec, const Checkpoint& check
   const bool is_first_rank = rank_of(backend).rank == 0;  // the others have the same to say
   if (is_first_rank) stored.log_differences(expected_tensors(spec), spec, dtype);
   const MaybeRounded source(stored, spec, rounding, parallel);
-  BATON_TRY(ModelWeights weights, Loader(spec, backend, dtype, source.get()).load());
+  BATON_TRY(ModelWeights weights, Loader(spec, backend, dtype, source.get(), has_int8_x).load());
   if (is_first_rank) log_schemes(weights);
   return weights;
 }
 
 Result<ModelWeights> random_weights(const ModelSpec& spec, Backend& backend, DType dtype, std::uint64_t seed, int n_threads,
-                                    const WeightRounding& rounding) {
+                                    const WeightRounding& rounding, bool has_int8_x) {
   check_dtype(dtype);
   const Parallel parallel(n_threads);
   RandomSource drawn(seed, expected_tensors(spec), parallel);
   const MaybeRounded source(drawn, spec, rounding, parallel);
-  BATON_TRY(ModelWeights weights, Loader(spec, backend, dtype, source.get()).load());
+  BATON_TRY(ModelWeights weights, Loader(spec, backend, dtype, source.get(), has_int8_x).load());
   if (rank_of(backend).rank == 0) log_schemes(weights);
   return weights;
 }

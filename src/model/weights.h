@@ -38,6 +38,7 @@ struct ModelWeights {
   std::vector<Buffer> buffers;
   KvScales kv_scales = {};   ///< of a cache in 8 bits
   bool has_f8_rows = false;  ///< matrices that take rows in 8 bits (kernels/ops.h) get them
+  bool has_int8_x = false;   ///< some matrices were packed with StoredMatrix::has_int8_x
 
   /// Names of the matrices that are dense, with "*" for numbers; of experts those of the first.
   std::set<std::string> dense_modules;
@@ -79,13 +80,14 @@ WeightBytes weight_bytes(const ModelSpec& spec, DType dtype, ModelRank rank, con
 /// are available). With `rounding`, all dense matrices but unrounded_matrices are rounded, from the values of the checkpoint. Of
 /// several ranks, the backend's reads its parts alone. Releases the pages that were read. `spec` is the whole model's, fitted to the
 /// checkpoint (fit_to_checkpoint), and one that split_spec can split. Errors: those of check_weights and of
-/// RoundingSource; out_of_memory.
+/// RoundingSource; out_of_memory. `has_int8_x`: matrices in integers, but not experts, round x to 8 bits (StoredMatrix); the
+/// backend must be able to.
 Result<ModelWeights> load_weights(const ModelSpec& spec, const Checkpoint& checkpoint, Backend& backend, DType dtype,
-                                  int n_threads, const WeightRounding& rounding = {});
+                                  int n_threads, const WeightRounding& rounding = {}, bool has_int8_x = false);
 
 /// Makes random weights of the same shapes (`--load-format dummy`), see RandomSource. The ranks' weights together are
 /// those of one rank.
 Result<ModelWeights> random_weights(const ModelSpec& spec, Backend& backend, DType dtype, std::uint64_t seed, int n_threads,
-                                    const WeightRounding& rounding = {});
+                                    const WeightRounding& rounding = {}, bool has_int8_x = false);
 
 }  // namespace baton

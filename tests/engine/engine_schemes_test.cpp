@@ -1,5 +1,6 @@
 /// Weights in 8 and 4 bits in the engine, on the CPU: with batch_invariant the same bits relayed and paged, with a cold
-/// and a warm cache, alone and in a batch, in one step and in chunks, with a cache of 32 and of 16 bits.
+/// and a warm cache, alone and in a batch, in one step and in chunks, with a cache of 32 and of 16 bits; and those in integers with activations in int8.
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,6 +26,7 @@ constexpr std::int32_t kSchemeLength = 384;  // of the longest sequence: more th
 struct SchemeCase {
   std::string name;
   WeightRounding rounding;
+  bool has_int8_x = false;  ///< activations are rounded to 8 bits
 };
 
 /// Rows of more than one group of 128, and of an odd number of groups of 32.
@@ -48,21 +50,24 @@ class EngineSchemes : public ::testing::TestWithParam<SchemeCase> {
   void SetUp() override {
     if (is_golden() && testing::n_test_ranks() > 1) GTEST_SKIP() << "its matrices are too small to be cut";
     if (!is_golden()) return;
-    checkpoint_.emplace(Checkpoint::open(test::quantised(GetParam().name)).value());
+    checkpoint_.emplace(Checkpoint::open(folder()).value());
   }
+
+  static std::filesystem::path folder() { return test::quantised(GetParam().name); }
 
   bool is_golden() const { return !GetParam().rounding.is_on(); }
 
   testing::MakeRankModel make_model() const {
     if (is_golden()) {
-      ModelSpec spec = read_model_spec(test::quantised(GetParam().name)).value();
+      ModelSpec spec = read_model_spec(folder()).value();
       spec.max_position = kSchemeLength;
-      return testing::checkpoint_model(spec, *checkpoint_);
+      return testing::checkpoint_model(spec, *checkpoint_, GetParam().has_int8_x);
     }
-    return [rounding = GetParam().rounding](Backend& backend) -> Result<std::unique_ptr<Model>> {
+    return [rounding = GetParam().rounding,
+            has_int8_x = GetParam().has_int8_x](Backend& backend) -> Result<std::unique_ptr<Model>> {
       const ModelSpec spec = rounded_spec();
       BATON_TRY(ModelSpec of_rank, split_spec(spec, {backend.info().rank, backend.info().world_size}));
-      BATON_TRY(ModelWeights weights, random_weights(spec, backend, DType::f32, 5, 1, rounding));
+      BATON_TRY(ModelWeights weights, random_weights(spec, backend, DType::f32, 5, 1, rounding, has_int8_x));
       return std::make_unique<Model>(std::move(of_rank), std::move(weights));
     };
   }
@@ -127,11 +132,18 @@ std::vector<SchemeCase> scheme_cases() {
   for (const char* name : {"fp8_block", "fp8_tensor", "ct_fp8_channel", "ct_int8", "ct_int4", "ct_int4_zeros", "gptq_zeros",
                            "gptq_desc_act", "gptq_int8", "awq"})
     cases.push_back({name, {}});
+  const std::size_t n_cases = cases.size();
+  for (std::size_t i = 0; i < n_cases; ++i) {
+    SchemeCase with_int8_x = cases[i];
+    with_int8_x.has_int8_x = true;
+    if (with_int8_x.name.find("fp8") == std::string::npos) cases.push_back(with_int8_x);
+  }
+  cases.push_back({"ct_int8_dynamic", {}, true});
   return cases;
 }
 
 INSTANTIATE_TEST_SUITE_P(Schemes, EngineSchemes, ::testing::ValuesIn(scheme_cases()),
-                         [](const auto& of) { return of.param.name; });
+                         [](const auto& of) { return of.param.name + (of.param.has_int8_x ? "_by_int8" : ""); });
 
 }  // namespace
 }  // namespace baton

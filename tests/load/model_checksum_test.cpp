@@ -50,7 +50,7 @@ TEST(ModelChecksum, changes_with_every_byte_of_configuration_and_weights_and_wit
     }
   }
   options.quantize_lm_head = false;
-  for (const char* activations : {"fp8", "dtype"}) {
+  for (const char* activations : {"fp8", "int8", "dtype"}) {
     options.activation_dtype = activations;
     EXPECT_TRUE(is_new()) << activations;
   }

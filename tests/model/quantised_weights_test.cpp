@@ -129,6 +129,30 @@ TEST(F8Activations, logits_equal_those_of_activations_that_are_rounded_as_the_fi
   EXPECT_GE(testing::relative_error(logits, last_row("logits")), 1e-3) << "activations were not rounded";
 }
 
+// The file states activations in int8 with a scale for each token; the CPU has one for 128 columns of it at most.
+TEST(Int8Activations, logits_equal_those_of_activations_that_are_rounded_in_blocks) {
+  const fs::path folder = quantised("ct_int8_dynamic");
+  EXPECT_TRUE(read_model_spec(folder).value().quantization.has_int8_activations);
+  EXPECT_FALSE(read_model_spec(quantised("ct_int8")).value().quantization.has_int8_activations);
+  const Golden golden(folder / "golden.safetensors");
+  const auto ids = golden.read<std::int32_t>("input_ids");
+  const std::vector<TokenId> tokens(ids.begin(), ids.end());
+  const auto last_row = [&](const char* name) {
+    const auto logits = golden.read<float>(name);
+    return std::vector<float>(logits.end() - static_cast<std::ptrdiff_t>(logits.size() / ids.size()), logits.end());
+  };
+  const auto error_of = [&](bool has_int8_x, const char* name) {
+    GoldenModel model(folder, DType::f32, {.max_positions = 256, .has_int8_x = has_int8_x});
+    return testing::relative_error(model.run(tokens, 0, false, nullptr), last_row(name));
+  };
+  EXPECT_LE(error_of(true, "logits_of_int8_blocks"), 2e-2);
+  EXPECT_LE(error_of(false, "logits"), 1e-4);
+  const double of_blocks = error_of(true, "logits");
+  EXPECT_GE(of_blocks, 1e-3) << "activations were not rounded";
+  std::printf("%.4f from activations in int8 by blocks, %.4f by tokens, %.4f from the dequantised model\n",
+              error_of(true, "logits_of_int8_blocks"), error_of(true, "logits_of_int8_tokens"), of_blocks);
+}
+
 class ChangedGolden : public ::testing::Test, protected test::ChangedCheckpoint {};
 
 // Values of a matrix that a RecordingBackend packed are those it stands for.

@@ -124,6 +124,32 @@ TEST(Quantization, activations_in_float8_are_stated_for_all_weights_in_float8_or
   EXPECT_FALSE(states(R"({"quant_method":"gptq","bits":4})"));
 }
 
+TEST(Quantization, activations_in_int8_are_stated_for_all_weights_in_integers_or_not_at_all) {
+  const auto group = [](const std::string& activations, int bits = 8) {
+    return R"({"weights":{"num_bits":)" + std::to_string(bits) + R"(,"type":"int","strategy":"channel"},"input_activations":)" +
+           activations + "}";
+  };
+  const auto states = [](const std::string& groups) {
+    const auto spec =
+        read(R"({"quant_method":"compressed-tensors","format":"int-quantized","config_groups":{)" + groups + "}}");
+    EXPECT_TRUE(spec) << groups;
+    EXPECT_FALSE(spec && spec->has_f8_activations);
+    return spec && spec->has_int8_activations;
+  };
+  const std::string by_token = R"({"num_bits":8,"type":"int","strategy":"token","dynamic":true,"symmetric":true})";
+  EXPECT_TRUE(states("\"a\":" + group(by_token)));
+  EXPECT_TRUE(states("\"a\":" + group(by_token) + ",\"b\":" + group(by_token, 4)));
+  EXPECT_FALSE(states("\"a\":" + group(by_token) + ",\"b\":" + group("null")));
+  for (const char* other : {R"({"num_bits":8,"type":"int","strategy":"token","dynamic":false})",
+                            R"({"num_bits":8,"type":"int","strategy":"token"})",
+                            R"({"num_bits":8,"type":"int","strategy":"token","dynamic":"local"})",
+                            R"({"num_bits":8,"type":"int","strategy":"token","dynamic":true,"symmetric":false})",
+                            R"({"num_bits":8,"type":"int","strategy":"tensor","dynamic":true})",
+                            R"({"num_bits":4,"type":"int","strategy":"token","dynamic":true})",
+                            R"({"num_bits":8,"type":"float","strategy":"token","dynamic":true})"})
+    EXPECT_FALSE(states("\"a\":" + group(other))) << other;
+}
+
 /// The method and the schemes that a file beside config.json states, or the error.
 std::string stated_by_file(const std::string& name, const std::string& text) {
   const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "baton_quantization_test";

@@ -48,6 +48,7 @@ struct GoldenOptions {
   bool batch_invariant = false;
   WeightRounding rounding = {};
   bool has_f8_rows = false;               ///< see ModelWeights
+  bool has_int8_x = false;                ///< see load_weights
   std::shared_ptr<RankGroup> ranks = {};  ///< the model is one rank's, on the GPU of the rank's number
 };
 
@@ -74,7 +75,8 @@ class GoldenModel {
                                                      .ranks = options.ranks}),
                        folder);
     const ModelSpec of_rank = value_of(split_spec(spec, {backend->info().rank, backend->info().world_size}), folder);
-    ModelWeights weights = value_of(load_weights(spec, checkpoint, *backend, dtype, 2, options.rounding), folder);
+    ModelWeights weights =
+        value_of(load_weights(spec, checkpoint, *backend, dtype, 2, options.rounding, options.has_int8_x), folder);
     weights.has_f8_rows = options.has_f8_rows;
     model = std::make_unique<Model>(of_rank, std::move(weights));
     value_of(

@@ -101,11 +101,11 @@ inline MakeRankModel random_model(const ModelSpec& spec) {
   };
 }
 
-/// The model of a checkpoint, in f32. The checkpoint must outlive what is returned.
-inline MakeRankModel checkpoint_model(const ModelSpec& spec, const Checkpoint& checkpoint) {
-  return [spec, &checkpoint](Backend& backend) -> Result<std::unique_ptr<Model>> {
+/// The model of a checkpoint, in f32. The checkpoint must outlive what is returned. `has_int8_x`: see load_weights.
+inline MakeRankModel checkpoint_model(const ModelSpec& spec, const Checkpoint& checkpoint, bool has_int8_x = false) {
+  return [spec, &checkpoint, has_int8_x](Backend& backend) -> Result<std::unique_ptr<Model>> {
     BATON_TRY(ModelSpec of_rank, split_spec(spec, {backend.info().rank, backend.info().world_size}));
-    BATON_TRY(ModelWeights weights, load_weights(spec, checkpoint, backend, DType::f32, 1));
+    BATON_TRY(ModelWeights weights, load_weights(spec, checkpoint, backend, DType::f32, 1, {}, has_int8_x));
     return std::make_unique<Model>(std::move(of_rank), std::move(weights));
   };
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -28,6 +29,8 @@ N_LONG_PROMPT = 128
 GROUP = 32
 NVFP4_GROUP = 16
 F8_MAX = 448.0
+INT8_MAX = 127.0
+INT8_BLOCK = 128
 F4_MAX = 6.0
 F4_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
@@ -278,6 +281,7 @@ def _mixed_layers() -> dict:
 _FP8 = {"quant_method": "fp8", "fmt": "e4m3"}
 _BLOCK = {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [128, 128]}
 _DYNAMIC = {"num_bits": 8, "type": "float", "strategy": "token", "dynamic": True, "symmetric": True}
+_DYNAMIC_INT8 = {**_DYNAMIC, "type": "int"}
 _INT4 = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": GROUP}
 _AWQ = {"quant_method": "awq", "bits": 4, "group_size": GROUP, "zero_point": True, "version": "gemm"}
 
@@ -290,6 +294,10 @@ CASES = {
         "float-quantized", FloatQuantizationCompressor, 64, num_bits=8, type="float", strategy="channel", activations=_DYNAMIC
     ),
     "ct_int8": _of_package("int-quantized", IntQuantizationCompressor, 64, num_bits=8, type="int", strategy="channel"),
+    # Rows of more than one of Baton's blocks.
+    "ct_int8_dynamic": _of_package(
+        "int-quantized", IntQuantizationCompressor, 160, num_bits=8, type="int", strategy="channel", activations=_DYNAMIC_INT8
+    ),
     "ct_int4": _of_package("pack-quantized", PackedQuantizationCompressor, 64, GROUP, **_INT4),
     "ct_int4_zeros": _of_package("pack-quantized", PackedQuantizationCompressor, 64, GROUP, **{**_INT4, "symmetric": False}),
     "ct_int8_packed": _of_package(
@@ -314,13 +322,27 @@ CASES = {
 }
 
 
+def _to_f8(x: torch.Tensor) -> torch.Tensor:
+    """As _DYNAMIC states: a scale for each token."""
+    scale = x.abs().amax(-1, keepdim=True) / F8_MAX
+    return (x / scale).to(torch.float8_e4m3fn).double() * scale
+
+
+def _to_int8(x: torch.Tensor, block: int) -> torch.Tensor:
+    """A scale for each `block` columns of a token."""
+    parts = x.split(block, -1)
+    scales = [part.abs().amax(-1, keepdim=True) / INT8_MAX for part in parts]
+    return torch.cat([(part / scale).round() * scale for part, scale in zip(parts, scales, strict=True)], -1)
+
+
 @torch.no_grad()
-def _with_f8_inputs(model: torch.nn.Module, ids: torch.Tensor, but: str = "none") -> torch.Tensor:
-    """Logits in float64 with the inputs of all matrices of a layer `but` one in float8, a scale for each token, as _DYNAMIC states."""
+def _with_rounded_inputs(
+    model: torch.nn.Module, ids: torch.Tensor, rounded: Callable[[torch.Tensor], torch.Tensor], but: str = "none"
+) -> torch.Tensor:
+    """Logits in float64 with the inputs of all matrices of a layer `but` one rounded."""
 
     def round_input(_: torch.nn.Module, inputs: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
-        scale = inputs[0].abs().amax(-1, keepdim=True) / F8_MAX
-        return ((inputs[0] / scale).to(torch.float8_e4m3fn).double() * scale,)
+        return (rounded(inputs[0]),)
 
     exact = copy.deepcopy(model).double()
     for name, module in exact.named_modules():
@@ -353,13 +375,16 @@ def _write(folder: Path, hidden: int, quantization: dict, make) -> None:
         stored |= {stem + end: tensor.contiguous() for end, tensor in tensors.items()}
     model.load_state_dict(dense)
     groups = quantization.get("config_groups", {})
-    has_activations = any("input_activations" in group for group in groups.values())
-    ids = torch.randint(3, N_VOCAB, (1, N_LONG_PROMPT if has_activations else N_PROMPT), generator=generator)
+    activations = next((group["input_activations"]["type"] for group in groups.values() if "input_activations" in group), None)
+    ids = torch.randint(3, N_VOCAB, (1, N_LONG_PROMPT if activations else N_PROMPT), generator=generator)
     golden = {"input_ids": ids[0].int(), "logits": model(ids, use_cache=False).logits[0].float().contiguous()}
-    if has_activations:
-        golden["logits_of_f8_activations"] = _with_f8_inputs(model, ids)
+    if activations == "float":
+        golden["logits_of_f8_activations"] = _with_rounded_inputs(model, ids, _to_f8)
         # What attention gives stays in 16 or 32 bits.
-        golden["logits_of_f8_activations_but_of_o"] = _with_f8_inputs(model, ids, "o_proj")
+        golden["logits_of_f8_activations_but_of_o"] = _with_rounded_inputs(model, ids, _to_f8, "o_proj")
+    if activations == "int":
+        golden["logits_of_int8_tokens"] = _with_rounded_inputs(model, ids, lambda x: _to_int8(x, x.shape[-1]))
+        golden["logits_of_int8_blocks"] = _with_rounded_inputs(model, ids, lambda x: _to_int8(x, INT8_BLOCK))
     save_file(stored, str(folder / "model.safetensors"), metadata={"format": "pt"})
     save_file(golden, str(folder / "golden.safetensors"))
 
