@@ -19,6 +19,7 @@
 #include "core/result.h"
 #include "io/json.h"
 #include "load/load_engine.h"
+#include "load/load_text.h"
 
 namespace baton {
 namespace {
@@ -229,8 +230,9 @@ Result<void> run(ChatOptions options) {
   if (!options.tools.empty()) {
     BATON_TRY(tools, read_tools(options.tools));
   }
+  BATON_TRY(TextSide text, load_text(files, options.model));
   BATON_TRY(const std::unique_ptr<Engine> engine, load_engine(files, options.model));
-  BATON_TRY(ServedModel model, load_served_model(files, options.model, *engine));
+  ServedModel model = served_model(files, std::move(text), *engine);
   model.grammars = std::make_unique<Grammars>(model.n_vocab, engine->info().eos_token_ids, grammar::GrammarCache::Options{});
   BATON_TRY(const std::unique_ptr<Prefixes> prefixes, load_prefixes(options.model.prefixes, model, *engine));
   Chat chat(*engine, model, *prefixes,

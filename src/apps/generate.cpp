@@ -27,6 +27,7 @@
 #include "io/file.h"
 #include "io/json.h"
 #include "load/load_engine.h"
+#include "load/load_text.h"
 #include "load/sequence_text.h"
 #include "server/prompt/prompts.h"
 #include "server/request/generation.h"
@@ -221,8 +222,9 @@ void report_exactness(const std::vector<Line>& lines) {
 
 Result<void> run(const GenerateOptions& options) {
   BATON_TRY(const ModelFiles files, find_model_files(options.model, download_bar()));
+  BATON_TRY(TextSide side, load_text(files, options.model));
   BATON_TRY(const std::unique_ptr<Engine> engine, load_engine(files, options.model));
-  BATON_TRY(ServedModel model, load_served_model(files, options.model, *engine));
+  ServedModel model = served_model(files, std::move(side), *engine);
   model.grammars = std::make_unique<Grammars>(model.n_vocab, engine->info().eos_token_ids, grammar::GrammarCache::Options{});
   BATON_TRY(const std::unique_ptr<Prefixes> prefixes, load_prefixes(options.model.prefixes, model, *engine));
   BATON_TRY(const std::string text, read_prompts(options.prompts));

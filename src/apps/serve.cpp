@@ -21,6 +21,7 @@
 #include "core/limits/thread_body.h"
 #include "core/log.h"
 #include "load/load_engine.h"
+#include "load/load_text.h"
 #include "load/model_checksum.h"
 #include "ranks/rank_group.h"
 #include "web/pages.h"
@@ -146,8 +147,9 @@ Result<void> run(const ServeCommandOptions& options) {
   BATON_TRY(const ModelFiles files, find_model_files(options.model, download_bar()));
   ModelOptions engine_options = options.model;
   engine_options.kv_events = options.server.kv_events.is_enabled;
+  BATON_TRY(TextSide text, load_text(files, options.model));
   BATON_TRY(const std::unique_ptr<Engine> engine, load_engine(files, engine_options));
-  BATON_TRY(ServedModel model, load_served_model(files, options.model, *engine));
+  ServedModel model = served_model(files, std::move(text), *engine);
   if (!options.served_model_names.empty()) model.names = options.served_model_names;
   if (!options.server.prefix_store.folder.empty()) {
     BATON_TRY(model.identity, model_checksum(files, options.model));

@@ -5,12 +5,9 @@
 
 #include <fmt/format.h>
 
-#include "load/load_text.h"
-
 namespace baton {
 
-Result<ServedModel> load_served_model(const ModelFiles& files, const ModelOptions& options, const Engine& engine) {
-  BATON_TRY(TextSide text, load_text(files, options));
+ServedModel served_model(const ModelFiles& files, TextSide text, const Engine& engine) {
   ServedModel model{.names = {files.name},
                     .root = files.folder.string(),
                     .tokenizer = std::move(text.tokenizer),

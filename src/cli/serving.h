@@ -7,15 +7,16 @@
 
 #include "core/result.h"
 #include "engine/engine.h"
+#include "load/load_text.h"
 #include "load/model_files.h"
-#include "load/model_options.h"
 #include "server/prefixes/prefixes.h"
 #include "server/served/served_model.h"
 
 namespace baton {
 
-/// The text side of a model whose engine is `engine`, under the name of its files.
-Result<ServedModel> load_served_model(const ModelFiles& files, const ModelOptions& options, const Engine& engine);
+/// The model of `files`, under their name, with its text side (load_text, which comes before the weights, so that a folder
+/// without a tokenizer is known at once) and the engine that computes it.
+ServedModel served_model(const ModelFiles& files, TextSide text, const Engine& engine);
 
 /// Parses one `--prefix NAME=FILE`.
 Result<PrefixDefinition> read_prefix_flag(const std::string& definition);

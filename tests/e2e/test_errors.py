@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import threading
@@ -239,6 +240,7 @@ def test_damaged_models_are_refused_in_a_sentence(tmp_path, damage, words):
     folder = pathlib.Path(tmp_path) / "model"
     folder.mkdir()
     draw_into(folder, ROOT / "tests/goldens/llama_tiny_gqa64")
+    shutil.copy(ROOT / "models/demo/tokenizer.json", folder)
     config = json.loads((folder / "config.json").read_text())
     if damage == "truncated":
         os.truncate(folder / "model.safetensors", (folder / "model.safetensors").stat().st_size // 2)

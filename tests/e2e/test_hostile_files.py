@@ -236,11 +236,12 @@ O_PROJ = "model.layers.0.self_attn.o_proj."
 
 @pytest.fixture
 def quantised(tmp_path: pathlib.Path) -> Callable[[str], pathlib.Path]:
-    """Copy one of tests/goldens/quantised."""
+    """Copy one of tests/goldens/quantised, and give it a tokenizer."""
 
     def copy(name: str) -> pathlib.Path:
         shutil.copytree(ROOT / "tests/goldens/quantised" / name, tmp_path, dirs_exist_ok=True)
         (tmp_path / "golden.safetensors").unlink()
+        write_json(tmp_path / "tokenizer.json", byte_level_tokenizer())
         return tmp_path
 
     return copy
@@ -390,6 +391,13 @@ def test_a_configuration_with_a_value_out_of_range(folder, key, value):
 
 
 # --- tokenizers
+
+
+def test_a_missing_tokenizer_is_known_before_weights_are_read(folder):
+    (folder / "tokenizer.json").unlink()
+    (folder / FIRST_SHARD).write_bytes(b"not read")
+    fails("generate", folder, "tokenizer.json", text='{"prompt": "a"}\n')
+
 
 CATASTROPHIC = ["(a+)+$", "(a|a)*b", "(?:(?:a|aa)+)+$", "(x+x+)+y|(a*)*c", r"(.*a){30}b", r"(?=(a+))\1*b"]
 
