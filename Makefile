@@ -32,7 +32,7 @@ test:  ## C++ tests and goldens: offline, under four processor minutes once they
 	@packaging/compile $(PRESET) all test_programs
 	@tools/run_tests $(BUILD) short
 
-test-long:  ## what cannot be small (*_long_test.cpp): failing allocations, drawn schemas, more seeds; under ten processor minutes
+test-long:  ## what cannot be small (tests/support/long_run.h): failing allocations, drawn schemas, more seeds; under ten processor minutes
 	@packaging/install-packages build test
 	@packaging/compile $(PRESET) all test_programs
 	@tools/run_tests $(BUILD) long
@@ -42,8 +42,8 @@ test-ranks:  ## the engine's tests with every CPU engine over 2, then over 4 pro
 	@packaging/compile $(PRESET) all engine_tests
 	@for n in 2 4; do BATON_TEST_RANKS=$$n ctest --test-dir $(BUILD) -L '^ranks$$' --output-on-failure || exit 1; done
 
-e2e: build build/venv/.ready $(if $(VENV_CLIENTS_REQUIREMENTS),build/venv-clients/.ready)  ## real clients against the server (Python in build/venv, build/venv-clients)
-	@BATON_BINARY=$(CURDIR)/$(BUILD)/bin/baton build/venv/bin/python -m pytest -q tests/e2e
+e2e: build build/venv/.ready $(if $(VENV_CLIENTS_REQUIREMENTS),build/venv-clients/.ready)  ## real clients against the server, two files at a time (Python in build/venv, build/venv-clients)
+	@BATON_BINARY=$(CURDIR)/$(BUILD)/bin/baton build/venv/bin/python -m pytest -q -n 2 --dist loadfile tests/e2e
 
 deploy-test: build build/venv-deploy/.ready  ## the files of deploy/: Ray, Kubernetes, Prometheus, systemd (Python in build/venv-deploy)
 	@packaging/install-packages deploy

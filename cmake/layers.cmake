@@ -2,7 +2,7 @@
 
 # baton_unity(TARGET SIZE): compiles the target's files in groups of SIZE (BATON_UNITY), each of which reads the headers once and makes
 # the code of their templates once. Names in anonymous namespaces must differ inside a layer for it, and those of tests inside a folder.
-# The sanitizer builds compile every file alone, which proves that each includes what it uses.
+# The debug and the thread sanitizer build compile every file alone, which proves that each includes what it uses.
 function(baton_unity target size)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${BATON_UNITY} UNITY_BUILD_BATCH_SIZE ${size})
   if(BATON_UNITY)
@@ -52,10 +52,9 @@ file(WRITE ${CMAKE_BINARY_DIR}/test_environment "${environment_lines}\n")
 # test_programs; the default target leaves tests out. Each file is one test of ctest, named by its path (server/http/parser_test.cpp is
 # server_http_parser_test), and one process: after the program is linked, a link of that name leads to it, under which it runs that
 # file (tests/support/main.cpp). The target of that name builds a program of one file in its place, for work on that file. A file that
-# replaces operator new is always such a program. Files named *_long_test.cpp have ctest's label `long`: `make test` leaves them to
-# `make test-long`; files that draw more cases in a long run (support/long_run.h) are registered again for it. A test runs once, so
-# compiling it is most of its cost: files are compiled in groups, and not optimised, or, where they compute references themselves
-# (COMPUTES), a little. What they test is.
+# replaces operator new is always such a program. Files that try more cases in a long run (support/long_run.h) are registered again
+# with ctest's label `long`: `make test` leaves that to `make test-long`. A test runs once, so compiling it is most of its cost: files
+# are compiled in groups, and not optimised, or, where they compute references themselves (COMPUTES), a little. What they test is.
 # Tests of engines have the label `ranks` (tests/CMakeLists.txt).
 function(baton_tests folder)
   cmake_parse_arguments(arg "COMPUTES" "" "LINK" ${ARGN})
@@ -82,9 +81,6 @@ function(baton_tests folder)
     endif()
     add_test(NAME ${name} COMMAND ${CMAKE_BINARY_DIR}/tests/${name} --gtest_brief=1)
     set_tests_properties(${name} PROPERTIES TIMEOUT 600 ENVIRONMENT "${BATON_TEST_ENVIRONMENT}")
-    if(name MATCHES "_long_test$")
-      set_tests_properties(${name} PROPERTIES LABELS long)
-    endif()
     file(STRINGS ${source} has_engines REGEX "support/(tiny_engine|engine_device|test_ranks)\\.h")
     if(has_engines AND folder STREQUAL "engine")
       set_property(TEST ${name} APPEND PROPERTY LABELS ranks)

@@ -1,5 +1,5 @@
-/// The first allocations of each thread that serves requests fail, one at a time (tests/server/allocation_long_test.cpp fails
-/// more), and those of threads that begin or work beside the requests.
+/// The first allocations of each thread that serves requests fail, one at a time, in a long run also with those after it, and
+/// those of threads that begin or work beside the requests.
 #include "server/allocation_cases.h"
 
 #include <chrono>
@@ -12,6 +12,7 @@
 
 #include "core/limits/thread_time.h"
 #include "core/thread_name.h"
+#include "support/long_run.h"
 
 void* operator new(std::size_t size) { return baton::test::allocate(size); }
 void operator delete(void* bytes) noexcept { std::free(bytes); }
@@ -20,7 +21,12 @@ void operator delete(void* bytes, std::size_t) noexcept { std::free(bytes); }
 namespace baton {
 namespace {
 
-TEST_P(AllocationTest, that_fails_ends_an_exchange_and_not_the_program) { fail_each(40); }
+TEST_P(AllocationTest, that_fails_ends_an_exchange_and_not_the_program) { fail_each(testing::is_long_run() ? 400 : 40); }
+
+TEST_P(AllocationTest, that_fails_with_the_next_ones_does_so_too) {
+  if (!testing::is_long_run()) GTEST_SKIP() << "in a long run";
+  fail_each(400, 5, 9);
+}
 
 INSTANTIATE_TEST_SUITE_P(every_kind, AllocationTest, ::testing::ValuesIn(allocation_cases()),
                          [](const auto& info) { return std::string(info.param.name); });
