@@ -1,5 +1,5 @@
 /// Matmuls by weights in 8 and 4 bits equal those by the weights that they stand for, with every instruction set.
-#include "kernels/cpu/scheme_gemm.h"
+#include "kernels/cpu/schemes/scheme_gemm.h"
 
 #include <array>
 #include <atomic>

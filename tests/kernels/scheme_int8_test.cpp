@@ -1,5 +1,5 @@
 /// Matmuls by integers with x in 8 bits equal those by x after rounding, with every instruction set.
-#include "kernels/cpu/scheme_int8.h"
+#include "kernels/cpu/schemes/int8.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,7 +13,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "kernels/cpu/scheme_gemm.h"
+#include "kernels/cpu/schemes/scheme_gemm.h"
 #include "support/matmul_reference.h"
 #include "support/stored_weight.h"
 

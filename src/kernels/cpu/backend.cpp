@@ -14,7 +14,7 @@
 #include "kernels/cpu/kv_storage.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/pages.h"
-#include "kernels/cpu/scheme_int8.h"
+#include "kernels/cpu/schemes/int8.h"
 #include "ranks/rank_group.h"
 
 namespace baton::cpu {

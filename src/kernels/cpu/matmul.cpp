@@ -26,7 +26,7 @@
 #include "kernels/cpu/f8_rows.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/row_math.h"
-#include "kernels/cpu/scheme_gemm.h"
+#include "kernels/cpu/schemes/scheme_gemm.h"
 #include "kernels/cpu/skinny_gemm.h"
 #include "kernels/cpu/tile_gemm.h"
 

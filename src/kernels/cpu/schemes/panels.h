@@ -12,7 +12,7 @@
 
 namespace baton::cpu {
 
-/// What a 4-byte word of a row of x holds: one f32, two bf16, or four integers of 8 bits (scheme_int8.h).
+/// What a 4-byte word of a row of x holds: one f32, two bf16, or four integers of 8 bits (int8.h).
 enum class PanelWords : std::uint8_t { f32, bf16, int8 };
 
 /// A step of a panel meets one word of each row of x, as in PanelMatrix: value 0 of each of its 64 columns in f32, values

@@ -1,5 +1,5 @@
 /// Rounds rows of x to 8 bits, and chooses the kernels that multiply them.
-#include "kernels/cpu/scheme_int8.h"
+#include "kernels/cpu/schemes/int8.h"
 
 #include <algorithm>
 #include <bit>

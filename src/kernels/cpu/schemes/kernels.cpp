@@ -1,6 +1,6 @@
 /// Chooses the kernels for weights in 8 and 4 bits.
 #include "core/check.h"
-#include "kernels/cpu/scheme_panels.h"
+#include "kernels/cpu/schemes/panels.h"
 
 namespace baton::cpu {
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "kernels/cpu/products.h"
-#include "kernels/cpu/scheme_panels.h"
+#include "kernels/cpu/schemes/panels.h"
 
 namespace baton::cpu {
 namespace {
@@ -220,7 +220,7 @@ constexpr SchemeKernel scheme_kernel_of() {
   return {run_scheme_gemm<W>, W::kMiddle};
 }
 
-/// What the bits of a scheme mean; see scheme_panels.h.
+/// What the bits of a scheme mean; see panels.h.
 struct F8Bits {
   static constexpr float kMiddle = 0;
   static constexpr float kDefaultZero = 0;

@@ -12,7 +12,7 @@
 #include "core/parallel.h"
 #include "core/tensor.h"
 #include "kernels/cpu/isa.h"
-#include "kernels/cpu/scheme_panels.h"
+#include "kernels/cpu/schemes/panels.h"
 
 namespace baton::cpu {
 

@@ -1,5 +1,5 @@
 /// bf16 for processors without AVX-512 VBMI: codes of 8 bits are looked up in lanes of 16.
-#include "kernels/cpu/scheme_kernel_bf16.h"
+#include "kernels/cpu/schemes/kernel_bf16.h"
 
 namespace baton::cpu {
 namespace {

@@ -1,5 +1,5 @@
 /// bf16 with AVX-512 VBMI: both bytes of a number are looked up by its code.
-#include "kernels/cpu/scheme_kernel_bf16.h"
+#include "kernels/cpu/schemes/kernel_bf16.h"
 
 namespace baton::cpu {
 namespace {

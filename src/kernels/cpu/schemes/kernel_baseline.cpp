@@ -1,5 +1,5 @@
 /// Weights in 8 and 4 bits with SSE2.
-#include "kernels/cpu/scheme_kernel.h"
+#include "kernels/cpu/schemes/kernel.h"
 
 namespace baton::cpu {
 namespace {

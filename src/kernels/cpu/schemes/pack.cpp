@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "core/check.h"
-#include "kernels/cpu/scheme_panels.h"
+#include "kernels/cpu/schemes/panels.h"
 
 namespace baton::cpu {
 namespace {
@@ -51,7 +51,7 @@ void transpose_bytes(const std::uint8_t* rows, std::int64_t stride, std::size_t 
   for (std::size_t i = 0; i < 16; ++i) _mm_store_si128(reinterpret_cast<__m128i*>(columns[i].bytes.data() + first), even[i]);
 }
 
-/// One function for each order of scheme_panels.h: writes the steps that `columns` [n_columns] holds, at most n_steps.
+/// One function for each order of panels.h: writes the steps that `columns` [n_columns] holds, at most n_steps.
 void write_bytes_f32(const ColumnBytes* columns, std::uint8_t flip, std::int64_t n_steps, std::byte* step) {
   for (std::int64_t i = 0; i < n_steps; ++i, step += kPanelColumns)
     for (int j = 0; j < 4; ++j) store16(step + 16 * j, flipped(columns[i].part(j), flip));

@@ -4,7 +4,7 @@
 
 #include <bit>
 
-#include "kernels/cpu/scheme_kernel.h"
+#include "kernels/cpu/schemes/kernel.h"
 
 namespace baton::cpu {
 namespace {

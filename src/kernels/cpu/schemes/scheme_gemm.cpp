@@ -1,5 +1,5 @@
 /// Packs weights of 8 and 4 bits in panels, and multiplies panel by panel.
-#include "kernels/cpu/scheme_gemm.h"
+#include "kernels/cpu/schemes/scheme_gemm.h"
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,6 @@
-/// Matmuls over weights in 8 and 4 bits: packed in panels (scheme_panels.h), read once from memory in the bits that the
+/// Matmuls over weights in 8 and 4 bits: packed in panels (panels.h), read once from memory in the bits that the
 /// file has, and made words of x's dtype in registers, or with many rows in a tile of the cache. Where x is rounded to 8 bits
-/// (StoredMatrix::has_int8_x), integers are multiplied by integers (scheme_int8.h).
+/// (StoredMatrix::has_int8_x), integers are multiplied by integers (int8.h).
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/pages.h"
-#include "kernels/cpu/scheme_int8.h"
-#include "kernels/cpu/scheme_panels.h"
+#include "kernels/cpu/schemes/int8.h"
+#include "kernels/cpu/schemes/panels.h"
 #include "kernels/row_packing.h"
 
 namespace baton::cpu {

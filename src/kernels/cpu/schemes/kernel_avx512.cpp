@@ -1,5 +1,5 @@
 /// Weights in 8 and 4 bits with AVX-512, in f32.
-#include "kernels/cpu/scheme_kernel.h"
+#include "kernels/cpu/schemes/kernel.h"
 
 namespace baton::cpu {
 namespace {

@@ -8,8 +8,8 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/cpu/scheme_int8.h"
-#include "kernels/cpu/scheme_kernel.h"
+#include "kernels/cpu/schemes/int8.h"
+#include "kernels/cpu/schemes/kernel.h"
 
 namespace baton::cpu {
 namespace {

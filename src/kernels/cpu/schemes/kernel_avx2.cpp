@@ -1,5 +1,5 @@
 /// Weights in 8 and 4 bits with AVX2, FMA and F16C.
-#include "kernels/cpu/scheme_kernel.h"
+#include "kernels/cpu/schemes/kernel.h"
 
 namespace baton::cpu {
 namespace {

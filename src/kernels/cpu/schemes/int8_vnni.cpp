@@ -1,5 +1,5 @@
 /// Integers of 8 and 4 bits with AVX-512 VNNI, which multiplies bytes.
-#include "kernels/cpu/scheme_int8_kernel.h"
+#include "kernels/cpu/schemes/int8_kernel.h"
 
 namespace baton::cpu {
 namespace {

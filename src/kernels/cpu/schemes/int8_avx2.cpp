@@ -1,5 +1,5 @@
 /// Integers of 8 and 4 bits with AVX2: multiplied as 16 bits, the even and the odd bytes apart.
-#include "kernels/cpu/scheme_int8_kernel.h"
+#include "kernels/cpu/schemes/int8_kernel.h"
 
 namespace baton::cpu {
 namespace {
