@@ -2,7 +2,7 @@
 
 # baton_unity(TARGET SIZE): compiles the target's files in groups of SIZE (BATON_UNITY), each of which reads the headers once and makes
 # the code of their templates once. Names in anonymous namespaces must differ inside a layer for it, and those of tests inside a folder.
-# The debug and the thread sanitizer build compile every file alone, which proves that each includes what it uses.
+# The thread sanitizer's build and the debug build compile every file alone, which proves that each includes what it uses.
 function(baton_unity target size)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${BATON_UNITY} UNITY_BUILD_BATCH_SIZE ${size})
   if(BATON_UNITY)

@@ -97,8 +97,7 @@ void add_model_options(CLI::App& app, ModelFlags& options) {
   add_quantization_options(app, options);
   row(app, "Model", "--activation-dtype", options.activation_dtype,
       "What quantised weights multiply: fp8 (FP8 weights in steps of many tokens), int8 (int8 and int4 weights on a CPU), "
-      "dtype "
-      "(--dtype's), or auto: fp8 or int8 where the checkpoint states it and the device gains by it")
+      "dtype (--dtype's), or auto: fp8 or int8 where the checkpoint states it and the device gains by it")
       ->check(CLI::IsMember(choices(kActivationDtypes)));
   row(app, "Model", "--max-model-len", options.max_model_len,
       "Longest prompt plus answer in tokens, as 4096 or 4k; 0: the model's limit; auto: what the cache has room for")

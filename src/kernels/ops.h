@@ -146,8 +146,8 @@ void matmul(Backend& backend, const MatmulArgs& args);
 ///     q_norm, k_norm  f32, or null data, both or neither: an RMS norm before the rotation, over each head where they
 ///                     are [head_dim], over all heads of a row where they are [n_heads * head_dim] and [n_kv_heads *
 ///                     head_dim];   a_i -> a_i / sqrt(mean(a^2) + norm_eps) * norm_i,  sums in f32
-///     norms_rotated   the weights of such norms over heads multiply what is rotated, which has the same mean square: needs
-///                     a rope whose cosines and sines have no factor
+///     norms_rotated   such norms, over heads, come after the rotation, which leaves the mean square as it was: needs a
+///                     rope whose cosines and sines have no factor
 /// A rope without data rotates nothing. Keys are rotated in f32 and rounded once to the storage's dtype. Row r is
 /// stored at kv_indices[r] of `layer`; kNoKvIndex stores nothing. Source: arXiv:2104.09864 in the half-split order of
 /// Llama checkpoints.

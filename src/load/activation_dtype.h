@@ -7,7 +7,7 @@
 ///     fp8   8-bit floats, scaled by the token or the tensor     a token                                 yes
 ///     int8  8-bit integers, scaled by the token as it comes     a token's block of 128 columns at most  no
 ///
-/// That is at least as exact as the file's scales.
+/// Both are at least as exact as the file's scales.
 #pragma once
 
 #include <string_view>
@@ -39,8 +39,8 @@ Result<ActivationChoice> activations_of(const ModelOptions& options, const Quant
 /// The `--activation-dtype` with which the other ranks choose what rank 0 chose, whatever their devices gain by.
 std::string_view word_for_ranks(const ActivationChoice& choice, const ModelOptions& options);
 
-/// Checks a choice against loaded matrices, of which `are_taken` says whether some multiply such activations. Returns `are_taken`.
-/// Error: they are required.
+/// Checks a choice against loaded matrices, of which `are_taken` says whether some multiply such activations. Returns
+/// `are_taken`. Error: they are required.
 Result<bool> expect_taken(const ActivationChoice& choice, bool are_taken);
 
 }  // namespace baton

@@ -188,8 +188,8 @@ Result<std::optional<SchemeStatement>> read_group_of_modules(const Value& group)
   return statement;
 }
 
-/// Whether a group of modules has activations in 8-bit floats with a scale for the row or the tensor or, beside integers, in 8-bit
-/// integers without zeros whose scale is that of the row at hand.
+/// Whether a group of modules has activations in 8-bit floats with a scale for the row or the tensor or, beside integers,
+/// in 8-bit integers without zeros whose scale is that of the row at hand.
 Result<bool> has_8_bit_activations(const Value& group, bool are_floats) {
   const Value* activations = json::find(group, "input_activations");
   if (activations == nullptr || !activations->is_object()) return false;
@@ -218,7 +218,8 @@ Result<void> expect_known_format(const Value& config) {
 Result<void> read_groups_of_modules(const Value& config, QuantizationSpec& spec) {
   const Value* groups = json::find(config, "config_groups");
   if (groups == nullptr || !groups->is_object()) return json::missing("config_groups");
-  // Of groups with weights in 8-bit floats, and of those with integers: whether there are some, and whether all have such activations.
+  // Of groups with weights in 8-bit floats, and of those with integers: whether there are some, and whether all have such
+  // activations.
   struct Groups {
     bool exist = false;
     bool all_have = true;

@@ -1,5 +1,6 @@
 /// Weights in 8 and 4 bits in the engine, on the CPU: with batch_invariant the same bits relayed and paged, with a cold
-/// and a warm cache, alone and in a batch, in one step and in chunks, with a cache of 32 and of 16 bits; and those in integers with activations in int8.
+/// and a warm cache, alone and in a batch, in one step and in chunks, with a cache of 32 and of 16 bits; and those in
+/// integers with activations in int8.
 #include <filesystem>
 #include <memory>
 #include <optional>

@@ -33,8 +33,7 @@ struct KernelChoice {
 };
 
 std::string name_of(const KernelChoice& choice) {
-  return fmt::format("{}{} {}", to_string(choice.isa), choice.bytes.has_vbmi ? " with VBMI" : "",
-                     choice.bytes.has_vnni ? " with VNNI" : "", to_string(choice.dtype));
+  return fmt::format("{}{} {}", to_string(choice.isa), choice.bytes.has_vbmi ? " with VBMI" : "", to_string(choice.dtype));
 }
 
 std::vector<KernelChoice> kernel_choices() {

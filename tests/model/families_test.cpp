@@ -353,6 +353,12 @@ TEST(Olmo3, has_windows_in_three_of_four_layers_and_scales_the_rotation_of_the_o
   for (const LayerSpec& layer : spec.layers) EXPECT_EQ(layer.attention.rope, layer.attention.window > 0 ? 1 : 0);
   EXPECT_EQ(spec_of("Olmo3ForCausalLM", R"({"rope_parameters":{"sliding_attention":{"rope_theta":7000}}})").ropes[1].theta,
             7000);
+  const RopeSpec both =
+      spec_of("Olmo3ForCausalLM",
+              R"({"rope_parameters":{"full_attention":{"rope_theta":7000}},"rope_scaling":{"rope_type":"linear","factor":8}})")
+          .ropes[0];
+  EXPECT_EQ(both.theta, 7000) << "rope_scaling adds to the fields of rope_parameters";
+  EXPECT_EQ(both.scaling.kind, RopeScaling::Kind::linear);
   EXPECT_EQ(error_of("Olmo3ForCausalLM", R"({"rope_theta":7000})"),
             "config.json: 'rope_theta' is 7000, which is not supported; supported is 500000.0");
   EXPECT_EQ(error_of("Olmo3ForCausalLM", R"({"sliding_window":null})"), "config.json: 'sliding_window' is missing");

@@ -145,12 +145,16 @@ TEST(Int8Activations, logits_equal_those_of_activations_that_are_rounded_in_bloc
     GoldenModel model(folder, DType::f32, {.max_positions = 256, .has_int8_x = has_int8_x});
     return testing::relative_error(model.run(tokens, 0, false, nullptr), last_row(name));
   };
-  EXPECT_LE(error_of(true, "logits_of_int8_blocks"), 2e-2);
+  const double by_blocks = error_of(true, "logits_of_int8_blocks");
+  const double by_tokens = error_of(true, "logits_of_int8_tokens"), of_dequantised = error_of(true, "logits");
+  // A code of 8 bits that is rounded to its neighbour moves a logit by 1e-3. Other ways to round lie above the bound.
+  constexpr double kBound = 5e-3;
+  EXPECT_LE(by_blocks, kBound);
+  EXPECT_GT(by_tokens, kBound) << "the golden does not tell blocks from tokens";
+  EXPECT_GT(of_dequantised, kBound) << "activations were not rounded";
   EXPECT_LE(error_of(false, "logits"), 1e-4);
-  const double of_blocks = error_of(true, "logits");
-  EXPECT_GE(of_blocks, 1e-3) << "activations were not rounded";
-  std::printf("%.4f from activations in int8 by blocks, %.4f by tokens, %.4f from the dequantised model\n",
-              error_of(true, "logits_of_int8_blocks"), error_of(true, "logits_of_int8_tokens"), of_blocks);
+  std::printf("%.4f from activations in int8 by blocks, %.4f by tokens, %.4f from the dequantised model\n", by_blocks,
+              by_tokens, of_dequantised);
 }
 
 class ChangedGolden : public ::testing::Test, protected test::ChangedCheckpoint {};

@@ -43,8 +43,12 @@ Result<void> read_ropes_of_types(const json::Value& config, const fields::RopeCo
       return fields::unsupported("rope_parameters", *parameters,
                                  "an object for \"full_attention\" and for \"sliding_attention\"");
   const json::Value* of_full = json::find(*parameters, "full_attention");
-  if (const json::Value* scaling = json::find(config, "rope_scaling"); scaling != nullptr && !scaling->is_null())
-    of_full = scaling;
+  json::Value both = of_full != nullptr && of_full->is_object() ? *of_full : json::Value::object();
+  if (const json::Value* scaling = json::find(config, "rope_scaling"); scaling != nullptr && !scaling->is_null()) {
+    if (!scaling->is_object()) return json::wrong_type("rope_scaling", "an object", *scaling);
+    both.update(*scaling);
+    of_full = &both;
+  }
   BATON_TRY(RopeSpec first, fields::read_rope_parameters(of_full, full));
   BATON_TRY(RopeSpec second, fields::read_rope_parameters(json::find(*parameters, "sliding_attention"), sliding));
   spec.ropes = {std::move(first), std::move(second)};
