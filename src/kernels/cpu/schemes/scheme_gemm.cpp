@@ -34,14 +34,14 @@ class SchemeMatrix final : public PackedMatrix {
   std::vector<std::int32_t> permutation;
   std::int64_t scale_columns = 1;
 
-  const std::byte* values_of(std::int64_t panel) const { return values.get() + panel * panel_bytes(); }
-  const std::byte* scales_of(std::int64_t panel) const {
+  std::byte* values_of(std::int64_t panel) const { return values.get() + panel * panel_bytes(); }
+  std::byte* scales_of(std::int64_t panel) const {
     return scales.get() + panel * n_groups() * kPanelColumns * static_cast<std::int64_t>(size_bytes_of_scale());
   }
   /// Null without zeros.
-  const std::uint8_t* zeros_of(std::int64_t panel) const {
+  std::uint8_t* zeros_of(std::int64_t panel) const {
     if (zeros == nullptr) return nullptr;
-    return reinterpret_cast<const std::uint8_t*>(zeros.get()) + panel * n_groups() * kPanelColumns;
+    return reinterpret_cast<std::uint8_t*>(zeros.get()) + panel * n_groups() * kPanelColumns;
   }
 
  private:
@@ -67,10 +67,9 @@ void pack_all(const StoredMatrix& weight, const std::byte* values, const SchemeM
   const std::int64_t n_rows = std::min(kPanelColumns, matrix.n - first);
   const std::int64_t n_groups = matrix.n_groups();
   pack_panel({reinterpret_cast<const std::uint8_t*>(values), weight.values.shape[1], n_rows}, matrix.scheme, matrix.words(),
-             matrix.n_steps(), matrix.values.get() + panel * matrix.panel_bytes());
+             matrix.n_steps(), matrix.values_of(panel));
   const auto scales_of = [&](std::int64_t r) { return (first + r) / weight.scale_rows * n_groups; };
-  std::byte* const scales =
-      matrix.scales.get() + panel * n_groups * kPanelColumns * static_cast<std::int64_t>(size_bytes(matrix.scale_dtype));
+  std::byte* const scales = matrix.scales_of(panel);
   if (size_bytes(matrix.scale_dtype) == 4) {
     pack_groups<std::uint32_t>(weight.scales.data, scales_of, n_rows, n_groups, scales);
   } else if (size_bytes(matrix.scale_dtype) == 1) {
@@ -81,7 +80,7 @@ void pack_all(const StoredMatrix& weight, const std::byte* values, const SchemeM
   if (weight.zeros.data == nullptr) return;
   pack_groups<std::uint8_t>(
       weight.zeros.data, [&](std::int64_t r) { return (first + r) * n_groups; }, n_rows, n_groups,
-      matrix.zeros.get() + panel * n_groups * kPanelColumns);
+      reinterpret_cast<std::byte*>(matrix.zeros_of(panel)));
 }
 
 /// Packs panel by panel. Values that are not there are read to memory of the thread, and are still in its cache when they are
