@@ -104,7 +104,7 @@ void shapes(benchmark::internal::Benchmark* bench) {
                                                                                           {WeightScheme::i4, 32},
                                                                                           {WeightScheme::f4, 16},
                                                                                           {WeightScheme::f4, 32}})
-      for (const std::int64_t rows : {1, 8, 16, 32, 64, 128, 256, 2048})
+      for (const std::int64_t rows : {1, 8, 16, 32, 64, 128, 160, 256, 512, 2048})
         bench->Args({static_cast<std::int64_t>(scheme), group, rows, n, k});
 }
 

@@ -38,13 +38,14 @@ std::vector<DType> dtypes_of_x(const TestBackend& test) {
   return dtypes;
 }
 
-/// Whether weights become dense in x's dtype for so many rows, each rounded once.
+/// Whether weights are scaled in x's dtype for so many rows, each rounded once.
 bool rounds_weights(const TestBackend& test, DType dtype, const StoredForm& form, std::int64_t k, std::int64_t n_rows) {
   if (!test.is_cuda() || dtype == DType::f32) return false;
-  const std::int64_t streamed = form.scheme == WeightScheme::f4 ? 16 : 32;  // columns of the smallest group
-  const bool streams =
-      test.backend.info().features == "sm_90" && (form.scale_columns >= k || form.scale_columns % streamed == 0);
-  return n_rows > (streams ? 256 : 16);
+  const bool has_groups = form.scale_columns < k;
+  const bool is_f4 = form.scheme == WeightScheme::f4;
+  const std::int64_t least = is_f4 ? 16 : 32;  // columns of the smallest group that has kernels of compute capability 9.0
+  if (test.backend.info().features != "sm_90" || (has_groups && form.scale_columns % least != 0)) return n_rows > 16;
+  return is_f4 ? n_rows > 256 : has_groups && n_rows > 128;
 }
 
 std::string name_of(const TestBackend& test, const StoredForm& form, DType dtype, std::int64_t n, std::int64_t k,
@@ -145,7 +146,7 @@ TEST(SchemeMatmul, takes_scales_of_any_number_of_columns) {
   for (const WeightScheme scheme : {WeightScheme::f8, WeightScheme::i8, WeightScheme::i4})
     for (const std::int64_t columns : {16, 48, 64, 96, 256, 512, 1024})
       expect_products({.scheme = scheme, .scale_columns = columns, .has_zeros = scheme != WeightScheme::f8}, 40, 1250,
-                      {3, 30, 70}, true);
+                      {3, 30, 70, 150}, true);
 }
 
 TEST(SchemeMatmul, takes_the_columns_of_x_in_the_order_of_the_weight) {
@@ -156,14 +157,16 @@ TEST(SchemeMatmul, takes_the_columns_of_x_in_the_order_of_the_weight) {
 
 // Tiles of one block and of many, and every kernel's number of rows.
 TEST(SchemeMatmul, equals_float64_for_every_number_of_rows) {
-  const std::vector<std::int64_t> rows{1, 8, 16, 17, 32, 63, 65, 128, 129, 256, 257};
+  const std::vector<std::int64_t> rows{1, 8, 16, 17, 32, 63, 65, 128, 129, 160, 161, 192, 193, 256, 257, 400, 520, 1100};
   expect_products({.scheme = WeightScheme::f8, .scale_columns = 1024}, 320, 1024, rows, true);
   expect_products({.scheme = WeightScheme::f8, .scale_rows = 128, .scale_columns = 128}, 192, 1536, rows, true);
   expect_products({.scheme = WeightScheme::i8, .scale_columns = 768, .scale_dtype = DType::bf16}, 200, 768, rows, true);
   expect_products({.scheme = WeightScheme::i4, .scale_columns = 128, .has_zeros = true, .scale_dtype = DType::f16}, 136, 2176,
                   rows, true);
   expect_products({.scheme = WeightScheme::i4, .scale_columns = 32, .scale_dtype = DType::bf16}, 96, 4160, rows, true);
-  expect_products({.scheme = WeightScheme::i4, .scale_columns = 128, .scale_dtype = DType::bf16}, 9000, 256, {5, 40}, true);
+  expect_products({.scheme = WeightScheme::i4, .scale_columns = 128, .scale_dtype = DType::bf16}, 9000, 256, {5, 40, 400},
+                  true);
+  expect_products({.scheme = WeightScheme::f8, .scale_columns = 300}, 200, 300, {2100}, true);
   expect_products(kNvfp4, 136, 2176, rows, true);
   expect_products(kMxfp4, 96, 4160, rows, true);
   expect_products(kNvfp4, 9000, 256, {5, 40}, true);
@@ -182,7 +185,7 @@ TEST(SchemeMatmul, adds_the_bias_and_writes_every_float_dtype) {
         ASSERT_TRUE(packed) << packed.error().message;
         for (const DType out_dtype : {DType::f32, DType::bf16, DType::f16})
           for (const DType bias_dtype : {DType::f32, DType::bf16})
-            for (const std::int64_t n_rows : {1, 20, 100, 300}) {
+            for (const std::int64_t n_rows : {1, 20, 100, 150, 190, 300}) {
               const HostTensor bias = random_tensor(random, bias_dtype, {n});
               const HostTensor x = random_tensor(random, dtype, {n_rows, k});
               std::vector<double> expected = testing::matmul_reference(x, weight.dense);
@@ -356,7 +359,7 @@ TEST(SchemeMatmul, matmuls_after_one_another_have_the_same_bits) {
                                    StoredForm{.scheme = WeightScheme::i4, .scale_columns = 128, .has_zeros = true},
                                    StoredForm{.scheme = WeightScheme::i8, .scale_rows = 1024, .scale_columns = 1024}})
       stored.push_back(random_stored(random, form, 1024, 1024));
-    for (const std::int64_t n_rows : {1, 13, 32, 45, 128}) {
+    for (const std::int64_t n_rows : {1, 13, 32, 45, 128, 150, 170, 256, 600}) {
       std::vector<std::unique_ptr<PackedMatrix>> weights;
       for (const StoredWeight& weight : stored) {
         auto packed = test.backend.pack_matrix(weight.matrix, DType::bf16, "w");

@@ -17,12 +17,17 @@
 #include "kernels/cuda/schemes/scheme_kernels.h"
 #include "kernels/cuda/schemes/scheme_layout.h"
 #include "kernels/cuda/schemes/scheme_stream.h"
+#include "kernels/cuda/schemes/scheme_wide.h"
 
 namespace baton::cuda {
 namespace {
 
-/// Up to this many rows are streamed; of 2048, cuBLASLt multiplies faster even with the dense copies of the weight.
-constexpr std::int64_t kMostStreamedRows = 256;
+/// Up to this many rows are streamed; 4-bit floats, which the wide kernel does not multiply, up to the second number.
+constexpr std::int64_t kMostStreamedRows = kMostSchemeWidth;
+constexpr std::int64_t kMostStreamedF4Rows = 2 * kMostStreamedRows;
+/// Weights with scales of groups become dense for more rows than these: scaling them once, and not for every 256 rows, is then
+/// worth the copies.
+constexpr std::int64_t kMostWideGroupRows = 1024;
 /// Up to this many rows the kernel without matrix units is used where nothing is streamed.
 constexpr std::int64_t kMostGeneralRows = 16;
 /// In batch-invariant mode this many rows are always multiplied together, padded.
@@ -132,6 +137,7 @@ Result<void> SchemeGemm::open() {
   const std::size_t size = scheme_partial_bytes(device_.n_multiprocessors);
   BATON_TRY(partials_, device_memory(size, "the partial sums of matmuls"));
   check_cuda(cudaMemsetAsync(partials_, 0xff, size, device_.stream), "scheme_gemm");
+  clusters_ = wide_clusters(device_);
   return {};
 }
 
@@ -165,7 +171,9 @@ SchemeGemm::Way SchemeGemm::way_for(const SchemeMatrix& matrix, const MatmulArgs
   const bool writes = args.out.dtype == matrix.dtype || args.out.dtype == DType::f32;
   const bool streams =
       encode_ != nullptr && matrix.dtype != DType::f32 && writes && streams_groups(matrix.scheme, matrix.view.group_shift);
-  if (streams && (batch_invariant_ || n_rows <= kMostStreamedRows)) return Way::stream;
+  const bool is_f4 = matrix.scheme == WeightScheme::f4;
+  if (streams && (batch_invariant_ || n_rows <= (is_f4 ? kMostStreamedF4Rows : kMostStreamedRows))) return Way::stream;
+  if (streams && !is_f4 && (matrix.view.scales == nullptr || n_rows <= kMostWideGroupRows)) return Way::wide;
   if (batch_invariant_ || !writes || n_rows <= kMostGeneralRows) return Way::general;
   return Way::slabs;
 }
@@ -177,9 +185,10 @@ void SchemeGemm::multiply(const MatmulArgs& args) {
   const Way way = way_for(matrix, args);
   const bool adds_bias = way != Way::slabs && bias.data != nullptr && bias.dtype == out.dtype;
   // The copies of x's boxes need rows at multiples of 16 bytes.
-  const std::int64_t width = way == Way::stream ? round_up(matrix.k, 8) : matrix.k;
-  const bool arranges = matrix.permutation != nullptr || width != matrix.k || (way == Way::stream && !is_aligned(x.data, 16));
-  std::int64_t step = way != Way::stream ? x.shape[0] : batch_invariant_ ? kInvariantRows : kMostStreamedRows;
+  const bool copies_boxes = way == Way::stream || way == Way::wide;
+  const std::int64_t width = copies_boxes ? round_up(matrix.k, 8) : matrix.k;
+  const bool arranges = matrix.permutation != nullptr || width != matrix.k || (copies_boxes && !is_aligned(x.data, 16));
+  std::int64_t step = way != Way::stream ? x.shape[0] : batch_invariant_ ? kInvariantRows : kMostStreamedF4Rows;
   if (arranges)
     step = std::min(step, static_cast<std::int64_t>(kArrangedBytes) / (width * static_cast<std::int64_t>(size_bytes(x.dtype))));
   for (std::int64_t begin = 0; begin < x.shape[0]; begin += step) {
@@ -198,6 +207,7 @@ void SchemeGemm::multiply(const MatmulArgs& args) {
 void SchemeGemm::multiply_rows(Way way, const SchemeMatrix& matrix, const MatmulArgs& args) {
   switch (way) {
     case Way::stream: return stream(matrix, args);
+    case Way::wide: return multiply_wide(matrix, args);
     case Way::general: return multiply_general(device_, matrix.scheme, args.x, matrix.view, args.bias, args.out);
     case Way::slabs: return multiply_slabs(matrix, args);
   }
@@ -223,6 +233,28 @@ void SchemeGemm::stream(const SchemeMatrix& matrix, const MatmulArgs& args) {
     case WeightScheme::dense: break;
   }
   check_failed("schemes: a dense weight");
+}
+
+void SchemeGemm::multiply_wide(const SchemeMatrix& matrix, const MatmulArgs& args) {
+  const std::int64_t n_rows = args.x.shape[0];
+  const int width = wide_width(n_rows);
+  SchemeWideParams params;
+  params.weight = matrix.view;
+  params.bias = args.bias.data;
+  params.out = args.out.data;
+  params.clusters = clusters_;
+  params.n_rows = static_cast<int>(n_rows);
+  params.out_is_f32 = args.out.dtype == DType::f32;
+  params.stores_vectors = !params.out_is_f32 && matrix.n % 8 == 0 && is_aligned(args.out.data, 16);
+  const CUtensorMap x_map = matrix_map(encode_, args.x, width);
+  switch (matrix.scheme) {
+    case WeightScheme::f8: return wide_f8(device_, matrix.dtype, width, params, x_map);
+    case WeightScheme::i8: return wide_i8(device_, matrix.dtype, width, params, x_map);
+    case WeightScheme::i4: return wide_i4(device_, matrix.dtype, width, params, x_map);
+    case WeightScheme::f4:
+    case WeightScheme::dense: break;
+  }
+  check_failed("schemes: a weight that the wide kernel does not multiply");
 }
 
 void SchemeGemm::multiply_f8_rows(const SchemeMatrix& matrix, const MatmulArgs& args) {

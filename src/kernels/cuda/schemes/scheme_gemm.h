@@ -10,16 +10,20 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/device/device.h"
 #include "kernels/cuda/gemm/cublas_matmul.h"
+#include "kernels/cuda/schemes/wide_schedule.h"
 
 namespace baton::cuda {
 
 class SchemeMatrix;
 
-/// Packs weights and multiplies by them. Few rows of 16-bit x are streamed on devices of compute capability 9.0: weights
-/// become x's type in registers, exactly. Otherwise few rows go through a kernel without matrix units. For many rows some
-/// rows of the weight at a time become dense in scratch memory, each weight rounded once to x's type, and cuBLASLt multiplies
-/// by them. Many rows of x in 8 bits have a kernel of their own (f8_gemm.h). In batch-invariant mode one kernel multiplies all
-/// numbers of rows.
+/// Packs weights and multiplies by them. On devices of compute capability 9.0 up to 128 rows of 16-bit x are streamed:
+/// weights become x's type in registers, exactly. The wide kernel multiplies more rows (scheme_wide.h). Weights with scales of
+/// groups are scaled there before they are multiplied, each rounded once to x's type.
+///
+/// Other devices multiply few rows by a kernel without matrix units. For many rows, and on all devices for very many where
+/// scales have groups, some rows of the weight at a time become dense in scratch memory, each weight rounded once, and cuBLASLt
+/// multiplies by them. Many rows of x in 8 bits have a kernel of their own (f8_gemm.h). In batch-invariant mode one kernel
+/// multiplies all numbers of rows.
 ///
 /// Thread: engine only. All matmuls of one object must be on the device's stream, because they share memory.
 class SchemeGemm {
@@ -39,11 +43,12 @@ class SchemeGemm {
   void multiply(const MatmulArgs& args);
 
  private:
-  enum class Way { stream, general, slabs };
+  enum class Way { stream, wide, general, slabs };
   Result<void> open();
   Way way_for(const SchemeMatrix& matrix, const MatmulArgs& args) const;
   void multiply_rows(Way way, const SchemeMatrix& matrix, const MatmulArgs& args);
   void stream(const SchemeMatrix& matrix, const MatmulArgs& args);
+  void multiply_wide(const SchemeMatrix& matrix, const MatmulArgs& args);
   void multiply_f8_rows(const SchemeMatrix& matrix, const MatmulArgs& args);
   void multiply_slabs(const SchemeMatrix& matrix, const MatmulArgs& args);
 
@@ -53,6 +58,7 @@ class SchemeGemm {
   std::span<std::byte> slab_;      ///< room for dense rows of a weight, and for packing
   bool batch_invariant_;
   void* encode_ = nullptr;         ///< the driver's cuTensorMapEncodeTiled; null where nothing is streamed
+  WideClusters clusters_ = {};     ///< of the wide kernel
   std::byte* partials_ = nullptr;  ///< all ones between matmuls; null before the first weight
 };
 

@@ -1,4 +1,4 @@
-/// The multiplying warpgroups of wide_kernel.cuh, and how a block's threads share work and memory.
+/// The multiplying warpgroups of kernel.cuh, and how a block's threads share work and memory.
 #pragma once
 
 #include <array>
@@ -10,17 +10,15 @@
 
 #include "kernels/cuda/device/elements.cuh"
 #include "kernels/cuda/device/mma.cuh"
+#include "kernels/cuda/device/wgmma_wide.cuh"
 #include "kernels/cuda/gemm/partial_sums.cuh"
 #include "kernels/cuda/gemm/stream_layout.h"
 #include "kernels/cuda/gemm/stream_ring.cuh"
+#include "kernels/cuda/schemes/scheme_wide.h"
+#include "kernels/cuda/schemes/wide/instructions.cuh"
 #include "kernels/cuda/schemes/widen.cuh"
-#include "wide_instructions.cuh"
-#include "wide_schedule.h"
 
-namespace workshop {
-
-using namespace baton;
-using namespace baton::cuda;
+namespace baton::cuda {
 
 inline constexpr int kLeastWideStages = 4;
 inline constexpr int kMostWideStages = 8;
@@ -45,7 +43,7 @@ struct WideForm {
 
 /// Scales and zeros of a stage.
 template <class Form>
-__host__ __device__ inline int wide_group_bytes(const WideParams& p) {
+__host__ __device__ inline int wide_group_bytes(const SchemeWideParams& p) {
   return Form::kParts * p.groups_of_stage * kSchemeTileRows * (p.scale_bytes + p.zero_bytes);
 }
 
@@ -80,7 +78,7 @@ class WideMultiplier {
   static constexpr DType kOwnType = std::is_same_v<T, __half> ? DType::f16 : DType::bf16;
 
  public:
-  __device__ WideMultiplier(const WideParams& p, const WideRing& memory, const WidePlace& at)
+  __device__ WideMultiplier(const SchemeWideParams& p, const WideRing& memory, const WidePlace& at)
       : p_(p),
         memory_(memory),
         at_(at),
@@ -107,7 +105,7 @@ class WideMultiplier {
       else
         store_share(tile.pass * kWidth, column);
     }
-    if (p_.plan.n_blocks > 1) cluster_barrier();  // no other block needs this one's shared memory
+    if (p_.plan.n_blocks > 1) cluster_barrier_without_memory();  // no other block needs this one's shared memory
   }
 
  private:
@@ -355,7 +353,7 @@ class WideMultiplier {
       }
   }
 
-  const WideParams& p_;
+  const SchemeWideParams& p_;
   const WideRing& memory_;
   const WidePlace at_;
   int part_;                ///< the warpgroup, and its tile of the stage
@@ -376,4 +374,4 @@ class WideMultiplier {
 
 #endif  // BATON_SM90A
 
-}  // namespace workshop
+}  // namespace baton::cuda

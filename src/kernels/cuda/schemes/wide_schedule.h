@@ -1,19 +1,27 @@
-/// How the wide GEMM is called, and which tiles and stages of tiles each block multiplies. This is pure arithmetic and needs
-/// no device.
+/// Which tiles, and which stages of tiles, each block of the wide GEMM multiplies. This is pure arithmetic and needs no
+/// device.
 #pragma once
 
 #include <array>
+#include <cstdint>
 
-#include "kernels/cuda/schemes/scheme_layout.h"
-
-namespace workshop {
-
-using namespace baton;
-using namespace baton::cuda;
+namespace baton::cuda {
 
 inline constexpr int kWideStageK = 64;  ///< columns of a stage
 /// Passes over rows of x that share a tile of the weight at about the same time: their x stays in the L2.
 inline constexpr int kPassesAtOnce = 8;
+
+/// Rows of x that a kernel multiplies at once; fewer are padded.
+inline constexpr int kWideWidths[] = {160, 192, 256};
+inline constexpr int kMostWideWidth = 256;
+
+/// The narrowest of these with which as few passes as possible have all rows.
+constexpr int wide_width(std::int64_t n_rows) {
+  const std::int64_t n_passes = (n_rows + kMostWideWidth - 1) / kMostWideWidth;
+  for (const int width : kWideWidths)
+    if (width * n_passes >= n_rows) return width;
+  return kMostWideWidth;
+}
 
 /// Clusters of so many blocks that run at once on a device, by the number of blocks from 1 to 4.
 using WideClusters = std::array<int, 5>;
@@ -44,13 +52,6 @@ constexpr WidePlan wide_plan(int n_tiles, int k_stages, const WideClusters& clus
   return best;
 }
 
-/// The plan with as many blocks for each tile, or as many as it has stages. Clusters of several blocks have one tile and need
-/// not run at once: no cluster waits for another.
-constexpr WidePlan plan_of_blocks(int n_tiles, int k_stages, const WideClusters& clusters, int n_blocks) {
-  const int n = n_blocks < k_stages ? n_blocks : k_stages;
-  return {n_tiles, n, n > 1 || n_tiles < clusters[1] ? n_tiles : clusters[1]};
-}
-
 /// Stages [begin, end) of a tile that a block of a cluster multiplies.
 struct WideStages {
   int begin;
@@ -73,28 +74,4 @@ constexpr WideGemmTile wide_tile(int tile, int n_row_tiles, int n_passes) {
   return {at / n, first_pass + at % n};
 }
 
-/// Rows of x that a kernel multiplies at once; fewer are padded.
-inline constexpr int kWideWidths[] = {160, 192, 256};
-inline constexpr int kMostWideWidth = 256;
-
-struct WideParams {
-  SchemeView weight;
-  const void* bias = nullptr;  ///< [n] of out's type, or null
-  void* out = nullptr;         ///< [n_rows, n]
-  WideClusters clusters = {};
-  int blocks_of_tile = 0;  ///< 0: as wide_plan chooses
-  int n_rows = 0;
-  bool out_is_f32 = false;      ///< or of x's type
-  bool stores_vectors = false;  ///< 16 bytes of out at once
-  // The launch's part.
-  WidePlan plan;
-  int n_row_tiles = 0;  ///< of 128 rows
-  int n_passes = 1;     ///< of `width` rows of x
-  int k_stages = 0;     ///< of a tile
-  int n_stages = 0;     ///< of the ring
-  int scale_bytes = 0;  ///< of a scale in a stage; 0: none
-  int zero_bytes = 0;   ///< 1 if the stage has zeros
-  int groups_of_stage = 1;
-};
-
-}  // namespace workshop
+}  // namespace baton::cuda

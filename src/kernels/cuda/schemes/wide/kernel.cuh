@@ -1,36 +1,31 @@
-/// out = x W^T (+ bias) for more than 128 rows of x in bf16 or f16 and weights of 8 and 4 bits, on compute capability 9.0.
-/// Scales of groups multiply the weights, which are rounded once to x's type; scales of rows multiply the sums.
-///
-/// Rows of the weight are wgmma's M and come from registers, where they are widened and scaled while the matrix units work;
-/// 160 to 256 rows of x are N. One thread copies the weight's stages to a ring and another one x's. Tiles go round the blocks
-/// in an order that keeps the weight and x in the L2; where tiles are few, the blocks of a cluster divide the columns of each.
+/// The kernels of scheme_wide.h. Rows of the weight are wgmma's M and come from registers, where they are widened and scaled
+/// while the matrix units work; 160 to 256 rows of x are N. One thread copies the weight's stages to a ring and another one
+/// x's. Tiles go round the blocks in an order that keeps the weight and x in the L2; where tiles are few, the blocks of a
+/// cluster divide the columns of each.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <type_traits>
-#include <utility>
 
 #include <cuda.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include "kernels/cuda/device/async_copy.cuh"
-#include "kernels/cuda/device/launch.cuh"
+#include "kernels/cuda/device/launch_clusters.cuh"
 #include "kernels/cuda/device/mma.cuh"
 #include "kernels/cuda/gemm/tensor_map.h"
-#include "wide_multiplier.cuh"
+#include "kernels/cuda/schemes/wide/multiplier.cuh"
 
-namespace workshop {
-
-using namespace baton;
-using namespace baton::cuda;
+namespace baton::cuda {
 
 #ifdef BATON_SM90A
 
 /// One thread's copies of all stages of a block: `copy(tile, k, slot)`.
 template <class Copy>
-__device__ __forceinline__ void copy_wide_stages(const WideParams& p, const Ring& ring, const WidePlace& at, Copy&& copy) {
+__device__ __forceinline__ void copy_wide_stages(const SchemeWideParams& p, const Ring& ring, const WidePlace& at,
+                                                 Copy&& copy) {
   const WideStages stages = wide_stages(p.k_stages, at.rank, p.plan.n_blocks);
   RingPlace place;
   bool is_filled = false;
@@ -49,7 +44,7 @@ __device__ __forceinline__ void copy_wide_stages(const WideParams& p, const Ring
 
 /// A stage's values, scales and zeros.
 template <class Form>
-__device__ __forceinline__ void copy_wide_weights(const WideParams& p, const WideRing& memory, const WidePlace& at) {
+__device__ __forceinline__ void copy_wide_weights(const SchemeWideParams& p, const WideRing& memory, const WidePlace& at) {
   std::uint64_t policy;
   if (p.n_passes == 1)
     policy = read_once_policy();
@@ -82,8 +77,8 @@ __device__ __forceinline__ void copy_wide_weights(const WideParams& p, const Wid
 
 template <WeightScheme kScheme, class T, int kWidth, WideScaling kScaling>
 __global__ void __launch_bounds__(WideForm<kScheme, kWidth>::kThreads, 1)
-    wide_kernel([[maybe_unused]] const __grid_constant__ WideParams p,
-                [[maybe_unused]] const __grid_constant__ CUtensorMap x_map) {
+    scheme_wide_kernel([[maybe_unused]] const __grid_constant__ SchemeWideParams p,
+                       [[maybe_unused]] const __grid_constant__ CUtensorMap x_map) {
 #ifdef BATON_SM90A
   using Form = WideForm<kScheme, kWidth>;
   extern __shared__ __align__(1024) std::byte shared[];
@@ -121,35 +116,14 @@ __global__ void __launch_bounds__(WideForm<kScheme, kWidth>::kThreads, 1)
 #endif
 }
 
-/// As launch_overlapped, for clusters of `n_blocks` blocks.
-struct WideLaunch {
-  WideLaunch(const Device& device, int n_clusters, int n_blocks, int n_threads, int shared_bytes) {
-    attributes[0].id = cudaLaunchAttributeClusterDimension;
-    attributes[0].val.clusterDim = {static_cast<unsigned>(n_blocks), 1, 1};
-    attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[1].val.programmaticStreamSerializationAllowed = 1;
-    config.gridDim = dim3(static_cast<unsigned>(n_clusters * n_blocks));
-    config.blockDim = dim3(static_cast<unsigned>(n_threads));
-    config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
-    config.stream = device.stream;
-    config.attrs = attributes;
-    config.numAttrs = std::exchange(device.is_after_collective, false) ? 1 : 2;
-  }
-  WideLaunch(const WideLaunch&) = delete;
-  WideLaunch& operator=(const WideLaunch&) = delete;
-  cudaLaunchAttribute attributes[2]{};
-  cudaLaunchConfig_t config{};
-};
-
 template <WeightScheme kScheme, class T, int kWidth, WideScaling kScaling>
-void launch_form(const Device& device, WideParams p, const CUtensorMap& x_map) {
+void launch_scheme_wide(const Device& device, SchemeWideParams p, const CUtensorMap& x_map) {
   using Form = WideForm<kScheme, kWidth>;
   const SchemeView& weight = p.weight;
   p.n_row_tiles = (weight.n_tiles + Form::kParts - 1) / Form::kParts;
   p.n_passes = (p.n_rows + kWidth - 1) / kWidth;
   p.k_stages = static_cast<int>((weight.k + kWideStageK - 1) / kWideStageK);
-  p.plan = p.blocks_of_tile == 0 ? wide_plan(p.n_row_tiles * p.n_passes, p.k_stages, p.clusters)
-                                 : plan_of_blocks(p.n_row_tiles * p.n_passes, p.k_stages, p.clusters, p.blocks_of_tile);
+  p.plan = wide_plan(p.n_row_tiles * p.n_passes, p.k_stages, p.clusters);
   p.scale_bytes = weight.scales == nullptr ? 0 : static_cast<int>(size_bytes(weight.scale_dtype));
   p.zero_bytes = weight.zeros == nullptr ? 0 : 1;
   p.groups_of_stage = weight.group_shift == 5 ? 2 : 1;
@@ -157,49 +131,37 @@ void launch_form(const Device& device, WideParams p, const CUtensorMap& x_map) {
   const int other_bytes = Form::kStoreBytes + kWideBarrierBytes;
   p.n_stages = std::min(kMostWideStages, (static_cast<int>(device.max_shared_bytes) - other_bytes) / stage_bytes);
   const int shared_bytes = p.n_stages * stage_bytes + other_bytes;
-  auto* const kernel = wide_kernel<kScheme, T, kWidth, kScaling>;
-  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), "wide");
-  const WideLaunch launch(device, p.plan.n_clusters, p.plan.n_blocks, Form::kThreads, shared_bytes);
-  check_cuda(cudaLaunchKernelEx(&launch.config, kernel, p, x_map), "wide");
+  auto* const kernel = scheme_wide_kernel<kScheme, T, kWidth, kScaling>;
+  // The most, not this launch's: launches that were captured before need theirs.
+  check_cuda(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(device.max_shared_bytes)),
+      "scheme_wide");
+  launch_clusters(device, kernel, dim3(static_cast<unsigned>(p.plan.n_clusters * p.plan.n_blocks)), p.plan.n_blocks,
+                  Form::kThreads, shared_bytes, "scheme_wide", p, x_map);
 }
 
 template <WeightScheme kScheme, class T, int kWidth>
-void launch_width(const Device& device, const WideParams& p, const CUtensorMap& x_map) {
-  if (p.weight.scales == nullptr) return launch_form<kScheme, T, kWidth, WideScaling::none>(device, p, x_map);
+void launch_wide_scaling(const Device& device, const SchemeWideParams& p, const CUtensorMap& x_map) {
+  if (p.weight.scales == nullptr) return launch_scheme_wide<kScheme, T, kWidth, WideScaling::none>(device, p, x_map);
   if constexpr (kScheme == WeightScheme::i4)
     if (p.weight.scale_dtype == (std::is_same_v<T, __half> ? DType::f16 : DType::bf16))
-      return launch_form<kScheme, T, kWidth, WideScaling::own>(device, p, x_map);
-  launch_form<kScheme, T, kWidth, WideScaling::other>(device, p, x_map);
+      return launch_scheme_wide<kScheme, T, kWidth, WideScaling::own>(device, p, x_map);
+  launch_scheme_wide<kScheme, T, kWidth, WideScaling::other>(device, p, x_map);
 }
 
-/// The matmul for one scheme, `width` rows of x at once. `x_map` describes x, of `dtype` (bf16 or f16), in boxes of `width` rows.
-/// `p` needs the device's clusters.
+/// The matmuls of scheme_wide.h for one scheme.
 template <WeightScheme kScheme>
-void launch_wide(const Device& device, DType dtype, int width, const WideParams& p, const CUtensorMap& x_map) {
+void launch_wide(const Device& device, DType dtype, int width, const SchemeWideParams& p, const CUtensorMap& x_map) {
   const auto launch = [&](auto zero) {
     using T = decltype(zero);
     switch (width) {
-      case 160: return launch_width<kScheme, T, 160>(device, p, x_map);
-      case 192: return launch_width<kScheme, T, 192>(device, p, x_map);
-      case 256: return launch_width<kScheme, T, 256>(device, p, x_map);
-      default: check_failed("wide: a width that has no kernel");
+      case 160: return launch_wide_scaling<kScheme, T, 160>(device, p, x_map);
+      case 192: return launch_wide_scaling<kScheme, T, 192>(device, p, x_map);
+      case 256: return launch_wide_scaling<kScheme, T, 256>(device, p, x_map);
+      default: check_failed("scheme_wide: a width that has no kernel");
     }
   };
   dtype == DType::f16 ? launch(__half{}) : launch(__nv_bfloat16{});
 }
 
-/// The clusters of these kernels that run at once.
-inline WideClusters wide_clusters(const Device& device) {
-  WideClusters clusters{};
-  using Form = WideForm<WeightScheme::f8, kMostWideWidth>;
-  auto* const kernel = wide_kernel<WeightScheme::f8, __nv_bfloat16, kMostWideWidth, WideScaling::none>;
-  const auto shared_bytes = static_cast<int>(device.max_shared_bytes);  // about what all forms take
-  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), "wide_clusters");
-  for (unsigned n_blocks = 1; n_blocks < clusters.size(); ++n_blocks) {
-    const WideLaunch launch(device, device.n_multiprocessors, static_cast<int>(n_blocks), Form::kThreads, shared_bytes);
-    check_cuda(cudaOccupancyMaxActiveClusters(&clusters[n_blocks], kernel, &launch.config), "wide_clusters");
-  }
-  return clusters;
-}
-
-}  // namespace workshop
+}  // namespace baton::cuda
