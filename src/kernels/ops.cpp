@@ -241,7 +241,19 @@ void route_experts(Backend& backend, const RouteExpertsArgs& args) {
   check(args.logits.shape.rank() == 2, "route_experts: logits [rows, n_experts]");
   check_dtype(args.logits, DType::f32, "route_experts logits");
   check(args.logits.shape[0] >= args.step.header->n_rows, "route_experts: fewer rows than the step has");
-  check_choices(args.choices, args.logits.shape[0], args.logits.shape[1]);
+  check(args.choices.offsets.shape.rank() == 1, "route_experts: offsets [n_experts + 1]");
+  const std::int64_t n_experts = args.choices.offsets.shape[0] - 1;
+  check(args.logits.shape[1] >= n_experts, "route_experts: fewer logits than experts");
+  check_choices(args.choices, args.logits.shape[0], n_experts);
+  if (args.choice_bias.data != nullptr) {
+    check_dtype(args.choice_bias, DType::f32, "route_experts choice_bias");
+    check_shape(args.choice_bias, {n_experts}, "route_experts choice_bias");
+  }
+  const RoutingRule& rule = args.rule;
+  check(rule.n_groups >= 1 && rule.n_groups <= kMaxExpertGroups && n_experts % rule.n_groups == 0 &&
+            rule.n_groups_per_row >= 1 && rule.n_groups_per_row <= rule.n_groups &&
+            args.choices.experts.shape[1] <= n_experts / rule.n_groups * rule.n_groups_per_row,
+        "route_experts: groups of different sizes, or with too few experts for a row");
   backend.route_experts(args);
 }
 
@@ -273,6 +285,18 @@ void combine_experts(Backend& backend, const CombineExpertsArgs& args) {
   check_float(args.out, "combine_experts out");
   check_shape(args.in, {args.choices.rows.shape[0], args.out.shape[1]}, "combine_experts in");
   check(!overlap(args.in, args.out), "combine_experts: out overlaps in");
+  if (args.shared.data != nullptr) {
+    check_dtype(args.shared, args.in.dtype, "combine_experts shared");
+    check_shape(args.shared, args.out.shape, "combine_experts shared");
+    const bool is_out = args.shared.data == args.out.data && args.shared.dtype == args.out.dtype;
+    check(is_out || !overlap(args.shared, args.out), "combine_experts: out overlaps a part of shared");
+  }
+  if (args.gate_logits.data != nullptr) {
+    check(args.shared.data != nullptr, "combine_experts: a gate of nothing");
+    check_dtype(args.gate_logits, DType::f32, "combine_experts gate_logits");
+    check(args.gate_logits.shape.rank() == 2 && args.gate_logits.shape[0] == args.out.shape[0],
+          "combine_experts: gate_logits [rows, n]");
+  }
   backend.combine_experts(args);
 }
 

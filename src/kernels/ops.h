@@ -237,7 +237,7 @@ inline constexpr std::int32_t kMaxExpertsPerRow = 32;
 /// The experts that compute each row. A choice is a pair (row, one of its experts); the place of a choice is its index
 /// among all choices sorted by expert, and by row for each expert. Written by route_experts.
 ///
-///     experts  [rows, n_chosen] i32, the most likely one first     weights  [rows, n_chosen] f32
+///     experts  [rows, n_chosen] i32, the first choice first     weights  [rows, n_chosen] f32
 ///     places   [rows, n_chosen] i32
 ///     rows     [rows * n_chosen] i32: the row of the choice at each place
 ///     offsets  [n_experts + 1] i32: expert e has the places [offsets[e], offsets[e + 1])
@@ -249,21 +249,54 @@ struct ExpertChoices {
   TensorView offsets;
 };
 
+/// How a router's logits become choices and weights: see route_experts.
+struct RoutingRule {
+  enum class Score { softmax, sigmoid };
+  enum class GroupScore { two_best, best };
+  Score score = Score::softmax;
+  std::int32_t n_groups = 1;          ///< groups of neighbouring experts, of equal sizes
+  std::int32_t n_groups_per_row = 1;  ///< groups that the experts of a row come from
+  GroupScore group_score = GroupScore::two_best;
+  bool renormalises = false;
+  float least_sum = 0;
+  float added_to_sum = 0;
+  float scale = 1;
+  bool operator==(const RoutingRule&) const = default;
+};
+
+/// Most groups of a layer's experts.
+inline constexpr std::int32_t kMaxExpertGroups = 32;
+
 /// Chooses experts for each row of the step, and sorts the choices by expert:
 ///
-///     experts[r]     the n_chosen experts with the largest logits, in this order; with ties the smaller index first
-///     weights[r, c]  exp(logits[r, experts[r, c]]) / sum of exp(logits[r, e]) over all experts e, or the chosen ones
+///     score_e        softmax: exp(logits[r, e]) / sum of exp(logits[r, i]) over all experts i
+///                    sigmoid: 1 / (1 + exp(-logits[r, e]))
+///     choice_e       score_e + choice_bias[e]; without a bias and groups logits[r, e], which has the same order
+///     group g        its score is the sum of its two largest choices (of one expert: that choice), or its largest one; the
+///                    n_groups_per_row groups with the largest scores are kept, with ties the smaller index first
+///     experts[r]     the n_chosen experts of these groups with the largest choices, in this order; with ties the smaller index
+///     weights[r, c]  scale * score_e of experts[r, c]; with `renormalises` divided by max(sum of the row's n_chosen scores,
+///                    least_sum) + added_to_sum
 ///
-///     logits  [rows, n_experts] f32, the router's; rows are the step's or, in a captured graph, at least as many
-/// The softmax over the chosen experts equals the softmax over all, divided by the sum of the chosen shares. A NaN
-/// counts as the smallest logit. Rows after the step's have no choices: experts and places are -1, weights 0.
-/// Sources: arXiv:1701.06538, arXiv:2401.04088.
-enum class ExpertSoftmax { all, chosen };
+///     logits       [rows, at least n_experts] f32, the router's; further columns are not read. Rows are the step's or, in a
+///                  captured graph, at least as many
+///     choice_bias  [n_experts] f32, or null data
+/// A NaN counts as the smallest choice or group score. Rows after the step's have no choices: experts and places are -1,
+/// weights 0. Sources: arXiv:1701.06538, arXiv:2401.04088, arXiv:2412.19437 (sigmoid, bias and groups).
 struct RouteExpertsArgs {
   StepView step;
   ConstTensorView logits;
   ExpertChoices choices;
-  ExpertSoftmax softmax = ExpertSoftmax::all;
+  RoutingRule rule = {};
+  ConstTensorView choice_bias = {};
+
+  /// Whether choices are scores and biases, not logits.
+  bool chooses_by_score() const { return choice_bias.data != nullptr || rule.n_groups_per_row < rule.n_groups; }
+  /// Whether a result depends on the sum of the softmax over all experts, which otherwise cancels.
+  bool needs_softmax_sum() const {
+    const bool cancels = rule.renormalises && rule.least_sum == 0 && rule.added_to_sum == 0 && !chooses_by_score();
+    return rule.score == RoutingRule::Score::softmax && !cancels;
+  }
 };
 void route_experts(Backend& backend, const RouteExpertsArgs& args);
 
@@ -285,16 +318,20 @@ struct GroupedMatmulArgs {
 };
 void grouped_matmul(Backend& backend, const GroupedMatmulArgs& args);
 
-/// The weighted sum of what the experts of a row computed, in the order of its choices:
+/// The weighted sum of what the experts of a row computed, in the order of its choices, and of what all rows' expert did:
 ///
-///     out[r] = sum over c of weights[r, c] * in[places[r, c]]
+///     out[r] = sum over c of weights[r, c] * in[places[r, c]] + gate(r) * shared[r]
 ///
 ///     in  [rows * n_chosen, d] float     out  [rows, d] float; no overlap
-/// In f32. A row without choices gives 0.
+///     shared       [rows, d] of the dtype of `in`, or null data: not added; may be `out` itself, otherwise no overlap
+///     gate_logits  [rows, n] f32, or null data: gate(r) = 1 / (1 + exp(-gate_logits[r, n - 1])), else 1
+/// In f32. A row without choices gives the part of `shared`, or 0.
 struct CombineExpertsArgs {
   ConstTensorView in;
   ExpertChoices choices;
   TensorView out;
+  ConstTensorView shared = {};
+  ConstTensorView gate_logits = {};
 };
 void combine_experts(Backend& backend, const CombineExpertsArgs& args);
 

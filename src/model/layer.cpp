@@ -60,24 +60,41 @@ void activate(const LayerStep& step, FeedForwardSpec::Kind kind, const TensorVie
   }
 }
 
-/// The feed-forward block with experts, as feed_forward_block.
+/// One feed-forward block for all rows, d_ff wide: computes from `normed` into `out`.
+void common_block(const LayerStep& step, const FeedForwardSpec& spec, const LayerWeights& weights, const MatmulRows& normed,
+                  const TensorView& out) {
+  const Workspace& work = step.work;
+  const std::int64_t n_rows = step.x.shape[0];
+  const std::int32_t d_ff = spec.common_d_ff();
+  const TensorView up = work.up.view(work.matmul_dtype, {n_rows, spec.up_width_of(d_ff)});
+  const Linear* const down = &weights.down;
+  const std::span<const Linear* const> readers(&down, spec.is_gated() ? 1 : 0);
+  const MatmulRows activated = rows_for(readers, work, work.activated, {n_rows, d_ff});
+  matmul(step.backend, weights.up.args(normed, up));
+  activate(step, spec.kind, up, activated);
+  matmul(step.backend, weights.down.args(activated, out));
+}
+
+/// The feed-forward block with experts, as feed_forward_block. The shared expert's output waits in `delta` for the others'.
 void experts_block(const LayerStep& step, const FeedForwardSpec& spec, const LayerWeights& weights, const TensorView& normed,
                    const TensorView& delta) {
   const Workspace& work = step.work;
   Backend& backend = step.backend;
   const std::int64_t n_rows = step.x.shape[0];
   const std::int64_t n_places = n_rows * spec.n_experts_per_row;
-  const TensorView logits = work.router_logits.view(DType::f32, {n_rows, spec.n_experts});
+  const TensorView logits = work.router_logits.view(DType::f32, {n_rows, spec.n_router_logits()});
   const ExpertChoices choices = work.expert_choices(spec, n_rows);
   const TensorView up = work.up.view(work.matmul_dtype, {n_places, spec.up_width()});
   const MatmulRows activated{work.activated.view(work.dtype, {n_places, spec.d_ff}), {}};
   const TensorView of_experts = work.expert_out.view(work.matmul_dtype, {n_places, step.x.shape[1]});
+  if (spec.has_shared_expert()) common_block(step, spec, weights, {normed, {}}, delta);
   weights.router.apply_gathered(backend, normed, work.rank_parts(n_rows, weights.router.n_out()), logits);
-  route_experts(backend, {step.view, logits, choices, spec.weighs_chosen_experts ? ExpertSoftmax::chosen : ExpertSoftmax::all});
+  route_experts(backend, {step.view, logits, choices, spec.routing, weights.choice_bias.weight});
   grouped_matmul(backend, weights.expert_up.args(normed, choices, /*is_sorted=*/false, up));
   activate(step, spec.kind, up, activated);
   grouped_matmul(backend, weights.expert_down.args(activated.values, choices, /*is_sorted=*/true, of_experts));
-  combine_experts(backend, {of_experts, choices, delta});
+  combine_experts(backend, {of_experts, choices, delta, spec.has_shared_expert() ? delta : TensorView{},
+                            spec.has_shared_gate ? logits : TensorView{}});
 }
 
 /// The feed-forward block: computes from `normed`, into `delta`, this rank's part of what it adds to the residual
@@ -85,16 +102,7 @@ void experts_block(const LayerStep& step, const FeedForwardSpec& spec, const Lay
 void feed_forward_block(const LayerStep& step, const FeedForwardSpec& spec, const LayerWeights& weights,
                         const MatmulRows& normed, const TensorView& delta) {
   if (spec.has_experts()) return experts_block(step, spec, weights, normed.values, delta);
-  const Workspace& work = step.work;
-  Backend& backend = step.backend;
-  const std::int64_t n_rows = step.x.shape[0];
-  const TensorView up = work.up.view(work.matmul_dtype, {n_rows, spec.up_width()});
-  const Linear* const down = &weights.down;
-  const std::span<const Linear* const> readers(&down, spec.is_gated() ? 1 : 0);
-  const MatmulRows activated = rows_for(readers, work, work.activated, {n_rows, spec.d_ff});
-  matmul(backend, weights.up.args(normed, up));
-  activate(step, spec.kind, up, activated);
-  matmul(backend, weights.down.args(activated, delta));
+  common_block(step, spec, weights, normed, delta);
 }
 
 /// How the last matrix of the feed-forward block is split.

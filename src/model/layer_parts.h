@@ -3,7 +3,7 @@
 
 namespace baton {
 
-/// Something about each weight of a layer, for norms, matrices and matrices of all experts: its tensors in a checkpoint
+/// Something about each weight of a layer, for vectors in f32, matrices and matrices of all experts: its tensors in a checkpoint
 /// (LayerTensors), or itself in a backend's memory (LayerWeights). What a layer does not have is empty.
 template <class Norm, class Matrix, class Experts>
 struct LayerParts {
@@ -13,9 +13,10 @@ struct LayerParts {
   Matrix attention_out;  ///< n_heads * head_dim to d_model
   Norm attention_post_norm;
   Norm feed_forward_norm;  ///< empty in a parallel block
-  Matrix up;               ///< d_model to d_ff; if the block is gated, to gate and then up
-  Matrix down;             ///< d_ff to d_model
-  Matrix router;           ///< d_model to n_experts; only with experts, which then replace up and down
+  Matrix up;               ///< d_model to common_d_ff; if the block is gated, to gate and then up
+  Matrix down;             ///< common_d_ff to d_model
+  Matrix router;           ///< d_model to n_router_logits; this and the following only with experts
+  Norm choice_bias;        ///< n_experts wide
   Experts expert_up;       ///< as up, of each expert
   Experts expert_down;     ///< as down, of each expert
   Norm feed_forward_post_norm;
@@ -34,6 +35,7 @@ void visit_layer(const Visit& visit, Layers&&... layers) {
   visit(layers.up...);
   visit(layers.down...);
   visit(layers.router...);
+  visit(layers.choice_bias...);
   visit(layers.expert_up...);
   visit(layers.expert_down...);
   visit(layers.feed_forward_post_norm...);

@@ -56,6 +56,10 @@ class Namer {
     if (spec.has_bias) made.bias = whole(".bias", ExpectedTensor::Kind::bias);
     return made;
   }
+  /// A vector whose whole name is `name`.
+  NormTensors vector(std::string_view name, std::int64_t n) const {
+    return {TensorPart{{checkpoint_name(names_, name, layer_), {n}, ExpectedTensor::Kind::bias}, {0, n}, {}}, std::nullopt, 0};
+  }
   LinearTensors linear(std::span<const Rows> parts, std::int64_t k, IndexRange columns, bool has_bias) const {
     LinearTensors made;
     for (const Rows& part : parts) {
@@ -80,11 +84,19 @@ class Namer {
     if (rank.world_size > 1) made.split = Linear::Split::row;
     return made;
   }
-  /// A matrix whose outputs the ranks gather.
-  LinearTensors gathered(std::string_view name, std::int64_t n, std::int64_t k, bool has_bias, ModelRank rank) const {
+  /// Stacked matrices whose outputs the ranks gather.
+  LinearTensors gathered(std::vector<Rows> parts, std::int64_t k, bool has_bias, ModelRank rank) const {
+    std::int64_t n = 0;
+    for (const Rows& part : parts) n += part.n;
     const IndexRange share = gathered_share(n, rank);
-    const Rows rows{name, n, {share}, 0, gathered_width(n, rank) - share.size()};
-    LinearTensors made = linear(std::span(&rows, 1), k, {0, k}, has_bias);
+    std::int64_t begin = 0;
+    for (Rows& part : parts) {
+      const auto inside = [&](std::int64_t row) { return std::clamp<std::int64_t>(row - begin, 0, part.n); };
+      part.held = {{inside(share.begin), inside(share.end)}};
+      begin += part.n;
+    }
+    parts.back().n_zero_rows = gathered_width(n, rank) - share.size();
+    LinearTensors made = linear(parts, k, {0, k}, has_bias);
     if (rank.world_size > 1) made.split = Linear::Split::column;
     return made;
   }
@@ -106,7 +118,10 @@ void add_experts(const Namer& make, const ModelSpec& whole, const FeedForwardSpe
   const std::int64_t d = whole.d_model;
   const IndexRange width = even_share(spec.d_ff, rank);
   const Linear::Split by_rows = rank.world_size > 1 ? Linear::Split::column : Linear::Split::none;
-  layer.router = make.gathered(names.router, spec.n_experts, d, false, rank);
+  std::vector<Rows> router{all_rows(names.router, spec.n_experts)};
+  if (spec.has_shared_gate) router.push_back(all_rows(names.shared_expert_gate, 1));
+  layer.router = make.gathered(std::move(router), d, false, rank);
+  if (spec.has_choice_bias) layer.choice_bias = make.vector(names.choice_bias, spec.n_experts);
   for (std::int32_t expert = 0; expert < spec.n_experts; ++expert) {
     const std::string gate = spec.is_gated() ? expert_name(names.expert_gate, expert) : "";
     const std::string up = expert_name(names.expert_up, expert);
@@ -136,14 +151,18 @@ LinearTensors qkv_tensors(const Namer& make, const ModelSpec& whole, const Atten
                      whole.d_model, spec.has_qkv_bias);
 }
 
+/// The first matrix of the block that all rows pass through, one without experts or a shared expert.
 LinearTensors up_tensors(const Namer& make, const ModelSpec& whole, const FeedForwardSpec& spec, ModelRank rank) {
   const TensorNames& names = whole.names;
   const std::int64_t d = whole.d_model;
-  const IndexRange width = even_share(spec.d_ff, rank);
-  const Rows up{names.up, spec.d_ff, {width}};
+  const std::int32_t d_ff = spec.common_d_ff();
+  const IndexRange width = even_share(d_ff, rank);
+  const bool is_shared = spec.has_experts();
+  const Rows up{is_shared ? names.shared_up : names.up, d_ff, {width}};
+  const Rows gate{is_shared ? names.shared_gate : names.gate, d_ff, {width}};
   if (!spec.is_gated()) return make.linear({up}, d, spec.has_bias);
-  if (names.gate_up.empty()) return make.linear({{names.gate, spec.d_ff, {width}}, up}, d, spec.has_bias);
-  return make.linear({{names.gate_up, spec.up_width(), joined_runs({width, plus(width, spec.d_ff)})}}, d, spec.has_bias);
+  if (is_shared || names.gate_up.empty()) return make.linear({gate, up}, d, spec.has_bias);
+  return make.linear({{names.gate_up, spec.up_width(), joined_runs({width, plus(width, d_ff)})}}, d, spec.has_bias);
 }
 
 void append(std::vector<TensorPart>& all, const std::optional<NormTensors>& norm) {
@@ -199,14 +218,13 @@ LayerTensors layer_tensors(const ModelSpec& whole, ModelRank rank, std::size_t i
     made.feed_forward_post_norm = make.norm(layer.norm, names.feed_forward_post_norm, d);
   }
   if (layer.has_pre_norms && !layer.is_parallel) made.feed_forward_norm = make.norm(layer.norm, names.feed_forward_norm, d);
-  if (feed_forward.has_experts()) {
-    add_experts(make, whole, feed_forward, rank, made);
-    return made;
-  }
+  if (feed_forward.has_experts()) add_experts(make, whole, feed_forward, rank, made);
+  const std::int32_t d_ff = feed_forward.common_d_ff();
+  if (d_ff == 0) return made;
   made.up = up_tensors(make, whole, feed_forward, rank);
   made.up.split = by_rows;
-  made.down = make.split_by_columns(all_rows(names.down, d), feed_forward.d_ff, even_share(feed_forward.d_ff, rank),
-                                    feed_forward.has_bias, rank);
+  made.down = make.split_by_columns(all_rows(feed_forward.has_experts() ? names.shared_down : names.down, d), d_ff,
+                                    even_share(d_ff, rank), feed_forward.has_bias, rank);
   return made;
 }
 
@@ -221,9 +239,10 @@ NormTensors final_norm_tensors(const ModelSpec& whole) {
 
 LinearTensors lm_head_tensors(const ModelSpec& whole, ModelRank rank) {
   const Namer make(whole.names, 0);
-  LinearTensors made = make.gathered(whole.names.lm_head, whole.n_vocab, whole.d_model, whole.has_lm_head_bias, rank);
+  LinearTensors made =
+      make.gathered({all_rows(whole.names.lm_head, whole.n_vocab)}, whole.d_model, whole.has_lm_head_bias, rank);
   if (whole.tie_embeddings)
-    made.weights = make.gathered(whole.names.embedding, whole.n_vocab, whole.d_model, false, rank).weights;
+    made.weights = make.gathered({all_rows(whole.names.embedding, whole.n_vocab)}, whole.d_model, false, rank).weights;
   return made;
 }
 

@@ -22,7 +22,9 @@ std::int64_t layer_parameters(const LayerSpec& layer, std::int64_t d_model) {
   n += attention.q_norm_width() + attention.k_norm_width();
   n += d_model * (attention.qkv_width() + attention.q_width());
   const std::int64_t n_blocks = feed_forward.has_experts() ? feed_forward.n_experts : 1;
-  n += d_model * (n_blocks * (feed_forward.up_width() + feed_forward.d_ff) + feed_forward.n_experts);
+  n += d_model * (n_blocks * (feed_forward.up_width() + feed_forward.d_ff) + feed_forward.n_router_logits());
+  n += d_model * (feed_forward.up_width_of(feed_forward.d_ff_shared) + feed_forward.d_ff_shared);
+  if (feed_forward.has_choice_bias) n += feed_forward.n_experts;
   if (attention.has_qkv_bias) n += attention.qkv_width();
   if (attention.has_out_bias) n += d_model;
   if (feed_forward.has_bias) n += feed_forward.up_width() + d_model;

@@ -11,6 +11,7 @@
 
 #include "core/dtype.h"
 #include "core/ids.h"
+#include "kernels/ops.h"
 #include "model/quantization.h"
 
 namespace baton {
@@ -80,7 +81,7 @@ struct AttentionSpec {
   std::int64_t k_norm_width() const { return qk_norm == QkNorm::none ? 0 : qk_norm == QkNorm::head ? head_dim : kv_width(); }
 };
 
-/// A feed-forward block, or several of which each row passes through some.
+/// A feed-forward block, or several (experts) of which each row passes through some, and perhaps through one more.
 struct FeedForwardSpec {
   /// gated_*: down(f(gate(x)) * up(x)), the others down(f(up(x))). gelu is exact, gelu_tanh its tanh approximation.
   enum class Kind { gated_silu, gated_gelu, gated_gelu_tanh, gelu, gelu_tanh };
@@ -88,17 +89,26 @@ struct FeedForwardSpec {
   std::int32_t d_ff = 0;  ///< of each expert
   bool has_bias = false;  ///< of all its matrices; experts have none
   /// 0: one block for all rows. Otherwise a router, a matrix without a bias, gives each row a logit for each expert;
-  /// the block's output is the weighted sum of the outputs of the experts with the largest logits.
+  /// the block's output is the weighted sum of the outputs of the experts that the row's logits choose.
   std::int32_t n_experts = 0;
   std::int32_t n_experts_per_row = 0;  ///< at most n_experts
-  bool weighs_chosen_experts = false;  ///< weights are the softmax over the row's experts; otherwise over all
+  RoutingRule routing = {};            ///< how logits become choices and weights
+  bool has_choice_bias = false;        ///< experts are chosen by their scores and a bias
+  std::int32_t d_ff_shared = 0;        ///< of the shared expert, a block whose output is added for all rows; 0: none
+  bool has_shared_gate = false;        ///< its output is multiplied by the sigmoid of one more logit of the row
 
   bool has_experts() const { return n_experts > 0; }
+  bool has_shared_expert() const { return d_ff_shared > 0; }
+  /// Logits that the router gives a row: of the experts, then of the shared expert's gate.
+  std::int32_t n_router_logits() const { return n_experts + (has_shared_gate ? 1 : 0); }
+  /// Width of the block that all rows pass through; 0 if there is none.
+  std::int32_t common_d_ff() const { return has_experts() ? d_ff_shared : d_ff; }
   /// Feed-forward blocks that a row passes through.
   std::int64_t blocks_per_row() const { return has_experts() ? n_experts_per_row : 1; }
   bool is_gated() const { return kind != Kind::gelu && kind != Kind::gelu_tanh; }
-  /// Width of the first matrix's output: up, or gate and up.
-  std::int64_t up_width() const { return (is_gated() ? 2 : 1) * std::int64_t{d_ff}; }
+  /// Width of the first matrix's output in a block of width `width`: up, or gate and up.
+  std::int64_t up_width_of(std::int32_t width) const { return (is_gated() ? 2 : 1) * std::int64_t{width}; }
+  std::int64_t up_width() const { return up_width_of(d_ff); }
 };
 
 /// Attention, then feed-forward: x += residual_scale * post_norm(block(pre_norm(x))) for each. In a parallel block both
@@ -134,9 +144,14 @@ struct TensorNames {
   std::string_view gate_up = {};                 ///< gate and up in one tensor; if not empty, the two names are
   std::string_view down;                         ///< [d_model, d_ff]
   std::string_view router = {};                  ///< [n_experts, d_model]
+  std::string_view choice_bias = {};             ///< [n_experts]; the whole name, which has no last part
   std::string_view expert_gate = {};             ///< [d_ff, d_model]
   std::string_view expert_up = {};               ///< [d_ff, d_model]
   std::string_view expert_down = {};             ///< [d_model, d_ff]
+  std::string_view shared_gate = {};             ///< [d_ff_shared, d_model]
+  std::string_view shared_up = {};               ///< [d_ff_shared, d_model]
+  std::string_view shared_down = {};             ///< [d_model, d_ff_shared]
+  std::string_view shared_expert_gate = {};      ///< [1, d_model], of FeedForwardSpec::has_shared_gate
   std::string_view final_norm;                   ///< [d_model]
   std::string_view lm_head;                      ///< [n_vocab, d_model]; absent if the embeddings are tied
   std::string_view root = {};                    ///< in the place of the leading "model." of a name; empty: no other
@@ -179,6 +194,7 @@ struct ModelSpec {
   std::vector<TensorRoot> other_roots;  ///< where the tensors may be instead
   DType dtype = DType::f32;             ///< of the checkpoint: what its config states, else its embedding's (fit_to_checkpoint)
   bool states_dtype = true;             ///< the config does
+  std::int32_t n_draft_layers = 0;      ///< layers of a checkpoint after these, which only draft tokens and are not loaded
   QuantizationSpec quantization;        ///< of the checkpoint's matrices, as its config states
   std::optional<TokenId> bos_token_id;
   std::vector<TokenId> eos_token_ids;  ///< each in [0, n_vocab)

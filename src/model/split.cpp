@@ -29,6 +29,8 @@ std::string obstacle(const ModelSpec& spec, ModelRank rank) {
       return "its norms of queries and keys are over all heads, and a rank has only some of them";
     if (layer.feed_forward.d_ff % n_ranks != 0)
       return fmt::format("the width {} of its feed-forward blocks cannot be shared out evenly", layer.feed_forward.d_ff);
+    if (layer.feed_forward.d_ff_shared % n_ranks != 0)
+      return fmt::format("the width {} of its shared expert cannot be shared out evenly", layer.feed_forward.d_ff_shared);
   }
   return {};
 }
@@ -49,7 +51,8 @@ Result<ModelSpec> split_spec(const ModelSpec& whole, ModelRank rank) {
     const AttentionSpec attention = layer.attention;
     layer.attention.n_heads = static_cast<std::int32_t>(query_heads_of(attention, rank).size());
     layer.attention.n_kv_heads = static_cast<std::int32_t>(kv_heads_of(attention, rank).size());
-    layer.feed_forward.d_ff = static_cast<std::int32_t>(even_share(layer.feed_forward.d_ff, rank).size());
+    for (std::int32_t* width : {&layer.feed_forward.d_ff, &layer.feed_forward.d_ff_shared})
+      *width = static_cast<std::int32_t>(even_share(*width, rank).size());
   }
   return made;
 }

@@ -384,7 +384,8 @@ bool takes_f8_rows(const ModelSpec& spec, const ModelWeights& weights) {
     const LayerSpec& layer = spec.layers[i];
     const LayerWeights& of_layer = weights.layers[i];
     const bool has_experts = layer.feed_forward.has_experts();
-    const bool takes_activated = !has_experts && layer.feed_forward.is_gated() && of_layer.down.takes_f8(kMostRows);
+    const bool takes_activated =
+        !of_layer.down.is_empty() && layer.feed_forward.is_gated() && of_layer.down.takes_f8(kMostRows);
     const bool takes_fed = !has_experts && of_layer.up.takes_f8(kMostRows);
     const bool takes_normed = of_layer.qkv.takes_f8(kMostRows) && (!layer.is_parallel || takes_fed);
     const bool is_rms = layer.norm.kind == NormSpec::Kind::rms;

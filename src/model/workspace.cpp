@@ -19,9 +19,12 @@ struct Widths {
       qkv = std::max(qkv, layer.attention.qkv_width());
       heads = std::max<std::int64_t>(heads, layer.attention.n_heads);
       const FeedForwardSpec& feed_forward = layer.feed_forward;
-      up = std::max(up, feed_forward.blocks_per_row() * feed_forward.up_width());
-      activated = std::max(activated, feed_forward.blocks_per_row() * feed_forward.d_ff);
+      up = std::max(
+          {up, feed_forward.blocks_per_row() * feed_forward.up_width(), feed_forward.up_width_of(feed_forward.d_ff_shared)});
+      activated = std::max(
+          {activated, feed_forward.blocks_per_row() * feed_forward.d_ff, static_cast<std::int64_t>(feed_forward.d_ff_shared)});
       experts = std::max<std::int64_t>(experts, feed_forward.n_experts);
+      router = std::max<std::int64_t>(router, feed_forward.n_router_logits());
       chosen = std::max<std::int64_t>(chosen, feed_forward.n_experts_per_row);
     }
   }
@@ -31,6 +34,7 @@ struct Widths {
   std::int64_t up = 0;
   std::int64_t activated = 0;
   std::int64_t experts = 0;
+  std::int64_t router = 0;
   std::int64_t chosen = 0;
 };
 
@@ -104,7 +108,7 @@ Result<std::unique_ptr<Workspace>> Workspace::make(const ModelSpec& spec, DType 
   BATON_TRY(made->up, allocate(rows * widths.up, product));
   BATON_TRY(made->activated, allocate(rows * widths.activated, dtype));
   if (widths.experts > 0) {
-    BATON_TRY(made->router_logits, allocate(rows * widths.experts, DType::f32));
+    BATON_TRY(made->router_logits, allocate(rows * widths.router, DType::f32));
     BATON_TRY(made->experts, allocate(rows * widths.chosen, DType::i32));
     BATON_TRY(made->expert_weights, allocate(rows * widths.chosen, DType::f32));
     BATON_TRY(made->expert_places, allocate(rows * widths.chosen, DType::i32));
@@ -116,7 +120,7 @@ Result<std::unique_ptr<Workspace>> Workspace::make(const ModelSpec& spec, DType 
   BATON_TRY(made->logits, allocate(static_cast<std::int64_t>(bounds.max_samples) * spec.n_vocab, DType::f32));
   if (spec.rank.world_size > 1) {
     const std::int64_t of_rows =
-        rows * std::max<std::int64_t>(spec.d_model / spec.rank.world_size, gathered_width(widths.experts, spec.rank));
+        rows * std::max<std::int64_t>(spec.d_model / spec.rank.world_size, gathered_width(widths.router, spec.rank));
     const std::int64_t of_samples = std::int64_t{bounds.max_samples} * gathered_width(spec.n_vocab, spec.rank);
     BATON_TRY(made->parts, allocate(spec.rank.world_size * std::max(of_rows, of_samples), DType::f32));
   }

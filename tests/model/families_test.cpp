@@ -209,7 +209,7 @@ TEST(Mixtral, has_experts_in_all_layers_whose_weights_sum_to_one) {
   const FeedForwardSpec& block = spec.layers[7].feed_forward;
   EXPECT_EQ(block.n_experts_per_row, 2);
   EXPECT_EQ(block.d_ff, 172);
-  EXPECT_TRUE(block.weighs_chosen_experts);
+  EXPECT_TRUE(block.routing.renormalises);
   EXPECT_FALSE(block.has_bias);
   EXPECT_EQ(spec.max_position, 131072);
   EXPECT_EQ(spec.ropes[0].theta, 1e6);
@@ -233,7 +233,7 @@ TEST(Qwen3Moe, has_experts_in_the_layers_that_its_fields_choose) {
   EXPECT_EQ(experts(spec), std::vector<std::int32_t>(8, 128)) << "Transformers' default";
   EXPECT_EQ(spec.layers[0].feed_forward.n_experts_per_row, 8);
   EXPECT_EQ(spec.layers[0].feed_forward.d_ff, 768);
-  EXPECT_FALSE(spec.layers[0].feed_forward.weighs_chosen_experts);
+  EXPECT_FALSE(spec.layers[0].feed_forward.routing.renormalises);
   EXPECT_EQ(spec.layers[0].attention.qk_norm, QkNorm::head);
   EXPECT_FALSE(spec.layers[0].attention.has_qkv_bias || spec.layers[0].attention.has_out_bias);
   EXPECT_EQ(windows(spec), std::vector<std::int32_t>(8, 0)) << "a window that is not used";
@@ -241,7 +241,7 @@ TEST(Qwen3Moe, has_experts_in_the_layers_that_its_fields_choose) {
       "decoder_sparse_step":3,"mlp_only_layers":[5],"use_sliding_window":true,"sliding_window":32,"attention_bias":true})";
   const ModelSpec mixed = spec_of("Qwen3MoeForCausalLM", four);
   EXPECT_EQ(experts(mixed), (std::vector<std::int32_t>{0, 0, 4, 0, 0, 0, 0, 0}));
-  EXPECT_TRUE(mixed.layers[2].feed_forward.weighs_chosen_experts);
+  EXPECT_TRUE(mixed.layers[2].feed_forward.routing.renormalises);
   EXPECT_EQ(mixed.layers[2].feed_forward.d_ff, 40);
   EXPECT_EQ(mixed.layers[3].feed_forward.d_ff, 172);
   EXPECT_EQ(windows(mixed), std::vector<std::int32_t>(8, 32));

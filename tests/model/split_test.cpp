@@ -166,10 +166,13 @@ void expect_parts_of_the_whole(const ModelSpec& spec, int n_ranks, const WeightR
       const FeedForwardSpec& feed_forward = spec.layers[i].feed_forward;
       const IndexRange width = even_share(feed_forward.d_ff, rank);
       const IndexRange second{width.begin + feed_forward.d_ff, width.end + feed_forward.d_ff};
+      const std::int32_t common = feed_forward.common_d_ff();
       if (feed_forward.has_experts()) {
-        Values router = row_blocks(test::values_of(all.router.weight()), d, {gathered_share(feed_forward.n_experts, rank)});
-        router.resize(static_cast<std::size_t>(gathered_width(feed_forward.n_experts, rank) * d), 0.0f);
+        const std::int64_t n_logits = feed_forward.n_router_logits();
+        Values router = row_blocks(test::values_of(all.router.weight()), d, {gathered_share(n_logits, rank)});
+        router.resize(static_cast<std::size_t>(gathered_width(n_logits, rank) * d), 0.0f);
         EXPECT_EQ(test::values_of(some.router.weight()), router);
+        EXPECT_EQ(some.choice_bias.weight.shape, all.choice_bias.weight.shape);
         for (std::size_t e = 0; e < static_cast<std::size_t>(feed_forward.n_experts); ++e) {
           EXPECT_EQ(test::values_of(some.expert_up.weights(), e),
                     row_blocks(test::values_of(all.expert_up.weights(), e), d, {width, second}));
@@ -177,12 +180,14 @@ void expect_parts_of_the_whole(const ModelSpec& spec, int n_ranks, const WeightR
                     block(test::values_of(all.expert_down.weights(), e), feed_forward.d_ff, {0, d}, width));
         }
         EXPECT_EQ(some.expert_down.split(), Split::row);
-      } else {
-        EXPECT_EQ(test::values_of(some.up.weight()), row_blocks(test::values_of(all.up.weight()), d, {width, second}));
-        EXPECT_EQ(test::values_of(some.down.weight()),
-                  block(test::values_of(all.down.weight()), feed_forward.d_ff, {0, d}, width));
-        EXPECT_EQ(some.down.split(), Split::row);
       }
+      ASSERT_EQ(some.up.is_empty(), common == 0);
+      if (common == 0) continue;
+      const IndexRange of_up = even_share(common, rank);
+      EXPECT_EQ(test::values_of(some.up.weight()),
+                row_blocks(test::values_of(all.up.weight()), d, {of_up, {of_up.begin + common, of_up.end + common}}));
+      EXPECT_EQ(test::values_of(some.down.weight()), block(test::values_of(all.down.weight()), common, {0, d}, of_up));
+      EXPECT_EQ(some.down.split(), Split::row);
     }
   }
 }
@@ -218,6 +223,23 @@ TEST(SplitWeights, of_experts_are_parts_of_every_expert) {
   spec.names.expert_up = "model.layers.{}.moe.experts.{}.w3";
   spec.names.expert_down = "model.layers.{}.moe.experts.{}.w2";
   spec.layers[1].feed_forward = {.d_ff = 8, .n_experts = 3, .n_experts_per_row = 2};
+  for (const int n_ranks : {2, 4}) expect_parts_of_the_whole(spec, n_ranks);
+}
+
+// Eight rows of the router and the gate's: a rank after the first has the gate alone, the others zeros.
+TEST(SplitWeights, of_a_shared_expert_and_its_gate_are_parts_of_both) {
+  ModelSpec spec = small_spec();
+  spec.names.router = "model.layers.{}.moe.gate";
+  spec.names.choice_bias = "model.layers.{}.moe.gate.e_score_correction_bias";
+  spec.names.expert_gate = "model.layers.{}.moe.experts.{}.w1";
+  spec.names.expert_up = "model.layers.{}.moe.experts.{}.w3";
+  spec.names.expert_down = "model.layers.{}.moe.experts.{}.w2";
+  spec.names.shared_gate = "model.layers.{}.moe.shared.w1";
+  spec.names.shared_up = "model.layers.{}.moe.shared.w3";
+  spec.names.shared_down = "model.layers.{}.moe.shared.w2";
+  spec.names.shared_expert_gate = "model.layers.{}.moe.shared_gate";
+  spec.layers[1].feed_forward = {
+      .d_ff = 8, .n_experts = 8, .n_experts_per_row = 2, .has_choice_bias = true, .d_ff_shared = 16, .has_shared_gate = true};
   for (const int n_ranks : {2, 4}) expect_parts_of_the_whole(spec, n_ranks);
 }
 

@@ -362,6 +362,19 @@ TEST_F(Weights, unexpected_tensors_do_no_harm) {
       << said;
 }
 
+TEST_F(Weights, layers_that_only_draft_tokens_are_passed_over_in_silence) {
+  tensors_.push_back(f32_tensor("model.layers.2.eh_proj.weight", {1}, {1}));
+  spec_.n_draft_layers = 1;
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(error_of_load(), "no error");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  tensors_.push_back(f32_tensor("model.layers.3.eh_proj.weight", {1}, {1}));
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(error_of_load(), "no error");
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("event=unused_tensors count=1 names=model.layers.3.eh_proj.weight"), std::string::npos) << said;
+}
+
 TEST_F(Weights, tensors_of_a_part_of_a_larger_model_are_found_under_its_names) {
   for (const TensorRoot& root :
        {TensorRoot{"language_model.model.", "language_model.lm_head"}, TensorRoot{"model.language_model.", "lm_head"}}) {

@@ -531,6 +531,8 @@ void AsyncBackend::combine_experts(const CombineExpertsArgs& args) {
     moment.narrow(current.in);
     moment.narrow(current.choices);
     moment.narrow(current.out);
+    moment.narrow(current.shared);
+    moment.narrow(current.gate_logits);
     baton::combine_experts(*inner_, current);
   });
 }

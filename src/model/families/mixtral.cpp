@@ -22,7 +22,7 @@ Result<ModelSpec> read_mixtral(const json::Value& config) {
   BATON_TRY(const std::int32_t window, fields::read_window(config, 0));
   for (LayerSpec& layer : spec.layers) {
     BATON_TRY_VOID(read_experts(config, layer.feed_forward, 8, 2));
-    layer.feed_forward.weighs_chosen_experts = true;
+    layer.feed_forward.routing.renormalises = true;
     layer.attention.window = window;
   }
   return spec;

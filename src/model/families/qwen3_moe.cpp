@@ -24,7 +24,7 @@ Result<FeedForwardSpec> read_experts_of_layers(const json::Value& config) {
   FeedForwardSpec experts;
   BATON_TRY(experts.d_ff, fields::optional_size(config, "moe_intermediate_size", fields::kMaxFeedForward, 768));
   BATON_TRY_VOID(read_experts(config, experts, 128, 8));
-  BATON_TRY(experts.weighs_chosen_experts, fields::optional_flag(config, "norm_topk_prob", false));
+  BATON_TRY(experts.routing.renormalises, fields::optional_flag(config, "norm_topk_prob", false));
   return experts;
 }
 

@@ -66,7 +66,16 @@ void convert_columns(const Parallel& parallel, ConstTensorView in, IndexRange co
 /// The name of a weight outside the layers.
 std::string weight_name(const TensorNames& names, std::string_view name) { return checkpoint_name(names, name, 0) + ".weight"; }
 
-void log_unused(std::span<const ExpectedTensor> expected, const Checkpoint& checkpoint, const TensorNames& names) {
+/// Whether a tensor belongs to a layer that only drafts tokens (ModelSpec::n_draft_layers).
+bool is_of_draft_layer(std::string_view name, const ModelSpec& spec) {
+  for (std::int32_t i = 0; i < spec.n_draft_layers; ++i)
+    if (name.starts_with(checkpoint_name(spec.names, "model.layers.{}.", spec.layers.size() + static_cast<std::size_t>(i))))
+      return true;
+  return false;
+}
+
+void log_unused(std::span<const ExpectedTensor> expected, const Checkpoint& checkpoint, const ModelSpec& spec) {
+  const TensorNames& names = spec.names;
   std::set<std::string_view> used;
   std::set<std::string_view> stems;
   for (const ExpectedTensor& tensor : expected) {
@@ -80,6 +89,7 @@ void log_unused(std::span<const ExpectedTensor> expected, const Checkpoint& chec
   for (const std::string& name : checkpoint.names()) {
     if (used.contains(name) || name == lm_head || stems.contains(stem_of_part(name)) || is_kv_scale(name)) continue;
     if (!names.ignored_suffix.empty() && name.ends_with(names.ignored_suffix)) continue;
+    if (is_of_draft_layer(name, spec)) continue;
     if (n_unused++ < kMaxNames) named += (named.empty() ? "" : ",") + name;
   }
   if (n_unused > 0)
@@ -203,12 +213,19 @@ Result<void> SafetensorsSource::check_tensors(std::span<const ExpectedTensor> ex
 }
 
 void SafetensorsSource::log_differences(std::span<const ExpectedTensor> expected, const ModelSpec& spec, DType dtype) const {
-  log_unused(expected, checkpoint_, spec.names);
+  log_unused(expected, checkpoint_, spec);
   log_conversions(expected, checkpoint_, dtype);
 }
 
 Result<ConstTensorView> SafetensorsSource::find(const ExpectedTensor& tensor) const {
-  BATON_TRY(const ConstTensorView values, checkpoint_.load(tensor.name, tensor.shape));
+  BATON_TRY(ConstTensorView values, checkpoint_.load(tensor.name));
+  // ERNIE 4.5 stores a vector as a matrix of one row.
+  const bool is_one_row = tensor.kind == ExpectedTensor::Kind::bias && values.shape == Shape{1, tensor.shape[0]};
+  if (is_one_row) {
+    values.shape = tensor.shape;
+  } else {
+    BATON_TRY(values, checkpoint_.load(tensor.name, tensor.shape));
+  }
   if (values.dtype != DType::f32 && values.dtype != DType::bf16 && values.dtype != DType::f16)
     return fail(ErrorCode::unsupported, fmt::format("tensor '{}' is {}; weights must be float32, bfloat16 or float16",
                                                     tensor.name, to_string(values.dtype)));

@@ -41,7 +41,7 @@ struct Devices {
 /// The tiny model, and one in whose second layer each row passes through two of five experts.
 std::vector<ModelSpec> specs() {
   std::vector<ModelSpec> specs(2, testing::tiny_spec());
-  specs[1].layers[1].feed_forward = {.d_ff = 64, .n_experts = 5, .n_experts_per_row = 2, .weighs_chosen_experts = true};
+  specs[1].layers[1].feed_forward = {.d_ff = 64, .n_experts = 5, .n_experts_per_row = 2, .routing = {.renormalises = true}};
   return specs;
 }
 

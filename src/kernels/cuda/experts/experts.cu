@@ -26,10 +26,11 @@ constexpr unsigned kAllLanes = 0xffffffffu;
 /// Experts of most models; the kernel for more experts keeps more logits in registers.
 constexpr int kFewExperts = 128;
 static_assert(kMaxExpertsPerRow <= kWarpSize, "a lane holds one choice");
+static_assert(kMaxExpertGroups <= kWarpSize, "a lane holds the score of one group");
 
 struct RouteParams {
   const std::byte* step;
-  const float* logits;  ///< [n_rows, n_experts]
+  const float* logits;  ///< [n_rows, n_columns]
   std::int32_t* experts;
   float* weights;
   std::int32_t* places;
@@ -38,17 +39,30 @@ struct RouteParams {
   std::int32_t n_rows;
   std::int32_t n_experts;
   std::int32_t n_chosen;
-  bool is_over_all;  ///< the softmax
+  std::int32_t n_columns;    ///< of logits
+  const float* choice_bias;  ///< [n_experts] or null
+  RoutingRule rule;
+  bool chooses_by_score;
+  bool needs_softmax_sum;
 };
 
 /// The step's rows, and no more than there is room for.
 __device__ __forceinline__ int rows_of_step(const RouteParams& p) { return min(step_header(p.step).n_rows, p.n_rows); }
 
-/// Larger for larger logits, for equal ones larger for the smaller expert; positive. NaN counts as the smallest logit.
-__device__ __forceinline__ std::uint64_t rank_of(float logit, int expert) {
-  const std::uint32_t bits = __float_as_uint(logit + 0.0f);  // -0 becomes 0
-  const std::uint32_t ordered = isnan(logit) ? 0 : (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
-  return (static_cast<std::uint64_t>(ordered) << 32) | (0xffffffffu - static_cast<std::uint32_t>(expert));
+/// Larger for larger numbers, for equal ones larger for the smaller index; positive. NaN counts as the smallest number.
+__device__ __forceinline__ std::uint64_t rank_of(float number, int index) {
+  const std::uint32_t bits = __float_as_uint(number + 0.0f);  // -0 becomes 0
+  const std::uint32_t ordered = isnan(number) ? 0 : (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+  return (static_cast<std::uint64_t>(ordered) << 32) | (0xffffffffu - static_cast<std::uint32_t>(index));
+}
+
+__device__ __forceinline__ int index_of(std::uint64_t rank) {
+  return static_cast<int>(0xffffffffu - static_cast<std::uint32_t>(rank));
+}
+
+__device__ __forceinline__ std::uint64_t largest_of_lanes(std::uint64_t rank) {
+  for (int distance = kWarpSize / 2; distance > 0; distance /= 2) rank = max(rank, __shfl_xor_sync(kAllLanes, rank, distance));
+  return rank;
 }
 
 __device__ __forceinline__ float sum_of_lanes(float value) {
@@ -65,53 +79,124 @@ struct Choice {
 /// The choice of a row after the step's.
 constexpr __device__ Choice kNoChoice{-1, 0};
 
+/// The largest of the ranks that lanes hold.
+template <int kPerLane>
+__device__ __forceinline__ std::uint64_t largest_of_all(const std::uint64_t (&ranks)[kPerLane]) {
+  std::uint64_t best = 0;
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) best = max(best, ranks[i]);
+  return largest_of_lanes(best);
+}
+
+/// The value of the expert that has the rank `best`, on all lanes.
+template <int kPerLane>
+__device__ __forceinline__ float value_of(std::uint64_t best, const std::uint64_t (&ranks)[kPerLane],
+                                          const float (&values)[kPerLane]) {
+  float value = 0;
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i)
+    if (ranks[i] == best) value = values[i];
+  return __shfl_sync(kAllLanes, value, index_of(best) % kWarpSize);
+}
+
+/// Replaces logits by scores.
+template <int kPerLane>
+__device__ __forceinline__ void score(const RouteParams& p, int lane, float (&values)[kPerLane]) {
+  if (p.rule.score == RoutingRule::Score::sigmoid) {
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) values[i] = 1 / (1 + expf(-values[i]));
+    return;
+  }
+  std::uint64_t ranks[kPerLane];
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    const int expert = lane + i * kWarpSize;
+    ranks[i] = expert < p.n_experts ? rank_of(values[i], expert) : 0;
+  }
+  const float largest = value_of(largest_of_all(ranks), ranks, values);
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    values[i] = expf(values[i] - largest);
+    if (lane + i * kWarpSize < p.n_experts) sum += values[i];
+  }
+  if (!p.needs_softmax_sum) return;
+  sum = sum_of_lanes(sum);
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) values[i] /= sum;
+}
+
+/// Replaces the ranks of experts in groups that are not kept by 0. Lane g holds the score of group g. `choices` are of the
+/// experts that have ranks.
+template <int kPerLane>
+__device__ __forceinline__ void leave_out_groups(const RouteParams& p, int lane, const float (&choices)[kPerLane],
+                                                 std::uint64_t (&ranks)[kPerLane]) {
+  const int size = p.n_experts / p.rule.n_groups;
+  const bool takes_two = p.rule.group_score == RoutingRule::GroupScore::two_best && size > 1;
+  std::uint64_t of_group = 0;
+  for (int g = 0; g < p.rule.n_groups; ++g) {
+    std::uint64_t own[kPerLane];
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) own[i] = (lane + i * kWarpSize) / size == g ? ranks[i] : 0;
+    const std::uint64_t best = largest_of_all(own);
+    float sum = value_of(best, own, choices);
+    if (takes_two) {
+#pragma unroll
+      for (int i = 0; i < kPerLane; ++i)
+        if (own[i] == best) own[i] = 0;
+      sum += value_of(largest_of_all(own), own, choices);
+    }
+    if (lane == g) of_group = rank_of(sum, g);
+  }
+  unsigned kept = 0;
+  for (int n = 0; n < p.rule.n_groups_per_row; ++n) {
+    const std::uint64_t best = largest_of_lanes(of_group);
+    kept |= 1u << index_of(best);
+    if (of_group == best) of_group = 0;
+  }
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i)
+    if ((kept >> min((lane + i * kWarpSize) / size, kWarpSize - 1) & 1) == 0) ranks[i] = 0;
+}
+
 /// Chooses the experts of a row. All lanes of a warp call it; lane l holds the logits of experts l, l + 32, and so on.
 template <int kPerLane>
 __device__ __forceinline__ Choice choose_experts(const RouteParams& p, int row, int lane) {
-  float logits[kPerLane];
+  float values[kPerLane];  // logits, then scores
   std::uint64_t ranks[kPerLane];
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
     const int expert = lane + i * kWarpSize;
     const bool exists = expert < p.n_experts;
-    logits[i] = exists ? p.logits[static_cast<std::int64_t>(row) * p.n_experts + expert] : 0;
-    ranks[i] = exists ? rank_of(logits[i], expert) : 0;
+    values[i] = exists ? p.logits[static_cast<std::int64_t>(row) * p.n_columns + expert] : 0;
+    ranks[i] = exists ? rank_of(values[i], expert) : 0;
   }
-  float largest = 0;
-  float sum = 0;
-  float share = 0;  // of the choice of this lane
-  int expert = -1;
-  for (int c = 0; c < p.n_chosen; ++c) {
-    std::uint64_t best = 0;
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i) best = max(best, ranks[i]);
-    for (int distance = kWarpSize / 2; distance > 0; distance /= 2)
-      best = max(best, __shfl_xor_sync(kAllLanes, best, distance));
-    const auto chosen = static_cast<int>(0xffffffffu - static_cast<std::uint32_t>(best));
-    float logit = 0;
+  score(p, lane, values);
+  if (p.chooses_by_score) {
+    float choices[kPerLane];
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
-      if (ranks[i] != best) continue;
-      logit = logits[i];
-      ranks[i] = 0;
+      const int expert = lane + i * kWarpSize;
+      const bool exists = expert < p.n_experts;
+      choices[i] = values[i] + (exists && p.choice_bias != nullptr ? p.choice_bias[expert] : 0);
+      ranks[i] = exists ? rank_of(choices[i], expert) : 0;
     }
-    logit = __shfl_sync(kAllLanes, logit, chosen % kWarpSize);
-    if (c == 0) largest = logit;
-    const float power = expf(logit - largest);
-    if (!p.is_over_all) sum += power;
-    if (lane == c) {
-      share = power;
-      expert = chosen;
-    }
+    if (p.rule.n_groups_per_row < p.rule.n_groups) leave_out_groups(p, lane, choices, ranks);
   }
-  if (p.is_over_all) {
-    float powers = 0;
+  float sum = 0;
+  Choice own = kNoChoice;  // of this lane
+  for (int c = 0; c < p.n_chosen; ++c) {
+    const std::uint64_t best = largest_of_all(ranks);
+    const float value = value_of(best, ranks, values);
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i)
-      if (lane + i * kWarpSize < p.n_experts) powers += expf(logits[i] - largest);
-    sum = sum_of_lanes(powers);
+      if (ranks[i] == best) ranks[i] = 0;
+    sum += value;
+    if (lane == c) own = {index_of(best), value};
   }
-  return {expert, share / sum};
+  if (p.rule.renormalises) own.weight /= (sum < p.rule.least_sum ? p.rule.least_sum : sum) + p.rule.added_to_sum;
+  own.weight *= p.rule.scale;
+  return own;
 }
 
 /// Stores the choice of a lane, which has one; without an expert its place is also stored.
@@ -233,24 +318,43 @@ __global__ void __launch_bounds__(kSortThreads) sort_choices_kernel(const __grid
   if (expert + 1 == p.n_experts) p.offsets[p.n_experts] = next;
 }
 
+struct CombineParams {
+  const void* in;
+  const std::int32_t* places;
+  const float* weights;
+  const void* shared;        ///< of the dtype of `in`, or null
+  const float* gate_logits;  ///< the first row's, or null
+  std::int32_t gate_stride;
+  std::int32_t n_chosen;
+  std::int64_t d;
+  void* out;
+};
+
 template <class In, class Out, int N>
-__global__ void __launch_bounds__(kCombineThreads)
-    combine_experts_kernel(const In* in, const std::int32_t* places, const float* weights, Out* out, int n_chosen,
-                           std::int64_t d) {
+__global__ void __launch_bounds__(kCombineThreads) combine_experts_kernel(const __grid_constant__ CombineParams p) {
   wait_for_kernel_before();
   const std::int64_t row = blockIdx.x;
-  for (std::int64_t i = static_cast<std::int64_t>(threadIdx.x) * N; i < d; i += kCombineThreads * N) {
+  const auto* const in = static_cast<const In*>(p.in);
+  const auto* const shared = static_cast<const In*>(p.shared);
+  const float gate = p.gate_logits == nullptr ? 1 : 1 / (1 + expf(-p.gate_logits[row * p.gate_stride]));
+  for (std::int64_t i = static_cast<std::int64_t>(threadIdx.x) * N; i < p.d; i += kCombineThreads * N) {
     float sum[N] = {};
-    for (int c = 0; c < n_chosen; ++c) {
-      const std::int64_t place = places[row * n_chosen + c];
+    for (int c = 0; c < p.n_chosen; ++c) {
+      const std::int64_t place = p.places[row * p.n_chosen + c];
       if (place < 0) continue;
-      const float weight = weights[row * n_chosen + c];
+      const float weight = p.weights[row * p.n_chosen + c];
       float term[N];
-      load_f32(in + place * d + i, term);
+      load_f32(in + place * p.d + i, term);
 #pragma unroll
       for (int j = 0; j < N; ++j) sum[j] = fmaf(weight, term[j], sum[j]);
     }
-    store_f32(sum, out + row * d + i);
+    if (shared != nullptr) {
+      float term[N];
+      load_f32(shared + row * p.d + i, term);
+#pragma unroll
+      for (int j = 0; j < N; ++j) sum[j] = fmaf(gate, term[j], sum[j]);
+    }
+    store_f32(sum, static_cast<Out*>(p.out) + row * p.d + i);
   }
 }
 
@@ -267,9 +371,13 @@ void route_experts(const Device& device, const RouteExpertsArgs& args) {
   params.rows = reinterpret_cast<std::int32_t*>(choices.rows.data);
   params.offsets = reinterpret_cast<std::int32_t*>(choices.offsets.data);
   params.n_rows = static_cast<std::int32_t>(args.logits.shape[0]);
-  params.n_experts = static_cast<std::int32_t>(args.logits.shape[1]);
+  params.n_experts = static_cast<std::int32_t>(choices.offsets.shape[0] - 1);
+  params.n_columns = static_cast<std::int32_t>(args.logits.shape[1]);
   params.n_chosen = static_cast<std::int32_t>(choices.experts.shape[1]);
-  params.is_over_all = args.softmax == ExpertSoftmax::all;
+  params.choice_bias = reinterpret_cast<const float*>(args.choice_bias.data);
+  params.rule = args.rule;
+  params.chooses_by_score = args.chooses_by_score();
+  params.needs_softmax_sum = args.needs_softmax_sum();
   if (params.n_rows <= kFewRows && params.n_experts <= kFewExperts)
     return launch_overlapped(device, route_few_kernel, dim3(1), kFewThreads, 0, "route_experts", params);
   if (params.n_rows > 0) {
@@ -286,17 +394,26 @@ void combine_experts(const Device& device, const CombineExpertsArgs& args) {
   const auto n_rows = static_cast<unsigned>(args.out.shape[0]);
   const std::int64_t d = args.out.shape[1];
   if (n_rows == 0 || d == 0) return;
-  const bool is_aligned = rows_are_aligned(d, args.in, args.out);
+  const bool has_shared = args.shared.data != nullptr;
+  const bool is_aligned = rows_are_aligned(d, args.in, args.out) && (!has_shared || rows_are_aligned(d, args.shared));
+  CombineParams params{};
+  params.in = args.in.data;
+  params.places = reinterpret_cast<const std::int32_t*>(args.choices.places.data);
+  params.weights = reinterpret_cast<const float*>(args.choices.weights.data);
+  params.shared = args.shared.data;
+  if (args.gate_logits.data != nullptr) {
+    params.gate_stride = static_cast<std::int32_t>(args.gate_logits.shape[1]);
+    params.gate_logits = reinterpret_cast<const float*>(args.gate_logits.data) + params.gate_stride - 1;
+  }
+  params.n_chosen = static_cast<std::int32_t>(args.choices.places.shape[1]);
+  params.d = d;
+  params.out = args.out.data;
   visit_element(args.in.dtype, [&](auto in) {
     visit_element(args.out.dtype, [&](auto out) {
       using In = decltype(in);
       using Out = decltype(out);
       auto* kernel = is_aligned ? combine_experts_kernel<In, Out, kElementsAtOnce> : combine_experts_kernel<In, Out, 1>;
-      launch_overlapped(device, kernel, dim3(n_rows), kCombineThreads, 0, "combine_experts",
-                        reinterpret_cast<const In*>(args.in.data),
-                        reinterpret_cast<const std::int32_t*>(args.choices.places.data),
-                        reinterpret_cast<const float*>(args.choices.weights.data), reinterpret_cast<Out*>(args.out.data),
-                        static_cast<int>(args.choices.places.shape[1]), d);
+      launch_overlapped(device, kernel, dim3(n_rows), kCombineThreads, 0, "combine_experts", params);
     });
   });
 }
