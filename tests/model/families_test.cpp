@@ -109,7 +109,7 @@ TEST(Families, that_are_refused_say_what_is_missing) {
   EXPECT_EQ(refused("NewForCausalLM", R"({"kv_lora_rank":512,"n_routed_experts":256})"),
             sentence("NewForCausalLM", "multi-head latent attention (MLA)"));
   EXPECT_EQ(refused("NewForCausalLM", R"({"kv_lora_rank":null,"num_experts":64})"),
-            sentence("NewForCausalLM", "its experts (only those of Mixtral and Qwen3-MoE)"));
+            sentence("NewForCausalLM", "its experts (only those of the families in docs/models.md)"));
   EXPECT_EQ(refused("NewForConditionalGeneration", R"({"text_config":{},"vision_config":{}})"),
             sentence("NewForConditionalGeneration", "images or sound"));
   EXPECT_EQ(refused("NewForConditionalGeneration", R"({"text_config":{"linear_num_key_heads":16},"vision_config":{}})"),
@@ -416,6 +416,102 @@ TEST(Ernie45, rotates_neighbouring_elements_and_has_all_biases_or_none) {
   EXPECT_TRUE(biased.attention.has_qkv_bias && biased.attention.has_out_bias && biased.feed_forward.has_bias);
   EXPECT_EQ(error_of("Ernie4_5ForCausalLM", R"({"compression_ratio":2})"),
             "config.json: 'compression_ratio' is 2, which is not supported; supported is 1");
+}
+
+TEST(Qwen2Moe, has_a_gated_shared_expert_and_a_window_in_every_second_layer) {
+  const ModelSpec spec = spec_of("Qwen2MoeForCausalLM");
+  EXPECT_EQ(experts(spec), std::vector<std::int32_t>(8, 60)) << "Transformers' defaults";
+  const FeedForwardSpec& block = spec.layers[0].feed_forward;
+  EXPECT_EQ(block.n_experts_per_row, 4);
+  EXPECT_EQ(block.d_ff, 1408);
+  EXPECT_EQ(block.d_ff_shared, 5632);
+  EXPECT_TRUE(block.has_shared_gate);
+  EXPECT_EQ(block.routing, RoutingRule{}) << "shares of the softmax over all";
+  EXPECT_TRUE(spec.layers[0].attention.has_qkv_bias);
+  EXPECT_FALSE(spec.layers[0].attention.has_out_bias);
+  EXPECT_EQ(windows(spec), std::vector<std::int32_t>(8, 0));
+  const ModelSpec windowed = spec_of("Qwen2MoeForCausalLM", R"({"use_sliding_window":true,"sliding_window":32,
+      "max_window_layers":5,"qkv_bias":false,"norm_topk_prob":true,"decoder_sparse_step":4,"mlp_only_layers":[7]})");
+  EXPECT_EQ(windows(windowed), (std::vector<std::int32_t>{32, 0, 32, 0, 32, 0, 0, 0}));
+  EXPECT_EQ(experts(windowed), (std::vector<std::int32_t>{0, 0, 0, 60, 0, 0, 0, 0}));
+  EXPECT_EQ(windowed.layers[0].feed_forward.d_ff_shared, 0) << "a layer without experts";
+  EXPECT_TRUE(windowed.layers[3].feed_forward.routing.renormalises);
+  EXPECT_FALSE(windowed.layers[3].attention.has_qkv_bias);
+}
+
+TEST(Ernie45Moe, has_experts_in_a_run_of_layers) {
+  const ModelSpec spec = spec_of("Ernie4_5_MoeForCausalLM");
+  EXPECT_EQ(experts(spec), (std::vector<std::int32_t>{0, 64, 64, 64, 64, 64, 64, 64})) << "Transformers' defaults";
+  const FeedForwardSpec& block = spec.layers[1].feed_forward;
+  EXPECT_EQ(block.n_experts_per_row, 6);
+  EXPECT_EQ(block.d_ff_shared, 2 * 1536);
+  EXPECT_FALSE(block.has_shared_gate);
+  EXPECT_TRUE(block.has_choice_bias);
+  EXPECT_EQ(block.routing, (RoutingRule{.renormalises = true, .least_sum = 1e-12f}));
+  EXPECT_TRUE(spec.ropes[0].is_interleaved);
+  EXPECT_EQ(spec.layers[0].attention.head_dim, 8) << "of the hidden size";
+  const ModelSpec some = spec_of("Ernie4_5_MoeForCausalLM", R"({"moe_layer_start_index":2,"moe_layer_end_index":6,
+      "moe_layer_interval":2,"moe_num_experts":4,"moe_k":3,"moe_num_shared_experts":0,"moe_norm_min":0.5})");
+  EXPECT_EQ(experts(some), (std::vector<std::int32_t>{0, 0, 0, 4, 0, 4, 0, 0}));
+  EXPECT_EQ(some.layers[3].feed_forward.n_experts_per_row, 3);
+  EXPECT_FALSE(some.layers[3].feed_forward.has_shared_expert());
+  EXPECT_EQ(some.layers[3].feed_forward.routing.least_sum, 0.5f);
+  EXPECT_EQ(error_of("Ernie4_5_MoeForCausalLM", R"({"use_bias":true})"),
+            "config.json: 'use_bias' is true, which is not supported; supported is false");
+  EXPECT_EQ(error_of("Ernie4_5_MoeForCausalLM", R"({"moe_num_experts":8,"moe_k":9})"),
+            "config.json: 'moe_k' must be from 1 to 8, not 9");
+}
+
+TEST(Glm4Moe, chooses_experts_by_sigmoid_and_bias_in_groups_after_dense_layers) {
+  const ModelSpec spec = spec_of("Glm4MoeForCausalLM");
+  EXPECT_EQ(experts(spec), (std::vector<std::int32_t>{0, 128, 128, 128, 128, 128, 128, 128})) << "Transformers' defaults";
+  const FeedForwardSpec& block = spec.layers[1].feed_forward;
+  EXPECT_EQ(block.routing, (RoutingRule{.score = RoutingRule::Score::sigmoid, .renormalises = true, .added_to_sum = 1e-20f}));
+  EXPECT_TRUE(block.has_choice_bias);
+  EXPECT_EQ(block.d_ff_shared, 1408);
+  EXPECT_EQ(spec.ropes[0].rotary_dim, 4);
+  EXPECT_FALSE(spec.ropes[0].is_interleaved) << "not as in GLM-4";
+  EXPECT_EQ(spec.n_draft_layers, 1);
+  EXPECT_EQ(spec.layers[0].attention.qk_norm, QkNorm::none);
+  EXPECT_FALSE(spec.layers[0].attention.has_qkv_bias);
+  const ModelSpec grouped = spec_of("Glm4MoeForCausalLM", R"({"use_qk_norm":true,"attention_bias":true,"n_group":8,
+      "topk_group":4,"routed_scaling_factor":2.5,"first_k_dense_replace":3,"n_shared_experts":2,"norm_topk_prob":false,
+      "num_nextn_predict_layers":0})");
+  EXPECT_EQ(experts(grouped), (std::vector<std::int32_t>{0, 0, 0, 128, 128, 128, 128, 128}));
+  const RoutingRule& rule = grouped.layers[3].feed_forward.routing;
+  EXPECT_EQ(rule.n_groups, 8);
+  EXPECT_EQ(rule.n_groups_per_row, 4);
+  EXPECT_EQ(rule.group_score, RoutingRule::GroupScore::two_best);
+  EXPECT_EQ(rule.scale, 2.5f);
+  EXPECT_FALSE(rule.renormalises);
+  EXPECT_EQ(grouped.layers[3].feed_forward.d_ff_shared, 2816);
+  EXPECT_EQ(grouped.layers[0].attention.qk_norm, QkNorm::head);
+  EXPECT_TRUE(grouped.layers[0].attention.has_qkv_bias);
+  EXPECT_FALSE(grouped.layers[0].attention.has_out_bias);
+  EXPECT_EQ(grouped.n_draft_layers, 0);
+  EXPECT_EQ(error_of("Glm4MoeForCausalLM", R"({"n_group":3})"), "config.json: 'n_group' must divide the 128 experts, not be 3");
+  EXPECT_EQ(error_of("Glm4MoeForCausalLM", R"({"n_group":32,"topk_group":1})"),
+            "config.json: 'topk_group' must be so many groups that they have 8 experts, not 1");
+}
+
+TEST(MiniMaxM2, rotates_rotary_dim_elements_of_a_head_and_has_no_shared_expert) {
+  const ModelSpec spec = spec_of("MiniMaxM2ForCausalLM", R"({"rotary_dim":64})");
+  EXPECT_EQ(experts(spec), std::vector<std::int32_t>(8, 256)) << "Transformers' defaults";
+  EXPECT_EQ(spec.ropes[0].rotary_dim, 64);
+  EXPECT_EQ(spec.ropes[0].theta, 5e6);
+  EXPECT_EQ(spec.layers[0].attention.head_dim, 128);
+  EXPECT_EQ(spec.layers[0].attention.qk_norm, QkNorm::width);
+  const FeedForwardSpec& block = spec.layers[0].feed_forward;
+  EXPECT_EQ(block.d_ff, 172) << "intermediate_size";
+  EXPECT_EQ(block.n_experts_per_row, 8);
+  EXPECT_TRUE(block.has_choice_bias);
+  EXPECT_FALSE(block.has_shared_expert());
+  EXPECT_EQ(block.routing, (RoutingRule{.score = RoutingRule::Score::sigmoid, .renormalises = true}));
+  EXPECT_EQ(spec_of("MiniMaxM2ForCausalLM").ropes[0].rotary_dim, 128);
+  EXPECT_EQ(error_of("MiniMaxM2ForCausalLM", R"({"scoring_func":"softmax"})"),
+            "config.json: 'scoring_func' is \"softmax\", which is not supported; supported is \"sigmoid\"");
+  EXPECT_EQ(error_of("MiniMaxM2ForCausalLM", R"({"shared_intermediate_size":64})"),
+            "config.json: 'shared_intermediate_size' is 64, which is not supported; supported is 0");
 }
 
 TEST(Glm4, has_norms_around_both_blocks_and_rotates_neighbours_in_half_of_a_head) {

@@ -75,7 +75,9 @@ def _files(tiny: TinyModel, model: torch.nn.Module) -> Files:
     tensors = {}
     for name, value in _in_checkpoint(model).items():
         mean, deviation = 0.0, value.shape[-1] ** -0.5
-        if value.dim() == 1:
+        if name.endswith("e_score_correction_bias"):
+            deviation = 0.1
+        elif value.dim() == 1:
             mean, deviation = (0.0, 0.3) if name.endswith(".bias") else (value[0].item(), 0.2)
         tensors[name] = DrawnTensor.of(name, tiny.stored(), value.shape, mean, deviation)
     names = list(tensors)
@@ -95,17 +97,45 @@ def _index(files: Files) -> str:
     return json.dumps({"metadata": {"total_size": size}, "weight_map": of_tensor}, indent=1) + "\n"
 
 
+def _gap(numbers: torch.Tensor, n_chosen: int) -> float:
+    """Between the last that is chosen and the best other in each row, in standard deviations of the row: the smallest."""
+    if n_chosen == numbers.shape[-1]:
+        return float("inf")
+    ordered = numbers.sort(dim=-1, descending=True).values
+    finite = torch.where(numbers.isinf(), torch.nan, numbers)
+    deviation = (finite - finite.nanmean(dim=-1, keepdim=True)).square().nanmean(dim=-1).sqrt()
+    return ((ordered[:, n_chosen - 1] - ordered[:, n_chosen]) / deviation).min().item()
+
+
+def _router_gap(router: torch.nn.Module, inputs: tuple, logits: torch.Tensor) -> float:
+    """The smallest gap of a router's choices: of experts, and of groups where it keeps some of them."""
+    statics = getattr(router, "moe_statics", None)  # of ERNIE 4.5
+    bias = inputs[1] if len(inputs) > 1 else getattr(router, "e_score_correction_bias", None)
+    if statics is not None:
+        choices = logits.softmax(dim=-1) + statics.e_score_correction_bias.squeeze()
+    elif bias is not None:
+        choices = logits.sigmoid() + bias
+    else:
+        return _gap(logits, router.top_k)
+    n_groups = getattr(router, "num_group", 1)
+    if n_groups == 1:
+        return _gap(choices, router.top_k)
+    in_groups = choices.unflatten(-1, (n_groups, -1))
+    scores = in_groups.topk(2, dim=-1).values.sum(dim=-1)
+    is_kept = scores >= scores.topk(router.topk_group, dim=-1).values[:, -1:]
+    kept = in_groups.masked_fill(~is_kept[:, :, None], -torch.inf).flatten(-2)
+    return min(_gap(scores, router.topk_group), _gap(kept, router.top_k))
+
+
 def _has_clear_choices(model: torch.nn.Module, ids: torch.Tensor, folder: Path) -> bool:
     """Whether bf16 chooses the experts of float32 and stays near its logits. True without routers."""
-    routers = [m for m in model.modules() if type(m).__name__.endswith("TopKRouter")]
+    routers = [m for m in model.modules() if type(m).__name__.lower().endswith("topkrouter")]
     if not routers:
         return True
     gaps = []
 
-    def look(router: torch.nn.Module, _inputs: tuple, outputs: tuple) -> None:
-        ordered = outputs[0].sort(dim=-1, descending=True).values
-        gap = ordered[:, router.top_k - 1] - ordered[:, router.top_k]
-        gaps.append((gap / outputs[0].std(dim=-1)).min().item())
+    def look(router: torch.nn.Module, inputs: tuple, outputs: tuple) -> None:
+        gaps.append(_router_gap(router, inputs, outputs[0]))
 
     hooks = [router.register_forward_hook(look) for router in routers]
     expected = model(ids, use_cache=False).logits[0]

@@ -56,6 +56,20 @@ void give_post_norms(ModelSpec& spec) {
   }
 }
 
+void name_experts(TensorNames& names) {
+  names.router = "model.layers.{}.mlp.gate";
+  names.expert_gate = "model.layers.{}.mlp.experts.{}.gate_proj";
+  names.expert_up = "model.layers.{}.mlp.experts.{}.up_proj";
+  names.expert_down = "model.layers.{}.mlp.experts.{}.down_proj";
+}
+
+void name_mixtral_experts(TensorNames& names) {
+  names.router = "model.layers.{}.block_sparse_moe.gate";
+  names.expert_gate = "model.layers.{}.block_sparse_moe.experts.{}.w1";
+  names.expert_up = "model.layers.{}.block_sparse_moe.experts.{}.w3";
+  names.expert_down = "model.layers.{}.block_sparse_moe.experts.{}.w2";
+}
+
 Result<void> read_llama_biases(const Value& config, ModelSpec& spec) {
   BATON_TRY(const bool of_attention, fields::optional_flag(config, "attention_bias", false));
   BATON_TRY(const bool of_feed_forward, fields::optional_flag(config, "mlp_bias", false));

@@ -30,6 +30,9 @@ Result<ModelSpec> read_llama_layers(const json::Value& config, const fields::Def
 fields::RopeContext rope_context(const fields::Defaults& defaults, const ModelSpec& spec);
 /// Gives all layers norms after the blocks instead of before them, and names for norms of queries and keys, as in OLMo 2.
 void give_post_norms(ModelSpec& spec);
+/// Names the router and the experts as Qwen's models do (`mlp.experts`), or Mixtral (`block_sparse_moe`).
+void name_experts(TensorNames& names);
+void name_mixtral_experts(TensorNames& names);
 /// Gives all layers the biases of `attention_bias` (queries, keys, values and output) and `mlp_bias`.
 Result<void> read_llama_biases(const json::Value& config, ModelSpec& spec);
 

@@ -15,10 +15,7 @@ constexpr fields::Defaults kMixtralDefaults{.n_kv_heads = 8, .max_position = 131
 Result<ModelSpec> read_mixtral(const json::Value& config) {
   BATON_TRY_VOID(fields::expect(config, "attention_bias", false));
   BATON_TRY(ModelSpec spec, read_llama_layout(config, kMixtralDefaults));
-  spec.names.router = "model.layers.{}.block_sparse_moe.gate";
-  spec.names.expert_gate = "model.layers.{}.block_sparse_moe.experts.{}.w1";
-  spec.names.expert_up = "model.layers.{}.block_sparse_moe.experts.{}.w3";
-  spec.names.expert_down = "model.layers.{}.block_sparse_moe.experts.{}.w2";
+  name_mixtral_experts(spec.names);
   BATON_TRY(const std::int32_t window, fields::read_window(config, 0));
   for (LayerSpec& layer : spec.layers) {
     BATON_TRY_VOID(read_experts(config, layer.feed_forward, 8, 2));

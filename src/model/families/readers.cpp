@@ -11,13 +11,18 @@
 
 namespace baton {
 
-Result<void> read_experts(const json::Value& config, FeedForwardSpec& spec, std::int32_t n_experts,
+Result<void> read_experts(const json::Value& config, const ExpertFields& of, FeedForwardSpec& spec, std::int32_t n_experts,
                           std::int32_t n_experts_per_row) {
-  const std::string_view key = json::find(config, "num_local_experts") != nullptr ? "num_local_experts" : "num_experts";
-  BATON_TRY(spec.n_experts, fields::optional_size(config, key, kMaxExperts, n_experts));
-  BATON_TRY(spec.n_experts_per_row, fields::optional_size(config, "num_experts_per_tok",
+  BATON_TRY(spec.n_experts, fields::optional_size(config, of.n_experts, kMaxExperts, n_experts));
+  BATON_TRY(spec.n_experts_per_row, fields::optional_size(config, of.n_experts_per_row,
                                                           std::min(kMaxExpertsPerRow, spec.n_experts), n_experts_per_row));
   return {};
+}
+
+Result<void> read_experts(const json::Value& config, FeedForwardSpec& spec, std::int32_t n_experts,
+                          std::int32_t n_experts_per_row) {
+  const bool is_new = json::find(config, "num_local_experts") != nullptr;
+  return read_experts(config, {.n_experts = is_new ? "num_local_experts" : "num_experts"}, spec, n_experts, n_experts_per_row);
 }
 
 Result<ModelSpec> read_text_model(const json::Value& config, Result<ModelSpec> (*read)(const json::Value&)) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "core/result.h"
 #include "io/json.h"
@@ -11,8 +12,15 @@
 
 namespace baton {
 
-/// Reads how many experts a layer has, `num_local_experts` (Transformers 5) or `num_experts`, and how many of them
-/// compute a row, `num_experts_per_tok`; the last two arguments are the defaults.
+/// The names of the fields that say how many experts a layer has, and how many of them compute a row.
+struct ExpertFields {
+  std::string_view n_experts;
+  std::string_view n_experts_per_row = "num_experts_per_tok";
+};
+/// Reads them; the last two arguments are the defaults.
+Result<void> read_experts(const json::Value& config, const ExpertFields& of, FeedForwardSpec& spec, std::int32_t n_experts,
+                          std::int32_t n_experts_per_row);
+/// The same of `num_local_experts` (Transformers 5) or `num_experts`.
 Result<void> read_experts(const json::Value& config, FeedForwardSpec& spec, std::int32_t n_experts,
                           std::int32_t n_experts_per_row);
 /// Reads the text model inside a model that also takes images, `text_config`, with `read`. Tied embeddings, dtype, special
@@ -28,14 +36,17 @@ Result<void> read_ropes_of_types(const json::Value& config, const fields::RopeCo
 
 Result<ModelSpec> read_cohere2(const json::Value& config);
 Result<ModelSpec> read_ernie4_5(const json::Value& config);
+Result<ModelSpec> read_ernie4_5_moe(const json::Value& config);
 Result<ModelSpec> read_exaone4(const json::Value& config);
 Result<ModelSpec> read_gemma2(const json::Value& config);
 Result<ModelSpec> read_gemma3(const json::Value& config);
 Result<ModelSpec> read_gemma3_with_images(const json::Value& config);
 Result<ModelSpec> read_glm4(const json::Value& config);
+Result<ModelSpec> read_glm4_moe(const json::Value& config);
 Result<ModelSpec> read_granite(const json::Value& config);
 Result<ModelSpec> read_hunyuan_dense(const json::Value& config);
 Result<ModelSpec> read_llama(const json::Value& config);
+Result<ModelSpec> read_minimax_m2(const json::Value& config);
 Result<ModelSpec> read_ministral(const json::Value& config);
 Result<ModelSpec> read_ministral3(const json::Value& config);
 Result<ModelSpec> read_mistral(const json::Value& config);
@@ -46,6 +57,7 @@ Result<ModelSpec> read_olmo3(const json::Value& config);
 Result<ModelSpec> read_phi(const json::Value& config);
 Result<ModelSpec> read_phi3(const json::Value& config);
 Result<ModelSpec> read_qwen2(const json::Value& config);
+Result<ModelSpec> read_qwen2_moe(const json::Value& config);
 Result<ModelSpec> read_qwen3(const json::Value& config);
 Result<ModelSpec> read_qwen3_moe(const json::Value& config);
 Result<ModelSpec> read_seed_oss(const json::Value& config);

@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::string_view kLatentAttention = "multi-head latent attention (MLA)";
 constexpr std::string_view kDeltaNet = "Gated DeltaNet layers (linear attention)";
-constexpr std::string_view kExperts = "its experts (only those of Mixtral and Qwen3-MoE)";
+constexpr std::string_view kExperts = "its experts (only those of the families in docs/models.md)";
 constexpr std::string_view kImages = "images or sound";
 constexpr std::string_view kEncoder = "an encoder";
 
@@ -21,7 +21,6 @@ constexpr auto kRefused = std::to_array<RefusedFamily>({
     {"Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe", kDeltaNet},
     {"DeepseekV2ForCausalLM", "deepseek_v2", kLatentAttention},
     {"DeepseekV3ForCausalLM", "deepseek_v3", kLatentAttention},
-    {"Qwen2MoeForCausalLM", "qwen2_moe", "an expert that computes every row (shared expert)"},
     {"Gemma3nForConditionalGeneration", "gemma3n", "alternating updates and embeddings in each layer"},
     {"T5ForConditionalGeneration", "t5", kEncoder},
     {"BartForConditionalGeneration", "bart", kEncoder},

@@ -93,7 +93,7 @@ struct Registered {
   bool overrules = false;            // the class that the files name
 };
 
-constexpr std::array<Registered, 21> kRegistered = {{
+constexpr std::array<Registered, 25> kRegistered = {{
     {"mistral", ""},
     {"mistral3", ""},
     {"ministral", ""},
@@ -103,12 +103,16 @@ constexpr std::array<Registered, 21> kRegistered = {{
     {"olmo2", ""},
     {"olmo3", ""},
     {"ernie4_5", ""},
+    {"ernie4_5_moe", ""},
     {"glm4", ""},
+    {"glm4_moe", ""},
+    {"minimax_m2", ""},
     {"granite", ""},
     {"gpt2", "GPT2Tokenizer"},
     {"phi", "GPT2Tokenizer"},
     {"starcoder2", "GPT2Tokenizer"},
     {"qwen2", "Qwen2Tokenizer", true},
+    {"qwen2_moe", "Qwen2Tokenizer"},
     {"qwen3", "Qwen2Tokenizer"},
     {"qwen3_moe", "Qwen2Tokenizer"},
     {"gemma2", "GemmaTokenizer"},
