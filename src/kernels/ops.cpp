@@ -40,6 +40,12 @@ void check_partials(const PartialStates& partials, std::int64_t n_heads, std::in
   for (const TensorView& part : {partials.o, partials.m, partials.l}) check_dtype(part, DType::f32, "a partial state");
 }
 
+void check_sinks(const ConstTensorView& sinks, std::int64_t n_heads) {
+  if (sinks.data == nullptr) return;
+  check_dtype(sinks, DType::f32, "attention sinks");
+  check_shape(sinks, {n_heads}, "attention sinks");
+}
+
 bool overlap(const ConstTensorView& a, const ConstTensorView& b) {
   return a.data < b.data + b.size_bytes() && b.data < a.data + a.size_bytes();
 }
@@ -222,6 +228,7 @@ void attention(Backend& backend, const AttentionArgs& args) {
   check(args.softcap >= 0, "attention: the bound of the scores is negative");
   check_shape(args.rows, {args.step.header->n_rows, sizeof(TokenRow)}, "attention rows");
   check_partials(args.partials, args.q.shape[1], kv.head_dim, args.step.group(args.group).n_partials);
+  check_sinks(args.sinks, args.q.shape[1]);
   backend.attention(args);
 }
 
@@ -234,6 +241,7 @@ void attention_merge(Backend& backend, const AttentionMergeArgs& args) {
   if (n_partials == 0) return;
   check_partials(args.partials, args.out.shape[1], args.out.shape[2], n_partials);
   check(!overlap(args.out, args.partials.o), "attention_merge: out overlaps the partial states");
+  check_sinks(args.sinks, args.out.shape[1]);
   backend.attention_merge(args);
 }
 
@@ -274,6 +282,10 @@ void grouped_matmul(Backend& backend, const GroupedMatmulArgs& args) {
     check_shape(args.x, {args.out.shape[0], experts.k}, "grouped_matmul x without rows");
   }
   check(!overlap(args.x, args.out), "grouped_matmul: out overlaps x");
+  if (args.bias.data != nullptr) {
+    check_dtype(args.bias, DType::f32, "grouped_matmul bias");
+    check_shape(args.bias, {experts.n_experts, experts.n}, "grouped_matmul bias");
+  }
   backend.grouped_matmul(args);
 }
 
@@ -315,6 +327,7 @@ void gated_activation(Backend& backend, const GatedActivationArgs& args) {
   check_rows(args.out, args.out_scales, "gated_activation out");
   check_shape(args.gate_up, {args.out.shape[0], 2 * args.out.shape[1]}, "gated_activation gate_up");
   check(!overlap(args.gate_up, args.out), "gated_activation: out overlaps gate_up");
+  check(args.kind != GateKind::clamped_silu || args.limit > 0, "gated_activation: clamped_silu needs a limit");
   backend.gated_activation(args);
 }
 

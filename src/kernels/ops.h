@@ -189,6 +189,8 @@ struct PartialStates {
 ///
 ///     q  [rows, n_heads, head_dim] float; on CUDA KvShape::matmul_dtype
 ///     out  the shape of q, float (on CUDA q's dtype or f32); no overlap with q
+///     sinks  [n_heads] f32, or null data: logits, neither scaled nor bounded, of keys without values. Where o / l of a row is
+///            written, and nowhere else, l is l + exp2(sink * log2(e) - m)
 /// Rows without a direct item are finished by attention_merge or, if `merge` is set, here with the same bits. A row
 /// without keys gives 0. With a bf16 cache the matmuls take bf16 operands (q and exp2(s - m) rounded to nearest even)
 /// and sum in f32; with an f32 cache they take f32. Sources: arXiv:2402.14808 (relay), 2309.06180 (paged),
@@ -205,6 +207,7 @@ struct AttentionArgs {
   float scale = 0;
   float softcap = 0;   ///< bound of the scores; 0: no bound
   bool merge = false;  ///< also does what attention_merge does with these partial states
+  ConstTensorView sinks = {};
 };
 void attention(Backend& backend, const AttentionArgs& args);
 
@@ -215,6 +218,7 @@ void attention(Backend& backend, const AttentionArgs& args);
 ///     out = o / l
 ///
 ///     out  [rows, n_heads, head_dim] float; rows without merge inputs are not written
+///     sinks  as for attention: l of the folded state is changed
 ///
 /// The fold runs from left to right in the order of merge_inputs, which is the order of positions, so the result does
 /// not depend on which state was finished first. (Without batch_invariant CUDA sums up to 32 states against their common
@@ -227,6 +231,7 @@ struct AttentionMergeArgs {
   PartialStates partials;
   StepView step;
   int group = 0;
+  ConstTensorView sinks = {};
 };
 void attention_merge(Backend& backend, const AttentionMergeArgs& args);
 
@@ -302,11 +307,12 @@ void route_experts(Backend& backend, const RouteExpertsArgs& args);
 
 /// The linear layers of several experts, each for the choices of its own:
 ///
-///     out[p] = x[rows[p]] W_e^T   for the places p of expert e, [offsets[e], offsets[e + 1])
+///     out[p] = x[rows[p]] W_e^T + bias[e]   for the places p of expert e, [offsets[e], offsets[e + 1])
 ///
 ///     x        [rows, k] of the dtype W was packed for     experts  W [n_experts, n, k], by Backend::pack_experts
 ///     rows     [places] i32, or null data: row p of x, which then is [places, k]     offsets  [n_experts + 1] i32
 ///     out      [places, n] float; places from offsets[n_experts] on are not written; no overlap with x
+///     bias     [n_experts, n] f32, or null data
 /// Offsets begin with 0 and do not decrease. The device reads them; nothing depends on them before that. Sums in f32.
 /// With BackendOptions::batch_invariant a place of out has the same bits whatever the other places are.
 struct GroupedMatmulArgs {
@@ -315,6 +321,7 @@ struct GroupedMatmulArgs {
   ConstTensorView offsets;
   const PackedExperts* experts = nullptr;
   TensorView out;
+  ConstTensorView bias = {};
 };
 void grouped_matmul(Backend& backend, const GroupedMatmulArgs& args);
 
@@ -354,16 +361,19 @@ void gelu(Backend& backend, const GeluArgs& args);
 ///
 ///     silu              f(x) = x / (1 + exp(-x))
 ///     gelu, gelu_tanh   f as for gelu: GeluKind::exact, GeluKind::tanh
+///     clamped_silu      f(x) = x / (1 + exp(-alpha x)) of min(gate, limit); in place of up: max(-limit, min(up, limit)) + 1
 ///
 ///     gate_up  [rows, 2 n] float: gate, then up     out  [rows, n] float or 8 bits; no overlap
 ///     out_scales  [rows] f32 with out in 8 bits, otherwise null data
-/// In f32. Source: arXiv:2002.05202 (SwiGLU, GeGLU).
-enum class GateKind { silu, gelu, gelu_tanh };
+/// In f32. A NaN stays one. Source: arXiv:2002.05202 (SwiGLU, GeGLU), arXiv:2508.10925 (clamped_silu).
+enum class GateKind { silu, gelu, gelu_tanh, clamped_silu };
 struct GatedActivationArgs {
   ConstTensorView gate_up;
   TensorView out;
   GateKind kind = GateKind::silu;
   TensorView out_scales = {};
+  float alpha = 1;  ///< of clamped_silu
+  float limit = 0;  ///< of clamped_silu, over 0
 };
 void gated_activation(Backend& backend, const GatedActivationArgs& args);
 

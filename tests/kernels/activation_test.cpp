@@ -1,4 +1,5 @@
 /// Activations of feed-forward blocks compared with their formulas in float64, on every backend.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -77,15 +78,26 @@ TEST(Gelu, is_near_the_formula_in_both_tails) {
   }
 }
 
-constexpr GateKind kGates[] = {GateKind::silu, GateKind::gelu, GateKind::gelu_tanh};
+constexpr GateKind kGates[] = {GateKind::silu, GateKind::gelu, GateKind::gelu_tanh, GateKind::clamped_silu};
+constexpr float kAlpha = 1.702f;
+constexpr float kLimit = 1.5f;  // inside the range of N(0, 1)
 
-double gate_of(double x, GateKind kind) {
+double gated(double gate, double up, GateKind kind) {
   switch (kind) {
-    case GateKind::silu: return x / (1 + std::exp(-x));
-    case GateKind::gelu: return gelu_of(x, GeluKind::exact);
-    case GateKind::gelu_tanh: return gelu_of(x, GeluKind::tanh);
+    case GateKind::silu: return gate / (1 + std::exp(-gate)) * up;
+    case GateKind::gelu: return gelu_of(gate, GeluKind::exact) * up;
+    case GateKind::gelu_tanh: return gelu_of(gate, GeluKind::tanh) * up;
+    case GateKind::clamped_silu: {
+      const double limit = kLimit;
+      const double g = std::min(gate, limit);
+      return g / (1 + std::exp(-static_cast<double>(kAlpha) * g)) * (std::clamp(up, -limit, limit) + 1);
+    }
   }
   return NAN;
+}
+
+GatedActivationArgs args_of(const TensorView& gate_up, const TensorView& out, GateKind kind) {
+  return {gate_up, out, kind, {}, kAlpha, kLimit};
 }
 
 TEST(GatedActivation, equals_the_formula_also_for_large_arguments) {
@@ -102,9 +114,9 @@ TEST(GatedActivation, equals_the_formula_also_for_large_arguments) {
             std::vector<double> expected;
             for (std::int64_t r = 0; r < 5; ++r)
               for (std::int64_t i = 0; i < n; ++i)
-                expected.push_back(gate_of(gate_up.at(r * 2 * n + i), kind) * gate_up.at(r * 2 * n + n + i));
+                expected.push_back(gated(gate_up.at(r * 2 * n + i), gate_up.at(r * 2 * n + n + i), kind));
             const OnDevice out(test.backend, HostTensor(out_dtype, {5, n}));
-            gated_activation(test.backend, {OnDevice(test.backend, gate_up).view(), out.view(), kind});
+            gated_activation(test.backend, args_of(OnDevice(test.backend, gate_up).view(), out.view(), kind));
             EXPECT_LE(relative_error(out.to_host(), expected), 4 * testing::epsilon(out_dtype))
                 << to_string(dtype) << " to " << to_string(out_dtype) << ' ' << n << ", kind " << static_cast<int>(kind);
           }
@@ -122,11 +134,11 @@ TEST(GatedActivation, a_row_is_the_same_bits_in_any_company) {
       const OnDevice gate_up(test.backend, random_tensor(random, dtype, {kRows, 2 * kWidth}));
       for (const GateKind kind : kGates) {
         const OnDevice all(test.backend, HostTensor(dtype, {kRows, kWidth}));
-        gated_activation(test.backend, {gate_up.view(), all.view(), kind});
+        gated_activation(test.backend, args_of(gate_up.view(), all.view(), kind));
         const HostTensor together = all.to_host();
         for (const std::int64_t row : {0, 399, 799}) {
           const OnDevice one(test.backend, HostTensor(dtype, {1, kWidth}));
-          gated_activation(test.backend, {gate_up.view().rows(row, row + 1), one.view(), kind});
+          gated_activation(test.backend, args_of(gate_up.view().rows(row, row + 1), one.view(), kind));
           const HostTensor alone = one.to_host();
           EXPECT_EQ(std::memcmp(alone.bytes.data(), together.view().rows(row, row + 1).data, alone.bytes.size()), 0)
               << to_string(dtype) << ", kind " << static_cast<int>(kind) << ", row " << row;
@@ -140,7 +152,7 @@ TEST(GatedActivation, no_rows_are_no_work) {
   for (const TestBackend& test : test_backends()) {
     const OnDevice gate_up(test.backend, HostTensor(DType::f32, {0, 8}));
     const OnDevice out(test.backend, HostTensor(DType::f32, {0, 4}));
-    for (const GateKind kind : kGates) gated_activation(test.backend, {gate_up.view(), out.view(), kind});
+    for (const GateKind kind : kGates) gated_activation(test.backend, args_of(gate_up.view(), out.view(), kind));
     EXPECT_TRUE(out.to_host().bytes.empty()) << test.name;
   }
 }
@@ -156,9 +168,33 @@ TEST(GatedActivation, is_zero_far_below_zero) {
     }
     for (const GateKind kind : kGates) {
       const OnDevice out(test.backend, HostTensor(DType::f32, {1, 17}));
-      gated_activation(test.backend, {OnDevice(test.backend, gate_up).view(), out.view(), kind});
+      gated_activation(test.backend, args_of(OnDevice(test.backend, gate_up).view(), out.view(), kind));
       const HostTensor got = out.to_host();
       for (std::int64_t i = 0; i < 17; ++i) EXPECT_NEAR(got.at(i), 0, 1e-30) << gate_up.at(i);
+    }
+  }
+}
+
+TEST(GatedActivation, a_clamp_hides_no_nan_and_bounds_infinities) {
+  for (const TestBackend& test : test_backends()) {
+    SCOPED_TRACE(test.name);
+    constexpr std::int64_t n = 19;  // whole vectors and a rest
+    for (const std::int64_t at : {std::int64_t{0}, n - 1}) {
+      HostTensor gate_up(DType::f32, {2, 2 * n});
+      for (std::int64_t i = 0; i < 4 * n; ++i) gate_up.set(i, 0.5f);
+      gate_up.set(at, NAN);
+      gate_up.set(3 * n + at, NAN);
+      gate_up.set(1, INFINITY);
+      gate_up.set(2 * n + 1, -INFINITY);
+      gate_up.set(n + 2, -INFINITY);
+      gate_up.set(3 * n + 2, INFINITY);
+      const OnDevice out(test.backend, HostTensor(DType::f32, {2, n}));
+      gated_activation(test.backend, args_of(OnDevice(test.backend, gate_up).view(), out.view(), GateKind::clamped_silu));
+      const HostTensor got = out.to_host();
+      EXPECT_TRUE(std::isnan(got.at(at)) && std::isnan(got.at(n + at)));
+      EXPECT_NEAR(got.at(1), gated(kLimit, 0.5, GateKind::clamped_silu), 1e-6);
+      EXPECT_NEAR(got.at(2), gated(0.5, -static_cast<double>(kLimit), GateKind::clamped_silu), 1e-6);
+      EXPECT_NEAR(got.at(n + 2), gated(0.5, kLimit, GateKind::clamped_silu), 1e-6);
     }
   }
 }

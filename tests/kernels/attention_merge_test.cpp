@@ -23,6 +23,7 @@ struct Parts {
   int head_dim = 80;
   std::vector<float> o, m, l;
   std::vector<std::int32_t> offsets{0}, inputs;
+  std::vector<float> sinks = {};  ///< [n_heads], or empty
 };
 
 /// Rows with the given numbers of states, whose inputs are scattered. Maxima are N(0, spread). Some states are empty,
@@ -75,12 +76,14 @@ std::vector<float> run_merge(Backend& backend, const Parts& parts, float before 
   const Buffer o = upload(backend, parts.o);
   const Buffer m = upload(backend, parts.m);
   const Buffer l = upload(backend, parts.l);
+  const Buffer sinks = upload(backend, parts.sinks);
   const TensorView out_view = out_memory.view(DTypeOf<T>::value, {n_rows, parts.n_heads, parts.head_dim});
   attention_merge(backend, {out_view,
                             {o.view(DType::f32, {n_partials, parts.n_heads, parts.head_dim}),
                              m.view(DType::f32, {n_partials, parts.n_heads}), l.view(DType::f32, {n_partials, parts.n_heads})},
                             backend.upload_step(step),
-                            0});
+                            0,
+                            parts.sinks.empty() ? ConstTensorView{} : sinks.view(DType::f32, {parts.n_heads})});
   backend.synchronize();
   backend.copy_to_host(view_of(std::span(out), out_view.shape), out_view);
   std::vector<float> result;
@@ -88,7 +91,8 @@ std::vector<float> run_merge(Backend& backend, const Parts& parts, float before 
   return result;
 }
 
-/// sum_p 2^(m_p - M) o_p / sum_p 2^(m_p - M) l_p; 0 if all states are empty.
+/// sum_p 2^(m_p - M) o_p / sum_p 2^(m_p - M) l_p, with a sink one more state of m = sink * log2(e), l = 1 and o = 0; 0 if
+/// all states are empty.
 std::vector<double> reference_merge(const Parts& parts) {
   std::vector<double> out;
   const auto dim = static_cast<std::size_t>(parts.head_dim);
@@ -103,6 +107,11 @@ std::vector<double> reference_merge(const Parts& parts) {
         largest = std::max(largest, static_cast<double>(parts.m[state]));
       }
       double sum = 0;
+      if (!parts.sinks.empty()) {
+        const double sink = static_cast<double>(parts.sinks[static_cast<std::size_t>(head)]) / std::log(2.0);
+        largest = std::max(largest, sink);
+        sum = std::exp2(sink - largest);
+      }
       std::vector<double> o(dim, 0);
       for (const std::size_t state : states) {
         const double weight = std::exp2(static_cast<double>(parts.m[state]) - largest);
@@ -144,6 +153,17 @@ TEST(AttentionMerge, equals_attention_over_the_union) {
       }
 }
 
+TEST(AttentionMerge, adds_sinks_once_however_many_states_there_are) {
+  const double eps = std::ldexp(1.0, -24);
+  for (const int n_states : {1, 2, 5, 9, 40})
+    for (const float sink : {-1e4f, -2.0f, 0.0f, 4.0f, 1e4f}) {
+      Parts parts = random_parts({n_states, 1, n_states}, 3.0f, 0.2, static_cast<std::uint64_t>(n_states));
+      parts.sinks = {sink, sink + 0.7f, sink - 0.7f};
+      const auto expected = reference_merge(parts);
+      for_each_backend([&](Backend& backend) { expect_close(run_merge(backend, parts), expected, n_states, eps); });
+    }
+}
+
 TEST(AttentionMerge, takes_every_head_size) {
   for (const int head_dim : {64, 80, 96, 128, 256})
     for (const int n_rows : {1, 7, 130}) {
@@ -165,9 +185,12 @@ TEST(AttentionMerge, writes_16_bit_outputs) {
 TEST(AttentionMerge, empty_runs_give_zero_and_change_nothing) {
   const Parts empty = random_parts({1, 2, 3}, 1, 1, 1);
   const Parts full = random_parts({3}, 3, 0, 2);
+  Parts empty_with_sinks = empty;
+  empty_with_sinks.sinks = {-3, 0, 5};
   for (const testing::TestBackend& on : testing::test_backends()) {
     SCOPED_TRACE(on.name);
     for (const float x : run_merge(on.backend, empty)) ASSERT_EQ(x, 0.0f);
+    for (const float x : run_merge(on.backend, empty_with_sinks)) ASSERT_EQ(x, 0.0f);
     const auto expected = run_merge(on.backend, full);
     for (const std::size_t place : {0, 1, 3}) {  // an empty state first, in the middle and last
       Parts with_empty = full;

@@ -66,6 +66,7 @@ Result<std::unique_ptr<PackedExperts>> pack(Backend& backend, const HostTensor& 
 struct Operands {
   Operands(std::mt19937& random, DType dtype, const GroupCase& of, bool is_sorted)
       : weights(random_tensor(random, dtype, {of.n_experts(), of.n, of.k})),
+        bias(random_tensor(random, DType::f32, {of.n_experts(), of.n})),
         x(random_tensor(random, dtype, {is_sorted ? of.n_places() + kUnused : of.n_places() / 2 + 1, of.k})),
         rows(DType::i32, {of.n_places() + kUnused}) {
     for (std::int64_t place = 0; place < of.n_places() + kUnused; ++place) {
@@ -75,19 +76,20 @@ struct Operands {
     std::memcpy(rows.bytes.data(), row_of.data(), rows.bytes.size());
   }
   HostTensor weights;
+  HostTensor bias;
   HostTensor x;
   HostTensor rows;
   std::vector<std::int32_t> row_of;
 };
 
 /// [n_places, n] in float64.
-std::vector<double> grouped_reference(const GroupCase& of, const Operands& in) {
+std::vector<double> grouped_reference(const GroupCase& of, const Operands& in, bool has_bias = false) {
   std::vector<double> out;
   std::int64_t place = 0;
   for (std::int64_t e = 0; e < of.n_experts(); ++e)
     for (std::int32_t i = 0; i < of.places_of_expert[static_cast<std::size_t>(e)]; ++i, ++place)
       for (std::int64_t column = 0; column < of.n; ++column) {
-        double sum = 0;
+        double sum = has_bias ? in.bias.at(e * of.n + column) : 0;
         for (std::int64_t j = 0; j < of.k; ++j)
           sum += in.x.at(in.row_of[static_cast<std::size_t>(place)] * of.k + j) * in.weights.at((e * of.n + column) * of.k + j);
         out.push_back(sum);
@@ -96,13 +98,14 @@ std::vector<double> grouped_reference(const GroupCase& of, const Operands& in) {
 }
 
 HostTensor run(Backend& backend, const GroupCase& of, const Operands& in, const PackedExperts& experts, bool is_sorted,
-               DType out_dtype) {
+               DType out_dtype, bool has_bias = false) {
   const OnDevice x(backend, in.x);
   const OnDevice rows(backend, in.rows);
   const OnDevice offsets(backend, offsets_of(of.places_of_expert));
+  const OnDevice bias(backend, in.bias);
   const OnDevice out(backend, HostTensor(out_dtype, {of.n_places() + kUnused, of.n}));
-  grouped_matmul(
-      backend, {x.view(), is_sorted ? ConstTensorView{} : ConstTensorView(rows.view()), offsets.view(), &experts, out.view()});
+  grouped_matmul(backend, {x.view(), is_sorted ? ConstTensorView{} : ConstTensorView(rows.view()), offsets.view(), &experts,
+                           out.view(), has_bias ? ConstTensorView(bias.view()) : ConstTensorView{}});
   return out.to_host();
 }
 
@@ -118,12 +121,13 @@ void expect_the_products(const TestBackend& test, DType dtype, const GroupCase& 
     const Operands in(random, dtype, of, is_sorted);
     const auto experts = pack(test.backend, in.weights);
     ASSERT_TRUE(experts) << experts.error().message;
-    const std::vector<double> expected = grouped_reference(of, in);
+    const bool has_bias = is_sorted;
+    const std::vector<double> expected = grouped_reference(of, in, has_bias);
     for (const DType out_dtype : {DType::f32, DType::bf16, DType::f16}) {
       if (!test.is_cuda() && out_dtype != DType::f32) continue;  // oneDNN has no fast code for others
       SCOPED_TRACE(test.name + ' ' + std::string(to_string(dtype)) + " to " + std::string(to_string(out_dtype)) + ", " +
-                   of.name() + (is_sorted ? ", sorted" : ""));
-      const HostTensor got = run(test.backend, of, in, **experts, is_sorted, out_dtype);
+                   of.name() + (is_sorted ? ", sorted, with a bias" : ""));
+      const HostTensor got = run(test.backend, of, in, **experts, is_sorted, out_dtype, has_bias);
       // Sums of k exact products in f32: c = 4, growth = sqrt(k), and one rounding.
       EXPECT_LE(testing::relative_error(got, expected),
                 4 * testing::epsilon(DType::f32) * std::sqrt(static_cast<double>(of.k)) +

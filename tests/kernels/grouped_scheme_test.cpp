@@ -46,7 +46,7 @@ std::int64_t n_places_of(const Counts& counts) { return std::accumulate(counts.b
 /// Experts of one form.
 struct Experts {
   Experts(std::mt19937& random, const StoredForm& form, std::int64_t n_experts, std::int64_t n, std::int64_t k)
-      : shape{n_experts, n, k} {
+      : shape{n_experts, n, k}, bias(random_tensor(random, DType::f32, {n_experts, n})) {
     for (std::int64_t e = 0; e < n_experts; ++e) weights.push_back(random_stored(random, form, n, k));
   }
   Result<std::unique_ptr<PackedExperts>> pack(Backend& backend, DType dtype) const {
@@ -54,6 +54,7 @@ struct Experts {
         shape, dtype, "w", [&](std::int64_t e) -> Result<StoredMatrix> { return weights[static_cast<std::size_t>(e)].matrix; });
   }
   Shape shape;
+  HostTensor bias;
   std::vector<StoredWeight> weights;
 };
 
@@ -77,7 +78,7 @@ struct Places {
   std::vector<std::int32_t> row_of;
 };
 
-std::vector<double> reference(const Experts& experts, const Counts& counts, const Places& places) {
+std::vector<double> reference(const Experts& experts, const Counts& counts, const Places& places, bool has_bias = false) {
   const std::int64_t n = experts.shape[1];
   const std::int64_t k = experts.shape[2];
   std::vector<double> out;
@@ -85,7 +86,7 @@ std::vector<double> reference(const Experts& experts, const Counts& counts, cons
   for (std::size_t e = 0; e < counts.size(); ++e)
     for (std::int32_t i = 0; i < counts[e]; ++i, ++place)
       for (std::int64_t column = 0; column < n; ++column) {
-        double sum = 0;
+        double sum = has_bias ? experts.bias.at(static_cast<std::int64_t>(e) * n + column) : 0;
         for (std::int64_t j = 0; j < k; ++j)
           sum += places.x.at(places.row_of[place] * k + j) * experts.weights[e].dense.at(column * k + j);
         out.push_back(sum);
@@ -95,13 +96,14 @@ std::vector<double> reference(const Experts& experts, const Counts& counts, cons
 
 /// All places, the last of which nothing writes.
 HostTensor run(Backend& backend, const PackedExperts& experts, const Counts& counts, const Places& places, bool is_sorted,
-               DType out_dtype) {
+               DType out_dtype, const HostTensor* bias = nullptr) {
   const OnDevice x(backend, places.x_in(experts.dtype));
   const OnDevice rows(backend, places.rows);
   const OnDevice offsets(backend, as_offsets(counts));
   const OnDevice out(backend, HostTensor(out_dtype, {n_places_of(counts) + kUnusedPlaces, experts.n}));
-  grouped_matmul(
-      backend, {x.view(), is_sorted ? ConstTensorView{} : ConstTensorView(rows.view()), offsets.view(), &experts, out.view()});
+  const OnDevice of_experts(backend, bias == nullptr ? HostTensor(DType::f32, {1, 1}) : *bias);
+  grouped_matmul(backend, {x.view(), is_sorted ? ConstTensorView{} : ConstTensorView(rows.view()), offsets.view(), &experts,
+                           out.view(), bias == nullptr ? ConstTensorView{} : ConstTensorView(of_experts.view())});
   return out.to_host();
 }
 
@@ -123,7 +125,7 @@ void expect_sums(const StoredForm& form, std::int64_t n, std::int64_t k, const s
     std::vector<double> expected;
     for (const TestBackend& test : test_backends()) {
       if (cuda_only && !test.is_cuda()) continue;
-      if (expected.empty()) expected = reference(experts, counts, places);
+      if (expected.empty()) expected = reference(experts, counts, places, is_sorted);
       for (const DType dtype : dtypes_of_places(test)) {
         const auto packed = experts.pack(test.backend, dtype);
         ASSERT_TRUE(packed) << packed.error().message;
@@ -132,9 +134,11 @@ void expect_sums(const StoredForm& form, std::int64_t n, std::int64_t k, const s
           if (!test.is_cuda() && out_dtype != DType::f32) continue;  // a CPU rounds outside its kernels
           SCOPED_TRACE(test.name + ' ' + std::string(to_string(form.scheme)) + ", a scale for " +
                        std::to_string(form.scale_rows) + " x " + std::to_string(form.scale_columns) + ", " + std::to_string(n) +
-                       " x " + std::to_string(k) + ", " + std::to_string(n_places_of(counts)) + " places, " +
-                       std::string(to_string(dtype)) + " to " + std::string(to_string(out_dtype)));
-          const HostTensor got = run(test.backend, **packed, counts, places, is_sorted, out_dtype);
+                       " x " + std::to_string(k) + ", " + std::to_string(n_places_of(counts)) +
+                       (is_sorted ? " places with a bias, " : " places, ") + std::string(to_string(dtype)) + " to " +
+                       std::string(to_string(out_dtype)));
+          const HostTensor got =
+              run(test.backend, **packed, counts, places, is_sorted, out_dtype, is_sorted ? &experts.bias : nullptr);
           // Sums of k exact products in f32 and a product by the scale: c = 4, growth = sqrt(k), and one rounding.
           EXPECT_LE(testing::relative_error(got, expected),
                     4 * testing::epsilon(DType::f32) * std::sqrt(static_cast<double>(k)) +

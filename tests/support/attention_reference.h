@@ -44,9 +44,9 @@ struct HeadOutput {
 };
 
 /// q is one head, rounded as the kernel rounds it. Reads positions [row.kv_lo, row.kv_hi) through the block table.
-/// `softcap` bounds the scores unless it is 0.
+/// `softcap` bounds the scores unless it is 0. `sink` is the score of a key without a value; -infinity: there is none.
 inline HeadOutput attention(Keys& keys, std::span<const double> q, int kv_head, const TokenRow& row,
-                            std::span<const std::int32_t> blocks, double scale, double softcap) {
+                            std::span<const std::int32_t> blocks, double scale, double softcap, double sink) {
   const KvShape& shape = keys.shape();
   HeadOutput result{std::vector<double>(q.size(), 0.0), 0, 0};
   std::vector<double> scores;
@@ -62,8 +62,8 @@ inline HeadOutput attention(Keys& keys, std::span<const double> q, int kv_head, 
     result.score_size = std::max(result.score_size, size * scale);
   }
   if (scores.empty()) return result;
-  const double largest = *std::max_element(scores.begin(), scores.end());
-  double sum = 0;
+  const double largest = std::max(sink, *std::max_element(scores.begin(), scores.end()));
+  double sum = std::exp(sink - largest);
   for (double& score : scores) sum += score = std::exp(score - largest);
   for (std::int32_t t = row.kv_lo; t < row.kv_hi; ++t) {
     const auto value = keys.at(true, kv_head, blocks[static_cast<std::size_t>(t / shape.block_len)], t % shape.block_len);

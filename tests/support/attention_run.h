@@ -36,6 +36,7 @@ struct AttentionProblem {
   std::vector<float> q;
   float scale = 0;
   float softcap = 0;
+  std::vector<float> sinks = {};  ///< [n_heads], or empty
 
   AttentionProblem(const CaseShape& shape, const std::vector<AttentionCase::Branch>& branches, std::uint64_t seed = 1)
       : AttentionProblem(AttentionCase(shape, branches, seed)) {}
@@ -53,6 +54,12 @@ struct AttentionProblem {
       return is_value ? normal(input.random) * value_factor + value_offset : normal(input.random) * key_factor;
     });
     set_queries([&](std::size_t) { return normal(input.random); });
+  }
+  /// A sink for each head, N(0, 4): more and less than a row's largest score.
+  void draw_sinks() {
+    std::normal_distribution<float> normal;
+    sinks.resize(static_cast<std::size_t>(input.shape.n_heads));
+    for (float& sink : sinks) sink = 4 * normal(input.random);
   }
   /// Sets keys and values to number(is_value, head, sequence, position, dim).
   template <class Number>
@@ -156,6 +163,10 @@ class AttentionMemory {
     args_.scale = problem_->scale;
     args_.softcap = problem_->softcap;
     args_.merge = call.merge;
+    args_.sinks = {};
+    if (problem_->sinks.empty()) return;
+    sinks_ = upload(std::as_bytes(std::span(problem_->sinks)));
+    args_.sinks = sinks_.view(DType::f32, {shape.n_heads});
   }
 
   /// Calls attention as `prepare` set it up, over an uploaded step.
@@ -163,7 +174,7 @@ class AttentionMemory {
     AttentionArgs args = args_;
     args.step = step;
     attention(*backend_, args);
-    if (!args.merge) attention_merge(*backend_, {args.out, args.partials, step, 0});
+    if (!args.merge) attention_merge(*backend_, {args.out, args.partials, step, 0, args.sinks});
   }
   /// Waits and returns the outputs as f32.
   std::vector<float> outputs() {
@@ -241,7 +252,7 @@ class AttentionMemory {
   const AttentionProblem* problem_;
   std::unique_ptr<KvStorage> kv_;
   int layer_;
-  Buffer q_, out_, o_, m_, l_, rows_;
+  Buffer q_, out_, o_, m_, l_, rows_, sinks_;
   std::size_t out_bytes_ = 0;
   std::size_t state_bytes_ = 0;
   AttentionArgs args_;
@@ -278,8 +289,10 @@ inline std::vector<reference::HeadOutput> reference_attention(const AttentionPro
       const float* from = &problem.q[row * problem.row_size() + static_cast<std::size_t>(head) * q.size()];
       for (std::size_t i = 0; i < q.size(); ++i) q[i] = static_cast<double>(from[i]);
       const auto& blocks = problem.input.sequences[static_cast<std::size_t>(problem.input.sequence_of_row[row])].blocks;
-      result.push_back(reference::attention(keys, q, head / (shape.n_heads / shape.n_kv_heads), rows[row], blocks,
-                                            static_cast<double>(problem.scale), static_cast<double>(problem.softcap)));
+      result.push_back(reference::attention(
+          keys, q, head / (shape.n_heads / shape.n_kv_heads), rows[row], blocks, static_cast<double>(problem.scale),
+          static_cast<double>(problem.softcap),
+          problem.sinks.empty() ? -INFINITY : static_cast<double>(problem.sinks[static_cast<std::size_t>(head)])));
     }
   return result;
 }

@@ -43,6 +43,7 @@ void CpuBackend::gated_activation(const GatedActivationArgs& args) {
           gelu_tanh_of(gate, n);
           scale_by_weight(gate, 1, up, n, out.data());
           break;
+        case GateKind::clamped_silu: clamped_silu_times(gate, up, args.alpha, args.limit, n, out.data()); break;
       }
       if (args.out.dtype == DType::f8_e4m3)
         store_f8_row(out.data(), n, args.out, args.out_scales, r);

@@ -208,6 +208,7 @@ void write_states(const Job& job, int kv_head, const RowBlock& block, const Scra
   const AttentionItem& item = job.items[static_cast<std::size_t>(block.item)];
   const int head_dim = job.kv.shape().head_dim;
   const PartialStates& partials = job.args.partials;
+  const auto* const sinks = reinterpret_cast<const float*>(job.args.sinks.data);
   for (int i = 0; i < block.count; ++i) {
     const auto index = static_cast<std::size_t>(i);
     const std::int64_t token_row = (block.first + i) / job.group;
@@ -215,7 +216,7 @@ void write_states(const Job& job, int kv_head, const RowBlock& block, const Scra
     const float* o = &scratch.o[index * kStateRow];
     if ((item.flags & AttentionItem::direct) != 0) {
       write_output(job.args.out, (item.first_row + token_row) * job.n_heads + head, o, scratch.m[index], scratch.l[index],
-                   head_dim);
+                   head_dim, sinks == nullptr ? nullptr : sinks + head);
       continue;
     }
     const std::int64_t state = (item.first_partial + token_row) * job.n_heads + head;
@@ -340,7 +341,7 @@ void CpuBackend::attention(const AttentionArgs& args) {
     }
   });
   if (args.merge && args.step.group(args.group).n_partials > 0)
-    attention_merge({args.out, args.partials, args.step, args.group});
+    attention_merge({args.out, args.partials, args.step, args.group, args.sinks});
 }
 
 }  // namespace baton::cpu

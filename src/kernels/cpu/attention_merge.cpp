@@ -18,6 +18,7 @@ void CpuBackend::attention_merge(const AttentionMergeArgs& args) {
   const auto* part_o = reinterpret_cast<const float*>(args.partials.o.data);
   const auto* part_m = reinterpret_cast<const float*>(args.partials.m.data);
   const auto* part_l = reinterpret_cast<const float*>(args.partials.l.data);
+  const auto* sinks = reinterpret_cast<const float*>(args.sinks.data);
   parallel_.for_ranges(args.out.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
     std::array<float, kMaxHeadDim> o;
     for (std::int64_t row = begin; row < end; ++row) {
@@ -31,7 +32,7 @@ void CpuBackend::attention_merge(const AttentionMergeArgs& args) {
           const std::int64_t part = inputs[i] * n_heads + head;
           fold_state({o.data(), &m, &l}, part_o + part * head_dim, part_m[part], part_l[part], head_dim);
         }
-        write_output(args.out, row * n_heads + head, o.data(), m, l, head_dim);
+        write_output(args.out, row * n_heads + head, o.data(), m, l, head_dim, sinks == nullptr ? nullptr : sinks + head);
       }
     }
   });

@@ -72,7 +72,12 @@ void CpuBackend::grouped_matmul(const GroupedMatmulArgs& args) {
       copy_rows(parallel_, args.x, args.rows.rows(begin, end).elements<std::int32_t>(), copy.data());
       x.data = copy.data();
     }
-    matmul({x, experts.of_expert[e].get(), args.out.rows(begin, end)});
+    ConstTensorView bias;
+    if (args.bias.data != nullptr) {
+      const auto expert = static_cast<std::int64_t>(e);
+      bias = ConstTensorView{args.bias.rows(expert, expert + 1).data, DType::f32, {experts.n}};
+    }
+    matmul({x, experts.of_expert[e].get(), args.out.rows(begin, end), bias});
   }
 }
 

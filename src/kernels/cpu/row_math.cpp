@@ -1,6 +1,7 @@
 /// Vector loops over one row of f32, compiled once for each instruction set by Highway.
 #include "kernels/cpu/row_math.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -83,6 +84,31 @@ void SiluTimes(const float* gate, const float* up, std::int64_t n, float* out) {
     hn::StoreU(hn::Mul(silu, hn::LoadU(d, up + i)), d, out + i);
   }
   for (; i < n; ++i) out[i] = gate[i] / (1.0f + std::exp(-gate[i])) * up[i];
+}
+
+void ClampedSiluTimes(const float* gate, const float* up, float alpha, float limit, std::int64_t n, float* out) {
+  const F32 d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto multiply = [&](const float* from_gate, const float* from_up) {
+    const auto one = hn::Set(d, 1.0f);
+    const auto most = hn::Set(d, limit);
+    const auto least = hn::Set(d, -limit);
+    const auto given = hn::LoadU(d, from_gate);
+    const auto g = hn::IfThenElse(hn::Gt(given, most), most, given);  // a comparison with NaN is false, so a NaN stays
+    const auto other = hn::LoadU(d, from_up);
+    const auto u = hn::IfThenElse(hn::Gt(other, most), most, hn::IfThenElse(hn::Lt(other, least), least, other));
+    const auto exponent = hn::Min(hn::Mul(g, hn::Set(d, -alpha)), hn::Set(d, 89.0f));  // as in SiluTimes
+    return hn::Mul(hn::Div(g, hn::Add(one, hn::Exp(d, exponent))), hn::Add(u, one));
+  };
+  std::int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) hn::StoreU(multiply(gate + i, up + i), d, out + i);
+  if (i == n) return;
+  constexpr std::size_t kMostLanes = HWY_MAX_BYTES / sizeof(float);
+  alignas(HWY_MAX_BYTES) float rest[2][kMostLanes] = {};
+  std::copy(gate + i, gate + n, rest[0]);
+  std::copy(up + i, up + n, rest[1]);
+  hn::Store(multiply(rest[0], rest[1]), d, rest[0]);
+  std::copy(rest[0], rest[0] + (n - i), out + i);
 }
 
 /// x (1 - e) for x >= 0 and x e below, with e = erfc(|x| / sqrt(2)) / 2 = exp(-x^2 / 2) t P(t) / 2 and t = 1 / (1 +
@@ -341,6 +367,7 @@ HWY_EXPORT(SumOfSquares);
 HWY_EXPORT(ScaleByWeight);
 HWY_EXPORT(AddTo);
 HWY_EXPORT(SiluTimes);
+HWY_EXPORT(ClampedSiluTimes);
 HWY_EXPORT(GeluOf);
 HWY_EXPORT(GeluTanhOf);
 HWY_EXPORT(ScaleAndCap);
@@ -360,6 +387,9 @@ void scale_by_weight(const float* x, float factor, const float* weight, std::int
 void add_to(float* x, const float* delta, std::int64_t n) { HWY_DYNAMIC_DISPATCH(AddTo)(x, delta, n); }
 void silu_times(const float* gate, const float* up, std::int64_t n, float* out) {
   HWY_DYNAMIC_DISPATCH(SiluTimes)(gate, up, n, out);
+}
+void clamped_silu_times(const float* gate, const float* up, float alpha, float limit, std::int64_t n, float* out) {
+  HWY_DYNAMIC_DISPATCH(ClampedSiluTimes)(gate, up, alpha, limit, n, out);
 }
 void gelu_of(float* x, std::int64_t n) { HWY_DYNAMIC_DISPATCH(GeluOf)(x, n); }
 void gelu_tanh_of(float* x, std::int64_t n) { HWY_DYNAMIC_DISPATCH(GeluTanhOf)(x, n); }

@@ -123,7 +123,7 @@ void CudaBackend::attention(const AttentionArgs& args) {
   check(n_heads / shape.n_kv_heads <= kMaxGroup, "attention on CUDA: more than 64 query heads a KV head");
   check(args.scale > 0, "attention on CUDA: the scale must be positive");
   const float log2_e = 1.44269504f;
-  const AttentionMergeArgs merging{args.out, args.partials, args.step, args.group};
+  const AttentionMergeArgs merging{args.out, args.partials, args.step, args.group, args.sinks};
   AttentionParams params = merge_params(merging);
   params.rows = reinterpret_cast<const TokenRow*>(args.rows.data);
   params.q = args.q.data;

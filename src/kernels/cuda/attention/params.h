@@ -33,6 +33,7 @@ struct AttentionParams {
   /// Two kernels share the work list: the one with wide tiles is launched first, and the other runs beside it.
   bool has_both_kernels = false;
   float v_scale = 1;
+  const float* sinks = nullptr;  ///< [n_heads], or null
 };
 
 }  // namespace baton::cuda

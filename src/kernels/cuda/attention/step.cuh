@@ -52,6 +52,16 @@ __device__ __forceinline__ bool is_spare_block(const AttentionParams& p, bool is
   return n_wide > 0 && static_cast<int>(blockIdx.x) >= (is_wide ? n_wide : n_workers - n_wide);
 }
 
+/// The sink of a query head, if there are any.
+__device__ __forceinline__ float sink_of(const AttentionParams& p, int head) {
+  return p.sinks == nullptr ? 0.0f : __ldg(p.sinks + head);
+}
+/// The sum of a whole row's weights, given that of its keys and their maximum: with the sink of its head, if there are any.
+__device__ __forceinline__ float finished_sum(const AttentionParams& p, float sink, float m, float l) {
+  constexpr float kLog2E = 1.44269504f;
+  return p.sinks == nullptr ? l : __fadd_rn(l, exp2_approx(__fmaf_rn(sink, kLog2E, -m)));
+}
+
 /// Stores four neighbouring numbers of an output row, rounded to nearest even if the row is 16-bit.
 template <class T>
 __device__ __forceinline__ void store_output(const AttentionParams& p, std::int64_t index, float4 x) {

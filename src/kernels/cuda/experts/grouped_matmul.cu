@@ -47,6 +47,7 @@ __global__ void __launch_bounds__(kThreads, kResidents) grouped_matmul_kernel(co
     for (int c = 0; c < kColumnsAWarp; ++c) {
       const int column = unit.column + warp * kColumnsAWarp + c;
       if (column >= p.n) break;
+      const float bias = bias_at(p, unit.expert, column);
       const T* of_column = weight + (static_cast<std::int64_t>(unit.expert) * p.n + column) * p.k;
       float sums[kPlaces] = {};
       for (int at = lane; at < p.k; at += kWarpSize) {
@@ -59,7 +60,7 @@ __global__ void __launch_bounds__(kThreads, kResidents) grouped_matmul_kernel(co
         for (int distance = kWarpSize / 2; distance > 0; distance /= 2)
           sums[i] += __shfl_xor_sync(0xffffffffu, sums[i], distance);
         if (lane == i && i < unit.n_places)
-          out[static_cast<std::int64_t>(unit.place + i) * p.n + column] = from_f32<Out>(sums[i]);
+          out[static_cast<std::int64_t>(unit.place + i) * p.n + column] = from_f32<Out>(sums[i] + bias);
       }
     }
   }

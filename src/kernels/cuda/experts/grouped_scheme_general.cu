@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kThreads) grouped_scheme_general_kernel(const 
       for (int w = 0; w < kWarps; ++w) sum += of_warps[w][thread % kWarpRows][place];
       visit_out(p, [&](auto* out) {
         out[static_cast<std::int64_t>(unit.place + place) * p.group.n + column] =
-            from_f32<std::remove_pointer_t<decltype(out)>>(sum);
+            from_f32<std::remove_pointer_t<decltype(out)>>(sum + bias_at(p.group, unit.expert, column));
       });
     }
     __syncthreads();

@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kThreads, 4) grouped_scheme_skinny_kernel(cons
 #pragma unroll
         for (int w = 0; w < kWarps; ++w) sum += sums[w][place][column];
         out[static_cast<std::int64_t>(unit.place + place) * p.group.n + unit.column + column] =
-            from_f32<std::remove_pointer_t<decltype(out)>>(sum);
+            from_f32<std::remove_pointer_t<decltype(out)>>(sum + bias_at(p.group, unit.expert, unit.column + column));
       }
     });
     __syncthreads();

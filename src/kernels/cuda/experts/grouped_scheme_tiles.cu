@@ -140,6 +140,9 @@ __device__ __forceinline__ void store_tiles(const GroupedSchemeParams& p, const 
   const int lane = thread % kWarpSize;
   const int n = p.group.n;
   const int column = unit.column + thread / kWarpSize * kWarpRows + lane / 4 * 4;
+  float bias[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) bias[i] = bias_at(p.group, unit.expert, min(column + i, n - 1));
   const bool is_whole = n % 4 == 0 && reinterpret_cast<std::uintptr_t>(out) % (4 * sizeof(Out)) == 0;
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile)
@@ -149,6 +152,8 @@ __device__ __forceinline__ void store_tiles(const GroupedSchemeParams& p, const 
       if (place >= unit.n_places || column >= n) continue;
       float of_place[4];
       sums_of_place(sums[tile], e, of_place);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) of_place[i] += bias[i];
       Out* const to = out + static_cast<std::int64_t>(unit.place + place) * n + column;
       if (is_whole) {
         store_f32(of_place, to);

@@ -139,7 +139,8 @@ __global__ void __launch_bounds__(kThreads, kMaxTiles == 1 ? 3 : 2)
       float sum = 0;
 #pragma unroll
       for (int w = 0; w < kWarps; ++w) sum += sums[w][place][column];
-      out[static_cast<std::int64_t>(unit.place + place) * p.n + unit.column + column] = from_f32<Out>(sum);
+      out[static_cast<std::int64_t>(unit.place + place) * p.n + unit.column + column] =
+          from_f32<Out>(sum + bias_at(p, unit.expert, unit.column + column));
     }
     __syncthreads();
   }

@@ -107,17 +107,21 @@ __device__ __forceinline__ void store_unit(const GroupedParams& p, const Grouped
                                            const float (&sums)[kPlaceTiles * kColumnTiles][4]) {
   auto* out = static_cast<Out*>(p.out);
 #pragma unroll
-  for (int i = 0; i < kPlaceTiles; ++i)
+  for (int j = 0; j < kColumnTiles; ++j) {
+    const int column = unit.column + warp * kWarpColumns + j * 8 + lane % 4 * 2;
+    if (column >= p.n) continue;
+    const float bias[2] = {bias_at(p, unit.expert, column), bias_at(p, unit.expert, column + 1)};
 #pragma unroll
-    for (int j = 0; j < kColumnTiles; ++j)
+    for (int i = 0; i < kPlaceTiles; ++i)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int place = i * 16 + half * 8 + lane / 4;
-        const int column = unit.column + warp * kWarpColumns + j * 8 + lane % 4 * 2;
-        if (place >= unit.n_places || column >= p.n) continue;
-        const float pair[2] = {sums[i * kColumnTiles + j][2 * half], sums[i * kColumnTiles + j][2 * half + 1]};
+        if (place >= unit.n_places) continue;
+        const float(&of_tile)[4] = sums[i * kColumnTiles + j];
+        const float pair[2] = {of_tile[2 * half] + bias[0], of_tile[2 * half + 1] + bias[1]};
         store_f32(pair, out + static_cast<std::int64_t>(unit.place + place) * p.n + column);
       }
+  }
 }
 
 template <class T, class Out>

@@ -16,6 +16,7 @@ struct GroupedParams {
   const std::int32_t* offsets;  ///< [n_experts + 1]
   const void* weight;           ///< [n_experts, n, k]
   void* out;                    ///< [places, n]
+  const float* bias;            ///< [n_experts, n], or null
   std::int32_t n_experts;
   std::int32_t n;
   std::int32_t k;
@@ -29,6 +30,7 @@ inline GroupedParams grouped_params(const GroupedMatmulArgs& args, const std::by
   params.offsets = reinterpret_cast<const std::int32_t*>(args.offsets.data);
   params.weight = weight;
   params.out = args.out.data;
+  params.bias = reinterpret_cast<const float*>(args.bias.data);
   params.n_experts = static_cast<std::int32_t>(args.experts->n_experts);
   params.n = static_cast<std::int32_t>(args.experts->n);
   params.k = static_cast<std::int32_t>(args.experts->k);
@@ -93,6 +95,11 @@ __device__ __forceinline__ GroupedUnit unit_at(const GroupedParams& p, const Uni
   const int of_expert = index - offsets[expert];
   const int place = p.offsets[expert] + of_expert % n_tiles * kPlaces;
   return {expert, place, min(kPlaces, p.offsets[expert + 1] - place), of_expert / n_tiles * kColumns};
+}
+
+/// What is added to the sums of a column of an expert's weight.
+__device__ __forceinline__ float bias_at(const GroupedParams& p, int expert, int column) {
+  return p.bias == nullptr ? 0.0f : __ldg(p.bias + static_cast<std::int64_t>(expert) * p.n + column);
 }
 
 /// The row of x that a place multiplies.

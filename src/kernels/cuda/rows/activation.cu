@@ -39,19 +39,27 @@ __global__ void __launch_bounds__(kThreads) gelu_kernel(const In* in, Out* out, 
   }
 }
 
+/// The numbers of clamped_silu.
+struct Clamp {
+  float alpha;
+  float limit;
+};
+
 template <GateKind kKind>
-__device__ __forceinline__ float activated(float gate) {
-  if constexpr (kKind == GateKind::gelu)
-    return gelu_exact(gate);
-  else if constexpr (kKind == GateKind::gelu_tanh)
-    return gelu_tanh(gate);
-  else
-    return gate / (1.0f + expf(-gate));
+__device__ __forceinline__ float gated(float gate, float up, const Clamp& clamp) {
+  if constexpr (kKind == GateKind::gelu) return gelu_exact(gate) * up;
+  if constexpr (kKind == GateKind::gelu_tanh) return gelu_tanh(gate) * up;
+  if constexpr (kKind == GateKind::clamped_silu) {  // a comparison with NaN is false, so a NaN stays
+    gate = gate > clamp.limit ? clamp.limit : gate;
+    up = up > clamp.limit ? clamp.limit : up < -clamp.limit ? -clamp.limit : up;
+    return gate / (1.0f + expf(-clamp.alpha * gate)) * (up + 1.0f);
+  }
+  return gate / (1.0f + expf(-gate)) * up;
 }
 
 template <GateKind kKind, class In, class Out, int N>
 __global__ void __launch_bounds__(kThreads)
-    gated_activation_kernel(const In* gate_up, Out* out, std::int64_t n_rows, std::int64_t n) {
+    gated_activation_kernel(const In* gate_up, Out* out, std::int64_t n_rows, std::int64_t n, Clamp clamp) {
   let_next_kernel_start();  // a matmul reads its first weights meanwhile
   wait_for_kernel_before();
   const std::int64_t steps_per_row = n / N;
@@ -65,7 +73,7 @@ __global__ void __launch_bounds__(kThreads)
     load_f32(gate_up + row * 2 * n + i, gate);
     load_f32(gate_up + row * 2 * n + n + i, up);
 #pragma unroll
-    for (int j = 0; j < N; ++j) gate[j] = activated<kKind>(gate[j]) * up[j];
+    for (int j = 0; j < N; ++j) gate[j] = gated<kKind>(gate[j], up[j], clamp);
     store_f32(gate, out + row * n + i);
   }
 }
@@ -77,7 +85,7 @@ constexpr int kWideElements = 8;
 /// multiprocessor has 64 KiB of loads in flight. A block's steps are of one row.
 template <GateKind kKind, class T>
 __global__ void __launch_bounds__(kThreads, 8)
-    gated_activation_rows_kernel(const T* gate_up, T* out, std::int32_t n, std::int32_t blocks_per_row) {
+    gated_activation_rows_kernel(const T* gate_up, T* out, std::int32_t n, std::int32_t blocks_per_row, Clamp clamp) {
   let_next_kernel_start();
   const auto row = static_cast<std::int64_t>(static_cast<std::int32_t>(blockIdx.x) / blocks_per_row);
   const std::int32_t block = static_cast<std::int32_t>(blockIdx.x) % blocks_per_row;
@@ -89,7 +97,7 @@ __global__ void __launch_bounds__(kThreads, 8)
   const Wide up = *reinterpret_cast<const Wide*>(gate_up + row * 2 * n + n + i);
 #pragma unroll
   for (int j = 0; j < kWideElements; ++j)
-    gate.values[j] = from_f32<T>(activated<kKind>(to_f32(gate.values[j])) * to_f32(up.values[j]));
+    gate.values[j] = from_f32<T>(gated<kKind>(to_f32(gate.values[j]), to_f32(up.values[j]), clamp));
   *reinterpret_cast<Wide*>(out + row * n + i) = gate;
 }
 
@@ -100,7 +108,7 @@ constexpr int kF8Held = 2;
 
 template <GateKind kKind, class In>
 __global__ void __launch_bounds__(kF8Threads, 2)
-    gated_activation_f8_kernel(const In* gate_up, std::uint8_t* out, float* scales, std::int64_t n) {
+    gated_activation_f8_kernel(const In* gate_up, std::uint8_t* out, float* scales, std::int64_t n, Clamp clamp) {
   __shared__ float of_warps[kF8Threads / kWarpSize];
   constexpr std::int64_t kStep = kF8Threads * kF8Columns;
   let_next_kernel_start();
@@ -118,7 +126,7 @@ __global__ void __launch_bounds__(kF8Threads, 2)
       load_f32(gate_row + n + i + c, up);
 #pragma unroll
       for (int j = 0; j < kAtOnce; ++j) {
-        values[c + j] = activated<kKind>(gate[j]) * up[j];
+        values[c + j] = gated<kKind>(gate[j], up[j], clamp);
         most = fmaxf(most, fabsf(values[c + j]));
       }
     }
@@ -152,7 +160,7 @@ void launch_gated_f8(const Device& device, const GatedActivationArgs& args) {
     launch_overlapped(device, gated_activation_f8_kernel<kKind, In>, dim3(static_cast<unsigned>(args.out.shape[0])), kF8Threads,
                       0, "gated_activation", reinterpret_cast<const In*>(args.gate_up.data),
                       reinterpret_cast<std::uint8_t*>(args.out.data), reinterpret_cast<float*>(args.out_scales.data),
-                      args.out.shape[1]);
+                      args.out.shape[1], Clamp{args.alpha, args.limit});
   });
 }
 
@@ -179,6 +187,7 @@ void launch_gated(const Device& device, const GatedActivationArgs& args) {
   const std::int64_t blocks_per_row = (n / kWideElements + kThreads - 1) / kThreads;
   const bool is_wide = n_steps > static_cast<std::int64_t>(n_blocks) * kThreads && n % kWideElements == 0 &&
                        is_widest(args.gate_up) && is_widest(args.out) && n_rows * blocks_per_row <= INT32_MAX;
+  const Clamp clamp{args.alpha, args.limit};
   visit_element(args.gate_up.dtype, [&](auto in) {
     visit_element(args.out.dtype, [&](auto out) {
       using In = decltype(in);
@@ -190,14 +199,15 @@ void launch_gated(const Device& device, const GatedActivationArgs& args) {
           return launch_overlapped(device, kernel, dim3(static_cast<unsigned>(n_rows * blocks_per_row)), kThreads, 0,
                                    "gated_activation", reinterpret_cast<const In*>(args.gate_up.data),
                                    reinterpret_cast<Out*>(args.out.data), static_cast<std::int32_t>(n),
-                                   static_cast<std::int32_t>(blocks_per_row));
+                                   static_cast<std::int32_t>(blocks_per_row), clamp);
         }
       }
       auto* kernel =
           is_aligned ? gated_activation_kernel<kKind, In, Out, kElementsAtOnce> : gated_activation_kernel<kKind, In, Out, 1>;
       prefer_shared_memory(kernel);
       launch_overlapped(device, kernel, dim3(n_blocks), kThreads, 0, "gated_activation",
-                        reinterpret_cast<const In*>(args.gate_up.data), reinterpret_cast<Out*>(args.out.data), n_rows, n);
+                        reinterpret_cast<const In*>(args.gate_up.data), reinterpret_cast<Out*>(args.out.data), n_rows, n,
+                        clamp);
     });
   });
 }
@@ -226,6 +236,7 @@ void gated_activation(const Device& device, const GatedActivationArgs& args) {
     case GateKind::silu: return launch_gated<GateKind::silu>(device, args);
     case GateKind::gelu: return launch_gated<GateKind::gelu>(device, args);
     case GateKind::gelu_tanh: return launch_gated<GateKind::gelu_tanh>(device, args);
+    case GateKind::clamped_silu: return launch_gated<GateKind::clamped_silu>(device, args);
   }
 }
 

@@ -100,7 +100,12 @@ __device__ __forceinline__ float Consumer<Tile>::join_states(int row, float mine
   float l = state.y * exp2_approx(state.x - base);
   l += __shfl_xor_sync(~0u, l, 1);
   l += __shfl_xor_sync(~0u, l, 2);
-  if (token_group_ == 0 && token_group == 0) shared_.row_states[row_group_ * 16 + row] = {m, l};
+  if (token_group_ == 0 && token_group == 0) {
+    const int of_tile = row_group_ * 16 + row;
+    if (task_.is_direct != 0)
+      l = finished_sum(p_, sink_of(p_, task_.kv_head * group_ + of_tile - by_group(of_tile) * group_), m, l);
+    shared_.row_states[of_tile] = {m, l};
+  }
   return exp2_approx(mine - base);
 }
 

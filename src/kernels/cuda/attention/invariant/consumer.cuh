@@ -190,7 +190,7 @@ class InvariantConsumer : public Consumer<Tile> {
     const std::int64_t index =
         static_cast<std::int64_t>((is_direct ? task_.first_row : task_.first_partial) + token_row) * p_.n_heads + head;
     const bool is_odd = (lane_ & 1) != 0;
-    const float factor = output_factor(sum_[half]);
+    const float factor = output_factor(finished_sum(p_, sink_of(p_, head), max_[half], sum_[half]));  // of direct rows
 #pragma unroll
     for (int i = 0; i < kColumnTiles; i += 2) {
       const float(&even)[4] = out_[i];

@@ -23,6 +23,7 @@ struct RowStates {
   int begin = 0;
   int n = 0;
   int input = 0;  ///< the lane's of the first 32
+  float sink = 0;
 };
 
 /// The step was uploaded before the kernel before started, so this may be called before the wait for that kernel.
@@ -31,6 +32,7 @@ __device__ __forceinline__ RowStates read_states(const AttentionParams& p, const
   if (unit >= step.n_rows * p.n_heads) return states;
   const int row = static_cast<int>(static_cast<unsigned>(unit) / static_cast<unsigned>(p.n_heads));
   states.head = unit - row * p.n_heads;
+  states.sink = sink_of(p, states.head);
   states.begin = __ldg(step.merge_offsets + row);
   states.n = __ldg(step.merge_offsets + row + 1) - states.begin;
   if (lane < states.n) states.input = __ldg(step.merge_inputs + states.begin + lane);
@@ -73,7 +75,7 @@ __device__ __forceinline__ float4 fold_states(const AttentionParams& p, const St
       }
     }
   }
-  return finished_output(o, output_factor(l));
+  return finished_output(o, output_factor(finished_sum(p, states.sink, m, l)));
 }
 
 /// Each warp takes a row and query head.

@@ -36,6 +36,7 @@ AttentionParams merge_params(const AttentionMergeArgs& args) {
   params.n_heads = static_cast<int>(args.out.shape[1]);
   params.head_dim = static_cast<int>(args.out.shape[2]);
   params.out_is_f32 = args.out.dtype == DType::f32;
+  params.sinks = reinterpret_cast<const float*>(args.sinks.data);
   return params;
 }
 

@@ -74,6 +74,7 @@ class Merger {
     int first = 0;     ///< this warp's states are [first, end)
     int end = 0;
     int input = 0;  ///< merge input of this lane's state
+    float sink = 0;
   };
   /// Merged states: the maximum (-infinity: all are empty), and sums weighted by 2^(m - maximum).
   struct Sum {
@@ -97,6 +98,7 @@ class Merger {
     return row;
   }
   __device__ __forceinline__ void read_states(Row& row) const {
+    row.sink = sink_of(p_, row.head);
     row.begin = __ldg(step_.merge_offsets + row.row);
     row.n_states = row.end = __ldg(step_.merge_offsets + row.row + 1) - row.begin;
     if (by_group_) {
@@ -146,10 +148,11 @@ class Merger {
     return sum;
   }
 
-  __device__ __forceinline__ void store(int row, int head, int column, const Sum& sum) const {
+  __device__ __forceinline__ void store(const Row& row, int column, const Sum& sum) const {
     if (column >= p_.head_dim || is_warmup_ != 0) return;
-    const float factor = sum.l != 0 ? __fdividef(1.0f, sum.l) : 0.0f;
-    store_output<T>(p_, (static_cast<std::int64_t>(row) * p_.n_heads + head) * p_.head_dim + column,
+    const float l = finished_sum(p_, row.sink, sum.m, sum.l);
+    const float factor = l != 0 ? __fdividef(1.0f, l) : 0.0f;
+    store_output<T>(p_, (static_cast<std::int64_t>(row.row) * p_.n_heads + row.head) * p_.head_dim + column,
                     {sum.o.x * factor, sum.o.y * factor, sum.o.z * factor, sum.o.w * factor});
   }
 
@@ -164,7 +167,7 @@ class Merger {
         add(sum, sum_states(input, min(kWarpStates, row.end - first), row.head, column));
       }
       if (by_group_) join_parts(sum);
-      if (!by_group_ || warp_ == 0) store(row.row, row.head, column, sum);
+      if (!by_group_ || warp_ == 0) store(row, column, sum);
     }
   }
 

@@ -260,6 +260,7 @@ class WideConsumer {
   }
 
   __device__ __forceinline__ void write_tile() {
+    if (task_.is_direct != 0) finish_sums();
     if (task_.is_direct == 0)
       write_states();
     else if (p_.out_is_f32)
@@ -267,6 +268,13 @@ class WideConsumer {
     else
       write_outputs();
     release(memory_.task_empty + 8 * tasks_.stage);
+  }
+  __device__ __forceinline__ void finish_sums() {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = warp_row_ + half * 8 + lane_ / 4;
+      sum_[half] = finished_sum(p_, sink_of(p_, task_.kv_head * group_ + row % group_), max_[half], sum_[half]);
+    }
   }
   /// The index of a tile's row among rows of all heads, if its first token row is `first_row`.
   __device__ __forceinline__ std::int64_t index_of(int tile_row, int first_row) const {
