@@ -20,7 +20,7 @@ inline constexpr auto kKvDtypeNames = std::to_array<std::string_view>(
     {"auto", "bfloat16", "bf16", "float16", "half", "float32", "float", "fp8", "fp8_e4m3", "float8_e4m3"});
 inline constexpr auto kQuantizationNames =
     std::to_array<std::string_view>({"fp8", "int8", "int4", "compressed-tensors", "gptq", "gptq_marlin", "awq", "awq_marlin",
-                                     "fbgemm_fp8", "modelopt", "modelopt_fp4"});
+                                     "fbgemm_fp8", "modelopt", "modelopt_fp4", "mxfp4"});
 inline constexpr auto kActivationDtypes = std::to_array<std::string_view>({"auto", "fp8", "int8", "dtype"});
 inline constexpr auto kAttentionNames = std::to_array<std::string_view>({"relay", "paged"});
 inline constexpr auto kSchedulingPolicies = std::to_array<std::string_view>({"fair", "fcfs", "priority"});

@@ -23,8 +23,8 @@ void check_experts(const FeedForwardSpec& spec) {
   check(spec.has_experts() || (!spec.has_shared_expert() && !spec.has_choice_bias), "Model: a shared expert without others");
   check(!spec.has_shared_gate || spec.has_shared_expert(), "Model: a gate of a shared expert that is not there");
   if (!spec.has_experts()) return;
-  check(spec.n_experts_per_row >= 1 && spec.n_experts_per_row <= spec.n_experts && !spec.has_bias,
-        "Model: experts have no biases, and a row has at least one and at most all of them");
+  check(spec.n_experts_per_row >= 1 && spec.n_experts_per_row <= spec.n_experts,
+        "Model: a row has at least one expert and at most all of them");
 }
 
 /// The factor of the embeddings, as the weights' dtype rounds it if the spec says so.

@@ -43,18 +43,21 @@ void attention_block(const LayerStep& step, const LayerSpec& layer, const LayerW
   rope_append(backend, {qkv, q, rope, rows, step.view, layer.group, index, kv, weights.q_norm.weight, weights.k_norm.weight,
                         spec.qk_norm_spec.epsilon, spec.norms_rotated});
   attention(backend, {q, attended, partials, rows, step.view, layer.group, index, kv, spec.scale, spec.softcap,
-                      /*merge=*/true});
+                      /*merge=*/true, weights.sinks.weight});
   matmul(backend, weights.attention_out.args(ConstTensorView{attended.data, work.dtype, {n_rows, spec.q_width()}}, delta));
 }
 
 /// `activated` is in 8 bits only if the activation is gated.
-void activate(const LayerStep& step, FeedForwardSpec::Kind kind, const TensorView& up, const MatmulRows& activated) {
+void activate(const LayerStep& step, const FeedForwardSpec& spec, const TensorView& up, const MatmulRows& activated) {
   using Kind = FeedForwardSpec::Kind;
-  const auto gated = [&](GateKind gate) { gated_activation(step.backend, {up, activated.values, gate, activated.scales}); };
-  switch (kind) {
+  const auto gated = [&](GateKind gate) {
+    gated_activation(step.backend, {up, activated.values, gate, activated.scales, spec.gate_alpha, spec.gate_limit});
+  };
+  switch (spec.kind) {
     case Kind::gated_silu: return gated(GateKind::silu);
     case Kind::gated_gelu: return gated(GateKind::gelu);
     case Kind::gated_gelu_tanh: return gated(GateKind::gelu_tanh);
+    case Kind::gated_clamped_silu: return gated(GateKind::clamped_silu);
     case Kind::gelu: return gelu(step.backend, {up, activated.values, GeluKind::exact});
     case Kind::gelu_tanh: return gelu(step.backend, {up, activated.values, GeluKind::tanh});
   }
@@ -71,7 +74,7 @@ void common_block(const LayerStep& step, const FeedForwardSpec& spec, const Laye
   const std::span<const Linear* const> readers(&down, spec.is_gated() ? 1 : 0);
   const MatmulRows activated = rows_for(readers, work, work.activated, {n_rows, d_ff});
   matmul(step.backend, weights.up.args(normed, up));
-  activate(step, spec.kind, up, activated);
+  activate(step, spec, up, activated);
   matmul(step.backend, weights.down.args(activated, out));
 }
 
@@ -91,7 +94,7 @@ void experts_block(const LayerStep& step, const FeedForwardSpec& spec, const Lay
   weights.router.apply_gathered(backend, normed, work.rank_parts(n_rows, weights.router.n_out()), logits);
   route_experts(backend, {step.view, logits, choices, spec.routing, weights.choice_bias.weight});
   grouped_matmul(backend, weights.expert_up.args(normed, choices, /*is_sorted=*/false, up));
-  activate(step, spec.kind, up, activated);
+  activate(step, spec, up, activated);
   grouped_matmul(backend, weights.expert_down.args(activated.values, choices, /*is_sorted=*/true, of_experts));
   combine_experts(backend, {of_experts, choices, delta, spec.has_shared_expert() ? delta : TensorView{},
                             spec.has_shared_gate ? logits : TensorView{}});

@@ -10,6 +10,7 @@ struct LayerParts {
   Norm attention_norm;   ///< of both blocks in a parallel block
   Matrix qkv;            ///< d_model to queries, keys, values
   Norm q_norm, k_norm;   ///< AttentionSpec::q_norm_width and k_norm_width wide
+  Norm sinks;            ///< n_heads wide
   Matrix attention_out;  ///< n_heads * head_dim to d_model
   Norm attention_post_norm;
   Norm feed_forward_norm;  ///< empty in a parallel block
@@ -29,6 +30,7 @@ void visit_layer(const Visit& visit, Layers&&... layers) {
   visit(layers.qkv...);
   visit(layers.q_norm...);
   visit(layers.k_norm...);
+  visit(layers.sinks...);
   visit(layers.attention_out...);
   visit(layers.attention_post_norm...);
   visit(layers.feed_forward_norm...);

@@ -24,9 +24,11 @@ void Linear::apply_gathered(Backend& backend, const ConstTensorView& x, const Ra
   all_gather(backend, {parts.all, out});
 }
 
-GroupedLinear::GroupedLinear(std::unique_ptr<PackedExperts> weights, Linear::Split split)
-    : weights_(std::move(weights)), split_(split) {
+GroupedLinear::GroupedLinear(std::unique_ptr<PackedExperts> weights, const ConstTensorView& bias, Linear::Split split)
+    : weights_(std::move(weights)), bias_(bias), split_(split) {
   check(weights_ != nullptr, "GroupedLinear: no weights");
+  check(bias.data == nullptr || bias.shape == Shape{weights_->n_experts, weights_->n},
+        "GroupedLinear: biases of another size than the weights'");
 }
 
 const PackedExperts& GroupedLinear::weights() const {

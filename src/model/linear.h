@@ -63,16 +63,19 @@ class Linear {
   Split split_ = Split::none;
 };
 
-/// The linear layers of several experts, without biases: each multiplies the rows that chose its expert. Move-only.
+/// The linear layers of several experts: each multiplies the rows that chose its expert. Move-only.
 class GroupedLinear {
  public:
   GroupedLinear() = default;
-  explicit GroupedLinear(std::unique_ptr<PackedExperts> weights, Linear::Split split = Linear::Split::none);
+  /// `bias` is [n_experts, n_out] f32 in the backend's memory and must outlive this object, or has no data. With Split::row,
+  /// one rank has it.
+  explicit GroupedLinear(std::unique_ptr<PackedExperts> weights, const ConstTensorView& bias = {},
+                         Linear::Split split = Linear::Split::none);
 
   /// For the operation grouped_matmul: out is [places, n_out] in the order of the sorted choices, x [rows, n_in] of the
   /// dtype that the weights were packed for or, with `is_sorted`, [places, n_in] in that order.
   GroupedMatmulArgs args(const ConstTensorView& x, const ExpertChoices& choices, bool is_sorted, const TensorView& out) const {
-    return {x, is_sorted ? ConstTensorView{} : ConstTensorView(choices.rows), choices.offsets, &weights(), out};
+    return {x, is_sorted ? ConstTensorView{} : ConstTensorView(choices.rows), choices.offsets, &weights(), out, bias_};
   }
 
   bool is_empty() const { return weights_ == nullptr; }
@@ -84,6 +87,7 @@ class GroupedLinear {
 
  private:
   std::unique_ptr<PackedExperts> weights_;
+  ConstTensorView bias_;
   Linear::Split split_ = Linear::Split::none;
 };
 

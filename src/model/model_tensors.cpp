@@ -57,8 +57,19 @@ class Namer {
     return made;
   }
   /// A vector whose whole name is `name`.
-  NormTensors vector(std::string_view name, std::int64_t n) const {
-    return {TensorPart{{checkpoint_name(names_, name, layer_), {n}, ExpectedTensor::Kind::bias}, {0, n}, {}}, std::nullopt, 0};
+  NormTensors vector(std::string_view name, std::int64_t n, IndexRange held) const {
+    return {TensorPart{{checkpoint_name(names_, name, layer_), {n}, ExpectedTensor::Kind::bias}, held, {}}, std::nullopt, 0};
+  }
+  /// A matrix [n, k] of an expert in a tensor of all of them, and its bias beside it. `rows` are pairs if `are_pairs`.
+  LinearTensors of_all_experts(std::string_view name, const Shape& shape, IndexRange rows, IndexRange columns, bool are_pairs,
+                               bool has_bias, std::int32_t n_experts, std::int32_t expert) const {
+    const std::string whole = checkpoint_name(names_, name, layer_);
+    const std::int32_t pairs = are_pairs ? static_cast<std::int32_t>(rows.size()) : 0;
+    using Kind = ExpectedTensor::Kind;
+    LinearTensors made;
+    made.weights.push_back({{whole, shape, Kind::matrix, pairs, pairs, n_experts, expert}, rows, columns});
+    if (has_bias) made.biases.push_back({{whole + "_bias", {shape[0]}, Kind::bias, pairs, pairs, n_experts, expert}, rows, {}});
+    return made;
   }
   LinearTensors linear(std::span<const Rows> parts, std::int64_t k, IndexRange columns, bool has_bias) const {
     LinearTensors made;
@@ -113,6 +124,24 @@ std::string expert_name(std::string_view pattern, std::int32_t expert) {
   return fmt::format("{}{}{}", pattern.substr(0, place), expert, pattern.substr(place + 2));
 }
 
+/// The matrices of experts that share tensors (TensorNames::expert_gate_up).
+void add_experts_of_one_tensor(const Namer& make, const ModelSpec& whole, const FeedForwardSpec& spec, ModelRank rank,
+                               LayerTensors& layer) {
+  const TensorNames& names = whole.names;
+  const std::int64_t d = whole.d_model;
+  const IndexRange width = even_share(spec.d_ff, rank);
+  const bool is_split = rank.world_size > 1;
+  for (std::int32_t e = 0; e < spec.n_experts; ++e) {
+    layer.expert_up.push_back(make.of_all_experts(names.expert_gate_up, {spec.up_width(), d}, times(width, 2), {0, d}, true,
+                                                  spec.has_bias, spec.n_experts, e));
+    layer.expert_up.back().split = is_split ? Linear::Split::column : Linear::Split::none;
+    // The ranks' results are added, so only the first adds the bias.
+    layer.expert_down.push_back(make.of_all_experts(names.expert_down, {d, spec.d_ff}, {0, d}, width, false,
+                                                    spec.has_bias && rank.rank == 0, spec.n_experts, e));
+    layer.expert_down.back().split = is_split ? Linear::Split::row : Linear::Split::none;
+  }
+}
+
 void add_experts(const Namer& make, const ModelSpec& whole, const FeedForwardSpec& spec, ModelRank rank, LayerTensors& layer) {
   const TensorNames& names = whole.names;
   const std::int64_t d = whole.d_model;
@@ -120,17 +149,18 @@ void add_experts(const Namer& make, const ModelSpec& whole, const FeedForwardSpe
   const Linear::Split by_rows = rank.world_size > 1 ? Linear::Split::column : Linear::Split::none;
   std::vector<Rows> router{all_rows(names.router, spec.n_experts)};
   if (spec.has_shared_gate) router.push_back(all_rows(names.shared_expert_gate, 1));
-  layer.router = make.gathered(std::move(router), d, false, rank);
-  if (spec.has_choice_bias) layer.choice_bias = make.vector(names.choice_bias, spec.n_experts);
+  layer.router = make.gathered(std::move(router), d, spec.has_bias, rank);
+  if (spec.has_choice_bias) layer.choice_bias = make.vector(names.choice_bias, spec.n_experts, {0, spec.n_experts});
+  if (!names.expert_gate_up.empty()) return add_experts_of_one_tensor(make, whole, spec, rank, layer);
   for (std::int32_t expert = 0; expert < spec.n_experts; ++expert) {
     const std::string gate = spec.is_gated() ? expert_name(names.expert_gate, expert) : "";
     const std::string up = expert_name(names.expert_up, expert);
     const std::string down = expert_name(names.expert_down, expert);
     const Rows up_rows{up, spec.d_ff, {width}};
-    layer.expert_up.push_back(spec.is_gated() ? make.linear({{gate, spec.d_ff, {width}}, up_rows}, d, false)
-                                              : make.linear({up_rows}, d, false));
+    layer.expert_up.push_back(spec.is_gated() ? make.linear({{gate, spec.d_ff, {width}}, up_rows}, d, spec.has_bias)
+                                              : make.linear({up_rows}, d, spec.has_bias));
     layer.expert_up.back().split = by_rows;
-    layer.expert_down.push_back(make.split_by_columns(all_rows(down, d), spec.d_ff, width, false, rank));
+    layer.expert_down.push_back(make.split_by_columns(all_rows(down, d), spec.d_ff, width, spec.has_bias, rank));
   }
 }
 
@@ -210,9 +240,10 @@ LayerTensors layer_tensors(const ModelSpec& whole, ModelRank rank, std::size_t i
     made.q_norm = make.norm(attention.qk_norm_spec, names.q_norm, attention.q_norm_width());
     made.k_norm = make.norm(attention.qk_norm_spec, names.k_norm, attention.k_norm_width());
   }
-  made.attention_out =
-      make.split_by_columns(all_rows(names.attention_out, d), attention.q_width(),
-                            times(query_heads_of(attention, rank), attention.head_dim), attention.has_out_bias, rank);
+  const IndexRange heads = query_heads_of(attention, rank);
+  if (attention.has_sinks) made.sinks = make.vector(names.sinks, attention.n_heads, heads);
+  made.attention_out = make.split_by_columns(all_rows(names.attention_out, d), attention.q_width(),
+                                             times(heads, attention.head_dim), attention.has_out_bias, rank);
   if (layer.has_post_norms) {
     made.attention_post_norm = make.norm(layer.norm, names.attention_post_norm, d);
     made.feed_forward_post_norm = make.norm(layer.norm, names.feed_forward_post_norm, d);

@@ -17,7 +17,7 @@ namespace {
 using json::Value;
 
 constexpr std::string_view kServed =
-    "float32, bfloat16 and float16; fp8, fbgemm_fp8, compressed-tensors (float-quantized, mxfp8-quantized, "
+    "float32, bfloat16 and float16; fp8, fbgemm_fp8, mxfp4 (gpt-oss), compressed-tensors (float-quantized, mxfp8-quantized, "
     "nvfp4-pack-quantized, "
     "mxfp4-pack-quantized, int-quantized and pack-quantized), gptq and awq (gemm) in 8 or 4 bits, and modelopt's FP8, MXFP8, "
     "NVFP4 and W4A16_NVFP4";
@@ -316,6 +316,8 @@ Result<QuantizationSpec> read_method(const Value& config, std::string_view metho
   if (method == "fp8") return read_fp8(config);
   if (method == "fbgemm_fp8")
     return QuantizationSpec{.statements = {{.scheme = WeightScheme::f8, .scales = ScaleKind::row}}, .has_f8_activations = true};
+  if (method == "mxfp4")
+    return QuantizationSpec{.statements = {{.scheme = WeightScheme::f4, .scales = ScaleKind::group, .columns = kMxfp4Group}}};
   if (method == "compressed-tensors") return read_compressed_tensors(config);
   if (method == "gptq") return read_gptq(config);
   if (method == "awq") return read_awq(config);

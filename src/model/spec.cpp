@@ -27,7 +27,11 @@ std::int64_t layer_parameters(const LayerSpec& layer, std::int64_t d_model) {
   if (feed_forward.has_choice_bias) n += feed_forward.n_experts;
   if (attention.has_qkv_bias) n += attention.qkv_width();
   if (attention.has_out_bias) n += d_model;
-  if (feed_forward.has_bias) n += feed_forward.up_width() + d_model;
+  if (attention.has_sinks) n += attention.n_heads;
+  if (feed_forward.has_bias) {
+    n += n_blocks * (feed_forward.up_width() + d_model) + feed_forward.n_router_logits();
+    if (feed_forward.has_shared_expert()) n += feed_forward.up_width_of(feed_forward.d_ff_shared) + d_model;
+  }
   return n;
 }
 

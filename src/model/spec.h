@@ -72,6 +72,7 @@ struct AttentionSpec {
   bool norms_rotated = false;  ///< these norms, over each head, come after the rotation, whose attention factor is 1
   bool has_qkv_bias = false;
   bool has_out_bias = false;
+  bool has_sinks = false;  ///< each query head has a logit that joins its rows' softmax without a value (AttentionArgs::sinks)
 
   std::int64_t q_width() const { return std::int64_t{n_heads} * head_dim; }
   std::int64_t kv_width() const { return std::int64_t{n_kv_heads} * head_dim; }
@@ -84,11 +85,14 @@ struct AttentionSpec {
 /// A feed-forward block, or several (experts) of which each row passes through some, and perhaps through one more.
 struct FeedForwardSpec {
   /// gated_*: down(f(gate(x)) * up(x)), the others down(f(up(x))). gelu is exact, gelu_tanh its tanh approximation.
-  enum class Kind { gated_silu, gated_gelu, gated_gelu_tanh, gelu, gelu_tanh };
+  /// gated_clamped_silu is GateKind::clamped_silu.
+  enum class Kind { gated_silu, gated_gelu, gated_gelu_tanh, gated_clamped_silu, gelu, gelu_tanh };
   Kind kind = Kind::gated_silu;
   std::int32_t d_ff = 0;  ///< of each expert
-  bool has_bias = false;  ///< of all its matrices; experts have none
-  /// 0: one block for all rows. Otherwise a router, a matrix without a bias, gives each row a logit for each expert;
+  float gate_alpha = 1;   ///< of gated_clamped_silu
+  float gate_limit = 0;   ///< of gated_clamped_silu, over 0
+  bool has_bias = false;  ///< of all its matrices, those of experts and the router among them
+  /// 0: one block for all rows. Otherwise a router, a matrix, gives each row a logit for each expert;
   /// the block's output is the weighted sum of the outputs of the experts that the row's logits choose.
   std::int32_t n_experts = 0;
   std::int32_t n_experts_per_row = 0;  ///< at most n_experts
@@ -136,6 +140,7 @@ struct TensorNames {
   std::string_view q_norm = {};                  ///< [head_dim] or [n_heads * head_dim]
   std::string_view k_norm = {};                  ///< [head_dim] or [n_kv_heads * head_dim]
   std::string_view attention_out;                ///< [d_model, n_heads * head_dim]
+  std::string_view sinks = {};                   ///< [n_heads]; the whole name, which has no last part
   std::string_view attention_post_norm = {};     ///< [d_model]
   std::string_view feed_forward_norm;            ///< [d_model], the pre-norm
   std::string_view feed_forward_post_norm = {};  ///< [d_model]
@@ -148,14 +153,17 @@ struct TensorNames {
   std::string_view expert_gate = {};             ///< [d_ff, d_model]
   std::string_view expert_up = {};               ///< [d_ff, d_model]
   std::string_view expert_down = {};             ///< [d_model, d_ff]
-  std::string_view shared_gate = {};             ///< [d_ff_shared, d_model]
-  std::string_view shared_up = {};               ///< [d_ff_shared, d_model]
-  std::string_view shared_down = {};             ///< [d_model, d_ff_shared]
-  std::string_view shared_expert_gate = {};      ///< [1, d_model], of FeedForwardSpec::has_shared_gate
-  std::string_view final_norm;                   ///< [d_model]
-  std::string_view lm_head;                      ///< [n_vocab, d_model]; absent if the embeddings are tied
-  std::string_view root = {};                    ///< in the place of the leading "model." of a name; empty: no other
-  std::string_view ignored_suffix;               ///< tensors whose names end so hold values that are computed anyway
+  /// If not empty, this and expert_down are whole names of tensors of all experts, whose biases have "_bias" at the end:
+  /// [n_experts, d_model, 2 d_ff] with the columns of gate and up in turn, and [n_experts, d_ff, d_model].
+  std::string_view expert_gate_up = {};
+  std::string_view shared_gate = {};         ///< [d_ff_shared, d_model]
+  std::string_view shared_up = {};           ///< [d_ff_shared, d_model]
+  std::string_view shared_down = {};         ///< [d_model, d_ff_shared]
+  std::string_view shared_expert_gate = {};  ///< [1, d_model], of FeedForwardSpec::has_shared_gate
+  std::string_view final_norm;               ///< [d_model]
+  std::string_view lm_head;                  ///< [n_vocab, d_model]; absent if the embeddings are tied
+  std::string_view root = {};                ///< in the place of the leading "model." of a name; empty: no other
+  std::string_view ignored_suffix;           ///< tensors whose names end so hold values that are computed anyway
 };
 
 /// The name in a checkpoint of `name`, one of `names`, for layer `layer` (any number outside the layers).

@@ -217,8 +217,18 @@ class Loader {
     BATON_TRY(std::unique_ptr<PackedExperts> weights,
               backend_.pack_experts(shape, dtype_, first.weights.front().tensor.name, read));
     if (weights->scheme == WeightScheme::dense) note_dense(first);
-    made = GroupedLinear(std::move(weights), first.split);
+    BATON_TRY(const ConstTensorView bias, biases_of(tensors));
+    made = GroupedLinear(std::move(weights), bias, first.split);
     return {};
+  }
+
+  /// The biases of all experts, [n_experts, n] f32; without data if there are none.
+  Result<ConstTensorView> biases_of(std::span<const LinearTensors> experts) {
+    std::vector<TensorPart> parts;
+    for (const LinearTensors& expert : experts) parts.insert(parts.end(), expert.biases.begin(), expert.biases.end());
+    if (parts.empty()) return ConstTensorView{};
+    BATON_TRY(const ConstTensorView all, vectors(parts, DType::f32, 0));
+    return ConstTensorView{all.data, DType::f32, {static_cast<std::int64_t>(experts.size()), experts.front().n()}};
   }
 
   /// Loads vectors as one vector of `dtype`, with `offset` added to each element.

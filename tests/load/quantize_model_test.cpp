@@ -308,6 +308,15 @@ TEST_F(QuantizeModel, nothing_is_left_where_it_fails) {
   EXPECT_EQ(left(), std::set<std::string>{"model"});
 }
 
+TEST_F(QuantizeModel, experts_that_share_tensors_are_not_written) {
+  model("gpt_oss_tiny_sinks");
+  const auto report = quantize({.scheme = WeightScheme::i8});
+  ASSERT_FALSE(report);
+  EXPECT_EQ(report.error().message,
+            "tensor 'model.layers.0.mlp.experts.gate_up_proj' holds the matrices of all experts, which cannot be written as "
+            "quantised ones; --quantization rounds them at load");
+}
+
 TEST_F(QuantizeModel, what_is_quantised_is_not_quantised_again) {
   model("llama_tiny_gqa64");
   ASSERT_TRUE(quantize({.scheme = WeightScheme::f8}));

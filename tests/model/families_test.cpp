@@ -97,7 +97,6 @@ TEST(Families, that_are_refused_say_what_is_missing) {
     return "config.json: the architecture '" + std::string(architecture) + "' is not supported: Baton does not compute " +
            std::string(missing);
   };
-  EXPECT_EQ(refused("GptOssForCausalLM"), sentence("GptOssForCausalLM", "attention sinks and experts in MXFP4"));
   EXPECT_EQ(refused("Qwen3NextForCausalLM"), sentence("Qwen3NextForCausalLM", "Gated DeltaNet layers (linear attention)"));
   EXPECT_EQ(refused("DeepseekV3ForCausalLM"), sentence("DeepseekV3ForCausalLM", "multi-head latent attention (MLA)"));
   EXPECT_EQ(refused("T5ForConditionalGeneration"), sentence("T5ForConditionalGeneration", "an encoder"));
@@ -462,6 +461,44 @@ TEST(Ernie45Moe, has_experts_in_a_run_of_layers) {
             "config.json: 'moe_k' must be from 1 to 8, not 9");
 }
 
+TEST(GptOss, has_sinks_windows_from_the_first_layer_on_and_experts_with_biases) {
+  const ModelSpec spec = spec_of("GptOssForCausalLM");
+  EXPECT_EQ(experts(spec), std::vector<std::int32_t>(8, 128)) << "Transformers' defaults";
+  EXPECT_EQ(windows(spec), (std::vector<std::int32_t>{128, 0, 128, 0, 128, 0, 128, 0}));
+  const AttentionSpec& attention = spec.layers[1].attention;
+  EXPECT_TRUE(attention.has_sinks && attention.has_qkv_bias && attention.has_out_bias);
+  EXPECT_EQ(attention.head_dim, 64);
+  const FeedForwardSpec& block = spec.layers[1].feed_forward;
+  EXPECT_EQ(block.kind, FeedForwardSpec::Kind::gated_clamped_silu);
+  EXPECT_EQ(block.gate_alpha, 1.702f);
+  EXPECT_EQ(block.gate_limit, 7);
+  EXPECT_EQ(block.n_experts_per_row, 4);
+  EXPECT_EQ(block.routing, (RoutingRule{.renormalises = true}));
+  EXPECT_TRUE(block.has_bias);
+  EXPECT_EQ(spec.layers[1].norm.epsilon, 1e-5f);
+  const RopeScaling& scaling = spec.ropes[0].scaling;
+  EXPECT_EQ(spec.ropes[0].theta, 150000);
+  EXPECT_EQ(scaling.kind, RopeScaling::Kind::yarn);
+  EXPECT_EQ(scaling.factor, 32);
+  EXPECT_EQ(scaling.original_max_position, 4096);
+  EXPECT_FALSE(scaling.truncate);
+  EXPECT_FLOAT_EQ(static_cast<float>(scaling.attention_factor), 1.3465736f);
+
+  const ModelSpec other = spec_of("GptOssForCausalLM", R"({"attention_bias":false,"swiglu_alpha":1.5,"swiglu_limit":10,
+      "num_local_experts":32,"sliding_window":64,"rope_scaling":{"rope_type":"default"},"layer_types":["full_attention",
+      "full_attention","full_attention","full_attention","full_attention","full_attention","full_attention",
+      "sliding_attention"]})");
+  EXPECT_EQ(windows(other), (std::vector<std::int32_t>{0, 0, 0, 0, 0, 0, 0, 64}));
+  EXPECT_FALSE(other.layers[0].attention.has_qkv_bias || other.layers[0].attention.has_out_bias);
+  EXPECT_TRUE(other.layers[0].feed_forward.has_bias);
+  EXPECT_EQ(other.layers[0].feed_forward.gate_alpha, 1.5f);
+  EXPECT_EQ(other.layers[0].feed_forward.gate_limit, 10);
+  EXPECT_EQ(other.ropes[0].scaling.kind, RopeScaling::Kind::none);
+  EXPECT_EQ(error_of("GptOssForCausalLM", R"({"swiglu_limit":0})"),
+            "config.json: 'swiglu_limit' must be from 0.001 to 1000000, not 0");
+  EXPECT_EQ(error_of("GptOssForCausalLM", R"({"sliding_window":null})"), "config.json: 'sliding_window' is missing");
+}
+
 TEST(Glm4Moe, chooses_experts_by_sigmoid_and_bias_in_groups_after_dense_layers) {
   const ModelSpec spec = spec_of("Glm4MoeForCausalLM");
   EXPECT_EQ(experts(spec), (std::vector<std::int32_t>{0, 128, 128, 128, 128, 128, 128, 128})) << "Transformers' defaults";
@@ -736,7 +773,7 @@ TEST(TextModels, are_read_from_the_configs_of_models_that_take_images) {
           .error()
           .message,
       "config.json: the weights are quantised with 'hqq' ('quantization_config'), which is not supported; supported are "
-      "float32, bfloat16 and float16; fp8, fbgemm_fp8, compressed-tensors (float-quantized, mxfp8-quantized, "
+      "float32, bfloat16 and float16; fp8, fbgemm_fp8, mxfp4 (gpt-oss), compressed-tensors (float-quantized, mxfp8-quantized, "
       "nvfp4-pack-quantized, mxfp4-pack-quantized, int-quantized and pack-quantized), gptq and awq (gemm) in 8 or 4 bits, "
       "and modelopt's FP8, MXFP8, NVFP4 and W4A16_NVFP4");
 }

@@ -39,6 +39,8 @@ TEST(Quantization, float8_has_one_scale_or_blocks) {
             "float8_e4m3 with a scale for 128 x 128 weights");
   EXPECT_EQ(stated(R"({"quant_method":"fp8","weight_block_size":null})"), "float8_e4m3 with a scale for the tensor");
   EXPECT_EQ(stated(R"({"quant_method":"fbgemm_fp8"})"), "float8_e4m3 with a scale for each row");
+  EXPECT_EQ(stated(R"({"quant_method":"mxfp4","modules_to_not_convert":["lm_head"]})"),
+            "float4_e2m1 with a scale for 32 columns of a row");
   EXPECT_EQ(stated(R"({"quant_method":"modelopt","quant_algo":"FP8"})"), "float8_e4m3 with a scale for the tensor");
   EXPECT_EQ(stated(groups(R"({"num_bits":8,"type":"float","strategy":"channel"})", "float-quantized")),
             "float8_e4m3 with a scale for each row");
@@ -215,13 +217,14 @@ TEST(Quantization, gptq_s_first_format_stores_zeros_less_one_and_modules_may_dif
 
 TEST(Quantization, what_is_not_read_is_refused_by_name) {
   const std::string served =
-      " is not supported; supported are float32, bfloat16 and float16; fp8, fbgemm_fp8, compressed-tensors (float-quantized, "
+      " is not supported; supported are float32, bfloat16 and float16; fp8, fbgemm_fp8, mxfp4 (gpt-oss), compressed-tensors "
+      "(float-quantized, "
       "mxfp8-quantized, nvfp4-pack-quantized, mxfp4-pack-quantized, int-quantized and pack-quantized), gptq and awq (gemm) in "
       "8 "
       "or 4 bits, and modelopt's FP8, MXFP8, NVFP4 and W4A16_NVFP4";
   EXPECT_EQ(stated(R"({"quant_method":"bitsandbytes","load_in_4bit":true})"),
             "the weights are quantised with 'bitsandbytes' ('quantization_config'), which" + served);
-  for (const char* method : {"hqq", "aqlm", "exl2", "exl3", "mxfp4", "quip", "torchao", "quark", "auto-round"})
+  for (const char* method : {"hqq", "aqlm", "exl2", "exl3", "quip", "torchao", "quark", "auto-round"})
     EXPECT_NE(
         stated("{\"quant_method\":\"" + std::string(method) + "\"}").find("quantised with '" + std::string(method) + "' ("),
         std::string::npos);
@@ -257,7 +260,7 @@ TEST(Quantization, damaged_fields_are_named) {
   EXPECT_EQ(
       stated("7"),
       "the weights are quantised with '7' ('quantization_config'), which is not supported; supported are float32, "
-      "bfloat16 and float16; fp8, fbgemm_fp8, compressed-tensors (float-quantized, mxfp8-quantized, "
+      "bfloat16 and float16; fp8, fbgemm_fp8, mxfp4 (gpt-oss), compressed-tensors (float-quantized, mxfp8-quantized, "
       "nvfp4-pack-quantized, mxfp4-pack-quantized, int-quantized and pack-quantized), gptq and awq (gemm) in 8 or 4 bits, "
       "and modelopt's FP8, MXFP8, NVFP4 and W4A16_NVFP4");
   EXPECT_EQ(stated(R"({"quant_method":"gptq"})"), "'bits' is missing");

@@ -22,6 +22,7 @@ from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
 from compressed_tensors.quantization.lifecycle.forward import dequantize
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 N_VOCAB = 64
 N_PROMPT = 24
@@ -389,8 +390,66 @@ def _write(folder: Path, hidden: int, quantization: dict, make) -> None:
     save_file(golden, str(folder / "golden.safetensors"))
 
 
+def _gpt_oss_config() -> dict:
+    return _config(64, {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"]}) | {
+        "architectures": ["GptOssForCausalLM"],
+        "model_type": "gpt_oss",
+        "num_hidden_layers": 2,
+        "head_dim": 32,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "sliding_window": 9,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "attention_bias": True,
+        "swiglu_limit": 7.0,
+        "rope_theta": 150000.0,
+        "rope_scaling": {
+            "rope_type": "yarn",
+            "factor": 32.0,
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "original_max_position_embeddings": 8,
+            "truncate": False,
+        },
+    }
+
+
+@torch.no_grad()
+def _write_gpt_oss(folder: Path) -> None:
+    """A gpt-oss as it is shipped: its experts in MXFP4, which Transformers unpacks."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = _gpt_oss_config()
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    plain = {key: value for key, value in config.items() if key != "quantization_config"}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**plain), dtype=torch.float32, attn_implementation="eager").eval()
+    generator = torch.Generator().manual_seed(11)
+    stored: Tensors = {}
+    dense: Tensors = {}
+    for name, parameter in model.named_parameters():
+        noise = torch.randn(parameter.shape, generator=generator)
+        if name.endswith(("gate_up_proj", "down_proj")):
+            n_experts, k, n = parameter.shape
+            blocks = torch.randint(0, 256, (n_experts, n, k // GROUP, GROUP // 2), generator=generator, dtype=torch.uint8)
+            first = 122 if "gate_up" in name else 118  # some of gate and up are over their limit
+            scales = torch.randint(first, first + 4, (n_experts, n, k // GROUP), generator=generator, dtype=torch.uint8)
+            stored |= {name + "_blocks": blocks, name + "_scales": scales}
+            dense[name] = convert_moe_packed_tensors(blocks, scales, dtype=torch.float32)
+            continue
+        is_norm = "norm" in name
+        deviation = 0.2 if is_norm else 1.5 if name.endswith("sinks") else 0.3 if "bias" in name else parameter.shape[-1] ** -0.5
+        weight = (is_norm + deviation * noise).bfloat16()
+        stored[name], dense[name] = weight, weight.float()
+    model.load_state_dict(dense)
+    ids = torch.randint(3, N_VOCAB, (1, N_PROMPT), generator=generator)
+    golden = {"input_ids": ids[0].int(), "logits": model(ids, use_cache=False).logits[0].float().contiguous()}
+    save_file(stored, str(folder / "model.safetensors"), metadata={"format": "pt"})
+    save_file(golden, str(folder / "golden.safetensors"))
+
+
 def write_quantised(goldens: Path) -> None:
-    """Writes a folder for each of CASES."""
+    """Writes a folder for each of CASES, and one of a gpt-oss."""
+    _write_gpt_oss(goldens / "quantised/gpt_oss_mxfp4")
+    print("quantised/gpt_oss_mxfp4")
     for name, (hidden, quantization, make) in CASES.items():
         _write(goldens / "quantised" / name, hidden, quantization, make)
         print(f"quantised/{name}")

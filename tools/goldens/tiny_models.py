@@ -77,6 +77,12 @@ def _files(tiny: TinyModel, model: torch.nn.Module) -> Files:
         mean, deviation = 0.0, value.shape[-1] ** -0.5
         if name.endswith("e_score_correction_bias"):
             deviation = 0.1
+        elif name.endswith(".sinks"):  # more and less than scores
+            deviation = 1.5
+        elif name.endswith("_proj_bias"):  # of all experts
+            deviation = 0.3
+        elif ".experts." in name and value.dim() == 3:  # gpt-oss, transposed; some of gate and up are over their limit
+            deviation = (2.5 if "gate_up" in name else 0.4) * value.shape[1] ** -0.5
         elif value.dim() == 1:
             mean, deviation = (0.0, 0.3) if name.endswith(".bias") else (value[0].item(), 0.2)
         tensors[name] = DrawnTensor.of(name, tiny.stored(), value.shape, mean, deviation)

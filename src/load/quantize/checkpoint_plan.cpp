@@ -96,6 +96,12 @@ json::Value group_json(const WeightRounding& rounding, std::int64_t columns, jso
 Result<CheckpointPlan> plan_checkpoint(const fs::path& folder, const Checkpoint& checkpoint, const ModelSpec& spec,
                                        const WeightRounding& rounding) {
   CheckpointPlan plan;
+  for (const ExpectedTensor& tensor : expected_tensors(spec))
+    if (tensor.n_experts > 0)
+      return fail(ErrorCode::unsupported,
+                  fmt::format("tensor '{}' holds the matrices of all experts, which cannot be written as quantised ones; "
+                              "--quantization rounds them at load",
+                              tensor.name));
   const auto matrices = rounded_matrices(spec, rounding);
   const ExpectedTensor table = embedding_tensors(spec, {}).weights.front().tensor;
   const std::string lm_head = checkpoint_name(spec.names, spec.names.lm_head, 0);

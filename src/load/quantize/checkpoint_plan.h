@@ -43,7 +43,8 @@ struct CheckpointPlan {
   std::int64_t size_bytes = 0;                                  ///< of the shards
 };
 
-/// Plans the files of the checkpoint in `folder`. `spec` is fitted to it. Errors: those of an index that cannot be read.
+/// Plans the files of the checkpoint in `folder`. `spec` is fitted to it. Errors: those of an index that cannot be read;
+/// unsupported: experts that share tensors.
 Result<CheckpointPlan> plan_checkpoint(const std::filesystem::path& folder, const Checkpoint& checkpoint, const ModelSpec& spec,
                                        const WeightRounding& rounding);
 

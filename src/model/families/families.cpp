@@ -40,6 +40,7 @@ constexpr Family kFamilies[] = {
      .model_type = "gemma3",
      .models = "Gemma 3 (4B and larger), text only",
      .read = read_gemma3_with_images},
+    {.name = "GptOssForCausalLM", .model_type = "gpt_oss", .models = "gpt-oss 20B and 120B", .read = read_gpt_oss},
     {.name = "GraniteForCausalLM", .model_type = "granite", .models = "Granite 3", .read = read_granite},
     {.name = "Olmo2ForCausalLM", .model_type = "olmo2", .models = "OLMo 2", .read = read_olmo2},
     {.name = "Olmo3ForCausalLM", .model_type = "olmo3", .models = "OLMo 3", .read = read_olmo3},

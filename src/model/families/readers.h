@@ -43,6 +43,7 @@ Result<ModelSpec> read_gemma3(const json::Value& config);
 Result<ModelSpec> read_gemma3_with_images(const json::Value& config);
 Result<ModelSpec> read_glm4(const json::Value& config);
 Result<ModelSpec> read_glm4_moe(const json::Value& config);
+Result<ModelSpec> read_gpt_oss(const json::Value& config);
 Result<ModelSpec> read_granite(const json::Value& config);
 Result<ModelSpec> read_hunyuan_dense(const json::Value& config);
 Result<ModelSpec> read_llama(const json::Value& config);

@@ -13,7 +13,6 @@ constexpr std::string_view kImages = "images or sound";
 constexpr std::string_view kEncoder = "an encoder";
 
 constexpr auto kRefused = std::to_array<RefusedFamily>({
-    {"GptOssForCausalLM", "gpt_oss", "attention sinks and experts in MXFP4"},
     {"Qwen3NextForCausalLM", "qwen3_next", kDeltaNet},
     {"Qwen3_5ForCausalLM", "qwen3_5_text", kDeltaNet},
     {"Qwen3_5ForConditionalGeneration", "qwen3_5", kDeltaNet},

@@ -11,12 +11,12 @@ namespace baton {
 
 RandomSource::RandomSource(std::uint64_t seed, std::span<const ExpectedTensor> tensors, const Parallel& parallel)
     : seed_(seed), parallel_(parallel) {
-  for (const ExpectedTensor& tensor : tensors) place_of_.emplace(tensor.name, place_of_.size());
+  for (const ExpectedTensor& tensor : tensors) place_of_.emplace(std::pair(tensor.name, tensor.expert), place_of_.size());
 }
 
 Result<void> RandomSource::read(const TensorPart& part, TensorView out) {
   const ExpectedTensor& tensor = part.tensor;
-  const auto place = place_of_.find(tensor.name);
+  const auto place = place_of_.find({tensor.name, tensor.expert});
   check(place != place_of_.end(), [&] { return "RandomSource: the model has no tensor " + tensor.name; });
   const std::uint64_t key = split_mix(seed_, place->second);
   visit_float(out.dtype, [&]<class To>(To) {

@@ -5,6 +5,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "core/parallel.h"
 #include "model/source/source.h"
@@ -23,7 +24,7 @@ class RandomSource final : public WeightSource {
 
  private:
   std::uint64_t seed_;
-  std::map<std::string, std::uint64_t> place_of_;
+  std::map<std::pair<std::string, std::int32_t>, std::uint64_t> place_of_;  ///< by name and expert
   const Parallel& parallel_;
 };
 

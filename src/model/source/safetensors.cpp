@@ -63,6 +63,25 @@ void convert_columns(const Parallel& parallel, ConstTensorView in, IndexRange co
   });
 }
 
+/// The same for a matrix that is stored transposed, [k, n]: out is [rows, columns] of it.
+void convert_transposed(const Parallel& parallel, ConstTensorView in, IndexRange rows, IndexRange columns, TensorView out) {
+  constexpr std::int64_t kRowsTogether = 16;  // whose lines of `out` stay in the cache
+  const std::int64_t n = in.shape[1];
+  visit_float(in.dtype, [&]<class From>(From) {
+    visit_float(out.dtype, [&]<class To>(To) {
+      To* const to = out.elements<To>().data();
+      parallel.for_ranges(rows.size(), kRowsTogether, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t first = begin; first < end; first += kRowsTogether)
+          for (std::int64_t c = 0; c < columns.size(); ++c) {
+            const std::int64_t at = (columns.begin + c) * n + rows.begin;
+            for (std::int64_t r = first; r < std::min(end, first + kRowsTogether); ++r)
+              convert_run<From>(in.data + static_cast<std::size_t>(at + r) * sizeof(From), to + r * columns.size() + c, 1);
+          }
+      });
+    });
+  });
+}
+
 /// The name of a weight outside the layers.
 std::string weight_name(const TensorNames& names, std::string_view name) { return checkpoint_name(names, name, 0) + ".weight"; }
 
@@ -111,7 +130,7 @@ void log_conversions(std::span<const ExpectedTensor> expected, const Checkpoint&
     const std::string_view loss = loss_of(stored, dtype);
     if (loss.empty()) continue;
     const auto n_tensors = std::ranges::count_if(expected, [&](const ExpectedTensor& tensor) {
-      const auto found = checkpoint.load(tensor.name, tensor.shape);
+      const auto found = checkpoint.load(tensor.name, tensor.dense_shape());
       return tensor.kind == ExpectedTensor::Kind::matrix && found && found->dtype == stored;
     });
     if (n_tensors > 0)
@@ -187,20 +206,24 @@ class LayoutReader final : public ValueReader {
 }  // namespace
 
 Result<void> SafetensorsSource::check_tensors(std::span<const ExpectedTensor> expected, const ModelSpec& spec) const {
-  std::vector<std::string_view> missing;
+  std::vector<const ExpectedTensor*> missing;
   for (const ExpectedTensor& tensor : expected)
     if (tensor.kind == ExpectedTensor::Kind::matrix ? !has_matrix(checkpoint_, tensor.name)
                                                     : !checkpoint_.contains(tensor.name))
-      missing.push_back(tensor.name);
+      missing.push_back(&tensor);
   if (!missing.empty()) {
-    if (const std::string fused = fused_experts(checkpoint_, missing.front()); !fused.empty())
+    const ExpectedTensor& first = *missing.front();
+    if (const std::string fused = fused_experts(checkpoint_, first.name); first.n_experts == 0 && !fused.empty())
       return fail(ErrorCode::unsupported,
                   fmt::format("tensor '{}' holds a matrix of all experts, which is not supported; a tensor "
                               "for each expert is ('{}')",
-                              fused, missing.front()));
+                              fused, first.name));
+    // Tensors of all experts count once.
+    std::erase_if(missing, [](const ExpectedTensor* tensor) { return tensor->expert > 0; });
     const std::string others = missing.size() == 1 ? "" : fmt::format(" and {} others", missing.size() - 1);
-    return fail(ErrorCode::not_found, fmt::format("the checkpoint lacks tensor '{}'{} of the {} that {} has", missing.front(),
-                                                  others, expected.size(), spec.family));
+    return fail(ErrorCode::not_found,
+                fmt::format("the checkpoint lacks tensor '{}'{} of the {} that {} has", first.name, others,
+                            std::ranges::count(expected, 0, &ExpectedTensor::expert), spec.family));
   }
   for (const ExpectedTensor& tensor : expected) {
     if (tensor.kind == ExpectedTensor::Kind::matrix) {
@@ -220,11 +243,12 @@ void SafetensorsSource::log_differences(std::span<const ExpectedTensor> expected
 Result<ConstTensorView> SafetensorsSource::find(const ExpectedTensor& tensor) const {
   BATON_TRY(ConstTensorView values, checkpoint_.load(tensor.name));
   // ERNIE 4.5 stores a vector as a matrix of one row.
-  const bool is_one_row = tensor.kind == ExpectedTensor::Kind::bias && values.shape == Shape{1, tensor.shape[0]};
+  const bool is_one_row =
+      tensor.kind == ExpectedTensor::Kind::bias && tensor.n_experts == 0 && values.shape == Shape{1, tensor.shape[0]};
   if (is_one_row) {
     values.shape = tensor.shape;
   } else {
-    BATON_TRY(values, checkpoint_.load(tensor.name, tensor.shape));
+    BATON_TRY(values, checkpoint_.load(tensor.name, tensor.dense_shape()));
   }
   if (values.dtype != DType::f32 && values.dtype != DType::bf16 && values.dtype != DType::f16)
     return fail(ErrorCode::unsupported, fmt::format("tensor '{}' is {}; weights must be float32, bfloat16 or float16",
@@ -250,7 +274,17 @@ Result<std::unique_ptr<ValueReader>> SafetensorsSource::value_reader(const Tenso
 }
 
 Result<void> SafetensorsSource::read(const TensorPart& part, TensorView out) {
-  BATON_TRY(const ConstTensorView stored, find(part.tensor));
+  BATON_TRY(ConstTensorView stored, find(part.tensor));
+  if (part.tensor.n_experts > 0) {
+    const Shape& shape = part.tensor.shape;
+    stored = stored.rows(part.tensor.expert, part.tensor.expert + 1);
+    stored.shape = shape.rank() == 1 ? shape : Shape{shape[1], shape[0]};
+    if (shape.rank() == 2) {
+      convert_transposed(parallel_, stored, part.rows, part.columns, out);
+      checkpoint_.drop_pages(stored);
+      return {};
+    }
+  }
   const ConstTensorView rows = stored.rows(part.rows.begin, part.rows.end);
   if (rows.shape.rank() == 1 || part.columns.size() == rows.shape[1])
     convert(parallel_, rows, out);

@@ -23,6 +23,10 @@ constexpr std::int64_t kMxfp4Columns = 32;
 /// spite of its name), Mistral's own, DeepSeek's newer one.
 constexpr auto kScaleNames = std::to_array<std::string_view>({"weight_scale", "weight_scale_inv", "qscale_weight", "scale"});
 
+/// What follows the name of a matrix of all experts.
+constexpr std::string_view kBlocks = "_blocks";
+constexpr std::string_view kBlockScales = "_scales";
+
 /// Last parts of names that belong to a matrix.
 constexpr auto kPartNames = std::to_array<std::string_view>(
     {"weight_scale", "weight_scale_inv", "qscale_weight", "scale", "input_scale", "activation_scale", "qscale_act",
@@ -53,12 +57,20 @@ std::array<std::int64_t, 2> pair_of(const StoredTensor& stored) {
 class Finder {
  public:
   Finder(const Checkpoint& checkpoint, const ExpectedTensor& matrix, const QuantizationSpec& stated)
-      : checkpoint_(checkpoint), stated_(stated), stem_(stem_of_matrix(matrix.name)) {
+      : checkpoint_(checkpoint),
+        stated_(stated),
+        stem_(stem_of_matrix(matrix.name)),
+        n_experts_(matrix.n_experts),
+        expert_(matrix.expert) {
     found_.n = matrix.shape[0];
     found_.k = matrix.shape[1];
   }
 
   Result<StoredLayout> find() {
+    if (n_experts_ > 0) {
+      BATON_TRY_VOID(find_of_all_experts());
+      return found_;
+    }
     if (tensor("pre_quant_scale") != nullptr)
       return fail(
           ErrorCode::unsupported,
@@ -285,6 +297,28 @@ class Finder {
     return accept(scheme, end);
   }
 
+  /// MXFP4 of all experts (gpt-oss): "..._blocks" [n_experts, n, k / 32, 16] and "..._scales" [n_experts, n, k / 32].
+  Result<void> find_of_all_experts() {
+    if (tensor(kBlocks) == nullptr) return {};
+    const std::int64_t n_groups = found_.k / kMxfp4Columns;
+    if (found_.k % kMxfp4Columns != 0)
+      return fail(ErrorCode::unsupported, fmt::format("tensor '{}{}': rows of {} weights are no multiple of {}", stem_, kBlocks,
+                                                      found_.k, kMxfp4Columns));
+    BATON_TRY(const StoredTensor* const values, required(kBlocks, "U8", {n_experts_, found_.n, n_groups, kMxfp4Columns / 2}));
+    BATON_TRY(const StoredTensor* const scales, required(kBlockScales, "U8", {n_experts_, found_.n, n_groups}));
+    found_.layout = ValueLayout::half_bytes;
+    found_.values = values->bytes.data() + expert_ * found_.n * row_value_bytes(WeightScheme::f4, found_.k);
+    found_.scales_part = kBlockScales;
+    found_.form.scale_dtype = DType::u8;
+    found_.scales = {scales->bytes.data() + expert_ * found_.n * n_groups, DType::u8, {found_.n, n_groups}};
+    SchemeStatement scheme{.scheme = WeightScheme::f4};
+    if (n_groups > 1) {
+      scheme.scales = ScaleKind::group;
+      scheme.columns = kMxfp4Columns;
+    }
+    return accept(scheme, kBlocks);
+  }
+
   /// NVFP4's scale of the whole tensor. ModelOpt's multiplies; compressed-tensors' is the inverse of that.
   Result<void> take_scale_of_tensor(std::string_view end, bool is_inverse) {
     BATON_TRY(const StoredTensor* const stored, required(end));
@@ -416,21 +450,28 @@ class Finder {
   const Checkpoint& checkpoint_;
   const QuantizationSpec& stated_;
   const std::string stem_;
+  const std::int64_t n_experts_;  ///< that share the tensors; 0: the matrix has its own
+  const std::int64_t expert_;
   StoredLayout found_;
 };
 
 }  // namespace
 
-std::string_view stem_of_matrix(std::string_view weight) { return weight.substr(0, weight.size() - kWeight.size()); }
+std::string_view stem_of_matrix(std::string_view weight) {
+  return weight.ends_with(kWeight) ? weight.substr(0, weight.size() - kWeight.size()) : weight;
+}
 
 std::string_view stem_of_part(std::string_view name) {
+  for (const std::string_view end : {kBlocks, kBlockScales})
+    if (name.ends_with(end)) return name.substr(0, name.size() - end.size());
   const std::size_t end = name.rfind('.') + 1;  // 0 without a dot
   return std::ranges::find(kPartNames, name.substr(end)) == kPartNames.end() ? std::string_view() : name.substr(0, end);
 }
 
 bool has_matrix(const Checkpoint& checkpoint, std::string_view weight) {
   const std::string stem(stem_of_matrix(weight));
-  return checkpoint.contains(weight) || checkpoint.contains(stem + "weight_packed") || checkpoint.contains(stem + "qweight");
+  return checkpoint.contains(weight) || checkpoint.contains(stem + "weight_packed") || checkpoint.contains(stem + "qweight") ||
+         checkpoint.contains(stem + std::string(kBlocks));
 }
 
 Result<StoredLayout> find_layout(const Checkpoint& checkpoint, const ExpectedTensor& matrix, const QuantizationSpec& stated) {

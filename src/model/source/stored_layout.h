@@ -20,7 +20,7 @@ enum class ValueLayout : std::uint8_t {
   packed_rows,     ///< "weight_packed" [n, k * bits / 32] words, low bits first (compressed-tensors)
   packed_columns,  ///< "qweight" [k * bits / 32, n] words, low bits first (GPTQ)
   awq,             ///< "qweight" [k, n / 8] words of eight outputs in AWQ's order
-  half_bytes,      ///< "weight_packed" or NVIDIA's "weight" [n, k / 2] bytes, even columns in the low half
+  half_bytes,  ///< "weight_packed", NVIDIA's "weight" or an expert's "..._blocks" [n, k / 2] bytes, even columns in the low half
 };
 
 /// The tensors of a matrix. The views are of the checkpoint and may be unaligned.
@@ -39,12 +39,11 @@ struct StoredLayout {
   bool has_scales_in_columns() const { return layout == ValueLayout::packed_columns || layout == ValueLayout::awq; }
 };
 
-/// Whether any tensor of a matrix named `weight` ("....weight") is there.
+/// Whether any tensor of a matrix named `weight` ("....weight", or the name of a tensor of all experts) is there.
 bool has_matrix(const Checkpoint& checkpoint, std::string_view weight);
 
-/// The name of a matrix without its last part, and that of a tensor that may belong to a quantised one ("....scales",
-/// "....qweight"),
-/// otherwise empty.
+/// The name of a matrix without a last "weight", and the same of a tensor that may belong to a quantised one ("....scales",
+/// "....qweight", "..._blocks"), otherwise empty.
 std::string_view stem_of_matrix(std::string_view weight);
 std::string_view stem_of_part(std::string_view name);
 
