@@ -5,6 +5,7 @@
 #include <array>
 
 #include "core/utf8.h"
+#include "parsers/glm_calls.h"
 #include "parsers/json_calls.h"
 #include "parsers/python_calls.h"
 #include "parsers/xml_calls.h"
@@ -57,6 +58,7 @@ std::unique_ptr<CallReader> cohere_reader(Tools /*tools*/) {
 }
 std::unique_ptr<CallReader> xml_reader(Tools tools) { return std::make_unique<XmlCalls>(std::move(tools), kEndToolCall[0]); }
 std::unique_ptr<CallReader> seed_reader(Tools tools) { return std::make_unique<XmlCalls>(std::move(tools), kSeedCloses[0]); }
+std::unique_ptr<CallReader> glm_reader(Tools tools) { return std::make_unique<GlmCalls>(std::move(tools)); }
 std::unique_ptr<CallReader> python_reader(Tools /*tools*/) { return std::make_unique<PythonCalls>(); }
 
 constexpr CallTexts listed(std::string_view open) {
@@ -125,6 +127,23 @@ ToolFormat seed_oss() {
                     .is_name_quoted = false},
           .can_write_name = writes_tag_name,
           .reader = seed_reader};
+}
+
+ToolFormat glm() {
+  return {.name = "glm45",
+          .alias = "glm47",
+          .begin = {.markers = kToolCall, .first = ""},
+          .closes = kEndToolCall,
+          .shows = {"<tool_call>", "<arg_key>", "<arg_value>"},
+          .never_shows = {},
+          .texts = {.call_begin = "<tool_call>",
+                    .call_middle = "",
+                    .call_end = "</tool_call>",
+                    .separator = "\n",
+                    .arguments = ArgumentStyle::glm,
+                    .is_name_quoted = false},
+          .can_write_name = writes_tag_name,
+          .reader = glm_reader};
 }
 
 }  // namespace
@@ -199,6 +218,7 @@ std::span<const ToolFormat> tool_formats() {
        .reader = plain_json_reader},
       cohere(),
       seed_oss(),
+      glm(),
   };
   return kFormats;
 }

@@ -17,6 +17,7 @@ namespace baton::parsers {
 enum class ArgumentStyle : std::uint8_t {
   json,    ///< a JSON object
   xml,     ///< `<parameter=KEY>` elements
+  glm,     ///< `<arg_key>` and `<arg_value>` elements in turn
   python,  ///< keyword arguments
 };
 

@@ -27,6 +27,7 @@ Value arguments_of(const Tool& tool, ArgumentStyle style, bool has_schema) {
   }
   Value format = {{"type", "json_schema"}, {"json_schema", std::move(schema)}};
   if (style == ArgumentStyle::xml) format["style"] = "qwen_xml";
+  if (style == ArgumentStyle::glm) format["style"] = "glm_xml";
   if (style == ArgumentStyle::python) format["style"] = "python";
   if (has_schema && !tool.field.empty()) {
     format["field"] = tool.field;

@@ -3,12 +3,8 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
-#include <utility>
 
-#include "parsers/json_scanner.h"
 #include "parsers/marker_scan.h"
-#include "parsers/python_calls.h"
 
 namespace baton::parsers {
 
@@ -21,34 +17,7 @@ constexpr std::string_view kNextParameter = "\n<parameter=";
 constexpr std::string_view kNextEndOfFunction = "\n</function>";
 constexpr std::array<std::string_view, 4> kEndsOfValue{"</parameter>", "\n</parameter>", kNextParameter, kNextEndOfFunction};
 
-std::string json_quoted(std::string_view text) {
-  std::string json = "\"";
-  append_json_escaped(json, text);
-  return json + "\"";
-}
-
-unsigned kind_of_json(std::string_view json) {
-  switch (json.front()) {
-    case '"': return kAllowsString;
-    case 't':
-    case 'f': return kAllowsBoolean;
-    case 'n': return kAllowsNull;
-    case '{': return kAllowsObject;
-    case '[': return kAllowsArray;
-    default: return kAllowsNumber;
-  }
-}
-
 }  // namespace
-
-std::string typed_value(std::string_view text, unsigned kinds) {
-  const unsigned others = kinds & ~unsigned{kAllowsString};
-  for (const auto& read : {mended_json, json_of_python}) {
-    const std::optional<std::string> value = read(text);
-    if (value && (kind_of_json(*value) & others) != 0) return *value;
-  }
-  return json_quoted(text);
-}
 
 void XmlCalls::begin(std::string_view marker) {
   name_.clear();
@@ -122,31 +91,11 @@ CallStep XmlCalls::take_key(char c, CallWriter& writer) {
   }
   if (name_.empty()) return fail(writer);
   writer.arguments((n_parameters_++ == 0 ? "" : ", ") + json_quoted(name_) + ": ");
-  kinds_ = arguments_ == nullptr ? unsigned{kAllowsString} : arguments_->of(name_);
-  is_string_ = kinds_ == kAllowsString;
-  if (is_string_) writer.arguments("\"");
-  value_.clear();
+  value_.begin(arguments_ == nullptr ? unsigned{kAllowsString} : arguments_->of(name_), writer);
   tail_.clear();
   state_ = State::value_begin;
   return CallStep::more;
 }
-
-void XmlCalls::write_value(std::string_view text, CallWriter& writer) {
-  constexpr std::size_t kMaxValue = CallWriter::kMaxHeld;
-  if (!is_string_) {
-    value_ += text;
-    if (value_.size() <= kMaxValue) return;
-    is_string_ = true;  // too long to be looked at
-    writer.arguments("\"");
-    write_value(std::exchange(value_, {}), writer);
-    return;
-  }
-  std::string json;
-  append_json_escaped(json, text);
-  writer.arguments(json);
-}
-
-void XmlCalls::end_value(CallWriter& writer) { writer.arguments(is_string_ ? "\"" : typed_value(value_, kinds_)); }
 
 CallStep XmlCalls::take_value(char c, CallWriter& writer) {
   if (state_ == State::value_begin) {
@@ -155,11 +104,11 @@ CallStep XmlCalls::take_value(char c, CallWriter& writer) {
   }
   tail_ += c;
   while (!tail_.empty() && !begins_marker(kEndsOfValue, tail_)) {
-    write_value(tail_.substr(0, 1), writer);
+    value_.write(tail_.substr(0, 1), writer);
     tail_.erase(0, 1);
   }
   if (std::find(kEndsOfValue.begin(), kEndsOfValue.end(), tail_) == kEndsOfValue.end()) return CallStep::more;
-  end_value(writer);
+  value_.end(writer);
   if (tail_ == kNextParameter) {
     token_ = kParameter;
     name_.clear();
@@ -190,7 +139,7 @@ CallStep XmlCalls::take(char c, CallWriter& writer) {
 /// forgiven.
 void XmlCalls::end(TextEnd how, CallWriter& writer) {
   if (!writer.is_open()) return;
-  if (state_ == State::value && is_string_) write_value(tail_, writer);
+  if (state_ == State::value && value_.is_string()) value_.write(tail_, writer);
   if (state_ == State::body && token_.empty() && how == TextEnd::natural) end_function(writer);
 }
 

@@ -7,12 +7,9 @@
 
 #include "parsers/call_reader.h"
 #include "parsers/tool_index.h"
+#include "parsers/typed_value.h"
 
 namespace baton::parsers {
-
-/// The value of a parameter as JSON: what `text` says in JSON, which is mended, or as a list or dict of Python, if `kinds` allow that
-/// kind, and otherwise a string.
-std::string typed_value(std::string_view text, unsigned kinds);
 
 /// One line end after `>` and one in front of `</parameter>` do not belong to the value. Strings are written as they
 /// come, other values when they are complete.
@@ -35,8 +32,6 @@ class XmlCalls : public CallReader {
   CallStep take_name(char c, CallWriter& writer);
   CallStep take_key(char c, CallWriter& writer);
   CallStep take_value(char c, CallWriter& writer);
-  void write_value(std::string_view text, CallWriter& writer);
-  void end_value(CallWriter& writer);
   void end_function(CallWriter& writer);
   CallStep fail(CallWriter& writer);
 
@@ -47,10 +42,8 @@ class XmlCalls : public CallReader {
   std::string name_;                          // of the function, then of the parameter
   const ArgumentKinds* arguments_ = nullptr;  // of the function; null: it is not a tool
   int n_parameters_ = 0;
-  unsigned kinds_ = kAllowsString;
-  bool is_string_ = true;  // the value is written as a string
-  std::string value_;      // one that is not
-  std::string tail_;       // what may be the end of the value
+  TypedValueWriter value_;
+  std::string tail_;  // what may be the end of the value
 };
 
 }  // namespace baton::parsers

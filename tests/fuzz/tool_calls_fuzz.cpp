@@ -153,7 +153,9 @@ class AnswerText {
       add(reasoning->markers.answer_open);
       add(reasoning->markers.answer_close);
     }
-    for (const std::string_view text : {"<parameter=", "</parameter>", "<function=", "</function>", "</tool_call>"}) add(text);
+    for (const std::string_view text : {"<parameter=", "</parameter>", "<function=", "</function>", "</tool_call>", "<arg_key>",
+                                        "</arg_key>", "<arg_value>", "</arg_value>"})
+      add(text);
   }
 
   std::string draw() {
@@ -191,6 +193,7 @@ class AnswerText {
     const std::string_view name = drawn_.of(kArguments);
     switch (format_.texts.arguments) {
       case parsers::ArgumentStyle::xml: return fmt::format("<parameter={}>\n{}\n</parameter>\n", name, value());
+      case parsers::ArgumentStyle::glm: return fmt::format("<arg_key>{}</arg_key>\n<arg_value>{}</arg_value>\n", name, value());
       case parsers::ArgumentStyle::python: return fmt::format("{}={}, ", name, value());
       case parsers::ArgumentStyle::json: break;
     }

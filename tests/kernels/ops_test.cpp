@@ -93,5 +93,44 @@ TEST(OpsDeathTest, a_product_needs_a_weight_of_its_width_and_dtype) {
   EXPECT_DEATH(matmul(backend, {x.view(), &weight, out.view()}), "matmul x must be bfloat16, is float32");
 }
 
+TEST(OpsDeathTest, routing_needs_groups_with_enough_experts_and_a_logit_and_bias_for_each) {
+  test::RecordingBackend backend;
+  StepInput step;
+  step.header().n_rows = 3;
+  step.finish();
+  HostTensor logits(DType::f32, {3, 8});
+  HostTensor of_rows(DType::i32, {3, 4});
+  HostTensor weights(DType::f32, {3, 4});
+  HostTensor rows(DType::i32, {12});
+  HostTensor offsets(DType::i32, {9});
+  HostTensor short_bias(DType::f32, {7});
+  const ExpertChoices choices{of_rows.view(), weights.view(), of_rows.view(), rows.view(), offsets.view()};
+  const StepView view = step.view();
+  const char* const groups = "groups of different sizes, or with too few experts for a row";
+  EXPECT_DEATH(route_experts(backend, {view, logits.view(), choices, {.n_groups = 3, .n_groups_per_row = 2}}), groups);
+  EXPECT_DEATH(route_experts(backend, {view, logits.view(), choices, {.n_groups = 4, .n_groups_per_row = 1}}), groups);
+  EXPECT_DEATH(route_experts(backend, {view, logits.view(), choices, {}, short_bias.view()}),
+               "choice_bias has shape .*7.*expected .*8");
+  HostTensor few_logits(DType::f32, {3, 7});
+  EXPECT_DEATH(route_experts(backend, {view, few_logits.view(), choices}), "fewer logits than experts");
+}
+
+TEST(OpsDeathTest, a_shared_expert_is_added_whole_and_in_the_dtype_of_the_others) {
+  test::RecordingBackend backend;
+  HostTensor in(DType::f32, {12, 8});
+  HostTensor of_rows(DType::i32, {3, 4});
+  HostTensor weights(DType::f32, {3, 4});
+  HostTensor rows(DType::i32, {12});
+  HostTensor offsets(DType::i32, {9});
+  HostTensor out(DType::f32, {3, 8});
+  HostTensor half(DType::bf16, {3, 8});
+  HostTensor two_rows(DType::f32, {2, 1});
+  const ExpertChoices choices{of_rows.view(), weights.view(), of_rows.view(), rows.view(), offsets.view()};
+  EXPECT_DEATH(combine_experts(backend, {in.view(), choices, out.view(), half.view()}), "shared must be float32, is bfloat16");
+  EXPECT_DEATH(combine_experts(backend, {in.view(), choices, out.view(), out.view(), two_rows.view()}),
+               "gate_logits .rows, n.");
+  EXPECT_DEATH(combine_experts(backend, {in.view(), choices, out.view(), {}, weights.view()}), "a gate of nothing");
+}
+
 }  // namespace
 }  // namespace baton

@@ -108,6 +108,29 @@ TEST(MessageParser, reads_seed_oss_reasoning_and_xml_in_tags_of_its_own) {
     expect_golden(golden);
 }
 
+TEST(MessageParser, reads_glms_keys_and_values_with_and_without_line_ends) {
+  for (const Golden& golden : std::vector<Golden>{
+           {"glm45", "qwen3", false,
+            "\n<think>I look.</think>\nA moment.\n<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>New "
+            "York</arg_value>\n"
+            "<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>",
+            "|think I look.|A moment.|0 get_weather@0 {\"city\": \"New York\", \"days\": 3}"},
+           {"glm47", "", false,
+            "<tool_call>get_weather<arg_key>city</arg_key><arg_value>a <b> "
+            "\"c\"\n</arg_value><arg_key>at</arg_key><arg_value>{\"x\": "
+            "1}</arg_value></tool_call><tool_call>get_user_info</tool_call>",
+            "|0 get_weather@0 {\"city\": \"a <b> \\\"c\\\"\\n\", \"at\": {\"x\": 1}}|1 get_user_info@1 {}"},
+           {"glm45", "", false, "<tool_call>get_user_info\n</tool_call> done", "|0 get_user_info@0 {}| done"},
+           // a closing tag that is left out at the end, and values that are cut off
+           {"glm45", "", false, "<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n", "|0 add@0 {\"a\": 1}"},
+           // what is not a call
+           {"glm45", "", false, "<tool_call>{\"name\": \"add\"}</tool_call>", "|<tool_call>{\"name\": \"add\"}</tool_call>"},
+           {"glm45", "", false, "<tool_call>two words\n</tool_call>", "|<tool_call>two words\n</tool_call>"},
+           {"glm45", "", false, "<tool_call>\n</tool_call>", "|<tool_call>\n</tool_call>"},
+       })
+    expect_golden(golden);
+}
+
 TEST(MessageParser, reads_llamas_json_and_generic_json) {
   for (const Golden& golden : std::vector<Golden>{
            {"llama3_json", "", false, R"({"name": "get_weather", "parameters": {"city": "San Francisco, CA"}})",

@@ -64,7 +64,7 @@ class DrawnGrammar {
   /// What a list of tools becomes: free text in which each call is held to the schema of its tool.
   std::string tool_list() {
     const std::string begin = "<" + std::string(word());
-    const std::string_view style = draws_.of(std::array<std::string_view, 3>{"json", "qwen_xml", "python"});
+    const std::string_view style = draws_.of(std::array<std::string_view, 4>{"json", "qwen_xml", "python", "glm_xml"});
     const std::string tags = fields(1 + count(), [&](std::size_t i) {
       return fmt::format(
           R"({{"begin":"{}{}>","content":{{"type":"json_schema","style":"{}","json_schema":{{"type":"object",{}}}}},"end":"</{}>"}})",

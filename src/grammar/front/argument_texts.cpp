@@ -90,9 +90,12 @@ Result<DeclaredArguments> declared_arguments(const SchemaDocument& document, Wor
   return declared;
 }
 
-// What stands in no string of XML: see parsers/xml_calls.cpp.
-constexpr std::array<std::string_view, 3> kNeverInValue{"</parameter>", "\n<parameter=", "\n</function>"};
-constexpr std::string_view kEndOfValue = "\n</parameter>";
+// What stands in no string: see parsers/xml_calls.cpp and parsers/glm_calls.cpp.
+constexpr std::array<std::string_view, 3> kNeverInQwen{"</parameter>", "\n<parameter=", "\n</function>"};
+constexpr std::array<std::string_view, 1> kNeverInGlm{"</arg_value>"};
+
+/// A tag in the name of a rule.
+std::string name_of(std::string_view tag) { return std::string(tag.starts_with('\n') ? tag.substr(1) : tag); }
 
 /// A schema that a value fulfils if it is not a string.
 const json::Value& no_string() {
@@ -102,10 +105,22 @@ const json::Value& no_string() {
 
 }  // namespace
 
+const ArgumentTags kQwenTags{.before_name = "<parameter=",
+                             .after_name = ">\n",
+                             .before_value = "",
+                             .after_value = "\n</parameter>",
+                             .never_in_value = kNeverInQwen};
+const ArgumentTags kGlmTags{.before_name = "<arg_key>",
+                            .after_name = "</arg_key>",
+                            .before_value = "<arg_value>",
+                            .after_value = "</arg_value>",
+                            .never_in_value = kNeverInGlm};
+
 /// The texts that a value may have.
 Result<const Dfa*> ArgumentTexts::text_of_value() {
   if (!text_of_value_) {
-    BATON_TRY(text_of_value_, text_without({.stops = {}, .never = {kNeverInValue.begin(), kNeverInValue.end()}}, meter_));
+    BATON_TRY(text_of_value_,
+              text_without({.stops = {}, .never = {tags_.never_in_value.begin(), tags_.never_in_value.end()}}, meter_));
   }
   return &*text_of_value_;
 }
@@ -113,9 +128,10 @@ Result<const Dfa*> ArgumentTexts::text_of_value() {
 /// A string up to the end of its element.
 Result<ExprId> ArgumentTexts::free_string() {
   if (!free_string_) {
-    BATON_TRY(const Dfa dfa, text_up_to({.stops = {kEndOfValue}, .never = {kNeverInValue.begin(), kNeverInValue.end()}},
-                                        std::nullopt, meter_));
-    free_string_ = expressions_.add_rule("a string up to " + std::string(kEndOfValue.substr(1)));
+    BATON_TRY(const Dfa dfa,
+              text_up_to({.stops = {tags_.after_value}, .never = {tags_.never_in_value.begin(), tags_.never_in_value.end()}},
+                         std::nullopt, meter_));
+    free_string_ = expressions_.add_rule("a string up to " + name_of(tags_.after_value));
     expressions_.define(*free_string_, expressions_.automaton(dfa));
   }
   return expressions_.rule(*free_string_);
@@ -123,7 +139,7 @@ Result<ExprId> ArgumentTexts::free_string() {
 
 /// The strings of a schema as they are, and the end of their element.
 Result<ExprId> ArgumentTexts::raw_strings(SchemaValues& values, const SchemaShape& shape) {
-  const ExprId end = expressions_.bytes(kEndOfValue);
+  const ExprId end = expressions_.bytes(tags_.after_value);
   BATON_TRY(StringLanguage language, values.strings(shape));
   BATON_TRY(const Dfa* plain, text_of_value());
   BATON_TRY(const auto listed, values.values(shape));
@@ -152,11 +168,18 @@ Result<ExprId> ArgumentTexts::raw_strings(SchemaValues& values, const SchemaShap
   // The end is in the automaton and in its length, so that a text is at one place in it.
   BATON_TRY(const Dfa whole, determinize(expressions_, with_end, meter_));
   LengthBounds length = language.length;
-  length.min += static_cast<std::int32_t>(kEndOfValue.size());
-  if (length.max >= 0) length.max += static_cast<std::int32_t>(kEndOfValue.size());
+  length.min += static_cast<std::int32_t>(tags_.after_value.size());
+  if (length.max >= 0) length.max += static_cast<std::int32_t>(tags_.after_value.size());
   std::vector<bool> counts;
   for (std::size_t state = 0; state < whole.n_states(); ++state) counts.push_back(is_between_characters(whole, state));
-  return expressions_.counted_rule("a string of limited length up to </parameter>", whole, counts, length);
+  return expressions_.counted_rule("a string of limited length up to " + name_of(tags_.after_value), whole, counts, length);
+}
+
+ExprId ArgumentTexts::between_name_and_value() {
+  const ExprId after_name = expressions_.bytes(tags_.after_name);
+  if (tags_.before_value.empty()) return after_name;
+  return expressions_.sequence(
+      {after_name, expressions_.optional(expressions_.bytes("\n")), expressions_.bytes(tags_.before_value)});
 }
 
 /// A value and the end of its element.
@@ -174,7 +197,7 @@ Result<ExprId> ArgumentTexts::xml_value(SchemaCompiler& compiler, const json::Va
   }
   if (has_others) {
     BATON_TRY(const ExprId json, compiler.rule_of({&schema, &no_string()}));
-    all.push_back(expressions_.sequence({json, expressions_.bytes(kEndOfValue)}));
+    all.push_back(expressions_.sequence({json, expressions_.bytes(tags_.after_value)}));
   }
   return expressions_.choice(all);
 }
@@ -184,6 +207,7 @@ Result<ExprId> ArgumentTexts::xml(const json::Value& schema) {
   BATON_TRY(const DeclaredArguments declared, declared_arguments(document, meter_));
   SchemaCompiler compiler(document, text_, ignored_, meter_);
   const ExprId line_end = expressions_.optional(expressions_.bytes("\n"));
+  const ExprId between = between_name_and_value();
   std::vector<ExprId> all;
   for (const DeclaredArgument& one : declared.all) {
     if (one.name.empty() || one.name.find_first_of("\n<>") != std::string::npos)
@@ -192,15 +216,14 @@ Result<ExprId> ArgumentTexts::xml(const json::Value& schema) {
           fmt::format("has '{}', which this format of calls cannot write", one_line(one.name, kMaxQuotedBytes)));
     const auto value = xml_value(compiler, *one.schema);
     if (!value) return compiler.located(value.error(), *one.schema);
-    const ExprId element =
-        expressions_.sequence({line_end, expressions_.bytes(fmt::format("<parameter={}>\n", one.name)), *value});
+    const ExprId element = expressions_.sequence(
+        {line_end, expressions_.bytes(fmt::format("{}{}", tags_.before_name, one.name)), between, *value});
     all.push_back(one.is_required ? element : expressions_.optional(element));
   }
   if (declared.allows_others) {
     BATON_TRY(const ExprId name, parse_regex(expressions_, "[^\\s<>]{1,256}", RegexUse::whole, meter_));
     BATON_TRY(const ExprId value, free_string());
-    const ExprId element =
-        expressions_.sequence({line_end, expressions_.bytes("<parameter="), name, expressions_.bytes(">\n"), value});
+    const ExprId element = expressions_.sequence({line_end, expressions_.bytes(tags_.before_name), name, between, value});
     all.push_back(expressions_.repeat(element, 0, kUnlimited));
   }
   all.push_back(line_end);

@@ -27,7 +27,12 @@ namespace {
 class StructuralTagCompiler {
  public:
   StructuralTagCompiler(JsonText& text, std::vector<std::string>& ignored, WorkMeter& meter)
-      : text_(text), expressions_(text.expressions()), ignored_(ignored), meter_(meter), arguments_(text, ignored, meter) {}
+      : text_(text),
+        expressions_(text.expressions()),
+        ignored_(ignored),
+        meter_(meter),
+        qwen_arguments_(kQwenTags, text, ignored, meter),
+        glm_arguments_(kGlmTags, text, ignored, meter) {}
 
   Result<ExprId> compile(const json::Value& tag);
 
@@ -77,7 +82,8 @@ class StructuralTagCompiler {
   Expressions& expressions_;
   std::vector<std::string>& ignored_;
   WorkMeter& meter_;
-  ArgumentTexts arguments_;
+  ArgumentTexts qwen_arguments_;
+  ArgumentTexts glm_arguments_;
   StackSpace stack_;
   Ends tokens_;           ///< the texts of special tokens, of the structural tag being read
   ByteSet token_begins_;  ///< the bytes that they begin with
@@ -187,8 +193,9 @@ Result<ExprId> StructuralTagCompiler::grammar(const json::Value& value, const st
 }
 
 Result<ExprId> StructuralTagCompiler::schema_texts(const json::Value& schema, std::string_view style, const std::string& path) {
-  if (style == "qwen_xml") return arguments_.xml(schema);
-  if (style == "python") return arguments_.python(schema);
+  if (style == "qwen_xml") return qwen_arguments_.xml(schema);
+  if (style == "glm_xml") return glm_arguments_.xml(schema);
+  if (style == "python") return qwen_arguments_.python(schema);
   if (style != "json") return tag_error(ErrorCode::unsupported, path + "/style", fmt::format("'{}' is not supported", style));
   BATON_TRY(const SchemaDocument document, SchemaDocument::of(schema, meter_));
   BATON_TRY(SchemaGrammar parsed, schema_grammar(document, text_, meter_));

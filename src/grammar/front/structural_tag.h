@@ -17,7 +17,7 @@ namespace baton::grammar {
 ///
 /// {"type": "structural_tag", "format": FORMAT}, where FORMAT is an object with one of these types:
 ///   const_string {value}, regex {pattern}, grammar {grammar}, json_schema {json_schema, style}: a literal text, what
-///     the other kinds of grammars accept. `style`: json, qwen_xml, or Baton's own python (see argument_texts.h)
+///     the other kinds of grammars accept. `style`: json, qwen_xml, glm_xml, or Baton's own python (argument_texts.h)
 ///     {field, name}: Baton's own, the field of a request that holds the schema and the tool whose it is, for errors
 ///   qwen_xml_parameter {json_schema}: the same as json_schema with qwen_xml
 ///   any_text {excludes}: text without the excluded ones; as the last part of a tag it ends at the tag's end

@@ -130,6 +130,25 @@ TEST(StructuralTag, writes_arguments_as_xml) {
                {"", "\n<parameter=x>\nfree\n</parameter>\n"}, {"x"});
 }
 
+TEST(StructuralTag, writes_arguments_as_keys_and_values) {
+  const std::string schema =
+      tag(R"({"type": "json_schema", "style": "glm_xml", "json_schema": )" + std::string(kArguments) + "}");
+  const std::string begin =
+      "<arg_key>text</arg_key>\n<arg_value>a <b>\n\"c\"\n</arg_value>\n<arg_key>n</arg_key><arg_value>12</arg_value>";
+  const std::string more =
+      "<arg_key>text</arg_key><arg_value></arg_value><arg_key>n</arg_key>\n<arg_value>1</arg_value><arg_key>kind</arg_key>"
+      "<arg_value>y</arg_value><arg_key>at</arg_key><arg_value>{\"a\": 1}</arg_value><arg_key>short</arg_key><arg_value><b"
+      "</arg_value>\n";
+  expect_texts(
+      schema, {begin, "\n" + begin, more},
+      {"", "<arg_key>text</arg_key><arg_value>a</arg_value>", begin + "<arg_key>other</arg_key><arg_value>1</arg_value>",
+       begin + "<arg_key>kind</arg_key><arg_value>z</arg_value>", begin + "<arg_key>short</arg_key><arg_value>abc</arg_value>",
+       begin + "<arg_key>at</arg_key><arg_value>1</arg_value>", "<arg_key>text</arg_key>\n\n<arg_value>a</arg_value>",
+       "<arg_key>text</arg_key><arg_value>a</arg_value></arg_value><arg_key>n</arg_key><arg_value>12</arg_value>"});
+  expect_texts(tag(R"({"type": "json_schema", "style": "glm_xml", "json_schema": true})"),
+               {"", "\n<arg_key>x</arg_key>\n<arg_value>free\n</arg_value>\n"}, {"x"});
+}
+
 TEST(StructuralTag, writes_arguments_as_python) {
   const std::string schema =
       tag(R"({"type": "json_schema", "style": "python", "json_schema": )" + std::string(kArguments) + "}");
@@ -280,6 +299,7 @@ TEST(StructuralTag, an_error_of_a_schema_says_in_which_tag_and_where_it_is) {
   };
   for (const auto& [style, where] : {std::pair("json", "#/properties/a~1b/not is not supported"),
                                      {"qwen_xml", "#/properties/a~1b/not is not supported"},
+                                     {"glm_xml", "#/properties/a~1b/not is not supported"},
                                      {"python", "has 'a/b', which this format of calls cannot write"}}) {
     const std::string message = testing::refusal(
         GrammarKind::structural_tag,
@@ -342,7 +362,7 @@ TEST(StructuralTag, an_error_of_a_schema_names_the_field_of_the_request_that_hol
     EXPECT_TRUE(error.message.starts_with(kBegin)) << error.message;
     return error.message.substr(std::min(kBegin.size(), error.message.size()));
   };
-  for (const char* style : {"json", "qwen_xml", "python"}) {
+  for (const char* style : {"json", "qwen_xml", "glm_xml", "python"}) {
     SCOPED_TRACE(style);
     EXPECT_EQ(refused(style, R"({"type": "object", "properties": {"x": {"not": {}}}})"), "#/properties/x/not is not supported");
     EXPECT_EQ(refused(style, R"({"type": "object", "properties": {"x": {"items": {"type": "sting"}}}})"),
