@@ -7,6 +7,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -176,6 +177,21 @@ TEST(GroupedScheme, equals_float64_for_integers_with_and_without_zeros) {
     }
 }
 
+constexpr StoredForm kNvfp4Experts{.scheme = WeightScheme::f4, .scale_columns = 16, .scale_dtype = DType::f8_e4m3};
+constexpr StoredForm kMxfp4Experts{.scheme = WeightScheme::f4, .scale_columns = 32, .scale_dtype = DType::u8};
+
+TEST(GroupedScheme, equals_float64_for_f4_with_scales_of_8_bits) {
+  for (const StoredForm& form : {kNvfp4Experts, kMxfp4Experts}) {
+    expect_sums(form, 96, 352, kFew);
+    expect_sums(form, 70, 96, kFew);
+    expect_sums(form, 33, 136, kFew);
+    expect_sums(form, 34, 141, kFew);  // no multiple of 8: without matrix units
+  }
+  StoredForm one = kMxfp4Experts;  // a scale for the row
+  one.scale_columns = 24;
+  expect_sums(one, 65, 24, kFew);
+}
+
 // Units of 8, 32 and 64 places: experts without places, with a few and with several units; more and fewer rows of a weight
 // than units have.
 TEST(GroupedScheme, equals_float64_for_every_number_of_places) {
@@ -190,6 +206,9 @@ TEST(GroupedScheme, equals_float64_for_every_number_of_places) {
   expect_sums({.scheme = WeightScheme::i4, .scale_columns = 128, .has_zeros = true, .scale_dtype = DType::bf16}, 258, 896,
               cases, true);
   expect_sums({.scheme = WeightScheme::i4, .scale_columns = 96, .has_zeros = true}, 64, 288, cases, true);
+  expect_sums(kNvfp4Experts, 131, 328, cases, true);
+  expect_sums(kMxfp4Experts, 258, 896, cases, true);
+  expect_sums(kMxfp4Experts, 64, 288, cases, true);
 }
 
 TEST(GroupedScheme, takes_the_columns_of_x_in_the_order_of_each_expert) {
@@ -231,9 +250,10 @@ TEST(GroupedScheme, batch_invariant_places_are_the_same_bits_in_any_company) {
     if (test.is_cuda()) continue;  // which refuses experts in this mode: grouped_matmul_test
     auto backend = test.make({.n_threads = 2, .batch_invariant = true});
     ASSERT_TRUE(backend) << backend.error().message;
-    for (const WeightScheme scheme : {WeightScheme::f8, WeightScheme::i4}) {
+    for (const WeightScheme scheme : {WeightScheme::f8, WeightScheme::i4, WeightScheme::f4}) {
       std::mt19937 random(3);
-      const Experts experts(random, {.scheme = scheme, .scale_columns = 32}, 2, 48, 160);
+      const StoredForm form = scheme == WeightScheme::f4 ? kMxfp4Experts : StoredForm{.scheme = scheme, .scale_columns = 32};
+      const Experts experts(random, form, 2, 48, 160);
       const auto packed = experts.pack(**backend, DType::f32);
       ASSERT_TRUE(packed) << packed.error().message;
       const Places places(random, 41, 160, true);
@@ -270,13 +290,15 @@ TEST(GroupedScheme, experts_must_be_stored_alike) {
 }
 
 TEST(GroupedScheme, holds_what_the_file_held) {
-  for (const TestBackend& test : test_backends()) {
-    std::mt19937 random(7);
-    const Experts experts(random, {.scheme = WeightScheme::i4, .scale_columns = 128, .scale_dtype = DType::bf16}, 2, 768, 768);
-    const auto packed = experts.pack(test.backend, DType::f32);
-    ASSERT_TRUE(packed) << packed.error().message;
-    EXPECT_LE(static_cast<double>((*packed)->size_bytes), 1.05 * 2 * (768 * 384 + 768 * 6 * 2)) << test.name;
-  }
+  constexpr StoredForm kInt4{.scheme = WeightScheme::i4, .scale_columns = 128, .scale_dtype = DType::bf16};
+  for (const TestBackend& test : test_backends())
+    for (const auto& [form, scale_bytes] : {std::pair(kInt4, 6 * 2), std::pair(kMxfp4Experts, 24)}) {
+      std::mt19937 random(7);
+      const Experts experts(random, form, 2, 768, 768);
+      const auto packed = experts.pack(test.backend, DType::f32);
+      ASSERT_TRUE(packed) << packed.error().message;
+      EXPECT_LE(static_cast<double>((*packed)->size_bytes), 1.05 * 2 * 768 * (384 + scale_bytes)) << test.name;
+    }
 }
 
 }  // namespace

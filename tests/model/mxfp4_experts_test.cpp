@@ -36,6 +36,16 @@ TEST(Mxfp4Experts, logits_equal_those_of_transformers) {
   EXPECT_LE(testing::relative_error(model.run(prompt(), 0, true, nullptr), expected_logits()), 1e-4);
 }
 
+TEST(Mxfp4Experts, logits_in_16_bits_stay_near_float32) {
+  const auto expect_near = [](const std::string& device, DType dtype, double bound) {
+    GoldenModel model(test::quantised(kName), dtype, {.device = device, .max_positions = 128});
+    EXPECT_EQ(model.model->weight_scheme(), "float4_e2m1");
+    EXPECT_LE(testing::relative_error(model.run(prompt(), 0, true, nullptr), expected_logits()), bound) << device;
+  };
+  for (const std::string& device : testing::devices_with_bf16()) expect_near(device, DType::bf16, 2e-2);
+  for (const std::string& device : testing::devices_with_f16()) expect_near(device, DType::f16, 4e-3);
+}
+
 TEST(Mxfp4Experts, a_prompt_has_the_same_bits_in_one_step_and_in_many) {
   const std::vector<TokenId> ids = prompt();
   const GoldenOptions options{.max_positions = 128, .batch_invariant = true};

@@ -25,7 +25,7 @@ inline constexpr std::int64_t kGroupedTilesStep = 64;
 void grouped_tiles(const Device& device, const GroupedMatmulArgs& args, const std::byte* weight);
 
 /// Whether the kernels with matrix units take this matmul by weights in 8 and 4 bits: x bf16 or f16, k a multiple of 8,
-/// aligned memory, groups of a multiple of 32 columns in the order of x.
+/// aligned memory, groups of a multiple of 32 columns (of f4: of 8) in the order of x.
 bool fits_scheme_units(const GroupedMatmulArgs& args);
 
 /// By weights in 8 and 4 bits, into any float dtype. For few places per expert, of which units have 8:

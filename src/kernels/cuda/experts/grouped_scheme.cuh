@@ -3,7 +3,8 @@
 ///
 /// Weights are operand A, in the order of lanes (scheme_layout.h): lane 4 g + t has rows 4 g to 4 g + 3 and, of every 32
 /// columns, the 8 from 8 t on, so its part of operand B is 16 adjacent bytes of place g. The f32 sums of 32 columns are
-/// scaled once.
+/// scaled once. Numbers of f4 are scaled as they are widened, each lane's by the scale of its 8 columns, and their sums by the
+/// scale of the row at the end.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +41,7 @@ using HalfValues = uint4[kStagePieces(kScheme)];
 /// The same, widened: fragments of 16 columns.
 using WideHalf = std::uint32_t[4][4];
 
-/// Scales and zeros of a lane's four rows, for the first and the last 32 columns of a stage.
+/// Scales and zeros of a lane's four rows, for the first and the last 32 columns of a stage. Of f4 the zeros are scales.
 struct StageGroups {
   uint4 scales[2];
   std::uint32_t zeros[2];
@@ -61,11 +62,14 @@ template <WeightScheme kScheme>
 class WeightReader {
  public:
   /// Rows [32 block, 32 block + 32) of an expert; those after the last tile are its last rows.
-  __device__ __forceinline__ WeightReader(const SchemeView& weight, int expert, int block, int lane) : weight_(weight) {
+  __device__ __forceinline__ WeightReader(const SchemeView& weight, int expert, int block, int lane)
+      : weight_(weight), first_column_(lane % 4 * 8) {
     block = min(block, 2 * weight.n_tiles - 1);
     const std::int64_t tile = static_cast<std::int64_t>(expert) * weight.n_tiles + block / 2;
     values_ = reinterpret_cast<const uint4*>(weight.values + tile * weight.n_chunks * kPieceBytes) + block % 2 * 64 + lane;
-    first_scale_ = tile * weight.n_groups * kSchemeTileRows + block % 2 * kWarpRows + lane / 4 * 4;
+    const int row = block % 2 * kWarpRows + lane / 4 * 4;
+    first_scale_ = tile * weight.n_groups * kSchemeTileRows + row;
+    first_row_ = tile * kSchemeTileRows + row;
   }
 
   __device__ __forceinline__ void load_values(int stage, int half, HalfValues<kScheme>& to) const {
@@ -75,12 +79,34 @@ class WeightReader {
       to[piece] = load_once(values_ + (static_cast<std::int64_t>(stage) * kPieces + piece) * (kPieceBytes / 16) + half * 32);
   }
   __device__ __forceinline__ void load_groups(int stage, StageGroups& to) const {
-    load_group(stage * kStageColumns, to.scales[0], to.zeros[0]);
-    if (weight_.group_shift == 5) {
-      load_group(stage * kStageColumns + 32, to.scales[1], to.zeros[1]);
+    if constexpr (kScheme == WeightScheme::f4) {
+#pragma unroll
+      for (int unit = 0; unit < 2; ++unit) {
+        const int group = (stage * kStageColumns + unit * 32 + first_column_) >> weight_.group_shift;
+        const std::int64_t at = first_scale_ + static_cast<std::int64_t>(group) * kSchemeTileRows;
+        to.zeros[unit] = __ldg(reinterpret_cast<const std::uint32_t*>(weight_.zeros + at));
+      }
     } else {
-      to.scales[1] = to.scales[0];
-      to.zeros[1] = to.zeros[0];
+      load_group(stage * kStageColumns, to.scales[0], to.zeros[0]);
+      if (weight_.group_shift == 5) {
+        load_group(stage * kStageColumns + 32, to.scales[1], to.zeros[1]);
+      } else {
+        to.scales[1] = to.scales[0];
+        to.zeros[1] = to.zeros[0];
+      }
+    }
+  }
+  /// Multiplies the sums of f4, of a lane's four rows and two places, by the scales of the rows; others are finished.
+  __device__ __forceinline__ void scale_rows(float (&sums)[2][4]) const {
+    if constexpr (kScheme == WeightScheme::f4) {
+      const float4 scales = __ldg(reinterpret_cast<const float4*>(weight_.row_scales + first_row_));
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        sums[0][e] *= scales.x;
+        sums[0][2 + e] *= scales.y;
+        sums[1][e] *= scales.z;
+        sums[1][2 + e] *= scales.w;
+      }
     }
   }
 
@@ -99,8 +125,10 @@ class WeightReader {
   }
 
   const SchemeView& weight_;
+  int first_column_;  ///< of each 32
   const uint4* values_;
   std::int64_t first_scale_;
+  std::int64_t first_row_;
 };
 
 /// Two 16-bit floats of a type that is known when the kernel runs.
@@ -114,19 +142,22 @@ __device__ __forceinline__ void widen_pair(std::uint32_t pair, DType dtype, floa
   }
 }
 
+template <WeightScheme kScheme>
 __device__ __forceinline__ void scales_of(const SchemeView& weight, const StageGroups& groups, StageScales& to) {
+  if constexpr (kScheme != WeightScheme::f4) {
 #pragma unroll
-  for (int unit = 0; unit < 2; ++unit) {
-    const uint4& raw = groups.scales[unit];
-    float(&scales)[4] = to[unit];
-    if (weight.scale_dtype == DType::f32) {
-      scales[0] = __uint_as_float(raw.x);
-      scales[1] = __uint_as_float(raw.y);
-      scales[2] = __uint_as_float(raw.z);
-      scales[3] = __uint_as_float(raw.w);
-    } else {
-      widen_pair(raw.x, weight.scale_dtype, scales[0], scales[1]);
-      widen_pair(raw.y, weight.scale_dtype, scales[2], scales[3]);
+    for (int unit = 0; unit < 2; ++unit) {
+      const uint4& raw = groups.scales[unit];
+      float(&scales)[4] = to[unit];
+      if (weight.scale_dtype == DType::f32) {
+        scales[0] = __uint_as_float(raw.x);
+        scales[1] = __uint_as_float(raw.y);
+        scales[2] = __uint_as_float(raw.z);
+        scales[3] = __uint_as_float(raw.w);
+      } else {
+        widen_pair(raw.x, weight.scale_dtype, scales[0], scales[1]);
+        widen_pair(raw.y, weight.scale_dtype, scales[2], scales[3]);
+      }
     }
   }
 }
@@ -135,7 +166,12 @@ template <class T, WeightScheme kScheme>
 __device__ __forceinline__ void widen_half(const SchemeView& weight, const HalfValues<kScheme>& values,
                                            const StageGroups& groups, int half, WideHalf& to) {
   std::uint32_t offsets[2][2] = {};  // of the first and the last 32 columns, of both rows
-  if constexpr (kScheme != WeightScheme::f8) {
+  if constexpr (kScheme == WeightScheme::f4) {
+#pragma unroll
+    for (int at = 0; at < 4; ++at)
+      offsets[at / 2][at % 2] =
+          (groups.zeros[at / 2] >> (8 * (2 * half + at % 2)) & 255u) * weight.f4.pair_factor + weight.f4.pair_base;
+  } else if constexpr (kScheme != WeightScheme::f8) {
 #pragma unroll
     for (int at = 0; at < 4; ++at) {
       const std::uint32_t zero = weight.zeros == nullptr ? (kScheme == WeightScheme::i4 ? 8 : 128)
@@ -154,16 +190,21 @@ __device__ __forceinline__ void widen_half(const SchemeView& weight, const HalfV
 }
 
 /// Adds half of a lane's rows times 8 places. x: what the lane has of them, for the first and the last 32 columns.
-template <class T>
+template <class T, WeightScheme kScheme>
 __device__ __forceinline__ void multiply_half(const WideHalf& weight, const StageScales& scales, int half, const uint4 (&x)[2],
                                               float (&sums)[4]) {
 #pragma unroll
   for (int unit = 0; unit < 2; ++unit) {
-    float part[4] = {};
-    multiply_16x8x16<T>(part, weight[2 * unit], x[unit].x, x[unit].y);
-    multiply_16x8x16<T>(part, weight[2 * unit + 1], x[unit].z, x[unit].w);
+    if constexpr (kScheme == WeightScheme::f4) {
+      multiply_16x8x16<T>(sums, weight[2 * unit], x[unit].x, x[unit].y);
+      multiply_16x8x16<T>(sums, weight[2 * unit + 1], x[unit].z, x[unit].w);
+    } else {
+      float part[4] = {};
+      multiply_16x8x16<T>(part, weight[2 * unit], x[unit].x, x[unit].y);
+      multiply_16x8x16<T>(part, weight[2 * unit + 1], x[unit].z, x[unit].w);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) sums[i] = fmaf(scales[unit][2 * half + i / 2], part[i], sums[i]);
+      for (int i = 0; i < 4; ++i) sums[i] = fmaf(scales[unit][2 * half + i / 2], part[i], sums[i]);
+    }
   }
 }
 
@@ -180,6 +221,7 @@ void visit_expert_scheme(WeightScheme scheme, Body&& body) {
     case WeightScheme::f8: return body(std::integral_constant<WeightScheme, WeightScheme::f8>{});
     case WeightScheme::i8: return body(std::integral_constant<WeightScheme, WeightScheme::i8>{});
     case WeightScheme::i4: return body(std::integral_constant<WeightScheme, WeightScheme::i4>{});
+    case WeightScheme::f4: return body(std::integral_constant<WeightScheme, WeightScheme::f4>{});
     default: check_failed("grouped_matmul: experts of a scheme without kernels");
   }
 }

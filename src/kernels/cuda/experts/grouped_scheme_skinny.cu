@@ -60,17 +60,18 @@ __device__ __forceinline__ void multiply_unit(const GroupedSchemeParams& p, cons
       if (stage >= n_stages) break;
       const int next = stage + kAhead * kWarps;
       StageScales scales;
-      scales_of(p.weight, groups[i], scales);
+      scales_of<kScheme>(p.weight, groups[i], scales);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         WideHalf wide;
         widen_half<T, kScheme>(p.weight, values[i][half], groups[i], half, wide);
         if (next < n_stages) reader.load_values(next, half, values[i][half]);
-        multiply_half<T>(wide, scales, half, places[i], sums[half]);
+        multiply_half<T, kScheme>(wide, scales, half, places[i], sums[half]);
       }
       if (next < n_stages) load_others(next, groups[i], places[i]);
     }
   }
+  reader.scale_rows(sums);
 #pragma unroll
   for (int e = 0; e < 2; ++e) {
     float of_place[4];

@@ -108,7 +108,7 @@ __device__ __forceinline__ void multiply_tiles(const GroupedSchemeParams& p, con
       const int stage = begin + i;
       if (stage >= n_stages) break;
       StageScales scales;
-      scales_of(p.weight, groups[i], scales);
+      scales_of<kScheme>(p.weight, groups[i], scales);
       WideHalf wide[2];
 #pragma unroll
       for (int half = 0; half < 2; ++half) widen_half<T, kScheme>(p.weight, values[i][half], groups[i], half, wide[half]);
@@ -126,10 +126,12 @@ __device__ __forceinline__ void multiply_tiles(const GroupedSchemeParams& p, con
 #pragma unroll
         for (int half = 0; half < 2; ++half) places[half] = load_shared(x_address(x, tile * 8 + lane / 4, half * 4 + lane % 4));
 #pragma unroll
-        for (int half = 0; half < 2; ++half) multiply_half<T>(wide[half], scales, half, places, sums[tile][half]);
+        for (int half = 0; half < 2; ++half) multiply_half<T, kScheme>(wide[half], scales, half, places, sums[tile][half]);
       }
     }
   }
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) reader.scale_rows(sums[tile]);
 }
 
 /// Stores the lane's four rows of the weight for its places.

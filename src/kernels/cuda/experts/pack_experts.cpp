@@ -45,9 +45,8 @@ Result<void> expect_alike(const ExpertForm& first, const ExpertForm& other, std:
                                                   name, to_string(first.scheme)));
 }
 
-/// Errors (unsupported): what no kernel takes, and rows longer than the scratch memory.
+/// Errors (unsupported): rows longer than the scratch memory.
 Result<void> expect_kernels(const StoredMatrix& weight, std::span<const std::byte> room, std::string_view name) {
-  if (weight.scheme == WeightScheme::f4) return expect_dense(weight, "CUDA", name);
   constexpr std::int64_t kMostRows = 1 << 24;
   const auto most_columns = static_cast<std::int64_t>(room.size()) / (16 * kSchemeTileRows);
   if (weight.shape[0] <= kMostRows && weight.shape[1] <= most_columns) return {};
@@ -56,8 +55,9 @@ Result<void> expect_kernels(const StoredMatrix& weight, std::span<const std::byt
                           weight.shape[0], weight.shape[1], kMostRows, most_columns));
 }
 
-/// The tiles of an expert like this one, without memory. A scale for the row is that of a group of all columns.
-SchemeView tiles_of(const StoredMatrix& weight) {
+/// The tiles of an expert like this one, for x of `dtype`, without memory. A scale for the row is that of a group of all
+/// columns; f4 always has groups.
+SchemeView tiles_of(const StoredMatrix& weight, DType dtype) {
   SchemeView view;
   view.n = weight.shape[0];
   view.k = weight.shape[1];
@@ -65,8 +65,12 @@ SchemeView tiles_of(const StoredMatrix& weight) {
   view.n_tiles = static_cast<int>((view.n + kSchemeTileRows - 1) / kSchemeTileRows);
   const auto n_columns = static_cast<int>((view.k + kLaneStageColumns - 1) / kLaneStageColumns * kLaneStageColumns);
   view.n_chunks = n_columns / chunk_columns(weight.scheme);
-  if (weight.scale_columns < view.k) {  // a group of 96 columns becomes three of 32 with the same scale
-    view.group_shift = std::countr_zero(static_cast<std::uint64_t>(weight.scale_columns));
+  const bool is_f4 = weight.scheme == WeightScheme::f4;
+  if (is_f4) view.f4 = f4_scales(weight.scales.dtype, dtype);
+  if (is_f4 || weight.scale_columns < view.k) {  // a group of 96 columns becomes three of 32 with the same scale
+    constexpr int kAnyGroup = 5;
+    view.group_shift =
+        weight.scale_columns < view.k ? std::countr_zero(static_cast<std::uint64_t>(weight.scale_columns)) : kAnyGroup;
     view.n_groups = (n_columns + (1 << view.group_shift) - 1) >> view.group_shift;
   }
   return view;
@@ -91,12 +95,14 @@ class ExpertPacker {
     } else {
       check_stored(first);
       BATON_TRY_VOID(expect_kernels(first, room_, name));
-      experts_->view = tiles_of(first);
+      experts_->view = tiles_of(first, experts_->dtype);
+      const bool is_f4 = first.scheme == WeightScheme::f4;  // whose scales of groups take the place of zeros
       const auto n_tiles = static_cast<std::size_t>(shape_[0] * experts_->view.n_tiles);
       const std::size_t n_scales = n_tiles * static_cast<std::size_t>(experts_->view.n_groups) * kSchemeTileRows;
       value_bytes_ = aligned_part(n_tiles * static_cast<std::size_t>(experts_->view.n_chunks) * kPieceBytes);
-      scale_bytes_ = aligned_part(n_scales * size_bytes(first.scales.dtype));
-      zero_bytes_ = first.zeros.data == nullptr ? 0 : aligned_part(n_scales);
+      scale_bytes_ =
+          aligned_part(is_f4 ? n_tiles * kSchemeTileRows * sizeof(float) : n_scales * size_bytes(first.scales.dtype));
+      zero_bytes_ = is_f4 || first.zeros.data != nullptr ? aligned_part(n_scales) : 0;
       permutation_bytes_ = first.permutation.data == nullptr ? 0 : first.permutation.size_bytes();
     }
     experts_->size_bytes = value_bytes_ + scale_bytes_ + zero_bytes_ + permutation_bytes_ * static_cast<std::size_t>(shape_[0]);
@@ -105,7 +111,10 @@ class ExpertPacker {
     if (first.scheme == WeightScheme::dense) return {};
     check_cuda(cudaMemsetAsync(data, 0, experts_->size_bytes, device_.stream), "pack_experts");
     experts_->view.values = data;
-    experts_->view.scales = data + value_bytes_;
+    if (first.scheme == WeightScheme::f4)
+      experts_->view.row_scales = reinterpret_cast<const float*>(data + value_bytes_);
+    else
+      experts_->view.scales = data + value_bytes_;
     if (zero_bytes_ > 0) experts_->view.zeros = reinterpret_cast<const std::uint8_t*>(data + value_bytes_ + scale_bytes_);
     if (permutation_bytes_ > 0) experts_->permutations = reinterpret_cast<const std::int32_t*>(permutations());
     return {};
@@ -142,7 +151,8 @@ class ExpertPacker {
     const std::int64_t tile = expert * view.n_tiles;
     const std::int64_t n_scales = tile * view.n_groups * kSchemeTileRows;
     view.values += tile * view.n_chunks * kPieceBytes;
-    view.scales += n_scales * static_cast<std::int64_t>(size_bytes(view.scale_dtype));
+    if (view.scales != nullptr) view.scales += n_scales * static_cast<std::int64_t>(size_bytes(view.scale_dtype));
+    if (view.row_scales != nullptr) view.row_scales += tile * kSchemeTileRows;
     if (view.zeros != nullptr) view.zeros += n_scales;
     return view;
   }

@@ -47,6 +47,7 @@ __global__ void __launch_bounds__(kThreads) pack_f4_scales_kernel(SchemeRows row
 }
 
 /// A thread writes 16 bytes of packed values.
+template <PieceOrder kOrder>
 __global__ void __launch_bounds__(kThreads) pack_f4_values_kernel(SchemeRows rows, SchemeView to, std::int64_t n_units) {
   constexpr int kChunkK = chunk_columns(WeightScheme::f4);
   const std::int64_t row_bytes = row_value_bytes(WeightScheme::f4, to.k);
@@ -62,8 +63,10 @@ __global__ void __launch_bounds__(kThreads) pack_f4_values_kernel(SchemeRows row
     for (int step = 0; step < kChunkK / 16; ++step)
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const std::int64_t row = first_row + fragment_row(thread, i);
-        const std::int64_t column = first_column + fragment_column(thread, step, i, 0);
+        constexpr bool by_lanes = kOrder == PieceOrder::lanes;
+        const std::int64_t row = first_row + (by_lanes ? lane_row(thread, i) : fragment_row(thread, i));
+        const std::int64_t column =
+            first_column + (by_lanes ? lane_column(thread, step, i, 0) : fragment_column(thread, step, i, 0));
         if (row >= rows.n_rows || column >= to.k) continue;
         if (packed_scales_of(rows, to, row)[(column >> to.group_shift) * kSchemeTileRows] == 0) continue;
         const bool is_negative =
@@ -89,7 +92,9 @@ void pack_f4_rows(const Device& device, const SchemeRows& rows, const SchemeView
   const std::int64_t n_units = (rows.n_rows + kSchemeTileRows - 1) / kSchemeTileRows * to.n_chunks * kUnitsOfPiece;
   const auto n_blocks =
       static_cast<unsigned>(std::min<std::int64_t>((n_units + kThreads - 1) / kThreads, 32LL * device.n_multiprocessors));
-  pack_f4_values_kernel<<<n_blocks, kThreads, 0, device.stream>>>(rows, to, n_units);
+  auto* const kernel =
+      rows.order == PieceOrder::lanes ? pack_f4_values_kernel<PieceOrder::lanes> : pack_f4_values_kernel<PieceOrder::wgmma>;
+  kernel<<<n_blocks, kThreads, 0, device.stream>>>(rows, to, n_units);
   check_launch("pack_f4_rows");
 }
 
