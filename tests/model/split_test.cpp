@@ -226,6 +226,32 @@ TEST(SplitWeights, of_experts_are_parts_of_every_expert) {
   for (const int n_ranks : {2, 4}) expect_parts_of_the_whole(spec, n_ranks);
 }
 
+TEST(SplitWeights, of_experts_that_share_tensors_are_parts_of_every_expert) {
+  ModelSpec spec = small_spec();
+  spec.names.router = "model.layers.{}.moe.router";
+  spec.names.expert_gate_up = "model.layers.{}.moe.experts.gate_up";
+  spec.names.expert_down = "model.layers.{}.moe.experts.down";
+  spec.layers[1].feed_forward = {.d_ff = 8, .has_bias = true, .n_experts = 3, .n_experts_per_row = 2};
+  for (const int n_ranks : {2, 4}) {
+    expect_parts_of_the_whole(spec, n_ranks);
+    expect_parts_of_the_whole(spec, n_ranks, {.scheme = WeightScheme::i8, .group = 16});
+  }
+  RankBackend whole(ModelRank{});
+  const auto weights = random_weights(spec, whole, DType::f32, 5, 1);
+  ASSERT_TRUE(weights) << weights.error().message;
+  const PackedExperts& up = weights->layers[1].expert_up.weights();
+  EXPECT_NE(test::values_of(up, 0), test::values_of(up, 1)) << "each expert has its own";
+  const auto bias_of = [](const GroupedLinear& linear) { return linear.args({}, {}, true, {}).bias; };
+  EXPECT_EQ(bias_of(weights->layers[1].expert_up).shape, (Shape{3, 16}));
+  for (int r = 0; r < 2; ++r) {
+    RankBackend backend(ModelRank{r, 2});
+    const auto part = random_weights(spec, backend, DType::f32, 5, 1);
+    ASSERT_TRUE(part) << part.error().message;
+    EXPECT_EQ(bias_of(part->layers[1].expert_up).shape, (Shape{3, 8}));
+    EXPECT_EQ(bias_of(part->layers[1].expert_down).data != nullptr, r == 0);
+  }
+}
+
 // Eight rows of the router and the gate's: a rank after the first has the gate alone, the others zeros.
 TEST(SplitWeights, of_a_shared_expert_and_its_gate_are_parts_of_both) {
   ModelSpec spec = small_spec();
