@@ -58,6 +58,7 @@ ROOMS = {
         "rows": ["device", "kv"],
         "gemm": ["device"],
         "schemes": ["device", "gemm"],
+        "schemes/stream": ["schemes", "device", "gemm"],
         "schemes/wide": ["schemes", "device", "gemm"],
         "experts": ["device", "schemes"],
         "sampling": ["device"],

@@ -8,6 +8,7 @@
 #include <random>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -170,6 +171,35 @@ TEST(SchemeMatmul, equals_float64_for_every_number_of_rows) {
   expect_products(kNvfp4, 136, 2176, rows, true);
   expect_products(kMxfp4, 96, 4160, rows, true);
   expect_products(kNvfp4, 9000, 256, {5, 40}, true);
+}
+
+// A kernel may read ahead from the weight that was packed next, also if that one is smaller, larger or gone.
+TEST(SchemeMatmul, multiplies_by_weights_in_any_order_while_others_come_and_go) {
+  std::mt19937 random(11);
+  const std::int64_t k = 512;
+  std::vector<StoredWeight> weights;
+  for (const std::int64_t n : {64, 4096, 1})
+    weights.push_back(random_stored(random, {.scheme = WeightScheme::f8, .scale_columns = k}, n, k));
+  const HostTensor x = random_tensor(random, DType::bf16, {3, k});
+  for (const TestBackend& test : test_backends()) {
+    if (!test.backend.capabilities().has_bf16_matmul) continue;
+    std::vector<std::unique_ptr<PackedMatrix>> packed;
+    for (const StoredWeight& weight : weights) {
+      auto matrix = test.backend.pack_matrix(weight.matrix, DType::bf16, "w");
+      ASSERT_TRUE(matrix) << matrix.error().message;
+      packed.push_back(std::move(*matrix));
+    }
+    const auto expect_product_of = [&](std::size_t i) {
+      EXPECT_LE(testing::relative_error(product(test.backend, *packed[i], x, DType::f32),
+                                        testing::matmul_reference(x, weights[i].dense)),
+                4 * testing::epsilon(DType::f32) * std::sqrt(static_cast<double>(k)))
+          << test.name << ", weight " << i;
+    };
+    for (const std::size_t i : std::to_array<std::size_t>({0, 1, 2, 1, 0})) expect_product_of(i);
+    packed[1].reset();
+    expect_product_of(0);
+    expect_product_of(2);
+  }
 }
 
 TEST(SchemeMatmul, adds_the_bias_and_writes_every_float_dtype) {

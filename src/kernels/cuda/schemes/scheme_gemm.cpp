@@ -58,6 +58,13 @@ class SchemeMatrix final : public PackedMatrix {
   std::byte* data = nullptr;
   SchemeView view;
   const std::int32_t* permutation = nullptr;  ///< [k], or null
+  std::shared_ptr<SchemeOrder> order;         ///< this weight's place among those that were packed
+};
+
+/// A weight, and the one that was packed after it while both exist.
+struct SchemeOrder {
+  SchemeView weight;
+  std::weak_ptr<const SchemeOrder> next;
 };
 
 namespace {
@@ -163,6 +170,9 @@ Result<std::unique_ptr<PackedMatrix>> SchemeGemm::pack(const StoredMatrix& weigh
     matrix->fewest_f8_rows = kFewestF8Rows;
   pack_stored(device_, weight, PieceOrder::wgmma, slab_, matrix->view);
   check_cuda(cudaStreamSynchronize(device_.stream), "pack_matrix");
+  matrix->order = std::make_shared<SchemeOrder>(SchemeOrder{matrix->view, {}});
+  if (const auto before = last_packed_.lock()) before->next = matrix->order;
+  last_packed_ = matrix->order;
   return std::unique_ptr<PackedMatrix>(std::move(matrix));
 }
 
@@ -224,6 +234,10 @@ void SchemeGemm::stream(const SchemeMatrix& matrix, const MatmulArgs& args) {
   params.n_rows = static_cast<int>(args.x.shape[0]);
   params.out_is_f32 = args.out.dtype == DType::f32;
   params.stores_pairs = matrix.n % 2 == 0 && is_aligned(args.out.data, 4);
+  if (const auto next = matrix.order->next.lock()) {
+    params.next_values = next->weight.values;
+    params.next_bytes = static_cast<std::int64_t>(next->weight.n_tiles) * next->weight.n_chunks * kPieceBytes;
+  }
   const CUtensorMap x_map = matrix_map(encode_, args.x, width);
   switch (matrix.scheme) {
     case WeightScheme::f8: return stream_f8(device_, matrix.dtype, width, params, x_map);

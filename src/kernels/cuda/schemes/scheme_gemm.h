@@ -15,6 +15,7 @@
 namespace baton::cuda {
 
 class SchemeMatrix;
+struct SchemeOrder;
 
 /// Packs weights and multiplies by them. On devices of compute capability 9.0 up to 128 rows of 16-bit x are streamed:
 /// weights become x's type in registers, exactly. The wide kernel multiplies more rows (scheme_wide.h). Weights with scales of
@@ -24,6 +25,9 @@ class SchemeMatrix;
 /// scales have groups, some rows of the weight at a time become dense in scratch memory, each weight rounded once, and cuBLASLt
 /// multiplies by them. Many rows of x in 8 bits have a kernel of their own (f8_gemm.h). In batch-invariant mode one kernel
 /// multiplies all numbers of rows.
+///
+/// Weights are packed best in the order in which a step multiplies by them: a matmul of up to 8 rows brings the first bytes of
+/// the weight that was packed next into the L2.
 ///
 /// Thread: engine only. All matmuls of one object must be on the device's stream, because they share memory.
 class SchemeGemm {
@@ -57,8 +61,9 @@ class SchemeGemm {
   std::span<std::byte> arranged_;  ///< room for rows of x in another order
   std::span<std::byte> slab_;      ///< room for dense rows of a weight, and for packing
   bool batch_invariant_;
-  void* encode_ = nullptr;         ///< the driver's cuTensorMapEncodeTiled; null where nothing is streamed
-  WideClusters clusters_ = {};     ///< of the wide kernel
+  void* encode_ = nullptr;      ///< the driver's cuTensorMapEncodeTiled; null where nothing is streamed
+  WideClusters clusters_ = {};  ///< of the wide kernel
+  std::weak_ptr<SchemeOrder> last_packed_;
   std::byte* partials_ = nullptr;  ///< all ones between matmuls; null before the first weight
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -30,6 +31,8 @@ struct SchemeStreamParams {
   int n_rows = 0;
   bool out_is_f32 = false;  ///< or of x's type
   bool stores_pairs = false;
+  const std::byte* next_values = nullptr;  ///< of the weight of the matmul that comes next, as far as known
+  std::int64_t next_bytes = 0;             ///< of them
   // The launch's part.
   StreamSchedule schedule = {};
   int n_passes = 1;         ///< of `width` rows of x, one after the other for each tile

@@ -1,7 +1,7 @@
-/// A GEMM that streams weights of 8 bits and integers of 4: out = x W^T (+ bias) for 1 to 8 rows of 16-bit x. As in
-/// src/kernels/cuda/schemes/stream_kernel.cuh, each block takes an equal run of stages, and a thread copies the weight's stages
-/// to a ring and another one x's. Eight warps multiply (skinny_multiplier.cuh). When the weight's last stage has been
-/// requested, a warp brings the first bytes of the next matmul's weight into the L2.
+/// The streaming kernel for 1 to 8 rows of x, by weights of 8 bits and integers of 4. As in kernel.cuh, each block takes
+/// an equal run of stages, and a thread copies the weight's stages to a ring and another one x's. Eight warps multiply by
+/// mma.sync (skinny_multiplier.cuh). When the weight's last stage has been requested, a warp brings the first bytes of the next
+/// matmul's weight into the L2.
 #pragma once
 
 #include <algorithm>
@@ -14,35 +14,21 @@
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/device/mma.cuh"
 #include "kernels/cuda/device/shared_memory.h"
-#include "skinny_form.cuh"
-#include "skinny_multiplier.cuh"
+#include "kernels/cuda/schemes/stream/ring.cuh"
+#include "kernels/cuda/schemes/stream/skinny_form.cuh"
+#include "kernels/cuda/schemes/stream/skinny_multiplier.cuh"
 
-namespace workshop {
+namespace baton::cuda {
 
 #ifdef BATON_SM90A
 
-/// One thread's copies of all stages of a block's run: `copy(stage, i, slot)`.
-template <class Copy>
-__device__ __forceinline__ void copy_stages(const SkinnyParams& p, const Ring& ring, Copy&& copy) {
-  const int first = p.schedule.begin(static_cast<int>(blockIdx.x));
-  const int n = p.schedule.begin(static_cast<int>(blockIdx.x) + 1) - first;
-  StreamStage stage{first / p.schedule.k_stages, first % p.schedule.k_stages};
-  RingPlace place;
-#pragma unroll 1
-  for (int i = 0; i < n; ++i, stage.advance(p.schedule.k_stages)) {
-    if (i >= p.n_stages) barrier_wait(ring.empty + 8 * place.slot, place.parity ^ 1);
-    copy(stage, i, place.slot);
-    place.advance(p.n_stages);
-  }
-}
-
 /// A stage's values, scales and zeros.
 template <class Form>
-__device__ __forceinline__ void copy_weight(const SkinnyParams& p, const SkinnyRing& memory) {
+__device__ __forceinline__ void copy_skinny_weight(const SkinnyParams& p, const SchemeRing& memory) {
   const std::uint64_t policy = read_once_policy();
   const SchemeView& weight = p.weight;
-  copy_stages(p, memory.ring, [&](const StreamStage& stage, int i, int slot) {
-    if (i >= kFillStages && i < p.n_stages) barrier_wait(memory.ring.has_weight + 8 * (i - kFillStages), 0);
+  copy_scheme_stages(p, memory.ring, [&](const StreamStage& stage, int i, int slot) {
+    if (i >= kSkinnyFillStages && i < p.n_stages) barrier_wait(memory.ring.has_weight + 8 * (i - kSkinnyFillStages), 0);
     const std::uint32_t barrier = memory.ring.has_weight + 8 * slot;
     barrier_expect(barrier, Form::kValueBytes + memory.group_bytes);
     const std::int64_t tile = stage.tile;
@@ -78,7 +64,7 @@ __device__ __forceinline__ void bring_next_weight(const SkinnyParams& p) {
 
 /// x of the stages: to the ring, or once each to slots of their own.
 template <class Form>
-__device__ __forceinline__ void copy_x(const SkinnyParams& p, const SkinnyRing& memory, const CUtensorMap& map) {
+__device__ __forceinline__ void copy_skinny_x(const SkinnyParams& p, const SchemeRing& memory, const CUtensorMap& map) {
   const auto copy = [&](const StreamStage& stage, int slot) {
     const std::uint32_t barrier = memory.ring.has_x + 8 * slot;
     barrier_expect(barrier, Form::kXBytes);
@@ -88,7 +74,7 @@ __device__ __forceinline__ void copy_x(const SkinnyParams& p, const SkinnyRing& 
                0, barrier);
   };
   if (!p.x_stays) {
-    copy_stages(p, memory.ring, [&](const StreamStage& stage, int /*i*/, int slot) { copy(stage, slot); });
+    copy_scheme_stages(p, memory.ring, [&](const StreamStage& stage, int /*i*/, int slot) { copy(stage, slot); });
     return;
   }
   StreamStage stage{0, p.schedule.begin(static_cast<int>(blockIdx.x)) % p.schedule.k_stages};
@@ -106,29 +92,29 @@ __global__ void __launch_bounds__(SkinnyForm<kScheme>::kThreads, 1)
 #ifdef BATON_SM90A
   using Form = SkinnyForm<kScheme>;
   extern __shared__ __align__(1024) std::byte shared[];
-  const int n_group_bytes = group_bytes(p);
+  const int n_group_bytes = skinny_group_bytes(p);
   const std::uint32_t x = shared_address(shared);
   const std::uint32_t values = x + (p.x_stays ? p.schedule.k_stages : p.n_stages) * Form::kXBytes;
   const std::uint32_t groups = values + p.n_stages * Form::kValueBytes;
   const std::uint32_t join = groups + p.n_stages * n_group_bytes;
   const std::uint32_t barriers = join + Form::kJoinBytes;
-  const SkinnyRing memory{
-      {values, barriers, barriers + 8 * kMostStages, barriers + 16 * kMostStages}, x, groups, join, n_group_bytes};
+  const SchemeRing memory{
+      {values, barriers, barriers + 8 * kMostSchemeStages, barriers + 16 * kMostSchemeStages}, x, groups, join, n_group_bytes};
   const auto thread = static_cast<int>(threadIdx.x);
-  if (thread == 0) init_ring(memory.ring, p.x_stays ? kMostStages : p.n_stages, Form::kReaders);
+  if (thread == 0) init_ring(memory.ring, p.x_stays ? kMostSchemeStages : p.n_stages, Form::kReaders);
   __syncthreads();
   if (thread < Form::kMultipliers) {
     // They need not wait for the kernel before: x arrives only after its end.
     SkinnyMultiplier<kScheme, T, kScaledSteps>(p, memory).run();
   } else if (thread < Form::kMultipliers + 32) {
-    if (thread == Form::kMultipliers) copy_weight<Form>(p, memory);
+    if (thread == Form::kMultipliers) copy_skinny_weight<Form>(p, memory);
     __syncwarp();
     bring_next_weight(p);
   } else if (thread == Form::kMultipliers + 32) {
     prefetch_map(&x_map);
     wait_for_kernel_before();
     let_next_kernel_start();
-    copy_x<Form>(p, memory, x_map);
+    copy_skinny_x<Form>(p, memory, x_map);
   }
 #endif
 }
@@ -148,12 +134,12 @@ void launch_skinny(const Device& device, SkinnyParams p, const CUtensorMap& x_ma
   p.unit_shift = std::countr_zero(static_cast<unsigned>(group_columns / (kScaledSteps * 16)));
   const int n_of_block = p.schedule.begin(1);  // no block has more stages
   const int all_x_bytes = p.schedule.k_stages * Form::kXBytes;
-  p.x_stays = p.schedule.k_stages <= std::min(kMostStages, n_of_block / 2) && all_x_bytes <= kMostBytesOfAllX;
-  const int fixed_bytes = Form::kJoinBytes + kBarrierBytes + (p.x_stays ? all_x_bytes : 0);
-  const int stage_bytes = Form::kValueBytes + group_bytes(p) + (p.x_stays ? 0 : Form::kXBytes);
+  p.x_stays = p.schedule.k_stages <= std::min(kMostSchemeStages, n_of_block / 2) && all_x_bytes <= kMostBytesOfAllX;
+  const int fixed_bytes = Form::kJoinBytes + kSchemeBarrierBytes + (p.x_stays ? all_x_bytes : 0);
+  const int stage_bytes = Form::kValueBytes + skinny_group_bytes(p) + (p.x_stays ? 0 : Form::kXBytes);
   const int n_that_fit = (static_cast<int>(device.max_shared_bytes) - fixed_bytes) / stage_bytes;
-  p.n_stages = std::min({kMostStages, n_of_block, n_that_fit});
-  if (p.has_even_ring) p.n_stages = std::min({kMostStages, (n_of_block + 1) / 2 * 2, n_that_fit / 2 * 2});
+  // A slot serves one set. Otherwise one that runs ahead of a late copy would take the parity of the phase before for its own.
+  p.n_stages = std::min({kMostSchemeStages, n_of_block + Form::kSets - 1, n_that_fit}) / Form::kSets * Form::kSets;
   auto* const kernel = skinny_kernel<kScheme, T, kScaledSteps>;
   // The most that any weight needs: launches that were captured keep it.
   baton::cuda::check_cuda(
@@ -164,4 +150,4 @@ void launch_skinny(const Device& device, SkinnyParams p, const CUtensorMap& x_ma
                     p.n_stages * stage_bytes + fixed_bytes, "skinny", p, x_map);
 }
 
-}  // namespace workshop
+}  // namespace baton::cuda

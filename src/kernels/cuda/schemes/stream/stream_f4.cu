@@ -1,6 +1,6 @@
 /// The streaming GEMM over 4-bit floats. Numbers are multiplied by their scales, which all groups of 16 columns and more have in
 /// common.
-#include "kernels/cuda/schemes/stream_kernel.cuh"
+#include "kernels/cuda/schemes/stream/kernel.cuh"
 
 namespace baton::cuda {
 

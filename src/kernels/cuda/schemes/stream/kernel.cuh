@@ -1,8 +1,9 @@
 /// The kernels of scheme_stream.h, which one source for each scheme instantiates. As in stream_gemm.cu, each block takes an
 /// equal run of stages, a thread copies the weight's stages to a ring and another one x's, and rows of the weight are
-/// wgmma's M. Warpgroups widen a chunk in registers while the matrix units work on the chunk before. Up to 32 rows of x,
-/// two sets of one warpgroup take the stages in turn; with more, two warpgroups share the x of a stage, because x is then
-/// most of what a block reads. More than 128 rows are multiplied 128 at once by a tile of the weight, which the L2 keeps.
+/// wgmma's M. Warpgroups widen a chunk in registers while the matrix units work on the chunk before. Up to 8 rows of x by
+/// weights of 8 bits and integers of 4 have a kernel of their own (skinny_kernel.cuh). Up to 32 rows, two sets of one warpgroup
+/// take the stages in turn; with more, two warpgroups share the x of a stage, because x is then most of what a block reads. More
+/// than 128 rows are multiplied 128 at once by a tile of the weight, which the L2 keeps.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +18,9 @@
 #include "kernels/cuda/device/async_copy.cuh"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/device/mma.cuh"
-#include "kernels/cuda/schemes/scheme_multiplier.cuh"
+#include "kernels/cuda/schemes/stream/multiplier.cuh"
+#include "kernels/cuda/schemes/stream/ring.cuh"
+#include "kernels/cuda/schemes/stream/skinny_kernel.cuh"
 
 namespace baton::cuda {
 
@@ -29,24 +32,9 @@ __device__ __forceinline__ std::uint64_t read_again_policy() {
   asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
-/// One thread's copies of all stages of a block's run: `copy(stage, i, slot)`.
-template <class Copy>
-__device__ __forceinline__ void copy_scheme_stages(const SchemeStreamParams& p, const Ring& ring, Copy&& copy) {
-  const int first = p.schedule.begin(static_cast<int>(blockIdx.x));
-  const int n = p.schedule.begin(static_cast<int>(blockIdx.x) + 1) - first;
-  StreamStage stage{first / p.schedule.k_stages, first % p.schedule.k_stages};
-  RingPlace place;
-#pragma unroll 1
-  for (int i = 0; i < n; ++i, stage.advance(p.schedule.k_stages)) {
-    if (i >= p.n_stages) barrier_wait(ring.empty + 8 * place.slot, place.parity ^ 1);
-    copy(stage, i, place.slot);
-    place.advance(p.n_stages);
-  }
-}
-
 /// A stage's values, scales and zeros.
 template <class Form>
-__device__ __forceinline__ void copy_scheme_weights(const SchemeStreamParams& p, const SchemeRing<Form>& memory) {
+__device__ __forceinline__ void copy_scheme_weights(const SchemeStreamParams& p, const SchemeRing& memory) {
   const std::uint64_t read_once = read_once_policy();
   const std::uint64_t read_again = read_again_policy();
   const SchemeView& weight = p.weight;
@@ -91,7 +79,7 @@ __global__ void __launch_bounds__(SchemeForm<kScheme, kWidth>::kThreads, 1)
   const std::uint32_t groups = values + p.n_stages * Form::kValueBytes;
   const std::uint32_t join = groups + p.n_stages * n_group_bytes;
   const std::uint32_t barriers = join + Form::kJoinBytes;
-  const SchemeRing<Form> memory{
+  const SchemeRing memory{
       {values, barriers, barriers + 8 * kMostSchemeStages, barriers + 16 * kMostSchemeStages}, x, groups, join, n_group_bytes};
   const auto thread = static_cast<int>(threadIdx.x);
   if (thread == 0) init_ring(memory.ring, p.n_stages, Form::kSetThreads / 32);
@@ -125,6 +113,10 @@ __global__ void __launch_bounds__(SchemeForm<kScheme, kWidth>::kThreads, 1)
 
 template <WeightScheme kScheme, class T, int kWidth, int kScaledSteps>
 void launch_scheme_stream(const Device& device, SchemeStreamParams p, const CUtensorMap& x_map) {
+  if constexpr (kWidth == kSkinnyWidth && kScheme != WeightScheme::f4) {
+    launch_skinny<kScheme, T, kScaledSteps>(device, {p}, x_map);
+    return;
+  }
   using Form = SchemeForm<kScheme, kWidth>;
   const SchemeView& weight = p.weight;
   const int group_columns = std::min(1 << weight.group_shift, Form::kStageK);

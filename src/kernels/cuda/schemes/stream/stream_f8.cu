@@ -1,5 +1,5 @@
 /// The streaming GEMM over 8-bit floats.
-#include "kernels/cuda/schemes/stream_kernel.cuh"
+#include "kernels/cuda/schemes/stream/kernel.cuh"
 
 namespace baton::cuda {
 

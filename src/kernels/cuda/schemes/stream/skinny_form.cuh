@@ -3,48 +3,25 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/gemm/stream_layout.h"
-#include "kernels/cuda/gemm/stream_ring.cuh"
 #include "kernels/cuda/gemm/tensor_map.h"
 #include "kernels/cuda/schemes/scheme_layout.h"
+#include "kernels/cuda/schemes/scheme_stream.h"
 
-namespace workshop {
-
-using namespace baton;
-using namespace baton::cuda;
+namespace baton::cuda {
 
 inline constexpr int kSkinnyWidth = 8;  ///< rows of x; fewer are padded
-inline constexpr int kMostStages = 16;
-inline constexpr int kBarrierBytes = 3 * kMostStages * 8;
 /// A block requests so many stages before the first one has arrived. With more, few rows of x arrive later.
-inline constexpr int kFillStages = 3;
+inline constexpr int kSkinnyFillStages = 3;
 /// x that stays in shared memory for all tiles of a block leaves room for a ring.
 inline constexpr int kMostBytesOfAllX = 96 << 10;
 /// Bytes of the next matmul's weight that are brought into the L2, for all blocks together. So much is read while a matmul
 /// computes what it has read, waits for the kernel before, and ends.
 inline constexpr std::int64_t kMostBytesAhead = 16 << 20;
 
-struct SkinnyParams {
-  SchemeView weight;
-  const void* bias = nullptr;  ///< [n] of out's type, or null
-  void* out = nullptr;         ///< [n_rows, n]
-  uint4* partials = nullptr;   ///< [n_blocks, rows of a tile * kSkinnyWidth / 4], all kNotWritten between kernels
-  int n_rows = 0;
-  bool out_is_f32 = false;  ///< or of x's type
-  bool stores_pairs = false;
-  bool has_even_ring = false;              ///< each of its slots serves one set of warps
-  const std::byte* next_values = nullptr;  ///< of the weight of the matmul that comes next, as far as known
-  std::int64_t next_bytes = 0;             ///< of them
-  // The launch's part.
-  StreamSchedule schedule = {};
-  int n_stages = 0;          ///< of the ring
+struct SkinnyParams : SchemeStreamParams {
   bool x_stays = false;      ///< x has a slot for each stage of a tile; otherwise it is in the ring
-  int scale_bytes = 0;       ///< of a scale in a stage; 0: none
-  int zero_bytes = 0;        ///< 1 if the stage has zeros
-  int groups_of_stage = 1;   ///< whose scales and zeros are in the stage
   int next_run_bytes = 0;    ///< of next_values, for each block
   int next_ahead_bytes = 0;  ///< of a run, brought into the L2
-  int unit_shift = 0;        ///< sums are scaled after 2^unit_shift units of columns
 };
 
 /// A stage is of one tile. The warps of a set share it, a pair of chunks each; the sets take the stages in turn.
@@ -70,20 +47,11 @@ struct SkinnyForm {
 };
 
 /// Scales and zeros of a stage.
-__host__ __device__ inline int group_bytes(const SkinnyParams& p) {
+__host__ __device__ inline int skinny_group_bytes(const SkinnyParams& p) {
   return p.groups_of_stage * kSchemeTileRows * (p.scale_bytes + p.zero_bytes);
 }
 
 #ifdef BATON_SM90A
-
-/// Where a block's ring lies in shared memory: x, values, scales and zeros of the stages, then the sums of warps.
-struct SkinnyRing {
-  Ring ring;  ///< stages: values
-  std::uint32_t x;
-  std::uint32_t groups;
-  std::uint32_t join;
-  int group_bytes;
-};
 
 __device__ __forceinline__ std::uint32_t load_byte(std::uint32_t at) {
   std::uint32_t bits;
@@ -103,4 +71,4 @@ __device__ __forceinline__ std::uint32_t load_word(std::uint32_t at) {
 
 #endif  // BATON_SM90A
 
-}  // namespace workshop
+}  // namespace baton::cuda

@@ -1,5 +1,5 @@
 /// The streaming GEMM over 4-bit integers. Groups of 32 columns have kernels of their own, because they end within a chunk.
-#include "kernels/cuda/schemes/stream_kernel.cuh"
+#include "kernels/cuda/schemes/stream/kernel.cuh"
 
 namespace baton::cuda {
 

@@ -14,12 +14,13 @@
 #include "kernels/cuda/device/elements.cuh"
 #include "kernels/cuda/device/mma.cuh"
 #include "kernels/cuda/gemm/partial_sums.cuh"
+#include "kernels/cuda/schemes/stream/ring.cuh"
+#include "kernels/cuda/schemes/stream/skinny_form.cuh"
 #include "kernels/cuda/schemes/widen.cuh"
-#include "skinny_form.cuh"
 
 #ifdef BATON_SM90A
 
-namespace workshop {
+namespace baton::cuda {
 
 template <WeightScheme kScheme, class T, int kScaledSteps>
 class SkinnyMultiplier {
@@ -34,7 +35,7 @@ class SkinnyMultiplier {
   static constexpr int kBlocksAtOnce = 4;  ///< whose sums are requested together
 
  public:
-  __device__ SkinnyMultiplier(const SkinnyParams& p, const SkinnyRing& memory)
+  __device__ SkinnyMultiplier(const SkinnyParams& p, const SchemeRing& memory)
       : p_(p),
         memory_(memory),
         thread_(static_cast<int>(threadIdx.x)),
@@ -308,7 +309,7 @@ class SkinnyMultiplier {
   }
 
   const SkinnyParams& p_;
-  const SkinnyRing& memory_;
+  const SchemeRing& memory_;
   const int thread_;
   const int lane_;
   const int warp_;
@@ -321,6 +322,6 @@ class SkinnyMultiplier {
   float quad_[4];
 };
 
-}  // namespace workshop
+}  // namespace baton::cuda
 
 #endif  // BATON_SM90A

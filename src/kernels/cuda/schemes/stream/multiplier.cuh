@@ -1,4 +1,4 @@
-/// The multiplying warpgroups of stream_kernel.cuh, and how a block's threads share work and memory.
+/// The multiplying warpgroups of kernel.cuh, and how a block's threads share work and memory.
 ///
 /// The f32 sums of a group of columns are scaled once. So a sum depends on the weight's shape, the device and the kernel,
 /// not on the other rows.
@@ -17,12 +17,11 @@
 #include "kernels/cuda/gemm/stream_ring.cuh"
 #include "kernels/cuda/gemm/tensor_map.h"
 #include "kernels/cuda/schemes/scheme_stream.h"
+#include "kernels/cuda/schemes/stream/ring.cuh"
 #include "kernels/cuda/schemes/widen.cuh"
 
 namespace baton::cuda {
 
-inline constexpr int kMostSchemeStages = 16;
-inline constexpr int kSchemeBarrierBytes = 3 * kMostSchemeStages * 8;
 /// As kFillStages of stream_gemm.cu.
 inline constexpr int kSchemeFillStages = 4;
 
@@ -71,16 +70,6 @@ __device__ __forceinline__ void arrive_named(int barrier, int n_threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(n_threads) : "memory");
 }
 
-/// Where a block's ring lies in shared memory: x, values, scales and zeros of the stages, then the sums of sets.
-template <class Form>
-struct SchemeRing {
-  Ring ring;  ///< stages: values
-  std::uint32_t x;
-  std::uint32_t groups;
-  std::uint32_t join;
-  int group_bytes;
-};
-
 template <WeightScheme kScheme, class T, int kWidth, int kScaledSteps>
 class SchemeMultiplier {
   using Form = SchemeForm<kScheme, kWidth>;
@@ -96,7 +85,7 @@ class SchemeMultiplier {
   static constexpr int kColumnsAtOnce = kColumns <= 4 ? kColumns : 4;
 
  public:
-  __device__ SchemeMultiplier(const SchemeStreamParams& p, const SchemeRing<Form>& memory)
+  __device__ SchemeMultiplier(const SchemeStreamParams& p, const SchemeRing& memory)
       : p_(p),
         memory_(memory),
         thread_(static_cast<int>(threadIdx.x) % Form::kSetThreads),
@@ -457,7 +446,7 @@ class SchemeMultiplier {
   }
 
   const SchemeStreamParams& p_;
-  const SchemeRing<Form>& memory_;
+  const SchemeRing& memory_;
   const int thread_;  ///< of the set
   const int set_;
   const int part_;     ///< the warpgroup of the set, and its tile of the stage
