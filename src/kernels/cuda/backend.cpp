@@ -210,6 +210,7 @@ BackendCapabilities CudaBackend::capabilities() const {
           .has_batch_invariant = true,
           .is_asynchronous = true,
           .rounds_matmul_outputs = true,
+          .gains_by_f8_rows = device_.compute_capability == 90,
           .deals_pairs = true};
 }
 

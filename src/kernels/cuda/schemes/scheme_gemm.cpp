@@ -25,9 +25,6 @@ namespace {
 /// Up to this many rows are streamed; 4-bit floats, which the wide kernel does not multiply, up to the second number.
 constexpr std::int64_t kMostStreamedRows = kMostSchemeWidth;
 constexpr std::int64_t kMostStreamedF4Rows = 2 * kMostStreamedRows;
-/// Weights with scales of groups become dense for more rows than these: scaling them once, and not for every 256 rows, is then
-/// worth the copies.
-constexpr std::int64_t kMostWideGroupRows = 1024;
 /// Up to this many rows the kernel without matrix units is used where nothing is streamed.
 constexpr std::int64_t kMostGeneralRows = 16;
 /// In batch-invariant mode this many rows are always multiplied together, padded.
@@ -58,7 +55,7 @@ class SchemeMatrix final : public PackedMatrix {
   std::byte* data = nullptr;
   SchemeView view;
   const std::int32_t* permutation = nullptr;  ///< [k], or null
-  std::shared_ptr<SchemeOrder> order;         ///< this weight's place among those that were packed
+  std::shared_ptr<SchemeOrder> order;         ///< this weight's place among all that were packed
 };
 
 /// A weight, and the one that was packed after it while both exist.
@@ -183,7 +180,7 @@ SchemeGemm::Way SchemeGemm::way_for(const SchemeMatrix& matrix, const MatmulArgs
       encode_ != nullptr && matrix.dtype != DType::f32 && writes && streams_groups(matrix.scheme, matrix.view.group_shift);
   const bool is_f4 = matrix.scheme == WeightScheme::f4;
   if (streams && (batch_invariant_ || n_rows <= (is_f4 ? kMostStreamedF4Rows : kMostStreamedRows))) return Way::stream;
-  if (streams && !is_f4 && (matrix.view.scales == nullptr || n_rows <= kMostWideGroupRows)) return Way::wide;
+  if (streams && !is_f4) return Way::wide;
   if (batch_invariant_ || !writes || n_rows <= kMostGeneralRows) return Way::general;
   return Way::slabs;
 }

@@ -21,9 +21,9 @@ struct SchemeOrder;
 /// weights become x's type in registers, exactly. The wide kernel multiplies more rows (scheme_wide.h). Weights with scales of
 /// groups are scaled there before they are multiplied, each rounded once to x's type.
 ///
-/// Other devices multiply few rows by a kernel without matrix units. For many rows, and on all devices for very many where
-/// scales have groups, some rows of the weight at a time become dense in scratch memory, each weight rounded once, and cuBLASLt
-/// multiplies by them. Many rows of x in 8 bits have a kernel of their own (f8_gemm.h). In batch-invariant mode one kernel
+/// Other devices multiply few rows by a kernel without matrix units. For many rows, and on all devices for many of 4-bit floats,
+/// some rows of the weight at a time become dense in scratch memory, each weight rounded once, and cuBLASLt multiplies by them.
+/// Many rows of x in 8 bits have a kernel of their own (f8_gemm.h). In batch-invariant mode one kernel
 /// multiplies all numbers of rows.
 ///
 /// Weights are packed best in the order in which a step multiplies by them: a matmul of up to 8 rows brings the first bytes of
