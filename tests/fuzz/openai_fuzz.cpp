@@ -75,21 +75,24 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::size_t n_text_bytes = text_bytes(chat->messages);
     for (unsigned bits = 0; bits < 256; ++bits) {
       const auto has = [&](unsigned bit) { return (bits >> bit & 1U) != 0; };
-      const baton::TemplateTraits traits{.shows_calls = has(0),
-                                         .shows_results = has(0) || has(1),
-                                         .takes_text_arguments = has(1),
-                                         .takes_object_arguments = has(2),
-                                         .takes_broken_arguments = has(6),
-                                         .takes_null_content = has(2),
-                                         .takes_absent_content = has(3),
-                                         .has_short_ids = has(4),
-                                         .knows_developer = has(5),
-                                         .shows_system = has(4),
-                                         .shows_two_systems = has(5),
-                                         .shows_later_system = has(6),
-                                         .shows_last_system = has(7),
-                                         .takes_system_parts = has(3),
-                                         .takes_user_parts = has(7)};
+      const baton::TemplateTraits traits{
+          .shows_calls = has(0),
+          .shows_several_calls = has(7),
+          .shows_results = has(0) || has(1),
+          .takes_text_arguments = has(1),
+          .takes_object_arguments = has(2),
+          .takes_broken_arguments = has(6),
+          .takes_null_content = has(2),
+          .takes_absent_content = has(3),
+          .takes_thoughtful_calls = true,  // otherwise content becomes reasoning, which is not counted
+          .has_short_ids = has(4),
+          .knows_developer = has(5),
+          .shows_system = has(4),
+          .shows_two_systems = has(5),
+          .shows_later_system = has(6),
+          .shows_last_system = has(7),
+          .takes_system_parts = has(3),
+          .takes_user_parts = has(7)};
       baton::check(text_bytes(baton::shape_messages(chat->messages, traits)) >= n_text_bytes, "a text is lost");
     }
   } else {

@@ -143,7 +143,7 @@ Result<std::string> render_chat(const ServedModel& model, const Prefixes::Use& p
   const json::Dismantling end_of_copies(messages);
   for (const json::Value& message : request.messages) messages.push_back(message);
   context.messages = shape_messages(std::move(messages), traits);
-  if (has_tools) context.tools = request.tools.definitions;
+  if (has_tools) context.tools = shape_tools(request.tools.definitions, traits);
   context.add_generation_prompt = request.add_generation_prompt;
   if (request.continue_final_message) context.continued_field = "content";
   context.role_tokens = model.tokenizer.role_tokens();

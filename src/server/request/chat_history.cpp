@@ -153,7 +153,7 @@ Result<void> parse_assistant(Value& message, const std::string& name) {
     message.erase("refusal");
   }
   Value reasoning;
-  for (const std::string_view field : {"reasoning", "reasoning_content"}) {
+  for (const std::string_view field : {"thinking", "reasoning", "reasoning_content"}) {
     const Value* given = json::find(message, field);
     if (given == nullptr) continue;
     if (!given->is_null() && !given->is_string())
@@ -163,7 +163,8 @@ Result<void> parse_assistant(Value& message, const std::string& name) {
   }
   if (reasoning.is_null()) return {};
   message["reasoning"] = reasoning;
-  message["reasoning_content"] = std::move(reasoning);
+  message["reasoning_content"] = reasoning;
+  message["thinking"] = std::move(reasoning);
   return {};
 }
 

@@ -19,7 +19,7 @@ std::string omitted_text(std::string_view what);
 /// {"type": "text", "text"} or null, or absent beside `tool_calls`. `tool_calls` are complete: a type, a function with a name
 /// and arguments (a text or an object); calls of custom tools are calls with one argument (see custom_arguments). Deprecated forms
 /// (`function_call`, the role `function`) become calls and results, a refusal becomes content, and a result gets the `name` of
-/// its call. `reasoning` and `reasoning_content` are both set if one is. Other keys are kept. Errors (invalid_request) call the
+/// its call. `reasoning`, `reasoning_content` and `thinking` are all set if one is. Other keys are kept. Errors (invalid_request) call the
 /// list `key` and have the message's index: a wrong type, or an image, a sound or a file in a last message of the user. In front
 /// of it omitted_text stands for them.
 Result<json::Value> parse_messages(const json::Value& value, std::string_view key);

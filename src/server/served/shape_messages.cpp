@@ -2,9 +2,11 @@
 #include "server/served/shape_messages.h"
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "io/json_parse.h"
 #include "server/request/json_fields.h"
@@ -186,11 +188,64 @@ void write_calls_as_content(Value& message) {
   message.erase("tool_calls");
 }
 
+/// Whether a result is of a call, by its id.
+bool is_result_of(const Value& result, const Value& call) {
+  const Value *id = find_given(result, "tool_call_id"), *called = find_given(call, "id");
+  return id != nullptr && called != nullptr && *id == *called;
+}
+
+/// Each call of the message as a message with its results. Results that name no call belong to the last one.
+void add_single_calls(Value message, std::span<Value> results, Value& made) {
+  const Value calls = std::exchange(message["tool_calls"], Value::array());
+  std::vector<bool> is_placed(results.size(), false);
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    message["tool_calls"] = Value::array({calls[i]});
+    made.push_back(message);
+    if (i == 0)
+      for (const std::string_view key : {"reasoning", "reasoning_content", "thinking"}) message.erase(std::string(key));
+    message["content"] = "";
+    for (std::size_t k = 0; k < results.size(); ++k) {
+      if (is_placed[k] || !(i + 1 == calls.size() || is_result_of(results[k], calls[i]))) continue;
+      made.push_back(std::move(results[k]));
+      is_placed[k] = true;
+    }
+  }
+}
+
+/// The messages with at most one call each.
+Value with_single_calls(Value messages) {
+  Value made = Value::array();
+  for (std::size_t i = 0; i < messages.size();) {
+    Value& message = messages[i++];
+    const Value* calls = has_role(message, "assistant") ? find_given(message, "tool_calls") : nullptr;
+    if (calls == nullptr || calls->size() < 2) {
+      made.push_back(std::move(message));
+      continue;
+    }
+    const std::size_t first = i;
+    while (i < messages.size() && has_role(messages[i], "tool")) ++i;
+    auto& all = messages.get_ref<Value::array_t&>();
+    add_single_calls(std::move(message), std::span<Value>(all).subspan(first, i - first), made);
+  }
+  return made;
+}
+
+/// Content beside calls becomes the end of the reasoning.
+void append_content_to_reasoning(Value& message) {
+  const std::string content = text_of(message);
+  const Value* reasoning = find_given(message, "reasoning");
+  if (content.empty() || reasoning == nullptr || !reasoning->is_string()) return;
+  const std::string all = joined(*reasoning, content);
+  for (const std::string_view key : {"reasoning", "reasoning_content", "thinking"}) message[std::string(key)] = all;
+  message["content"] = "";
+}
+
 void shape_calls(Value& message, const TemplateTraits& traits) {
   if (!traits.shows_calls) {
     write_calls_as_content(message);
     return;
   }
+  if (!traits.takes_thoughtful_calls) append_content_to_reasoning(message);
   for (Value& call : message["tool_calls"]) {
     shape_arguments(call["function"]["arguments"], traits);
     if (traits.has_short_ids) shorten_id(call, "id");
@@ -228,12 +283,22 @@ Value shape_messages(Value messages, const TemplateTraits& traits) {
       if (has_role(message, "developer")) message["role"] = "system";
   messages = SystemPlacer(std::move(messages), traits).place();
   if (!traits.shows_results) messages = with_results_as_texts(std::move(messages));
+  if (traits.shows_calls && !traits.shows_several_calls) messages = with_single_calls(std::move(messages));
   for (Value& message : messages) {
     shape_parts(message, traits);
     if (has_role(message, "tool") && traits.has_short_ids) shorten_id(message, "tool_call_id");
     if (has_role(message, "assistant") && message.contains("tool_calls")) shape_calls(message, traits);
   }
   return messages;
+}
+
+Value shape_tools(Value tools, const TemplateTraits& traits) {
+  if (traits.takes_bare_tools || !tools.is_array()) return tools;
+  for (Value& tool : tools) {
+    Value& function = tool["function"];
+    if (function.is_object() && find_given(function, "description") == nullptr) function["description"] = "";
+  }
+  return tools;
 }
 
 }  // namespace baton

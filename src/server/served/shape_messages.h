@@ -15,7 +15,11 @@ namespace baton {
 /// takes them for the role; their texts are joined by line feeds elsewhere. Calls: arguments as text or as an object,
 /// `content` beside calls empty, null or absent, short ids, and calls as JSON after the content where the template does
 /// not show them. Arguments that are not an object are the text as it was written where the template takes that, or
-/// else an object that holds them: {"arguments": ...}.
+/// else an object that holds them: {"arguments": ...}. Where the template shows one call of a message only, each call is a message with
+/// its results after it; where it does not take content and reasoning beside calls, the content ends the reasoning.
 json::Value shape_messages(json::Value messages, const TemplateTraits& traits);
+
+/// Definitions of tools, with empty descriptions where the template needs some and there are none.
+json::Value shape_tools(json::Value tools, const TemplateTraits& traits);
 
 }  // namespace baton

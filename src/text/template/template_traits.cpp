@@ -15,7 +15,8 @@ namespace {
 
 using json::Value;
 
-constexpr std::string_view kTool = "probe_tool", kCall = "probe_call", kResult = "probe result", kText = "probe text";
+constexpr std::string_view kTool = "probe_tool", kCall = "probe_call", kResult = "probe result", kText = "probe text",
+                           kThought = "probe thought";
 constexpr std::string_view kArguments = R"({"probe_argument": "probe_value"})";
 constexpr std::string_view kBrokenArguments = R"({"probe_argument": "probe_va)";
 constexpr std::string_view kValue = "probe_value";
@@ -23,11 +24,12 @@ constexpr std::string_view kShortId = "probe0001", kLongId = "call_0123456789abc
 
 Value message(std::string_view role, Value content) { return {{"role", role}, {"content", std::move(content)}}; }
 
-Value tools(std::string_view name) {
+Value tools(std::string_view name, bool is_bare = false) {
   const Value parameters = {{"type", "object"},
                             {"properties", {{"probe_parameter", {{"type", "string"}, {"description", "a text"}}}}},
                             {"required", Value::array({"probe_parameter"})}};
-  const Value function = {{"name", name}, {"description", "a function"}, {"parameters", parameters}};
+  Value function = {{"name", name}, {"parameters", parameters}};
+  if (!is_bare) function["description"] = "a function";
   return Value::array({Value{{"type", "function"}, {"function", function}}});
 }
 
@@ -52,12 +54,13 @@ class Probe {
       : template_(chat_template), role_tokens_(role_tokens) {}
 
   /// The text of a conversation; nullopt where the template refuses it.
-  std::optional<std::string> render(Value messages, bool has_tools, bool has_prompt = false) const {
+  std::optional<std::string> render(Value messages, bool has_tools, bool has_prompt = false,
+                                    bool has_bare_tools = false) const {
     ChatTemplate::Context context;
     context.add_generation_prompt = has_prompt;
     context.messages = std::move(messages);
     context.role_tokens = role_tokens_;
-    if (has_tools) context.tools = tools(kTool);
+    if (has_tools) context.tools = tools(kTool, has_bare_tools);
     auto text = template_.render(context);
     if (!text) return std::nullopt;
     return std::move(*text);
@@ -114,6 +117,14 @@ void probe_calls(const Probe& probe, TemplateTraits& traits) {
   traits.takes_empty_content = takes([](Value&) {});
   traits.takes_null_content = takes([](Value& called) { called["content"] = nullptr; });
   traits.takes_absent_content = takes([](Value& called) { called.erase("content"); });
+  traits.shows_several_calls = takes([](Value& called) {
+    called["tool_calls"].push_back(called["tool_calls"][0]);
+    called["tool_calls"][0]["function"]["name"] = kTool;
+  });
+  traits.takes_thoughtful_calls = takes([](Value& called) {
+    called["content"] = kText;
+    for (const std::string_view key : {"reasoning", "reasoning_content", "thinking"}) called[key] = kThought;
+  });
   const auto shows_result = [&](std::string_view id) {
     Value called = call(arguments, id);
     if (!traits.takes_empty_content) called["content"] = nullptr;
@@ -228,6 +239,9 @@ TemplateTraits probe_template(const ChatTemplate& chat_template,
   const Probe probe(chat_template, role_tokens);
   TemplateTraits traits;
   traits.shows_tools = shows(probe.render(Value::array({message("user", kText)}), /*has_tools=*/true), kTool);
+  traits.takes_bare_tools = shows(
+      probe.render(Value::array({message("user", kText)}), /*has_tools=*/true, /*has_prompt=*/false, /*has_bare_tools=*/true),
+      kTool);
   probe_calls(probe, traits);
   traits.knows_developer = knows_developer(probe);
   const std::vector<bool> ways = ways_of(probe, traits);

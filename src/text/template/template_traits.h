@@ -13,6 +13,7 @@ namespace baton {
 struct TemplateTraits {
   bool shows_tools = false;             ///< `tools`
   bool shows_calls = false;             ///< `tool_calls` of an assistant's message
+  bool shows_several_calls = false;     ///< all of them, not the first alone
   bool shows_results = false;           ///< messages of the role `tool`
   bool takes_text_arguments = false;    ///< arguments of a call as JSON text are written as they are
   bool takes_object_arguments = false;  ///< arguments of a call as an object are written as JSON or in the model's format
@@ -20,6 +21,8 @@ struct TemplateTraits {
   bool takes_empty_content = false;     ///< `content` of a message with calls may be an empty text
   bool takes_null_content = false;      ///< `content` of a message with calls may be null
   bool takes_absent_content = false;    ///< such a message may lack `content`
+  bool takes_thoughtful_calls = false;  ///< such a message may have content and reasoning
+  bool takes_bare_tools = false;        ///< `tools` need no description
   bool has_short_ids = false;           ///< ids of calls must have nine letters and digits
   bool knows_developer = false;         ///< the role `developer` is more than any other name
   // Where messages of the role `system` (and of `developer`, if it is known) are shown, and nothing else is lost by them.

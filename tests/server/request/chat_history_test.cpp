@@ -65,7 +65,8 @@ TEST(ChatHistory, reads_deprecated_calls_and_results) {
 }
 
 TEST(ChatHistory, keeps_reasoning_under_both_names_and_drops_what_is_null) {
-  constexpr std::string_view kBoth = R"([{"role":"assistant","content":"a","reasoning":"r","reasoning_content":"r"}])";
+  constexpr std::string_view kBoth =
+      R"([{"role":"assistant","content":"a","reasoning":"r","reasoning_content":"r","thinking":"r"}])";
   EXPECT_EQ(parsed_text(R"([{"role": "assistant", "content": "a", "reasoning_content": "r"}])"), kBoth);
   EXPECT_EQ(parsed_text(R"([{"role": "assistant", "content": "a", "reasoning": "r"}])"), kBoth);
   EXPECT_EQ(parsed_text(R"([{"role": "assistant", "content": "a", "reasoning": null, "reasoning_content": null,

@@ -23,6 +23,7 @@ namespace {
 /// What a template gets that shows everything and takes everything.
 constexpr TemplateTraits kAll{.shows_tools = true,
                               .shows_calls = true,
+                              .shows_several_calls = true,
                               .shows_results = true,
                               .takes_text_arguments = true,
                               .takes_object_arguments = true,
@@ -30,6 +31,8 @@ constexpr TemplateTraits kAll{.shows_tools = true,
                               .takes_empty_content = true,
                               .takes_null_content = true,
                               .takes_absent_content = true,
+                              .takes_thoughtful_calls = true,
+                              .takes_bare_tools = true,
                               .knows_developer = true,
                               .shows_system = true,
                               .shows_two_systems = true,
@@ -116,6 +119,47 @@ TEST(ShapeMessages, gives_content_ids_and_roles_as_the_template_wants_them) {
   EXPECT_EQ(messages[1]["tool_calls"][0]["id"].get<std::string>().size(), 9u);
   EXPECT_EQ(messages[1]["tool_calls"][0]["id"], messages[2]["tool_call_id"]);
   EXPECT_EQ(parsed(shaped_text(R"([{"role":"developer","content":"d"}])", kAll))[0]["role"], "developer");
+}
+
+TEST(ShapeMessages, gives_each_call_a_message_of_its_own_where_the_template_shows_one) {
+  TemplateTraits traits = kAll;
+  traits.shows_several_calls = false;
+  const json::Value messages =
+      parsed(shaped_text(R"([{"role":"user","content":"q"},{"role":"assistant","content":"so","reasoning":"hm",
+      "tool_calls":[{"id":"a","function":{"name":"f"}},{"id":"b","function":{"name":"g"}}]},
+      {"role":"tool","tool_call_id":"b","content":"B"},{"role":"tool","tool_call_id":"a","content":"A"},{"role":"tool","content":"C"},
+      {"role":"user","content":"r"}])",
+                         traits));
+  std::string order;
+  for (const json::Value& message : messages)
+    order +=
+        message["content"].get<std::string>() +
+        (message.contains("tool_calls") ? "<" + message["tool_calls"][0]["function"]["name"].get<std::string>() + ">" : " ");
+  EXPECT_EQ(order, "q so<f>A <g>B C r ");
+  EXPECT_EQ(messages[1]["reasoning"], "hm");
+  EXPECT_FALSE(messages[3].contains("reasoning"));
+}
+
+TEST(ShapeMessages, content_ends_the_reasoning_where_the_template_does_not_take_both) {
+  TemplateTraits traits = kAll;
+  traits.takes_thoughtful_calls = false;
+  const auto shaped = [&](std::string_view fields) {
+    return parsed(shaped_text(
+        R"([{"role":"assistant",)" + std::string(fields) + R"(,"tool_calls":[{"function":{"name":"f"}}]}])", traits))[0];
+  };
+  const json::Value both = shaped(R"("content":"so","reasoning":"hm")");
+  EXPECT_EQ(both["content"], "");
+  for (const char* const key : {"reasoning", "reasoning_content", "thinking"}) EXPECT_EQ(both[key], "hm\n\nso");
+  EXPECT_EQ(shaped(R"("content":"so")")["content"], "so");
+  EXPECT_EQ(shaped(R"("content":"","reasoning":"hm")")["thinking"], "hm");
+}
+
+TEST(ShapeMessages, tools_get_a_description_where_the_template_needs_one) {
+  const json::Value tools = parsed(R"([{"function":{"name":"f"}},{"function":{"name":"g","description":"d"}}])");
+  EXPECT_EQ(shape_tools(tools, kAll), tools);
+  const json::Value shaped = shape_tools(tools, {});
+  EXPECT_EQ(shaped[0]["function"]["description"], "");
+  EXPECT_EQ(shaped[1]["function"]["description"], "d");
 }
 
 TEST(ShapeMessages, writes_calls_as_content_for_templates_that_do_not_show_them) {

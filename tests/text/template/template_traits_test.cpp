@@ -121,7 +121,10 @@ TEST(TemplateTraits, of_published_templates) {
   EXPECT_FALSE(of("mistralai-Ministral-3-14B-Reasoning-2512").has_short_ids);
   const TemplateTraits granite = of("ibm-granite-granite-3.3-2B-Instruct");
   EXPECT_TRUE(granite.shows_tools && granite.shows_results && !granite.shows_calls);
-  EXPECT_TRUE(of("openai-gpt-oss-120b").knows_developer);
+  const TemplateTraits gpt_oss = of("openai-gpt-oss-120b");
+  EXPECT_TRUE(gpt_oss.knows_developer && gpt_oss.shows_calls && gpt_oss.takes_empty_content && gpt_oss.takes_absent_content);
+  EXPECT_FALSE(gpt_oss.shows_several_calls || gpt_oss.takes_thoughtful_calls || gpt_oss.takes_bare_tools);
+  EXPECT_TRUE(qwen.shows_several_calls && qwen.takes_thoughtful_calls && qwen.takes_bare_tools);
   EXPECT_FALSE(of("Qwen-Qwen2.5-7B-Instruct").knows_developer);
   EXPECT_FALSE(of("google-gemma-2-2b-it").shows_tools);
 }
