@@ -231,6 +231,7 @@ Result<void> run(ChatOptions options) {
     BATON_TRY(tools, read_tools(options.tools));
   }
   BATON_TRY(TextSide text, load_text(files, options.model));
+  options.model.eos_token_ids = text.stop_ids;
   BATON_TRY(const std::unique_ptr<Engine> engine, load_engine(files, options.model));
   ServedModel model = served_model(files, std::move(text), *engine);
   model.grammars = std::make_unique<Grammars>(model.n_vocab, engine->info().eos_token_ids, grammar::GrammarCache::Options{});

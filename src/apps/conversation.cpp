@@ -87,7 +87,7 @@ Result<json::Value> Conversation::generate(const std::string& tool_choice) {
   // First, because it refuses tools that the model would not see.
   BATON_TRY(const TokenizedPrompt prompt, tokenize_chat(model_, target.prefix, chat));
   BATON_TRY_VOID(demand_calls(model_, chat));
-  BATON_TRY_VOID(allow_reasoning(model_, prompt.may_reason, prompt.begins_in_reasoning, chat.generation));
+  BATON_TRY_VOID(allow_reasoning(model_, prompt.begin, chat.generation));
   BATON_TRY(const Grammars::Constrained constrained, constraint_of(model_, chat.generation));
   BATON_TRY_VOID(set_reading(model_, prompt, chat));
   Request request = std::move(engine_requests(model_, chat.generation, constrained.constraint, {&prompt, 1}).front());

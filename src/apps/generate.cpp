@@ -89,7 +89,7 @@ Result<Line> parse_line(json::Value body, const GenerateOptions& options, const 
   if (line.generation.n != 1) return fail(ErrorCode::invalid_request, "n must be 1; write a line for each continuation");
   if (line.generation.n_prompt_logprobs >= 0) return fail(ErrorCode::invalid_request, "prompt_logprobs is for servers");
   if (line.generation.is_stream) return fail(ErrorCode::invalid_request, "stream is for servers");
-  BATON_TRY_VOID(allow_reasoning(model, prompt.may_reason, prompt.begins_in_reasoning, line.generation));
+  BATON_TRY_VOID(allow_reasoning(model, prompt.begin, line.generation));
   BATON_TRY(const Grammars::Constrained constrained, constraint_of(model, line.generation));
   if (!constrained.ignored.empty())
     log::info("event=schema_keywords_ignored line={} keywords={}", number,
@@ -223,7 +223,9 @@ void report_exactness(const std::vector<Line>& lines) {
 Result<void> run(const GenerateOptions& options) {
   BATON_TRY(const ModelFiles files, find_model_files(options.model, download_bar()));
   BATON_TRY(TextSide side, load_text(files, options.model));
-  BATON_TRY(const std::unique_ptr<Engine> engine, load_engine(files, options.model));
+  ModelOptions engine_options = options.model;
+  engine_options.eos_token_ids = side.stop_ids;
+  BATON_TRY(const std::unique_ptr<Engine> engine, load_engine(files, engine_options));
   ServedModel model = served_model(files, std::move(side), *engine);
   model.grammars = std::make_unique<Grammars>(model.n_vocab, engine->info().eos_token_ids, grammar::GrammarCache::Options{});
   BATON_TRY(const std::unique_ptr<Prefixes> prefixes, load_prefixes(options.model.prefixes, model, *engine));

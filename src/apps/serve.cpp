@@ -148,6 +148,7 @@ Result<void> run(const ServeCommandOptions& options) {
   ModelOptions engine_options = options.model;
   engine_options.kv_events = options.server.kv_events.is_enabled;
   BATON_TRY(TextSide text, load_text(files, options.model));
+  engine_options.eos_token_ids = text.stop_ids;
   BATON_TRY(const std::unique_ptr<Engine> engine, load_engine(files, engine_options));
   ServedModel model = served_model(files, std::move(text), *engine);
   if (!options.served_model_names.empty()) model.names = options.served_model_names;

@@ -121,7 +121,7 @@ Result<TimedEngine> load_onto(std::unique_ptr<Backend> backend, LoadTimes times,
     EngineOptions made = engine_options(options, loaded->dtypes);
     times.weights_s = watch.lap_s();
     BATON_TRY(const GenerationConfig generation, load_generation_config(files, options));
-    made.eos_token_ids = generation.eos_token_ids;
+    made.eos_token_ids.insert(made.eos_token_ids.end(), generation.eos_token_ids.begin(), generation.eos_token_ids.end());
     return Engine::create(made, std::move(backend), std::move(loaded->model));
   };
   auto engine = engine_of();

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -80,6 +81,8 @@ Result<TextSide> load_text(const ModelFiles& files, const ModelOptions& options)
                  spec.n_vocab);
   TextSide text{.tokenizer = std::move(tokenizer), .n_vocab = spec.n_vocab};
   BATON_TRY_VOID(load_templates(options, text));
+  for (const std::string_view stop : text.format.stops())
+    if (const auto id = text.tokenizer.id_of(stop)) text.stop_ids.push_back(*id);
   if (options.generation_config != "vllm") {
     BATON_TRY(const GenerationConfig generation, load_generation_config(files, options));
     text.defaults = defaults_of(generation);

@@ -43,9 +43,17 @@ struct AnswerDemand {
   std::span<const std::string> special_tokens = {};
 };
 
+/// Where the answer to a rendered prompt begins.
+struct AnswerBegin {
+  bool may_reason = false;    ///< reasoning may be at its front: the prompt has not closed it already
+  bool in_reasoning = false;  ///< the prompt has opened the reasoning, or the format needs no opening
+  bool in_content = false;    ///< the prompt has opened content, in a format that marks where content begins
+};
+
 struct AnswerReading {
   std::shared_ptr<const ToolIndex> tools = {};  ///< null: what looks like a call is content
-  bool begins_in_reasoning = false;             ///< the prompt has opened the reasoning
+  bool begins_in_reasoning = false;             ///< as in AnswerBegin
+  bool begins_in_content = false;               ///< likewise
   bool has_calls_first = false;                 ///< an answer that does not begin with a call is content as a whole
   bool demands_calls = false;                   ///< an answer is calls alone: other text is no content
   bool is_whole = false;    ///< it is given out in one piece: a call that has a mistake is content as a whole
@@ -61,7 +69,8 @@ class MessageFormat {
   /// Everything is content.
   MessageFormat() = default;
   /// By the names of tool_parsers() and reasoning_parsers(). "": none. "auto": what the text of `chat_template` shows,
-  /// none where it shows nothing known. Errors: invalid_request for other names, with the names that there are.
+  /// none where it shows nothing known. Errors: invalid_request for other names, with the names that there are, and for a parser of
+  /// harmony beside one of another format.
   static Result<MessageFormat> make(std::string_view tool_parser, std::string_view reasoning_parser,
                                     std::string_view chat_template);
   /// The same with "auto" twice.
@@ -77,18 +86,19 @@ class MessageFormat {
   /// What parser() needs of a request's tools: work for the request, not for its answer. Errors: those of `budget`.
   Result<std::shared_ptr<const ToolIndex>> index(std::span<const Tool> tools, WorkBudget& budget) const;
   std::unique_ptr<MessageParser> parser(const AnswerReading& reading) const;
-  /// Whether the answer to a rendered prompt begins inside of reasoning: the prompt has opened it, or the format needs
-  /// no opening.
-  bool begins_in_reasoning(std::string_view prompt) const;
-  /// Whether reasoning may be at the front of the answer to a rendered prompt: the prompt has not closed it already.
-  bool may_reason(std::string_view prompt) const;
+  AnswerBegin begin_after(std::string_view prompt) const;
   /// The texts of which one ends the reasoning (`</think>`); none without a reasoning format.
   std::span<const std::string_view> reasoning_ends() const;
   /// The grammar of an answer that may reason before it is a text of `source`, or has begun to reason in its prompt.
-  /// Reasoning is any text up to the first of reasoning_ends(), with up to two line ends after it. `special_tokens` as
-  /// in AnswerDemand. Errors: invalid_request for a source that must be JSON and is none.
-  Result<grammar::GrammarSource> behind_reasoning(const grammar::GrammarSource& source, bool begins_in_reasoning,
-                                                  std::span<const std::string> special_tokens) const;
+  /// Reasoning is any text up to the first of reasoning_ends(), with up to two line ends after it. `is_answer`: `source` is one that
+  /// grammar() has made, otherwise it is of content alone. `special_tokens` as in AnswerDemand. Errors: invalid_request for a source
+  /// that must be JSON and is none.
+  Result<grammar::GrammarSource> behind_reasoning(const grammar::GrammarSource& source, bool is_answer,
+                                                  const AnswerBegin& begin, std::span<const std::string> special_tokens) const;
+  /// Those of markers() that end an answer, whatever a model's files say.
+  std::span<const std::string_view> stops() const;
+  /// The values of `reasoning_effort` that models of this format know; empty: any that their templates take.
+  std::span<const std::string_view> efforts() const;
   /// Texts that may be special tokens of a vocabulary and that the parser must see as text.
   std::span<const std::string> markers() const { return markers_; }
 
@@ -103,6 +113,8 @@ class MessageFormat {
   Result<std::optional<grammar::GrammarSource>> grammar(const AnswerDemand& demand) const;
 
  private:
+  bool is_harmony() const;
+
   const ToolFormat* tools_ = nullptr;
   const ReasoningFormat* reasoning_ = nullptr;
   std::vector<std::string> markers_;

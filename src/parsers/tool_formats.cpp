@@ -6,6 +6,7 @@
 
 #include "core/utf8.h"
 #include "parsers/glm_calls.h"
+#include "parsers/harmony/header.h"
 #include "parsers/json_calls.h"
 #include "parsers/python_calls.h"
 #include "parsers/xml_calls.h"
@@ -146,6 +147,25 @@ ToolFormat glm() {
           .reader = glm_reader};
 }
 
+std::vector<std::string_view> harmony_shows() {
+  return {harmony::kStart, harmony::kChannel, harmony::kMessage, harmony::kEnd, harmony::kReturn};
+}
+
+ToolFormat openai() {
+  return {.name = "openai",
+          .alias = "gpt-oss",
+          .begin = {.markers = {}, .first = ""},
+          .closes = {},
+          .shows = harmony_shows(),
+          .never_shows = {},
+          .texts = {.call_begin = "<|channel|>commentary to=functions.",
+                    .call_middle = " <|constrain|>json<|message|>",
+                    .is_name_quoted = false},
+          .can_write_name = writes_tag_name,
+          .reader = nullptr,
+          .is_harmony = true};
+}
+
 }  // namespace
 
 std::span<const ToolFormat> tool_formats() {
@@ -219,6 +239,7 @@ std::span<const ToolFormat> tool_formats() {
       cohere(),
       seed_oss(),
       glm(),
+      openai(),
   };
   return kFormats;
 }
@@ -282,6 +303,12 @@ std::span<const ReasoningFormat> reasoning_formats() {
        .shows = {"</seed:think>"},
        .never_shows = {},
        .is_implied = false},
+      {.name = "openai_gptoss",
+       .markers = {.opens = {}, .closes = {}},
+       .shows = harmony_shows(),
+       .never_shows = {},
+       .is_implied = false,
+       .is_harmony = true},
   };
   return kFormats;
 }

@@ -45,7 +45,8 @@ struct ToolFormat {
   std::vector<std::string_view> never_shows;
   CallTexts texts;
   bool (*can_write_name)(std::string_view name);
-  std::unique_ptr<CallReader> (*reader)(std::shared_ptr<const ToolIndex> tools);
+  std::unique_ptr<CallReader> (*reader)(std::shared_ptr<const ToolIndex> tools);  ///< null: of harmony
+  bool is_harmony = false;                                                        ///< answers are read whole by harmony::Parser
 };
 
 struct ReasoningFormat {
@@ -54,6 +55,7 @@ struct ReasoningFormat {
   std::vector<std::string_view> shows;        ///< as above
   std::vector<std::string_view> never_shows;  ///< as above
   bool is_implied;                            ///< an answer begins with reasoning even if nothing opens it
+  bool is_harmony = false;                    ///< as above; there are no markers
 };
 
 /// In the order in which a template is compared with them.

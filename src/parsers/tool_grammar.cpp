@@ -129,7 +129,21 @@ Value behind_reasoning(Value format) {
   return sequence_of(Value::array({Value{{"type", "regex"}, {"pattern", "\\n{0,2}"}}, std::move(format)}));
 }
 
-/// The calls that the answer may have.
+json::Value sequence(json::Value elements) { return {{"type", "sequence"}, {"elements", std::move(elements)}}; }
+
+/// Reasoning that `open` begins, and the line ends after it.
+json::Value reasoning(std::string_view open, const ReasoningMarkers& markers) {
+  json::Value tag = {{"type", "tag"}, {"begin", open}, {"content", {{"type", "any_text"}}}};
+  tag["end"] = std::vector<std::string_view>(markers.closes.begin(), markers.closes.end());
+  const json::Value line_ends = {{"type", "regex"}, {"pattern", "\\n{0,2}"}};
+  return sequence(json::Value::array({std::move(tag), line_ends}));
+}
+
+/// A structural tag inside of another one has special tokens of its own, here none.
+Value nested(Value format) { return {{"type", "structural_tag"}, {"format", std::move(format)}}; }
+
+}  // namespace
+
 Result<Value> possible_calls(const ToolFormat& format, const AnswerDemand& demand) {
   const bool is_automatic = demand.choice.kind == ToolChoice::Kind::automatic;
   Value calls = Value::array();
@@ -147,21 +161,6 @@ Result<Value> possible_calls(const ToolFormat& format, const AnswerDemand& deman
                 "tool_choice");
   return calls;
 }
-
-json::Value sequence(json::Value elements) { return {{"type", "sequence"}, {"elements", std::move(elements)}}; }
-
-/// Reasoning that `open` begins, and the line ends after it.
-json::Value reasoning(std::string_view open, const ReasoningMarkers& markers) {
-  json::Value tag = {{"type", "tag"}, {"begin", open}, {"content", {{"type", "any_text"}}}};
-  tag["end"] = std::vector<std::string_view>(markers.closes.begin(), markers.closes.end());
-  const json::Value line_ends = {{"type", "regex"}, {"pattern", "\\n{0,2}"}};
-  return sequence(json::Value::array({std::move(tag), line_ends}));
-}
-
-/// A structural tag inside of another one has special tokens of its own, here none.
-Value nested(Value format) { return {{"type", "structural_tag"}, {"format", std::move(format)}}; }
-
-}  // namespace
 
 Result<json::Value> format_of(const grammar::GrammarSource& source) {
   using grammar::GrammarKind;

@@ -19,6 +19,9 @@ namespace baton::parsers {
 Result<std::optional<grammar::GrammarSource>> tool_grammar(const ToolFormat& format, const AnswerDemand& demand,
                                                            bool may_reason);
 
+/// Tags of the calls that an answer may have. Errors (invalid_request): a name that is not a tool's or that the format cannot write.
+Result<json::Value> possible_calls(const ToolFormat& format, const AnswerDemand& demand);
+
 /// MessageFormat::behind_reasoning for these markers.
 Result<grammar::GrammarSource> grammar_behind_reasoning(const ReasoningMarkers& markers, const grammar::GrammarSource& source,
                                                         bool begins_in_reasoning, std::span<const std::string> special_tokens);

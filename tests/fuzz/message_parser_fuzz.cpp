@@ -35,9 +35,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const bool has_reasoning = reasoning < reasoning_parsers.size();
   const auto format = parsers::MessageFormat::make(tool_parsers[data[0] % tool_parsers.size()],
                                                    has_reasoning ? reasoning_parsers[reasoning] : "", "");
+  if (!format) return 0;  // parsers of two formats
   const std::string_view text(reinterpret_cast<const char*>(data + 3), size - 3);
   const parsers::AnswerReading reading{.tools = tools,
                                        .begins_in_reasoning = data[1] >= 0x80,
+                                       .begins_in_content = data[1] >= 0x40 && data[1] < 0x80,
                                        .demands_calls = data[0] >= 0xE0,
                                        .is_whole = (data[0] & 0x10) != 0};
   for (const parsers::TextEnd end : {parsers::TextEnd::natural, parsers::TextEnd::cut}) {
@@ -47,7 +49,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                                   .may_reason = has_reasoning,
                                   .is_natural = end == parsers::TextEnd::natural,
                                   .demands_calls = reading.demands_calls,
-                                  .is_whole = reading.is_whole});
+                                  .is_whole = reading.is_whole,
+                                  .is_harmony = !format->stops().empty()});
   }
   return 0;
 }

@@ -147,6 +147,11 @@ class AnswerText {
     for (const std::string_view text :
          {calls.open, calls.call_begin, calls.call_middle, calls.call_end, calls.separator, calls.close})
       add(text);
+    if (format.is_harmony)
+      for (const std::string_view text :
+           {"<|start|>assistant", "<|channel|>analysis<|message|>", "<|channel|>final<|message|>", "<|end|>", "<|return|>",
+            "<|call|>", "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"})
+        add(text);
     if (reasoning != nullptr) {
       for (const std::string_view text : reasoning->markers.opens) add(text);
       for (const std::string_view text : reasoning->markers.closes) add(text);
@@ -245,6 +250,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::size_t reasoning = drawn.below(2 * reasonings.size());
   const parsers::ReasoningFormat* const reasoner = reasoning < reasonings.size() ? &reasonings[reasoning] : nullptr;
   const auto format = parsers::MessageFormat::make(row.name, reasoner == nullptr ? "" : reasoner->name, "");
+  if (!format) return 0;  // parsers of two formats
   parsers::AnswerReading reading{.begins_in_reasoning = drawn.is(),
                                  .has_calls_first = drawn.below(4) == 1,
                                  .demands_calls = drawn.below(8) == 1,
@@ -261,6 +267,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                                 .may_reason = reasoner != nullptr,
                                 .is_natural = end == parsers::TextEnd::natural,
                                 .demands_calls = reading.demands_calls,
-                                .is_whole = reading.is_whole && reading.is_parallel});
+                                .is_whole = reading.is_whole && reading.is_parallel,
+                                .is_harmony = !format->stops().empty()});
   return 0;
 }

@@ -1,6 +1,7 @@
 /// Makes a working engine from a model's name and options, and reports mistakes as errors (load/load_engine.h).
 #include "load/load_engine.h"
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 
@@ -30,10 +31,12 @@ TEST(LoadEngine, the_demo_model_answers_without_a_command_line) {
   ModelOptions options = small_options();
   options.attention = "paged";
   options.kv_cache_dtype = "float32";
+  options.eos_token_ids = {7};
   const auto engine = loaded(options);
   ASSERT_TRUE(engine) << engine.error().message;
   const EngineInfo info = (*engine)->info();
   EXPECT_EQ(info.max_model_len, 64);
+  EXPECT_NE(std::ranges::find(info.eos_token_ids, 7), info.eos_token_ids.end()) << "beside those of generation_config.json";
   EXPECT_EQ(info.attention, "paged");
   EXPECT_EQ(info.kv_dtype, DType::f32);
   EXPECT_LE(info.kv_cache_bytes, 1 << 20);

@@ -5,9 +5,13 @@
 
 #include <filesystem>
 #include <fstream>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include "io/json.h"
 
 namespace baton {
 namespace {
@@ -125,8 +129,23 @@ TEST_F(LoadText, parsers_are_chosen_by_name) {
   options.reasoning_parser = "none";
   ASSERT_TRUE(load_text(files_, options));
   EXPECT_EQ(load_text(files_, options)->format.tool_parser(), "");
+  EXPECT_TRUE(load_text(files_, options)->stop_ids.empty());
   options.tool_call_parser = "nonsense";
   EXPECT_FALSE(load_text(files_, options));
+}
+
+TEST_F(LoadText, the_stop_tokens_of_harmony_end_answers) {
+  ModelOptions options;
+  options.tool_call_parser = "openai";
+  options.reasoning_parser = "openai_gptoss";
+  EXPECT_TRUE(load_text(files_, options)->stop_ids.empty()) << "the vocabulary has none";
+  const TokenId first = load_text(files_, {})->tokenizer.n_vocab();
+  json::Value tokenizer = *json::parse_file(files_.folder / "tokenizer.json");
+  for (const auto& [id, text] : {std::pair(first, "<|call|>"), std::pair(first + 1, "<|return|>")})
+    tokenizer["added_tokens"].push_back({{"id", id}, {"content", text}, {"special", true}, {"normalized", false}});
+  write("tokenizer.json", json::dump(tokenizer).c_str());
+  EXPECT_EQ(load_text(files_, options)->stop_ids, (std::vector<TokenId>{first + 1, first}));
+  EXPECT_TRUE(load_text(files_, {})->stop_ids.empty()) << "another format";
 }
 
 }  // namespace

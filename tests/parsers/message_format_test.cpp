@@ -91,6 +91,7 @@ TEST(MessageFormat, sees_the_format_in_a_template) {
       {"meta-llama-Llama-3.3-70B-Instruct", {"llama3_json", ""}},
       {"mistralai-Ministral-3-14B-Reasoning-2512", {"mistral", "mistral"}},
       {"mistralai-Mistral-Nemo-Instruct-2407", {"mistral", ""}},
+      {"openai-gpt-oss-120b", {"openai", "openai_gptoss"}},
       {"stepfun-ai-Step-3.5-Flash", {"qwen3_coder", "qwen3"}},
       {"unsloth-mistral-Devstral-Small-2507", {"mistral", ""}},
   };
@@ -329,7 +330,9 @@ TEST(MessageFormat, content_in_place_of_calls_has_no_calls_inside) {
 TEST(MessageFormat, an_answer_may_reason_before_its_grammar_demands_something) {
   const grammar::GrammarSource number{.kind = grammar::GrammarKind::regex, .text = "[0-9]+"};
   const auto accepts = [&](std::string_view parser, bool begins_in_reasoning, std::string_view text) {
-    const auto source = MessageFormat::make("", parser, "")->behind_reasoning(number, begins_in_reasoning, {});
+    const auto source =
+        MessageFormat::make("", parser, "")
+            ->behind_reasoning(number, /*is_answer=*/false, {.may_reason = true, .in_reasoning = begins_in_reasoning}, {});
     EXPECT_TRUE(source) << source.error().message;
     return testing::accepts(*testing::compiled(source->kind, source->text).program, text);
   };
@@ -341,7 +344,10 @@ TEST(MessageFormat, an_answer_may_reason_before_its_grammar_demands_something) {
   EXPECT_FALSE(accepts("qwen3", true, "12"));
   for (const std::string_view text : {"12", "Here is my thought process: 1\nHere's my response:\n\n12", "<think>a</think>12"})
     EXPECT_TRUE(accepts("granite", false, text)) << text;
-  EXPECT_EQ(MessageFormat().behind_reasoning(number, false, {})->text, number.text);
+  const AnswerBegin open{.may_reason = true};
+  EXPECT_EQ(MessageFormat().behind_reasoning(number, /*is_answer=*/false, open, {})->text, number.text);
+  const auto closed = MessageFormat::make("", "qwen3", "")->behind_reasoning(number, /*is_answer=*/false, {}, {});
+  EXPECT_EQ(closed->text, number.text);
 }
 
 TEST(MessageFormat, markers_that_are_special_tokens_are_demanded_as_tokens) {
@@ -389,19 +395,19 @@ TEST(MessageFormat, one_parser_may_be_chosen_and_the_other_seen) {
 
 TEST(MessageFormat, knows_whether_the_prompt_has_begun_the_reasoning) {
   const MessageFormat plain;
-  EXPECT_FALSE(plain.begins_in_reasoning("<think>"));
-  EXPECT_FALSE(plain.may_reason(""));
+  EXPECT_FALSE(plain.begin_after("<think>").in_reasoning);
+  EXPECT_FALSE(plain.begin_after("").may_reason);
   const auto qwen3 = *MessageFormat::make("", "qwen3", "");
-  EXPECT_TRUE(qwen3.begins_in_reasoning("<|im_start|>assistant\n<think>\n"));
-  EXPECT_FALSE(qwen3.begins_in_reasoning("<|im_start|>assistant\n"));
-  EXPECT_TRUE(qwen3.may_reason("<|im_start|>assistant\n"));
-  EXPECT_FALSE(qwen3.may_reason("<|im_start|>assistant\n<think>\n\n</think>\n\n"));
+  EXPECT_TRUE(qwen3.begin_after("<|im_start|>assistant\n<think>\n").in_reasoning);
+  EXPECT_FALSE(qwen3.begin_after("<|im_start|>assistant\n").in_reasoning);
+  EXPECT_TRUE(qwen3.begin_after("<|im_start|>assistant\n").may_reason);
+  EXPECT_FALSE(qwen3.begin_after("<|im_start|>assistant\n<think>\n\n</think>\n\n").may_reason);
   ASSERT_EQ(qwen3.reasoning_ends().size(), 1u);
   EXPECT_EQ(qwen3.reasoning_ends().front(), "</think>");
   EXPECT_TRUE(plain.reasoning_ends().empty());
   const auto deepseek = *MessageFormat::make("", "deepseek_r1", "");
-  EXPECT_TRUE(deepseek.begins_in_reasoning("Assistant:"));
-  EXPECT_FALSE(deepseek.begins_in_reasoning("Assistant:</think>"));
+  EXPECT_TRUE(deepseek.begin_after("Assistant:").in_reasoning);
+  EXPECT_FALSE(deepseek.begin_after("Assistant:</think>").in_reasoning);
 }
 
 TEST(MessageFormat, names_the_markers_that_may_be_special_tokens) {

@@ -15,10 +15,11 @@
 
 namespace baton {
 
-/// One answer of a model that writes calls as Hermes does and reasoning as Qwen does. It belongs to one writer.
+/// One answer of a model that writes calls as Hermes does and reasoning as Qwen does, or in another format. It belongs to one writer.
 class DialectContent {
  public:
-  DialectContent() : format_(make_format()) {
+  explicit DialectContent(std::string_view tool_parser = "hermes", std::string_view reasoning_parser = "qwen3")
+      : format_(make_format(tool_parser, reasoning_parser)) {
     content.header = {true, "id-1", 1700, "demo", "baton-0"};
     content.prompts = {{std::vector<TokenId>(40, 65), {}}};
     content.scores.resize(1);
@@ -48,8 +49,8 @@ class DialectContent {
   AnswerContent content;
 
  private:
-  static parsers::MessageFormat make_format() {
-    auto made = parsers::MessageFormat::make("hermes", "qwen3", "");
+  static parsers::MessageFormat make_format(std::string_view tool_parser, std::string_view reasoning_parser) {
+    auto made = parsers::MessageFormat::make(tool_parser, reasoning_parser, "");
     EXPECT_TRUE(made) << (made ? "" : made.error().message);
     return made ? std::move(*made) : parsers::MessageFormat();
   }

@@ -47,11 +47,12 @@ struct CheckedAnswer {
   bool is_natural = true;
   bool demands_calls = false;
   bool is_whole = false;
+  bool is_harmony = false;
 };
 
 /// Ends the program unless the pieces are those of an answer: reasoning first and only where there may be some, calls in their order,
 /// arguments as above, complete ones in an answer in one piece that the model has ended, no content beside demanded calls, and, without
-/// calls and reasoning, the text.
+/// calls and reasoning, the text. In harmony reasoning may come later, and the text has headers.
 inline void check_pieces(const std::vector<parsers::MessagePiece>& pieces, const CheckedAnswer& answer) {
   constexpr std::size_t kMaxHeld = std::size_t{1} << 20;
   std::int32_t n_calls = 0;
@@ -61,7 +62,7 @@ inline void check_pieces(const std::vector<parsers::MessagePiece>& pieces, const
     switch (piece.kind) {
       case parsers::MessagePiece::Kind::content: content += piece.text; break;
       case parsers::MessagePiece::Kind::reasoning:
-        check(content.empty() && n_calls == 0, "reasoning after content");
+        check(answer.is_harmony || (content.empty() && n_calls == 0), "reasoning after content");
         has_reasoning = true;
         break;
       case parsers::MessagePiece::Kind::call:
@@ -76,7 +77,7 @@ inline void check_pieces(const std::vector<parsers::MessagePiece>& pieces, const
   }
   check(!has_reasoning || answer.may_reason, "reasoning without a format");
   check(content.empty() || !answer.demands_calls, "content beside demanded calls");
-  if (n_calls == 0 && !answer.may_reason && answer.is_natural && !answer.demands_calls)
+  if (n_calls == 0 && !answer.is_harmony && !answer.may_reason && answer.is_natural && !answer.demands_calls)
     check(content == answer.text, "a text without calls has changed");
 }
 

@@ -22,6 +22,7 @@ AnswerChoice::AnswerChoice(const GenerationRequest& request, const AnswerPrompt&
     decoder_.show(reading.markers);
     parser_ = reading.format->parser({.tools = reading.tools,
                                       .begins_in_reasoning = reading.begins_in_reasoning,
+                                      .begins_in_content = reading.begins_in_content,
                                       .has_calls_first = reading.has_calls_first,
                                       .demands_calls = reading.demands_calls,
                                       .is_whole = !request.is_stream,

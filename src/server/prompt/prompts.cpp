@@ -107,6 +107,17 @@ Result<ModelAndPrefix> resolve_target(const ServedModel& model, const Prefixes& 
   return target;
 }
 
+/// Refuses a `reasoning_effort` that the model does not know: templates write any.
+Result<void> check_effort(const parsers::MessageFormat& format, const json::Value& variables) {
+  const auto known = format.efforts();
+  const json::Value* effort = known.empty() ? nullptr : json::find(variables, "reasoning_effort");
+  if (effort == nullptr || !effort->is_string()) return {};
+  const std::string& value = effort->get_ref<const std::string&>();
+  if (std::ranges::find(known, value) != known.end()) return {};
+  return bad_field("reasoning_effort", "must be one of {} for this model, not \"{}\"", fmt::join(known, ", "),
+                   value.substr(0, 40));
+}
+
 /// Refuses tools that the model would not see, and calls that would not be read.
 Result<void> check_tools(const ServedModel& model, const ToolFields& tools) {
   if (!model.tool_traits.shows_tools)
@@ -136,6 +147,7 @@ Result<std::string> render_chat(const ServedModel& model, const Prefixes::Use& p
   const bool has_tools = request.tools.tools != nullptr && !is_excluded;
   const TemplateTraits& traits = model.traits_for(has_tools);
   if (has_tools) BATON_TRY_VOID(check_tools(model, request.tools));
+  BATON_TRY_VOID(check_effort(model.format, request.template_variables));
   // The copies may be large, and memory may be short when they end.
   ChatTemplate::Context context;
   const json::Dismantling end_of_messages(context.messages), end_of_tools(context.tools), end_of_variables(context.extra);
@@ -163,8 +175,7 @@ Result<TokenizedPrompt> tokenize_rendered(const ServedModel& model, const Prefix
   BATON_TRY_VOID(model.check_prompt_bytes(text.size(), "messages"));
   WorkBudget budget(Tokenizer::limits_for(text.size()), is_cancelled);
   TokenizedPrompt prompt;
-  prompt.begins_in_reasoning = model.format.begins_in_reasoning(text);
-  prompt.may_reason = model.format.may_reason(text);
+  prompt.begin = model.format.begin_after(text);
   BATON_TRY(prompt.tokens, model.tokenizer.encode_behind(prefix ? prefix->chat_head : EncodedHead(), text,
                                                          request.add_special_tokens, budget));
   if (prefix) prompt.n_public = n_public_tokens(*prefix, prompt.tokens);
@@ -195,7 +206,8 @@ Result<void> set_reading(const ServedModel& model, const TokenizedPrompt& prompt
   if (has_calls && !request.tools.custom.empty())
     reading.custom = std::make_shared<const std::set<std::string>>(request.tools.custom);
   reading.markers = model.markers;
-  reading.begins_in_reasoning = prompt.begins_in_reasoning;
+  reading.begins_in_reasoning = prompt.begin.in_reasoning;
+  reading.begins_in_content = prompt.begin.in_content;
   reading.shows_reasoning = request.includes_reasoning;
   reading.is_parallel = request.tools.is_parallel;
   reading.has_calls_first = request.generation.grammar && request.generation.grammar->content != nullptr;
@@ -242,11 +254,11 @@ Result<Grammars::Constrained> constraint_of(const ServedModel& model, const Gene
   return made;
 }
 
-Result<void> allow_reasoning(const ServedModel& model, bool may_reason, bool begins_in_reasoning, GenerationRequest& request) {
-  if (!request.grammar || !may_reason) return {};
-  if (begins_in_reasoning && !end_of_reasoning(model).empty()) return {};
+Result<void> allow_reasoning(const ServedModel& model, const parsers::AnswerBegin& begin, GenerationRequest& request) {
+  if (!request.grammar) return {};
+  if (begin.in_reasoning && !end_of_reasoning(model).empty()) return {};
   StructuredOutput& asked = *request.grammar;
-  auto behind = model.format.behind_reasoning(asked.source, begins_in_reasoning, model.marker_texts);
+  auto behind = model.format.behind_reasoning(asked.source, asked.is_answer, begin, model.marker_texts);
   if (!behind) return bad(asked.field, "'{}': {}", asked.field, behind.error().message);
   asked.source = std::move(*behind);
   return {};
@@ -267,7 +279,7 @@ std::vector<Request> engine_requests(const ServedModel& model, const GenerationR
   for (const TokenizedPrompt& prompt : prompts) {
     Request& asked = requests.emplace_back(common);
     asked.prompt = prompt.tokens;
-    if (constraint.matcher && prompt.may_reason && prompt.begins_in_reasoning)
+    if (constraint.matcher && prompt.begin.may_reason && prompt.begin.in_reasoning)
       asked.constraint.begins_behind = end_of_reasoning(model);
     // A registered prefix is public; the salt separates only what follows it.
     if (!request.cache_salt.empty()) asked.scope.salt_from = prompt.n_public;

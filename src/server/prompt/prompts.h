@@ -66,10 +66,9 @@ Result<std::string> render_chat(const ServedModel& model, const Prefixes::Use& p
 
 struct TokenizedPrompt {
   SharedList<TokenId> tokens;
-  std::string echo;                  ///< the prompt's text without the prefix, if the request asks for an echo
-  std::int32_t n_public = 0;         ///< leading tokens that are a registered prefix's, to which no cache salt applies
-  bool begins_in_reasoning = false;  ///< a conversation's template has opened the answer's reasoning
-  bool may_reason = false;           ///< the answer to a conversation may begin with reasoning
+  std::string echo;                 ///< the prompt's text without the prefix, if the request asks for an echo
+  std::int32_t n_public = 0;        ///< leading tokens that are a registered prefix's, to which no cache salt applies
+  parsers::AnswerBegin begin = {};  ///< of the answer to a conversation
 };
 
 /// The ids of a conversation's text. The beginning that the prefix determines was tokenised when the prefix was
@@ -98,9 +97,9 @@ Result<Grammars::Constrained> constraint_of(const ServedModel& model, const Gene
                                             std::string_view salt = {}, const IsCancelled& is_cancelled = {});
 
 /// Lets the answer to a conversation reason in front of what the request's grammar demands. Reasoning that the prompt
-/// has begun and a single token ends is not part of the grammar (see engine_requests). `may_reason` and
-/// `begins_in_reasoning` as in TokenizedPrompt. Errors: those of MessageFormat::behind_reasoning.
-Result<void> allow_reasoning(const ServedModel& model, bool may_reason, bool begins_in_reasoning, GenerationRequest& request);
+/// has begun and a single token ends is not part of the grammar (see engine_requests). Errors: those of
+/// MessageFormat::behind_reasoning.
+Result<void> allow_reasoning(const ServedModel& model, const parsers::AnswerBegin& begin, GenerationRequest& request);
 
 /// The engine requests of a request's prompts, which share its lists and the constraint. Where the prompt has begun
 /// reasoning that a token ends, the constraint applies after that token. A bad word is forbidden at

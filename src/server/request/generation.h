@@ -29,6 +29,7 @@ struct MessageReading {
   std::shared_ptr<const std::set<std::string>> custom;  ///< names of tools that take a text; null: none
   SharedList<TokenId> markers;                          ///< special tokens whose text the parser must see
   bool begins_in_reasoning = false;                     ///< the prompt has opened the reasoning
+  bool begins_in_content = false;                       ///< the prompt has opened content, in a format that marks it
   bool shows_reasoning = true;                          ///< `include_reasoning`
   bool is_parallel = true;                              ///< `parallel_tool_calls`; false: a second call ends the answer
   bool has_calls_first = false;                         ///< an answer that does not begin with a call has none

@@ -18,7 +18,8 @@ namespace baton {
 /// A grammar as a request brings it, and the field that it came from.
 struct StructuredOutput {
   grammar::GrammarSource source;
-  std::string field;  ///< "response_format.json_schema.schema"
+  std::string field;       ///< "response_format.json_schema.schema"
+  bool is_answer = false;  ///< `source` is of whole answers (MessageFormat::grammar); otherwise of content
   /// Where answers may be calls of tools too: what the request says of their content, which `source` is a part of.
   std::shared_ptr<const StructuredOutput> content = nullptr;
 };

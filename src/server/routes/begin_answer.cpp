@@ -71,8 +71,7 @@ Result<std::optional<Prepared>> prepare_conversation(const AnswerCall& call, con
   if (!rendered) return tl::unexpected<Error>(rendered.error());
   const std::string& text = *rendered;
   BATON_TRY_VOID(demand_calls(call.model, chat));
-  const parsers::MessageFormat& format = call.model.format;
-  BATON_TRY_VOID(allow_reasoning(call.model, format.may_reason(text), format.begins_in_reasoning(text), chat.generation));
+  BATON_TRY_VOID(allow_reasoning(call.model, call.model.format.begin_after(text), chat.generation));
   BATON_TRY(const std::optional<Constraint> constraint, call.constrain(chat.generation));
   if (!constraint) return std::optional<Prepared>();
   BATON_TRY(TokenizedPrompt prompt, tokenize_rendered(call.model, target.prefix, chat, text, call.is_unwanted));

@@ -143,7 +143,8 @@ Result<void> demand_calls(const ServedModel& model, ChatRequest& request) {
     if (error.param.empty()) error.param = content != nullptr ? content->field : is_free ? "tools" : "tool_choice";
     return tl::unexpected<Error>(std::move(error));
   }
-  if (*made) grammar = StructuredOutput{std::move(**made), "tools", std::move(content)};
+  if (*made)
+    grammar = StructuredOutput{.source = std::move(**made), .field = "tools", .is_answer = true, .content = std::move(content)};
   return {};
 }
 

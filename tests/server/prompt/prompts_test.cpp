@@ -282,7 +282,7 @@ TEST_F(Prompts, a_grammar_applies_after_the_reasoning) {
   EXPECT_EQ(begins_behind("<think></think>"), std::vector<TokenId>{}) << "the prompt has closed the reasoning";
   const auto allowed = [&](bool may_reason, bool begins_in_reasoning) {
     GenerationRequest asked = request;
-    EXPECT_TRUE(allow_reasoning(model, may_reason, begins_in_reasoning, asked));
+    EXPECT_TRUE(allow_reasoning(model, {.may_reason = may_reason, .in_reasoning = begins_in_reasoning}, asked));
     return asked.grammar->source;
   };
   EXPECT_EQ(allowed(false, false), request.grammar->source);
@@ -293,6 +293,50 @@ TEST_F(Prompts, a_grammar_applies_after_the_reasoning) {
   EXPECT_EQ(allowed(true, true).kind, grammar::GrammarKind::structural_tag) << "several tokens end the reasoning";
   model.format = {};
   EXPECT_EQ(begins_behind("<think>"), std::vector<TokenId>{});
+}
+
+constexpr std::string_view kHarmony =
+    "{% for m in messages %}<|start|>{{ m.role }}<|channel|>final<|message|>{{ m.content }}{% if not loop.last or "
+    "add_generation_prompt %}<|end|>{% endif %}{% endfor %}{% if add_generation_prompt %}<|start|>assistant{% endif %}"
+    "{# <|return|> #}";
+
+TEST_F(Prompts, of_harmony_say_where_the_answer_begins) {
+  ServedModel model = byte_model();
+  model.chat_template.emplace(parsed_template(kHarmony));
+  model.format = parsers::MessageFormat::from_template(kHarmony);
+  model.look_at_templates();
+  ASSERT_EQ(model.format.reasoning_parser(), "openai_gptoss");
+  EXPECT_EQ(model.marker_texts, std::vector<std::string>{"<|end|>"}) << "the other markers are no tokens of this vocabulary";
+  ChatRequest asks = chat_of(R"({"messages": [{"role": "user", "content": "q"}]})");
+  const TokenizedPrompt fresh = *tokenize_chat(model, none_, asks);
+  EXPECT_TRUE(fresh.begin.may_reason && !fresh.begin.in_reasoning && !fresh.begin.in_content);
+  ChatRequest continues = chat_of(R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "So"}],
+                                      "add_generation_prompt": false, "continue_final_message": true})");
+  const TokenizedPrompt begun = *tokenize_chat(model, none_, continues);
+  EXPECT_TRUE(begun.begin.in_content && !begun.begin.may_reason);
+  ASSERT_TRUE(set_reading(model, begun, continues));
+  EXPECT_TRUE(continues.generation.reading.begins_in_content);
+  for (const bool is_answer : {false, true}) {
+    GenerationRequest request;
+    request.grammar = StructuredOutput{{.kind = grammar::GrammarKind::regex, .text = "a"}, "guided_regex", is_answer};
+    ASSERT_TRUE(allow_reasoning(model, begun.begin, request));
+    EXPECT_EQ(request.grammar->source.kind == grammar::GrammarKind::regex, !is_answer);
+  }
+}
+
+TEST_F(Prompts, of_harmony_take_the_efforts_that_the_model_knows) {
+  ServedModel model = byte_model();
+  const auto refusal = [&](std::string_view effort) {
+    ChatRequest chat =
+        chat_of(R"({"messages": [{"role": "user", "content": "q"}], "reasoning_effort": ")" + std::string(effort) + R"("})");
+    const auto text = render_chat(model, none_, chat);
+    return text ? "" : text.error().param + ": " + text.error().message;
+  };
+  EXPECT_EQ(refusal("minimal"), "");
+  model.format = *parsers::MessageFormat::make("openai", "openai_gptoss", "");
+  for (const std::string_view effort : {"low", "medium", "high"}) EXPECT_EQ(refusal(effort), "") << effort;
+  EXPECT_NE(refusal("minimal").find("reasoning_effort: "), std::string::npos);
+  EXPECT_NE(refusal("minimal").find("one of low, medium, high"), std::string::npos) << refusal("minimal");
 }
 
 TEST_F(Prompts, end_when_no_client_waits_for_them) {
