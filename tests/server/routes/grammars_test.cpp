@@ -409,5 +409,48 @@ TEST(RoutesGrammars, a_mistake_in_a_tools_schema_names_the_tool_and_the_place) {
   EXPECT_EQ(messages["message"], fmt::format("'tools[1].input_schema' of \"bad\": {}", kPlace));
 }
 
+/// A model of harmony whose markers are tokens, from 262 on in this order. It knows "<|return|>" as the end of answers.
+ServerFixture speaker_of_harmony() {
+  json::Value root = test::byte_level_tokenizer();
+  root["added_tokens"][0]["content"] = "<|return|>";
+  TokenId id = 262;
+  for (const std::string_view marker : {"<|channel|>", "<|message|>", "<|start|>", "<|constrain|>", "<|end|>", "<|call|>"})
+    root["added_tokens"].push_back({{"id", id++}, {"content", marker}, {"special", true}, {"normalized", false}});
+  ServedModel model = tool_model();
+  model.tokenizer = *Tokenizer::from_json(json::dump(root), R"({"eos_token": "<|return|>"})");
+  model.n_vocab = id;
+  model.format = *parsers::MessageFormat::make("openai", "openai_gptoss", "");
+  model.look_at_templates();
+  return ServerFixture({}, {}, 256, 2048, std::move(model));
+}
+
+TEST(RoutesGrammars, an_answer_in_harmony_is_a_call_or_a_final_message_in_the_asked_format) {
+  const ServerFixture fixture = speaker_of_harmony();
+  // Biases choose the markers, and the channel by its first letter.
+  const auto asked = [](char channel, std::string_view fields) {
+    return fmt::format(
+        R"({{"messages": [{{"role": "user", "content": "q"}}], "logit_bias": {{"262": 100, "263": 100, "{}": 100}}, {},
+                           "return_token_ids": true, "response_format": {{"type": "json_schema",
+                           "json_schema": {{"name": "n", "schema": {}}}}}}})",
+        static_cast<int>(channel), fields, kFormat);
+  };
+  const RawResponse called = fixture.post("/v1/chat/completions", asked('c', kToolsAndFormat));
+  ASSERT_EQ(called.status, 200) << called.body;
+  const json::Value call = parsed(called.body)["choices"][0];
+  EXPECT_EQ(call["finish_reason"], "tool_calls") << called.body;
+  EXPECT_TRUE(call["message"]["content"].is_null());
+  EXPECT_EQ(call["message"]["tool_calls"][0]["function"]["name"], "switch");
+  EXPECT_EQ(parsed(call["message"]["tool_calls"][0]["function"]["arguments"].get<std::string>()), parsed(R"({"on": true})"));
+  EXPECT_EQ(call["token_ids"][0], 262) << "a token, not the text that spells it";
+  for (const std::string_view fields : {kToolsAndFormat, std::string_view(R"("stream": false)")}) {
+    const RawResponse said = fixture.post("/v1/chat/completions", asked('f', fields));
+    ASSERT_EQ(said.status, 200) << said.body;
+    const json::Value content = parsed(said.body)["choices"][0];
+    EXPECT_EQ(content["finish_reason"], "stop") << said.body;
+    EXPECT_EQ(parsed(content["message"]["content"].get<std::string>()), parsed(R"({"ok": 1})"));
+    EXPECT_FALSE(content["message"].contains("reasoning"));
+  }
+}
+
 }  // namespace
 }  // namespace baton
