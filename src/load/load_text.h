@@ -21,9 +21,9 @@ struct TextSide {
   std::optional<ChatTemplate> chat_template = {};  ///< absent: the model has none
   std::optional<ChatTemplate> tool_template = {};  ///< for conversations with tools; absent: chat_template
   parsers::MessageFormat format = {};              ///< how the model writes calls of tools and reasoning
-  std::vector<TokenId> stop_ids = {};  ///< the format's tokens that end an answer, for EngineOptions::eos_token_ids
-  SamplingDefaults defaults = {};      ///< generation_config.json's
-  std::int32_t n_vocab = 0;            ///< of the model's logits; the tokenizer may have more or fewer tokens
+  std::vector<TokenId> stop_ids = {};              ///< the format's tokens that end an answer, for EngineOptions::eos_token_ids
+  SamplingDefaults defaults = {};                  ///< generation_config.json's
+  std::int32_t n_vocab = 0;                        ///< of the model's logits; the tokenizer may have more or fewer tokens
 };
 
 /// The tokenizer of `options.model`, which may also be a tokenizer's file. Neither weights nor a configuration are
