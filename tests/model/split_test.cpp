@@ -252,6 +252,36 @@ TEST(SplitWeights, of_experts_that_share_tensors_are_parts_of_every_expert) {
   }
 }
 
+TEST(SplitWeights, of_random_experts_in_mxfp4_are_parts_of_every_expert) {
+  ModelSpec spec = small_spec();
+  spec.names.router = "model.layers.{}.moe.router";
+  spec.names.expert_gate_up = "model.layers.{}.moe.experts.gate_up";
+  spec.names.expert_down = "model.layers.{}.moe.experts.down";
+  spec.quantization.method = "mxfp4";
+  spec.layers[1].feed_forward = {.d_ff = 128, .n_experts = 2, .n_experts_per_row = 1};
+  RankBackend alone(ModelRank{});
+  const auto whole = random_weights(spec, alone, DType::f32, 5, 1);
+  ASSERT_TRUE(whole) << whole.error().message;
+  const GroupedLinear& all = whole->layers[1].expert_down;
+  ASSERT_EQ(all.weights().scheme, WeightScheme::f4);
+  EXPECT_NE(test::values_of(all.weights(), 0), test::values_of(all.weights(), 1));
+  double squares = 0;
+  for (const float value : test::values_of(all.weights(), 0))
+    squares += static_cast<double>(value) * static_cast<double>(value);
+  const double mean = squares / static_cast<double>(test::values_of(all.weights(), 0).size());
+  EXPECT_GT(mean, 0.4 / 128);
+  EXPECT_LT(mean, 2.5 / 128);
+  for (int r = 0; r < 4; ++r) {
+    const ModelRank rank{r, 4};
+    RankBackend backend(rank);
+    const auto part = random_weights(spec, backend, DType::f32, 5, 1);
+    ASSERT_TRUE(part) << part.error().message;
+    for (std::size_t e = 0; e < 2; ++e)
+      EXPECT_EQ(test::values_of(part->layers[1].expert_down.weights(), e),
+                block(test::values_of(all.weights(), e), 128, {0, spec.d_model}, even_share(128, rank)));
+  }
+}
+
 // Eight rows of the router and the gate's: a rank after the first has the gate alone, the others zeros.
 TEST(SplitWeights, of_a_shared_expert_and_its_gate_are_parts_of_both) {
   ModelSpec spec = small_spec();

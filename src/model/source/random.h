@@ -8,24 +8,33 @@
 #include <utility>
 
 #include "core/parallel.h"
+#include "model/quantization.h"
 #include "model/source/source.h"
 
 namespace baton {
 
 /// Matrices [n, k] are uniform with variance 1/k, so that activations stay near 1 and logits are nearly normally
 /// distributed. Norms are 1 and biases 0. An element depends on the seed, the tensor's place among `tensors` and the
-/// element's place in the tensor, so parts of a tensor have the same elements as the whole.
+/// element's place in the tensor, so parts of a tensor have the same elements as the whole. Where the configuration states
+/// MXFP4 for tensors of all experts (gpt-oss), these are drawn in it: any four bits, and a power of two as the scale of all.
 class RandomSource final : public WeightSource {
  public:
   /// `tensors`: all tensors of the model. `parallel` is kept by reference and must outlive this object.
-  RandomSource(std::uint64_t seed, std::span<const ExpectedTensor> tensors, const Parallel& parallel);
+  RandomSource(std::uint64_t seed, std::span<const ExpectedTensor> tensors, const Parallel& parallel,
+               const QuantizationSpec& quantization = {});
 
   Result<void> read(const TensorPart& part, TensorView out) override;
+  Result<MatrixForm> form_of(const ExpectedTensor& matrix) const override;
+  /// Errors (unsupported): columns that begin inside a byte.
+  Result<void> read_stored(const TensorPart& part, const StoredRows& out) override;
 
  private:
+  std::uint64_t key_of(const ExpectedTensor& tensor) const;
+
   std::uint64_t seed_;
   std::map<std::pair<std::string, std::int32_t>, std::uint64_t> place_of_;  ///< by name and expert
   const Parallel& parallel_;
+  bool has_mxfp4_;
 };
 
 }  // namespace baton
