@@ -22,6 +22,13 @@ struct AttentionShape {
   std::int32_t kv_element_bytes = 2;
   std::int32_t window = 0;  ///< a row sees its last `window` positions; 0: all
   std::int32_t block_len = 16;
+  bool is_chunked = false;  ///< of the window a row sees the positions from the last multiple of `window` on
+
+  /// The first position that a row at `position` sees.
+  std::int32_t first_seen(std::int32_t position) const {
+    if (window == 0) return 0;
+    return is_chunked ? position / window * window : std::max(0, position + 1 - window);
+  }
 
   std::int64_t token_bytes() const { return 2LL * n_kv_heads * head_dim * kv_element_bytes; }
 };

@@ -76,7 +76,10 @@ Result<ModelSpec> parse_model_spec(std::string_view text, std::string_view what,
     BATON_TRY(spec.quantization, read_model_quantization(root));
     for (const RopeSpec& rope : spec.ropes) spec.max_position = scaled_max_position(rope, spec.max_position);
     for (LayerSpec& layer : spec.layers)  // a window that no context exceeds would only cost a layer group
-      if (layer.attention.window >= spec.max_position) layer.attention.window = 0;
+      if (layer.attention.window >= spec.max_position) {
+        layer.attention.window = 0;
+        layer.attention.is_chunked = false;
+      }
     group_layers(spec);
     return spec;
   });

@@ -22,6 +22,7 @@ void check_norms(const LayerSpec& layer) {
 void check_experts(const FeedForwardSpec& spec) {
   check(spec.has_experts() || (!spec.has_shared_expert() && !spec.has_choice_bias), "Model: a shared expert without others");
   check(!spec.has_shared_gate || spec.has_shared_expert(), "Model: a gate of a shared expert that is not there");
+  check(!spec.weighs_inputs || spec.n_experts_per_row == 1, "Model: several experts that weigh what they read");
   if (!spec.has_experts()) return;
   check(spec.n_experts_per_row >= 1 && spec.n_experts_per_row <= spec.n_experts,
         "Model: a row has at least one expert and at most all of them");
@@ -47,7 +48,8 @@ Model::Model(ModelSpec spec, ModelWeights weights)
     index_in_group_.push_back(n_layers_of_group_[group]++);
     const AttentionSpec& first = first_of_group_[group]->attention;
     check(layer.attention.n_heads == first.n_heads && layer.attention.n_kv_heads == first.n_kv_heads &&
-              layer.attention.head_dim == first.head_dim && layer.attention.window == first.window,
+              layer.attention.head_dim == first.head_dim && layer.attention.window == first.window &&
+              layer.attention.is_chunked == first.is_chunked,
           "Model: layers of one group have different attention");
   }
   for (const LayerSpec& layer : spec_.layers) {
@@ -99,7 +101,8 @@ std::vector<AttentionShape> Model::attention_shapes(std::int32_t block_len, DTyp
                       .head_dim = layer->attention.head_dim,
                       .kv_element_bytes = static_cast<std::int32_t>(size_bytes(kv_dtype)),
                       .window = layer->attention.window,
-                      .block_len = block_len});
+                      .block_len = block_len,
+                      .is_chunked = layer->attention.is_chunked});
   return shapes;
 }
 

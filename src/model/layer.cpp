@@ -39,9 +39,11 @@ void attention_block(const LayerStep& step, const LayerSpec& layer, const LayerW
                                work.partial_m.view(DType::f32, {work.max_partials, spec.n_heads}),
                                work.partial_l.view(DType::f32, {work.max_partials, spec.n_heads})};
   const RopeTable rope = spec.rope == AttentionSpec::kNoRope ? RopeTable{} : work.ropes[static_cast<std::size_t>(spec.rope)];
+  const bool has_ones = spec.qk_norm != QkNorm::none && !spec.has_qk_norm_weights;
+  const ConstTensorView ones = has_ones ? ConstTensorView(work.ones.view(DType::f32, {spec.head_dim})) : ConstTensorView{};
   matmul(backend, weights.qkv.args(normed, qkv));
-  rope_append(backend, {qkv, q, rope, rows, step.view, layer.group, index, kv, weights.q_norm.weight, weights.k_norm.weight,
-                        spec.qk_norm_spec.epsilon, spec.norms_rotated});
+  rope_append(backend, {qkv, q, rope, rows, step.view, layer.group, index, kv, has_ones ? ones : weights.q_norm.weight,
+                        has_ones ? ones : weights.k_norm.weight, spec.qk_norm_spec.epsilon, spec.norms_rotated});
   attention(backend, {q, attended, partials, rows, step.view, layer.group, index, kv, spec.scale, spec.softcap,
                       /*merge=*/true, weights.sinks.weight});
   matmul(backend, weights.attention_out.args(ConstTensorView{attended.data, work.dtype, {n_rows, spec.q_width()}}, delta));
@@ -78,6 +80,18 @@ void common_block(const LayerStep& step, const FeedForwardSpec& spec, const Laye
   matmul(step.backend, weights.down.args(activated, out));
 }
 
+/// Rows times the weights of their one choice, which then has none: its weight becomes 1.
+TensorView weighed_rows(const LayerStep& step, const TensorView& normed, ExpertChoices& choices) {
+  const Workspace& work = step.work;
+  const std::int64_t n_rows = step.x.shape[0];
+  const TensorView weighed = work.weighed.view(work.dtype, normed.shape);
+  ExpertChoices of_itself = choices;  // a sum of one term: the row itself
+  of_itself.places = work.row_numbers.view(DType::i32, {n_rows, 1});
+  combine_experts(step.backend, {normed, of_itself, weighed});
+  choices.weights = work.ones.view(DType::f32, {n_rows, 1});
+  return weighed;
+}
+
 /// The feed-forward block with experts, as feed_forward_block. The shared expert's output waits in `delta` for the others'.
 void experts_block(const LayerStep& step, const FeedForwardSpec& spec, const LayerWeights& weights, const TensorView& normed,
                    const TensorView& delta) {
@@ -86,14 +100,15 @@ void experts_block(const LayerStep& step, const FeedForwardSpec& spec, const Lay
   const std::int64_t n_rows = step.x.shape[0];
   const std::int64_t n_places = n_rows * spec.n_experts_per_row;
   const TensorView logits = work.router_logits.view(DType::f32, {n_rows, spec.n_router_logits()});
-  const ExpertChoices choices = work.expert_choices(spec, n_rows);
+  ExpertChoices choices = work.expert_choices(spec, n_rows);
   const TensorView up = work.up.view(work.matmul_dtype, {n_places, spec.up_width()});
   const MatmulRows activated{work.activated.view(work.dtype, {n_places, spec.d_ff}), {}};
   const TensorView of_experts = work.expert_out.view(work.matmul_dtype, {n_places, step.x.shape[1]});
   if (spec.has_shared_expert()) common_block(step, spec, weights, {normed, {}}, delta);
   weights.router.apply_gathered(backend, normed, work.rank_parts(n_rows, weights.router.n_out()), logits);
   route_experts(backend, {step.view, logits, choices, spec.routing, weights.choice_bias.weight});
-  grouped_matmul(backend, weights.expert_up.args(normed, choices, /*is_sorted=*/false, up));
+  const TensorView read = spec.weighs_inputs ? weighed_rows(step, normed, choices) : normed;
+  grouped_matmul(backend, weights.expert_up.args(read, choices, /*is_sorted=*/false, up));
   activate(step, spec, up, activated);
   grouped_matmul(backend, weights.expert_down.args(activated.values, choices, /*is_sorted=*/true, of_experts));
   combine_experts(backend, {of_experts, choices, delta, spec.has_shared_expert() ? delta : TensorView{},

@@ -131,9 +131,16 @@ void add_experts_of_one_tensor(const Namer& make, const ModelSpec& whole, const 
   const std::int64_t d = whole.d_model;
   const IndexRange width = even_share(spec.d_ff, rank);
   const bool is_split = rank.world_size > 1;
+  const std::vector<IndexRange> rows_of_up =
+      names.has_gate_up_in_halves ? joined_runs({width, plus(width, spec.d_ff)}) : std::vector<IndexRange>{times(width, 2)};
   for (std::int32_t e = 0; e < spec.n_experts; ++e) {
-    layer.expert_up.push_back(make.of_all_experts(names.expert_gate_up, {spec.up_width(), d}, times(width, 2), {0, d}, true,
-                                                  spec.has_bias, spec.n_experts, e));
+    LinearTensors& up = layer.expert_up.emplace_back();
+    for (const IndexRange& rows : rows_of_up) {
+      const LinearTensors part = make.of_all_experts(names.expert_gate_up, {spec.up_width(), d}, rows, {0, d},
+                                                     !names.has_gate_up_in_halves, spec.has_bias, spec.n_experts, e);
+      up.weights.insert(up.weights.end(), part.weights.begin(), part.weights.end());
+      up.biases.insert(up.biases.end(), part.biases.begin(), part.biases.end());
+    }
     layer.expert_up.back().split = is_split ? Linear::Split::column : Linear::Split::none;
     // The ranks' results are added, so only the first adds the bias.
     layer.expert_down.push_back(make.of_all_experts(names.expert_down, {d, spec.d_ff}, {0, d}, width, false,
@@ -236,7 +243,7 @@ LayerTensors layer_tensors(const ModelSpec& whole, ModelRank rank, std::size_t i
   if (layer.has_pre_norms) made.attention_norm = make.norm(layer.norm, names.attention_norm, d);
   made.qkv = qkv_tensors(make, whole, attention, rank);
   made.qkv.split = by_rows;
-  if (attention.qk_norm != QkNorm::none) {
+  if (attention.q_norm_width() > 0) {
     made.q_norm = make.norm(attention.qk_norm_spec, names.q_norm, attention.q_norm_width());
     made.k_norm = make.norm(attention.qk_norm_spec, names.k_norm, attention.k_norm_width());
   }

@@ -76,7 +76,9 @@ Result<bool> read_block(const Value& config, std::string_view key, SchemeStateme
 
 Result<QuantizationSpec> read_fp8(const Value& config) {
   SchemeStatement statement{.scheme = WeightScheme::f8, .scales = ScaleKind::tensor};
-  BATON_TRY_VOID(fields::expect(config, "fmt", "e4m3"));
+  BATON_TRY(const auto format, json::get_optional<std::string>(config, "fmt"));
+  if (format && *format != "e4m3" && *format != "float8_e4m3fn")
+    return fields::unsupported("fmt", *format, R"("e4m3" or "float8_e4m3fn")");
   BATON_TRY_VOID(fields::expect(config, "expert_dtype", "fp8"));
   BATON_TRY(const bool has_blocks, read_block(config, "weight_block_size", statement));
   BATON_TRY(const auto activations, json::get_optional<std::string>(config, "activation_scheme"));

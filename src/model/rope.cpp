@@ -26,7 +26,7 @@ std::vector<float> powers_of(double theta, std::int32_t rotary_dim) {
 float scaled_as_llama3(float frequency, const RopeScaling& scaling) {
   const double original = scaling.original_max_position;
   const double wavelength = 2 * std::numbers::pi / static_cast<double>(frequency);
-  if (wavelength < original / scaling.high_freq_factor) return frequency;
+  if (wavelength <= original / scaling.high_freq_factor) return frequency;
   const float divided = frequency / static_cast<float>(scaling.factor);
   if (wavelength > original / scaling.low_freq_factor) return divided;
   const double smooth =
@@ -87,6 +87,7 @@ std::vector<float> rope_frequencies(const RopeSpec& spec, std::int64_t n_positio
   const bool is_longer = n_positions > scaling.original_max_position;
   const double theta = scaling.kind == RopeKind::dynamic ? dynamic_theta(spec, n_positions) : spec.theta;
   std::vector<float> frequencies = powers_of(theta, spec.rotary_dim);
+  if (!spec.turns) return std::vector<float>(frequencies.size(), 0.0f);
   if (scaling.kind == RopeKind::longrope) {
     const std::vector<double>& factors = is_longer ? scaling.long_factors : scaling.short_factors;
     check(factors.size() == frequencies.size(), "rope_frequencies: one factor a pair");

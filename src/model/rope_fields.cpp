@@ -78,8 +78,8 @@ Result<void> read_llama3(const Value& parameters, RopeScaling& scaling) {
   BATON_TRY(scaling.low_freq_factor, optional_number(parameters, "low_freq_factor", 1e-6, kMaxFactor, scaling.low_freq_factor));
   BATON_TRY(scaling.high_freq_factor,
             optional_number(parameters, "high_freq_factor", 1e-6, kMaxFactor, scaling.high_freq_factor));
-  if (scaling.high_freq_factor > scaling.low_freq_factor) return {};
-  return bad_value("high_freq_factor", "'high_freq_factor' must be larger than 'low_freq_factor', but they are {} and {}",
+  if (scaling.high_freq_factor >= scaling.low_freq_factor) return {};
+  return bad_value("high_freq_factor", "'high_freq_factor' must be at least 'low_freq_factor', but they are {} and {}",
                    scaling.high_freq_factor, scaling.low_freq_factor);
 }
 

@@ -8,8 +8,8 @@ namespace baton {
 namespace {
 
 /// The values that all layers of a group have in common.
-std::array<std::int32_t, 4> group_key(const AttentionSpec& attention) {
-  return {attention.n_heads, attention.n_kv_heads, attention.head_dim, attention.window};
+std::array<std::int32_t, 5> group_key(const AttentionSpec& attention) {
+  return {attention.n_heads, attention.n_kv_heads, attention.head_dim, attention.window, attention.is_chunked ? 1 : 0};
 }
 
 std::int64_t norm_parameters(const NormSpec& norm, std::int64_t d_model) { return (norm.has_bias ? 2 : 1) * d_model; }
@@ -59,7 +59,7 @@ std::int32_t ModelSpec::n_groups() const {
 }
 
 void group_layers(ModelSpec& spec) {
-  std::vector<std::array<std::int32_t, 4>> keys;
+  std::vector<std::array<std::int32_t, 5>> keys;
   for (LayerSpec& layer : spec.layers) {
     const auto key = group_key(layer.attention);
     const auto found = std::ranges::find(keys, key);

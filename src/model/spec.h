@@ -40,9 +40,12 @@ struct RopeSpec {
   /// Elements 2i and 2i + 1 of a head, below rotary_dim, are a pair in the checkpoint, instead of i and i + rotary_dim / 2.
   /// Loading reorders the rows of queries and keys, which changes no score.
   bool is_interleaved = false;
-  /// Rotated queries at position p are multiplied by 1 + query_beta * ln(1 + floor(p / query_length)); 0: by nothing.
+  bool turns = true;  ///< otherwise all angles are 0
+  /// Rotated queries at position p are multiplied by 1 + query_beta * ln(1 + floor((p + query_shift) / query_length)); 0: by
+  /// nothing.
   double query_beta = 0;
   std::int32_t query_length = 0;  ///< in tokens; at least 1 where query_beta is not 0
+  std::int32_t query_shift = 0;
 };
 
 /// A norm: before or after a block of a layer, of queries and keys, or before the output layer.
@@ -64,11 +67,13 @@ struct AttentionSpec {
   std::int32_t n_kv_heads = 0;
   std::int32_t head_dim = 0;
   std::int32_t window = 0;  ///< a row sees its last `window` positions, including its own; 0: all
+  bool is_chunked = false;  ///< of these it sees those from the last multiple of `window` on
   float scale = 0;          ///< factor of query times key
   float softcap = 0;        ///< bound of the scaled scores; 0: no bound
   std::int32_t rope = 0;    ///< index into ModelSpec::ropes; kNoRope: queries and keys are not rotated
   QkNorm qk_norm = QkNorm::none;
-  NormSpec qk_norm_spec;       ///< Kind::rms without a bias
+  NormSpec qk_norm_spec;  ///< Kind::rms without a bias
+  bool has_qk_norm_weights = true;
   bool norms_rotated = false;  ///< these norms, over each head, come after the rotation, whose attention factor is 1
   bool has_qkv_bias = false;
   bool has_out_bias = false;
@@ -78,8 +83,14 @@ struct AttentionSpec {
   std::int64_t kv_width() const { return std::int64_t{n_kv_heads} * head_dim; }
   std::int64_t qkv_width() const { return q_width() + 2 * kv_width(); }
   /// Widths of the norms' weights; 0 without norms.
-  std::int64_t q_norm_width() const { return qk_norm == QkNorm::none ? 0 : qk_norm == QkNorm::head ? head_dim : q_width(); }
-  std::int64_t k_norm_width() const { return qk_norm == QkNorm::none ? 0 : qk_norm == QkNorm::head ? head_dim : kv_width(); }
+  std::int64_t q_norm_width() const { return norm_width(q_width()); }
+  std::int64_t k_norm_width() const { return norm_width(kv_width()); }
+
+ private:
+  std::int64_t norm_width(std::int64_t all_heads) const {
+    if (qk_norm == QkNorm::none || !has_qk_norm_weights) return 0;
+    return qk_norm == QkNorm::head ? head_dim : all_heads;
+  }
 };
 
 /// A feed-forward block, or several (experts) of which each row passes through some, and perhaps through one more.
@@ -98,6 +109,7 @@ struct FeedForwardSpec {
   std::int32_t n_experts_per_row = 0;  ///< at most n_experts
   RoutingRule routing = {};            ///< how logits become choices and weights
   bool has_choice_bias = false;        ///< experts are chosen by their scores and a bias
+  bool weighs_inputs = false;          ///< a row's one expert reads the row times its weight, and its output has none
   std::int32_t d_ff_shared = 0;        ///< of the shared expert, a block whose output is added for all rows; 0: none
   bool has_shared_gate = false;        ///< its output is multiplied by the sigmoid of one more logit of the row
 
@@ -156,6 +168,7 @@ struct TensorNames {
   /// If not empty, this and expert_down are whole names of tensors of all experts, whose biases have "_bias" at the end:
   /// [n_experts, d_model, 2 d_ff] with the columns of gate and up in turn, and [n_experts, d_ff, d_model].
   std::string_view expert_gate_up = {};
+  bool has_gate_up_in_halves = false;        ///< instead, the columns of gate, then those of up
   std::string_view shared_gate = {};         ///< [d_ff_shared, d_model]
   std::string_view shared_up = {};           ///< [d_ff_shared, d_model]
   std::string_view shared_down = {};         ///< [d_model, d_ff_shared]

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <span>
 
 #include "model/rope.h"
@@ -26,6 +27,9 @@ struct Widths {
       experts = std::max<std::int64_t>(experts, feed_forward.n_experts);
       router = std::max<std::int64_t>(router, feed_forward.n_router_logits());
       chosen = std::max<std::int64_t>(chosen, feed_forward.n_experts_per_row);
+      if (feed_forward.weighs_inputs) weighed = spec.d_model;
+      const bool has_ones = layer.attention.qk_norm != QkNorm::none && !layer.attention.has_qk_norm_weights;
+      if (has_ones || feed_forward.weighs_inputs) ones = std::max<std::int64_t>(ones, layer.attention.head_dim);
     }
   }
   std::int64_t q = 0;
@@ -36,7 +40,19 @@ struct Widths {
   std::int64_t experts = 0;
   std::int64_t router = 0;
   std::int64_t chosen = 0;
+  std::int64_t weighed = 0;
+  std::int64_t ones = 0;
 };
+
+/// A copy of numbers in the backend's memory.
+template <class T>
+Result<Buffer> on_device(Backend& backend, const std::vector<T>& numbers) {
+  BATON_TRY(Buffer buffer, backend.allocate(numbers.size() * sizeof(T)));
+  const Shape shape{static_cast<std::int64_t>(numbers.size())};
+  const ConstTensorView host = view_of(std::span(numbers), shape);
+  backend.copy_from_host(buffer.view(host.dtype, shape), host);
+  return buffer;
+}
 
 /// Angles are position * frequency in f32, as in Transformers. Cosines and sines are computed in double, rounded, and
 /// multiplied by the attention factor.
@@ -56,23 +72,22 @@ Result<RopeTable> make_rope_table(const RopeSpec& spec, std::int64_t n_positions
       sines.push_back(static_cast<float>(std::sin(static_cast<double>(angle))) * factor);
     }
   }
-  const auto on_device = [&](const std::vector<float>& numbers, const Shape& shape) -> Result<ConstTensorView> {
-    BATON_TRY(Buffer buffer, backend.allocate(numbers.size() * sizeof(float)));
+  const auto table_of = [&](const std::vector<float>& numbers, const Shape& shape) -> Result<ConstTensorView> {
+    BATON_TRY(Buffer buffer, on_device(backend, numbers));
     const TensorView device = buffer.view(DType::f32, shape);
-    backend.copy_from_host(device, view_of(std::span<const float>(numbers), shape));
     buffers.push_back(std::move(buffer));
     return ConstTensorView(device);
   };
   RopeTable table;
-  BATON_TRY(table.cos, on_device(cosines, {n_positions, half}));
-  BATON_TRY(table.sin, on_device(sines, {n_positions, half}));
+  BATON_TRY(table.cos, table_of(cosines, {n_positions, half}));
+  BATON_TRY(table.sin, table_of(sines, {n_positions, half}));
   if (spec.query_beta == 0) return table;
   std::vector<float> factors;
   factors.reserve(static_cast<std::size_t>(n_positions));
   for (std::int64_t position = 0; position < n_positions; ++position)
-    factors.push_back(
-        static_cast<float>(1 + spec.query_beta * std::log(1 + static_cast<double>(position / spec.query_length))));
-  BATON_TRY(table.q_factor, on_device(factors, {n_positions}));
+    factors.push_back(static_cast<float>(
+        1 + spec.query_beta * std::log(1 + static_cast<double>((position + spec.query_shift) / spec.query_length))));
+  BATON_TRY(table.q_factor, table_of(factors, {n_positions}));
   return table;
 }
 
@@ -127,6 +142,16 @@ Result<std::unique_ptr<Workspace>> Workspace::make(const ModelSpec& spec, DType 
   BATON_TRY(made->partial_o, allocate(bounds.max_partials * widths.q, DType::f32));
   BATON_TRY(made->partial_m, allocate(bounds.max_partials * widths.heads, DType::f32));
   BATON_TRY(made->partial_l, allocate(bounds.max_partials * widths.heads, DType::f32));
+  if (widths.ones > 0) {
+    const std::vector<float> ones(static_cast<std::size_t>(std::max(rows, widths.ones)), 1.0f);
+    BATON_TRY(made->ones, on_device(backend, ones));
+  }
+  if (widths.weighed > 0) {
+    BATON_TRY(made->weighed, allocate(rows * widths.weighed, dtype));
+    std::vector<std::int32_t> numbers(static_cast<std::size_t>(rows));
+    std::iota(numbers.begin(), numbers.end(), 0);
+    BATON_TRY(made->row_numbers, on_device(backend, numbers));
+  }
   for (const RopeSpec& rope : spec.ropes) {
     BATON_TRY(const RopeTable table, make_rope_table(rope, bounds.max_positions, backend, made->rope_buffers));
     made->ropes.push_back(table);

@@ -33,6 +33,9 @@ struct Workspace {
   /// Of layers with experts, empty without such layers: the router's logits, ExpertChoices, and what the experts
   /// compute for each choice. `up` and `activated` have a row for each choice.
   Buffer router_logits, experts, expert_weights, expert_places, expert_rows, expert_offsets, expert_out;
+  Buffer weighed;      ///< rows times their weights, of layers that weigh what experts read
+  Buffer ones;         ///< f32: weights of norms without weights, and of choices whose experts weigh what they read
+  Buffer row_numbers;  ///< i32: 0, 1, ... with `weighed`
   Buffer partial_o, partial_m, partial_l;
   std::vector<RopeTable> ropes;  ///< one for each of ModelSpec::ropes, with max_positions positions
 

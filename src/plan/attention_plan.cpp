@@ -39,7 +39,7 @@ LaidOutRows lay_out(std::span<const SequenceRows> sequences, const AttentionShap
           "plan_attention: a sequence without rows or with more rows than keys");
     check(static_cast<std::int64_t>(sequence.blocks.size()) * shape.block_len >= sequence.kv_len,
           "plan_attention: a block table shorter than its sequence");
-    const std::int32_t kv_lo = shape.window > 0 ? std::max(0, sequence.kv_len - sequence.n_rows + 1 - shape.window) : 0;
+    const std::int32_t kv_lo = shape.first_seen(sequence.kv_len - sequence.n_rows);
     check(sequence.first_block <= kv_lo / shape.block_len, "plan_attention: a sequence gave back a block that its rows see");
     first_row.push_back(n_rows);
     n_rows += sequence.n_rows;
@@ -51,7 +51,7 @@ LaidOutRows lay_out(std::span<const SequenceRows> sequences, const AttentionShap
   for (std::size_t i = 0; i < sequences.size(); ++i) {
     const SequenceRows& sequence = sequences[i];
     for (std::int32_t position = sequence.kv_len - sequence.n_rows; position < sequence.kv_len; ++position) {
-      const std::int32_t kv_lo = shape.window > 0 ? std::max(0, position + 1 - shape.window) : 0;
+      const std::int32_t kv_lo = shape.first_seen(position);
       sequence_of_row[static_cast<std::size_t>(row - rows.data())] = static_cast<std::int32_t>(i);
       *row++ = {sequence.slot.value, position, kv_lo, position + 1};
     }

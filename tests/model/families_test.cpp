@@ -551,6 +551,53 @@ TEST(MiniMaxM2, rotates_rotary_dim_elements_of_a_head_and_has_no_shared_expert) 
             "config.json: 'shared_intermediate_size' is 64, which is not supported; supported is 0");
 }
 
+TEST(Llama4, has_chunks_where_layers_rotate_and_a_temperature_where_they_do_not) {
+  const ModelSpec spec = spec_of("Llama4ForCausalLM", R"({"max_position_embeddings":65536})");
+  EXPECT_EQ(windows(spec), (std::vector<std::int32_t>{8192, 8192, 8192, 0, 8192, 8192, 8192, 0})) << "Transformers' defaults";
+  EXPECT_EQ(experts(spec), std::vector<std::int32_t>(8, 16));
+  EXPECT_EQ(spec.n_groups(), 2);
+  const AttentionSpec& turning = spec.layers[0].attention;
+  EXPECT_TRUE(turning.is_chunked && turning.norms_rotated && !turning.has_qk_norm_weights);
+  EXPECT_EQ(turning.qk_norm, QkNorm::head);
+  EXPECT_EQ(turning.rope, 0);
+  EXPECT_TRUE(spec.ropes[0].is_interleaved);
+  const AttentionSpec& still = spec.layers[3].attention;
+  EXPECT_EQ(still.qk_norm, QkNorm::none);
+  EXPECT_FALSE(still.is_chunked);
+  ASSERT_EQ(still.rope, 1);
+  EXPECT_FALSE(spec.ropes[1].turns);
+  EXPECT_EQ(rope_frequencies(spec.ropes[1], 64), std::vector<float>(8, 0.0f));
+  EXPECT_EQ(spec.ropes[1].query_beta, 0.1);
+  EXPECT_EQ(spec.ropes[1].query_length, 8192);
+  EXPECT_EQ(spec.ropes[1].query_shift, 1);
+  const FeedForwardSpec& block = spec.layers[0].feed_forward;
+  EXPECT_TRUE(block.weighs_inputs);
+  EXPECT_EQ(block.d_ff, 172);
+  EXPECT_EQ(block.d_ff_shared, 172);
+  EXPECT_EQ(block.routing, (RoutingRule{.score = RoutingRule::Score::sigmoid}));
+  const ModelSpec other = spec_of("Llama4ForCausalLM", R"({"no_rope_layers":[0,1,1,1,1,1,1,1],"interleave_moe_layer_step":2,
+      "attn_temperature_tuning":0,"use_qk_norm":false,"attention_chunk_size":64,"intermediate_size_mlp":300})");
+  EXPECT_EQ(experts(other), (std::vector<std::int32_t>{0, 16, 0, 16, 0, 16, 0, 16}));
+  EXPECT_EQ(other.layers[0].feed_forward.d_ff, 300);
+  EXPECT_EQ(other.layers[0].attention.rope, AttentionSpec::kNoRope);
+  EXPECT_EQ(other.ropes.size(), 1u);
+  EXPECT_EQ(other.layers[1].attention.qk_norm, QkNorm::none);
+  EXPECT_EQ(windows(other), (std::vector<std::int32_t>{0, 64, 64, 64, 64, 64, 64, 64}));
+  EXPECT_EQ(experts(spec_of("Llama4ForCausalLM", R"({"moe_layers":[1]})")),
+            (std::vector<std::int32_t>{0, 16, 0, 0, 0, 0, 0, 0}));
+  const ModelSpec whole = spec_of("Llama4ForCausalLM", R"({"attention_chunk_size":null,"attn_temperature_tuning":4})");
+  EXPECT_EQ(windows(whole), std::vector<std::int32_t>(8, 0));
+  EXPECT_EQ(whole.ropes.size(), 2u) << "published files have a number there";
+  EXPECT_EQ(error_of("Llama4ForCausalLM", R"({"num_experts_per_tok":2})"),
+            "config.json: 'num_experts_per_tok' is 2, which is not supported; supported is 1");
+  EXPECT_EQ(error_of("Llama4ForCausalLM", R"({"no_rope_layers":[1]})"),
+            "config.json: 'no_rope_layers' must have a number for each of the 8 layers, not 1");
+  EXPECT_EQ(
+      error_of("Llama4ForCausalLM", R"({"layer_types":["sliding_attention","a","a","a","a","a","a","a"]})"),
+      "config.json: 'layer_types' is \"sliding_attention\", which is not supported; supported is \"chunked_attention\" or "
+      "\"full_attention\"");
+}
+
 TEST(Glm4, has_norms_around_both_blocks_and_rotates_neighbours_in_half_of_a_head) {
   const ModelSpec spec = spec_of("Glm4ForCausalLM");
   EXPECT_TRUE(spec.ropes[0].is_interleaved);

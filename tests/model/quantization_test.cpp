@@ -50,7 +50,7 @@ TEST(Quantization, float8_has_one_scale_or_blocks) {
   EXPECT_EQ(stated(R"({"quant_method":"fp8","weight_block_size":[128]})"),
             "'weight_block_size' must be the rows and the columns of a block, not [128]");
   EXPECT_EQ(stated(R"({"quant_method":"fp8","fmt":"e5m2"})"),
-            "'fmt' is \"e5m2\", which is not supported; supported is \"e4m3\"");
+            "'fmt' is \"e5m2\", which is not supported; supported is \"e4m3\" or \"float8_e4m3fn\"");
 }
 
 TEST(Quantization, float8_in_groups_of_a_row_is_mxfp8) {

@@ -121,8 +121,8 @@ TEST(RopeFields, errors_name_the_field) {
   EXPECT_EQ(error_of(R"({"rope_scaling":"linear"})"), "'rope_scaling' must be an object, not a string");
   EXPECT_EQ(with(R"("type":"linear")"), "'factor' is missing");
   EXPECT_EQ(with(R"("type":"dynamic","factor":0.5)"), "'factor' must be from 1 to 1000000, not 0.5");
-  EXPECT_EQ(with(R"("type":"llama3","factor":8,"low_freq_factor":4,"high_freq_factor":4)"),
-            "'high_freq_factor' must be larger than 'low_freq_factor', but they are 4 and 4");
+  EXPECT_EQ(with(R"("type":"llama3","factor":8,"low_freq_factor":4,"high_freq_factor":3)"),
+            "'high_freq_factor' must be at least 'low_freq_factor', but they are 3 and 4");
   EXPECT_EQ(with(R"("type":"yarn","factor":8,"beta_fast":1,"beta_slow":4)"),
             "'beta_fast' must be at least 'beta_slow', but they are 1 and 4");
   EXPECT_EQ(with(R"("type":"yarn","factor":8,"rope_theta":1)"), "'rope_theta' must be above 1, not 1");

@@ -35,7 +35,8 @@ struct Vendor {
 
 bool has_experts(const Vendor& vendor) {
   const std::string_view name = vendor.architecture;
-  return name == "Qwen3MoeForCausalLM" || name == "MixtralForCausalLM";
+  return name == "Qwen3MoeForCausalLM" || name == "MixtralForCausalLM" || name == "MiniMaxM2ForCausalLM" ||
+         name == "Glm4MoeForCausalLM";
 }
 
 json::Value config_of(const Vendor& vendor) {
@@ -48,6 +49,8 @@ json::Value config_of(const Vendor& vendor) {
                         {"num_key_value_heads", kKvHeads},
                         {"head_dim", kHeadDim},
                         {"num_local_experts", kExperts},
+                        {"n_routed_experts", kExperts},
+                        {"first_k_dense_replace", 0},
                         {"num_experts_per_tok", 2},
                         {"max_position_embeddings", 256},
                         {"rms_norm_eps", 1e-5},
@@ -55,7 +58,8 @@ json::Value config_of(const Vendor& vendor) {
                         {"sliding_window", nullptr},
                         {"tie_word_embeddings", false},
                         {"torch_dtype", "bfloat16"}};
-  if (!has_experts(vendor)) config.erase("num_local_experts");
+  if (!has_experts(vendor))
+    for (const char* key : {"num_local_experts", "n_routed_experts"}) config.erase(key);
   if (vendor.root != "model.") {
     config["model_type"] = "mistral";
     config = {{"text_config", config}, {"torch_dtype", "bfloat16"}, {"vision_config", {{"hidden_size", 16}}}};
@@ -83,7 +87,8 @@ std::vector<TensorToWrite> tensors_of(const Vendor& vendor) {
   add(layer + "self_attn.k_proj", kKvHeads * kHeadDim, kWidth, vendor.attention);
   add(layer + "self_attn.v_proj", kKvHeads * kHeadDim, kWidth, vendor.attention);
   add(layer + "self_attn.o_proj", kWidth, kHeads * kHeadDim, vendor.attention);
-  const bool is_mixtral = name == "MixtralForCausalLM";
+  const bool is_minimax = name == "MiniMaxM2ForCausalLM";
+  const bool is_mixtral = is_minimax || name == "MixtralForCausalLM";
   const std::string block = layer + (is_mixtral ? "block_sparse_moe." : "mlp.");
   const auto add_block = [&](const std::string& stem) {
     add(stem + (is_mixtral ? "w1" : "gate_proj"), kHidden, kWidth, vendor.feed_forward);
@@ -93,11 +98,19 @@ std::vector<TensorToWrite> tensors_of(const Vendor& vendor) {
   if (has_experts(vendor)) {
     add(block + "gate", kExperts, kWidth, kDense);
     for (std::int64_t e = 0; e < kExperts; ++e) add_block(block + "experts." + std::to_string(e) + ".");
+    if (name == "Glm4MoeForCausalLM") add_block(block + "shared_experts.");
+    const std::string bias = is_minimax ? "e_score_correction_bias" : "gate.e_score_correction_bias";
+    if (is_minimax || name == "Glm4MoeForCausalLM")
+      tensors.push_back(test::filled(block + bias, "F32", {kExperts}, std::string_view("\0\0\0\x3f", 4)));
   } else {
     add_block(block);
   }
   if (name.starts_with("Qwen3"))
     for (const char* norm : {"self_attn.q_norm", "self_attn.k_norm"}) add_norm(layer + norm, kHeadDim);
+  if (is_minimax) {
+    add_norm(layer + "self_attn.q_norm", kHeads * kHeadDim);
+    add_norm(layer + "self_attn.k_norm", kKvHeads * kHeadDim);
+  }
   for (const char* norm : {"input_layernorm", "post_attention_layernorm"}) add_norm(layer + norm, kWidth);
   add_norm(vendor.root + "norm", kWidth);
   add(vendor.root + "embed_tokens", kVocab, kWidth, kDense);
@@ -124,12 +137,15 @@ void expect_loads(const Vendor& vendor, const std::function<void(test::ChangedCh
     for (std::size_t e = 0; e < static_cast<std::size_t>(kExperts); ++e)
       EXPECT_EQ(test::values_of(layer.expert_down.weights(), e)[0], vendor.first_value);
   } else {
-    EXPECT_EQ(layer.up.weight().scheme, vendor.feed_forward_scheme);
     EXPECT_EQ(test::values_of(layer.down.weight())[0], vendor.first_value);
   }
   if (vendor.attention.kind != Kind::dense && vendor.attention.kind == vendor.feed_forward.kind) {
     EXPECT_EQ(test::values_of(layer.attention_out.weight())[0], vendor.first_value);
   }
+  if (!layer.up.is_empty()) {  // of all rows, also a shared expert's
+    EXPECT_EQ(layer.up.weight().scheme, vendor.feed_forward_scheme);
+  }
+  if (std::string_view(vendor.architecture) == "MiniMaxM2ForCausalLM") return;  // cannot be split
   const auto halves = checkpoint.load({0, 2});
   EXPECT_TRUE(halves) << halves.error().message;
 }
@@ -178,6 +194,32 @@ TEST(VendorCheckpoints, float8_with_dynamic_activations) {
                     "format":"dense","global_sparsity":0.13,"ignore":[],"registry_requires_subclass":false,
                     "sparsity_structure":"0:0","targets":[]}})",
                 kRows, kRows, WeightScheme::f8, WeightScheme::f8, kF8});
+}
+
+// MiniMaxAI/MiniMax-M2.
+TEST(VendorCheckpoints, experts_of_minimax_m2_in_blocks_of_float8) {
+  QuantisedForm form = kBlocks;
+  form.scale_dtype = "F32";
+  expect_loads({"MiniMaxM2ForCausalLM",
+                R"({"activation_scheme":"dynamic","fmt":"float8_e4m3fn","quant_method":"fp8","weight_block_size":[128,128],
+                    "modules_to_not_convert":["gate","e_score_correction_bias","lm_head"]})",
+                form, form, WeightScheme::f8, WeightScheme::f8, kF8});
+}
+
+// zai-org/GLM-4.5-Air-FP8, whose layer for drafting is quantised, too.
+TEST(VendorCheckpoints, experts_of_glm_in_float8_beside_a_layer_that_is_not_loaded) {
+  expect_loads({"Glm4MoeForCausalLM",
+                R"({"config_groups":{"group_0":{"input_activations":{"dynamic":true,"num_bits":8,"strategy":"token",
+                    "symmetric":true,"type":"float"},"output_activations":null,"targets":["Linear"],"weights":{
+                    "dynamic":false,"num_bits":8,"observer":"minmax","strategy":"channel","symmetric":true,
+                    "type":"float"}}},"format":"float-quantized","ignore":["lm_head","model.layers.0.mlp.gate",
+                    "model.layers.1.eh_proj"],"kv_cache_scheme":null,"quant_method":"compressed-tensors",
+                    "quantization_status":"compressed"})",
+                kRows, kRows, WeightScheme::f8, WeightScheme::f8, kF8},
+               [](test::ChangedCheckpoint& checkpoint) {
+                 test::add_matrix("model.layers.1.eh_proj", kWidth, 2 * kWidth, kDense, checkpoint.tensors);
+                 test::add_matrix("model.layers.1.mlp.shared_experts.up_proj", kHidden, kWidth, kRows, checkpoint.tensors);
+               });
 }
 
 // RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w4a16.

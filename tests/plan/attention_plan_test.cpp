@@ -25,6 +25,13 @@ AttentionShape shape_of(std::int32_t window = 0) {
   return {.n_heads = 8, .n_kv_heads = 2, .head_dim = 64, .window = window, .block_len = kBlockLen};
 }
 
+/// Of rows that see chunks of so many positions.
+AttentionShape chunked(std::int32_t size) {
+  AttentionShape shape = shape_of(size);
+  shape.is_chunked = true;
+  return shape;
+}
+
 AttentionPlanOptions options_of(bool relay, bool invariant = false) {
   AttentionPlanOptions options;
   options.relay = relay;
@@ -79,6 +86,20 @@ TEST(AttentionPlan, relays_nested_levels_other_prompts_and_strangers_in_one_step
   EXPECT_EQ(plan.stats.kv_bytes_plain - plan.stats.kv_bytes_requested, (6 * 512 + 3 * 256 + 4 * 768) * token_bytes);
 }
 
+TEST(AttentionPlan, a_node_may_lie_across_the_begin_of_a_chunk) {
+  Batch batch;
+  const std::vector<BlockId> prefix = batch.fresh_blocks(8);
+  for (const std::int32_t kv_len : {129, 135, 200, 241}) batch.add(prefix, kv_len, 1, kBlockLen);
+  std::mt19937 random(5);
+  batch.finish(random);
+  const AttentionShape shape = chunked(100);
+  const AttentionPlan plan = plan_attention(batch.sequences, shape, eager_options());
+  expect_valid(plan, batch, shape);
+  ASSERT_FALSE(plan.stats.nodes.empty()) << to_string(plan);
+  EXPECT_LT(plan.stats.nodes[0].kv_end, 129);
+  for (const TokenRow& row : plan.rows) EXPECT_EQ(row.kv_lo, row.position < 200 ? 100 : 200);
+}
+
 TEST(AttentionPlan, paged_reads_every_context_by_itself) {
   std::mt19937 random(2);
   const Batch batch = tenants_batch(random);
@@ -106,8 +127,7 @@ TEST(AttentionPlan, random_trees_give_valid_plans_in_every_mode) {
   std::mt19937 random(4);
   for (int round = 0; round < 300; ++round) {
     const Batch batch = random_batch(random, round % 5, 40, 70, kBlockLen);
-    for (const std::int32_t window : {0, 100, 333}) {
-      const AttentionShape shape = shape_of(window);
+    for (const AttentionShape& shape : {shape_of(0), shape_of(100), shape_of(333), chunked(64), chunked(333)}) {
       for (const bool invariant : {false, true}) {
         expect_valid(plan_attention(batch.sequences, shape, options_of(true, invariant)), batch, shape);
         expect_valid(plan_attention(batch.sequences, shape, options_of(false, invariant)), batch, shape);
@@ -138,8 +158,8 @@ TEST(AttentionPlan, no_item_reads_a_block_that_a_window_has_left) {
   std::mt19937 random(6);
   for (int round = 0; round < 200; ++round) {
     const Batch whole = random_batch(random, round % 5, 30, 70, kBlockLen);
-    for (const std::int32_t window : {1, 100, 333}) {
-      Batch batch = without_heads(whole, window, round % 2 == 0, random);
+    for (const AttentionShape& shape : {shape_of(1), shape_of(100), shape_of(333), chunked(100)}) {
+      Batch batch = without_heads(whole, shape.window, round % 2 == 0, random);
       for (const bool in_order : {true, false}) {
         if (!in_order) {
           std::vector<SequenceRows> ordered;
@@ -148,10 +168,9 @@ TEST(AttentionPlan, no_item_reads_a_block_that_a_window_has_left) {
           batch.sequences = ordered;
         }
         for (const bool invariant : {false, true}) {
-          expect_valid(plan_attention(batch.sequences, shape_of(window), options_of(true, invariant)), batch, shape_of(window));
-          expect_valid(plan_attention(batch.sequences, shape_of(window), options_of(false, invariant)), batch,
-                       shape_of(window));
-          expect_valid(plan_attention(batch.sequences, shape_of(window), eager_options(invariant)), batch, shape_of(window));
+          expect_valid(plan_attention(batch.sequences, shape, options_of(true, invariant)), batch, shape);
+          expect_valid(plan_attention(batch.sequences, shape, options_of(false, invariant)), batch, shape);
+          expect_valid(plan_attention(batch.sequences, shape, eager_options(invariant)), batch, shape);
         }
       }
     }

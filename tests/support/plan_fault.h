@@ -129,7 +129,10 @@ inline std::optional<std::string> find_plan_fault(const AttentionPlan& plan, std
       if (row >= static_cast<std::int32_t>(plan.rows.size())) return "fewer rows than the sequences have";
       const TokenRow& bounds = plan.rows[static_cast<std::size_t>(row)];
       const std::int32_t position = sequence.kv_len - sequence.n_rows + i;
-      const std::int32_t kv_lo = shape.window > 0 ? std::max(0, position + 1 - shape.window) : 0;
+      const std::int32_t in_chunk = shape.window > 0 ? position % shape.window : position;
+      const std::int32_t kv_lo = shape.is_chunked   ? position - in_chunk
+                                 : shape.window > 0 ? std::max(0, position + 1 - shape.window)
+                                                    : 0;
       if (bounds.slot != sequence.slot.value || bounds.position != position || bounds.kv_lo != kv_lo ||
           bounds.kv_hi != position + 1)
         return fmt::format("row {} is not position {} of slot {}", row, position, sequence.slot.value);

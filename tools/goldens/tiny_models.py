@@ -135,13 +135,14 @@ def _router_gap(router: torch.nn.Module, inputs: tuple, logits: torch.Tensor) ->
 
 def _has_clear_choices(model: torch.nn.Module, ids: torch.Tensor, folder: Path) -> bool:
     """Whether bf16 chooses the experts of float32 and stays near its logits. True without routers."""
-    routers = [m for m in model.modules() if type(m).__name__.lower().endswith("topkrouter")]
+    routers = [m for m in model.modules() if type(m).__name__.lower().endswith(("topkrouter", "llama4router"))]
     if not routers:
         return True
     gaps = []
 
     def look(router: torch.nn.Module, inputs: tuple, outputs: tuple) -> None:
-        gaps.append(_router_gap(router, inputs, outputs[0]))
+        logits = outputs[1] if type(router).__name__ == "Llama4Router" else outputs[0]
+        gaps.append(_router_gap(router, inputs, logits))
 
     hooks = [router.register_forward_hook(look) for router in routers]
     expected = model(ids, use_cache=False).logits[0]

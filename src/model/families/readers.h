@@ -47,6 +47,8 @@ Result<ModelSpec> read_gpt_oss(const json::Value& config);
 Result<ModelSpec> read_granite(const json::Value& config);
 Result<ModelSpec> read_hunyuan_dense(const json::Value& config);
 Result<ModelSpec> read_llama(const json::Value& config);
+Result<ModelSpec> read_llama4(const json::Value& config);
+Result<ModelSpec> read_llama4_with_images(const json::Value& config);
 Result<ModelSpec> read_minimax_m2(const json::Value& config);
 Result<ModelSpec> read_ministral(const json::Value& config);
 Result<ModelSpec> read_ministral3(const json::Value& config);

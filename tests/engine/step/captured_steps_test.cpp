@@ -38,10 +38,25 @@ struct Devices {
   int n_ranks = testing::n_test_ranks();
 };
 
-/// The tiny model, and one in whose second layer each row passes through two of five experts.
+/// The tiny model, one in whose second layer each row passes through two of five experts, one with a shared expert and a router
+/// of another kind beside them, and one whose experts weigh what they read.
 std::vector<ModelSpec> specs() {
-  std::vector<ModelSpec> specs(2, testing::tiny_spec());
+  std::vector<ModelSpec> specs(4, testing::tiny_spec());
   specs[1].layers[1].feed_forward = {.d_ff = 64, .n_experts = 5, .n_experts_per_row = 2, .routing = {.renormalises = true}};
+  specs[2].layers[1].feed_forward = {
+      .d_ff = 64,
+      .n_experts = 6,
+      .n_experts_per_row = 2,
+      .routing = {.score = RoutingRule::Score::sigmoid, .n_groups = 3, .n_groups_per_row = 2, .renormalises = true},
+      .has_choice_bias = true,
+      .d_ff_shared = 32,
+      .has_shared_gate = true};
+  specs[3].layers[1].feed_forward = {.d_ff = 64,
+                                     .n_experts = 4,
+                                     .n_experts_per_row = 1,
+                                     .routing = {.score = RoutingRule::Score::sigmoid},
+                                     .weighs_inputs = true,
+                                     .d_ff_shared = 32};
   return specs;
 }
 
