@@ -247,23 +247,32 @@ TEST(GroupedScheme, a_captured_matmul_reads_rows_and_offsets_when_it_runs) {
 
 TEST(GroupedScheme, batch_invariant_places_are_the_same_bits_in_any_company) {
   for (const TestBackend& test : test_backends()) {
-    if (test.is_cuda()) continue;  // which refuses experts in this mode: grouped_matmul_test
     auto backend = test.make({.n_threads = 2, .batch_invariant = true});
     ASSERT_TRUE(backend) << backend.error().message;
     for (const WeightScheme scheme : {WeightScheme::f8, WeightScheme::i4, WeightScheme::f4}) {
       std::mt19937 random(3);
       const StoredForm form = scheme == WeightScheme::f4 ? kMxfp4Experts : StoredForm{.scheme = scheme, .scale_columns = 32};
       const Experts experts(random, form, 2, 48, 160);
-      const auto packed = experts.pack(**backend, DType::f32);
-      ASSERT_TRUE(packed) << packed.error().message;
-      const Places places(random, 41, 160, true);
-      const HostTensor all = run(**backend, **packed, {40, 1}, places, true, DType::f32);
-      for (const std::int32_t place : {0, 39, 40}) {
-        Places one(random, 1, 160, true);
-        std::memcpy(one.x.bytes.data(), places.x.view().rows(place, place + 1).data, 160 * 2);
-        const HostTensor got = run(**backend, **packed, place < 40 ? Counts{1, 0} : Counts{0, 1}, one, true, DType::f32);
-        EXPECT_EQ(std::memcmp(got.bytes.data(), all.view().rows(place, place + 1).data, 48 * 4), 0)
-            << test.name << ' ' << to_string(scheme) << ", place " << place;
+      const Places places(random, 201, 160, true);
+      for (const DType dtype : dtypes_of_places(test)) {
+        const auto packed = experts.pack(**backend, dtype);
+        ASSERT_TRUE(packed) << packed.error().message;
+        const HostTensor all = run(**backend, **packed, {200, 1}, places, true, DType::f32);
+        const auto expect_same = [&](const HostTensor& got, std::int32_t at, std::int32_t place) {
+          EXPECT_EQ(std::memcmp(got.view().rows(at, at + 1).data, all.view().rows(place, place + 1).data, 48 * 4), 0)
+              << test.name << ' ' << to_string(scheme) << ' ' << to_string(dtype) << ", place " << place;
+        };
+        // Alone, and with fewer than fill a tile of 64.
+        const auto first_at = [&](std::int32_t place, std::int32_t n) {
+          Places some(random, n, 160, true);
+          std::memcpy(some.x.bytes.data(), places.x.view().rows(place, place + n).data, static_cast<std::size_t>(n) * 160 * 2);
+          return some;
+        };
+        for (const std::int32_t place : {0, 39, 199, 200})
+          expect_same(run(**backend, **packed, place < 200 ? Counts{1, 0} : Counts{0, 1}, first_at(place, 1), true, DType::f32),
+                      0, place);
+        const HostTensor some = run(**backend, **packed, {40, 0}, first_at(0, 40), true, DType::f32);
+        for (const std::int32_t place : {0, 17, 39}) expect_same(some, place, place);
       }
     }
   }

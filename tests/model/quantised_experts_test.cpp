@@ -1,5 +1,9 @@
-/// Models whose experts are in 8 and 4 bits compute the same on every device and in every dtype.
+/// Models whose experts are in 8 and 4 bits compute the same on every device and in every dtype, and with batch_invariant models
+/// with any experts give a row the same bits in any company.
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <span>
 #include <string>
 #include <utility>
@@ -54,6 +58,34 @@ TEST(QuantisedExperts, logits_are_those_of_float32_on_the_cpu) {
       for (const std::string& device : testing::devices_with_bf16()) expect_near(device, DType::bf16, 2e-2);
       for (const std::string& device : testing::devices_with_f16()) expect_near(device, DType::f16, 4e-3);
     }
+}
+
+// The prompt in one step, in two, and row by row.
+TEST(QuantisedExperts, batch_invariant_rows_have_the_same_bits_in_any_company) {
+  std::vector<std::pair<std::string, DType>> cases{{"cpu", DType::f32}};
+  for (const std::string& device : testing::devices_with_bf16()) cases.emplace_back(device, DType::bf16);
+  for (const char* name : {"mixtral_tiny_experts", "qwen2_moe_tiny_shared", "glm4_moe_tiny_groups", "gpt_oss_tiny_sinks"})
+    for (const WeightScheme scheme : {WeightScheme::dense, WeightScheme::i4})
+      for (const auto& [device, dtype] : cases) {
+        SCOPED_TRACE(device + ' ' + name + ' ' + std::string(to_string(scheme)));
+        const auto read = golden_of(name).read<std::int32_t>("input_ids");
+        const std::vector<TokenId> ids(read.begin(), read.end());
+        GoldenModel model(
+            folder_of(name), dtype,
+            {.device = device, .max_positions = 128, .batch_invariant = true, .rounding = {.scheme = scheme, .group = 32}});
+        const std::vector<float> together = model.run(ids, 0, true, nullptr);
+        const std::size_t n_vocab = together.size() / ids.size();
+        for (const std::size_t step : {std::size_t{1}, ids.size() / 2}) {
+          std::vector<float> cut;
+          for (std::size_t begin = 0; begin < ids.size(); begin += step) {
+            const std::size_t n = std::min(step, ids.size() - begin);
+            const auto logits = model.run(std::span(ids).subspan(begin, n), static_cast<std::int32_t>(begin), true, nullptr);
+            ASSERT_EQ(logits.size(), n * n_vocab);
+            cut.insert(cut.end(), logits.begin(), logits.end());
+          }
+          EXPECT_EQ(std::memcmp(cut.data(), together.data(), together.size() * sizeof(float)), 0) << step << " rows a step";
+        }
+      }
 }
 
 }  // namespace

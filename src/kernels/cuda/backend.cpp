@@ -360,12 +360,6 @@ double CudaBackend::time_us(const std::function<void()>& operations) {
 
 Result<std::unique_ptr<PackedExperts>> CudaBackend::pack_experts(const Shape& shape, DType dtype, std::string_view name,
                                                                  const ReadExpert& read) {
-  if (batch_invariant_)
-    return fail(
-        ErrorCode::unsupported,
-        fmt::format("--batch-invariant: {}: experts add in an order that depends on the number of rows on CUDA; use the CPU",
-                    name),
-        "batch_invariant");
   return cuda::pack_experts(device(), std::span(gemms_->scratch, Gemms::kScratchBytes), shape, dtype, name, read);
 }
 
@@ -379,7 +373,7 @@ void CudaBackend::gather_rows(const GatherRowsArgs& args) { cuda::gather_rows(de
 void CudaBackend::rope_append(const RopeAppendArgs& args) { cuda::rope_append(device(), args); }
 void CudaBackend::attention_merge(const AttentionMergeArgs& args) { cuda::attention_merge(device(), args, batch_invariant_); }
 void CudaBackend::route_experts(const RouteExpertsArgs& args) { cuda::route_experts(device(), args); }
-void CudaBackend::grouped_matmul(const GroupedMatmulArgs& args) { cuda::grouped_matmul(device(), args); }
+void CudaBackend::grouped_matmul(const GroupedMatmulArgs& args) { cuda::grouped_matmul(device(), args, batch_invariant_); }
 void CudaBackend::combine_experts(const CombineExpertsArgs& args) { cuda::combine_experts(device(), args); }
 void CudaBackend::gelu(const GeluArgs& args) { cuda::gelu(device(), args); }
 void CudaBackend::gated_activation(const GatedActivationArgs& args) { cuda::gated_activation(device(), args); }

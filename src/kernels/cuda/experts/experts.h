@@ -18,7 +18,8 @@ Result<std::unique_ptr<PackedExperts>> pack_experts(const Device& device, std::s
                                                     DType dtype, std::string_view name, const ReadExpert& read);
 
 void route_experts(const Device& device, const RouteExpertsArgs& args);
-void grouped_matmul(const Device& device, const GroupedMatmulArgs& args);
+/// With `batch_invariant` one kernel, which the weight chooses, for every number of places.
+void grouped_matmul(const Device& device, const GroupedMatmulArgs& args, bool batch_invariant);
 void combine_experts(const Device& device, const CombineExpertsArgs& args);
 
 }  // namespace baton::cuda

@@ -66,12 +66,13 @@ __global__ void __launch_bounds__(kThreads, kResidents) grouped_matmul_kernel(co
   }
 }
 
-/// By weights in 8 and 4 bits. Units of as many places as an expert has on average, or more, read its weight once.
-void multiply_scheme(const Device& device, const GroupedMatmulArgs& args) {
+/// By weights in 8 and 4 bits. Units of as many places as an expert has on average, or more, read its weight once. The kernel with
+/// tiles adds in one order for units of either size; the one for few places, whose warps divide k, in another.
+void multiply_scheme(const Device& device, const GroupedMatmulArgs& args, bool batch_invariant) {
   if (!fits_scheme_units(args)) return grouped_scheme_general(device, args);
   const std::int64_t n_places = args.out.shape[0];
   const std::int64_t n_experts = args.experts->n_experts;
-  if (n_places <= kFewSchemePlaces * n_experts) return grouped_scheme_skinny(device, args);
+  if (!batch_invariant && n_places <= kFewSchemePlaces * n_experts) return grouped_scheme_skinny(device, args);
   grouped_scheme_tiles(device, args, n_places <= kSomeSchemePlaces * n_experts ? 32 : 64);
 }
 
@@ -94,13 +95,14 @@ bool fits_matrix_units(const GroupedMatmulArgs& args, const std::byte* weight, s
          is_aligned(args.out.data, 2 * size_bytes(args.out.dtype));
 }
 
-void grouped_matmul(const Device& device, const GroupedMatmulArgs& args) {
+void grouped_matmul(const Device& device, const GroupedMatmulArgs& args, bool batch_invariant) {
   const auto& experts = static_cast<const CudaExperts&>(*args.experts);
   const std::byte* const weight = experts.buffer.data();
   const std::int64_t n_places = args.out.shape[0];
   if (n_places == 0) return;
-  if (experts.scheme != WeightScheme::dense) return multiply_scheme(device, args);
-  const bool has_many = n_places > kFewPlaces * experts.n_experts;
+  if (experts.scheme != WeightScheme::dense) return multiply_scheme(device, args, batch_invariant);
+  // In batch-invariant mode every number of places goes through the kernel for few, which decode steps need.
+  const bool has_many = !batch_invariant && n_places > kFewPlaces * experts.n_experts;
   if (has_many && fits_matrix_units(args, weight, kGroupedTilesStep)) return grouped_tiles(device, args, weight);
   if (fits_matrix_units(args, weight, kGroupedSkinnyStep)) return grouped_skinny(device, args, weight);
   const GroupedParams params = grouped_params(args, weight);
