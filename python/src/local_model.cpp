@@ -42,7 +42,9 @@ std::unique_ptr<LocalRanks> start_ranks(const RankFlags& flags, const std::strin
       program, {.world_size = flags.tensor_parallel_size, .version = version_line(), .hang_timeout = hang_timeout}));
 }
 
-ModelOptions with_ranks(ModelOptions options, const std::unique_ptr<LocalRanks>& ranks) {
+/// The options of the engine of a model with this text.
+ModelOptions engine_options(ModelOptions options, const TextSide& text, const std::unique_ptr<LocalRanks>& ranks) {
+  options.eos_token_ids = text.stop_ids;
   if (ranks != nullptr) options.ranks = ranks->group();
   return options;
 }
@@ -59,7 +61,7 @@ LocalModel::LocalModel(const ModelFiles& files, const EngineArguments& arguments
       grammar_options_(cache_options(arguments.structured_outputs, kGrammarBytes)),
       text_(value_or_throw(load_text(files, arguments.model))),
       ranks_(start_ranks(arguments.ranks, program)),
-      engine_(value_or_throw(load_engine(files, with_ranks(arguments.model, ranks_)))) {
+      engine_(value_or_throw(load_engine(files, engine_options(arguments.model, text_, ranks_)))) {
   engine_->start();
 }
 

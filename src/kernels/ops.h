@@ -242,7 +242,7 @@ inline constexpr std::int32_t kMaxExpertsPerRow = 32;
 /// The experts that compute each row. A choice is a pair (row, one of its experts); the place of a choice is its index
 /// among all choices sorted by expert, and by row for each expert. Written by route_experts.
 ///
-///     experts  [rows, n_chosen] i32, the first choice first     weights  [rows, n_chosen] f32
+///     experts  [rows, n_chosen] i32, in the order of choice     weights  [rows, n_chosen] f32
 ///     places   [rows, n_chosen] i32
 ///     rows     [rows * n_chosen] i32: the row of the choice at each place
 ///     offsets  [n_experts + 1] i32: expert e has the places [offsets[e], offsets[e + 1])
@@ -325,7 +325,7 @@ struct GroupedMatmulArgs {
 };
 void grouped_matmul(Backend& backend, const GroupedMatmulArgs& args);
 
-/// The weighted sum of what the experts of a row computed, in the order of its choices, and of what all rows' expert did:
+/// The weighted sum of what the experts of a row computed, in the order of its choices, and of the shared expert's output:
 ///
 ///     out[r] = sum over c of weights[r, c] * in[places[r, c]] + gate(r) * shared[r]
 ///

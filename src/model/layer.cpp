@@ -80,7 +80,7 @@ void common_block(const LayerStep& step, const FeedForwardSpec& spec, const Laye
   matmul(step.backend, weights.down.args(activated, out));
 }
 
-/// Rows times the weights of their one choice, which then has none: its weight becomes 1.
+/// Multiplies each row by the weight of its one expert, and makes this weight 1.
 TensorView weighed_rows(const LayerStep& step, const TensorView& normed, ExpertChoices& choices) {
   const Workspace& work = step.work;
   const std::int64_t n_rows = step.x.shape[0];

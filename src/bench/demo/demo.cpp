@@ -137,6 +137,7 @@ Result<DemoArm> run_arm(const std::string& attention, const DemoOptions& options
   model_options.ranks = options.ranks;
   BATON_TRY(const ModelFiles files, find_model_files(model_options, download_bar()));
   BATON_TRY(TextSide text, load_text(files, model_options));
+  model_options.eos_token_ids = text.stop_ids;
   BATON_TRY(const std::unique_ptr<Engine> engine, load_engine(files, model_options));
   ServedModel served = served_model(files, std::move(text), *engine);
   BATON_TRY(PrefixDefinition catalogue, read_prefix(kPrefixName, files.folder / "catalogue.txt"));

@@ -9,7 +9,7 @@ namespace {
 constexpr fields::Defaults kMiniMaxM2Defaults{
     .n_kv_heads = 8, .head_dim = 128, .max_position = 196608, .rope = {.theta = 5e6, .allows_partial = true}};
 
-/// Fields of the published config that other values of would change the arithmetic.
+/// Fields of the published config whose other values would change the arithmetic.
 Result<void> expect_published(const json::Value& config) {
   BATON_TRY_VOID(fields::expect(config, "scoring_func", "sigmoid"));
   BATON_TRY_VOID(fields::expect(config, "use_routing_bias", true));

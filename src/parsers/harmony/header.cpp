@@ -123,7 +123,7 @@ std::optional<Header> opened_header(std::string_view prompt) {
   if (start == std::string_view::npos) return std::nullopt;
   const std::string_view last = prompt.substr(start + kStart.size());
   const std::size_t message = last.find(kMessage);
-  if (message == std::string_view::npos) return std::nullopt;
+  if (message == std::string_view::npos || message > kMaxHeader) return std::nullopt;
   const std::string_view content = last.substr(message + kMessage.size());
   for (const std::string_view end : {kEnd, kReturn, kCall})
     if (content.find(end) != std::string_view::npos) return std::nullopt;

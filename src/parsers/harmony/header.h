@@ -1,6 +1,7 @@
 /// Harmony, the format of gpt-oss: its special tokens, and the headers of its messages.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,6 +23,9 @@ inline constexpr std::string_view kCommentary = "commentary";
 inline constexpr std::string_view kFinal = "final";
 /// In front of the name of a function that is a recipient.
 inline constexpr std::string_view kFunctions = "functions.";
+
+/// No header is longer, in bytes: a longer one is text.
+inline constexpr std::size_t kMaxHeader = 1024;
 
 struct Header {
   bool is_assistant = true;  ///< otherwise a model has written what others say: a result, a question

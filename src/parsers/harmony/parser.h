@@ -39,8 +39,6 @@ class Parser : public MessageParser {
   void end(TextEnd how, std::vector<MessagePiece>& pieces) override;
 
  private:
-  /// No header is longer, in bytes: a longer one is text.
-  static constexpr std::size_t kMaxHeader = 1024;
   enum class State : std::uint8_t { header, content };
   enum class Kind : std::uint8_t { nothing, content, reasoning, call };
 

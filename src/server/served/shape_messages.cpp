@@ -2,6 +2,8 @@
 #include "server/served/shape_messages.h"
 
 #include <cstddef>
+#include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -188,27 +190,31 @@ void write_calls_as_content(Value& message) {
   message.erase("tool_calls");
 }
 
-/// Whether a result is of a call, by its id.
-bool is_result_of(const Value& result, const Value& call) {
-  const Value *id = find_given(result, "tool_call_id"), *called = find_given(call, "id");
-  return id != nullptr && called != nullptr && *id == *called;
+/// For each of at least one call the numbers of its results, by id: of two calls with one id the first has them. Results that name no
+/// call belong to the last one.
+std::vector<std::vector<std::size_t>> results_of_calls(const Value& calls, std::span<const Value> results) {
+  std::map<std::string, std::size_t, std::less<>> call_of_id;
+  for (std::size_t i = 0; i < calls.size(); ++i)
+    if (const Value* id = find_given(calls[i], "id"); id != nullptr && id->is_string())
+      call_of_id.emplace(id->get_ref<const std::string&>(), i);
+  std::vector<std::vector<std::size_t>> of_calls(calls.size());
+  for (std::size_t k = 0; k < results.size(); ++k) {
+    const Value* id = find_given(results[k], "tool_call_id");
+    const auto call = id != nullptr && id->is_string() ? call_of_id.find(id->get_ref<const std::string&>()) : call_of_id.end();
+    of_calls[call != call_of_id.end() ? call->second : calls.size() - 1].push_back(k);
+  }
+  return of_calls;
 }
 
-/// Each call of the message as a message with its results. Results that name no call belong to the last one.
+/// Each call of the message as a message with its results. The first one has what else the message says.
 void add_single_calls(Value message, std::span<Value> results, Value& made) {
-  const Value calls = std::exchange(message["tool_calls"], Value::array());
-  std::vector<bool> is_placed(results.size(), false);
+  Value calls = std::exchange(message["tool_calls"], Value::array());
+  const auto of_calls = results_of_calls(calls, results);
   for (std::size_t i = 0; i < calls.size(); ++i) {
-    message["tool_calls"] = Value::array({calls[i]});
-    made.push_back(message);
-    if (i == 0)
-      for (const std::string_view key : {"reasoning", "reasoning_content", "thinking"}) message.erase(std::string(key));
-    message["content"] = "";
-    for (std::size_t k = 0; k < results.size(); ++k) {
-      if (is_placed[k] || !(i + 1 == calls.size() || is_result_of(results[k], calls[i]))) continue;
-      made.push_back(std::move(results[k]));
-      is_placed[k] = true;
-    }
+    message["tool_calls"] = Value::array({std::move(calls[i])});
+    made.push_back(std::move(message));
+    message = {{"role", "assistant"}, {"content", ""}};
+    for (const std::size_t k : of_calls[i]) made.push_back(std::move(results[k]));
   }
 }
 

@@ -20,7 +20,7 @@ constexpr std::string_view kTool = "probe_tool", kCall = "probe_call", kResult =
 constexpr std::string_view kArguments = R"({"probe_argument": "probe_value"})";
 constexpr std::string_view kBrokenArguments = R"({"probe_argument": "probe_va)";
 constexpr std::string_view kValue = "probe_value";
-constexpr std::string_view kShortId = "probe0001", kLongId = "call_0123456789abcdefghijkl";
+constexpr std::string_view kShortId = "probe0001", kOtherShortId = "probe0002", kLongId = "call_0123456789abcdefghijkl";
 
 Value message(std::string_view role, Value content) { return {{"role", role}, {"content", std::move(content)}}; }
 
@@ -120,6 +120,7 @@ void probe_calls(const Probe& probe, TemplateTraits& traits) {
   traits.shows_several_calls = takes([](Value& called) {
     called["tool_calls"].push_back(called["tool_calls"][0]);
     called["tool_calls"][0]["function"]["name"] = kTool;
+    called["tool_calls"][1]["id"] = kOtherShortId;
   });
   traits.takes_thoughtful_calls = takes([](Value& called) {
     called["content"] = kText;
@@ -239,9 +240,10 @@ TemplateTraits probe_template(const ChatTemplate& chat_template,
   const Probe probe(chat_template, role_tokens);
   TemplateTraits traits;
   traits.shows_tools = shows(probe.render(Value::array({message("user", kText)}), /*has_tools=*/true), kTool);
-  traits.takes_bare_tools = shows(
-      probe.render(Value::array({message("user", kText)}), /*has_tools=*/true, /*has_prompt=*/false, /*has_bare_tools=*/true),
-      kTool);
+  traits.takes_bare_tools =
+      !traits.shows_tools || shows(probe.render(Value::array({message("user", kText)}), /*has_tools=*/true,
+                                                /*has_prompt=*/false, /*has_bare_tools=*/true),
+                                   kTool);
   probe_calls(probe, traits);
   traits.knows_developer = knows_developer(probe);
   const std::vector<bool> ways = ways_of(probe, traits);

@@ -150,6 +150,11 @@ TEST(Harmony, continues_what_the_prompt_has_opened) {
   EXPECT_EQ(parsed("<|start|>user<|message|>q<|end|><|start|>assistant<|channel|>final<|message|>I", rest), "| more\n\nYes.");
   EXPECT_EQ(parsed("<|start|>user<|message|>q<|end|><|start|>assistant", "<|channel|>final<|message|>Yes."), "|Yes.");
   EXPECT_EQ(parsed("no harmony", "<|channel|>final<|message|>Yes."), "|Yes.");
+  const auto opened_after = [](std::size_t n_blanks) {
+    return "<|start|>assistant" + std::string(n_blanks, ' ') + "<|channel|>analysis<|message|>";
+  };
+  EXPECT_TRUE(format.begin_after(opened_after(900)).in_reasoning);
+  EXPECT_FALSE(format.begin_after(opened_after(1100)).in_reasoning) << "no header is that long";
 }
 
 TEST(Harmony, without_tools_or_reasoning_everything_is_content) {

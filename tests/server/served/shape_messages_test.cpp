@@ -125,7 +125,7 @@ TEST(ShapeMessages, gives_each_call_a_message_of_its_own_where_the_template_show
   TemplateTraits traits = kAll;
   traits.shows_several_calls = false;
   const json::Value messages =
-      parsed(shaped_text(R"([{"role":"user","content":"q"},{"role":"assistant","content":"so","reasoning":"hm",
+      parsed(shaped_text(R"([{"role":"user","content":"q"},{"role":"assistant","content":"so","reasoning":"hm","note":"n",
       "tool_calls":[{"id":"a","function":{"name":"f"}},{"id":"b","function":{"name":"g"}}]},
       {"role":"tool","tool_call_id":"b","content":"B"},{"role":"tool","tool_call_id":"a","content":"A"},{"role":"tool","content":"C"},
       {"role":"user","content":"r"}])",
@@ -137,7 +137,9 @@ TEST(ShapeMessages, gives_each_call_a_message_of_its_own_where_the_template_show
         (message.contains("tool_calls") ? "<" + message["tool_calls"][0]["function"]["name"].get<std::string>() + ">" : " ");
   EXPECT_EQ(order, "q so<f>A <g>B C r ");
   EXPECT_EQ(messages[1]["reasoning"], "hm");
+  EXPECT_EQ(messages[1]["note"], "n");
   EXPECT_FALSE(messages[3].contains("reasoning"));
+  EXPECT_FALSE(messages[3].contains("note"));
 }
 
 TEST(ShapeMessages, content_ends_the_reasoning_where_the_template_does_not_take_both) {

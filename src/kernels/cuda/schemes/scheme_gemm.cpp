@@ -58,7 +58,8 @@ class SchemeMatrix final : public PackedMatrix {
   std::shared_ptr<SchemeOrder> order;         ///< this weight's place among all that were packed
 };
 
-/// A weight, and the one that was packed after it while both exist.
+/// A weight, and the one that was packed after it while both exist. Captured launches keep the address of its values: a model
+/// frees no weight while its graphs are replayed.
 struct SchemeOrder {
   SchemeView weight;
   std::weak_ptr<const SchemeOrder> next;
