@@ -15,7 +15,6 @@ using json::Value;
 
 Value literal(std::string_view text) { return {{"type", "const_string"}, {"value", text}}; }
 Value texts_without(const std::vector<std::string_view>& excluded) { return {{"type", "any_text"}, {"excludes", excluded}}; }
-Value sequence_of(Value elements) { return {{"type", "sequence"}, {"elements", std::move(elements)}}; }
 
 /// The arguments of a call; `has_schema`: they keep to the tool's schema.
 Value arguments_of(const Tool& tool, ArgumentStyle style, bool has_schema) {
@@ -125,24 +124,21 @@ Value text_with_calls(const ToolFormat& format, const Value& calls, const Answer
 }
 
 /// Models write line ends between their reasoning and the answer.
-Value behind_reasoning(Value format) {
-  return sequence_of(Value::array({Value{{"type", "regex"}, {"pattern", "\\n{0,2}"}}, std::move(format)}));
-}
-
-json::Value sequence(json::Value elements) { return {{"type", "sequence"}, {"elements", std::move(elements)}}; }
+Value line_ends() { return {{"type", "regex"}, {"pattern", "\\n{0,2}"}}; }
 
 /// Reasoning that `open` begins, and the line ends after it.
-json::Value reasoning(std::string_view open, const ReasoningMarkers& markers) {
-  json::Value tag = {{"type", "tag"}, {"begin", open}, {"content", {{"type", "any_text"}}}};
+Value reasoning(std::string_view open, const ReasoningMarkers& markers) {
+  Value tag = {{"type", "tag"}, {"begin", open}, {"content", {{"type", "any_text"}}}};
   tag["end"] = std::vector<std::string_view>(markers.closes.begin(), markers.closes.end());
-  const json::Value line_ends = {{"type", "regex"}, {"pattern", "\\n{0,2}"}};
-  return sequence(json::Value::array({std::move(tag), line_ends}));
+  return sequence_of(Value::array({std::move(tag), line_ends()}));
 }
 
 /// A structural tag inside of another one has special tokens of its own, here none.
 Value nested(Value format) { return {{"type", "structural_tag"}, {"format", std::move(format)}}; }
 
 }  // namespace
+
+Value sequence_of(Value elements) { return {{"type", "sequence"}, {"elements", std::move(elements)}}; }
 
 Result<Value> possible_calls(const ToolFormat& format, const AnswerDemand& demand) {
   const bool is_automatic = demand.choice.kind == ToolChoice::Kind::automatic;
@@ -197,7 +193,7 @@ Result<grammar::GrammarSource> grammar_behind_reasoning(const ReasoningMarkers& 
     in_front = {{"type", "optional"}, {"content", {{"type", "or"}, {"elements", std::move(all)}}}};
   }
   json::Value tag = {{"type", "structural_tag"},
-                     {"format", sequence(json::Value::array({std::move(in_front), std::move(answer)}))}};
+                     {"format", sequence_of(json::Value::array({std::move(in_front), std::move(answer)}))}};
   if (!special_tokens.empty()) tag["tokens"] = std::vector<std::string>(special_tokens.begin(), special_tokens.end());
   return grammar::GrammarSource{.kind = grammar::GrammarKind::structural_tag, .text = json::dump(tag), .spaces = source.spaces};
 }
@@ -218,7 +214,7 @@ Result<std::optional<grammar::GrammarSource>> tool_grammar(const ToolFormat& for
     BATON_TRY(Value content, format_of(*demand.content));
     whole = {{"type", "or"}, {"elements", Value::array({std::move(whole), std::move(content)})}};
   }
-  if (!has_free_text && may_reason) whole = behind_reasoning(std::move(whole));
+  if (!has_free_text && may_reason) whole = sequence_of(Value::array({line_ends(), std::move(whole)}));
   Value tag = {{"type", "structural_tag"}, {"format", std::move(whole)}};
   if (!demand.special_tokens.empty())
     tag["tokens"] = std::vector<std::string>(demand.special_tokens.begin(), demand.special_tokens.end());

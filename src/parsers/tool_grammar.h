@@ -19,6 +19,9 @@ namespace baton::parsers {
 Result<std::optional<grammar::GrammarSource>> tool_grammar(const ToolFormat& format, const AnswerDemand& demand,
                                                            bool may_reason);
 
+/// A format of a structural tag: the formats in an array, one after the other.
+json::Value sequence_of(json::Value elements);
+
 /// Tags of the calls that an answer may have. Errors (invalid_request): a name that is not a tool's or that the format cannot write.
 Result<json::Value> possible_calls(const ToolFormat& format, const AnswerDemand& demand);
 

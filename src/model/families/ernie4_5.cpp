@@ -59,9 +59,7 @@ Result<ModelSpec> read_ernie4_5_moe(const json::Value& config) {
   BATON_TRY(ModelSpec spec, read_ernie_layout(config, 4, 0));
   name_experts(spec.names);
   spec.names.choice_bias = "model.layers.{}.mlp.moe_statics.e_score_correction_bias";
-  spec.names.shared_gate = "model.layers.{}.mlp.shared_experts.gate_proj";
-  spec.names.shared_up = "model.layers.{}.mlp.shared_experts.up_proj";
-  spec.names.shared_down = "model.layers.{}.mlp.shared_experts.down_proj";
+  name_shared_experts(spec.names);
   BATON_TRY(const FeedForwardSpec experts, read_ernie_experts(config));
   BATON_TRY(const double first, fields::optional_number(config, "moe_layer_start_index", 0, fields::kMaxLayers, 1));
   BATON_TRY(const double last, fields::optional_number(config, "moe_layer_end_index", -1, fields::kMaxLayers, -1));

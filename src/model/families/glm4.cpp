@@ -68,9 +68,7 @@ Result<ModelSpec> read_glm4_moe(const json::Value& config) {
                                                        .rope = {.rotary_factor = 0.5, .allows_partial = true}}));
   name_experts(spec.names);
   spec.names.choice_bias = "model.layers.{}.mlp.gate.e_score_correction_bias";
-  spec.names.shared_gate = "model.layers.{}.mlp.shared_experts.gate_proj";
-  spec.names.shared_up = "model.layers.{}.mlp.shared_experts.up_proj";
-  spec.names.shared_down = "model.layers.{}.mlp.shared_experts.down_proj";
+  name_shared_experts(spec.names);
   spec.names.q_norm = "model.layers.{}.self_attn.q_norm";
   spec.names.k_norm = "model.layers.{}.self_attn.k_norm";
   BATON_TRY(const bool has_biases, fields::optional_flag(config, "attention_bias", false));

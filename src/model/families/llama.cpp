@@ -63,6 +63,12 @@ void name_experts(TensorNames& names) {
   names.expert_down = "model.layers.{}.mlp.experts.{}.down_proj";
 }
 
+void name_shared_experts(TensorNames& names) {
+  names.shared_gate = "model.layers.{}.mlp.shared_experts.gate_proj";
+  names.shared_up = "model.layers.{}.mlp.shared_experts.up_proj";
+  names.shared_down = "model.layers.{}.mlp.shared_experts.down_proj";
+}
+
 void name_mixtral_experts(TensorNames& names) {
   names.router = "model.layers.{}.block_sparse_moe.gate";
   names.expert_gate = "model.layers.{}.block_sparse_moe.experts.{}.w1";

@@ -33,6 +33,8 @@ void give_post_norms(ModelSpec& spec);
 /// Names the router and the experts as Qwen's models do (`mlp.experts`), or Mixtral (`block_sparse_moe`).
 void name_experts(TensorNames& names);
 void name_mixtral_experts(TensorNames& names);
+/// Names the shared expert as DeepSeek and those after it do (`mlp.shared_experts`).
+void name_shared_experts(TensorNames& names);
 /// Gives all layers the biases of `attention_bias` (queries, keys, values and output) and `mlp_bias`.
 Result<void> read_llama_biases(const json::Value& config, ModelSpec& spec);
 

@@ -16,7 +16,6 @@ namespace {
 using json::Value;
 
 Value literal(std::string_view text) { return {{"type", "const_string"}, {"value", text}}; }
-Value sequence(Value elements) { return {{"type", "sequence"}, {"elements", std::move(elements)}}; }
 Value any_of(Value elements) { return {{"type", "or"}, {"elements", std::move(elements)}}; }
 Value any_text() { return {{"type", "any_text"}}; }
 
@@ -25,20 +24,20 @@ Value next_message() { return literal(fmt::format("{}assistant", kStart)); }
 
 /// Text up to the end of its message, and the front of the next one.
 Value text_to_next() {
-  return sequence(
+  return sequence_of(
       Value::array({Value{{"type", "tag"}, {"begin", ""}, {"content", any_text()}, {"end", kEnd}}, next_message()}));
 }
 
 /// Any number of messages of a channel in front of another one.
 Value messages_of(std::string_view channel) {
-  Value message = sequence(Value::array({literal(fmt::format("{}{}{}", kChannel, channel, kMessage)), text_to_next()}));
+  Value message = sequence_of(Value::array({literal(fmt::format("{}{}{}", kChannel, channel, kMessage)), text_to_next()}));
   return {{"type", "star"}, {"content", std::move(message)}};
 }
 
 Value final_message(Value content) {
   Value headers = any_of(Value::array({literal(fmt::format("{}{}{}", kChannel, kFinal, kMessage)),
                                        literal(fmt::format("{}{} {}json{}", kChannel, kFinal, kConstrain, kMessage))}));
-  return sequence(Value::array({std::move(headers), std::move(content)}));
+  return sequence_of(Value::array({std::move(headers), std::move(content)}));
 }
 
 /// The same calls with the recipient in front of the channel.
@@ -79,7 +78,7 @@ Result<std::optional<grammar::GrammarSource>> answer_grammar(const ToolFormat& f
       source.spaces = demand.content->spaces;
     }
     answer = any_of(Value::array({std::move(answer), final_message(std::move(content))}));
-    if (!demand.content) answer = sequence(Value::array({messages_of(kCommentary), std::move(answer)}));
+    if (!demand.content) answer = sequence_of(Value::array({messages_of(kCommentary), std::move(answer)}));
   }
   return std::optional(source_of(std::move(answer), demand.special_tokens, source.spaces));
 }
@@ -92,7 +91,7 @@ Result<grammar::GrammarSource> grammar_behind_analysis(const grammar::GrammarSou
   if (front.begin != Begin::header) all.push_back(text_to_next());
   if (front.may_reason) all.push_back(messages_of(kAnalysis));
   all.push_back(std::move(answer));
-  return source_of(sequence(std::move(all)), front.special_tokens, source.spaces);
+  return source_of(sequence_of(std::move(all)), front.special_tokens, source.spaces);
 }
 
 }  // namespace baton::parsers::harmony
