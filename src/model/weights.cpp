@@ -414,7 +414,7 @@ WeightBytes weight_bytes(const ModelSpec& spec, DType dtype, ModelRank rank, con
                          const WeightRounding& rounding) {
   WeightBytes bytes;
   const Parallel parallel(1);
-  RandomSource drawn(0, {}, parallel, spec.quantization);
+  RandomSource drawn(0, {}, parallel, spec.quantization, unrounded_matrices(spec, false));
   std::optional<SafetensorsSource> stored;
   if (checkpoint != nullptr) stored.emplace(*checkpoint, spec.quantization, parallel);
   const MaybeRounded source(stored ? static_cast<WeightSource&>(*stored) : drawn, spec, rounding, parallel);
@@ -481,7 +481,7 @@ Result<ModelWeights> random_weights(const ModelSpec& spec, Backend& backend, DTy
                                     const WeightRounding& rounding, bool has_int8_x) {
   check_dtype(dtype);
   const Parallel parallel(n_threads);
-  RandomSource drawn(seed, expected_tensors(spec), parallel, spec.quantization);
+  RandomSource drawn(seed, expected_tensors(spec), parallel, spec.quantization, unrounded_matrices(spec, false));
   const MaybeRounded source(drawn, spec, rounding, parallel);
   BATON_TRY(ModelWeights weights, Loader(spec, backend, dtype, source.get(), has_int8_x).load());
   if (rank_of(backend).rank == 0) log_schemes(weights);

@@ -60,10 +60,9 @@ std::vector<ExpectedTensor> expected_tensors(const ModelSpec& spec);
 /// RoundingSource::form_of and of stacked_form.
 Result<void> check_weights(const ModelSpec& spec, const Checkpoint& checkpoint, ModelRank rank, const WeightRounding& rounding);
 
-/// Memory for loading and holding a rank's weights of the whole model `spec`: the value that
-/// ModelWeights::size_bytes() will have if the backend
-/// packs without padding (biases count as f32), and the largest host memory that loading needs at one time. Matrices are
-/// stored as in `checkpoint`, or dense without it, and then rounded.
+/// Memory for loading and holding a rank's weights of the whole model `spec`: the value that ModelWeights::size_bytes() will have
+/// if the backend packs without padding (biases count as f32), and the largest host memory that loading needs at one time.
+/// Matrices are stored as in `checkpoint`, or as the configuration states without it, and then rounded.
 struct WeightBytes {
   std::int64_t held = 0;
   std::int64_t staged = 0;
@@ -85,8 +84,8 @@ WeightBytes weight_bytes(const ModelSpec& spec, DType dtype, ModelRank rank, con
 Result<ModelWeights> load_weights(const ModelSpec& spec, const Checkpoint& checkpoint, Backend& backend, DType dtype,
                                   int n_threads, const WeightRounding& rounding = {}, bool has_int8_x = false);
 
-/// Makes random weights of the same shapes (`--load-format dummy`), see RandomSource. The ranks' weights together are
-/// those of one rank.
+/// Makes random weights of the same shapes (`--load-format dummy`), in the scheme that the configuration states, see RandomSource.
+/// The ranks' weights together are those of one rank. Errors: those of RandomSource and RoundingSource; out_of_memory.
 Result<ModelWeights> random_weights(const ModelSpec& spec, Backend& backend, DType dtype, std::uint64_t seed, int n_threads,
                                     const WeightRounding& rounding = {}, bool has_int8_x = false);
 

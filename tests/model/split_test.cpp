@@ -257,7 +257,8 @@ TEST(SplitWeights, of_random_experts_in_mxfp4_are_parts_of_every_expert) {
   spec.names.router = "model.layers.{}.moe.router";
   spec.names.expert_gate_up = "model.layers.{}.moe.experts.gate_up";
   spec.names.expert_down = "model.layers.{}.moe.experts.down";
-  spec.quantization.method = "mxfp4";
+  spec.quantization = {.method = "mxfp4",
+                       .statements = {{.scheme = WeightScheme::f4, .scales = ScaleKind::group, .columns = 32}}};
   spec.layers[1].feed_forward = {.d_ff = 128, .n_experts = 2, .n_experts_per_row = 1};
   RankBackend alone(ModelRank{});
   const auto whole = random_weights(spec, alone, DType::f32, 5, 1);

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstring>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -12,21 +12,47 @@
 #include "core/split_mix.h"
 
 namespace baton {
-
 namespace {
 
-constexpr std::int64_t kDrawnGroup = 32;
+/// Root mean square of the numbers that random codes stand for, of f8 those below 2.
+float rms_of_codes(WeightScheme scheme) {
+  switch (scheme) {
+    case WeightScheme::f8: return 0.6f;
+    case WeightScheme::i8: return 74;
+    case WeightScheme::i4: return 4.6f;
+    case WeightScheme::f4: return 2.9f;
+    case WeightScheme::dense: break;
+  }
+  check_failed("RandomSource: dense weights have no codes");
+}
 
-/// The scale with which numbers of any four bits have a variance near 1/k: their mean square is 137/16.
-std::uint8_t mxfp4_scale(std::int64_t k) {
-  return static_cast<std::uint8_t>(127 + std::lround(-0.5 * std::log2(137.0 / 16 * static_cast<double>(k))));
+/// Fills `out` with a number near `scale`, which u8 (MXFP4) has as an exponent.
+void fill_scales(const TensorView& out, float scale) {
+  if (out.dtype == DType::u8) {
+    const int exponent = std::clamp(127 + static_cast<int>(std::lround(std::log2(scale))), 0, 254);
+    std::ranges::fill(out.elements<std::uint8_t>(), static_cast<std::uint8_t>(exponent));
+  } else if (out.dtype == DType::f8_e4m3) {
+    std::ranges::fill(out.elements<Float8E4M3>(), Float8E4M3(scale));
+  } else {
+    visit_float(out.dtype, [&]<class To>(To) { std::ranges::fill(out.elements<To>(), static_cast<To>(scale)); });
+  }
+}
+
+/// Writes the bytes [first, first + n) of the random bytes of `key`, each with `mask`.
+void fill_bytes(std::uint64_t key, std::int64_t first, std::int64_t n, std::uint64_t mask, std::byte* to) {
+  std::uint64_t bits = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const auto at = static_cast<std::uint64_t>(first + i);
+    if (i == 0 || at % 8 == 0) bits = split_mix(key, at / 8);
+    to[i] = static_cast<std::byte>(bits >> (at % 8 * 8) & mask);
+  }
 }
 
 }  // namespace
 
 RandomSource::RandomSource(std::uint64_t seed, std::span<const ExpectedTensor> tensors, const Parallel& parallel,
-                           const QuantizationSpec& quantization)
-    : seed_(seed), parallel_(parallel), has_mxfp4_(quantization.method == "mxfp4") {
+                           QuantizationSpec stated, std::set<std::string> kept)
+    : seed_(seed), stated_(std::move(stated)), kept_(std::move(kept)), parallel_(parallel) {
   for (const ExpectedTensor& tensor : tensors) place_of_.emplace(std::pair(tensor.name, tensor.expert), place_of_.size());
 }
 
@@ -37,27 +63,53 @@ std::uint64_t RandomSource::key_of(const ExpectedTensor& tensor) const {
 }
 
 Result<MatrixForm> RandomSource::form_of(const ExpectedTensor& matrix) const {
-  if (!has_mxfp4_ || matrix.n_experts == 0 || matrix.shape[1] % kDrawnGroup != 0) return MatrixForm{};
-  return MatrixForm{.scheme = WeightScheme::f4, .scale_columns = kDrawnGroup, .scale_dtype = DType::u8};
+  // gpt-oss' method is that of its experts, each layer's in one tensor.
+  const bool is_kept = kept_.contains(matrix.name) || (stated_.method == "mxfp4" && matrix.n_experts == 0);
+  if (stated_.statements.empty() || is_kept) return MatrixForm{};
+  if (stated_.statements.size() > 1)
+    return fail(ErrorCode::unsupported,
+                fmt::format("random weights have one scheme, and the configuration ('{}') states {} and {}", stated_.method,
+                            to_string(stated_.statements[0]), to_string(stated_.statements[1])));
+  const SchemeStatement& stated = stated_.statements.front();
+  MatrixForm form{.scheme = stated.scheme, .scale_columns = matrix.shape[1]};
+  if (stated.scales == ScaleKind::tensor) form.scale_rows = matrix.shape[0];
+  if (stated.scales == ScaleKind::block) form.scale_rows = stated.rows;
+  if (stated.scales == ScaleKind::block || stated.scales == ScaleKind::group) form.scale_columns = stated.columns;
+  if (stated.scheme == WeightScheme::f4) {
+    const bool is_mxfp4 = stated.columns == 32;
+    form.scale_dtype = is_mxfp4 ? DType::u8 : DType::f8_e4m3;
+    form.has_row_scales = !is_mxfp4;
+  } else if (stated.scheme == WeightScheme::i4) {
+    form.scale_dtype = DType::bf16;
+  }
+  form.has_zeros = !stated.is_symmetric;
+  return form;
 }
 
 Result<void> RandomSource::read_stored(const TensorPart& part, const StoredRows& out) {
   const std::int64_t k = part.tensor.shape[1];
-  if (part.columns.begin % 2 != 0)
+  const bool has_half_bytes = out.scheme == WeightScheme::i4 || out.scheme == WeightScheme::f4;
+  if (has_half_bytes && part.columns.begin % 2 != 0)
     return fail(ErrorCode::unsupported, fmt::format("tensor '{}': {} cannot be cut at column {}", part.tensor.name,
                                                     to_string(out.scheme), part.columns.begin));
   const std::uint64_t key = key_of(part.tensor);
+  const std::uint64_t mask = out.scheme == WeightScheme::f8 ? 0xbf : 0xff;  // no exponent of f8 that makes 2 or more
   const std::int64_t row_bytes = out.values.shape[1];
-  std::memset(out.scales.data, mxfp4_scale(k), out.scales.size_bytes());
-  parallel_.for_ranges(out.values.shape[0], std::max<std::int64_t>(1, kElementsPerTask / row_bytes),
-                       [&](std::int64_t begin, std::int64_t end) {
-                         for (std::int64_t row = begin; row < end; ++row) {
-                           const std::int64_t first = ((part.rows.begin + row) * k + part.columns.begin) / 2;
-                           std::byte* const to = out.values.data + row * row_bytes;
-                           for (std::int64_t i = 0; i < row_bytes; ++i)
-                             to[i] = static_cast<std::byte>(split_mix(key, static_cast<std::uint64_t>(first + i)) >> 56);
-                         }
-                       });
+  parallel_.for_ranges(
+      part.rows.size(), std::max<std::int64_t>(1, kElementsPerTask / row_bytes), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) {
+          const std::int64_t first =
+              (part.rows.begin + row) * row_value_bytes(out.scheme, k) + row_value_bytes(out.scheme, part.columns.begin);
+          fill_bytes(key, first, row_bytes, mask, out.values.data + row * row_bytes);
+        }
+      });
+  const float scale = 1 / (rms_of_codes(out.scheme) * std::sqrt(static_cast<float>(k)));
+  // Scales of NVFP4 are 1 beside those of rows.
+  const bool has_row_scales = out.row_scales.data != nullptr;
+  fill_scales(out.scales, has_row_scales ? 1 : scale);
+  if (has_row_scales) fill_scales(out.row_scales, scale);
+  if (out.zeros.data != nullptr)
+    std::ranges::fill(out.zeros.elements<std::uint8_t>(), static_cast<std::uint8_t>(out.scheme == WeightScheme::i4 ? 8 : 128));
   return {};
 }
 

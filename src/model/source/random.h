@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -15,15 +16,19 @@ namespace baton {
 
 /// Matrices [n, k] are uniform with variance 1/k, so that activations stay near 1 and logits are nearly normally
 /// distributed. Norms are 1 and biases 0. An element depends on the seed, the tensor's place among `tensors` and the
-/// element's place in the tensor, so parts of a tensor have the same elements as the whole. Where the configuration states
-/// MXFP4 for tensors of all experts (gpt-oss), these are drawn in it: any four bits, and a power of two as the scale of all.
+/// element's place in the tensor, so parts of a tensor have the same elements as the whole.
+///
+/// Where the configuration states a scheme, matrices have random codes, and one scale that gives about the same variance. Zeros
+/// are the middle of the codes, and columns stand in their order.
 class RandomSource final : public WeightSource {
  public:
-  /// `tensors`: all tensors of the model. `parallel` is kept by reference and must outlive this object.
-  RandomSource(std::uint64_t seed, std::span<const ExpectedTensor> tensors, const Parallel& parallel,
-               const QuantizationSpec& quantization = {});
+  /// `tensors`: all tensors of the model. `stated`: of the configuration; `kept`: names of matrices that are dense whatever it
+  /// says, as all but experts in one tensor are in gpt-oss' "mxfp4". `parallel` is kept by reference and must outlive this object.
+  RandomSource(std::uint64_t seed, std::span<const ExpectedTensor> tensors, const Parallel& parallel, QuantizationSpec stated,
+               std::set<std::string> kept);
 
   Result<void> read(const TensorPart& part, TensorView out) override;
+  /// Errors (unsupported): a configuration with several schemes, which does not say here which matrix has which.
   Result<MatrixForm> form_of(const ExpectedTensor& matrix) const override;
   /// Errors (unsupported): columns that begin inside a byte.
   Result<void> read_stored(const TensorPart& part, const StoredRows& out) override;
@@ -32,9 +37,10 @@ class RandomSource final : public WeightSource {
   std::uint64_t key_of(const ExpectedTensor& tensor) const;
 
   std::uint64_t seed_;
+  QuantizationSpec stated_;
+  std::set<std::string> kept_;
   std::map<std::pair<std::string, std::int32_t>, std::uint64_t> place_of_;  ///< by name and expert
   const Parallel& parallel_;
-  bool has_mxfp4_;
 };
 
 }  // namespace baton
