@@ -78,18 +78,22 @@ QuantisedForm drawn_form(Drawn& draws) {
   return form;
 }
 
+enum class Family : std::uint8_t { llama, qwen3_moe, gpt_oss };
+
 /// A tiny model: its sizes, and how it is stored.
 struct Case {
-  bool has_experts = false;
+  Family family = Family::llama;
   std::int64_t d = 32, d_ff = 32, n_kv_heads = 2;
   std::vector<TensorToWrite> tensors;
 
   explicit Case(Drawn& draws) {
-    has_experts = draws.is();
+    family = draws.of(std::array{Family::llama, Family::qwen3_moe, Family::gpt_oss});
     d = draws.of(std::array<std::int64_t, 4>{32, 64, 48, 16});
     d_ff = draws.of(std::array<std::int64_t, 4>{32, 64, 96, 16});
     n_kv_heads = draws.is() ? 1 : 2;
-    const QuantisedForm usual = drawn_form(draws);
+    QuantisedForm usual = drawn_form(draws);
+    const bool has_blocks = usual.kind == QuantisedForm::Kind::mxfp4;  // of gpt-oss, which has its other matrices in 16 bits
+    if (family == Family::gpt_oss) usual.kind = QuantisedForm::Kind::dense;
     const auto add = [&](const std::string& stem, std::int64_t n, std::int64_t k) {
       test::add_matrix(stem, n, k, draws.one_in(16) ? drawn_form(draws) : usual, tensors);
     };
@@ -107,7 +111,22 @@ struct Case {
     const auto add_dense = [&](const std::string& name, const Sizes& shape) {
       tensors.push_back(filled(name + ".weight", "BF16", shape, "\x12\x3c"));
     };
-    if (has_experts) {
+    const auto add_plain = [&](const std::string& name, const Sizes& shape) {
+      tensors.push_back(filled(name, "BF16", shape, "\x12\x3c"));
+    };
+    if (family == Family::gpt_oss) {
+      add_plain(layer + "self_attn.sinks", {2});
+      add_dense(layer + "mlp.router", {kExperts, d});
+      add_plain(layer + "mlp.router.bias", {kExperts});
+      const auto add_experts = [&](const std::string& stem, std::int64_t n, std::int64_t k) {
+        add_plain(stem + "_bias", {kExperts, n});
+        if (!has_blocks) return add_plain(stem, {kExperts, k, n});
+        tensors.push_back(filled(stem + "_blocks", "U8", {kExperts, n, k / 32, 16}, "\x12\x34\x56\x70\xab\x3d\x7c"));
+        tensors.push_back(filled(stem + "_scales", "U8", {kExperts, n, k / 32}, "\x80"));
+      };
+      add_experts(layer + "mlp.experts.gate_up_proj", 2 * d_ff, d);
+      add_experts(layer + "mlp.experts.down_proj", d, d_ff);
+    } else if (family == Family::qwen3_moe) {
       add_dense(layer + "mlp.gate", {kExperts, d});
       for (std::int64_t e = 0; e < kExperts; ++e) add_mlp(layer + "mlp.experts." + std::to_string(e) + ".");
       add_dense(layer + "self_attn.q_norm", {head_dim});
@@ -151,12 +170,13 @@ struct Case {
   }
 
   std::string config(std::string_view quantization) const {
+    constexpr std::array kFamilies{"LlamaForCausalLM", "Qwen3MoeForCausalLM", "GptOssForCausalLM"};
     return fmt::format(
         R"({{"architectures":["{}"],"vocab_size":{},"hidden_size":{},"intermediate_size":{},"moe_intermediate_size":{},)"
         R"("num_hidden_layers":1,"num_attention_heads":2,"num_key_value_heads":{},"head_dim":{},"num_experts":{},)"
-        R"("num_experts_per_tok":1,"max_position_embeddings":64,"rms_norm_eps":1e-5,"rope_theta":1e4,"torch_dtype":"bfloat16")"
-        "{}{}}}",
-        has_experts ? "Qwen3MoeForCausalLM" : "LlamaForCausalLM", kVocab, d, d_ff, d_ff, n_kv_heads, d / 2, kExperts,
+        R"("num_local_experts":{},"num_experts_per_tok":1,"max_position_embeddings":64,"rms_norm_eps":1e-5,"rope_theta":1e4,"attention_bias":false,)"
+        R"("torch_dtype":"bfloat16"{}{}}})",
+        kFamilies[static_cast<std::size_t>(family)], kVocab, d, d_ff, d_ff, n_kv_heads, d / 2, kExperts, kExperts,
         quantization.empty() ? "" : ",\"quantization_config\":", quantization);
   }
 };
