@@ -22,7 +22,10 @@ struct AttentionShape {
   std::int32_t kv_element_bytes = 2;
   std::int32_t window = 0;  ///< a row sees its last `window` positions; 0: all
   std::int32_t block_len = 16;
-  bool is_chunked = false;  ///< of the window a row sees the positions from the last multiple of `window` on
+  bool is_chunked = false;      ///< of the window a row sees the positions from the last multiple of `window` on
+  std::int32_t latent_dim = 0;  ///< over 0: values are the beginnings of keys (KvShape::latent_dim)
+
+  std::int32_t v_dim() const { return latent_dim > 0 ? latent_dim : head_dim; }
 
   /// The first position that a row at `position` sees.
   std::int32_t first_seen(std::int32_t position) const {
@@ -30,7 +33,7 @@ struct AttentionShape {
     return is_chunked ? position / window * window : std::max(0, position + 1 - window);
   }
 
-  std::int64_t token_bytes() const { return 2LL * n_kv_heads * head_dim * kv_element_bytes; }
+  std::int64_t token_bytes() const { return (latent_dim > 0 ? 1LL : 2LL) * n_kv_heads * head_dim * kv_element_bytes; }
 };
 
 /// What tiles of one kind cost. A kernel processes them.

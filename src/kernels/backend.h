@@ -135,6 +135,17 @@ class PackedExperts {
   std::size_t size_bytes = 0;
 };
 
+/// A dense matrix [n, k] for each head. The x of a head_matmul must have `dtype`.
+class PackedHeads {
+ public:
+  virtual ~PackedHeads() = default;
+  std::int64_t n_heads = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  DType dtype = DType::f32;
+  std::size_t size_bytes = 0;
+};
+
 /// Reads the weight of one expert into host memory, where it stays until the next call.
 using ReadExpert = std::function<Result<StoredMatrix>(std::int64_t expert)>;
 
@@ -221,6 +232,9 @@ class Backend {
   /// returns [n, k], of `dtype` if it is dense. Errors: those of `read` and of pack_matrix.
   virtual Result<std::unique_ptr<PackedExperts>> pack_experts(const Shape& shape, DType dtype, std::string_view name,
                                                               const ReadExpert& read) = 0;
+  /// Packs matrices [n_heads, n, k] in host memory for head_matmul. Errors: those of allocate; unsupported (sizes that the
+  /// backend has no kernels for).
+  virtual Result<std::unique_ptr<PackedHeads>> pack_heads(const ConstTensorView& weights, std::string_view name) = 0;
   virtual Result<std::unique_ptr<KvStorage>> make_kv_storage(const KvShape& shape) = 0;
   /// Bytes that one block takes in a storage of `shape`, over all layers: KvShape::block_bytes and the padding of heads.
   virtual std::int64_t kv_block_bytes(const KvShape& shape) const = 0;
@@ -232,6 +246,9 @@ class Backend {
   virtual void gather_rows(const GatherRowsArgs& args) = 0;
   virtual void matmul(const MatmulArgs& args) = 0;
   virtual void rope_append(const RopeAppendArgs& args) = 0;
+  virtual void norm_columns(const NormColumnsArgs& args) = 0;
+  virtual void head_matmul(const HeadMatmulArgs& args) = 0;
+  virtual void latent_append(const LatentAppendArgs& args) = 0;
   virtual void attention(const AttentionArgs& args) = 0;
   virtual void attention_merge(const AttentionMergeArgs& args) = 0;
   virtual void route_experts(const RouteExpertsArgs& args) = 0;

@@ -18,28 +18,35 @@ struct KvShape {
   std::int32_t n_blocks = 0;
   std::int32_t block_len = 16;  ///< tokens of a block; a power of two from 16 to 256
   std::int32_t n_kv_heads = 0;  ///< of this rank
-  std::int32_t head_dim = 0;
+  std::int32_t head_dim = 0;    ///< elements of a key and, without a latent_dim, of a value
   DType dtype = DType::bf16;
   /// One scale for each layer: the key is the stored f8_e4m3 key times its layer's scale, and the same holds for
   /// values. Empty: 1 in every layer, as other dtypes require.
   std::vector<float> k_scales = {};
   std::vector<float> v_scales = {};
+  /// Over 0: values are not stored. A value is the first latent_dim elements of its key (multi-head latent attention); there is
+  /// one KV head and no scale.
+  std::int32_t latent_dim = 0;
 
+  bool has_values() const { return latent_dim == 0; }
+  /// Elements of a value.
+  std::int32_t v_dim() const { return has_values() ? head_dim : latent_dim; }
   float k_scale(int layer) const { return k_scales.empty() ? 1 : k_scales.at(static_cast<std::size_t>(layer)); }
   float v_scale(int layer) const { return v_scales.empty() ? 1 : v_scales.at(static_cast<std::size_t>(layer)); }
   /// The dtype of the queries of attention: bf16 over f8_e4m3, otherwise the storage's dtype. Nothing is gained by wider
   /// ones.
   DType query_dtype() const { return dtype == DType::f8_e4m3 ? DType::bf16 : dtype; }
-  /// Bytes of keys and values of one token in one layer.
+  /// Bytes of keys and values of one token in one layer, as they are stored.
   std::int64_t token_bytes() const {
-    return 2 * static_cast<std::int64_t>(n_kv_heads) * head_dim * static_cast<std::int64_t>(size_bytes(dtype));
+    const std::int64_t n_parts = has_values() ? 2 : 1;
+    return n_parts * n_kv_heads * head_dim * static_cast<std::int64_t>(size_bytes(dtype));
   }
   /// Bytes of one block over all layers.
   std::int64_t block_bytes() const { return token_bytes() * block_len * n_layers; }
 };
 
 /// Keys and values of `n_blocks` blocks. The layout is the backend's own; the canonical form is
-/// [layer][K, then V][kv head][token][head_dim] in the storage's dtype.
+/// [layer][K, then V if there are values][kv head][token][head_dim] in the storage's dtype.
 ///
 /// Memory is not cleared: a position that was never written may hold NaN, so readers mask. Thread: engine only.
 class KvStorage {

@@ -83,6 +83,22 @@ void check_norm(const Args& args) {
   check(args.eps >= 0, "norm: eps is negative");
 }
 
+/// The table and the factors of positions, for heads of which at most `most` elements are rotated.
+void check_rope(const RopeTable& rope, std::int64_t most, std::string_view name) {
+  const auto failed = [&](const char* what) { return [=] { return std::string(name) + what; }; };
+  if (rope.cos.data != nullptr) {
+    check(rope.cos.shape.rank() == 2 && rope.cos.shape == rope.sin.shape,
+          failed(": cos and sin [n_positions, rotary_dim / 2]"));
+    check(2 * rope.cos.shape[1] <= most, failed(": the rotary dimension exceeds the head's"));
+    check_dtype(rope.cos, DType::f32, "cos of a rotation");
+    check_dtype(rope.sin, DType::f32, "sin of a rotation");
+  }
+  if (rope.q_factor.data == nullptr) return;
+  check(rope.cos.data != nullptr, failed(": q_factor without cos"));
+  check_shape(rope.q_factor, {rope.cos.shape[0]}, "q_factor of a rotation");
+  check_dtype(rope.q_factor, DType::f32, "q_factor of a rotation");
+}
+
 /// The weights of the norms of queries and keys, both over a head or both over all heads.
 void check_head_norms(const RopeAppendArgs& args, std::int64_t n_kv_heads) {
   check((args.q_norm.data == nullptr) == (args.k_norm.data == nullptr), "rope_append: q_norm without k_norm or the reverse");
@@ -192,27 +208,71 @@ void rope_append(Backend& backend, const RopeAppendArgs& args) {
   check_group(args.step, args.group, args.kv, args.layer);
   const std::int64_t n_rows = args.step.header->n_rows;
   const KvShape& kv = args.kv->shape();
+  check(kv.has_values(), "rope_append: a storage without values");
   check(args.q.shape.rank() == 3 && args.q.shape[2] == kv.head_dim, "rope_append: q [rows, n_heads, head_dim]");
   check_float(args.q, "rope_append q");
   check_float(args.qkv, "rope_append qkv");
   check_shape(args.q, {n_rows, args.q.shape[1], kv.head_dim}, "rope_append q");
   check_shape(args.qkv, {n_rows, (args.q.shape[1] + 2LL * kv.n_kv_heads) * kv.head_dim}, "rope_append qkv");
   check_shape(args.rows, {n_rows, sizeof(TokenRow)}, "rope_append rows");
-  if (args.rope.cos.data != nullptr) {
-    check(args.rope.cos.shape.rank() == 2 && args.rope.cos.shape == args.rope.sin.shape,
-          "rope_append: cos and sin [n_positions, rotary_dim / 2]");
-    check(2 * args.rope.cos.shape[1] <= kv.head_dim, "rope_append: the rotary dimension exceeds the head's");
-    check_dtype(args.rope.cos, DType::f32, "rope_append cos");
-    check_dtype(args.rope.sin, DType::f32, "rope_append sin");
-  }
-  if (args.rope.q_factor.data != nullptr) {
-    check(args.rope.cos.data != nullptr, "rope_append: q_factor without cos");
-    check_shape(args.rope.q_factor, {args.rope.cos.shape[0]}, "rope_append q_factor");
-    check_dtype(args.rope.q_factor, DType::f32, "rope_append q_factor");
-  }
+  check_rope(args.rope, kv.head_dim, "rope_append");
   check_head_norms(args, kv.n_kv_heads);
   check(!overlap(args.q, args.qkv), "rope_append: q overlaps qkv");
   backend.rope_append(args);
+}
+
+void norm_columns(Backend& backend, const NormColumnsArgs& args) {
+  check(args.x.shape.rank() == 2 && args.out.shape.rank() == 2, "norm_columns: x and out have two dimensions");
+  check_float(args.x, "norm_columns x");
+  check_rows(args.out, args.out_scales, "norm_columns out");
+  check(args.out.shape[0] == args.x.shape[0] && args.first >= 0 && args.first + args.out.shape[1] <= args.x.shape[1],
+        "norm_columns: out has other rows than x, or more columns");
+  check_dtype(args.weight, DType::f32, "norm_columns weight");
+  check_shape(args.weight, {args.out.shape[1]}, "norm_columns weight");
+  check(args.eps >= 0, "norm_columns: eps is negative");
+  check(!overlap(args.x, args.out), "norm_columns: out overlaps x");
+  backend.norm_columns(args);
+}
+
+void head_matmul(Backend& backend, const HeadMatmulArgs& args) {
+  check(args.weights != nullptr, "head_matmul: no weights");
+  const PackedHeads& weights = *args.weights;
+  check(args.x.shape.rank() == 2 && args.out.shape.rank() == 3, "head_matmul: x [rows, n], out [rows, n_heads, n]");
+  check_dtype(args.x, weights.dtype, "head_matmul x");
+  check_float(args.out, "head_matmul out");
+  check(args.x_stride >= weights.k && args.x.shape[1] >= weights.n_heads * args.x_stride, "head_matmul: x has too few columns");
+  check_shape(args.out, {args.x.shape[0], weights.n_heads, args.out.shape[2]}, "head_matmul out");
+  check(args.out.shape[2] >= weights.n, "head_matmul: out has too few elements a head");
+  check(!overlap(args.x, args.out), "head_matmul: out overlaps x");
+  backend.head_matmul(args);
+}
+
+void latent_append(Backend& backend, const LatentAppendArgs& args) {
+  check_group(args.step, args.group, args.kv, args.layer);
+  const std::int64_t n_rows = args.step.header->n_rows;
+  const KvShape& kv = args.kv->shape();
+  check(!kv.has_values() && kv.n_kv_heads == 1 && kv.latent_dim < kv.head_dim, "latent_append: a storage with values");
+  const std::int64_t rotary_dim = kv.head_dim - kv.latent_dim;
+  check(args.q.shape.rank() == 3, "latent_append: q [rows, n_heads, head_dim]");
+  check_shape(args.q, {n_rows, args.q.shape[1], kv.head_dim}, "latent_append q");
+  for (const ConstTensorView& tensor : {args.x, args.compressed}) {
+    check(tensor.shape.rank() == 2 && tensor.shape[0] == n_rows, "latent_append: x and compressed [rows, n]");
+    check_float(tensor, "latent_append x or compressed");
+  }
+  check_float(args.q, "latent_append q");
+  check(args.x_first >= 0 && args.x_first + rotary_dim <= args.x_stride && args.x.shape[1] >= args.q.shape[1] * args.x_stride,
+        "latent_append: x has too few columns");
+  check(args.first >= 0 && args.first + kv.head_dim <= args.compressed.shape[1],
+        "latent_append: compressed has too few columns");
+  check_dtype(args.norm, DType::f32, "latent_append norm");
+  check_shape(args.norm, {kv.latent_dim}, "latent_append norm");
+  check(args.norm_eps >= 0, "latent_append: norm_eps is negative");
+  check_shape(args.rows, {n_rows, sizeof(TokenRow)}, "latent_append rows");
+  check(args.rope.cos.data != nullptr && 2 * args.rope.cos.shape[1] == rotary_dim,
+        "latent_append: a rotation of other elements");
+  check_rope(args.rope, rotary_dim, "latent_append");
+  check(!overlap(args.q, args.x) && !overlap(args.q, args.compressed), "latent_append: q overlaps what is read");
+  backend.latent_append(args);
 }
 
 void attention(Backend& backend, const AttentionArgs& args) {
@@ -222,12 +282,12 @@ void attention(Backend& backend, const AttentionArgs& args) {
         "attention: q [rows, n_heads, head_dim], heads a multiple of the KV heads");
   check_shape(args.q, {args.step.header->n_rows, args.q.shape[1], kv.head_dim}, "attention q");
   check_float(args.q, "attention q");
-  check_shape(args.out, args.q.shape, "attention out");
+  check_shape(args.out, {args.q.shape[0], args.q.shape[1], kv.v_dim()}, "attention out");
   check_float(args.out, "attention out");
   check(!overlap(args.q, args.out), "attention: out overlaps q");
   check(args.softcap >= 0, "attention: the bound of the scores is negative");
   check_shape(args.rows, {args.step.header->n_rows, sizeof(TokenRow)}, "attention rows");
-  check_partials(args.partials, args.q.shape[1], kv.head_dim, args.step.group(args.group).n_partials);
+  check_partials(args.partials, args.q.shape[1], kv.v_dim(), args.step.group(args.group).n_partials);
   check_sinks(args.sinks, args.q.shape[1]);
   backend.attention(args);
 }
@@ -235,7 +295,7 @@ void attention(Backend& backend, const AttentionArgs& args) {
 void attention_merge(Backend& backend, const AttentionMergeArgs& args) {
   check(args.group >= 0 && args.group < args.step.header->n_groups, "the layer group is not in the step");
   check(args.out.shape.rank() == 3 && args.out.shape[0] == args.step.header->n_rows,
-        "attention_merge: out [rows, n_heads, head_dim]");
+        "attention_merge: out [rows, n_heads, v_dim]");
   check_float(args.out, "attention_merge out");
   const std::int32_t n_partials = args.step.group(args.group).n_partials;
   if (n_partials == 0) return;

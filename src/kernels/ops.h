@@ -23,6 +23,7 @@ namespace baton {
 
 class Backend;
 class PackedExperts;
+class PackedHeads;
 class PackedMatrix;
 
 /// Rotations of RoPE: cos and sin of position * frequency_i, each times one factor of the model, in f32.
@@ -167,10 +168,76 @@ struct RopeAppendArgs {
 };
 void rope_append(Backend& backend, const RopeAppendArgs& args);
 
+/// Root-mean-square norm of some columns:
+///
+///     out[r, i] = y[i] / sqrt(mean(y^2) + eps) * weight[i]   with y[i] = x[r, first + i]
+///
+///     x  [rows, at least first + n] float     weight  [n] f32     out  [rows, n] float or 8 bits; no overlap
+///     out_scales  [rows] f32 with out in 8 bits, otherwise null data
+/// Sums in f32.
+struct NormColumnsArgs {
+  ConstTensorView x;
+  std::int64_t first = 0;
+  ConstTensorView weight;
+  TensorView out;
+  float eps = 1e-6f;
+  TensorView out_scales = {};
+};
+void norm_columns(Backend& backend, const NormColumnsArgs& args);
+
+/// A matrix for each head, which multiplies that head's columns of each row:
+///
+///     out[r, h, j] = sum over i of x[r, h * x_stride + i] * W_h[j, i]   for j < n
+///
+///     x    [rows, at least n_heads * x_stride] of the dtype W was packed for, x_stride >= k; further columns are not read
+///     W    [n_heads, n, k] by Backend::pack_heads
+///     out  [rows, n_heads, at least n] float; the elements of a head from n on are not written; no overlap with x
+/// Sums in f32. With BackendOptions::batch_invariant a row of out has the same bits for any number of rows.
+struct HeadMatmulArgs {
+  ConstTensorView x;
+  std::int64_t x_stride = 0;
+  const PackedHeads* weights = nullptr;
+  TensorView out;
+};
+void head_matmul(Backend& backend, const HeadMatmulArgs& args);
+
+/// Multi-head latent attention: stores a token's latent vector, normalised, and its rotated key, which all heads share, and
+/// rotates the queries' last elements. With c = latent_dim and d = rotary_dim, head_dim = c + d of the storage:
+///
+///     key of row r         [ norm(compressed[r, first .. first + c)) | rotate(compressed[r, first + c .. first + c + d)) ]
+///     q[r, h, c .. c + d)  rotate(x[r, h * x_stride + x_first .. + d))
+///     norm(y)_i            y_i / sqrt(mean(y^2) + norm_eps) * norm_i,  sums in f32
+///     rotate               as in rope_append; with pairs_are_neighbours of elements (2i, 2i + 1) in place of (i, i + d / 2)
+///
+///     compressed  [rows, at least first + c + d] float     norm  [c] f32
+///     x           [rows, at least n_heads * x_stride] float, x_first + d <= x_stride
+///     q           [rows, n_heads, c + d] float in and out. The elements before c are there already (head_matmul); with
+///                 RopeTable::q_factor all elements are multiplied by the row's factor
+/// Keys are rounded once to the storage's dtype. Row r is stored as by rope_append. Source: arXiv:2405.04434, with the matrices
+/// that expand the latent vector absorbed into queries and outputs.
+struct LatentAppendArgs {
+  ConstTensorView x;
+  std::int64_t x_stride = 0;
+  std::int64_t x_first = 0;
+  ConstTensorView compressed;
+  std::int64_t first = 0;
+  ConstTensorView norm;
+  float norm_eps = 1e-6f;
+  TensorView q;
+  RopeTable rope;
+  bool pairs_are_neighbours = false;
+  ConstTensorView rows;  ///< TokenRow [n_rows] as u8 [n_rows, 16], from resolve_rows at least two operations ago
+  StepView step;
+  int group = 0;
+  int layer = 0;  ///< index in the group's storage
+  KvStorage* kv = nullptr;
+};
+void latent_append(Backend& backend, const LatentAppendArgs& args);
+
 /// Partial attention states of a step: f32, not normalised. m is the maximum of the scaled scores times log2(e); l and
 /// o are sums of exp2(score - m). m = -inf, l = 0, o = 0 marks an empty run.
 ///
-///     o  [n_partials, n_heads, head_dim] f32     m, l  [n_partials, n_heads] f32
+///     o  [n_partials, n_heads, v_dim] f32     m, l  [n_partials, n_heads] f32     v_dim = KvShape::v_dim()
 struct PartialStates {
   TensorView o;
   TensorView m;
@@ -188,7 +255,7 @@ struct PartialStates {
 ///     direct items write o / l to `out`, all others their state to `partials`
 ///
 ///     q  [rows, n_heads, head_dim] float; on CUDA KvShape::matmul_dtype
-///     out  the shape of q, float (on CUDA q's dtype or f32); no overlap with q
+///     out  [rows, n_heads, v_dim] float (on CUDA q's dtype or f32); no overlap with q
 ///     sinks  [n_heads] f32, or null data: logits, neither scaled nor bounded, of keys without values. Where o / l of a row is
 ///            written, and nowhere else, l is l + exp2(sink * log2(e) - m)
 /// Rows without a direct item are finished by attention_merge or, if `merge` is set, here with the same bits. A row
@@ -217,7 +284,7 @@ void attention(Backend& backend, const AttentionArgs& args);
 ///     state = fold of merge(a, b):  m = max(a.m, b.m), l = a.l 2^(a.m - m) + b.l 2^(b.m - m), o in the same way
 ///     out = o / l
 ///
-///     out  [rows, n_heads, head_dim] float; rows without merge inputs are not written
+///     out  [rows, n_heads, v_dim] float; rows without merge inputs are not written
 ///     sinks  as for attention: l of the folded state is changed
 ///
 /// The fold runs from left to right in the order of merge_inputs, which is the order of positions, so the result does

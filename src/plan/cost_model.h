@@ -42,8 +42,8 @@ class AttentionCostModel {
         row_tile_(rows_a_read(costs, shape)),
         memory_us_(static_cast<double>(shape.token_bytes()) / costs.memory_bytes_per_us),
         cache_us_(static_cast<double>(shape.token_bytes()) / costs.cache_bytes_per_us),
-        query_us_(4.0 * shape.head_dim * shape.n_kv_heads / costs.flops_per_us),
-        state_us_(shape.n_heads * (4.0 * shape.head_dim + 8) * 2 / costs.partial_bytes_per_us),
+        query_us_(2.0 * (shape.head_dim + shape.v_dim()) * shape.n_kv_heads / costs.flops_per_us),
+        state_us_(shape.n_heads * (4.0 * shape.v_dim() + 8) * 2 / costs.partial_bytes_per_us),
         worker_share_(static_cast<double>(costs.n_workers) / shape.n_kv_heads),
         one_row_(reads_of_tile(1)),
         full_tile_(reads_of_tile(row_tile_)) {}

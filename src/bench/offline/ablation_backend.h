@@ -50,6 +50,9 @@ class AblationBackend final : public Backend {
                                                       const ReadExpert& read) override {
     return inner_->pack_experts(shape, dtype, name, read);
   }
+  Result<std::unique_ptr<PackedHeads>> pack_heads(const ConstTensorView& weights, std::string_view name) override {
+    return inner_->pack_heads(weights, name);
+  }
   Result<std::unique_ptr<KvStorage>> make_kv_storage(const KvShape& shape) override { return inner_->make_kv_storage(shape); }
   std::int64_t kv_block_bytes(const KvShape& shape) const override { return inner_->kv_block_bytes(shape); }
 
@@ -60,6 +63,9 @@ class AblationBackend final : public Backend {
   void gather_rows(const GatherRowsArgs& args) override { inner_->gather_rows(args); }
   void matmul(const MatmulArgs& args) override { inner_->matmul(args); }
   void rope_append(const RopeAppendArgs& args) override { inner_->rope_append(args); }
+  void norm_columns(const NormColumnsArgs& args) override { inner_->norm_columns(args); }
+  void head_matmul(const HeadMatmulArgs& args) override { inner_->head_matmul(args); }
+  void latent_append(const LatentAppendArgs& args) override { inner_->latent_append(args); }
   void attention(const AttentionArgs& args) override { inner_->attention(args); }
   void attention_merge(const AttentionMergeArgs& args) override { inner_->attention_merge(args); }
   void route_experts(const RouteExpertsArgs& args) override { inner_->route_experts(args); }

@@ -44,6 +44,7 @@ std::string PrefixLayout::text() const {
   for (const auto& [shape, window] : groups) {
     text += fmt::format("; {} layers, {} KV heads of {}, {}", shape.n_layers, shape.n_kv_heads, shape.head_dim,
                         to_string(shape.dtype));
+    if (!shape.has_values()) text += fmt::format(", values in the first {}", shape.latent_dim);
     if (window > 0) text += fmt::format(", window {}", window);
     if (!shape.k_scales.empty()) text += fmt::format(", key scales {}", fmt::join(shape.k_scales, " "));
     if (!shape.v_scales.empty()) text += fmt::format(", value scales {}", fmt::join(shape.v_scales, " "));
