@@ -71,6 +71,14 @@ struct LargerTiles {
   bool may_join(const AttentionShape& shape) const { return serve(shape) && shape.kv_element_bytes <= max_joint_element_bytes; }
 };
 
+/// Tiles of storages whose values are the beginnings of keys (AttentionShape::latent_dim), where another kernel reads these.
+struct LatentTiles {
+  TileCosts costs;  ///< row_tile_queries 0: the kernel of kind 0 does
+  double few_queries = 0;
+  std::int32_t query_granule = 1;
+  double item_us = 0;
+};
+
 /// What attention costs on a device, in microseconds and bytes, for all KV heads of the rank. The defaults are those
 /// of a CPU; a backend returns its own (BackendTuning::attention_costs). As TileCosts it has the costs of tiles of kind 0.
 struct AttentionCosts : TileCosts {
@@ -90,7 +98,19 @@ struct AttentionCosts : TileCosts {
   /// and the cache must hold only the heads in progress. false: all heads and items are read at the same time.
   bool head_by_head = true;
   std::array<LargerTiles, kMostTileKinds - 1> larger_tiles;  ///< the kinds from 1 on
+  LatentTiles latent_tiles;
 
+  /// The costs of a shape: those of latent tiles, of which there is one kind, if these serve it.
+  AttentionCosts of_shape(const AttentionShape& shape) const {
+    AttentionCosts costs = *this;
+    if (shape.latent_dim == 0 || latent_tiles.costs.row_tile_queries == 0) return costs;
+    static_cast<TileCosts&>(costs) = latent_tiles.costs;
+    costs.few_queries = latent_tiles.few_queries;
+    costs.query_granule = latent_tiles.query_granule;
+    costs.item_us = latent_tiles.item_us;
+    costs.larger_tiles = {};
+    return costs;
+  }
   /// The same for a device whose tiles are all of this kind.
   AttentionCosts of_kind(std::size_t kind) const {
     AttentionCosts costs = *this;

@@ -328,7 +328,8 @@ struct AttentionPlanner::Work {
     const LargerTiles* const larger = tiles_beside(tile_kind, shape, options);
     for (TileKind& kind : kinds) {
       kind.options = options;
-      kind.options.costs = options.costs.of_kind(&kind == &main || larger == nullptr ? tile_kind : tile_kind + 1);
+      kind.options.costs =
+          options.costs.of_shape(shape).of_kind(&kind == &main || larger == nullptr ? tile_kind : tile_kind + 1);
       kind.model.emplace(shape, kind.options.costs);
     }
     plan.row_tile = main.model->row_tile();

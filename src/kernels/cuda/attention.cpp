@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "kernels/cuda/attention/invariant/invariant.h"
+#include "kernels/cuda/attention/latent/latent.h"
 #include "kernels/cuda/attention/launch.h"
 #include "kernels/cuda/attention/merge/merge.h"
 #include "kernels/cuda/attention/wide/wide.h"
@@ -76,9 +77,42 @@ WideLaunch find_wide_launch(DType dtype, int head_dim, bool batch_invariant) {
   return of_dim<64, 128>(head_dim, []<int kDim>() -> WideLaunch { return launch_wide_attention<__nv_bfloat16, kDim, true>; });
 }
 
+using LatentLaunch = void (*)(const AttentionParams&, const Device&, int);
+
+template <class T>
+LatentLaunch find_latent(int latent_dim) {
+  switch (latent_dim) {
+    case 256: return launch_latent_attention<T, 256>;
+    case 512: return launch_latent_attention<T, 512>;
+    default: return nullptr;
+  }
+}
+
+/// The kernel for keys whose beginnings are values, or null.
+LatentLaunch find_latent_launch(const KvShape& kv) {
+  if (kv.head_dim - kv.latent_dim != kLatentRotaryDim) return nullptr;
+  if (kv.dtype == DType::bf16) return find_latent<__nv_bfloat16>(kv.latent_dim);
+  if (kv.dtype == DType::f16) return find_latent<__half>(kv.latent_dim);
+  return nullptr;
+}
+
+/// The same for a storage without values.
+std::string latent_obstacle(const Device& device, const KvShape& kv, bool batch_invariant) {
+  if (find_latent_launch(kv) == nullptr)
+    return fmt::format(
+        "a KV cache of {} with latent vectors of {} and {} rotated elements on CUDA: bfloat16 and float16 take 256 or 512, and "
+        "64",
+        to_string(kv.dtype), kv.latent_dim, kv.head_dim - kv.latent_dim);
+  if (device.compute_capability != 90 || !runs_latent_attention<__nv_bfloat16, 512>())
+    return fmt::format("multi-head latent attention on {}: it needs compute capability 9.0", device.name);
+  if (batch_invariant) return "multi-head latent attention with --batch-invariant on CUDA";
+  return {};
+}
+
 /// Why attention does not work with this storage on this device, as a sentence; empty: it does. q must have the storage's
 /// dtype (bf16 for f8_e4m3), out that dtype or f32.
 std::string attention_obstacle(const Device& device, const KvShape& kv, bool batch_invariant) {
+  if (!kv.has_values()) return latent_obstacle(device, kv, batch_invariant);
   if (kv.head_dim % 8 != 0 || kv.head_dim < 8 || kv.head_dim > 256)
     return fmt::format("heads of {} on CUDA: they must be a multiple of 8 and at most 256", kv.head_dim);
   if (batch_invariant && kv.dtype == DType::f8_e4m3)
@@ -120,7 +154,8 @@ void CudaBackend::attention(const AttentionArgs& args) {
   check(args.out.dtype == compute || args.out.dtype == DType::f32,
         "attention on CUDA: out must have the queries' type or be f32");
   const auto n_heads = static_cast<int>(args.q.shape[1]);
-  check(n_heads / shape.n_kv_heads <= kMaxGroup, "attention on CUDA: more than 64 query heads a KV head");
+  check(!shape.has_values() || n_heads / shape.n_kv_heads <= kMaxGroup,
+        "attention on CUDA: more than 64 query heads a KV head");
   check(args.scale > 0, "attention on CUDA: the scale must be positive");
   const float log2_e = 1.44269504f;
   const AttentionMergeArgs merging{args.out, args.partials, args.step, args.group, args.sinks};
@@ -137,6 +172,13 @@ void CudaBackend::attention(const AttentionArgs& args) {
   params.score_log2 = (args.softcap > 0 ? args.softcap : params.score_scale) * log2_e;
   params.v_scale = shape.v_scale(args.layer);
   const LayerGroupHeader& group = args.step.group(args.group);
+  const bool has_states = group.n_partials > 0;
+  if (!shape.has_values()) {
+    check(args.softcap == 0 && group.tile_kind == 0, "attention on CUDA: a soft-cap or larger tiles over latent vectors");
+    find_latent_launch(shape)(params, device, device.n_multiprocessors);
+    if (args.merge && has_states) cuda::attention_merge(device, merging, batch_invariant_);
+    return;
+  }
   const bool is_all_wide = group.tile_kind != 0;
   const WideLaunch launch_wide = (is_all_wide || group.n_larger_workers > 0) && has_wide_attention(device)
                                      ? find_wide_launch(shape.dtype, shape.head_dim, batch_invariant_)
@@ -146,7 +188,6 @@ void CudaBackend::attention(const AttentionArgs& args) {
   if (launch_wide != nullptr) launch_wide(params, device, wide_attention_blocks(attention_blocks_));
   if (launch_wide == nullptr || params.has_both_kernels)
     find_variant(shape.dtype, padded_head_dim(shape.head_dim), batch_invariant_).launch(params, device, attention_blocks_);
-  const bool has_states = group.n_partials > 0;
   if (args.merge && has_states) cuda::attention_merge(device, merging, batch_invariant_);
 }
 

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "kernels/cuda/async_transfers.h"
+#include "kernels/cuda/attention/latent/latent.h"
 #include "kernels/cuda/attention/launch.h"
 #include "kernels/cuda/attention/merge/merge.h"
 #include "kernels/cuda/attention/wide/wide.h"
@@ -247,6 +248,13 @@ BackendTuning CudaBackend::tuning() const {
     wide.launch_us = 7.0;
     wide.least_gain = 0.235;
   }
+  // One block a multiprocessor; an item loads all its queries before the first key. bench/results/latent-attention.md.
+  LatentTiles& latent = costs.latent_tiles;
+  latent.costs.row_tile_queries = kLatentTileRows;
+  latent.costs.n_workers = device().n_multiprocessors;
+  latent.costs.flops_per_us = 1.2 * rates.flops_per_us;
+  latent.query_granule = kLatentTileRows;
+  latent.item_us = 5.0;
   costs.min_piece = 256;
   costs.head_by_head = false;
   tuning.max_captured_rows = 512;

@@ -1,5 +1,4 @@
-/// wgmma with a in registers and b in shared memory, as wgmma_registers of wgmma_shared.cuh, for many columns: c [64, N] +=
-/// a [64, 16] b [16, N], N = 160, 192 or 256 by the size of c, both operands with their 16 contiguous (K-major).
+/// wgmma for many columns: c [64, N] += a [64, 16] b [16, N], with b in shared memory and N by the size of c.
 #pragma once
 
 #include <cstdint>
@@ -31,11 +30,11 @@ namespace baton::cuda {
 #define BATON_C_24 BATON_C_20, BATON_C(20), BATON_C(21), BATON_C(22), BATON_C(23)
 #define BATON_C_28 BATON_C_24, BATON_C(24), BATON_C(25), BATON_C(26), BATON_C(27)
 #define BATON_C_32 BATON_C_28, BATON_C(28), BATON_C(29), BATON_C(30), BATON_C(31)
-#define BATON_WGMMA_OF(type, groups, columns, places)                                                                        \
-  asm volatile("wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." type "." type " {" BATON_SUMS_##groups "}, " places    \
-                                                                                                             ", 1, 1, 1, 0;" \
-               : BATON_C_##groups                                                                                            \
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+#define BATON_WGMMA_OF(type, groups, columns, places)                                                        \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." type "." type " {" BATON_SUMS_##groups \
+               "}, " places ", 1, 1, 1, " BATON_ORDER ";"                                                    \
+               : BATON_C_##groups                                                                            \
+               : BATON_A, "l"(b))
 #define BATON_WGMMA(groups, columns, places)           \
   if constexpr (kGroups == groups) {                   \
     if constexpr (std::is_same_v<T, __half>)           \
@@ -44,6 +43,10 @@ namespace baton::cuda {
       BATON_WGMMA_OF("bf16", groups, columns, places); \
   }
 
+// a in registers.
+#define BATON_A "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])
+#define BATON_ORDER "0"
+/// N = 160, 192 or 256. Both operands with their 16 contiguous (K-major).
 template <class T, int kGroups>
 __device__ __forceinline__ void wgmma_wide(float (&c)[kGroups][4], const std::uint32_t (&a)[4], std::uint64_t b) {
   static_assert(kGroups == 20 || kGroups == 24 || kGroups == 32);
@@ -51,6 +54,21 @@ __device__ __forceinline__ void wgmma_wide(float (&c)[kGroups][4], const std::ui
   BATON_WGMMA(24, "192", "{%96,%97,%98,%99}, %100")
   BATON_WGMMA(32, "256", "{%128,%129,%130,%131}, %132")
 }
+#undef BATON_A
+#undef BATON_ORDER
+
+// Both in shared memory, b with its N contiguous.
+#define BATON_A "l"(a)
+#define BATON_ORDER "0, 1"
+/// N = 128 or 256. a has its 16 contiguous (K-major), b its N (MN-major).
+template <class T, int kGroups>
+__device__ __forceinline__ void wgmma_wide_transposed(float (&c)[kGroups][4], std::uint64_t a, std::uint64_t b) {
+  static_assert(kGroups == 16 || kGroups == 32);
+  BATON_WGMMA(16, "128", "%64, %65")
+  BATON_WGMMA(32, "256", "%128, %129")
+}
+#undef BATON_A
+#undef BATON_ORDER
 #undef BATON_WGMMA
 #undef BATON_WGMMA_OF
 #undef BATON_C_32

@@ -8,7 +8,8 @@
 ///
 ///     128-byte rows: chunk ^ (token & 7)          64-byte rows: chunk ^ ((token >> 1) & 3)
 ///
-/// head_dim is padded to 64, 96, 128 or 256 (padded_row_bytes). Writing a token also writes zeros to its padding.
+/// head_dim is padded to 64, 96, 128 or 256 (padded_row_bytes). Writing a token also writes zeros to its padding. A storage without
+/// values (KvShape::latent_dim) has the part K only, of rows that are whole panels without padding.
 #pragma once
 
 #include <cstdint>
@@ -33,12 +34,13 @@ struct KvLayout {
   std::int32_t block_len = 16;
   std::int32_t n_kv_heads = 0;
   std::int32_t row_bytes = 0;  ///< of one token and head: padded_row_bytes, a multiple of 64
+  std::int32_t n_parts = 2;    ///< K and V, or K
 
   static constexpr int kPanelBytes = 128;
   static constexpr int kChunkBytes = 16;
 
   BATON_HOST_DEVICE std::int64_t tile_bytes() const { return static_cast<std::int64_t>(block_len) * row_bytes; }
-  BATON_HOST_DEVICE std::int64_t block_bytes() const { return 2 * n_kv_heads * tile_bytes(); }
+  BATON_HOST_DEVICE std::int64_t block_bytes() const { return static_cast<std::int64_t>(n_parts) * n_kv_heads * tile_bytes(); }
   /// First byte of the tile of (block, part, head) inside a layer; part 0 is K, 1 is V.
   BATON_HOST_DEVICE std::int64_t tile_offset(std::int64_t block, int part, int kv_head) const {
     return block * block_bytes() + (static_cast<std::int64_t>(part) * n_kv_heads + kv_head) * tile_bytes();
@@ -55,7 +57,9 @@ struct KvLayout {
 };
 
 inline KvLayout kv_layout(const KvShape& shape) {
-  return {shape.block_len, shape.n_kv_heads, padded_row_bytes(shape.head_dim, static_cast<int>(size_bytes(shape.dtype)))};
+  const auto element_bytes = static_cast<int>(size_bytes(shape.dtype));
+  if (!shape.has_values()) return {shape.block_len, shape.n_kv_heads, shape.head_dim * element_bytes, 1};
+  return {shape.block_len, shape.n_kv_heads, padded_row_bytes(shape.head_dim, element_bytes)};
 }
 
 }  // namespace baton::cuda

@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kCopyThreads) copy_kernel(const __grid_constan
 template <class Body>
 void for_runs(const KvLayout& layout, std::size_t canonical_row_bytes, Body&& body) {
   std::size_t canonical = 0;
-  for (int part = 0; part < 2; ++part)
+  for (int part = 0; part < layout.n_parts; ++part)
     for (int head = 0; head < layout.n_kv_heads; ++head) {
       const auto tile = static_cast<std::size_t>(layout.tile_offset(0, part, head));
       for (int token = 0; token < layout.block_len; ++token)
@@ -54,7 +54,7 @@ void for_runs(const KvLayout& layout, std::size_t canonical_row_bytes, Body&& bo
 
 /// In double, because the size of a shape that no machine can hold must not overflow.
 double storage_bytes(const KvShape& shape, const KvLayout& layout) {
-  return static_cast<double>(layout.tile_bytes()) * 2 * shape.n_kv_heads * shape.n_blocks * shape.n_layers;
+  return static_cast<double>(layout.tile_bytes()) * layout.n_parts * shape.n_kv_heads * shape.n_blocks * shape.n_layers;
 }
 
 std::string in_mib(double bytes) {
@@ -79,11 +79,13 @@ Result<std::unique_ptr<CudaKvStorage>> CudaKvStorage::make(const Device& device,
   if (shape.dtype != DType::bf16 && shape.dtype != DType::f16 && shape.dtype != DType::f8_e4m3)
     return fail(ErrorCode::unsupported, "CUDA keeps keys and values as bfloat16, float16 or float8_e4m3, not as " +
                                             std::string(to_string(shape.dtype)));
-  if (shape.head_dim < 2 || shape.head_dim > kMaxHeadDim || shape.head_dim % 2 != 0)
+  if (shape.has_values() && (shape.head_dim < 2 || shape.head_dim > kMaxHeadDim || shape.head_dim % 2 != 0))
     return fail(ErrorCode::unsupported, "CUDA's attention takes even head sizes up to " + std::to_string(kMaxHeadDim) +
                                             ", not " + std::to_string(shape.head_dim));
   BATON_TRY_VOID(check_scales(shape, shape.k_scales));
   BATON_TRY_VOID(check_scales(shape, shape.v_scales));
+  check(shape.has_values() || (shape.n_kv_heads == 1 && shape.head_dim * static_cast<int>(size_bytes(shape.dtype)) % 128 == 0),
+        "CudaKvStorage: latent vectors that do not fill panels");
   check(shape.n_layers >= 1 && shape.n_blocks >= 1 && shape.n_kv_heads >= 1, "CudaKvStorage: an empty shape");
   check(shape.block_len >= 16 && shape.block_len <= 256 && (shape.block_len & (shape.block_len - 1)) == 0,
         "CudaKvStorage: block_len is not a power of two from 16 to 256");
