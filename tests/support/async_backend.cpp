@@ -396,6 +396,11 @@ Result<std::unique_ptr<PackedExperts>> AsyncBackend::pack_experts(const Shape& s
   return inner_->pack_experts(shape, dtype, name, read);
 }
 
+Result<std::unique_ptr<PackedHeads>> AsyncBackend::pack_heads(const ConstTensorView& weights, std::string_view name) {
+  BATON_TRY_VOID(may_fail());
+  return inner_->pack_heads(weights, name);
+}
+
 Result<std::unique_ptr<KvStorage>> AsyncBackend::make_kv_storage(const KvShape& shape) {
   BATON_TRY_VOID(may_fail());
   BATON_TRY(std::unique_ptr<KvStorage> inner, inner_->make_kv_storage(shape));
@@ -478,6 +483,38 @@ void AsyncBackend::rope_append(const RopeAppendArgs& args) {
     moment.narrow(current.q);
     moment.narrow(current.rows);
     baton::rope_append(*inner_, current);
+  });
+}
+
+void AsyncBackend::norm_columns(const NormColumnsArgs& args) {
+  launch([this, args](const Moment& moment) {
+    NormColumnsArgs current = args;
+    moment.narrow(current.x);
+    moment.narrow(current.out);
+    moment.narrow(current.out_scales);
+    baton::norm_columns(*inner_, current);
+  });
+}
+
+void AsyncBackend::head_matmul(const HeadMatmulArgs& args) {
+  launch([this, args](const Moment& moment) {
+    HeadMatmulArgs current = args;
+    moment.narrow(current.x);
+    moment.narrow(current.out);
+    baton::head_matmul(*inner_, current);
+  });
+}
+
+void AsyncBackend::latent_append(const LatentAppendArgs& args) {
+  launch([this, args](const Moment& moment) {
+    LatentAppendArgs current = args;
+    current.step = moment.step;
+    current.kv = static_cast<Storage*>(args.kv)->inner();
+    moment.narrow(current.x);
+    moment.narrow(current.compressed);
+    moment.narrow(current.q);
+    moment.narrow(current.rows);
+    baton::latent_append(*inner_, current);
   });
 }
 

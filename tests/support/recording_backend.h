@@ -37,6 +37,13 @@ class RecordedExperts : public PackedExperts {
   std::vector<std::vector<float>> values;  ///< [n, k] of each expert
 };
 
+/// The matrices that pack_heads got.
+class RecordedHeads : public PackedHeads {
+ public:
+  std::string name;
+  std::vector<float> values;  ///< [n_heads, n, k]
+};
+
 class RecordingBackend : public Backend {
  public:
   BackendInfo info() const override { return {}; }
@@ -87,6 +94,18 @@ class RecordingBackend : public Backend {
     return std::unique_ptr<PackedExperts>(std::move(experts));
   }
 
+  Result<std::unique_ptr<PackedHeads>> pack_heads(const ConstTensorView& weights, std::string_view name) override {
+    auto heads = std::make_unique<RecordedHeads>();
+    heads->n_heads = weights.shape[0];
+    heads->n = weights.shape[1];
+    heads->k = weights.shape[2];
+    heads->dtype = weights.dtype;
+    heads->size_bytes = weights.size_bytes();
+    heads->name = std::string(name);
+    heads->values = to_floats(weights);
+    return std::unique_ptr<PackedHeads>(std::move(heads));
+  }
+
   Result<std::unique_ptr<AsyncReadback>> make_readback(std::size_t) override { not_here(); }
   Result<std::unique_ptr<AsyncUpload>> make_upload(std::size_t) override { not_here(); }
   Result<void> reserve_steps(std::size_t) override { not_here(); }
@@ -103,6 +122,9 @@ class RecordingBackend : public Backend {
   void gather_rows(const GatherRowsArgs&) override { not_here(); }
   void matmul(const MatmulArgs&) override { not_here(); }
   void rope_append(const RopeAppendArgs&) override { not_here(); }
+  void norm_columns(const NormColumnsArgs&) override { not_here(); }
+  void head_matmul(const HeadMatmulArgs&) override { not_here(); }
+  void latent_append(const LatentAppendArgs&) override { not_here(); }
   void attention(const AttentionArgs&) override { not_here(); }
   void attention_merge(const AttentionMergeArgs&) override { not_here(); }
   void route_experts(const RouteExpertsArgs&) override { not_here(); }
@@ -137,6 +159,11 @@ class RankBackend : public RecordingBackend {
 /// The values of a matrix that a RecordingBackend packed, whatever its scheme.
 inline const std::vector<float>& values_of(const PackedMatrix& matrix) {
   return dynamic_cast<const RecordedMatrix&>(matrix).values;
+}
+
+/// The values of the matrices of heads that a RecordingBackend packed.
+inline const std::vector<float>& values_of(const PackedHeads& heads) {
+  return dynamic_cast<const RecordedHeads&>(heads).values;
 }
 
 /// The values of one of the experts that a RecordingBackend packed.

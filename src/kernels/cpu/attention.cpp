@@ -15,7 +15,8 @@
 namespace baton::cpu {
 namespace {
 
-static_assert(kChunkTokens == kAttentionChunk && kTileTokens == 16 && kMaxHeadDim == kStateRow);
+static_assert(kChunkTokens == kAttentionChunk && kTileTokens == 16 && kMaxHeadDim <= kStateRow &&
+              kMaxLatentHeadDim == kStateRow);
 
 constexpr float kLog2E = 1.44269504088896340736f;
 
@@ -54,7 +55,7 @@ struct Job {
   std::vector<std::int64_t> cost_before;  ///< [blocks + 1]
 };
 
-/// Working memory of one thread, about 250 KB of its stack.
+/// Working memory of one thread, about 360 KB of its stack.
 struct Scratch {
   alignas(64) std::array<std::byte, kMaxTileRows * kQueryRowBytes> q;
   alignas(64) std::array<float, kMaxTileRows * kChunkTokens> scores;
@@ -178,6 +179,7 @@ void run_chunks(const Job& job, int kv_head, const RowBlock& block, std::int32_t
   task.lo = scratch.lo.data();
   task.hi = scratch.hi.data();
   task.head_dim = job.kv.shape().head_dim;
+  task.value_dim = job.kv.shape().v_dim();
   task.v_dim = job.kv.v_dim();
   const float softcap = job.args.softcap;
   task.scale = softcap > 0 ? job.args.scale / softcap : job.args.scale * kLog2E;
@@ -206,7 +208,7 @@ void run_chunks(const Job& job, int kv_head, const RowBlock& block, std::int32_t
 
 void write_states(const Job& job, int kv_head, const RowBlock& block, const Scratch& scratch) {
   const AttentionItem& item = job.items[static_cast<std::size_t>(block.item)];
-  const int head_dim = job.kv.shape().head_dim;
+  const int v_dim = job.kv.shape().v_dim();
   const PartialStates& partials = job.args.partials;
   const auto* const sinks = reinterpret_cast<const float*>(job.args.sinks.data);
   for (int i = 0; i < block.count; ++i) {
@@ -216,17 +218,17 @@ void write_states(const Job& job, int kv_head, const RowBlock& block, const Scra
     const float* o = &scratch.o[index * kStateRow];
     if ((item.flags & AttentionItem::direct) != 0) {
       write_output(job.args.out, (item.first_row + token_row) * job.n_heads + head, o, scratch.m[index], scratch.l[index],
-                   head_dim, sinks == nullptr ? nullptr : sinks + head);
+                   v_dim, sinks == nullptr ? nullptr : sinks + head);
       continue;
     }
     const std::int64_t state = (item.first_partial + token_row) * job.n_heads + head;
     reinterpret_cast<float*>(partials.m.data)[state] = scratch.m[index];
     reinterpret_cast<float*>(partials.l.data)[state] = scratch.l[index];
-    float* to = reinterpret_cast<float*>(partials.o.data) + state * head_dim;
+    float* to = reinterpret_cast<float*>(partials.o.data) + state * v_dim;
     if (scratch.m[index] == kMinusInfinity) {
-      std::fill_n(to, head_dim, 0.0f);
+      std::fill_n(to, v_dim, 0.0f);
     } else {
-      std::copy_n(o, head_dim, to);
+      std::copy_n(o, v_dim, to);
     }
   }
 }

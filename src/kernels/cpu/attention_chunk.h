@@ -261,7 +261,7 @@ inline void fold_rows(const ChunkTask& task) {
   for (int row = 0; row < task.n_rows; ++row)
     fold_state({task.o + static_cast<std::ptrdiff_t>(row) * kStateRow, task.m + row, task.l + row},
                task.chunk_o + static_cast<std::ptrdiff_t>(row) * task.v_dim, task.chunk_m[row], task.chunk_l[row],
-               task.head_dim);
+               task.value_dim);
 }
 
 /// Number of tiles that all rows process before the next tiles, so that all rows but the first read them from the

@@ -8,9 +8,9 @@
 
 namespace baton::cpu {
 
-/// Writes row `index` (in units of head_dim) of `out`, any float dtype: o / l, or 0 for an empty state. `sink`: that of the
+/// Writes row `index` (in units of value_dim) of `out`, any float dtype: o / l, or 0 for an empty state. `sink`: that of the
 /// row's head, or null. It is folded in as a state (m = sink, l = 1, o = 0) would be.
-inline void write_output(const TensorView& out, std::int64_t index, const float* o, float m, float l, int head_dim,
+inline void write_output(const TensorView& out, std::int64_t index, const float* o, float m, float l, int value_dim,
                          const float* sink) {
   float factor = 1;
   if (sink != nullptr && m != kMinusInfinity) {
@@ -21,11 +21,11 @@ inline void write_output(const TensorView& out, std::int64_t index, const float*
     l = l * factor + exp2_of_nonpositive(of_sink - largest);
   }
   visit_float(out.dtype, [&]<class T>(T) {
-    T* to = reinterpret_cast<T*>(out.data) + index * head_dim;
+    T* to = reinterpret_cast<T*>(out.data) + index * value_dim;
     if (m == kMinusInfinity) {
-      for (int i = 0; i < head_dim; ++i) to[i] = T(0.0f);
+      for (int i = 0; i < value_dim; ++i) to[i] = T(0.0f);
     } else {
-      for (int i = 0; i < head_dim; ++i) to[i] = T(o[i] * factor / l);
+      for (int i = 0; i < value_dim; ++i) to[i] = T(o[i] * factor / l);
     }
   });
 }

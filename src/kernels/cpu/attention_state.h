@@ -28,7 +28,7 @@ inline float exp2_of_nonpositive(float x) {
   return p * __builtin_bit_cast(float, (static_cast<std::uint32_t>(static_cast<std::int32_t>(rounded) + 127)) << 23);
 }
 
-/// A state's o is f32 [head_dim]. An empty state has m = -inf and l = 0; its o is never read.
+/// A state's o is f32 [value_dim]. An empty state has m = -inf and l = 0; its o is never read.
 struct StateView {
   float* o;
   float* m;
@@ -37,12 +37,12 @@ struct StateView {
 
 /// a = merge(a, b): m = max(a.m, b.m), l = a.l 2^(a.m - m) + b.l 2^(b.m - m), o in the same way. Folding in an empty
 /// state changes nothing; folding into an empty state copies.
-inline void fold_state(const StateView& a, const float* b_o, float b_m, float b_l, int head_dim) {
+inline void fold_state(const StateView& a, const float* b_o, float b_m, float b_l, int value_dim) {
   if (b_m == kMinusInfinity) return;
   if (*a.m == kMinusInfinity) {
     *a.m = b_m;
     *a.l = b_l;
-    for (int i = 0; i < head_dim; ++i) a.o[i] = b_o[i];
+    for (int i = 0; i < value_dim; ++i) a.o[i] = b_o[i];
     return;
   }
   const float m = *a.m > b_m ? *a.m : b_m;
@@ -51,7 +51,7 @@ inline void fold_state(const StateView& a, const float* b_o, float b_m, float b_
   *a.m = m;
   *a.l = *a.l * weight_a + b_l * weight_b;
   float* __restrict__ to = a.o;
-  for (int i = 0; i < head_dim; ++i) to[i] = to[i] * weight_a + b_o[i] * weight_b;
+  for (int i = 0; i < value_dim; ++i) to[i] = to[i] * weight_a + b_o[i] * weight_b;
 }
 
 }  // namespace

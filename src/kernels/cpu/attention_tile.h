@@ -15,8 +15,8 @@ inline constexpr int kChunkTokens = 256;
 inline constexpr int kTilesOfChunk = kChunkTokens / 16;
 /// Most query rows (token row, head) of one ChunkTask: their scores take 32 KB and stay in the cache.
 inline constexpr int kMaxTileRows = 32;
-/// The largest head_dim: the distance between rows of states and of queries.
-inline constexpr int kStateRow = 256;
+/// The largest head_dim (kMaxLatentHeadDim): the distance between rows of states and of queries.
+inline constexpr int kStateRow = 576;
 
 /// One chunk: keys of tiles [first_tile, end_tile), for rows that see tokens [lo, hi), counted from the chunk's first
 /// token. A token of these tiles that no row sees may have any bits in K, but must have finite values in V.
@@ -29,8 +29,9 @@ struct ChunkTask {
   int n_rows;
   const std::int16_t* lo;  ///< [n_rows]; an empty row has lo = hi
   const std::int16_t* hi;
-  int head_dim;
-  int v_dim;
+  int head_dim;        ///< elements of a key
+  int value_dim;       ///< elements of a value
+  int v_dim;           ///< value_dim in storage, with padding
   float scale;         ///< of q times k: log2(e) included, or divided by the soft-cap if there is one
   float cap;           ///< soft-cap times log2(e); 0: none
   const std::byte* q;  ///< [n_rows][kQueryRowBytes], packed by QueryFormat

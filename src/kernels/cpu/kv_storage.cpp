@@ -4,8 +4,10 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <span>
 #include <string>
 
 namespace baton::cpu {
@@ -13,7 +15,7 @@ namespace {
 
 constexpr std::size_t kHugePageBytes = 2 << 20;
 
-std::int32_t padded_v_dim(const KvShape& shape) { return (shape.head_dim + 15) / 16 * 16; }
+std::int32_t padded_v_dim(const KvShape& shape) { return (shape.v_dim() + 15) / 16 * 16; }
 
 std::size_t part_bytes(const KvShape& shape, std::int32_t dim) {
   return static_cast<std::size_t>(kTileTokens) * static_cast<std::size_t>(dim) * size_bytes(shape.dtype);
@@ -38,6 +40,12 @@ constexpr std::size_t v_index(std::size_t token, std::size_t dim, std::size_t v_
   return (token / n * v_dim + dim) * n + token % n;
 }
 
+/// The parts of a block's canonical form, K and V or K alone: whether each is V.
+std::span<const bool> parts_of(const KvShape& shape) {
+  static constexpr std::array<bool, 2> kParts{false, true};
+  return std::span(kParts).first(shape.has_values() ? 2 : 1);
+}
+
 /// Calls body(T{}) with T = the storage's element type.
 template <class Body>
 void visit_element(DType dtype, Body&& body) {
@@ -54,9 +62,12 @@ Result<std::unique_ptr<CpuKvStorage>> CpuKvStorage::make(const KvShape& shape) {
   if (shape.dtype != DType::f32 && shape.dtype != DType::bf16)
     return fail(ErrorCode::unsupported,
                 "the CPU keeps keys and values as float32 or bfloat16, not as " + std::string(to_string(shape.dtype)));
-  if (shape.head_dim < 2 || shape.head_dim > kMaxHeadDim || shape.head_dim % 2 != 0)
-    return fail(ErrorCode::unsupported, "the CPU's attention takes even head sizes up to " + std::to_string(kMaxHeadDim) +
+  const std::int32_t largest = shape.has_values() ? kMaxHeadDim : kMaxLatentHeadDim;
+  if (shape.head_dim < 2 || shape.head_dim > largest || shape.head_dim % 2 != 0)
+    return fail(ErrorCode::unsupported, "the CPU's attention takes even head sizes up to " + std::to_string(largest) +
                                             ", not " + std::to_string(shape.head_dim));
+  check(shape.has_values() || (shape.n_kv_heads == 1 && shape.latent_dim <= shape.head_dim),
+        "CpuKvStorage: latent vectors of several heads, or longer than keys");
   check(shape.n_layers >= 1 && shape.n_blocks >= 1 && shape.n_kv_heads >= 1, "CpuKvStorage: an empty shape");
   check(shape.k_scales.empty() && shape.v_scales.empty(), "CpuKvStorage: scales of a type that has none");
   check(shape.block_len >= 16 && shape.block_len <= 256 && (shape.block_len & (shape.block_len - 1)) == 0,
@@ -124,7 +135,7 @@ void CpuKvStorage::export_block(BlockId block, TensorView out) const {
     const auto v_dim = static_cast<std::size_t>(v_dim_);
     T* to = reinterpret_cast<T*>(out.data);
     for (int layer = 0; layer < shape().n_layers; ++layer)
-      for (const bool is_value : {false, true})
+      for (const bool is_value : parts_of(shape()))
         for (int head = 0; head < shape().n_kv_heads; ++head)
           for (std::size_t token = 0; token < static_cast<std::size_t>(shape().block_len); ++token) {
             const std::byte* tile = data_ + block_offset(layer, head, block) + token / kTileTokens * tile_bytes_;
@@ -142,15 +153,20 @@ void CpuKvStorage::import_block(BlockId block, ConstTensorView in) {
   visit_element(shape().dtype, [&]<class T>(T) {
     const auto dim = static_cast<std::size_t>(shape().head_dim);
     const auto v_dim = static_cast<std::size_t>(v_dim_);
+    const auto n_values = static_cast<std::size_t>(shape().v_dim());
     const T* from = reinterpret_cast<const T*>(in.data);
     for (int layer = 0; layer < shape().n_layers; ++layer)
-      for (const bool is_value : {false, true})
+      for (const bool is_value : parts_of(shape()))
         for (int head = 0; head < shape().n_kv_heads; ++head)
-          for (std::size_t token = 0; token < static_cast<std::size_t>(shape().block_len); ++token) {
+          for (std::size_t token = 0; token < static_cast<std::size_t>(shape().block_len); ++token, from += dim) {
             std::byte* tile = data_ + block_offset(layer, head, block) + token / kTileTokens * tile_bytes_;
-            T* part = reinterpret_cast<T*>(is_value ? tile + k_part_bytes_ : tile);
-            for (std::size_t i = 0; i < dim; ++i)
-              part[is_value ? v_index<T>(token % kTileTokens, i, v_dim) : k_index<T>(token % kTileTokens, i)] = *from++;
+            T* const k = reinterpret_cast<T*>(tile);
+            T* const v = reinterpret_cast<T*>(tile + k_part_bytes_);
+            const std::size_t in_tile = token % kTileTokens;
+            if (!is_value)
+              for (std::size_t i = 0; i < dim; ++i) k[k_index<T>(in_tile, i)] = from[i];
+            if (is_value || !shape().has_values())
+              for (std::size_t i = 0; i < n_values; ++i) v[v_index<T>(in_tile, i, v_dim)] = from[i];
           }
   });
 }
@@ -182,10 +198,8 @@ void CpuKvStorage::write_token(int layer, int kv_head, std::int64_t kv_index, co
     T* k = reinterpret_cast<T*>(tile);
     T* v = reinterpret_cast<T*>(tile + k_part_bytes_);
     const auto v_dim = static_cast<std::size_t>(v_dim_);
-    for (std::size_t i = 0; i < static_cast<std::size_t>(shape().head_dim); ++i) {
-      k[k_index<T>(token, i)] = T(key[i]);
-      v[v_index<T>(token, i, v_dim)] = T(value[i]);
-    }
+    for (std::size_t i = 0; i < static_cast<std::size_t>(shape().head_dim); ++i) k[k_index<T>(token, i)] = T(key[i]);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(shape().v_dim()); ++i) v[v_index<T>(token, i, v_dim)] = T(value[i]);
   });
 }
 

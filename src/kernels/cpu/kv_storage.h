@@ -13,11 +13,13 @@ namespace baton::cpu {
 
 /// Tokens of a tile; block_len is a multiple of it.
 inline constexpr std::int32_t kTileTokens = 16;
-/// The largest head_dim that the CPU's attention accepts.
+/// The largest head_dim that the CPU's attention accepts, with values and without.
 inline constexpr std::int32_t kMaxHeadDim = 256;
+inline constexpr std::int32_t kMaxLatentHeadDim = 576;
 
-/// [layer][KV head][block][tile of 16 tokens][K part, V part], each part a multiple of 64 bytes. v_dim is head_dim
-/// rounded up to a multiple of 16; the padding never affects a result.
+/// [layer][KV head][block][tile of 16 tokens][K part, V part], each part a multiple of 64 bytes. v_dim is KvShape::v_dim
+/// rounded up to a multiple of 16; the padding never affects a result. A storage without values (KvShape::latent_dim) has the V part
+/// all the same, because products with keys and with values read their numbers in different orders.
 ///
 ///     f32   K part [head_dim][16 tokens]             V part [16 tokens][v_dim]
 ///     bf16  K part [head_dim / 2][16 tokens][2]      V part [8][v_dim][2 tokens]
@@ -26,7 +28,7 @@ inline constexpr std::int32_t kMaxHeadDim = 256;
 /// Thread: engine only; write_token may run in several threads for different (head, kv_index).
 class CpuKvStorage final : public KvStorage {
  public:
-  /// Errors: unsupported (a dtype other than f32 and bf16, an odd head_dim or one over kMaxHeadDim), out_of_memory.
+  /// Errors: unsupported (a dtype other than f32 and bf16, an odd head_dim or one over the largest), out_of_memory.
   static Result<std::unique_ptr<CpuKvStorage>> make(const KvShape& shape);
   ~CpuKvStorage() override;
   /// Bytes that a storage of `shape` takes for one block, over all layers and heads.
@@ -47,8 +49,8 @@ class CpuKvStorage final : public KvStorage {
   /// Bytes of one block of one head.
   std::size_t block_bytes() const { return block_bytes_; }
 
-  /// Stores one token's key and value, f32 [head_dim] each, rounded once to the storage's dtype, at `kv_index` = block
-  /// * block_len + offset.
+  /// Stores one token's key, f32 [head_dim], and value, f32 [KvShape::v_dim], rounded once to the storage's dtype, at `kv_index` =
+  /// block * block_len + offset. Without values, `value` is the key.
   void write_token(int layer, int kv_head, std::int64_t kv_index, const float* key, const float* value);
 
  private:

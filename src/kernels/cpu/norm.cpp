@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/elements.h"
 #include "kernels/cpu/f8_rows.h"
+#include "kernels/cpu/head_math.h"
 #include "kernels/cpu/row_math.h"
 
 namespace baton::cpu {
@@ -59,6 +60,21 @@ void CpuBackend::rms_norm(const RmsNormArgs& args) {
       const float mean = sum_of_squares(x, d) / static_cast<float>(d);
       scale_by_weight(x, 1.0f / std::sqrt(mean + args.eps), weight.data(), d, row.data());
       store(row.data(), r);
+    }
+  });
+}
+
+void CpuBackend::norm_columns(const NormColumnsArgs& args) {
+  const std::int64_t n = args.out.shape[1];
+  parallel_.for_ranges(args.x.shape[0], kGrain, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<float> row(static_cast<std::size_t>(n));
+    for (std::int64_t r = begin; r < end; ++r) {
+      load_f32(args.x, r * args.x.shape[1] + args.first, n, row.data());
+      normalize(row.data(), n, n, args.weight, args.eps);
+      if (args.out.dtype == DType::f8_e4m3)
+        store_f8_row(row.data(), n, args.out, args.out_scales, r);
+      else
+        store_f32(row.data(), n, args.out, r * n);
     }
   });
 }

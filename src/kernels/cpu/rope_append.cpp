@@ -2,37 +2,13 @@
 /// from rotary_dim on are copied.
 #include "kernels/cpu/backend.h"
 
-#include <cmath>
 #include <vector>
 
 #include "kernels/cpu/elements.h"
+#include "kernels/cpu/head_math.h"
 #include "kernels/cpu/kv_storage.h"
-#include "kernels/cpu/row_math.h"
 
 namespace baton::cpu {
-namespace {
-
-/// x = x / sqrt(mean(x^2) + eps) * weight, over each run of `run` numbers of the n numbers at `x`. `weight` has the
-/// weights of one run.
-void normalize(float* x, std::int64_t n, std::int64_t run, const ConstTensorView& weight, float eps) {
-  for (float* from = x; from < x + n; from += run) {
-    const float mean = sum_of_squares(from, run) / static_cast<float>(run);
-    scale_by_weight(from, 1.0f / std::sqrt(mean + eps), weight.elements<float>().data(), run, from);
-  }
-}
-
-/// Rotates the head at `x` in place by the angles of one position.
-void rotate(float* x, const float* cos, const float* sin, int half) {
-  for (int i = 0; i < half; ++i) {
-    const float a = x[i];
-    const float b = x[i + half];
-    x[i] = a * cos[i] - b * sin[i];
-    x[i + half] = b * cos[i] + a * sin[i];
-  }
-}
-
-}  // namespace
-
 void CpuBackend::rope_append(const RopeAppendArgs& args) {
   auto& kv = static_cast<CpuKvStorage&>(*args.kv);
   const auto kv_indices = args.step.span<std::int64_t>(SectionKind::kv_indices, args.group);
