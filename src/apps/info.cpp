@@ -95,6 +95,7 @@ json::Value to_json(const std::string& name, const ModelInfo& info, const Memory
     value["layer_groups"].push_back({{"layers", group.n_layers},
                                      {"kv_heads", group.n_kv_heads},
                                      {"head_dim", group.head_dim},
+                                     {"latent_dim", group.latent_dim},
                                      {"window", group.window},
                                      {"kv_bytes_per_token", group.bytes_per_token}});
   value["fits"] = {{"memory_bytes", memory.bytes},
@@ -158,12 +159,23 @@ std::string fit_text(const ModelInfo& info, const Memory& memory, const MemoryFi
                      grouped(fit.n_tokens), grouped(fit.context_len), byte_text(fit.cache_bytes), 100 * memory.share, of);
 }
 
+std::string heads_text(const AttentionSpec& spec) {
+  if (spec.latent) return fmt::format("{} query heads, latent attention", spec.n_heads);
+  return fmt::format("{} query heads, {} KV heads, head size {}", spec.n_heads, spec.n_kv_heads, spec.head_dim);
+}
+
+/// What a layer keeps of a token.
+std::string kept_text(const KvGroup& group) {
+  if (group.latent_dim == 0) return fmt::format("{} heads of {}", group.n_kv_heads, group.head_dim);
+  return fmt::format("a latent vector of {} and {} rotated elements", group.latent_dim, group.head_dim - group.latent_dim);
+}
+
 void print_cache(const ModelInfo& info, const Memory& memory, const MemoryFit& fit, const SharedWorkload& workload) {
   print_row("KV cache", fmt::format("{} bytes a token, {}", grouped(context_bytes(info.groups, 1)), to_string(info.dtypes.kv)));
   for (const KvGroup& group : info.groups)
-    print_row("", fmt::format("{} layers{}: {} heads of {}, {} bytes a token", group.n_layers,
+    print_row("", fmt::format("{} layers{}: {}, {} bytes a token", group.n_layers,
                               group.window == 0 ? "" : fmt::format(" with a window of {} tokens", grouped(group.window)),
-                              group.n_kv_heads, group.head_dim, grouped(group.bytes_per_token)));
+                              kept_text(group), grouped(group.bytes_per_token)));
   print_row("fits", fit_text(info, memory, fit));
   if (fit.cache_bytes > 0 && fit.cache_bytes < context_bytes(info.groups, info.spec.max_position))
     print_row("", "less than the longest context: serve it with --max-model-len auto, or a length that fits");
@@ -182,8 +194,7 @@ void print_table(const std::string& name, const ModelInfo& info, const Memory& m
   const AttentionSpec& attention = spec.layers[0].attention;
   print_row("model", name);
   print_row("architecture", fmt::format("{}, {} parameters", spec.family, count_text(spec.n_parameters())));
-  print_row("layers", fmt::format("{}: width {}, {} query heads, {} KV heads, head size {}", spec.layers.size(), spec.d_model,
-                                  attention.n_heads, attention.n_kv_heads, attention.head_dim));
+  print_row("layers", fmt::format("{}: width {}, {}", spec.layers.size(), spec.d_model, heads_text(attention)));
   print_row("vocabulary", grouped(spec.n_vocab));
   print_row("longest context", fmt::format("{} tokens", grouped(spec.max_position)));
   print_weights(info);

@@ -57,7 +57,7 @@ std::int32_t max_partials_of(const EngineOptions& options, const ModelSpec& spec
   const std::int64_t wanted = static_cast<std::int64_t>(options.max_num_batched_tokens) * (max_model_len / kAttentionChunk + 2);
   std::int64_t bytes_each = 0;
   for (const LayerSpec& layer : spec.layers)
-    bytes_each = std::max(bytes_each, static_cast<std::int64_t>(layer.attention.n_heads) * (layer.attention.head_dim + 2) * 4);
+    bytes_each = std::max(bytes_each, static_cast<std::int64_t>(layer.attention.n_heads) * (layer.attention.v_dim() + 2) * 4);
   return static_cast<std::int32_t>(std::min(wanted, std::max<std::int64_t>((128 << 20) / bytes_each, 1024)));
 }
 

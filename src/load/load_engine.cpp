@@ -47,7 +47,13 @@ Result<DType> weight_dtype(const ModelOptions& options, const ModelSpec& spec, c
 
 /// Attention writes its result in float32 or in the type of its queries: the cache's, bf16 over float8_e4m3. The next
 /// matmul takes the weights'.
-Result<void> check_kv_dtype(const ModelOptions& options, DType kv, DType weights) {
+Result<void> check_kv_dtype(const ModelOptions& options, const ModelSpec& spec, DType kv, DType weights) {
+  if (kv == DType::f8_e4m3 && spec.layers.front().attention.latent)
+    return fail(ErrorCode::unsupported,
+                fmt::format("--kv-cache-dtype {}: {} caches latent vectors (multi-head latent attention), which Baton keeps in "
+                            "the model's dtype or in float32",
+                            options.kv_cache_dtype, spec.family),
+                "kv_cache_dtype");
   const bool fits_8_bits = kv == DType::f8_e4m3 && weights == DType::bf16;
   if (kv == weights || kv == DType::f32 || weights == DType::f32 || fits_8_bits) return {};
   const std::string_view or_8_bits = weights == DType::bf16 ? ", on CUDA float8_e4m3," : "";
@@ -161,7 +167,7 @@ Result<LoadDtypes> load_dtypes(const ModelOptions& options, const ModelSpec& spe
   LoadDtypes dtypes;
   BATON_TRY(dtypes.weights, weight_dtype(options, spec, backend));
   dtypes.kv = options.kv_cache_dtype == "auto" ? dtypes.weights : dtype_from_name(options.kv_cache_dtype).value();
-  BATON_TRY_VOID(check_kv_dtype(options, dtypes.kv, dtypes.weights));
+  BATON_TRY_VOID(check_kv_dtype(options, spec, dtypes.kv, dtypes.weights));
   return dtypes;
 }
 

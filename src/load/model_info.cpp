@@ -31,7 +31,8 @@ std::vector<KvGroup> groups_of(const ModelSpec& spec, DType kv_dtype) {
     group.n_kv_heads = attention.n_kv_heads;
     group.head_dim = attention.head_dim;
     group.window = attention.window;
-    group.bytes_per_token += 2 * attention.kv_width() * static_cast<std::int64_t>(size_bytes(kv_dtype));
+    if (attention.latent) group.latent_dim = attention.latent->rank;
+    group.bytes_per_token += attention.cached_width() * static_cast<std::int64_t>(size_bytes(kv_dtype));
   }
   return groups;
 }

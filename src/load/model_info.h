@@ -21,7 +21,8 @@ namespace baton {
 struct KvGroup {
   std::int32_t n_layers = 0;
   std::int32_t n_kv_heads = 0;
-  std::int32_t head_dim = 0;
+  std::int32_t head_dim = 0;         ///< of keys
+  std::int32_t latent_dim = 0;       ///< over 0: values are the beginnings of keys (KvShape::latent_dim)
   std::int32_t window = 0;           ///< tokens; 0: all
   std::int64_t bytes_per_token = 0;  ///< keys and values of all its layers
 };

@@ -9,6 +9,9 @@
 namespace baton {
 namespace {
 
+/// As KvShape has it.
+std::int32_t latent_dim(const AttentionSpec& spec) { return spec.latent ? spec.latent->rank : 0; }
+
 /// The norms that LayerSpec and AttentionSpec allow.
 void check_norms(const LayerSpec& layer) {
   const auto is_plain_rms = [](const NormSpec& norm) { return norm.kind == NormSpec::Kind::rms && !norm.has_bias; };
@@ -16,6 +19,16 @@ void check_norms(const LayerSpec& layer) {
         "Model: post-norms must be RMS norms without a bias, and not in a parallel block");
   check(layer.attention.qk_norm == QkNorm::none || is_plain_rms(layer.attention.qk_norm_spec),
         "Model: norms of queries and keys must be RMS norms without a bias");
+}
+
+/// The latent attention that AttentionSpec allows.
+void check_latent(const ModelSpec& model, const AttentionSpec& spec) {
+  if (!spec.latent) return;
+  const LatentSpec& latent = *spec.latent;
+  check(spec.n_kv_heads == 1 && spec.head_dim == latent.rank + latent.rope_dim, "Model: latent attention of another head size");
+  check(spec.rope != AttentionSpec::kNoRope && model.ropes[static_cast<std::size_t>(spec.rope)].rotary_dim == latent.rope_dim,
+        "Model: latent attention rotates rope_dim elements");
+  check(spec.qk_norm == QkNorm::none && !spec.has_qkv_bias, "Model: latent attention has no other norms and no biases");
 }
 
 /// The experts that FeedForwardSpec allows.
@@ -48,12 +61,13 @@ Model::Model(ModelSpec spec, ModelWeights weights)
     index_in_group_.push_back(n_layers_of_group_[group]++);
     const AttentionSpec& first = first_of_group_[group]->attention;
     check(layer.attention.n_heads == first.n_heads && layer.attention.n_kv_heads == first.n_kv_heads &&
-              layer.attention.head_dim == first.head_dim && layer.attention.window == first.window &&
-              layer.attention.is_chunked == first.is_chunked,
+              layer.attention.head_dim == first.head_dim && layer.attention.v_dim() == first.v_dim() &&
+              layer.attention.window == first.window && layer.attention.is_chunked == first.is_chunked,
           "Model: layers of one group have different attention");
   }
   for (const LayerSpec& layer : spec_.layers) {
     check_norms(layer);
+    check_latent(spec_, layer.attention);
     check_experts(layer.feed_forward);
   }
   for (const LayerSpec* first : first_of_group_) check(first != nullptr, "Model: a layer group without a layer");
@@ -82,7 +96,8 @@ std::vector<KvShape> Model::kv_shapes(std::int32_t n_blocks, std::int32_t block_
                       .block_len = block_len,
                       .n_kv_heads = layer->attention.n_kv_heads,
                       .head_dim = layer->attention.head_dim,
-                      .dtype = dtype});
+                      .dtype = dtype,
+                      .latent_dim = latent_dim(layer->attention)});
   if (dtype != DType::f8_e4m3) return shapes;
   const KvScales& scales = weights_->kv_scales;
   for (std::size_t i = 0; i < spec_.layers.size(); ++i) {
@@ -102,7 +117,8 @@ std::vector<AttentionShape> Model::attention_shapes(std::int32_t block_len, DTyp
                       .kv_element_bytes = static_cast<std::int32_t>(size_bytes(kv_dtype)),
                       .window = layer->attention.window,
                       .block_len = block_len,
-                      .is_chunked = layer->attention.is_chunked});
+                      .is_chunked = layer->attention.is_chunked,
+                      .latent_dim = latent_dim(layer->attention)});
   return shapes;
 }
 

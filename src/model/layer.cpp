@@ -20,6 +20,78 @@ void add_ranks(Backend& backend, Linear::Split split, const TensorView& x) {
   if (split == Linear::Split::row) all_reduce(backend, x);
 }
 
+/// What the operations of an attention block read and write beside the outputs of matrices.
+struct AttentionViews {
+  AttentionViews(const LayerStep& step, const LayerSpec& layer) : kv(step.kv_of_group[static_cast<std::size_t>(layer.group)]) {
+    const AttentionSpec& spec = layer.attention;
+    const Workspace& work = step.work;
+    const std::int64_t n_rows = step.x.shape[0];
+    const std::size_t rows_bytes = static_cast<std::size_t>(n_rows) * sizeof(TokenRow);
+    rows = {step.rows.data + static_cast<std::size_t>(layer.group) * rows_bytes, DType::u8, {n_rows, sizeof(TokenRow)}};
+    q = work.q.view(kv->shape().query_dtype(), {n_rows, spec.n_heads, spec.head_dim});
+    attended = work.attended.view(work.dtype, {n_rows, spec.n_heads, spec.v_dim()});
+    partials = {work.partial_o.view(DType::f32, {work.max_partials, spec.n_heads, spec.v_dim()}),
+                work.partial_m.view(DType::f32, {work.max_partials, spec.n_heads}),
+                work.partial_l.view(DType::f32, {work.max_partials, spec.n_heads})};
+    if (spec.rope != AttentionSpec::kNoRope) rope = work.ropes[static_cast<std::size_t>(spec.rope)];
+  }
+
+  KvStorage* kv;
+  TensorView rows, q, attended;
+  PartialStates partials;
+  RopeTable rope;
+};
+
+/// Writes queries to `q`, and keys and values to the cache.
+void append_keys_and_values(const LayerStep& step, const LayerSpec& layer, const LayerWeights& weights, int index,
+                            const MatmulRows& normed, const AttentionViews& views) {
+  const AttentionSpec& spec = layer.attention;
+  const Workspace& work = step.work;
+  const TensorView qkv = work.qkv.view(work.matmul_dtype, {step.x.shape[0], spec.qkv_width()});
+  const bool has_ones = spec.qk_norm != QkNorm::none && !spec.has_qk_norm_weights;
+  const ConstTensorView ones = has_ones ? ConstTensorView(work.ones.view(DType::f32, {spec.head_dim})) : ConstTensorView{};
+  matmul(step.backend, weights.qkv.args(normed, qkv));
+  rope_append(step.backend, {qkv, views.q, views.rope, views.rows, step.view, layer.group, index, views.kv,
+                             has_ones ? ones : weights.q_norm.weight, has_ones ? ones : weights.k_norm.weight,
+                             spec.qk_norm_spec.epsilon, spec.norms_rotated});
+}
+
+/// The same of latent attention. Matrices of heads read the dtype of the weights, so other matrices write it for them.
+void append_latent(const LayerStep& step, const LayerSpec& layer, const LayerWeights& weights, int index,
+                   const MatmulRows& normed, const AttentionViews& views) {
+  const AttentionSpec& spec = layer.attention;
+  const LatentSpec& latent = *spec.latent;
+  const Workspace& work = step.work;
+  Backend& backend = step.backend;
+  const std::int64_t n_rows = step.x.shape[0];
+  const TensorView compressed = work.qkv.view(work.dtype, {n_rows, spec.qkv_width()});
+  TensorView queries = compressed;  // at its beginning
+  matmul(backend, weights.qkv.args(normed, compressed));
+  if (latent.q_rank > 0) {
+    const Linear* const reader = &weights.q_b;
+    const MatmulRows q_normed = rows_for({&reader, 1}, work, work.attended, {n_rows, latent.q_rank});
+    queries = work.of_heads.view(work.dtype, {n_rows, spec.latent_q_width()});
+    norm_columns(backend, {compressed, 0, weights.q_norm.weight, q_normed.values, spec.qk_norm_spec.epsilon, q_normed.scales});
+    matmul(backend, weights.q_b.args(q_normed, queries));
+  }
+  head_matmul(backend, weights.keys_of_heads.args(queries, latent.q_dim(), views.q));
+  latent_append(backend, {.x = queries,
+                          .x_stride = latent.q_dim(),
+                          .x_first = latent.nope_dim,
+                          .compressed = compressed,
+                          .first = spec.qkv_width() - spec.head_dim,
+                          .norm = weights.k_norm.weight,
+                          .norm_eps = spec.qk_norm_spec.epsilon,
+                          .q = views.q,
+                          .rope = views.rope,
+                          .pairs_are_neighbours = latent.rotates_neighbours,
+                          .rows = views.rows,
+                          .step = step.view,
+                          .group = layer.group,
+                          .layer = index,
+                          .kv = views.kv});
+}
+
 /// The attention block: computes from `normed`, into `delta`, this rank's part of what attention adds to the residual
 /// stream.
 void attention_block(const LayerStep& step, const LayerSpec& layer, const LayerWeights& weights, int index,
@@ -27,26 +99,21 @@ void attention_block(const LayerStep& step, const LayerSpec& layer, const LayerW
   const AttentionSpec& spec = layer.attention;
   const Workspace& work = step.work;
   Backend& backend = step.backend;
-  const auto group = static_cast<std::size_t>(layer.group);
-  KvStorage* const kv = step.kv_of_group[group];
   const std::int64_t n_rows = step.x.shape[0];
-  const TensorView rows{
-      step.rows.data + group * static_cast<std::size_t>(n_rows) * sizeof(TokenRow), DType::u8, {n_rows, sizeof(TokenRow)}};
-  const TensorView qkv = work.qkv.view(work.matmul_dtype, {n_rows, spec.qkv_width()});
-  const TensorView q = work.q.view(kv->shape().query_dtype(), {n_rows, spec.n_heads, spec.head_dim});
-  const TensorView attended = work.attended.view(work.dtype, {n_rows, spec.n_heads, spec.head_dim});
-  const PartialStates partials{work.partial_o.view(DType::f32, {work.max_partials, spec.n_heads, spec.head_dim}),
-                               work.partial_m.view(DType::f32, {work.max_partials, spec.n_heads}),
-                               work.partial_l.view(DType::f32, {work.max_partials, spec.n_heads})};
-  const RopeTable rope = spec.rope == AttentionSpec::kNoRope ? RopeTable{} : work.ropes[static_cast<std::size_t>(spec.rope)];
-  const bool has_ones = spec.qk_norm != QkNorm::none && !spec.has_qk_norm_weights;
-  const ConstTensorView ones = has_ones ? ConstTensorView(work.ones.view(DType::f32, {spec.head_dim})) : ConstTensorView{};
-  matmul(backend, weights.qkv.args(normed, qkv));
-  rope_append(backend, {qkv, q, rope, rows, step.view, layer.group, index, kv, has_ones ? ones : weights.q_norm.weight,
-                        has_ones ? ones : weights.k_norm.weight, spec.qk_norm_spec.epsilon, spec.norms_rotated});
-  attention(backend, {q, attended, partials, rows, step.view, layer.group, index, kv, spec.scale, spec.softcap,
-                      /*merge=*/true, weights.sinks.weight});
-  matmul(backend, weights.attention_out.args(ConstTensorView{attended.data, work.dtype, {n_rows, spec.q_width()}}, delta));
+  const AttentionViews views(step, layer);
+  if (spec.latent)
+    append_latent(step, layer, weights, index, normed, views);
+  else
+    append_keys_and_values(step, layer, weights, index, normed, views);
+  attention(backend, {views.q, views.attended, views.partials, views.rows, step.view, layer.group, index, views.kv, spec.scale,
+                      spec.softcap, /*merge=*/true, weights.sinks.weight});
+  ConstTensorView out{views.attended.data, work.dtype, {n_rows, spec.n_heads * spec.v_dim()}};
+  if (spec.latent) {
+    const TensorView values = work.of_heads.view(work.dtype, {n_rows, spec.n_heads, spec.out_dim()});
+    head_matmul(backend, weights.values_of_heads.args(out, spec.v_dim(), values));
+    out = {values.data, work.dtype, {n_rows, spec.out_width()}};
+  }
+  matmul(backend, weights.attention_out.args(out, delta));
 }
 
 /// `activated` is in 8 bits only if the activation is gated.

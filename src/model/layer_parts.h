@@ -3,15 +3,18 @@
 
 namespace baton {
 
-/// Something about each weight of a layer, for vectors in f32, matrices and matrices of all experts: its tensors in a checkpoint
-/// (LayerTensors), or itself in a backend's memory (LayerWeights). What a layer does not have is empty.
-template <class Norm, class Matrix, class Experts>
+/// Something about each weight of a layer, for vectors in f32, matrices, matrices of all experts and small ones of all heads: its
+/// tensors in a checkpoint (LayerTensors), or itself in a backend's memory (LayerWeights). What a layer does not have is empty.
+template <class Norm, class Matrix, class Experts, class Heads>
 struct LayerParts {
-  Norm attention_norm;   ///< of both blocks in a parallel block
-  Matrix qkv;            ///< d_model to queries, keys, values
-  Norm q_norm, k_norm;   ///< AttentionSpec::q_norm_width and k_norm_width wide
-  Norm sinks;            ///< n_heads wide
-  Matrix attention_out;  ///< n_heads * head_dim to d_model
+  Norm attention_norm;    ///< of both blocks in a parallel block
+  Matrix qkv;             ///< d_model to queries, keys, values; with LatentSpec to q_rank or queries, and to rank + rope_dim
+  Norm q_norm, k_norm;    ///< AttentionSpec::q_norm_width and k_norm_width wide
+  Matrix q_b;             ///< q_rank to queries
+  Heads keys_of_heads;    ///< of each head nope_dim to rank: what expands keys, transposed, for queries; with LatentSpec
+  Heads values_of_heads;  ///< of each head rank to v_dim; with LatentSpec
+  Norm sinks;             ///< n_heads wide
+  Matrix attention_out;   ///< AttentionSpec::out_width to d_model
   Norm attention_post_norm;
   Norm feed_forward_norm;  ///< empty in a parallel block
   Matrix up;               ///< d_model to common_d_ff; if the block is gated, to gate and then up
@@ -30,6 +33,9 @@ void visit_layer(const Visit& visit, Layers&&... layers) {
   visit(layers.qkv...);
   visit(layers.q_norm...);
   visit(layers.k_norm...);
+  visit(layers.q_b...);
+  visit(layers.keys_of_heads...);
+  visit(layers.values_of_heads...);
   visit(layers.sinks...);
   visit(layers.attention_out...);
   visit(layers.attention_post_norm...);

@@ -36,4 +36,13 @@ const PackedExperts& GroupedLinear::weights() const {
   return *weights_;
 }
 
+HeadLinear::HeadLinear(std::unique_ptr<PackedHeads> weights) : weights_(std::move(weights)) {
+  check(weights_ != nullptr, "HeadLinear: no weights");
+}
+
+const PackedHeads& HeadLinear::weights() const {
+  check(weights_ != nullptr, "HeadLinear: it has no weights");
+  return *weights_;
+}
+
 }  // namespace baton

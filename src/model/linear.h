@@ -91,4 +91,25 @@ class GroupedLinear {
   Linear::Split split_ = Linear::Split::none;
 };
 
+/// A small linear layer for each head. Move-only.
+class HeadLinear {
+ public:
+  HeadLinear() = default;
+  explicit HeadLinear(std::unique_ptr<PackedHeads> weights);
+
+  /// For the operation head_matmul: a head's columns of x begin at a multiple of `stride`.
+  HeadMatmulArgs args(const ConstTensorView& x, std::int64_t stride, const TensorView& out) const {
+    return {x, stride, &weights(), out};
+  }
+
+  bool is_empty() const { return weights_ == nullptr; }
+  /// W [n_heads, n_out, n_in].
+  const PackedHeads& weights() const;
+  /// Size of the weights on the backend.
+  std::size_t size_bytes() const { return is_empty() ? 0 : weights_->size_bytes; }
+
+ private:
+  std::unique_ptr<PackedHeads> weights_;
+};
+
 }  // namespace baton

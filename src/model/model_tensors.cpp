@@ -67,7 +67,8 @@ class Namer {
     const std::int32_t pairs = are_pairs ? static_cast<std::int32_t>(rows.size()) : 0;
     using Kind = ExpectedTensor::Kind;
     LinearTensors made;
-    made.weights.push_back({{whole, shape, Kind::matrix, pairs, pairs, n_experts, expert}, rows, columns});
+    const bool is_transposed = names_.has_transposed_experts;
+    made.weights.push_back({{whole, shape, Kind::matrix, pairs, pairs, n_experts, expert, is_transposed}, rows, columns});
     if (has_bias) made.biases.push_back({{whole + "_bias", {shape[0]}, Kind::bias, pairs, pairs, n_experts, expert}, rows, {}});
     return made;
   }
@@ -171,6 +172,37 @@ void add_experts(const Namer& make, const ModelSpec& whole, const FeedForwardSpe
   }
 }
 
+/// Adds what latent attention has in the place of queries, keys and values. What keys and values are expanded from is the same for
+/// all heads, so each rank has it.
+void add_latent_parts(const Namer& make, const ModelSpec& whole, const AttentionSpec& spec, ModelRank rank,
+                      LayerTensors& layer) {
+  const TensorNames& names = whole.names;
+  const LatentSpec& latent = *spec.latent;
+  const IndexRange heads = query_heads_of(spec, rank);
+  const Rows queries{latent.q_rank > 0 ? names.q_b : names.q, spec.latent_q_width(), {times(heads, latent.q_dim())}};
+  const Rows expanded = all_rows(names.kv_a, spec.head_dim);
+  const Linear::Split by_rows = rank.world_size > 1 ? Linear::Split::column : Linear::Split::none;
+  if (latent.q_rank > 0) {
+    layer.qkv = make.linear({all_rows(names.q_a, latent.q_rank), expanded}, whole.d_model, false);
+    layer.q_norm = make.norm(spec.qk_norm_spec, names.q_norm, spec.q_norm_width());
+    layer.q_b = make.linear({queries}, latent.q_rank, false);
+    layer.q_b.split = by_rows;
+  } else {
+    layer.qkv = make.linear({queries, expanded}, whole.d_model, false);
+    layer.qkv.split = by_rows;
+  }
+  layer.k_norm = make.norm(spec.qk_norm_spec, names.k_norm, spec.k_norm_width());
+  const std::int64_t rows_of_head = latent.nope_dim + latent.v_dim;
+  Rows keys{names.kv_b, spec.n_heads * rows_of_head, {}};
+  Rows values = keys;
+  for (std::int64_t head = heads.begin; head < heads.end; ++head) {
+    keys.held.push_back(plus({0, latent.nope_dim}, head * rows_of_head));
+    values.held.push_back(plus({latent.nope_dim, rows_of_head}, head * rows_of_head));
+  }
+  layer.keys_of_heads = {make.linear({keys}, latent.rank, false).weights, /*is_transposed=*/true};
+  layer.values_of_heads = {make.linear({values}, latent.rank, false).weights, /*is_transposed=*/false};
+}
+
 LinearTensors qkv_tensors(const Namer& make, const ModelSpec& whole, const AttentionSpec& spec, ModelRank rank) {
   const TensorNames& names = whole.names;
   const RopeSpec* const rope =
@@ -217,6 +249,20 @@ void append(std::vector<TensorPart>& all, const std::vector<LinearTensors>& expe
   for (const LinearTensors& expert : experts) append(all, expert);
 }
 
+void append(std::vector<TensorPart>& all, const HeadTensors& heads) {
+  all.insert(all.end(), heads.heads.begin(), heads.heads.end());
+}
+
+/// Adds queries, keys and values, and their norms.
+void add_qkv(const Namer& make, const ModelSpec& whole, const AttentionSpec& spec, ModelRank rank, LayerTensors& layer) {
+  if (spec.latent) return add_latent_parts(make, whole, spec, rank, layer);
+  layer.qkv = qkv_tensors(make, whole, spec, rank);
+  layer.qkv.split = rank.world_size > 1 ? Linear::Split::column : Linear::Split::none;
+  if (spec.q_norm_width() == 0) return;
+  layer.q_norm = make.norm(spec.qk_norm_spec, whole.names.q_norm, spec.q_norm_width());
+  layer.k_norm = make.norm(spec.qk_norm_spec, whole.names.k_norm, spec.k_norm_width());
+}
+
 }  // namespace
 
 std::int64_t LinearTensors::n() const {
@@ -241,16 +287,11 @@ LayerTensors layer_tensors(const ModelSpec& whole, ModelRank rank, std::size_t i
   const Namer make(names, index);
   LayerTensors made;
   if (layer.has_pre_norms) made.attention_norm = make.norm(layer.norm, names.attention_norm, d);
-  made.qkv = qkv_tensors(make, whole, attention, rank);
-  made.qkv.split = by_rows;
-  if (attention.q_norm_width() > 0) {
-    made.q_norm = make.norm(attention.qk_norm_spec, names.q_norm, attention.q_norm_width());
-    made.k_norm = make.norm(attention.qk_norm_spec, names.k_norm, attention.k_norm_width());
-  }
+  add_qkv(make, whole, attention, rank, made);
   const IndexRange heads = query_heads_of(attention, rank);
   if (attention.has_sinks) made.sinks = make.vector(names.sinks, attention.n_heads, heads);
-  made.attention_out = make.split_by_columns(all_rows(names.attention_out, d), attention.q_width(),
-                                             times(heads, attention.head_dim), attention.has_out_bias, rank);
+  made.attention_out = make.split_by_columns(all_rows(names.attention_out, d), attention.out_width(),
+                                             times(heads, attention.out_dim()), attention.has_out_bias, rank);
   if (layer.has_post_norms) {
     made.attention_post_norm = make.norm(layer.norm, names.attention_post_norm, d);
     made.feed_forward_post_norm = make.norm(layer.norm, names.feed_forward_post_norm, d);
@@ -286,8 +327,11 @@ LinearTensors lm_head_tensors(const ModelSpec& whole, ModelRank rank) {
 
 std::set<std::string> unrounded_matrices(const ModelSpec& whole, bool rounds_lm_head) {
   std::set<std::string> names{embedding_tensors(whole, {}).weights.front().tensor.name};
-  for (std::size_t i = 0; i < whole.layers.size(); ++i)
-    for (const TensorPart& router : layer_tensors(whole, {}, i).router.weights) names.insert(router.tensor.name);
+  for (std::size_t i = 0; i < whole.layers.size(); ++i) {
+    const LayerTensors layer = layer_tensors(whole, {}, i);
+    for (const TensorPart& router : layer.router.weights) names.insert(router.tensor.name);
+    for (const TensorPart& head : layer.keys_of_heads.heads) names.insert(head.tensor.name);
+  }
   const std::string lm_head = lm_head_tensors(whole, {}).weights.front().tensor.name;
   if (rounds_lm_head)
     names.erase(lm_head);

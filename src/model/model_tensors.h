@@ -33,8 +33,14 @@ struct NormTensors {
   float weight_offset = 0;
 };
 
+/// A matrix for each head.
+struct HeadTensors {
+  std::vector<TensorPart> heads;  ///< of equal shapes
+  bool is_transposed = false;     ///< loading transposes each
+};
+
 /// The tensors of one layer; what it does not have is empty.
-using LayerTensors = LayerParts<std::optional<NormTensors>, LinearTensors, std::vector<LinearTensors>>;
+using LayerTensors = LayerParts<std::optional<NormTensors>, LinearTensors, std::vector<LinearTensors>, HeadTensors>;
 
 /// The functions take the whole model's spec.
 LayerTensors layer_tensors(const ModelSpec& whole, ModelRank rank, std::size_t layer);
@@ -44,7 +50,7 @@ NormTensors final_norm_tensors(const ModelSpec& whole);
 LinearTensors lm_head_tensors(const ModelSpec& whole, ModelRank rank);
 
 /// Calls `visit` with the tensors of each weight that a rank holds, in loading order: as those of a norm (optional), of a
-/// matrix, or of a matrix for each expert. What the model does not have is empty.
+/// matrix, or of a matrix for each expert or head. What the model does not have is empty.
 template <class Visit>
 void for_each_weight(const ModelSpec& whole, ModelRank rank, const Visit& visit) {
   visit(embedding_tensors(whole, rank));
@@ -53,8 +59,8 @@ void for_each_weight(const ModelSpec& whole, ModelRank rank, const Visit& visit)
   visit(lm_head_tensors(whole, rank));
 }
 
-/// Names of the matrices that stay dense where weights are rounded: the embedding, routers and, unless `rounds_lm_head`, the output
-/// layer. A tied output layer that is rounded has the embedding's name, which is then not among them.
+/// Names of the matrices that stay dense where weights are rounded: the embedding, routers, matrices of heads and, unless
+/// `rounds_lm_head`, the output layer. A tied output layer that is rounded has the embedding's name, which is then not among them.
 std::set<std::string> unrounded_matrices(const ModelSpec& whole, bool rounds_lm_head);
 
 /// All parts of tensors that a rank holds, in loading order. A tied output layer has none but its bias.

@@ -104,6 +104,7 @@ Result<void> read_yarn(const Value& parameters, const RopeSpec& spec, RopeScalin
   scaling.truncate = truncate.value_or(true);
   BATON_TRY(const double mscale, optional_number(parameters, "mscale", 0, kMaxFactor, 0));
   BATON_TRY(const double mscale_all_dim, optional_number(parameters, "mscale_all_dim", 0, kMaxFactor, 0));
+  if (mscale_all_dim != 0) scaling.score_factor = std::pow(yarn_attention_factor(scaling.factor, mscale_all_dim), 2);
   BATON_TRY(const auto attention_factor, positive(parameters, "attention_factor"));
   if (attention_factor) {
     scaling.attention_factor = *attention_factor;

@@ -8,11 +8,21 @@ namespace baton {
 namespace {
 
 /// The values that all layers of a group have in common.
-std::array<std::int32_t, 5> group_key(const AttentionSpec& attention) {
-  return {attention.n_heads, attention.n_kv_heads, attention.head_dim, attention.window, attention.is_chunked ? 1 : 0};
+std::array<std::int32_t, 6> group_key(const AttentionSpec& attention) {
+  return {attention.n_heads, attention.n_kv_heads, attention.head_dim,
+          attention.v_dim(), attention.window,     attention.is_chunked ? 1 : 0};
 }
 
 std::int64_t norm_parameters(const NormSpec& norm, std::int64_t d_model) { return (norm.has_bias ? 2 : 1) * d_model; }
+
+/// Those of its matrices, without biases.
+std::int64_t attention_parameters(const AttentionSpec& spec, std::int64_t d_model) {
+  const std::int64_t n = d_model * (spec.qkv_width() + spec.out_width());
+  if (!spec.latent) return n;
+  const LatentSpec& latent = *spec.latent;
+  return n + latent.q_rank * spec.latent_q_width() +
+         std::int64_t{latent.rank} * spec.n_heads * (latent.nope_dim + latent.v_dim);
+}
 
 std::int64_t layer_parameters(const LayerSpec& layer, std::int64_t d_model) {
   const AttentionSpec& attention = layer.attention;
@@ -20,7 +30,7 @@ std::int64_t layer_parameters(const LayerSpec& layer, std::int64_t d_model) {
   const int n_pre_norms = !layer.has_pre_norms ? 0 : layer.is_parallel ? 1 : 2;
   std::int64_t n = (n_pre_norms + (layer.has_post_norms ? 2 : 0)) * norm_parameters(layer.norm, d_model);
   n += attention.q_norm_width() + attention.k_norm_width();
-  n += d_model * (attention.qkv_width() + attention.q_width());
+  n += attention_parameters(attention, d_model);
   const std::int64_t n_blocks = feed_forward.has_experts() ? feed_forward.n_experts : 1;
   n += d_model * (n_blocks * (feed_forward.up_width() + feed_forward.d_ff) + feed_forward.n_router_logits());
   n += d_model * (feed_forward.up_width_of(feed_forward.d_ff_shared) + feed_forward.d_ff_shared);
@@ -59,7 +69,7 @@ std::int32_t ModelSpec::n_groups() const {
 }
 
 void group_layers(ModelSpec& spec) {
-  std::vector<std::array<std::int32_t, 5>> keys;
+  std::vector<decltype(group_key({}))> keys;
   for (LayerSpec& layer : spec.layers) {
     const auto key = group_key(layer.attention);
     const auto found = std::ranges::find(keys, key);

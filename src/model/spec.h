@@ -28,6 +28,7 @@ struct RopeScaling {
   double beta_slow = 1;                    ///< yarn: pairs that turn less often are divided; at most beta_fast
   bool truncate = true;                    ///< yarn: round the range between the two to whole pairs
   double attention_factor = 1;             ///< yarn, longrope: factor of cosines and sines
+  double score_factor = 1;                 ///< yarn: factor of the scores of latent attention
   std::vector<double> short_factors = {};  ///< longrope: [rotary_dim / 2], divisors up to the original length
   std::vector<double> long_factors = {};   ///< longrope: [rotary_dim / 2], divisors beyond it
 };
@@ -60,31 +61,62 @@ struct NormSpec {
 /// RMS norms of queries and keys, over each head or over all heads of a row.
 enum class QkNorm { none, head, width };
 
+/// Multi-head latent attention: a matrix for each head expands the vector of a token, normed, to that head's key and value. The
+/// key's rotated elements are the same for all heads and come from the residual stream. Only this vector and these elements are
+/// stored, as one key whose beginning is the value (KvShape::latent_dim): the matrices multiply queries and outputs instead.
+/// The queries and the vector have norms, the first only with q_rank.
+struct LatentSpec {
+  std::int32_t q_rank = 0;         ///< width of the vector that queries are expanded from; 0: the residual stream
+  std::int32_t rank = 0;           ///< width of the vector that keys and values are expanded from
+  std::int32_t nope_dim = 0;       ///< elements of a head's query and key that are not rotated
+  std::int32_t rope_dim = 0;       ///< elements after them, which are
+  std::int32_t v_dim = 0;          ///< elements of a head's value
+  bool rotates_neighbours = true;  ///< elements 2i and 2i + 1 are a pair, instead of i and i + rope_dim / 2
+
+  std::int32_t q_dim() const { return nope_dim + rope_dim; }
+  bool operator==(const LatentSpec&) const = default;
+};
+
 struct AttentionSpec {
   static constexpr std::int32_t kNoRope = -1;
 
-  std::int32_t n_heads = 0;  ///< query heads, a multiple of n_kv_heads
-  std::int32_t n_kv_heads = 0;
-  std::int32_t head_dim = 0;
-  std::int32_t window = 0;  ///< a row sees its last `window` positions, including its own; 0: all
-  bool is_chunked = false;  ///< of these it sees those from the last multiple of `window` on
-  float scale = 0;          ///< factor of query times key
-  float softcap = 0;        ///< bound of the scaled scores; 0: no bound
-  std::int32_t rope = 0;    ///< index into ModelSpec::ropes; kNoRope: queries and keys are not rotated
+  std::int32_t n_heads = 0;               ///< query heads, a multiple of n_kv_heads
+  std::int32_t n_kv_heads = 0;            ///< 1 with `latent`
+  std::int32_t head_dim = 0;              ///< of stored keys: with `latent` its rank + rope_dim
+  std::optional<LatentSpec> latent = {};  ///< with it, no other norms, no biases and a rotation
+  std::int32_t window = 0;                ///< a row sees its last `window` positions, including its own; 0: all
+  bool is_chunked = false;                ///< of these it sees those from the last multiple of `window` on
+  float scale = 0;                        ///< factor of query times key
+  float softcap = 0;                      ///< bound of the scaled scores; 0: no bound
+  std::int32_t rope = 0;                  ///< index into ModelSpec::ropes; kNoRope: queries and keys are not rotated
   QkNorm qk_norm = QkNorm::none;
-  NormSpec qk_norm_spec;  ///< Kind::rms without a bias
+  NormSpec qk_norm_spec;  ///< of these norms, or those of `latent`; Kind::rms without a bias
   bool has_qk_norm_weights = true;
   bool norms_rotated = false;  ///< these norms, over each head, come after the rotation, whose attention factor is 1
   bool has_qkv_bias = false;
   bool has_out_bias = false;
   bool has_sinks = false;  ///< each query head has a logit that joins its rows' softmax without a value (AttentionArgs::sinks)
 
+  /// Of the queries that attention multiplies by stored keys.
   std::int64_t q_width() const { return std::int64_t{n_heads} * head_dim; }
   std::int64_t kv_width() const { return std::int64_t{n_kv_heads} * head_dim; }
-  std::int64_t qkv_width() const { return q_width() + 2 * kv_width(); }
+  /// Outputs of the matrix that reads the residual stream.
+  std::int64_t qkv_width() const {
+    if (!latent) return q_width() + 2 * kv_width();
+    return (latent->q_rank > 0 ? latent->q_rank : latent_q_width()) + head_dim;
+  }
+  /// Of the queries of all heads before they are multiplied by the heads' matrices.
+  std::int64_t latent_q_width() const { return std::int64_t{n_heads} * latent->q_dim(); }
+  /// Elements of a stored value.
+  std::int32_t v_dim() const { return latent ? latent->rank : head_dim; }
+  /// Elements that the cache has of a token.
+  std::int64_t cached_width() const { return latent ? kv_width() : 2 * kv_width(); }
+  /// Inputs of the output matrix.
+  std::int64_t out_width() const { return n_heads * out_dim(); }
+  std::int64_t out_dim() const { return latent ? latent->v_dim : head_dim; }
   /// Widths of the norms' weights; 0 without norms.
-  std::int64_t q_norm_width() const { return norm_width(q_width()); }
-  std::int64_t k_norm_width() const { return norm_width(kv_width()); }
+  std::int64_t q_norm_width() const { return latent ? latent->q_rank : norm_width(q_width()); }
+  std::int64_t k_norm_width() const { return latent ? latent->rank : norm_width(kv_width()); }
 
  private:
   std::int64_t norm_width(std::int64_t all_heads) const {
@@ -149,8 +181,12 @@ struct TensorNames {
   std::string_view k;                            ///< [n_kv_heads * head_dim, d_model]
   std::string_view v;                            ///< [n_kv_heads * head_dim, d_model]
   std::string_view qkv = {};                     ///< q, k and v in one tensor; if not empty, the three names are
-  std::string_view q_norm = {};                  ///< [head_dim] or [n_heads * head_dim]
-  std::string_view k_norm = {};                  ///< [head_dim] or [n_kv_heads * head_dim]
+  std::string_view q_norm = {};                  ///< [head_dim], [n_heads * head_dim] or [q_rank]
+  std::string_view k_norm = {};                  ///< [head_dim], [n_kv_heads * head_dim] or [rank]
+  std::string_view q_a = {};                     ///< [q_rank, d_model]; this and the next three of LatentSpec
+  std::string_view q_b = {};                     ///< [n_heads * q_dim, q_rank]; q without a q_rank, as wide
+  std::string_view kv_a = {};                    ///< [rank + rope_dim, d_model]
+  std::string_view kv_b = {};                    ///< [n_heads * (nope_dim + v_dim), rank], head after head
   std::string_view attention_out;                ///< [d_model, n_heads * head_dim]
   std::string_view sinks = {};                   ///< [n_heads]; the whole name, which has no last part
   std::string_view attention_post_norm = {};     ///< [d_model]
@@ -169,6 +205,7 @@ struct TensorNames {
   /// [n_experts, d_model, 2 d_ff] with the columns of gate and up in turn, and [n_experts, d_ff, d_model].
   std::string_view expert_gate_up = {};
   bool has_gate_up_in_halves = false;        ///< instead, the columns of gate, then those of up
+  bool has_transposed_experts = true;        ///< otherwise [n_experts, 2 d_ff, d_model] and [n_experts, d_model, d_ff]
   std::string_view shared_gate = {};         ///< [d_ff_shared, d_model]
   std::string_view shared_up = {};           ///< [d_ff_shared, d_model]
   std::string_view shared_down = {};         ///< [d_model, d_ff_shared]

@@ -2,6 +2,7 @@
 #include "model/weights.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstring>
 #include <functional>
@@ -24,6 +25,7 @@
 #include "core/parallel.h"
 #include "kernels/row_packing.h"
 #include "model/model_tensors.h"
+#include "model/source/head_matrices.h"
 #include "model/source/random.h"
 #include "model/source/rounding_source.h"
 #include "model/source/safetensors.h"
@@ -208,6 +210,19 @@ class Loader {
     return {};
   }
 
+  /// Loads matrices of heads, which are dense whatever they are stored as, if there are tensors.
+  Result<void> load_into(HeadLinear& made, const HeadTensors& tensors) {
+    if (tensors.heads.empty()) return {};
+    const TensorPart& first = tensors.heads.front();
+    Shape shape{static_cast<std::int64_t>(tensors.heads.size())};
+    for (const std::size_t i : tensors.is_transposed ? std::array{1, 0} : std::array{0, 1}) shape.append(first.shape()[i]);
+    BATON_TRY(const TensorView all, stage(dtype_, shape));
+    BATON_TRY_VOID(read_heads(tensors.heads, tensors.is_transposed, source_, all));
+    BATON_TRY(std::unique_ptr<PackedHeads> weights, backend_.pack_heads(all, first.tensor.name));
+    made = HeadLinear(std::move(weights));
+    return {};
+  }
+
   /// Loads the same layer of all experts, one expert at a time, if there are experts.
   Result<void> load_into(GroupedLinear& made, std::span<const LinearTensors> tensors) {
     if (tensors.empty()) return {};
@@ -335,6 +350,8 @@ std::map<WeightScheme, Tally> tallies_of(const ModelWeights& weights, bool count
       if (!weight.is_empty()) add(weight.weight().scheme, 1, weight.size_bytes());
     } else if constexpr (std::is_same_v<Weight, GroupedLinear>) {
       if (!weight.is_empty()) add(weight.weights().scheme, weight.weights().n_experts, weight.size_bytes());
+    } else if constexpr (std::is_same_v<Weight, HeadLinear>) {
+      if (!weight.is_empty()) add(WeightScheme::dense, weight.weights().n_heads, weight.size_bytes());
     }
   };
   for (const LayerWeights& layer : weights.layers) visit_layer(count, layer);
@@ -398,15 +415,18 @@ bool takes_f8_rows(const ModelSpec& spec, const ModelWeights& weights) {
         !of_layer.down.is_empty() && layer.feed_forward.is_gated() && of_layer.down.takes_f8(kMostRows);
     const bool takes_fed = !has_experts && of_layer.up.takes_f8(kMostRows);
     const bool takes_normed = of_layer.qkv.takes_f8(kMostRows) && (!layer.is_parallel || takes_fed);
+    const bool takes_queries = !of_layer.q_b.is_empty() && of_layer.q_b.takes_f8(kMostRows);
     const bool is_rms = layer.norm.kind == NormSpec::Kind::rms;
-    if (takes_activated || (is_rms && (takes_normed || (takes_fed && !layer.is_parallel)))) return true;
+    if (takes_activated || takes_queries || (is_rms && (takes_normed || (takes_fed && !layer.is_parallel)))) return true;
   }
   return false;
 }
 
 std::vector<ExpectedTensor> expected_tensors(const ModelSpec& spec) {
   std::vector<ExpectedTensor> expected;
-  for (TensorPart& part : tensor_parts(spec, ModelRank{})) expected.push_back(std::move(part.tensor));
+  for (TensorPart& part : tensor_parts(spec, ModelRank{}))
+    if (expected.empty() || expected.back().name != part.tensor.name || expected.back().expert != part.tensor.expert)
+      expected.push_back(std::move(part.tensor));
   return expected;
 }
 
@@ -432,10 +452,19 @@ WeightBytes weight_bytes(const ModelSpec& spec, DType dtype, ModelRank rank, con
       bytes.staged = std::max(bytes.staged, size);
     }
   };
+  const auto add_heads = [&](const HeadTensors& tensors) {
+    std::int64_t size = 0;
+    for (const TensorPart& head : tensors.heads)
+      size += head.shape().n_elements() * static_cast<std::int64_t>(size_bytes(dtype));
+    bytes.held += size;
+    bytes.held_as[WeightScheme::dense] += size;
+    bytes.staged = std::max(bytes.staged, size);
+  };
   // A tied output layer counts: it is packed from the table, and both are in memory.
   for_each_weight(spec, rank, [&]<class Tensors>(const Tensors& tensors) {
     if constexpr (std::is_same_v<Tensors, LinearTensors>) add({&tensors, 1});
     if constexpr (std::is_same_v<Tensors, std::vector<LinearTensors>>) add(tensors);
+    if constexpr (std::is_same_v<Tensors, HeadTensors>) add_heads(tensors);
   });
   const auto vectors = static_cast<std::int64_t>(all_vector_bytes(tensor_parts(spec, rank)));
   bytes.held += vectors;
@@ -456,9 +485,15 @@ Result<void> check_weights(const ModelSpec& spec, const Checkpoint& checkpoint, 
       if (!linear.weights.empty() && !std::exchange(is_table, false) && checked)
         if (auto form = stacked_form(linear.weights, source.get()); !form) checked = tl::unexpected(std::move(form.error()));
   };
+  const auto check_heads = [&](const HeadTensors& tensors) {
+    for (const TensorPart& head : tensors.heads)
+      if (auto form = stacked_form({&head, 1}, source.get()); !form && checked)
+        checked = tl::unexpected(std::move(form.error()));
+  };
   for_each_weight(spec, rank, [&]<class Tensors>(const Tensors& tensors) {
     if constexpr (std::is_same_v<Tensors, LinearTensors>) check_form({&tensors, 1});
     if constexpr (std::is_same_v<Tensors, std::vector<LinearTensors>>) check_form(tensors);
+    if constexpr (std::is_same_v<Tensors, HeadTensors>) check_heads(tensors);
   });
   return checked;
 }

@@ -26,7 +26,7 @@ struct NormWeights {
 };
 
 /// One decoder layer, in the backend's memory: with several ranks this rank's part (split.h).
-using LayerWeights = LayerParts<NormWeights, Linear, GroupedLinear>;
+using LayerWeights = LayerParts<NormWeights, Linear, GroupedLinear, HeadLinear>;
 
 /// All weights of a model. `buffers` own the memory that the views refer to.
 struct ModelWeights {
@@ -52,7 +52,7 @@ struct ModelWeights {
 /// Whether some rows can be in 8 bits (kernels/ops.h): outputs of RMS norms and gated activations, for matrices that take them.
 bool takes_f8_rows(const ModelSpec& spec, const ModelWeights& weights);
 
-/// The tensors that a checkpoint must hold for a whole model, in loading order.
+/// The tensors that a checkpoint must hold for a whole model, in loading order, each once.
 std::vector<ExpectedTensor> expected_tensors(const ModelSpec& spec);
 
 /// Checks that `rank` can load the weights of `spec`, the whole model's, from `checkpoint`, and round them, as far as names, shapes
@@ -75,7 +75,7 @@ WeightBytes weight_bytes(const ModelSpec& spec, DType dtype, ModelRank rank, con
                          const WeightRounding& rounding = {});
 
 /// Checks all shapes before it loads anything. Then fuses q, k, v and gate, up, converts to `dtype` (f32, bf16 or f16;
-/// norms to f32; other matrices than dense ones keep their bits) and packs, with `n_threads` threads (0: as many as
+/// norms to f32; other matrices than dense ones keep their bits, but those of heads become dense) and packs, with `n_threads` threads (0: as many as
 /// are available). With `rounding`, all dense matrices but unrounded_matrices are rounded, from the values of the checkpoint. Of
 /// several ranks, the backend's reads its parts alone. Releases the pages that were read. `spec` is the whole model's, fitted to the
 /// checkpoint (fit_to_checkpoint), and one that split_spec can split. Errors: those of check_weights and of

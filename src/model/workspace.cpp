@@ -16,9 +16,16 @@ namespace {
 struct Widths {
   explicit Widths(const ModelSpec& spec) {
     for (const LayerSpec& layer : spec.layers) {
-      q = std::max(q, layer.attention.q_width());
-      qkv = std::max(qkv, layer.attention.qkv_width());
-      heads = std::max<std::int64_t>(heads, layer.attention.n_heads);
+      const AttentionSpec& attention = layer.attention;
+      q = std::max(q, attention.q_width());
+      qkv = std::max(qkv, attention.qkv_width());
+      heads = std::max<std::int64_t>(heads, attention.n_heads);
+      partial = std::max(partial, std::int64_t{attention.n_heads} * attention.v_dim());
+      attended = std::max(attended, partial);
+      if (attention.latent) {
+        attended = std::max<std::int64_t>(attended, attention.latent->q_rank);  // normed, before there is a result
+        of_heads = std::max({of_heads, attention.latent_q_width(), attention.out_width()});
+      }
       const FeedForwardSpec& feed_forward = layer.feed_forward;
       up = std::max(
           {up, feed_forward.blocks_per_row() * feed_forward.up_width(), feed_forward.up_width_of(feed_forward.d_ff_shared)});
@@ -35,6 +42,9 @@ struct Widths {
   std::int64_t q = 0;
   std::int64_t qkv = 0;
   std::int64_t heads = 0;
+  std::int64_t partial = 0;
+  std::int64_t attended = 0;
+  std::int64_t of_heads = 0;
   std::int64_t up = 0;
   std::int64_t activated = 0;
   std::int64_t experts = 0;
@@ -119,7 +129,10 @@ Result<std::unique_ptr<Workspace>> Workspace::make(const ModelSpec& spec, DType 
   BATON_TRY(made->delta, allocate((has_parallel_blocks ? 2 : 1) * rows * spec.d_model, product));
   BATON_TRY(made->qkv, allocate(rows * widths.qkv, product));
   BATON_TRY(made->q, allocate(rows * widths.q, DType::f32));
-  BATON_TRY(made->attended, allocate(rows * widths.q, dtype));
+  BATON_TRY(made->attended, allocate(rows * widths.attended, dtype));
+  if (widths.of_heads > 0) {
+    BATON_TRY(made->of_heads, allocate(rows * widths.of_heads, dtype));
+  }
   BATON_TRY(made->up, allocate(rows * widths.up, product));
   BATON_TRY(made->activated, allocate(rows * widths.activated, dtype));
   if (widths.experts > 0) {
@@ -139,7 +152,7 @@ Result<std::unique_ptr<Workspace>> Workspace::make(const ModelSpec& spec, DType 
     const std::int64_t of_samples = std::int64_t{bounds.max_samples} * gathered_width(spec.n_vocab, spec.rank);
     BATON_TRY(made->parts, allocate(spec.rank.world_size * std::max(of_rows, of_samples), DType::f32));
   }
-  BATON_TRY(made->partial_o, allocate(bounds.max_partials * widths.q, DType::f32));
+  BATON_TRY(made->partial_o, allocate(bounds.max_partials * widths.partial, DType::f32));
   BATON_TRY(made->partial_m, allocate(bounds.max_partials * widths.heads, DType::f32));
   BATON_TRY(made->partial_l, allocate(bounds.max_partials * widths.heads, DType::f32));
   if (widths.ones > 0) {

@@ -28,6 +28,7 @@ struct Workspace {
   Buffer x;     ///< the residual stream
   Buffer normed, qkv, q, attended, up, activated, gathered, logits;
   Buffer row_scales;  ///< [rows] f32, of normed or activated in 8 bits; empty without has_f8_rows
+  Buffer of_heads;    ///< of latent attention: the expanded queries, then the outputs of heads; empty without such layers
   Buffer delta;       ///< what a block adds to the residual stream; has room for both blocks of parallel ones
   Buffer parts;       ///< of all ranks, of what they gather; empty with one rank
   /// Of layers with experts, empty without such layers: the router's logits, ExpertChoices, and what the experts

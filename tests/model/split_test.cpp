@@ -300,6 +300,55 @@ TEST(SplitWeights, of_a_shared_expert_and_its_gate_are_parts_of_both) {
   for (const int n_ranks : {2, 4}) expect_parts_of_the_whole(spec, n_ranks);
 }
 
+// Each rank has the heads' parts of queries, of both matrices of heads and of the output, and all of the rest.
+TEST(SplitWeights, of_latent_attention_are_parts_by_heads) {
+  const LatentSpec latent{8, 8, 2, 4, 3};
+  ModelSpec spec = small_spec();
+  spec.names.q_a = "model.layers.{}.self_attn.q_a";
+  spec.names.q_b = "model.layers.{}.self_attn.q_b";
+  spec.names.kv_a = "model.layers.{}.self_attn.kv_a";
+  spec.names.kv_b = "model.layers.{}.self_attn.kv_b";
+  spec.names.q_norm = "model.layers.{}.self_attn.q_norm";
+  spec.names.k_norm = "model.layers.{}.self_attn.k_norm";
+  for (LayerSpec& layer : spec.layers) {
+    layer.attention.n_kv_heads = 1;
+    layer.attention.head_dim = latent.rank + latent.rope_dim;
+    layer.attention.latent = latent;
+  }
+  spec.layers[0].attention.latent->q_rank = 0;
+  RankBackend alone(ModelRank{});
+  const auto whole = random_weights(spec, alone, DType::f32, 5, 1);
+  ASSERT_TRUE(whole) << whole.error().message;
+  const std::int64_t d = spec.d_model;
+  for (int r = 0; r < 4; ++r) {
+    const ModelRank rank{r, 4};
+    RankBackend backend(rank);
+    const auto part = random_weights(spec, backend, DType::f32, 5, 1);
+    ASSERT_TRUE(part) << part.error().message;
+    EXPECT_EQ(static_cast<std::int64_t>(part->size_bytes()), weight_bytes(spec, DType::f32, rank).held);
+    const IndexRange heads = even_share(8, rank);
+    const auto of_heads = [&](std::int64_t size) { return IndexRange{heads.begin * size, heads.end * size}; };
+    const LayerWeights& direct = part->layers[0];
+    EXPECT_EQ(test::values_of(direct.qkv.weight()),
+              row_blocks(test::values_of(whole->layers[0].qkv.weight()), d, {of_heads(6), {8 * 6, 8 * 6 + 12}}));
+    const LayerWeights& all = whole->layers[1];
+    const LayerWeights& some = part->layers[1];
+    EXPECT_EQ(test::values_of(some.qkv.weight()), test::values_of(all.qkv.weight()));
+    EXPECT_EQ(some.qkv.split(), Split::none);
+    EXPECT_EQ(test::values_of(some.q_b.weight()), row_blocks(test::values_of(all.q_b.weight()), 8, {of_heads(6)}));
+    EXPECT_EQ(test::values_of(some.keys_of_heads.weights()),
+              row_blocks(test::values_of(all.keys_of_heads.weights()), 2, {of_heads(8)}));
+    EXPECT_EQ(test::values_of(some.values_of_heads.weights()),
+              row_blocks(test::values_of(all.values_of_heads.weights()), 8, {of_heads(3)}));
+    EXPECT_EQ(test::values_of(some.attention_out.weight()),
+              block(test::values_of(all.attention_out.weight()), 24, {0, d}, of_heads(3)));
+    const auto split = split_spec(spec, rank);
+    ASSERT_TRUE(split) << split.error().message;
+    EXPECT_EQ(split->layers[1].attention.n_heads, 2);
+    EXPECT_EQ(split->layers[1].attention.n_kv_heads, 1) << "every rank has the whole cache";
+  }
+}
+
 TEST(SplitWeights, one_rank_adds_the_bias_of_what_the_ranks_add) {
   ModelSpec spec = small_spec();
   spec.has_lm_head_bias = true;

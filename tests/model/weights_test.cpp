@@ -45,6 +45,21 @@ std::vector<std::int64_t> sizes_of(const Shape& shape) {
   return sizes;
 }
 
+void give_latent_attention(ModelSpec& spec, const LatentSpec& latent) {
+  spec.names.q = "model.layers.{}.self_attn.q";
+  spec.names.q_a = "model.layers.{}.self_attn.q_a";
+  spec.names.q_b = "model.layers.{}.self_attn.q_b";
+  spec.names.kv_a = "model.layers.{}.self_attn.kv_a";
+  spec.names.kv_b = "model.layers.{}.self_attn.kv_b";
+  spec.names.q_norm = "model.layers.{}.self_attn.q_norm";
+  spec.names.k_norm = "model.layers.{}.self_attn.k_norm";
+  for (LayerSpec& layer : spec.layers) {
+    layer.attention.n_kv_heads = 1;
+    layer.attention.head_dim = latent.rank + latent.rope_dim;
+    layer.attention.latent = latent;
+  }
+}
+
 class Weights : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -241,6 +256,45 @@ TEST_F(Weights, interleaved_pairs_of_queries_and_keys_are_parted) {
     EXPECT_EQ(to_floats(weights->layers[0].qkv.bias()),
               joined({parted(written(prefix + "q_proj.bias"), 1), parted(written(prefix + "k_proj.bias"), 1),
                       written(prefix + "v_proj.bias")}));
+  }
+}
+
+TEST_F(Weights, of_latent_attention_are_stacked_and_parted_by_heads) {
+  for (const int q_rank : {0, 4}) {
+    SCOPED_TRACE(q_rank);
+    give_latent_attention(spec_, {q_rank, 6, 2, 4, 3});
+    write_tensors();
+    const auto weights = load(DType::f32);
+    ASSERT_TRUE(weights) << weights.error().message;
+    const LayerWeights& layer = weights->layers[1];
+    const std::string stem = "model.layers.1.self_attn.";
+    EXPECT_EQ(values_of(layer.qkv.weight()),
+              joined({written(stem + (q_rank > 0 ? "q_a.weight" : "q.weight")), written(stem + "kv_a.weight")}));
+    EXPECT_EQ(layer.q_b.is_empty(), q_rank == 0);
+    EXPECT_EQ(layer.q_norm.weight.data != nullptr, q_rank > 0);
+    if (q_rank > 0) {
+      EXPECT_EQ(values_of(layer.q_b.weight()), written(stem + "q_b.weight"));
+    }
+    EXPECT_EQ(to_floats(layer.k_norm.weight), written(stem + "k_norm.weight"));
+    EXPECT_EQ(layer.attention_out.n_in(), 4 * 3);
+    // Of each of 4 heads 2 rows for keys, then 3 for values; a row is 6 wide.
+    const std::vector<float> kv_b = written(stem + "kv_b.weight");
+    std::vector<float> keys, values;
+    for (std::size_t head = 0; head < 4; ++head) {
+      for (std::size_t i = 0; i < 6; ++i)
+        for (std::size_t j = 0; j < 2; ++j) keys.push_back(kv_b[(head * 5 + j) * 6 + i]);
+      for (std::size_t j = 2; j < 5; ++j)
+        for (std::size_t i = 0; i < 6; ++i) values.push_back(kv_b[(head * 5 + j) * 6 + i]);
+    }
+    const PackedHeads& of_keys = layer.keys_of_heads.weights();
+    EXPECT_EQ(values_of(of_keys), keys);
+    EXPECT_EQ(std::vector({of_keys.n_heads, of_keys.n, of_keys.k}), (std::vector<std::int64_t>{4, 6, 2}));
+    EXPECT_EQ(values_of(layer.values_of_heads.weights()), values);
+    EXPECT_EQ(static_cast<std::size_t>(weight_bytes(spec_, DType::f32, ModelRank{}).held), weights->size_bytes());
+    const auto drawn = random_weights(spec_, backend_, DType::bf16, 1, 1, {.scheme = WeightScheme::i8});
+    ASSERT_TRUE(drawn) << drawn.error().message;
+    EXPECT_EQ(drawn->layers[0].keys_of_heads.weights().dtype, DType::bf16) << "matrices of heads are not rounded";
+    EXPECT_EQ(drawn->layers[0].qkv.weight().scheme, WeightScheme::i8);
   }
 }
 

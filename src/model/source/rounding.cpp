@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "core/check.h"
+#include "model/source/head_matrices.h"
 
 namespace baton {
 namespace {
@@ -120,21 +121,14 @@ Result<void> RowRounder::round(const ExpectedTensor& matrix, IndexRange rows, co
 }
 
 void widen_row(const MatrixForm& form, const std::byte* values, std::span<const float> scales, std::span<float> weights) {
-  const auto* const bytes = reinterpret_cast<const std::uint8_t*>(values);
-  const auto group_len = static_cast<std::size_t>(form.scale_columns);
-  for (std::size_t c = 0; c < weights.size(); ++c) {
-    float code = 0;
-    if (form.scheme == WeightScheme::f8) {
-      Float8E4M3 value;
-      value.bits = bytes[c];
-      code = static_cast<float>(value);
-    } else if (form.scheme == WeightScheme::i8) {
-      code = static_cast<float>(bytes[c]) - 128;
-    } else {
-      code = static_cast<float>((bytes[c / 2] >> (4 * (c % 2))) & 15) - 8;
-    }
-    weights[c] = code * scales[c / group_len];
-  }
+  const auto k = static_cast<std::int64_t>(weights.size());
+  StoredMatrix row;
+  row.scheme = form.scheme;
+  row.shape = {1, k};
+  row.values = {values, form.scheme == WeightScheme::f8 ? DType::f8_e4m3 : DType::u8, {1, row_value_bytes(form.scheme, k)}};
+  row.scales = view_of(scales, {1, static_cast<std::int64_t>(scales.size())});
+  row.scale_columns = form.scale_columns;
+  widen_row(row, 0, weights);
 }
 
 }  // namespace baton

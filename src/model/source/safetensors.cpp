@@ -278,8 +278,8 @@ Result<void> SafetensorsSource::read(const TensorPart& part, TensorView out) {
   if (part.tensor.n_experts > 0) {
     const Shape& shape = part.tensor.shape;
     stored = stored.rows(part.tensor.expert, part.tensor.expert + 1);
-    stored.shape = shape.rank() == 1 ? shape : Shape{shape[1], shape[0]};
-    if (shape.rank() == 2) {
+    stored.shape = part.tensor.is_transposed ? Shape{shape[1], shape[0]} : shape;
+    if (part.tensor.is_transposed) {
       convert_transposed(parallel_, stored, part.rows, part.columns, out);
       checkpoint_.drop_pages(stored);
       return {};

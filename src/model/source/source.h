@@ -21,15 +21,16 @@ struct ExpectedTensor {
   Kind kind = Kind::matrix;
   std::int32_t interleaved_dim = 0;  ///< leading rows of each head that are stored as RopeSpec::is_interleaved says; 0: none
   std::int32_t head_dim = 0;         ///< rows of a head, if some are
-  /// Where one tensor holds this matrix, or vector, of all experts: how many they are, and whose this one is. Such a tensor is
-  /// [n_experts, k, n] if it is dense: each matrix is transposed.
+  /// Where one tensor holds this matrix, or vector, of all experts: how many they are, and whose this one is.
   std::int32_t n_experts = 0;
   std::int32_t expert = 0;
+  bool is_transposed = false;  ///< such a tensor is [n_experts, k, n] if it is dense, instead of [n_experts, n, k]
 
   /// Of the tensor, if it is dense.
   Shape dense_shape() const {
     if (n_experts == 0) return shape;
-    return shape.rank() == 1 ? Shape{n_experts, shape[0]} : Shape{n_experts, shape[1], shape[0]};
+    if (shape.rank() == 1) return {n_experts, shape[0]};
+    return is_transposed ? Shape{n_experts, shape[1], shape[0]} : Shape{n_experts, shape[0], shape[1]};
   }
 };
 

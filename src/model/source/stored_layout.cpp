@@ -26,6 +26,8 @@ constexpr auto kScaleNames = std::to_array<std::string_view>({"weight_scale", "w
 /// What follows the name of a matrix of all experts.
 constexpr std::string_view kBlocks = "_blocks";
 constexpr std::string_view kBlockScales = "_scales";
+constexpr std::string_view kExpertScales = "_scale_inv";
+constexpr std::string_view kExpertInputScale = "_activation_scale";
 
 /// Last parts of names that belong to a matrix.
 constexpr auto kPartNames = std::to_array<std::string_view>(
@@ -61,7 +63,8 @@ class Finder {
         stated_(stated),
         stem_(stem_of_matrix(matrix.name)),
         n_experts_(matrix.n_experts),
-        expert_(matrix.expert) {
+        expert_(matrix.expert),
+        is_transposed_(matrix.is_transposed) {
     found_.n = matrix.shape[0];
     found_.k = matrix.shape[1];
   }
@@ -297,8 +300,35 @@ class Finder {
     return accept(scheme, end);
   }
 
+  /// FP8 of all experts (Mistral Small 4): [n_experts, n, k], and "..._scale_inv" [n_experts, 1, 1] or with a matrix of blocks for
+  /// each expert.
+  Result<void> find_f8_of_all_experts() {
+    BATON_TRY(const StoredTensor* const values, required("", "F8_E4M3", {n_experts_, found_.n, found_.k}));
+    BATON_TRY(const StoredTensor* const scales, required(kExpertScales));
+    SchemeStatement scheme{.scheme = WeightScheme::f8, .scales = ScaleKind::tensor};
+    const SchemeStatement block = stated_block(WeightScheme::f8);
+    const std::int64_t n_rows = ceil_of(found_.n, block.rows), n_columns = ceil_of(found_.k, block.columns);
+    const bool has_blocks =
+        stated_is(ScaleKind::block, WeightScheme::f8) && scales->shape == std::vector{n_experts_, n_rows, n_columns};
+    if (has_blocks) scheme = block;
+    if (!has_blocks && scales->shape != std::vector<std::int64_t>{n_experts_, 1, 1})
+      return bad(stem_ + std::string(kExpertScales),
+                 fmt::format("has the shape {}; for {} experts it may be [{}, 1, 1] or [{}, {}, {}]", to_text(scales->shape),
+                             n_experts_, n_experts_, n_experts_, n_rows, n_columns));
+    StoredTensor of_expert = *scales;
+    of_expert.shape.erase(of_expert.shape.begin());
+    const std::size_t n_bytes = scales->bytes.size() / static_cast<std::size_t>(n_experts_);
+    of_expert.bytes = scales->bytes.subspan(static_cast<std::size_t>(expert_) * n_bytes, n_bytes);
+    BATON_TRY_VOID(take_scales(of_expert, kExpertScales));
+    found_.layout = ValueLayout::bytes;
+    found_.values = values->bytes.data() + expert_ * found_.n * found_.k;
+    return accept(scheme, "");
+  }
+
   /// MXFP4 of all experts (gpt-oss): "..._blocks" [n_experts, n, k / 32, 16] and "..._scales" [n_experts, n, k / 32].
   Result<void> find_of_all_experts() {
+    const StoredTensor* const dense = tensor("");
+    if (dense != nullptr && dense->dtype == "F8_E4M3" && !is_transposed_) return find_f8_of_all_experts();
     if (tensor(kBlocks) == nullptr) return {};
     const std::int64_t n_groups = found_.k / kMxfp4Columns;
     if (found_.k % kMxfp4Columns != 0)
@@ -452,6 +482,7 @@ class Finder {
   const std::string stem_;
   const std::int64_t n_experts_;  ///< that share the tensors; 0: the matrix has its own
   const std::int64_t expert_;
+  const bool is_transposed_;  ///< as in ExpectedTensor
   StoredLayout found_;
 };
 
@@ -462,10 +493,11 @@ std::string_view stem_of_matrix(std::string_view weight) {
 }
 
 std::string_view stem_of_part(std::string_view name) {
-  for (const std::string_view end : {kBlocks, kBlockScales})
+  const std::size_t begin = name.rfind('.') + 1;  // 0 without a dot
+  if (std::ranges::find(kPartNames, name.substr(begin)) != kPartNames.end()) return name.substr(0, begin);
+  for (const std::string_view end : {kBlocks, kBlockScales, kExpertScales, kExpertInputScale})
     if (name.ends_with(end)) return name.substr(0, name.size() - end.size());
-  const std::size_t end = name.rfind('.') + 1;  // 0 without a dot
-  return std::ranges::find(kPartNames, name.substr(end)) == kPartNames.end() ? std::string_view() : name.substr(0, end);
+  return {};
 }
 
 bool has_matrix(const Checkpoint& checkpoint, std::string_view weight) {
