@@ -48,6 +48,7 @@ TESTED_THROUGH = {
     "src/cli/version.cpp": "tests/e2e/test_programs.py",
     "src/load/quantize/*.cpp": "tests/load/quantize_model_test.cpp",
     "src/model/families/*.cpp": "tests/model/families_test.cpp",
+    "src/model/source/head_matrices.cpp": "tests/model/head_matrices_test.cpp",
     "src/model/source/kv_scales.cpp": "tests/model/kv_scales_test.cpp",
     "src/model/source/rounding*.cpp": "tests/model/rounding_test.cpp",
     "src/model/source/stacked_matrix.cpp": "tests/model/quantised_weights_test.cpp",

@@ -28,10 +28,19 @@ struct SchemeCase {
   std::string name;
   WeightRounding rounding;
   bool has_int8_x = false;  ///< activations are rounded to 8 bits
+  bool is_latent = false;   ///< rounded weights of latent attention
 };
 
 /// Rows of more than one group of 128, and of an odd number of groups of 32.
-ModelSpec rounded_spec() {
+ModelSpec rounded_spec(bool is_latent) {
+  if (is_latent)
+    return parse_model_spec(R"({"architectures": ["DeepseekV3ForCausalLM"], "num_hidden_layers": 2, "hidden_size": 256,
+        "num_attention_heads": 4, "num_key_value_heads": 4, "q_lora_rank": 160, "kv_lora_rank": 96, "qk_nope_head_dim": 40,
+        "qk_rope_head_dim": 32, "v_head_dim": 48, "intermediate_size": 384, "moe_intermediate_size": 128,
+        "n_routed_experts": 8, "num_experts_per_tok": 2, "n_group": 4, "topk_group": 2, "first_k_dense_replace": 1,
+        "vocab_size": 64, "max_position_embeddings": 2048, "eos_token_id": 2})",
+                            "the rounded model")
+        .value();
   return parse_model_spec(R"({"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 2, "hidden_size": 256,
       "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "intermediate_size": 384, "vocab_size": 64,
       "max_position_embeddings": 2048, "eos_token_id": 2})",
@@ -64,9 +73,9 @@ class EngineSchemes : public ::testing::TestWithParam<SchemeCase> {
       spec.max_position = kSchemeLength;
       return testing::checkpoint_model(spec, *checkpoint_, GetParam().has_int8_x);
     }
-    return [rounding = GetParam().rounding,
-            has_int8_x = GetParam().has_int8_x](Backend& backend) -> Result<std::unique_ptr<Model>> {
-      const ModelSpec spec = rounded_spec();
+    return [rounding = GetParam().rounding, has_int8_x = GetParam().has_int8_x,
+            is_latent = GetParam().is_latent](Backend& backend) -> Result<std::unique_ptr<Model>> {
+      const ModelSpec spec = rounded_spec(is_latent);
       BATON_TRY(ModelSpec of_rank, split_spec(spec, {backend.info().rank, backend.info().world_size}));
       BATON_TRY(ModelWeights weights, random_weights(spec, backend, DType::f32, 5, 1, rounding, has_int8_x));
       return std::make_unique<Model>(std::move(of_rank), std::move(weights));
@@ -129,7 +138,9 @@ std::vector<SchemeCase> scheme_cases() {
   std::vector<SchemeCase> cases{{"rounded_fp8", {.scheme = WeightScheme::f8}},
                                 {"rounded_int8", {.scheme = WeightScheme::i8}},
                                 {"rounded_int4_128", {.scheme = WeightScheme::i4}},
-                                {"rounded_int4_32", {.scheme = WeightScheme::i4, .group = 32}}};
+                                {"rounded_int4_32", {.scheme = WeightScheme::i4, .group = 32}},
+                                {"latent_fp8", {.scheme = WeightScheme::f8}, false, true},
+                                {"latent_int8", {.scheme = WeightScheme::i8}, false, true}};
   for (const char* name : {"fp8_block", "fp8_tensor", "ct_fp8_channel", "ct_int8", "ct_int4", "ct_int4_zeros", "gptq_zeros",
                            "gptq_desc_act", "gptq_int8", "awq"})
     cases.push_back({name, {}});

@@ -9,6 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "kernels/backend.h"
+#include "model/config.h"
+#include "support/source_folder.h"
 
 namespace baton {
 namespace {
@@ -93,6 +95,14 @@ TEST(LoadEngine, mistakes_are_errors_that_name_the_field) {
     options.kv_cache_dtype = "fp8";
     EXPECT_NE(loaded(options).error().message.find("not as float8_e4m3"), std::string::npos);
   }
+  const ModelSpec latent = read_model_spec(test::source_folder() / "tests/goldens/deepseek_v2_tiny_lite").value();
+  options.dtype = "float32";
+  options.kv_cache_dtype = "float8_e4m3";
+  const auto refused = load_dtypes(options, latent, *make_backend("cpu", {}).value());
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message,
+            "--kv-cache-dtype float8_e4m3: DeepseekV2ForCausalLM caches latent vectors (multi-head latent attention), which "
+            "Baton keeps in the model's dtype or in float32");
   options = small_options();
   options.speculation.n_tokens = 1000;
   EXPECT_EQ(loaded(options).error().param, "speculative_config");

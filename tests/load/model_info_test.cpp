@@ -110,6 +110,16 @@ TEST(ModelInfo, of_a_configuration_alone_knows_the_sizes) {
   fs::remove_all(folder);
 }
 
+TEST(ModelInfo, latent_attention_keeps_a_vector_and_one_rotated_key_of_a_token) {
+  const auto info = read_model_info(test::source_folder() / "tests/goldens/deepseek_v2_tiny_lite", {});
+  ASSERT_TRUE(info) << info.error().message;
+  ASSERT_EQ(info->groups.size(), 1u);
+  EXPECT_EQ(info->groups[0].n_layers, 2);
+  EXPECT_EQ(info->groups[0].latent_dim, 256);
+  EXPECT_EQ(info->groups[0].head_dim, 320);
+  EXPECT_EQ(info->groups[0].bytes_per_token, 2 * 320 * 2) << "two layers in bfloat16";
+}
+
 TEST(ModelInfo, the_demo_model_has_a_tokenizer_and_a_template) {
   const auto info = read_model_info(test::source_folder() / "models/demo", {});
   ASSERT_TRUE(info) << info.error().message;

@@ -98,7 +98,7 @@ TEST(Families, that_are_refused_say_what_is_missing) {
            std::string(missing);
   };
   EXPECT_EQ(refused("Qwen3NextForCausalLM"), sentence("Qwen3NextForCausalLM", "Gated DeltaNet layers (linear attention)"));
-  EXPECT_EQ(refused("DeepseekV3ForCausalLM"), sentence("DeepseekV3ForCausalLM", "multi-head latent attention (MLA)"));
+  EXPECT_EQ(refused("DeepseekV32ForCausalLM"), sentence("DeepseekV32ForCausalLM", "sparse attention with an indexer"));
   EXPECT_EQ(refused("T5ForConditionalGeneration"), sentence("T5ForConditionalGeneration", "an encoder"));
   for (const RefusedFamily& family : refused_families()) {
     EXPECT_EQ(refused(family.name), sentence(family.name, family.missing));
@@ -106,7 +106,9 @@ TEST(Families, that_are_refused_say_what_is_missing) {
   }
   // Architectures without a reason of their own, by the fields of their configs.
   EXPECT_EQ(refused("NewForCausalLM", R"({"kv_lora_rank":512,"n_routed_experts":256})"),
-            sentence("NewForCausalLM", "multi-head latent attention (MLA)"));
+            sentence("NewForCausalLM", "its multi-head latent attention (only that of the families in docs/models.md)"));
+  EXPECT_EQ(refused("NewForCausalLM", R"({"kv_lora_rank":512,"index_topk":2048})"),
+            sentence("NewForCausalLM", "sparse attention with an indexer"));
   EXPECT_EQ(refused("NewForCausalLM", R"({"kv_lora_rank":null,"num_experts":64})"),
             sentence("NewForCausalLM", "its experts (only those of the families in docs/models.md)"));
   EXPECT_EQ(refused("NewForConditionalGeneration", R"({"text_config":{},"vision_config":{}})"),
@@ -531,6 +533,152 @@ TEST(Glm4Moe, chooses_experts_by_sigmoid_and_bias_in_groups_after_dense_layers) 
             "config.json: 'topk_group' must be so many groups that they have 8 experts, not 1");
 }
 
+/// As many query heads as KV heads, as the configs of latent attention have them.
+constexpr std::string_view kAllHeads = R"("num_key_value_heads":8)";
+
+ModelSpec latent_spec_of(std::string_view architecture, std::string_view fields = "") {
+  return spec_of(architecture, fmt::format("{{{}{}{}}}", kAllHeads, fields.empty() ? "" : ",", fields));
+}
+
+std::string error_of_latent(std::string_view architecture, std::string_view fields) {
+  return error_of(architecture, fmt::format("{{{},{}}}", kAllHeads, fields));
+}
+
+TEST(LatentAttention, has_one_stored_head_and_norms_whose_epsilon_is_not_the_configs) {
+  const ModelSpec spec = latent_spec_of("DeepseekV3ForCausalLM", R"("rms_norm_eps":1e-5)");
+  const AttentionSpec& attention = spec.layers[0].attention;
+  EXPECT_EQ(attention.latent, (LatentSpec{1536, 512, 128, 64, 128})) << "Transformers' defaults";
+  EXPECT_EQ(attention.n_heads, 8);
+  EXPECT_EQ(attention.n_kv_heads, 1);
+  EXPECT_EQ(attention.head_dim, 576);
+  EXPECT_EQ(attention.v_dim(), 512);
+  EXPECT_EQ(attention.qkv_width(), 1536 + 576);
+  EXPECT_EQ(attention.out_width(), 8 * 128);
+  EXPECT_EQ(attention.cached_width(), 576);
+  EXPECT_EQ(attention.qk_norm_spec.epsilon, 1e-6f);
+  EXPECT_EQ(spec.layers[0].norm.epsilon, 1e-5f);
+  EXPECT_FLOAT_EQ(attention.scale, 1 / std::sqrt(192.0f));
+  EXPECT_EQ(spec.ropes[0].rotary_dim, 64);
+  EXPECT_FALSE(spec.ropes[0].is_interleaved) << "nothing is reordered at load";
+  EXPECT_TRUE(attention.latent->rotates_neighbours);
+  const ModelSpec other =
+      latent_spec_of("DeepseekV3ForCausalLM",
+                     R"("q_lora_rank":null,"kv_lora_rank":256,"qk_nope_head_dim":32,"qk_rope_head_dim":16,"v_head_dim":24,
+                        "rope_interleave":false)");
+  EXPECT_EQ(other.layers[0].attention.latent, (LatentSpec{0, 256, 32, 16, 24, false}));
+  EXPECT_EQ(other.layers[0].attention.qkv_width(), 8 * 48 + 272);
+  EXPECT_EQ(other.layers[0].attention.q_norm_width(), 0);
+}
+
+TEST(LatentAttention, scales_scores_by_mscale_all_dim_twice) {
+  const auto yarn = [](std::string_view more) {
+    return latent_spec_of("DeepseekV2ForCausalLM",
+                          fmt::format(R"("num_experts_per_tok":6,"rope_scaling":{{"type":"yarn","factor":40,
+                              "original_max_position_embeddings":4096,"beta_fast":32,"beta_slow":1{}}})",
+                                      more));
+  };
+  const ModelSpec lite = yarn(R"(,"mscale":0.707,"mscale_all_dim":0.707)");
+  const double factor = 0.1 * 0.707 * std::log(40.0) + 1;
+  EXPECT_FLOAT_EQ(lite.layers[0].attention.scale, static_cast<float>(factor * factor / std::sqrt(192.0)));
+  EXPECT_DOUBLE_EQ(lite.ropes[0].scaling.attention_factor, 1) << "both are the same";
+  EXPECT_EQ(lite.max_position, 163840);
+  const ModelSpec plain = yarn("");
+  EXPECT_FLOAT_EQ(plain.layers[0].attention.scale, 1 / std::sqrt(192.0f));
+  EXPECT_DOUBLE_EQ(plain.ropes[0].scaling.attention_factor, 0.1 * std::log(40.0) + 1);
+}
+
+TEST(LatentAttention, of_another_kind_is_refused) {
+  EXPECT_EQ(error_of("DeepseekV3ForCausalLM", "{}"),
+            "config.json: 'num_key_value_heads' is 4, which is not supported; supported is 'num_attention_heads'");
+  EXPECT_EQ(error_of_latent("DeepseekV3ForCausalLM", R"("index_topk":2048)"),
+            "config.json: 'index_topk' is 2048, which is not supported; supported is null");
+  EXPECT_EQ(error_of_latent("DeepseekV3ForCausalLM", R"("attention_bias":true)"),
+            "config.json: 'attention_bias' is true, which is not supported; supported is false");
+  EXPECT_EQ(error_of_latent("DeepseekV3ForCausalLM", R"("kv_lora_rank":1000)"),
+            "config.json: 'kv_lora_rank' + 'qk_rope_head_dim' must be at most 1024, not 1064");
+  EXPECT_EQ(error_of_latent("Glm4MoeLiteForCausalLM", R"("partial_rotary_factor":0.5)"),
+            "config.json: 'partial_rotary_factor' must leave the 64 elements of 'qk_rope_head_dim', not 32");
+  EXPECT_EQ(error_of_latent("DeepseekV3ForCausalLM", R"("rope_scaling":{"rope_type":"linear","factor":2.0})"),
+            "config.json: the rotations of latent attention are scaled by YaRN or not at all");
+}
+
+TEST(DeepseekV2, weighs_experts_by_their_softmax_and_may_choose_groups_by_their_best) {
+  const ModelSpec lite = latent_spec_of("DeepseekV2ForCausalLM", R"("num_experts_per_tok":6,"first_k_dense_replace":1,
+      "n_group":1,"topk_group":1,"topk_method":"greedy","moe_intermediate_size":1408)");
+  EXPECT_EQ(experts(lite), (std::vector<std::int32_t>{0, 64, 64, 64, 64, 64, 64, 64}));
+  EXPECT_EQ(lite.layers[1].feed_forward.routing, (RoutingRule{.group_score = RoutingRule::GroupScore::best}));
+  EXPECT_FALSE(lite.layers[1].feed_forward.has_choice_bias);
+  EXPECT_EQ(lite.layers[1].feed_forward.d_ff_shared, 2 * 1408);
+  EXPECT_EQ(lite.n_draft_layers, 0);
+  const ModelSpec grouped = latent_spec_of("DeepseekV2ForCausalLM", R"("num_experts_per_tok":6,"n_routed_experts":160,
+      "topk_method":"group_limited_greedy","n_group":8,"topk_group":3,"routed_scaling_factor":16.0)");
+  EXPECT_EQ(experts(grouped), std::vector<std::int32_t>(8, 160));
+  EXPECT_EQ(grouped.layers[0].feed_forward.routing,
+            (RoutingRule{.n_groups = 8, .n_groups_per_row = 3, .group_score = RoutingRule::GroupScore::best, .scale = 16}));
+  EXPECT_EQ(error_of_latent("DeepseekV2ForCausalLM", R"("num_experts_per_tok":6,"norm_topk_prob":true)"),
+            "config.json: 'norm_topk_prob' is true, which is not supported; supported is false");
+  EXPECT_EQ(error_of_latent("DeepseekV2ForCausalLM", R"("num_experts_per_tok":6,"topk_method":"noaux_tc")"),
+            "config.json: 'topk_method' is \"noaux_tc\", which is not supported; supported is \"greedy\" or "
+            "\"group_limited_greedy\"");
+  EXPECT_EQ(error_of_latent("DeepseekV2ForCausalLM", R"("topk_method":"greedy")"),
+            "config.json: 'num_experts_per_tok' is missing");
+}
+
+TEST(DeepseekV3, chooses_experts_by_sigmoid_and_bias_in_groups_after_three_dense_layers) {
+  const ModelSpec spec = latent_spec_of("DeepseekV3ForCausalLM");
+  EXPECT_EQ(experts(spec), (std::vector<std::int32_t>{0, 0, 0, 256, 256, 256, 256, 256}));
+  const RoutingRule v3{.score = RoutingRule::Score::sigmoid,
+                       .n_groups = 8,
+                       .n_groups_per_row = 4,
+                       .renormalises = true,
+                       .added_to_sum = 1e-20f,
+                       .scale = 2.5f};
+  EXPECT_EQ(spec.layers[3].feed_forward.routing, v3);
+  EXPECT_TRUE(spec.layers[3].feed_forward.has_choice_bias);
+  EXPECT_EQ(spec.n_draft_layers, 1);
+  const ModelSpec kimi = latent_spec_of("KimiK2ForCausalLM", R"("n_group":1,"topk_group":1,"n_routed_experts":384,
+      "first_k_dense_replace":1,"num_nextn_predict_layers":0,"routed_scaling_factor":2.827,"scoring_func":"sigmoid",
+      "topk_method":"noaux_tc")");
+  EXPECT_EQ(experts(kimi), (std::vector<std::int32_t>{0, 384, 384, 384, 384, 384, 384, 384}));
+  EXPECT_EQ(kimi.layers[1].feed_forward.routing.n_groups, 1);
+  EXPECT_EQ(kimi.n_draft_layers, 0);
+  EXPECT_EQ(error_of_latent("DeepseekV3ForCausalLM", R"("scoring_func":"softmax")"),
+            "config.json: 'scoring_func' is \"softmax\", which is not supported; supported is \"sigmoid\"");
+}
+
+TEST(Glm4MoeLite, has_experts_in_the_layers_that_its_list_calls_sparse) {
+  const ModelSpec spec = latent_spec_of("Glm4MoeLiteForCausalLM");
+  EXPECT_EQ(spec.layers[0].attention.latent, (LatentSpec{768, 512, 192, 64, 256}));
+  EXPECT_EQ(experts(spec), (std::vector<std::int32_t>{0, 64, 64, 64, 64, 64, 64, 64}));
+  EXPECT_EQ(spec.layers[1].feed_forward.routing,
+            (RoutingRule{.score = RoutingRule::Score::sigmoid, .renormalises = true, .added_to_sum = 1e-20f, .scale = 1.8f}));
+  EXPECT_EQ(spec.n_draft_layers, 1);
+  const std::string types = R"("num_hidden_layers":3,"mlp_layer_types":["sparse","dense",)";
+  EXPECT_EQ(experts(latent_spec_of("Glm4MoeLiteForCausalLM", types + R"("sparse"])")), (std::vector<std::int32_t>{64, 0, 64}));
+  EXPECT_EQ(experts(latent_spec_of("Glm4MoeLiteForCausalLM", R"("first_k_dense_replace":2)"))[1], 0);
+  EXPECT_EQ(error_of_latent("Glm4MoeLiteForCausalLM", types + R"("wide"])"),
+            "config.json: 'mlp_layer_types' is \"wide\", which is not supported; supported is \"dense\" or \"sparse\"");
+  EXPECT_EQ(error_of_latent("Glm4MoeLiteForCausalLM", R"("mlp_layer_types":["dense"])"),
+            "config.json: 'mlp_layer_types' must name the types of 8 layers, not of 1");
+}
+
+TEST(Mistral4, scales_whole_queries_by_their_positions_and_has_experts_in_one_tensor) {
+  const ModelSpec spec = latent_spec_of("Mistral4ForCausalLM", R"("rope_parameters":{"type":"yarn","rope_theta":10000.0,
+      "factor":128.0,"original_max_position_embeddings":8192,"max_position_embeddings":1048576,"beta_fast":32.0,
+      "beta_slow":1.0,"mscale_all_dim":1.0,"mscale":1.0,"llama_4_scaling_beta":0.1,"partial_rotary_factor":0.5})");
+  EXPECT_EQ(spec.layers[0].attention.latent, (LatentSpec{1024, 256, 64, 64, 128}));
+  EXPECT_EQ(experts(spec), std::vector<std::int32_t>(8, 128));
+  EXPECT_EQ(spec.layers[0].feed_forward.routing, (RoutingRule{.renormalises = true}));
+  EXPECT_FALSE(spec.layers[0].feed_forward.has_choice_bias);
+  EXPECT_EQ(spec.ropes[0].rotary_dim, 64);
+  EXPECT_EQ(spec.ropes[0].query_beta, 0.1);
+  EXPECT_EQ(spec.ropes[0].query_length, 8192);
+  const double factor = 0.1 * std::log(128.0) + 1;
+  EXPECT_FLOAT_EQ(spec.layers[0].attention.scale, static_cast<float>(factor * factor / std::sqrt(128.0)));
+  EXPECT_FALSE(spec.names.has_transposed_experts);
+  EXPECT_EQ(spec.max_position, 1048576);
+}
+
 TEST(MiniMaxM2, rotates_rotary_dim_elements_of_a_head_and_has_no_shared_expert) {
   const ModelSpec spec = spec_of("MiniMaxM2ForCausalLM", R"({"rotary_dim":64})");
   EXPECT_EQ(experts(spec), std::vector<std::int32_t>(8, 256)) << "Transformers' defaults";
@@ -811,9 +959,20 @@ TEST(TextModels, are_read_from_the_configs_of_models_that_take_images) {
   EXPECT_EQ(ministral->ropes[0].query_beta, 0.1);
   EXPECT_EQ(ministral->ropes[0].query_length, 8192);
   EXPECT_EQ(ministral->other_roots.size(), 2u);
+  const auto mistral4 = whole("Mistral3ForConditionalGeneration",
+                              R"({"vision_config":{},"text_config":{"model_type":"mistral4",)" + scaled + sizes + "}");
+  ASSERT_TRUE(mistral4) << mistral4.error().message;
+  EXPECT_EQ(mistral4->layers[0].attention.latent->rank, 256);
+  EXPECT_EQ(mistral4->other_roots.size(), 2u);
   EXPECT_EQ(
-      whole("Mistral3ForConditionalGeneration", R"({"text_config":{"model_type":"mistral4",)" + sizes + "}").error().message,
-      "config.json: 'model_type' is \"mistral4\", which is not supported; supported is \"mistral\" or \"ministral3\"");
+      whole("Mistral3ForConditionalGeneration", R"({"text_config":{"model_type":"mistral5",)" + sizes + "}").error().message,
+      "config.json: 'model_type' is \"mistral5\", which is not supported; supported is \"mistral\", \"ministral3\" or "
+      "\"mistral4\"");
+  const auto kimi =
+      whole("KimiK25ForConditionalGeneration", R"({"vision_config":{},"text_config":{"model_type":"kimi_k2",)" + sizes + "}");
+  ASSERT_TRUE(kimi) << kimi.error().message;
+  EXPECT_EQ(kimi->layers[0].attention.latent->rank, 512);
+  EXPECT_EQ(kimi->other_roots.size(), 2u);
   EXPECT_EQ(whole("Gemma3ForConditionalGeneration", "{}").error().message, "config.json: 'text_config' is missing");
   EXPECT_EQ(
       whole("Gemma3ForConditionalGeneration", R"({"text_config":{},"quantization_config":{"quant_method":"hqq"}})")

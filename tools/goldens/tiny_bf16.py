@@ -7,8 +7,8 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
 
+from .auto_models import AutoModelForCausalLM
 from .drawn import draw_into
 
 N_ROWS = 24  # rows of logits that are kept: the last of the golden

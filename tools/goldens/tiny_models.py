@@ -12,8 +12,9 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig
 
+from .auto_models import AutoModelForCausalLM
 from .drawn import DrawnTensor, Files, write_recipe
 
 N_VOCAB = 320
@@ -81,7 +82,8 @@ def _files(tiny: TinyModel, model: torch.nn.Module) -> Files:
             deviation = 1.5
         elif name.endswith("_proj_bias"):  # of all experts
             deviation = 0.3
-        elif ".experts." in name and value.dim() == 3:  # gpt-oss, transposed; some of gate and up are over their limit
+        elif ".experts." in name and value.dim() == 3 and tiny.config["model_type"] != "mistral4":
+            # Transposed; some of gpt-oss's gate and up are over their limit.
             deviation = (2.5 if "gate_up" in name else 0.4) * value.shape[1] ** -0.5
         elif value.dim() == 1:
             mean, deviation = (0.0, 0.3) if name.endswith(".bias") else (value[0].item(), 0.2)
@@ -122,12 +124,13 @@ def _router_gap(router: torch.nn.Module, inputs: tuple, logits: torch.Tensor) ->
     elif bias is not None:
         choices = logits.sigmoid() + bias
     else:
-        return _gap(logits, router.top_k)
+        choices = logits
     n_groups = getattr(router, "num_group", 1)
-    if n_groups == 1:
+    of_groups = getattr(router, "topk_method", "") == "group_limited_greedy"  # of DeepSeek V2
+    if n_groups in (None, 1) or (bias is None and not of_groups):
         return _gap(choices, router.top_k)
     in_groups = choices.unflatten(-1, (n_groups, -1))
-    scores = in_groups.topk(2, dim=-1).values.sum(dim=-1)
+    scores = in_groups.amax(dim=-1) if of_groups else in_groups.topk(2, dim=-1).values.sum(dim=-1)
     is_kept = scores >= scores.topk(router.topk_group, dim=-1).values[:, -1:]
     kept = in_groups.masked_fill(~is_kept[:, :, None], -torch.inf).flatten(-2)
     return min(_gap(scores, router.topk_group), _gap(kept, router.top_k))

@@ -1,6 +1,10 @@
-/// config.json of a GLM-4 (0414), or of a GLM-4.5, 4.6 or 4.7 with experts, to its spec.
+/// config.json of a GLM-4 (0414), or of a GLM-4.5, 4.6 or 4.7 with experts, GLM-4.7-Flash among them, to its spec.
 #include "model/families/readers.h"
 
+#include <string>
+#include <vector>
+
+#include "model/families/latent.h"
 #include "model/families/llama.h"
 
 namespace baton {
@@ -28,30 +32,19 @@ Result<ModelSpec> read_glm4(const json::Value& config) {
 
 namespace {
 
-/// The experts of the layers after the first `first_k_dense_replace`.
-Result<FeedForwardSpec> read_glm4_experts(const json::Value& config) {
-  FeedForwardSpec experts;
-  BATON_TRY(experts.d_ff, fields::optional_size(config, "moe_intermediate_size", fields::kMaxFeedForward, 1408));
-  BATON_TRY_VOID(read_experts(config, {.n_experts = "n_routed_experts"}, experts, 128, 8));
-  BATON_TRY(const std::int32_t n_shared, fields::optional_size(config, "n_shared_experts", kMaxExperts, 1));
-  if (std::int64_t{n_shared} * experts.d_ff > fields::kMaxFeedForward)
-    return fields::bad_value("n_shared_experts", "'n_shared_experts' times 'moe_intermediate_size' must be at most {}, not {}",
-                             fields::kMaxFeedForward, std::int64_t{n_shared} * experts.d_ff);
-  experts.d_ff_shared = n_shared * experts.d_ff;
+constexpr GroupedExpertDefaults kGlm4MoeExperts{
+    .d_ff = 1408, .n_experts = 128, .n_experts_per_row = 8, .n_shared = 1, .renormalises = true};
+constexpr GroupedExpertDefaults kGlm4LiteExperts{
+    .d_ff = 1536, .n_experts = 64, .n_experts_per_row = 4, .n_shared = 1, .renormalises = true, .scale = 1.8};
+constexpr LatentDefaults kGlm4LiteDefaults{
+    .model = {.n_kv_heads = 20, .max_position = 202752, .epsilon = 1e-5}, .q_rank = 768, .nope_dim = 192, .v_dim = 256};
+
+/// Experts that are chosen by their sigmoids and a bias.
+Result<FeedForwardSpec> read_glm4_experts(const json::Value& config, const GroupedExpertDefaults& defaults) {
+  BATON_TRY(FeedForwardSpec experts, read_grouped_experts(config, defaults));
   experts.has_choice_bias = true;
-  RoutingRule& routing = experts.routing;
-  routing.score = RoutingRule::Score::sigmoid;
-  routing.added_to_sum = 1e-20f;
-  BATON_TRY(routing.renormalises, fields::optional_flag(config, "norm_topk_prob", true));
-  BATON_TRY(const double scale, fields::optional_number(config, "routed_scaling_factor", 1e-6, 1e6, 1));
-  routing.scale = static_cast<float>(scale);
-  BATON_TRY(routing.n_groups, fields::optional_size(config, "n_group", kMaxExpertGroups, 1));
-  BATON_TRY(routing.n_groups_per_row, fields::optional_size(config, "topk_group", routing.n_groups, 1));
-  if (experts.n_experts % routing.n_groups != 0)
-    return fields::bad_value("n_group", "'n_group' must divide the {} experts, not be {}", experts.n_experts, routing.n_groups);
-  if (experts.n_experts_per_row > experts.n_experts / routing.n_groups * routing.n_groups_per_row)
-    return fields::bad_value("topk_group", "'topk_group' must be so many groups that they have {} experts, not {}",
-                             experts.n_experts_per_row, routing.n_groups_per_row);
+  experts.routing.score = RoutingRule::Score::sigmoid;
+  experts.routing.added_to_sum = 1e-20f;
   return experts;
 }
 
@@ -75,7 +68,7 @@ Result<ModelSpec> read_glm4_moe(const json::Value& config) {
   BATON_TRY(const bool has_norms, fields::optional_flag(config, "use_qk_norm", false));
   BATON_TRY(const double n_dense, fields::optional_number(config, "first_k_dense_replace", 0, fields::kMaxLayers, 1));
   BATON_TRY(const double n_draft, fields::optional_number(config, "num_nextn_predict_layers", 0, fields::kMaxLayers, 1));
-  BATON_TRY(const FeedForwardSpec experts, read_glm4_experts(config));
+  BATON_TRY(const FeedForwardSpec experts, read_glm4_experts(config, kGlm4MoeExperts));
   spec.n_draft_layers = static_cast<std::int32_t>(n_draft);
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
     LayerSpec& layer = spec.layers[i];
@@ -83,6 +76,30 @@ Result<ModelSpec> read_glm4_moe(const json::Value& config) {
     if (has_norms) layer.attention.qk_norm = QkNorm::head;
     layer.attention.qk_norm_spec = layer.norm;
     if (static_cast<double>(i) >= n_dense) layer.feed_forward = experts;
+  }
+  return spec;
+}
+
+/// Latent attention, and experts with a shared one in the layers that `mlp_layer_types` calls "sparse", without it all after the
+/// first `first_k_dense_replace`. The defaults are those of Transformers' Glm4MoeLiteConfig.
+Result<ModelSpec> read_glm4_moe_lite(const json::Value& config) {
+  BATON_TRY(ModelSpec spec, read_latent_layout(config, kGlm4LiteDefaults));
+  spec.names.choice_bias = "model.layers.{}.mlp.gate.e_score_correction_bias";
+  BATON_TRY(const FeedForwardSpec experts, read_glm4_experts(config, kGlm4LiteExperts));
+  BATON_TRY(const double n_dense, fields::optional_number(config, "first_k_dense_replace", 0, fields::kMaxLayers, 1));
+  std::vector<std::string> types;
+  for (std::size_t i = 0; i < spec.layers.size(); ++i)
+    types.emplace_back(static_cast<double>(i) < n_dense ? "dense" : "sparse");
+  if (const json::Value* given = json::find(config, "mlp_layer_types"); given != nullptr && !given->is_null()) {
+    BATON_TRY(types, json::get<std::vector<std::string>>(config, "mlp_layer_types"));
+  }
+  if (types.size() != spec.layers.size())
+    return fields::bad_value("mlp_layer_types", "'mlp_layer_types' must name the types of {} layers, not of {}",
+                             spec.layers.size(), types.size());
+  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
+    if (types[i] != "sparse" && types[i] != "dense")
+      return fields::unsupported("mlp_layer_types", types[i], R"("dense" or "sparse")");
+    if (types[i] == "sparse") spec.layers[i].feed_forward = experts;
   }
   return spec;
 }

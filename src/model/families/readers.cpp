@@ -25,6 +25,33 @@ Result<void> read_experts(const json::Value& config, FeedForwardSpec& spec, std:
   return read_experts(config, {.n_experts = is_new ? "num_local_experts" : "num_experts"}, spec, n_experts, n_experts_per_row);
 }
 
+Result<FeedForwardSpec> read_grouped_experts(const json::Value& config, const GroupedExpertDefaults& defaults) {
+  FeedForwardSpec experts;
+  BATON_TRY(experts.d_ff, fields::optional_size(config, "moe_intermediate_size", fields::kMaxFeedForward, defaults.d_ff));
+  const ExpertFields names{.n_experts = "n_routed_experts"};
+  if (defaults.n_experts_per_row == 0 && json::find(config, names.n_experts_per_row) == nullptr)
+    return json::missing(names.n_experts_per_row);
+  BATON_TRY_VOID(read_experts(config, names, experts, defaults.n_experts, defaults.n_experts_per_row));
+  BATON_TRY(const std::int32_t n_shared, fields::optional_size(config, "n_shared_experts", kMaxExperts, defaults.n_shared));
+  if (std::int64_t{n_shared} * experts.d_ff > fields::kMaxFeedForward)
+    return fields::bad_value("n_shared_experts", "'n_shared_experts' times 'moe_intermediate_size' must be at most {}, not {}",
+                             fields::kMaxFeedForward, std::int64_t{n_shared} * experts.d_ff);
+  experts.d_ff_shared = n_shared * experts.d_ff;
+  RoutingRule& routing = experts.routing;
+  BATON_TRY(routing.renormalises, fields::optional_flag(config, "norm_topk_prob", defaults.renormalises));
+  BATON_TRY(const double scale, fields::optional_number(config, "routed_scaling_factor", 1e-6, 1e6, defaults.scale));
+  routing.scale = static_cast<float>(scale);
+  BATON_TRY(routing.n_groups, fields::optional_size(config, "n_group", kMaxExpertGroups, defaults.n_groups));
+  BATON_TRY(routing.n_groups_per_row, fields::optional_size(config, "topk_group", routing.n_groups,
+                                                            std::min(routing.n_groups, defaults.n_groups_per_row)));
+  if (experts.n_experts % routing.n_groups != 0)
+    return fields::bad_value("n_group", "'n_group' must divide the {} experts, not be {}", experts.n_experts, routing.n_groups);
+  if (experts.n_experts_per_row > experts.n_experts / routing.n_groups * routing.n_groups_per_row)
+    return fields::bad_value("topk_group", "'topk_group' must be so many groups that they have {} experts, not {}",
+                             experts.n_experts_per_row, routing.n_groups_per_row);
+  return experts;
+}
+
 Result<ModelSpec> read_text_model(const json::Value& config, Result<ModelSpec> (*read)(const json::Value&)) {
   BATON_TRY(json::Value text, json::get<json::Value>(config, "text_config"));
   if (!text.is_object()) return json::wrong_type("text_config", "an object", text);

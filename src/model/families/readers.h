@@ -23,6 +23,20 @@ Result<void> read_experts(const json::Value& config, const ExpertFields& of, Fee
 /// The same of `num_local_experts` (Transformers 5) or `num_experts`.
 Result<void> read_experts(const json::Value& config, FeedForwardSpec& spec, std::int32_t n_experts,
                           std::int32_t n_experts_per_row);
+/// What the fields of experts with shared ones mean if they are absent.
+struct GroupedExpertDefaults {
+  std::int32_t d_ff = 0;
+  std::int32_t n_experts = 0;
+  std::int32_t n_experts_per_row = 0;  ///< 0: required
+  std::int32_t n_shared = 0;
+  std::int32_t n_groups = 1;
+  std::int32_t n_groups_per_row = 1;
+  bool renormalises = false;
+  double scale = 1;
+};
+/// Experts as in DeepSeek's models: the best `num_experts_per_tok` of `n_routed_experts`, out of `topk_group` of `n_group` groups,
+/// by softmax, and a shared expert as wide as `n_shared_experts` of them.
+Result<FeedForwardSpec> read_grouped_experts(const json::Value& config, const GroupedExpertDefaults& defaults);
 /// Reads the text model inside a model that also takes images, `text_config`, with `read`. Tied embeddings, dtype, special
 /// tokens and quantisation are those of the whole config where it states them. The spec knows the names that the text
 /// model's tensors have inside the whole.
@@ -35,6 +49,8 @@ Result<void> read_ropes_of_types(const json::Value& config, const fields::RopeCo
                                  ModelSpec& spec);
 
 Result<ModelSpec> read_cohere2(const json::Value& config);
+Result<ModelSpec> read_deepseek_v2(const json::Value& config);
+Result<ModelSpec> read_deepseek_v3(const json::Value& config);
 Result<ModelSpec> read_ernie4_5(const json::Value& config);
 Result<ModelSpec> read_ernie4_5_moe(const json::Value& config);
 Result<ModelSpec> read_exaone4(const json::Value& config);
@@ -43,9 +59,11 @@ Result<ModelSpec> read_gemma3(const json::Value& config);
 Result<ModelSpec> read_gemma3_with_images(const json::Value& config);
 Result<ModelSpec> read_glm4(const json::Value& config);
 Result<ModelSpec> read_glm4_moe(const json::Value& config);
+Result<ModelSpec> read_glm4_moe_lite(const json::Value& config);
 Result<ModelSpec> read_gpt_oss(const json::Value& config);
 Result<ModelSpec> read_granite(const json::Value& config);
 Result<ModelSpec> read_hunyuan_dense(const json::Value& config);
+Result<ModelSpec> read_kimi_k25(const json::Value& config);
 Result<ModelSpec> read_llama(const json::Value& config);
 Result<ModelSpec> read_llama4(const json::Value& config);
 Result<ModelSpec> read_llama4_with_images(const json::Value& config);
@@ -54,6 +72,7 @@ Result<ModelSpec> read_ministral(const json::Value& config);
 Result<ModelSpec> read_ministral3(const json::Value& config);
 Result<ModelSpec> read_mistral(const json::Value& config);
 Result<ModelSpec> read_mistral3(const json::Value& config);
+Result<ModelSpec> read_mistral4(const json::Value& config);
 Result<ModelSpec> read_mixtral(const json::Value& config);
 Result<ModelSpec> read_olmo2(const json::Value& config);
 Result<ModelSpec> read_olmo3(const json::Value& config);

@@ -6,7 +6,8 @@
 namespace baton {
 namespace {
 
-constexpr std::string_view kLatentAttention = "multi-head latent attention (MLA)";
+constexpr std::string_view kLatentAttention = "its multi-head latent attention (only that of the families in docs/models.md)";
+constexpr std::string_view kIndexer = "sparse attention with an indexer";
 constexpr std::string_view kDeltaNet = "Gated DeltaNet layers (linear attention)";
 constexpr std::string_view kExperts = "its experts (only those of the families in docs/models.md)";
 constexpr std::string_view kImages = "images or sound";
@@ -18,8 +19,8 @@ constexpr auto kRefused = std::to_array<RefusedFamily>({
     {"Qwen3_5ForConditionalGeneration", "qwen3_5", kDeltaNet},
     {"Qwen3_5MoeForCausalLM", "qwen3_5_moe_text", kDeltaNet},
     {"Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe", kDeltaNet},
-    {"DeepseekV2ForCausalLM", "deepseek_v2", kLatentAttention},
-    {"DeepseekV3ForCausalLM", "deepseek_v3", kLatentAttention},
+    {"DeepseekV32ForCausalLM", "deepseek_v32", kIndexer},
+    {"GlmMoeDsaForCausalLM", "glm_moe_dsa", kIndexer},
     {"Gemma3nForConditionalGeneration", "gemma3n", "alternating updates and embeddings in each layer"},
     {"T5ForConditionalGeneration", "t5", kEncoder},
     {"BartForConditionalGeneration", "bart", kEncoder},
@@ -32,6 +33,8 @@ struct Marker {
   std::string_view missing;
 };
 constexpr auto kMarkers = std::to_array<Marker>({
+    {"index_topk", kIndexer},
+    {"linear_attn_config", "Kimi Delta Attention (linear attention)"},
     {"kv_lora_rank", kLatentAttention},
     {"linear_num_key_heads", kDeltaNet},
     {"mamba_d_state", "state-space layers (Mamba)"},

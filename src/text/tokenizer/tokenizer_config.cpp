@@ -93,7 +93,7 @@ struct Registered {
   bool overrules = false;            // the class that the files name
 };
 
-constexpr std::array<Registered, 25> kRegistered = {{
+constexpr std::array<Registered, 29> kRegistered = {{
     {"mistral", ""},
     {"mistral3", ""},
     {"ministral", ""},
@@ -106,6 +106,10 @@ constexpr std::array<Registered, 25> kRegistered = {{
     {"ernie4_5_moe", ""},
     {"glm4", ""},
     {"glm4_moe", ""},
+    {"glm4_moe_lite", ""},
+    {"deepseek_v2", ""},
+    {"deepseek_v3", ""},
+    {"kimi_k25", ""},
     {"minimax_m2", ""},
     {"granite", ""},
     {"gpt2", "GPT2Tokenizer"},
