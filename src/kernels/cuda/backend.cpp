@@ -16,6 +16,7 @@
 #include "kernels/cuda/device/architecture.h"
 #include "kernels/cuda/device/device_memory.h"
 #include "kernels/cuda/experts/experts.h"
+#include "kernels/cuda/heads/head_matmul.h"
 #include "kernels/cuda/kv/kv_storage.h"
 #include "kernels/cuda/ranks/collectives.h"
 #include "kernels/cuda/rows/rows.h"
@@ -371,6 +372,10 @@ Result<std::unique_ptr<PackedExperts>> CudaBackend::pack_experts(const Shape& sh
   return cuda::pack_experts(device(), std::span(gemms_->scratch, Gemms::kScratchBytes), shape, dtype, name, read);
 }
 
+Result<std::unique_ptr<PackedHeads>> CudaBackend::pack_heads(const ConstTensorView& weights, std::string_view name) {
+  return cuda::pack_heads(device(), weights, name);
+}
+
 std::int64_t CudaBackend::kv_block_bytes(const KvShape& shape) const { return kv_layout(shape).block_bytes() * shape.n_layers; }
 
 void CudaBackend::resolve_rows(const ResolveRowsArgs& args) { cuda::resolve_rows(device(), args); }
@@ -379,6 +384,9 @@ void CudaBackend::rms_norm(const RmsNormArgs& args) { cuda::rms_norm(device(), a
 void CudaBackend::layer_norm(const LayerNormArgs& args) { cuda::layer_norm(device(), args); }
 void CudaBackend::gather_rows(const GatherRowsArgs& args) { cuda::gather_rows(device(), args); }
 void CudaBackend::rope_append(const RopeAppendArgs& args) { cuda::rope_append(device(), args); }
+void CudaBackend::norm_columns(const NormColumnsArgs& args) { cuda::norm_columns(device(), args); }
+void CudaBackend::head_matmul(const HeadMatmulArgs& args) { cuda::head_matmul(device(), args); }
+void CudaBackend::latent_append(const LatentAppendArgs& args) { cuda::latent_append(device(), args); }
 void CudaBackend::attention_merge(const AttentionMergeArgs& args) { cuda::attention_merge(device(), args, batch_invariant_); }
 void CudaBackend::route_experts(const RouteExpertsArgs& args) { cuda::route_experts(device(), args); }
 void CudaBackend::grouped_matmul(const GroupedMatmulArgs& args) { cuda::grouped_matmul(device(), args, batch_invariant_); }

@@ -45,6 +45,7 @@ class CudaBackend final : public Backend {
   Result<std::unique_ptr<PackedMatrix>> pack_matrix(const StoredMatrix& weight, DType dtype, std::string_view name) override;
   Result<std::unique_ptr<PackedExperts>> pack_experts(const Shape& shape, DType dtype, std::string_view name,
                                                       const ReadExpert& read) override;
+  Result<std::unique_ptr<PackedHeads>> pack_heads(const ConstTensorView& weights, std::string_view name) override;
   Result<std::unique_ptr<KvStorage>> make_kv_storage(const KvShape& shape) override;
   std::int64_t kv_block_bytes(const KvShape& shape) const override;
 
@@ -55,6 +56,9 @@ class CudaBackend final : public Backend {
   void gather_rows(const GatherRowsArgs& args) override;
   void matmul(const MatmulArgs& args) override;
   void rope_append(const RopeAppendArgs& args) override;
+  void norm_columns(const NormColumnsArgs& args) override;
+  void head_matmul(const HeadMatmulArgs& args) override;
+  void latent_append(const LatentAppendArgs& args) override;
   void attention(const AttentionArgs& args) override;
   void attention_merge(const AttentionMergeArgs& args) override;
   void route_experts(const RouteExpertsArgs& args) override;

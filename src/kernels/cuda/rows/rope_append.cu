@@ -2,8 +2,6 @@
 /// launch; each thread writes eight dimensions. The kernel mostly waits for memory, so dtypes are runtime parameters.
 #include "kernels/cuda/rows/rows.h"
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
 #include "kernels/cuda/device/alignment.h"
@@ -11,12 +9,11 @@
 #include "kernels/cuda/device/shared_memory.h"
 #include "kernels/cuda/device/warp.cuh"
 #include "kernels/cuda/kv/kv_storage.h"
+#include "kernels/cuda/rows/chunks.cuh"
 
 namespace baton::cuda {
 namespace {
 
-/// 16 bytes of a 16-bit type.
-constexpr int kChunkDims = 8;
 /// Small, so that one row of a decode step is spread over several multiprocessors.
 constexpr int kThreads = 128;
 
@@ -53,62 +50,6 @@ struct Params {
   bool norms_rotated;
 };
 
-__device__ float load(const void* from, DType dtype, std::int64_t index) {
-  switch (dtype) {
-    case DType::bf16: return __bfloat162float(static_cast<const __nv_bfloat16*>(from)[index]);
-    case DType::f16: return __half2float(static_cast<const __half*>(from)[index]);
-    default: return static_cast<const float*>(from)[index];
-  }
-}
-
-/// Loads eight values from an index whose byte offset is a multiple of 16.
-__device__ void load_chunk(const void* from, DType dtype, std::int64_t index, float (&x)[kChunkDims]) {
-  if (dtype == DType::f32) {
-    const auto* quads = reinterpret_cast<const float4*>(static_cast<const float*>(from) + index);
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const float4 quad = quads[i];
-      x[4 * i] = quad.x;
-      x[4 * i + 1] = quad.y;
-      x[4 * i + 2] = quad.z;
-      x[4 * i + 3] = quad.w;
-    }
-    return;
-  }
-  const uint4 words = *reinterpret_cast<const uint4*>(static_cast<const std::uint16_t*>(from) + index);
-  const std::uint32_t word[] = {words.x, words.y, words.z, words.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const auto low = static_cast<unsigned short>(word[i]);
-    const auto high = static_cast<unsigned short>(word[i] >> 16);
-    const bool is_bf16 = dtype == DType::bf16;
-    x[2 * i] = is_bf16 ? __bfloat162float(__ushort_as_bfloat16(low)) : __half2float(__ushort_as_half(low));
-    x[2 * i + 1] = is_bf16 ? __bfloat162float(__ushort_as_bfloat16(high)) : __half2float(__ushort_as_half(high));
-  }
-}
-
-__device__ void store(void* to, DType dtype, std::int64_t index, float x) {
-  switch (dtype) {
-    case DType::bf16: static_cast<__nv_bfloat16*>(to)[index] = __float2bfloat16_rn(x); break;
-    case DType::f16: static_cast<__half*>(to)[index] = __float2half_rn(x); break;
-    default: static_cast<float*>(to)[index] = x;
-  }
-}
-
-/// Eight values as 16 bits each, in memory order.
-__device__ uint4 pack_16_bits(DType dtype, const float (&x)[kChunkDims]) {
-  std::uint32_t word[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const unsigned short low = dtype == DType::bf16 ? __bfloat16_as_ushort(__float2bfloat16_rn(x[2 * i]))
-                                                    : __half_as_ushort(__float2half_rn(x[2 * i]));
-    const unsigned short high = dtype == DType::bf16 ? __bfloat16_as_ushort(__float2bfloat16_rn(x[2 * i + 1]))
-                                                     : __half_as_ushort(__float2half_rn(x[2 * i + 1]));
-    word[i] = low | static_cast<std::uint32_t>(high) << 16;
-  }
-  return make_uint4(word[0], word[1], word[2], word[3]);
-}
-
 /// Eight values divided by `scale`, as f8_e4m3; uses the device's conversion instruction if it has one.
 __device__ uint2 pack_8_bits(const float (&x)[kChunkDims], float scale) {
   std::uint32_t word[2] = {0, 0};
@@ -125,14 +66,7 @@ __device__ uint2 pack_8_bits(const float (&x)[kChunkDims], float scale) {
 template <bool kWholeChunks>
 __device__ void store_query(const Params& p, std::int64_t head_begin, int dim, const float (&x)[kChunkDims]) {
   if constexpr (kWholeChunks) {
-    const std::int64_t index = head_begin + dim;
-    if (p.q_dtype == DType::f32) {
-      auto* to = reinterpret_cast<float4*>(static_cast<float*>(p.q) + index);
-      to[0] = make_float4(x[0], x[1], x[2], x[3]);
-      to[1] = make_float4(x[4], x[5], x[6], x[7]);
-    } else {
-      *reinterpret_cast<uint4*>(static_cast<std::uint16_t*>(p.q) + index) = pack_16_bits(p.q_dtype, x);
-    }
+    store_chunk(p.q, p.q_dtype, head_begin + dim, x);
   } else {
     for (int i = 0; i < kChunkDims && dim + i < p.head_dim; ++i) store(p.q, p.q_dtype, head_begin + dim + i, x[i]);
   }

@@ -22,6 +22,11 @@ void layer_norm(const Device& device, const LayerNormArgs& args);
 /// the RoPE table or a KV index outside the storage is a bug of ours and stops the device.
 void rope_append(const Device& device, const RopeAppendArgs& args);
 
+/// A row's bits do not depend on the number of rows.
+void norm_columns(const Device& device, const NormColumnsArgs& args);
+/// As rope_append, into a CudaKvStorage without values. q must be aligned to 16 bytes.
+void latent_append(const Device& device, const LatentAppendArgs& args);
+
 void gelu(const Device& device, const GeluArgs& args);
 void gated_activation(const Device& device, const GatedActivationArgs& args);
 
