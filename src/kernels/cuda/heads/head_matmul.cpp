@@ -13,7 +13,9 @@ namespace {
 
 /// A block of few rows holds all of k of 96 rows in shared memory, of which devices have 99 KiB or more.
 constexpr std::int64_t kMostK = 512;
-/// Up to so many rows blocks that hold all of k are faster. bench/results/latent-attention.md.
+/// Up to so many rows blocks that hold all of k are faster, the first where the other kernel's tiles of one row of tiles nearly
+/// fill the device. bench/results/head-matmul.md.
+constexpr std::int64_t kNarrowRowsBesideManyTiles = 32;
 constexpr std::int64_t kNarrowRows = 64;
 
 /// [n_heads, n, k] in device memory.
@@ -45,7 +47,8 @@ Result<std::unique_ptr<PackedHeads>> pack_heads(const Device& device, const Cons
                             name, kMostK, heads->n, heads->k));
   heads->size_bytes = weights.size_bytes();
   BATON_TRY(heads->data, device_memory(heads->size_bytes, name));
-  check_cuda(cudaMemcpyAsync(heads->data, weights.data, heads->size_bytes, cudaMemcpyHostToDevice, device.stream), "pack_heads");
+  check_cuda(cudaMemcpyAsync(heads->data, weights.data, heads->size_bytes, cudaMemcpyHostToDevice, device.stream),
+             "pack_heads");
   check_cuda(cudaStreamSynchronize(device.stream), "pack_heads");
   return std::unique_ptr<PackedHeads>(std::move(heads));
 }
@@ -71,7 +74,8 @@ void head_matmul(const Device& device, const HeadMatmulArgs& args) {
                                 .n = static_cast<int>(heads.n),
                                 .k = static_cast<int>(heads.k),
                                 .out_is_f32 = args.out.dtype == DType::f32};
-  if (n_rows <= kNarrowRows)
+  const std::int64_t n_wide_tiles = heads.n_heads * ((heads.n + kWideTile - 1) / kWideTile);
+  if (n_rows <= (10 * n_wide_tiles >= 9 * device.n_multiprocessors ? kNarrowRowsBesideManyTiles : kNarrowRows))
     head_matmul_narrow(device, heads.dtype, params);
   else
     head_matmul_wide(device, heads.dtype, params);

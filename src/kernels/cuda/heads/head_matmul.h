@@ -15,7 +15,7 @@ namespace baton::cuda {
 Result<std::unique_ptr<PackedHeads>> pack_heads(const Device& device, const ConstTensorView& weights, std::string_view name);
 
 /// x and out must be aligned to 16 bytes, with x_stride, x's columns and out's elements a head multiples of 8; out has x's dtype
-/// or f32. A sum adds 16 products at a time, from the first k to the last, so that a row's bits do not depend on the number of
+/// or f32. A sum adds 16 terms at a time, from the first k to the last, so that a row's bits do not depend on the number of
 /// rows. Weights may be read while the operation before still runs.
 void head_matmul(const Device& device, const HeadMatmulArgs& args);
 

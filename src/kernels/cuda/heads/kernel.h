@@ -25,7 +25,8 @@ struct HeadMatmulParams {
 
 /// Blocks hold all of k. Fast for few rows.
 void head_matmul_narrow(const Device& device, DType dtype, const HeadMatmulParams& params);
-/// Tiles of 128 rows.
+/// Tiles of kWideTile rows of x and of a head's weight.
+constexpr int kWideTile = 128;
 void head_matmul_wide(const Device& device, DType dtype, const HeadMatmulParams& params);
 
 }  // namespace baton::cuda

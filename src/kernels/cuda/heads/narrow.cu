@@ -19,8 +19,7 @@ constexpr int kMTiles = 4;  ///< tiles of 16 rows of x in a block, at most
 constexpr int kTileRows = 16 * kMTiles;
 
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    narrow_head_kernel(const __grid_constant__ HeadMatmulParams p) {
+__global__ void __launch_bounds__(kThreads) narrow_head_kernel(const __grid_constant__ HeadMatmulParams p) {
   extern __shared__ __align__(128) std::byte memory[];
   const int head = static_cast<int>(blockIdx.y);
   const int first_n = static_cast<int>(blockIdx.x) * kTileN;

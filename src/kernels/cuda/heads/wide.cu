@@ -11,7 +11,7 @@ namespace baton::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kTile = 128;  ///< rows of x, and of the weight
+constexpr int kTile = kWideTile;  ///< rows of x, and of the weight
 constexpr int kWarpTile = 64;
 constexpr int kMTiles = kWarpTile / 16;
 constexpr int kNTiles = kWarpTile / 8;
@@ -40,9 +40,9 @@ __device__ __forceinline__ void multiply_panel(float (&sums)[kMTiles][kNTiles][4
     for (int m = 0; m < kMTiles; ++m) load_a(a[m], stage, place.row + m * 16, step);
 #pragma unroll
     for (int pair = 0; pair < kNTiles / 2; ++pair)
-      load_matrices(b[pair], stage + kPartBytes +
-                                 panel_place(place.n + pair * 16 + place.lane / 16 * 8 + place.lane % 8,
-                                             step * 2 + place.lane / 8 % 2));
+      load_matrices(b[pair],
+                    stage + kPartBytes +
+                        panel_place(place.n + pair * 16 + place.lane / 16 * 8 + place.lane % 8, step * 2 + place.lane / 8 % 2));
 #pragma unroll
     for (int m = 0; m < kMTiles; ++m)
 #pragma unroll
@@ -74,8 +74,8 @@ __global__ void __launch_bounds__(kThreads, 2) wide_head_kernel(const __grid_con
   const auto* const weights = static_cast<const T*>(p.weights) + static_cast<std::int64_t>(head) * p.n * p.k;
   const auto* const x = static_cast<const T*>(p.x) + head * p.x_stride;
   const auto copy_weight = [&](int panel) {
-    copy_panel<kTile, kThreads>(stages + panel % kStages * kStageBytes + kPartBytes, weights, p.k, first_n, p.n, panel * kPanelK,
-                                p.k);
+    copy_panel<kTile, kThreads>(stages + panel % kStages * kStageBytes + kPartBytes, weights, p.k, first_n, p.n,
+                                panel * kPanelK, p.k);
   };
   const auto copy_x = [&](int panel) {
     copy_panel<kTile, kThreads>(stages + panel % kStages * kStageBytes, x, p.x_columns, first_row, p.n_rows, panel * kPanelK,
@@ -132,8 +132,8 @@ __global__ void __launch_bounds__(kThreads, 2) wide_head_kernel(const __grid_con
 }  // namespace
 
 void head_matmul_wide(const Device& device, DType dtype, const HeadMatmulParams& params) {
-  const dim3 grid(static_cast<unsigned>((params.n + kTile - 1) / kTile), static_cast<unsigned>((params.n_rows + kTile - 1) / kTile),
-                  static_cast<unsigned>(params.n_heads));
+  const dim3 grid(static_cast<unsigned>((params.n + kTile - 1) / kTile),
+                  static_cast<unsigned>((params.n_rows + kTile - 1) / kTile), static_cast<unsigned>(params.n_heads));
   const auto launch = [&](auto* kernel) {
     check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes), "head_matmul");
     launch_overlapped(device, kernel, grid, kThreads, kSharedBytes, "head_matmul", params);

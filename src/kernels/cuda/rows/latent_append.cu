@@ -12,7 +12,7 @@
 namespace baton::cuda {
 namespace {
 
-/// Enough for the chunks of a key of 576, and few, so that a row of a decode step is spread over several multiprocessors.
+/// Enough for the chunks of a key of 576; few, so that a row of a decode step is spread over several multiprocessors.
 constexpr int kThreads = 128;
 
 struct LatentAppendParams {
@@ -181,7 +181,8 @@ void latent_append(const Device& device, const LatentAppendArgs& args) {
   const int head_dim = kv.shape().head_dim;
   const int latent_dim = kv.shape().latent_dim;
   const auto is_whole = [](const ConstTensorView& tensor, std::int64_t stride, std::int64_t first) {
-    return is_aligned(tensor.data, 16) && tensor.shape[1] % kChunkDims == 0 && stride % kChunkDims == 0 && first % kChunkDims == 0;
+    return is_aligned(tensor.data, 16) && tensor.shape[1] % kChunkDims == 0 && stride % kChunkDims == 0 &&
+           first % kChunkDims == 0;
   };
   const LatentAppendParams params{
       .x = args.x.data,

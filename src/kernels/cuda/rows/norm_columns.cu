@@ -25,7 +25,7 @@ struct NormColumnsParams {
   float* out_scales;
   std::int64_t n;
   float eps;
-  bool x_is_aligned;  ///< all chunks of all rows
+  bool x_is_aligned;    ///< all chunks of all rows
   bool out_is_aligned;  ///< the same, and the weight's
 };
 
@@ -67,8 +67,7 @@ __global__ void __launch_bounds__(kThreads) norm_columns_kernel(const __grid_con
         load_some(p.weight, DType::f32, i, p.n - i, p.out_is_aligned, weight);
       }
 #pragma unroll
-      for (int j = 0; j < kChunkDims; ++j)
-        x[j] = i == first ? held[j] * factor * held_weight[j] : x[j] * factor * weight[j];
+      for (int j = 0; j < kChunkDims; ++j) x[j] = i == first ? held[j] * factor * held_weight[j] : x[j] * factor * weight[j];
       use(i, x);
     }
   };
