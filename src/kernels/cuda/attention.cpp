@@ -9,11 +9,13 @@
 #include <fmt/format.h>
 
 #include "kernels/cuda/attention/invariant/invariant.h"
+#include "kernels/cuda/attention/invariant/latent.h"
 #include "kernels/cuda/attention/latent/latent.h"
 #include "kernels/cuda/attention/launch.h"
 #include "kernels/cuda/attention/merge/merge.h"
 #include "kernels/cuda/attention/wide/wide.h"
 #include "kernels/cuda/backend.h"
+#include "kernels/cuda/device/device_memory.h"
 #include "kernels/cuda/kv/kv_layout.h"
 #include "kernels/cuda/kv/kv_storage.h"
 
@@ -97,7 +99,7 @@ LatentLaunch find_latent_launch(const KvShape& kv) {
 }
 
 /// The same for a storage without values.
-std::string latent_obstacle(const Device& device, const KvShape& kv, bool batch_invariant) {
+std::string latent_obstacle(const Device& device, const KvShape& kv) {
   if (find_latent_launch(kv) == nullptr)
     return fmt::format(
         "a KV cache of {} with latent vectors of {} and {} rotated elements on CUDA: bfloat16 and float16 take 256 or 512, and "
@@ -105,14 +107,13 @@ std::string latent_obstacle(const Device& device, const KvShape& kv, bool batch_
         to_string(kv.dtype), kv.latent_dim, kv.head_dim - kv.latent_dim);
   if (device.compute_capability != 90 || !runs_latent_attention<__nv_bfloat16, 512>())
     return fmt::format("multi-head latent attention on {}: it needs compute capability 9.0", device.name);
-  if (batch_invariant) return "multi-head latent attention with --batch-invariant on CUDA";
   return {};
 }
 
 /// Why attention does not work with this storage on this device, as a sentence; empty: it does. q must have the storage's
 /// dtype (bf16 for f8_e4m3), out that dtype or f32.
 std::string attention_obstacle(const Device& device, const KvShape& kv, bool batch_invariant) {
-  if (!kv.has_values()) return latent_obstacle(device, kv, batch_invariant);
+  if (!kv.has_values()) return latent_obstacle(device, kv);
   if (kv.head_dim % 8 != 0 || kv.head_dim < 8 || kv.head_dim > 256)
     return fmt::format("heads of {} on CUDA: they must be a multiple of 8 and at most 256", kv.head_dim);
   if (batch_invariant && kv.dtype == DType::f8_e4m3)
@@ -138,6 +139,10 @@ bool has_wide_attention(const Device& device) {
 Result<std::unique_ptr<KvStorage>> CudaBackend::make_kv_storage(const KvShape& shape) {
   const std::string obstacle = attention_obstacle(device_, shape, batch_invariant_);
   if (!obstacle.empty()) return fail(ErrorCode::unsupported, obstacle);
+  if (batch_invariant_ && !shape.has_values() && latent_states_ == nullptr) {
+    const std::size_t size_bytes = latent_state_bytes(device());
+    BATON_TRY(latent_states_, device_memory(size_bytes, "the states of chunks of latent attention"));
+  }
   BATON_TRY(std::unique_ptr<KvStorage> storage, CudaKvStorage::make(device(), shape));
   return storage;
 }
@@ -175,7 +180,10 @@ void CudaBackend::attention(const AttentionArgs& args) {
   const bool has_states = group.n_partials > 0;
   if (!shape.has_values()) {
     check(args.softcap == 0 && group.tile_kind == 0, "attention on CUDA: a soft-cap or larger tiles over latent vectors");
-    find_latent_launch(shape)(params, device, device.n_multiprocessors);
+    if (batch_invariant_)
+      latent_invariant_attention(params, shape.dtype, shape.latent_dim, latent_states_, device);
+    else
+      find_latent_launch(shape)(params, device, device.n_multiprocessors);
     if (args.merge && has_states) cuda::attention_merge(device, merging, batch_invariant_);
     return;
   }

@@ -23,6 +23,26 @@ class LatentConsumer {
         row_(static_cast<int>(threadIdx.x) % 128 / 32 * 16 + lane_ / 4) {}
 
   __device__ void run() {
+    run_tiles([this] {
+      const TileBounds<Tile> bounds = begin_tile();
+      const int last = bounds.last();
+#pragma unroll 1
+      for (int position = bounds.begin(); position <= last; position += Tile::kStageTokens) run_stage(bounds, position, last);
+      if (bounds.begin() <= last) add_sums();
+      forget_blind_rows();
+      write_tile();
+    });
+  }
+
+ protected:
+  using T = typename Tile::Element;
+  static constexpr int kTokens = Tile::kStageTokens / 2;  ///< whose scores this warpgroup computes
+  static constexpr int kTokenTiles = kTokens / 8;
+  static constexpr int kColumnTiles = Tile::kColumns / 8;
+
+  /// Calls run_tile() for each tile.
+  template <class RunTile>
+  __device__ __forceinline__ void run_tiles(const RunTile& run_tile) {
     while (true) {
       barrier_wait(memory_.task_full, task_parity_);
       wgmma_see_copies();
@@ -33,13 +53,8 @@ class LatentConsumer {
     }
   }
 
- private:
-  using T = typename Tile::Element;
-  static constexpr int kTokens = Tile::kStageTokens / 2;  ///< whose scores this warpgroup computes
-  static constexpr int kTokenTiles = kTokens / 8;
-  static constexpr int kColumnTiles = Tile::kColumns / 8;
-
-  __device__ __forceinline__ void run_tile() {
+  /// Empties the state, and gives up the queries if no row sees a key.
+  __device__ __forceinline__ TileBounds<Tile> begin_tile() {
     const TokenRows rows(task_.first, task_.n_tile_rows, p_.n_heads);
     const TokenRow* const first_row = p_.rows + task_.first_row;
     const TileBounds<Tile> bounds(first_row + rows.first, rows.n, task_.kv_begin, task_.kv_end, lane_);
@@ -49,26 +64,22 @@ class LatentConsumer {
       const TokenRow& row = first_row[pair / p_.n_heads];
       row_bounds_[half] = {max(task_.kv_begin, row.kv_lo), min(task_.kv_end, row.kv_hi)};
     }
+    empty_state();
+    if (bounds.last() < bounds.begin()) release(memory_.task_empty);
+    return bounds;
+  }
+  __device__ __forceinline__ void empty_state() {
     max_[0] = max_[1] = -INFINITY;
     sum_[0] = sum_[1] = 0;
 #pragma unroll
     for (int i = 0; i < kColumnTiles; ++i) out_[i][0] = out_[i][1] = out_[i][2] = out_[i][3] = 0;
-    const int begin = bounds.begin();
-    const int last = bounds.last();
-    if (last < begin) release(memory_.task_empty);
-#pragma unroll 1
-    for (int position = begin; position <= last; position += Tile::kStageTokens) {
-      const int mine = position + warpgroup_ * kTokens;
-      const bool is_masked = mine < bounds.inner_lo || mine + kTokens > bounds.inner_hi;
-      run_stage(mine, is_masked, position + Tile::kStageTokens > last);
-    }
-    if (begin <= last) add_sums();
-    forget_blind_rows();
-    write_tile();
   }
 
-  /// `is_last`: of the tile, whose queries are not needed after it.
-  __device__ __forceinline__ void run_stage(int position, bool is_masked, bool is_last) {
+  /// The stage at `first`. The tile's queries are not needed after its last one.
+  __device__ __forceinline__ void run_stage(const TileBounds<Tile>& bounds, int first, int last) {
+    const int position = first + warpgroup_ * kTokens;
+    const bool is_masked = position < bounds.inner_lo || position + kTokens > bounds.inner_hi;
+    const bool is_last = first + Tile::kStageTokens > last;
     const std::uint32_t keys = memory_.stages + ring_.stage * Tile::kStageBytes;
     const std::uint32_t weights = keys + (Tile::kPanels - 1) * Tile::kPanelBytes;
     const std::uint32_t full = memory_.full + 8 * Tile::kParts * ring_.stage;

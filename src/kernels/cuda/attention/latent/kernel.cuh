@@ -8,11 +8,11 @@
 
 namespace baton::cuda {
 
-template <class T, int kLatent>
-__global__ void __launch_bounds__(LatentTile<T, kLatent>::kThreads, 1)
-    latent_attention_kernel([[maybe_unused]] const __grid_constant__ AttentionParams p) {
 #ifdef BATON_SM90A
-  using Tile = LatentTile<T, kLatent>;
+
+/// The body of the kernel of `Consumer`, which takes `more`.
+template <class Tile, class Consumer, class... More>
+__device__ __forceinline__ void run_latent_attention(const AttentionParams& p, More... more) {
   extern __shared__ __align__(1024) std::byte bytes[];
   const LatentMemory<Tile> memory(bytes);
   if (threadIdx.x == 0) {
@@ -31,9 +31,19 @@ __global__ void __launch_bounds__(LatentTile<T, kLatent>::kThreads, 1)
     producer.run();
   } else {
     take_registers<224>();
-    LatentConsumer<Tile> consumer(p, memory);
+    Consumer consumer(p, memory, more...);
     consumer.run();
   }
+}
+
+#endif  // BATON_SM90A
+
+template <class T, int kLatent>
+__global__ void __launch_bounds__(LatentTile<T, kLatent>::kThreads, 1)
+    latent_attention_kernel([[maybe_unused]] const __grid_constant__ AttentionParams p) {
+#ifdef BATON_SM90A
+  using Tile = LatentTile<T, kLatent>;
+  run_latent_attention<Tile, LatentConsumer<Tile>>(p);
 #endif
 }
 
@@ -45,14 +55,17 @@ bool runs_latent_attention() {
   return attributes.ptxVersion == 90;
 }
 
-template <class T, int kLatent>
-void launch_latent_attention(const AttentionParams& params, const Device& device, int n_blocks) {
-  using Tile = LatentTile<T, kLatent>;
-  void (*const kernel)(AttentionParams) = latent_attention_kernel<T, kLatent>;
+template <class Tile, class... Parameters>
+void launch_latent_tiles(void (*kernel)(Parameters...), const Device& device, int n_blocks, Parameters... parameters) {
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::kSharedBytes),
              "attention: shared memory");
   launch_overlapped(device, kernel, dim3(static_cast<unsigned>(n_blocks)), Tile::kThreads, Tile::kSharedBytes,
-                    "latent attention", params);
+                    "latent attention", parameters...);
+}
+
+template <class T, int kLatent>
+void launch_latent_attention(const AttentionParams& params, const Device& device, int n_blocks) {
+  launch_latent_tiles<LatentTile<T, kLatent>>(latent_attention_kernel<T, kLatent>, device, n_blocks, params);
 }
 
 }  // namespace baton::cuda

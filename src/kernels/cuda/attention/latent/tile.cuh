@@ -24,8 +24,9 @@ struct LatentTask {
 static_assert(sizeof(LatentTask) == 32);
 
 /// Two consumer warpgroups share a tile's 64 rows and a stage of 64 tokens: each computes the scores of 32 tokens, and half
-/// of the output's columns over all 64.
-template <class T, int kLatent_>
+/// of the output's columns over all 64. kByChunks: the tiles of batch-invariant mode (attention/invariant/latent_consumer.cuh),
+/// whose stages begin at multiples of their length.
+template <class T, int kLatent_, bool kByChunks = false>
 struct LatentTile {
   using Element = T;
   static constexpr int kLatent = kLatent_;
@@ -51,7 +52,9 @@ struct LatentTile {
   static_assert(kLatent == 256 || kLatent == 512);
 
   /// Where the stages of a run that begins at `kv_begin` begin.
-  static __device__ __forceinline__ int first_position(int kv_begin) { return first_stage_position(kv_begin); }
+  static __device__ __forceinline__ int first_position(int kv_begin) {
+    return kByChunks ? kv_begin & -kStageTokens : first_stage_position(kv_begin);
+  }
 };
 
 /// Dynamic shared memory, in this order. Stages and queries have panels with 128 bytes of each
