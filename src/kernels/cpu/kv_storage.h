@@ -18,8 +18,8 @@ inline constexpr std::int32_t kMaxHeadDim = 256;
 inline constexpr std::int32_t kMaxLatentHeadDim = 576;
 
 /// [layer][KV head][block][tile of 16 tokens][K part, V part], each part a multiple of 64 bytes. v_dim is KvShape::v_dim
-/// rounded up to a multiple of 16; the padding never affects a result. A storage without values (KvShape::latent_dim) has the V part
-/// all the same, because products with keys and with values read their numbers in different orders.
+/// rounded up to a multiple of 16; the padding never affects a result. A storage without values (KvShape::latent_dim)
+/// has the V part all the same, because scores and outputs read numbers in different orders.
 ///
 ///     f32   K part [head_dim][16 tokens]             V part [16 tokens][v_dim]
 ///     bf16  K part [head_dim / 2][16 tokens][2]      V part [8][v_dim][2 tokens]
