@@ -88,7 +88,10 @@ TEST_P(EngineGoldens, answer_with_the_same_bits_relayed_and_paged_cold_and_warm_
   const auto again = run_requests(*paged, requests);
   for (std::size_t i = 0; i < requests.size(); ++i) expect_bits(again[i], alone[i]);
   EXPECT_EQ(paged->metrics().kv_bytes_saved.value(), 0);
-  const auto sees_all = [](const LayerSpec& layer) { return layer.attention.window == 0; };
+  // Four heads read a latent key at once: it is so few bytes for them that each request reads it itself.
+  const auto sees_all = [](const LayerSpec& layer) {
+    return layer.attention.window == 0 && (!layer.attention.latent || layer.attention.n_heads <= 2);
+  };
   if (std::ranges::any_of(read_model_spec(GetParam().folder)->layers, sees_all)) {
     EXPECT_GT(relay->metrics().kv_bytes_saved.value(), 0);
   }
