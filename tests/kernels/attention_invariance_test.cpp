@@ -319,8 +319,8 @@ AttentionPlan chunks(const AttentionProblem& problem, int max_tile) {
 
 /// The outputs of all rows, each computed in a plan that has only this row, with one item of what it sees.
 std::vector<float> outputs_alone(const AttentionProblem& problem, AttentionMemory& memory) {
-  std::vector<float> outputs(problem.q.size());
-  const std::size_t row_size = problem.row_size();
+  const std::size_t row_size = problem.out_row_size();
+  std::vector<float> outputs(problem.input.rows.size() * row_size);
   for (std::size_t row = 0; row < problem.input.rows.size(); ++row) {
     AttentionPlan alone;
     alone.rows = problem.input.rows;
@@ -334,9 +334,9 @@ std::vector<float> outputs_alone(const AttentionProblem& problem, AttentionMemor
   return outputs;
 }
 
-/// The same work list for the kernel with wide tiles, where the backend has one for these keys.
-AttentionPlan widened(AttentionPlan plan) {
-  plan.tile_kind = 1;
+/// The same work list for the kernel with wide tiles, where the backend has one for these keys; there is none for latent keys.
+AttentionPlan widened(AttentionPlan plan, bool is_latent = false) {
+  plan.tile_kind = is_latent ? 0 : 1;
   return plan;
 }
 
@@ -374,37 +374,49 @@ std::vector<CaseShape> some_of(std::vector<CaseShape> shapes) {
   return shapes;
 }
 
+/// Every row of kShared gives the bits that it gives alone, in plans of each kind, and they are close to the reference.
+void expect_own_bits(const CaseShape& shape, float softcap) {
+  std::vector<reference::HeadOutput> reference;
+  DType stored = DType::f32;
+  const bool is_latent = shape.latent_dim > 0;
+  for_each_invariant_path(shape, [&](AttentionProblem& problem, AttentionMemory& memory) {
+    SCOPED_TRACE("soft-cap " + std::to_string(softcap));
+    problem.softcap = softcap;
+    if (reference.empty() || stored != problem.input.shape.kv_dtype)
+      reference = reference_attention(problem, problem.input.rows);
+    stored = problem.input.shape.kv_dtype;
+    const auto expected = outputs_alone(problem, memory);
+    expect_close(problem, reference, expected, "alone");
+    ASSERT_TRUE(same_bits(memory.run(leaves(problem)), expected)) << "whole sequences";
+    ASSERT_TRUE(same_bits(memory.run(leaves(problem), {.merge = false}), expected)) << "merged apart";
+    ASSERT_TRUE(same_bits(memory.run(widened(leaves(problem), is_latent)), expected)) << "whole sequences, wide tiles";
+    for (const int max_tile : {1, 3, 17, 40}) {
+      ASSERT_TRUE(same_bits(memory.run(chunks(problem, max_tile)), expected)) << "row tiles of " << max_tile;
+      ASSERT_TRUE(same_bits(memory.run(widened(chunks(problem, max_tile), is_latent)), expected))
+          << "wide, row tiles of " << max_tile;
+    }
+    for (const bool relay : {true, false}) {
+      const auto plan =
+          plan_attention(problem.input.sequence_rows(), problem.input.attention_shape(), plan_options(relay, true));
+      ASSERT_TRUE(same_bits(memory.run(plan), expected)) << "relay " << relay;
+    }
+  });
+}
+
 TEST(AttentionBatchInvariance, a_row_has_its_own_bits_in_any_company_and_they_are_close_to_the_reference) {
   for (const CaseShape& shape : some_of({{.n_heads = 8, .n_kv_heads = 1, .head_dim = 128},
                                          {.n_heads = 2, .n_kv_heads = 2, .head_dim = 64, .block_len = 32, .window = 77},
                                          {.n_heads = 4, .n_kv_heads = 2, .head_dim = 128, .block_len = 64, .window = 300},
                                          {.n_heads = 6, .n_kv_heads = 2, .head_dim = 80},
                                          {.n_heads = 4, .n_kv_heads = 2, .head_dim = 256, .window = 300}}))
-    for (const float softcap : {0.0f, 5.0f}) {
-      std::vector<reference::HeadOutput> reference;
-      DType stored = DType::f32;
-      for_each_invariant_path(shape, [&](AttentionProblem& problem, AttentionMemory& memory) {
-        SCOPED_TRACE("soft-cap " + std::to_string(softcap));
-        problem.softcap = softcap;
-        if (reference.empty() || stored != problem.input.shape.kv_dtype)
-          reference = reference_attention(problem, problem.input.rows);
-        stored = problem.input.shape.kv_dtype;
-        const auto expected = outputs_alone(problem, memory);
-        expect_close(problem, reference, expected, "alone");
-        ASSERT_TRUE(same_bits(memory.run(leaves(problem)), expected)) << "whole sequences";
-        ASSERT_TRUE(same_bits(memory.run(leaves(problem), {.merge = false}), expected)) << "merged apart";
-        ASSERT_TRUE(same_bits(memory.run(widened(leaves(problem))), expected)) << "whole sequences, wide tiles";
-        for (const int max_tile : {1, 3, 17, 40}) {
-          ASSERT_TRUE(same_bits(memory.run(chunks(problem, max_tile)), expected)) << "row tiles of " << max_tile;
-          ASSERT_TRUE(same_bits(memory.run(widened(chunks(problem, max_tile))), expected)) << "wide, row tiles of " << max_tile;
-        }
-        for (const bool relay : {true, false}) {
-          const auto plan =
-              plan_attention(problem.input.sequence_rows(), problem.input.attention_shape(), plan_options(relay, true));
-          ASSERT_TRUE(same_bits(memory.run(plan), expected)) << "relay " << relay;
-        }
-      });
-    }
+    for (const float softcap : {0.0f, 5.0f}) expect_own_bits(shape, softcap);
+}
+
+TEST(AttentionBatchInvariance, a_row_has_its_own_bits_over_latent_keys) {
+  for (const CaseShape& shape : some_of({{.n_heads = 4, .n_kv_heads = 1, .head_dim = 320, .latent_dim = 256},
+                                         {.n_heads = 5, .n_kv_heads = 1, .head_dim = 64, .window = 300, .latent_dim = 48},
+                                         {.n_heads = 16, .n_kv_heads = 1, .head_dim = 576, .latent_dim = 512}}))
+    expect_own_bits(shape, 0);
 }
 
 TEST(AttentionBatchInvariance, wide_tiles_give_the_bits_of_narrow_ones) {

@@ -165,7 +165,7 @@ TEST(AttentionMerge, adds_sinks_once_however_many_states_there_are) {
 }
 
 TEST(AttentionMerge, takes_every_head_size) {
-  for (const int head_dim : {64, 80, 96, 128, 256})
+  for (const int head_dim : {64, 80, 96, 128, 256, 512})
     for (const int n_rows : {1, 7, 130}) {
       const Parts parts = random_parts(std::vector<int>(static_cast<std::size_t>(n_rows), 3), 3, 0.2, 1, head_dim);
       const auto expected = reference_merge(parts);

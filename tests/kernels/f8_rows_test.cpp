@@ -102,6 +102,24 @@ TEST(F8Rows, of_norms_are_those_of_f32_rounded) {
   }
 }
 
+TEST(F8Rows, of_norms_of_columns_are_those_of_f32_rounded) {
+  for (const TestBackend& test : backends_with_f8_rows()) {
+    SCOPED_TRACE(test.name);
+    std::mt19937 random(5);
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+      for (const auto& [first, n] : {std::pair<std::int64_t, std::int64_t>{0, 16}, {3, 176}, {0, 768}, {64, 1536}}) {
+        SCOPED_TRACE(std::string(to_string(dtype)) + ", columns from " + std::to_string(first) + ", " + std::to_string(n));
+        const OnDevice x(test.backend, random_tensor(random, dtype, {3, first + n + 72}));
+        const OnDevice weights(test.backend, random_tensor(random, DType::f32, {n}));
+        const OnDevice wide(test.backend, HostTensor(DType::f32, {3, n}));
+        norm_columns(test.backend, {x.view(), first, weights.view(), wide.view(), 1e-5f});
+        const F8OnDevice got(test.backend, 3, n);
+        norm_columns(test.backend, {x.view(), first, weights.view(), got.values.view(), 1e-5f, got.scales.view()});
+        expect_rounded(test, got, wide.to_host());
+      }
+  }
+}
+
 TEST(F8Rows, of_gated_activations_are_those_of_f32_rounded) {
   for (const TestBackend& test : backends_with_f8_rows()) {
     SCOPED_TRACE(test.name);

@@ -24,6 +24,12 @@ std::vector<KvLayout> layouts() {
         shape.dtype = dtype;
         all.push_back(kv_layout(shape));
       }
+  for (const int latent_dim : {256, 512})
+    for (const int block_len : {16, 32, 256}) {
+      KvShape shape{1, 3, block_len, 1, latent_dim + 64, DType::bf16};
+      shape.latent_dim = latent_dim;
+      all.push_back(kv_layout(shape));
+    }
   return all;
 }
 
@@ -38,6 +44,12 @@ TEST(KvLayout, pads_rows_to_what_kernels_are_compiled_for_and_to_whole_64_bytes)
   EXPECT_EQ(padded_row_bytes(80, 1), 128);
   EXPECT_EQ(padded_row_bytes(96, 1), 128);
   EXPECT_EQ(padded_row_bytes(256, 1), 256);
+}
+
+TEST(KvLayout, has_one_part_without_padding_where_values_are_the_beginnings_of_keys) {
+  const KvLayout layout = layouts().back();
+  EXPECT_EQ(layout.n_parts, 1);
+  EXPECT_EQ(layout.row_bytes, 576 * 2);
 }
 
 TEST(KvLayout, gives_every_byte_of_a_tile_one_place) {
@@ -58,16 +70,16 @@ TEST(KvLayout, gives_every_tile_of_a_layer_one_place_aligned_to_1024_bytes) {
   for (const KvLayout& layout : layouts()) {
     std::set<std::int64_t> offsets;
     for (std::int64_t block = 0; block < 3; ++block)
-      for (int part = 0; part < 2; ++part)
+      for (int part = 0; part < layout.n_parts; ++part)
         for (int head = 0; head < layout.n_kv_heads; ++head) offsets.insert(layout.tile_offset(block, part, head));
-    ASSERT_EQ(offsets.size(), 18u);
+    ASSERT_EQ(offsets.size(), static_cast<std::size_t>(3 * layout.n_parts * layout.n_kv_heads));
     std::int64_t expected = 0;
     for (const std::int64_t offset : offsets) {
       ASSERT_EQ(offset, expected);
       ASSERT_EQ(offset % 1024, 0);
       expected += layout.tile_bytes();
     }
-    ASSERT_EQ(layout.block_bytes(), layout.tile_bytes() * 6);
+    ASSERT_EQ(layout.block_bytes(), layout.tile_bytes() * layout.n_parts * layout.n_kv_heads);
   }
 }
 

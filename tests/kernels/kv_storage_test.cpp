@@ -47,17 +47,27 @@ KvShape kv_shape(int n_layers, int n_blocks, int block_len, int n_kv_heads, int 
   return shape;
 }
 
+/// Keys whose beginnings are values.
+KvShape latent_shape(int n_layers, int n_blocks, int block_len, const LatentKeys& keys, DType dtype) {
+  KvShape shape = kv_shape(n_layers, n_blocks, block_len, 1, keys.head_dim(), dtype);
+  shape.latent_dim = keys.latent_dim;
+  return shape;
+}
+
 std::vector<KvShape> shapes(const TestBackend& test) {
   std::vector<KvShape> all;
   for (const DType dtype : stored_dtypes(test))
-    for (const int head_dim : stored_head_dims(test, dtype))
-      for (const int block_len : {16, 32, 256}) all.push_back(kv_shape(2, 3, block_len, 2, head_dim, dtype));
+    for (const int block_len : {16, 32, 256}) {
+      for (const int head_dim : stored_head_dims(test, dtype)) all.push_back(kv_shape(2, 3, block_len, 2, head_dim, dtype));
+      for (const LatentKeys& keys : stored_latents(test, dtype)) all.push_back(latent_shape(2, 3, block_len, keys, dtype));
+    }
   return all;
 }
 
 std::string describe(const TestBackend& test, const KvShape& shape) {
   return test.name + ", " + std::string(to_string(shape.dtype)) + ", head_dim " + std::to_string(shape.head_dim) +
-         ", block_len " + std::to_string(shape.block_len);
+         (shape.has_values() ? "" : ", latent_dim " + std::to_string(shape.latent_dim)) + ", block_len " +
+         std::to_string(shape.block_len);
 }
 
 std::unique_ptr<KvStorage> storage_of(const TestBackend& test, const KvShape& shape) {
@@ -166,6 +176,16 @@ TEST(KvStorage, counts_the_padding_of_heads_in_the_bytes_of_a_block) {
   }
 }
 
+TEST(KvStorage, counts_keys_alone_where_values_are_their_beginnings) {
+  const KvShape shape = latent_shape(3, 1, 32, {512, 64}, DType::bf16);
+  EXPECT_EQ(shape.v_dim(), 512);
+  EXPECT_EQ(shape.token_bytes(), 576 * 2);
+  EXPECT_EQ(shape.block_bytes(), 576 * 2 * 32 * 3);
+  // The CPU keeps the beginnings twice, in the orders of both matmuls.
+  for (const TestBackend& test : test_backends())
+    EXPECT_EQ(test.backend.kv_block_bytes(shape), shape.block_bytes() / 576 * (test.is_cuda() ? 576 : 576 + 512)) << test.name;
+}
+
 TEST(KvStorage, reaches_blocks_beyond_the_32_bit_element) {
   for (const TestBackend& test : test_backends()) {
     if (!test.is_cuda() && &test != &test_backends().front()) continue;  // the instruction set does not matter here
@@ -202,9 +222,13 @@ TEST(KvStorage, refuses_what_it_cannot_keep_by_name) {
     }
     refused(kv_shape(1, 1, 16, 1, 63, DType::bf16), ErrorCode::unsupported, "63");
     refused(kv_shape(1, 1, 16, 1, 512, DType::bf16), ErrorCode::unsupported, "512");
+    refused(latent_shape(1, 1, 16, {514, 64}, DType::bf16), ErrorCode::unsupported, test.is_cuda() ? "514" : "578");
     refused(kv_shape(1 << 10, 1 << 30, 256, 1 << 10, 256, DType::bf16), ErrorCode::out_of_memory, "MiB");
     if (test.is_cuda()) {
       refused(kv_shape(1, 1, 16, 1, 66, DType::bf16), ErrorCode::unsupported, "66");
+      refused(latent_shape(1, 1, 16, {128, 64}, DType::bf16), ErrorCode::unsupported, "128 and 64");
+      refused(latent_shape(1, 1, 16, {512, 32}, DType::bf16), ErrorCode::unsupported, "512 and 32");
+      refused(latent_shape(1, 1, 16, {512, 64}, DType::f8_e4m3), ErrorCode::unsupported, "float8_e4m3");
       refused(kv_shape(1, 1, 16, 1, 96, DType::f8_e4m3), ErrorCode::unsupported, "96");
       refused(kv_shape(1 << 10, 1 << 12, 256, 8, 128, DType::bf16), ErrorCode::out_of_memory, "free");  // 4 TiB
       KvShape unscaled = kv_shape(1, 1, 16, 1, 64, DType::f8_e4m3);

@@ -122,6 +122,69 @@ TEST(RmsNorm, adds_two_deltas) {
   }
 }
 
+/// Sums and products of a norm of columns in f32, then one rounding to the output's dtype. All other columns are NaN.
+void expect_norm_columns(Backend& backend, std::mt19937& random, DType in, DType out_dtype, std::int64_t rows,
+                         std::int64_t first, std::int64_t n, std::int64_t after) {
+  const std::int64_t width = first + n + after;
+  const HostTensor drawn = random_tensor(random, in, {rows, n});
+  const HostTensor weight = random_tensor(random, DType::f32, {n});
+  HostTensor whole(in, {rows, width});
+  std::vector<double> expected;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    double squares = 0;
+    for (std::int64_t i = 0; i < n; ++i) {
+      whole.set(r * width + first + i, static_cast<float>(drawn.at(r * n + i)));
+      squares += drawn.at(r * n + i) * drawn.at(r * n + i);
+    }
+    for (std::int64_t i = 0; i < n; ++i)
+      expected.push_back(drawn.at(r * n + i) / std::sqrt(squares / static_cast<double>(n) + 1e-2) * weight.at(i));
+  }
+  const OnDevice x(backend, whole), weights(backend, weight), out(backend, HostTensor(out_dtype, {rows + 1, n}));
+  norm_columns(backend, {x.view(), first, weights.view(), out.view().rows(0, rows), 1e-2f});
+  const HostTensor got = out.to_host();
+  EXPECT_LE(relative_error(got, expected), 4 * testing::epsilon(out_dtype))
+      << to_string(in) << " to " << to_string(out_dtype) << ", " << rows << " rows, columns [" << first << ", " << first + n
+      << ") of " << width;
+  EXPECT_TRUE(std::isnan(got.at(rows * n))) << "written after the last row";
+}
+
+TEST(NormColumns, equals_the_formula_and_reads_no_other_column) {
+  struct Columns {
+    std::int64_t first, n, after;
+  };
+  for (const TestBackend& test : test_backends()) {
+    SCOPED_TRACE(test.name);
+    std::mt19937 random(31);
+    for (const DType in : kNormTypes)
+      for (const DType out : kNormTypes)
+        for (const std::int64_t rows : {0, 1, 3, 17})
+          for (const Columns& of : {Columns{0, 1, 0},
+                                    {0, 64, 0},
+                                    {5, 7, 1},
+                                    {64, 257, 3},
+                                    {64, 253, 3},      // aligned, but not all of the last eight columns
+                                    {0, 768, 576},     // GLM-4.7-Flash: q_a before kv_a
+                                    {0, 1536, 576},    // DeepSeek-V2 and V3
+                                    {3072, 512, 64}})  // V2-Lite: the latent vector after the queries
+            expect_norm_columns(test.backend, random, in, out, rows, of.first, of.n, of.after);
+  }
+}
+
+TEST(NormColumns, a_row_is_the_same_bits_in_any_company) {
+  for (const TestBackend& test : test_backends()) {
+    SCOPED_TRACE(test.name);
+    std::mt19937 random(32);
+    const OnDevice x(test.backend, random_tensor(random, DType::bf16, {40, 1536 + 576}));
+    const OnDevice weight(test.backend, random_tensor(random, DType::f32, {1536}));
+    const OnDevice all(test.backend, HostTensor(DType::bf16, {40, 1536}));
+    const OnDevice one(test.backend, HostTensor(DType::bf16, {1, 1536}));
+    norm_columns(test.backend, {x.view(), 0, weight.view(), all.view()});
+    norm_columns(test.backend, {x.view().rows(23, 24), 0, weight.view(), one.view()});
+    const HostTensor together = all.to_host();
+    EXPECT_EQ(std::memcmp(one.to_host().bytes.data(), together.view().rows(23, 24).data, 1536 * 2), 0);
+  }
+}
+
 /// The inputs of layer_norm; the deltas and the bias are optional.
 struct LayerNormCase {
   DType dtype = DType::f32;

@@ -93,6 +93,40 @@ TEST(OpsDeathTest, a_product_needs_a_weight_of_its_width_and_dtype) {
   EXPECT_DEATH(matmul(backend, {x.view(), &weight, out.view()}), "matmul x must be bfloat16, is float32");
 }
 
+TEST(OpsDeathTest, a_norm_of_columns_stays_within_its_rows) {
+  test::RecordingBackend backend;
+  HostTensor x(DType::f32, {3, 8});
+  HostTensor weight(DType::f32, {6});
+  HostTensor half_weight(DType::bf16, {6});
+  HostTensor out(DType::f32, {3, 6});
+  HostTensor two_rows(DType::f32, {2, 6});
+  EXPECT_DEATH(norm_columns(backend, {x.view(), 3, weight.view(), out.view()}), "out has other rows than x, or more columns");
+  EXPECT_DEATH(norm_columns(backend, {x.view(), -1, weight.view(), out.view()}), "out has other rows than x, or more columns");
+  EXPECT_DEATH(norm_columns(backend, {x.view(), 0, weight.view(), two_rows.view()}), "out has other rows than x");
+  EXPECT_DEATH(norm_columns(backend, {x.view(), 2, half_weight.view(), out.view()}), "weight must be float32, is bfloat16");
+  EXPECT_DEATH(norm_columns(backend, {out.view(), 0, weight.view(), out.view()}), "out overlaps x");
+  EXPECT_DEATH(norm_columns(backend, {x.view(), 2, weight.view(), out.view(), -1}), "eps is negative");
+}
+
+TEST(OpsDeathTest, matrices_of_heads_need_columns_of_each_head_and_room_for_their_products) {
+  test::RecordingBackend backend;
+  test::RecordedHeads heads;
+  heads.n_heads = 2;
+  heads.n = 4;
+  heads.k = 3;
+  HostTensor x(DType::f32, {5, 8});
+  HostTensor out(DType::f32, {5, 2, 4});
+  HostTensor short_out(DType::f32, {5, 2, 3});
+  HostTensor three_heads(DType::f32, {5, 3, 4});
+  EXPECT_DEATH(head_matmul(backend, {x.view(), 4, nullptr, out.view()}), "head_matmul: no weights");
+  EXPECT_DEATH(head_matmul(backend, {x.view(), 5, &heads, out.view()}), "x has too few columns");
+  EXPECT_DEATH(head_matmul(backend, {x.view(), 2, &heads, out.view()}), "x has too few columns");
+  EXPECT_DEATH(head_matmul(backend, {x.view(), 4, &heads, short_out.view()}), "out has too few elements a head");
+  EXPECT_DEATH(head_matmul(backend, {x.view(), 4, &heads, three_heads.view()}), "out has shape .*3.*expected .*2");
+  heads.dtype = DType::bf16;
+  EXPECT_DEATH(head_matmul(backend, {x.view(), 4, &heads, out.view()}), "x must be bfloat16, is float32");
+}
+
 TEST(OpsDeathTest, routing_needs_groups_with_enough_experts_and_a_logit_and_bias_for_each) {
   test::RecordingBackend backend;
   StepInput step;

@@ -22,6 +22,9 @@ struct CaseShape {
   int block_len = 16;
   int window = 0;
   DType kv_dtype = DType::bf16;
+  int latent_dim = 0;  ///< KvShape::latent_dim: over 0, the case has no values of its own
+
+  int v_dim() const { return latent_dim > 0 ? latent_dim : head_dim; }
 };
 
 /// A sequence: its block table, its tokens, and how many of them are rows.
@@ -84,11 +87,15 @@ class AttentionCase {
     return out;
   }
   AttentionShape attention_shape() const {
-    return {shape.n_heads, shape.n_kv_heads, shape.head_dim, static_cast<std::int32_t>(size_bytes(shape.kv_dtype)),
-            shape.window,  shape.block_len};
+    AttentionShape made{shape.n_heads, shape.n_kv_heads, shape.head_dim, static_cast<std::int32_t>(size_bytes(shape.kv_dtype)),
+                        shape.window,  shape.block_len};
+    made.latent_dim = shape.latent_dim;
+    return made;
   }
   KvShape kv_shape(int n_layers = 1) const {
-    return {n_layers, n_blocks, shape.block_len, shape.n_kv_heads, shape.head_dim, shape.kv_dtype};
+    KvShape made{n_layers, n_blocks, shape.block_len, shape.n_kv_heads, shape.head_dim, shape.kv_dtype};
+    made.latent_dim = shape.latent_dim;
+    return made;
   }
 
   /// Writes number(...) to all positions that sequences use; all others become NaN.
@@ -102,7 +109,7 @@ class AttentionCase {
         n = std::max(n, std::min(shape.block_len, sequence.kv_len - static_cast<int>(b) * shape.block_len));
       }
     for (std::int32_t block = 0; block < n_blocks; ++block)
-      for (const bool is_value : {false, true})
+      for (const bool is_value : contents.stored_parts())
         for (int head = 0; head < shape.n_kv_heads; ++head)
           for (int offset = 0; offset < used[static_cast<std::size_t>(block)]; ++offset)
             for (int i = 0; i < shape.head_dim; ++i)

@@ -78,7 +78,7 @@ struct AttentionProblem {
     q.resize(input.rows.size() * row_size());
     for (std::size_t i = 0; i < q.size(); ++i) q[i] = rounded_to(query_dtype(input.shape.kv_dtype), number(i));
   }
-  /// Stores key(dim) and value(dim) for a position of a sequence, in all heads.
+  /// Stores number(dim) as the key or value of a position of a sequence, in all heads.
   template <class Number>
   void set_token(int sequence, int position, bool is_value, const Number& number) {
     const int block_len = input.shape.block_len;
@@ -88,9 +88,12 @@ struct AttentionProblem {
       for (int i = 0; i < input.shape.head_dim; ++i) contents.set(is_value, head, block, position % block_len, i, number(i));
   }
 
-  /// Elements of one row: n_heads * head_dim.
+  /// Elements of one row of queries: n_heads * head_dim.
   std::size_t row_size() const { return static_cast<std::size_t>(input.shape.n_heads * input.shape.head_dim); }
+  /// Elements of one row of outputs: n_heads * v_dim.
+  std::size_t out_row_size() const { return static_cast<std::size_t>(input.shape.n_heads * input.shape.v_dim()); }
   Shape q_shape() const { return {static_cast<std::int64_t>(input.rows.size()), input.shape.n_heads, input.shape.head_dim}; }
+  Shape out_shape() const { return {static_cast<std::int64_t>(input.rows.size()), input.shape.n_heads, input.shape.v_dim()}; }
 };
 
 /// How attention is called. Tests set other dtypes of queries and outputs only for backends that accept them.
@@ -145,17 +148,17 @@ class AttentionMemory {
       for (std::size_t i = 0; i < problem_->q.size(); ++i) reinterpret_cast<T*>(q.data())[i] = T(problem_->q[i]);
     });
     q_ = upload(q);
-    out_bytes_ = problem_->q.size() * size_bytes(call.out);
+    out_bytes_ = n_outputs() * size_bytes(call.out);
     out_ = poisoned(out_bytes_);
     const auto n_states = static_cast<std::size_t>(n_partials) * static_cast<std::size_t>(shape.n_heads);
     state_bytes_ = n_states * 4;
-    o_ = poisoned(state_bytes_ * static_cast<std::size_t>(shape.head_dim));
+    o_ = poisoned(state_bytes_ * static_cast<std::size_t>(shape.v_dim()));
     m_ = poisoned(state_bytes_);
     l_ = poisoned(state_bytes_);
     rows_ = upload({reinterpret_cast<const std::byte*>(plan.rows.data()), plan.rows.size() * sizeof(TokenRow)});
     args_.q = q_.view(q_dtype, problem_->q_shape());
-    args_.out = out_.view(call.out, problem_->q_shape());
-    args_.partials = {o_.view(DType::f32, {n_partials, shape.n_heads, shape.head_dim}),
+    args_.out = out_.view(call.out, problem_->out_shape());
+    args_.partials = {o_.view(DType::f32, {n_partials, shape.n_heads, shape.v_dim()}),
                       m_.view(DType::f32, {n_partials, shape.n_heads}), l_.view(DType::f32, {n_partials, shape.n_heads})};
     args_.rows = rows_.view(DType::u8, {n_rows, static_cast<std::int64_t>(sizeof(TokenRow))});
     args_.layer = layer_;
@@ -179,13 +182,13 @@ class AttentionMemory {
   /// Waits and returns the outputs as f32.
   std::vector<float> outputs() {
     backend_->synchronize();
-    const auto states = static_cast<std::size_t>(problem_->input.shape.head_dim) * state_bytes_;
+    const auto states = static_cast<std::size_t>(problem_->input.shape.v_dim()) * state_bytes_;
     expect_guard(out_, out_bytes_, "the outputs");
     expect_guard(o_, states, "the partial states");
     expect_guard(m_, state_bytes_, "the maxima of the partial states");
     expect_guard(l_, state_bytes_, "the sums of the partial states");
     const std::vector<std::byte> bytes = download(out_);
-    std::vector<float> result(problem_->q.size());
+    std::vector<float> result(n_outputs());
     visit_float(args_.out.dtype, [&]<class T>(T) {
       for (std::size_t i = 0; i < result.size(); ++i)
         result[i] = static_cast<float>(reinterpret_cast<const T*>(bytes.data())[i]);
@@ -214,6 +217,7 @@ class AttentionMemory {
   AttentionMemory(Backend& backend, const AttentionProblem& problem, std::unique_ptr<KvStorage> kv, int layer)
       : backend_(&backend), problem_(&problem), kv_(std::move(kv)), layer_(layer) {}
 
+  std::size_t n_outputs() const { return problem_->input.rows.size() * problem_->out_row_size(); }
   Buffer allocate(std::size_t size) {
     auto buffer = backend_->allocate(size);
     EXPECT_TRUE(buffer) << (buffer ? "" : buffer.error().message);
@@ -303,7 +307,7 @@ inline std::vector<reference::HeadOutput> reference_attention(const AttentionPro
 /// cancelling values replaces ||reference||. In f16 each element may also be off by half of f16's smallest number.
 inline void expect_close(const AttentionProblem& problem, const std::vector<reference::HeadOutput>& expected,
                          const std::vector<float>& out, const std::string& what, double extra = 0) {
-  const auto dim = static_cast<std::size_t>(problem.input.shape.head_dim);
+  const auto dim = static_cast<std::size_t>(problem.input.shape.v_dim());
   const DType stored = problem.input.shape.kv_dtype;
   const DType dtype = stored == DType::f8_e4m3 ? DType::f16 : query_dtype(stored);
   const double base = (dtype == DType::bf16 ? 4e-3 : dtype == DType::f16 ? 1e-3 : 1e-5) + extra;
@@ -334,7 +338,8 @@ inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) 
 /// For failure messages.
 inline std::string name_of(const TestBackend& on, const CaseShape& shape) {
   return on.name + ", " + std::string(to_string(shape.kv_dtype)) + ", heads " + std::to_string(shape.n_heads) + "/" +
-         std::to_string(shape.n_kv_heads) + ", dim " + std::to_string(shape.head_dim) + ", block " +
+         std::to_string(shape.n_kv_heads) + ", dim " + std::to_string(shape.head_dim) +
+         (shape.latent_dim > 0 ? ", latent " + std::to_string(shape.latent_dim) : "") + ", block " +
          std::to_string(shape.block_len) + (shape.window > 0 ? ", window " + std::to_string(shape.window) : "");
 }
 
@@ -353,8 +358,8 @@ inline void check_problem(AttentionProblem& problem, int n_lists, int max_tile =
       const auto out = memory->run(plan);
       expect_close(problem, expected, out, what);
       ASSERT_TRUE(same_bits(out, memory->run(plan, {.merge = false}))) << what << ": merged apart";
-      if (on.backend.tuning().attention_costs.larger_tiles[0].costs.row_tile_queries >
-          0) {  // the other kernel, which takes the same lists
+      if (on.backend.tuning().attention_costs.larger_tiles[0].costs.row_tile_queries > 0 &&
+          problem.input.shape.latent_dim == 0) {  // the other kernel, which takes the same lists
         plan.tile_kind = 1;
         expect_close(problem, expected, memory->run(plan), what + ", wide tiles");
       }
@@ -367,6 +372,7 @@ inline void check_problem(AttentionProblem& problem, int n_lists, int max_tile =
 template <class Body>
 void for_each_dtype(CaseShape shape, const std::vector<AttentionCase::Branch>& branches, std::uint64_t seed, const Body& body) {
   for (const DType dtype : storage_dtypes()) {
+    if (shape.latent_dim > 0 && dtype == DType::f8_e4m3) continue;  // no backend stores such keys
     shape.kv_dtype = dtype;
     AttentionProblem problem(shape, branches, seed);
     body(problem);

@@ -6,14 +6,17 @@
 #include <cstdint>
 #include <cstring>
 #include <numeric>
+#include <span>
 #include <vector>
 
+#include "core/check.h"
 #include "core/dtype.h"
 #include "kernels/kv_storage.h"
 
 namespace baton {
 
-/// Blocks in the canonical form of a single layer. Elements that were never set are 0xff, which is NaN in each dtype.
+/// Blocks in the canonical form of a single layer. Elements that were never set are 0xff, which is NaN in each dtype. Values that
+/// are the beginnings of keys (KvShape::latent_dim) can be read, but not set.
 class KvContents {
  public:
   explicit KvContents(const KvShape& shape)
@@ -29,8 +32,15 @@ class KvContents {
     shape_.v_scales = {v_scale};
   }
 
+  /// What can be set: for each part whether it is values.
+  std::span<const bool> stored_parts() const {
+    static constexpr bool kParts[] = {false, true};
+    return std::span(kParts).first(shape_.has_values() ? 2 : 1);
+  }
+
   /// Stores `number`, rounded to the dtype (f8_e4m3: divided by the scale first).
   void set(bool is_value, int kv_head, std::int32_t block, int offset, int dim, float number) {
+    check(shape_.has_values() || !is_value, "KvContents: a value that is part of its key");
     visit_stored_float(shape_.dtype, [&]<class T>(T) {
       const T stored(shape_.dtype == DType::f8_e4m3 ? number / (is_value ? shape_.v_scale(0) : shape_.k_scale(0)) : number);
       std::memcpy(&bytes_[index(is_value, kv_head, block, offset, dim) * sizeof(T)], &stored, sizeof(T));
@@ -67,7 +77,8 @@ class KvContents {
  private:
   std::int64_t layer_bytes() const { return shape_.token_bytes() * shape_.block_len; }
   std::size_t index(bool is_value, int kv_head, std::int32_t block, int offset, int dim) const {
-    const std::int64_t head = (static_cast<std::int64_t>(block) * 2 + is_value) * shape_.n_kv_heads + kv_head;
+    const std::int64_t part = shape_.has_values() ? static_cast<std::int64_t>(block) * 2 + is_value : block;
+    const std::int64_t head = part * shape_.n_kv_heads + kv_head;
     return static_cast<std::size_t>((head * shape_.block_len + offset) * shape_.head_dim + dim);
   }
 
