@@ -110,10 +110,16 @@ Result<std::vector<AttentionBenchCase>> cases_of(const AttentionBenchOptions& op
   if (free.n_heads % free.n_kv_heads != 0)
     return fail(ErrorCode::invalid_request,
                 fmt::format("--heads {} is not a multiple of --kv-heads {}", free.n_heads, free.n_kv_heads), "heads");
+  if (free.latent_dim > 0 && free.n_kv_heads != 1)
+    return fail(ErrorCode::invalid_request,
+                fmt::format("--latent-dim needs --kv-heads 1, not {}: all heads share one key", free.n_kv_heads), "kv_heads");
+  if (free.latent_dim >= free.head_dim)
+    return fail(ErrorCode::invalid_request,
+                fmt::format("--latent-dim {} must be less than --head-dim {}", free.latent_dim, free.head_dim), "latent_dim");
   std::vector<AttentionBenchCase> cases;
   for (const std::string& tree : free.trees) {
     BATON_TRY(auto levels, parse_attention_tree(tree, kBenchBlockLen));
-    cases.push_back(tree_case("free", {free.n_heads, free.n_kv_heads, free.head_dim}, std::move(levels)));
+    cases.push_back(tree_case("free", {free.n_heads, free.n_kv_heads, free.head_dim, free.latent_dim}, std::move(levels)));
   }
   for (const std::int32_t requests : free.requests)
     for (const std::int32_t own : free.own)
@@ -124,7 +130,8 @@ Result<std::vector<AttentionBenchCase>> cases_of(const AttentionBenchOptions& op
         if (free.n_groups > requests)
           return fail(ErrorCode::invalid_request,
                       fmt::format("--groups {}: more than the {} requests", free.n_groups, requests), "groups");
-        cases.push_back({"free", free.n_heads, free.n_kv_heads, free.head_dim, requests, shared, own, free.n_groups});
+        cases.push_back(
+            {"free", free.n_heads, free.n_kv_heads, free.head_dim, requests, shared, own, free.n_groups, {}, free.latent_dim});
       }
   return cases;
 }

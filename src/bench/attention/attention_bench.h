@@ -22,6 +22,7 @@ struct AttentionFreeShape {
   std::int32_t n_heads = 32;
   std::int32_t n_kv_heads = 8;
   std::int32_t head_dim = 128;
+  std::int32_t latent_dim = 0;         ///< over 0: multi-head latent attention (KvShape::latent_dim)
   std::vector<std::int32_t> requests;  ///< empty: the tables
   std::vector<std::int32_t> shared{0};
   std::vector<std::int32_t> own{512};

@@ -80,6 +80,17 @@ std::int64_t AttentionBenchCase::distinct_tokens() const {
   return tokens;
 }
 
+AttentionShape AttentionBenchCase::attention_shape(DType kv_dtype) const {
+  AttentionShape shape{n_heads, n_kv_heads, head_dim, static_cast<std::int32_t>(size_bytes(kv_dtype)), 0, kBenchBlockLen};
+  shape.latent_dim = latent_dim;
+  return shape;
+}
+
+double AttentionBenchCase::flops() const {
+  const std::int32_t v_dim = latent_dim > 0 ? latent_dim : head_dim;
+  return 2.0 * n_heads * (head_dim + v_dim) * static_cast<double>(plain_tokens());
+}
+
 AttentionBenchCase tree_case(std::string table, const AttentionHeads& heads, std::vector<AttentionLevel> levels) {
   const AttentionLevel requests = levels.back();
   levels.pop_back();
@@ -87,6 +98,7 @@ AttentionBenchCase tree_case(std::string table, const AttentionHeads& heads, std
   for (const AttentionLevel& level : levels) made.shared_len += level.len;
   if (!levels.empty()) made.n_groups = levels.front().n_nodes;
   made.tree = std::move(levels);
+  made.latent_dim = heads.latent_dim;
   return made;
 }
 
@@ -155,8 +167,7 @@ std::optional<double> attention_goal_us(const AttentionBenchCase& of, double rea
   if (of.table == "W1") return read_us + 2;
   if (of.table == "W2") return 1.15 * floor_us + 3;
   if (of.table != "W3") return std::nullopt;
-  const double flops = 4.0 * of.n_heads * of.head_dim * static_cast<double>(of.plain_tokens());
-  return std::max(1.25 * std::max(floor_us, flops / kProductFlopsPerUs) + 4, 7.0);
+  return std::max(1.25 * std::max(floor_us, of.flops() / kProductFlopsPerUs) + 4, 7.0);
 }
 
 }  // namespace baton

@@ -10,6 +10,7 @@
 
 #include "bench/attention/attention_trees.h"
 #include "core/dtype.h"
+#include "kernels/attention_costs.h"
 
 namespace baton {
 
@@ -30,10 +31,12 @@ struct AttentionBenchCase {
   std::int32_t own_len = 0;
   std::int32_t n_groups = 1;  ///< number of prefixes, each shared by an equal part of the requests; of a tree, its roots
   std::vector<AttentionLevel> tree = {};  ///< the shared levels from the roots; empty: n_groups prefixes alone
+  std::int32_t latent_dim = 0;            ///< over 0: values are the beginnings of keys (KvShape::latent_dim)
 
-  std::int64_t token_bytes(DType kv_dtype) const {
-    return 2LL * n_kv_heads * head_dim * static_cast<std::int64_t>(size_bytes(kv_dtype));
-  }
+  AttentionShape attention_shape(DType kv_dtype) const;
+  std::int64_t token_bytes(DType kv_dtype) const { return attention_shape(kv_dtype).token_bytes(); }
+  /// Floating-point operations of all requests.
+  double flops() const;
   /// The tree, or the prefixes as a tree of one level; empty if nothing is shared.
   std::vector<AttentionLevel> shared_levels() const;
   /// Keys and values that must be read at least once.
@@ -50,6 +53,7 @@ struct AttentionHeads {
   std::int32_t n_heads = 0;
   std::int32_t n_kv_heads = 0;
   std::int32_t head_dim = 0;
+  std::int32_t latent_dim = 0;
 };
 /// The case of a tree (see parse_attention_tree), whose last level is the requests.
 AttentionBenchCase tree_case(std::string table, const AttentionHeads& heads, std::vector<AttentionLevel> levels);

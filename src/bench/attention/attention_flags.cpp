@@ -56,6 +56,8 @@ void add_attention_bench_options(CLI::App& app, AttentionBenchOptions& options) 
   heads("--heads", options.free.n_heads, "Query heads");
   heads("--kv-heads", options.free.n_kv_heads, "KV heads");
   heads("--head-dim", options.free.head_dim, "Elements of a head");
+  heads("--latent-dim", options.free.latent_dim,
+        "Multi-head latent attention: a value is this many elements, the first of its key; with --kv-heads 1");
   app.add_option("--runs", options.n_runs, "Runs of each arm, interleaved (default: 7 on a CPU, 25 on CUDA)")
       ->check(CLI::Range(1, 1000));
   app.add_flag("--processor-time", options.processor_time,

@@ -137,17 +137,19 @@ std::string dtypes_of(const std::vector<const AttentionBenchRun*>& runs) {
 }
 
 std::string case_text(const AttentionBenchCase& of) {
-  return fmt::format("{}: {} requests, {} shared by {}, {} own, {} heads, {} KV heads, d = {}", of.table, of.n_requests,
+  return fmt::format("{}: {} requests, {} shared by {}, {} own, {} heads, {} KV heads, d = {}{}", of.table, of.n_requests,
                      shared_text(of),
                      of.tree.size() > 1 ? "levels"
                      : of.n_groups > 1  ? "each group"
                                         : "all",
-                     of.own_len, of.n_heads, of.n_kv_heads, of.head_dim);
+                     of.own_len, of.n_heads, of.n_kv_heads, of.head_dim,
+                     of.latent_dim > 0 ? fmt::format(", values of {} in the keys", of.latent_dim) : "");
 }
 
 json::Value case_json(const AttentionBenchCase& of) {
   json::Value value{{"table", of.table},         {"heads", of.n_heads}, {"kv_heads", of.n_kv_heads}, {"head_dim", of.head_dim},
                     {"requests", of.n_requests}, {"own", of.own_len},   {"shared", of.shared_len},   {"groups", of.n_groups}};
+  if (of.latent_dim > 0) value["latent_dim"] = of.latent_dim;
   for (const AttentionLevel& level : of.tree) value["tree"].push_back({{"nodes", level.n_nodes}, {"len", level.len}});
   return value;
 }

@@ -63,23 +63,19 @@ std::vector<SequenceRows> in_order(std::span<const SequenceRows> sequences) {
   return ordered;
 }
 
-AttentionShape shape_of(const AttentionBenchCase& of, DType kv_dtype) {
-  return {of.n_heads, of.n_kv_heads, of.head_dim, static_cast<std::int32_t>(size_bytes(kv_dtype)), 0, kBenchBlockLen};
-}
-
 void pack(StepInput& step, const AttentionPlan& plan) {
   step.header().n_rows = static_cast<std::int32_t>(plan.rows.size());
   append_plan(step, plan);
   step.finish();
 }
 
-std::string costs_text(const AttentionCosts& costs) {
+std::string costs_text(const AttentionCosts& costs, const AttentionShape& shape) {
   return fmt::format(
       "costs: memory {:.0f} GB/s, re-reads {:.0f} GB/s up to {:.1f} MB of a node, matmuls {:.1f} TFLOP/s, partial states "
       "{:.0f} "
       "GB/s, {} us an item, {} workers, {} rows a read\n",
       costs.memory_bytes_per_us / 1e3, costs.cache_bytes_per_us / 1e3, static_cast<double>(costs.cache_bytes) / 1e6,
-      costs.flops_per_us / 1e6, costs.partial_bytes_per_us / 1e3, costs.item_us, costs.n_workers, costs.row_tile);
+      costs.flops_per_us / 1e6, costs.partial_bytes_per_us / 1e3, costs.item_us, costs.n_workers, rows_a_read(costs, shape));
 }
 
 /// Normally distributed numbers in a stored dtype. They are drawn once; longer runs join pieces from random places.
@@ -143,8 +139,8 @@ AttentionCaseRunner::AttentionCaseRunner(Backend& backend, const AttentionBenchC
   run_.kv_dtype = kv_dtype;
   run_.distinct_bytes = of.token_bytes(kv_dtype) * of.distinct_tokens();
   run_.plain_bytes = of.token_bytes(kv_dtype) * of.plain_tokens();
-  run_.query_bytes = 2 * q_shape().n_elements() * static_cast<std::int64_t>(size_bytes(q_dtype_));
-  run_.flops = 4.0 * of.n_heads * of.head_dim * static_cast<double>(of.plain_tokens());
+  run_.query_bytes = (q_shape().n_elements() + out_shape().n_elements()) * static_cast<std::int64_t>(size_bytes(q_dtype_));
+  run_.flops = of.flops();
   run_.n_layers = rotation.n_layers(run_.distinct_bytes);
   run_.n_calls = (rotation.fewest_calls + run_.n_layers - 1) / run_.n_layers * run_.n_layers;
 }
@@ -167,18 +163,19 @@ Result<AttentionCaseRunner> AttentionCaseRunner::make(Backend& backend, const At
 
 Result<void> AttentionCaseRunner::fill(std::int32_t n_blocks) {
   const AttentionBenchCase& of = run_.of;
-  BATON_TRY(kv_,
-            backend_->make_kv_storage({run_.n_layers, n_blocks, kBenchBlockLen, of.n_kv_heads, of.head_dim, run_.kv_dtype}));
+  KvShape shape{run_.n_layers, n_blocks, kBenchBlockLen, of.n_kv_heads, of.head_dim, run_.kv_dtype};
+  shape.latent_dim = of.latent_dim;
+  BATON_TRY(kv_, backend_->make_kv_storage(shape));
   NormalElements elements(run_.kv_dtype);
   std::vector<std::byte> block(static_cast<std::size_t>(kv_->shape().block_bytes()));
   for (std::int32_t i = 0; i < n_blocks; ++i) {
     elements.fill(block);
     kv_->import_block(BlockId{i}, {block.data(), DType::u8, {static_cast<std::int64_t>(block.size())}});
   }
-  std::vector<std::byte> queries(static_cast<std::size_t>(run_.query_bytes / 2));
+  std::vector<std::byte> queries(static_cast<std::size_t>(q_shape().n_elements()) * size_bytes(q_dtype_));
   NormalElements(q_dtype_).fill(queries);
   BATON_TRY(q_, backend_->allocate(queries.size()));
-  BATON_TRY(out_, backend_->allocate(queries.size()));
+  BATON_TRY(out_, backend_->allocate(static_cast<std::size_t>(out_shape().n_elements()) * size_bytes(q_dtype_)));
   backend_->copy_from_host(q_.view(q_dtype_, q_shape()), {queries.data(), q_dtype_, q_shape()});
   return {};
 }
@@ -189,8 +186,8 @@ Result<void> AttentionCaseRunner::add_arm(const std::string& name) {
   options.batch_invariant = batch_invariant_;
   options.costs = backend_->tuning().attention_costs;
   options.deals_pairs = backend_->capabilities().deals_pairs;
-  const AttentionPlan plan =
-      plan_attention(in_order(sequences_of(run_.of, tables_)), shape_of(run_.of, run_.kv_dtype), options);
+  const AttentionShape shape = run_.of.attention_shape(run_.kv_dtype);
+  const AttentionPlan plan = plan_attention(in_order(sequences_of(run_.of, tables_)), shape, options);
   auto arm = std::make_unique<Arm>();
   pack(arm->step, plan);
   arm->result = {name,
@@ -199,13 +196,13 @@ Result<void> AttentionCaseRunner::add_arm(const std::string& name) {
                  static_cast<std::int64_t>(plan.items.size()),
                  plan.n_partials,
                  static_cast<std::int64_t>(arm->step.bytes().size()),
-                 costs_text(options.costs) + to_string(plan)};
+                 costs_text(options.costs.of_shape(shape), shape) + to_string(plan)};
   BATON_TRY(arm->rows, backend_->allocate(plan.rows.size() * sizeof(TokenRow)));
   const Shape rows_shape{static_cast<std::int64_t>(plan.rows.size()), sizeof(TokenRow)};
   backend_->copy_from_host(arm->rows.view(DType::u8, rows_shape),
                            {reinterpret_cast<const std::byte*>(plan.rows.data()), DType::u8, rows_shape});
   const auto n_states = static_cast<std::size_t>(plan.n_partials) * static_cast<std::size_t>(run_.of.n_heads);
-  BATON_TRY(arm->o, backend_->allocate(n_states * static_cast<std::size_t>(run_.of.head_dim) * 4));
+  BATON_TRY(arm->o, backend_->allocate(n_states * static_cast<std::size_t>(shape.v_dim()) * 4));
   BATON_TRY(arm->m, backend_->allocate(n_states * 4));
   BATON_TRY(arm->l, backend_->allocate(n_states * 4));
   BATON_TRY_VOID(capture(*arm));
@@ -217,8 +214,8 @@ Result<void> AttentionCaseRunner::capture(Arm& arm) {
   const AttentionBenchCase& of = run_.of;
   AttentionArgs args;
   args.q = q_.view(q_dtype_, q_shape());
-  args.out = out_.view(q_dtype_, q_shape());
-  args.partials = {arm.o.view(DType::f32, {arm.result.n_partials, of.n_heads, of.head_dim}),
+  args.out = out_.view(q_dtype_, out_shape());
+  args.partials = {arm.o.view(DType::f32, {arm.result.n_partials, of.n_heads, kv_->shape().v_dim()}),
                    arm.m.view(DType::f32, {arm.result.n_partials, of.n_heads}),
                    arm.l.view(DType::f32, {arm.result.n_partials, of.n_heads})};
   args.rows = arm.rows.view(DType::u8, {of.n_requests, sizeof(TokenRow)});
@@ -278,7 +275,7 @@ PlanningTime time_planning(const Backend& backend, const AttentionBenchCase& of,
     const std::vector<SequenceRows> ordered = in_order(sequences);
     order.push_back(ordering.us());
     const StopWatch plan_watch(false);
-    const AttentionPlan plan = plan_attention(ordered, shape_of(of, kv_dtype), options);
+    const AttentionPlan plan = plan_attention(ordered, of.attention_shape(kv_dtype), options);
     planning.push_back(plan_watch.us());
     StepInput step;
     const StopWatch pack_watch(false);

@@ -83,6 +83,9 @@ class AttentionCaseRunner {
   Result<void> add_arm(const std::string& name);
   Result<void> capture(Arm& arm);
   Shape q_shape() const { return {run_.of.n_requests, run_.of.n_heads, run_.of.head_dim}; }
+  Shape out_shape() const {
+    return {run_.of.n_requests, run_.of.n_heads, run_.of.latent_dim > 0 ? run_.of.latent_dim : run_.of.head_dim};
+  }
 
   Backend* backend_;
   AttentionBenchRun run_;

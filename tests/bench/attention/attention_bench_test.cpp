@@ -146,6 +146,34 @@ TEST(AttentionBench, counts_what_a_tree_shares_on_each_level) {
   EXPECT_FALSE(written["runs"][1].contains("tree"));
 }
 
+TEST(AttentionBench, counts_keys_alone_where_their_beginnings_are_values) {
+  AttentionBenchOptions options;
+  options.n_runs = 1;
+  options.free.n_heads = 4;
+  options.free.n_kv_heads = 1;
+  options.free.head_dim = 96;
+  options.free.latent_dim = 64;
+  options.free.requests = {8};
+  options.free.shared = {1024};
+  options.free.own = {32};
+  const auto cases = cases_of(options);
+  ASSERT_TRUE(cases) << cases.error().message;
+  const auto report = run_attention_bench(options, *cases);
+  ASSERT_TRUE(report) << report.error().message;
+  const AttentionBenchRun& run = report->runs.at(0);
+  EXPECT_EQ(run.distinct_bytes, 96 * 2 * (1024 + 8 * 32));
+  EXPECT_EQ(run.plain_bytes, 96 * 2 * 8 * (1024 + 32));
+  EXPECT_EQ(run.query_bytes, 2 * 8 * 4 * (96 + 64));
+  EXPECT_EQ(run.flops, 2.0 * 4 * (96 + 64) * 8 * (1024 + 32));
+  EXPECT_EQ(run.arms.at(0).kv_bytes, run.plain_bytes);
+  EXPECT_EQ(attention_json(*report, "command")["runs"][0]["latent_dim"], 64);
+  options.free.n_kv_heads = 2;
+  EXPECT_FALSE(cases_of(options)) << "two KV heads";
+  options.free.n_kv_heads = 1;
+  options.free.latent_dim = 96;
+  EXPECT_FALSE(cases_of(options)) << "nothing is rotated";
+}
+
 TEST(AttentionBench, has_pats_twenty_trees_with_four_head_shapes) {
   const auto cases = attention_bench_cases({"pat"});
   ASSERT_EQ(cases.size(), 80u);
