@@ -1,4 +1,4 @@
-/// Matrices for each head on every backend: products compared with float64, strides of x and of the output, and bits that do not
+/// Matrices for each head on every backend: outputs compared with float64, strides of x and of the output, and bits that do not
 /// depend on other rows.
 #include <cmath>
 #include <cstring>
@@ -24,7 +24,7 @@ struct HeadsCase {
   std::int64_t out_stride;
 };
 
-/// Distinct rows of x; the others repeat them, so that few products are computed in float64.
+/// Distinct rows of x; the others repeat them, so that few sums are computed in float64.
 constexpr std::int64_t kDistinctRows = 7;
 /// Columns of x after the last head's.
 constexpr std::int64_t kFurther = 24;
@@ -52,7 +52,7 @@ HostTensor strided_x(const HeadsCase& of, const HostTensor& rows, std::int64_t n
   return x;
 }
 
-/// The products [rows, n_heads, n] of rows [rows, n_heads, k].
+/// The outputs [rows, n_heads, n] of rows [rows, n_heads, k].
 std::vector<double> head_products(const HeadsCase& of, const HostTensor& rows, const HostTensor& weights) {
   const auto doubles = [](const HostTensor& tensor) {
     std::vector<double> numbers;

@@ -122,7 +122,7 @@ TEST(RmsNorm, adds_two_deltas) {
   }
 }
 
-/// Sums and products of a norm of columns in f32, then one rounding to the output's dtype. All other columns are NaN.
+/// The sums of a norm of columns in f32, then one rounding to the output's dtype. All other columns are NaN.
 void expect_norm_columns(Backend& backend, std::mt19937& random, DType in, DType out_dtype, std::int64_t rows,
                          std::int64_t first, std::int64_t n, std::int64_t after) {
   const std::int64_t width = first + n + after;

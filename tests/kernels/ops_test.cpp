@@ -108,7 +108,7 @@ TEST(OpsDeathTest, a_norm_of_columns_stays_within_its_rows) {
   EXPECT_DEATH(norm_columns(backend, {x.view(), 2, weight.view(), out.view(), -1}), "eps is negative");
 }
 
-TEST(OpsDeathTest, matrices_of_heads_need_columns_of_each_head_and_room_for_their_products) {
+TEST(OpsDeathTest, matrices_of_heads_need_columns_of_each_head_and_room_for_their_outputs) {
   test::RecordingBackend backend;
   test::RecordedHeads heads;
   heads.n_heads = 2;
