@@ -14,11 +14,11 @@ namespace {
 
 using test::QuantisedForm;
 using test::TensorToWrite;
-using Kind = QuantisedForm::Kind;
+using FormKind = QuantisedForm::Kind;
 using Scales = QuantisedForm::Scales;
 
 constexpr std::int64_t kWidth = 256, kHidden = 384, kHeads = 4, kKvHeads = 2, kHeadDim = 64, kVocab = 32, kExperts = 4;
-constexpr QuantisedForm kDense{.kind = Kind::dense};
+constexpr QuantisedForm kDense{.kind = FormKind::dense};
 
 /// What of a model is stored how.
 struct Vendor {
@@ -74,7 +74,7 @@ std::vector<TensorToWrite> tensors_of(const Vendor& vendor) {
   std::vector<TensorToWrite> tensors;
   const auto add = [&](const std::string& stem, std::int64_t n, std::int64_t k, const QuantisedForm& form) {
     test::add_matrix(stem, n, k, form, tensors);
-    if (form.kind == Kind::dense) return;
+    if (form.kind == FormKind::dense) return;
     for (const std::string& part : vendor.other_parts)
       tensors.push_back(test::filled(stem + "." + part, "F32", {}, std::string_view("\0\0\0\x3f", 4)));
   };
@@ -139,7 +139,7 @@ void expect_loads(const Vendor& vendor, const std::function<void(test::ChangedCh
   } else {
     EXPECT_EQ(test::values_of(layer.down.weight())[0], vendor.first_value);
   }
-  if (vendor.attention.kind != Kind::dense && vendor.attention.kind == vendor.feed_forward.kind) {
+  if (vendor.attention.kind != FormKind::dense && vendor.attention.kind == vendor.feed_forward.kind) {
     EXPECT_EQ(test::values_of(layer.attention_out.weight())[0], vendor.first_value);
   }
   if (!layer.up.is_empty()) {  // of all rows, also a shared expert's
@@ -156,16 +156,16 @@ constexpr float kF8 = 2 * 0.0390625f, kI4 = 2 * (2 - 8), kF4 = 2 * 1;
 constexpr const char* kQwenFp8 =
     R"({"activation_scheme":"dynamic","fmt":"e4m3","quant_method":"fp8","weight_block_size":[128,128],)"
     R"("modules_to_not_convert":["lm_head","model.layers.0.input_layernorm","model.layers.0.mlp.gate"]})";
-constexpr QuantisedForm kBlocks{.kind = Kind::f8,
+constexpr QuantisedForm kBlocks{.kind = FormKind::f8,
                                 .scales = Scales::group,
                                 .group = 128,
                                 .block_rows = 128,
                                 .scale_dtype = "BF16",
                                 .scale_name = "weight_scale_inv"};
-constexpr QuantisedForm kRows{.kind = Kind::f8, .scales = Scales::row, .scale_dtype = "BF16"};
-constexpr QuantisedForm kTensor{.kind = Kind::f8, .scales = Scales::tensor, .scale_dtype = "F32"};
+constexpr QuantisedForm kRows{.kind = FormKind::f8, .scales = Scales::row, .scale_dtype = "BF16"};
+constexpr QuantisedForm kTensor{.kind = FormKind::f8, .scales = Scales::tensor, .scale_dtype = "F32"};
 constexpr QuantisedForm kPacked{
-    .kind = Kind::packed, .scales = Scales::group, .bits = 4, .group = 128, .has_shape = true, .scale_dtype = "BF16"};
+    .kind = FormKind::packed, .scales = Scales::group, .bits = 4, .group = 128, .has_shape = true, .scale_dtype = "BF16"};
 
 // Qwen/Qwen3-8B-FP8.
 TEST(VendorCheckpoints, qwen3_in_blocks_of_float8) {
@@ -302,15 +302,15 @@ TEST(VendorCheckpoints, nvidias_float8_with_a_file_of_its_own) {
 // TheBloke's repositories of 2023: the file beside config.json alone says what the weights are.
 TEST(VendorCheckpoints, older_gptq_and_awq_with_files_of_their_own) {
   Vendor gptq{"LlamaForCausalLM", "", {}, {}, WeightScheme::i4, WeightScheme::i4, kI4};
-  gptq.attention =
-      gptq.feed_forward = {.kind = Kind::gptq, .scales = Scales::group, .group = 128, .has_groups = true, .scale_dtype = "F16"};
+  gptq.attention = gptq.feed_forward = {
+      .kind = FormKind::gptq, .scales = Scales::group, .group = 128, .has_groups = true, .scale_dtype = "F16"};
   gptq.file = "quantize_config.json";
   gptq.file_text = R"({"bits":4,"group_size":128,"damp_percent":0.1,"desc_act":false,"sym":true,"true_sequential":true,
                        "model_name_or_path":null,"model_file_base_name":"model"})";
   expect_loads(gptq);
   Vendor awq{"LlamaForCausalLM", "", {}, {}, WeightScheme::i4, WeightScheme::i4, 2 * (2 - 6)};
-  awq.attention =
-      awq.feed_forward = {.kind = Kind::awq, .scales = Scales::group, .group = 128, .has_zeros = true, .scale_dtype = "F16"};
+  awq.attention = awq.feed_forward = {
+      .kind = FormKind::awq, .scales = Scales::group, .group = 128, .has_zeros = true, .scale_dtype = "F16"};
   awq.file = "quant_config.json";
   awq.file_text = R"({"zero_point":true,"q_group_size":128,"w_bit":4,"version":"GEMM"})";
   expect_loads(awq);
@@ -327,7 +327,7 @@ TEST(VendorCheckpoints, groups_of_modules_in_two_formats) {
 }
 
 TEST(VendorCheckpoints, float8_with_exponents_for_32_columns) {
-  const QuantisedForm form{.kind = Kind::f8, .scales = Scales::group, .group = 32, .block_rows = 1, .scale_dtype = "U8"};
+  const QuantisedForm form{.kind = FormKind::f8, .scales = Scales::group, .group = 32, .block_rows = 1, .scale_dtype = "U8"};
   expect_loads({"LlamaForCausalLM",
                 R"({"config_groups":{"group_0":{"targets":["Linear"],"weights":{"num_bits":8,"strategy":"group","group_size":32,
                     "symmetric":true,"type":"float","dynamic":false,"scale_dtype":"torch.uint8"}}},"format":"mxfp8-quantized",
@@ -360,7 +360,7 @@ TEST(VendorCheckpoints, llama_in_floats_of_4_bits_of_compressed_tensors) {
       R"("weights":{"num_bits":4,"type":"float","strategy":"tensor_group","group_size":16,"symmetric":true,)"
       R"("dynamic":false,"scale_dtype":"torch.float8_e4m3fn","zp_dtype":"torch.float8_e4m3fn"}}},)"
       R"("ignore":["lm_head"],"kv_cache_scheme":null})";
-  constexpr QuantisedForm form{.kind = Kind::nvfp4};
+  constexpr QuantisedForm form{.kind = FormKind::nvfp4};
   Vendor vendor{"LlamaForCausalLM", nvfp4.c_str(), form, form, WeightScheme::f4, WeightScheme::f4, kF4};
   vendor.other_parts = {"input_global_scale"};
   expect_loads(vendor);
@@ -368,14 +368,14 @@ TEST(VendorCheckpoints, llama_in_floats_of_4_bits_of_compressed_tensors) {
       R"({"quant_method":"compressed-tensors","format":"mxfp4-pack-quantized","config_groups":{"group_0":{"targets":["Linear"],)"
       R"("weights":{"num_bits":4,"type":"float","strategy":"group","group_size":32,"scale_dtype":"torch.uint8"}}}})";
   for (const std::string_view scales : {"U8", "F8_E8M0"}) {
-    const QuantisedForm exponents{.kind = Kind::mxfp4, .scale_dtype = scales};
+    const QuantisedForm exponents{.kind = FormKind::mxfp4, .scale_dtype = scales};
     expect_loads({"LlamaForCausalLM", mxfp4.c_str(), exponents, exponents, WeightScheme::f4, WeightScheme::f4, kF4});
   }
 }
 
 // nvidia/Qwen3-30B-A3B-NVFP4: a tensor for each expert.
 TEST(VendorCheckpoints, experts_in_nvfp4_of_modelopt) {
-  constexpr QuantisedForm form{.kind = Kind::modelopt_nvfp4};
+  constexpr QuantisedForm form{.kind = FormKind::modelopt_nvfp4};
   Vendor vendor{"Qwen3MoeForCausalLM", "", form, form, WeightScheme::f4, WeightScheme::f4, kF4};
   vendor.file = "hf_quant_config.json";
   vendor.file_text = R"({"producer":{"name":"modelopt","version":"0.33.0"},"quantization":{"quant_algo":"NVFP4",)"
