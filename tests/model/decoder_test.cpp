@@ -29,6 +29,10 @@ constexpr double kBf16Bound = 2e-2;
 // Weights that are stored with more bits than bf16 has are rounded: 1 percent more. The demo's golden is of the weights as
 // stored. That of llama_tiny_gqa64 is of the rounded weights.
 constexpr double kBf16RoundedWeightsBound = 3e-2;
+// Latent attention rounds queries and outputs once more than the others, where the matrices of heads read and write them; experts
+// in groups are chosen twice. A row is up to 3e-2 from float32, Transformers' up to 2.4e-2.
+constexpr double kBf16LatentRowBound = 4e-2;
+constexpr double kBf16LatentBound = 3e-2;
 
 /// A golden of a tiny checkpoint, and the same in bf16.
 class DecoderGolden : public testing::GoldenRows {
@@ -37,6 +41,7 @@ class DecoderGolden : public testing::GoldenRows {
     return GoldenModel(GetParam().folder, dtype, {.device = device, .max_positions = max_positions()});
   }
 
+  bool is_latent() const { return read_model_spec(GetParam().folder)->layers.front().attention.latent.has_value(); }
   bool stores_float32() const { return read_model_spec(GetParam().folder)->dtype == DType::f32; }
   /// What Transformers computes in float32 from the weights as bf16 holds them. Most checkpoints store bf16.
   std::vector<float> float32_of_bf16_weights() const {
@@ -74,7 +79,7 @@ TEST_P(DecoderGolden, bf16_stays_near_float32) {
   for (const std::string& device : devices_with_bf16()) {
     GoldenModel model = load(DType::bf16, device);
     const double error = row_error(run_rows(model), expected);
-    EXPECT_LE(error, stores_float32() ? kBf16RoundedWeightsBound : kBf16Bound) << device;
+    EXPECT_LE(error, is_latent() ? kBf16LatentRowBound : stores_float32() ? kBf16RoundedWeightsBound : kBf16Bound) << device;
     EXPECT_GT(error, 1e-5) << device << ": bf16 that equals float32 was not computed in bf16";
     testing::say_once(device + ", " + GetParam().name + ": relative error " + std::to_string(error));
   }
@@ -92,7 +97,7 @@ TEST_P(DecoderGolden, bf16_stays_near_transformers_in_bf16) {
     const std::vector<float> logits = run_rows(model);
     const auto got = std::span(logits).last(reference.size());
     const double error = relative_error(got, reference);
-    EXPECT_LE(error, kBf16Bound) << device;
+    EXPECT_LE(error, is_latent() ? kBf16LatentBound : kBf16Bound) << device;
     EXPECT_LE(relative_error(got, same_rows), error_of_reference) << device << ": farther from float32 than Transformers' bf16";
     testing::say_once(
         fmt::format("{}, {}: {:.4f} from Transformers' bf16 (worst row {:.4f}), which is {:.4f} from float32 ({:.4f})", device,
