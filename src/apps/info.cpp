@@ -51,6 +51,12 @@ std::string count_text(std::int64_t number) {
   return number < 1'000'000 ? grouped(number) : fmt::format("{:.1f} million", static_cast<double>(number) / 1e6);
 }
 
+/// Of what the matrices multiply that can take it; "": all multiply numbers of the model's dtype.
+std::string_view activation_name(const ActivationChoice& choice) {
+  using Kind = ActivationChoice::Kind;
+  return choice.kind == Kind::fp8 ? to_string(DType::f8_e4m3) : choice.kind == Kind::int8 ? "int8" : "";
+}
+
 json::Value generation_json(const GenerationConfig& generation) {
   json::Value value = json::Value::object();
   const auto set = [&](const char* name, const auto& field) {
@@ -85,6 +91,10 @@ json::Value to_json(const std::string& name, const ModelInfo& info, const Memory
                     {"weight_bytes", info.weights.held}};
   for (const auto& [scheme, bytes] : info.weights.held_as)
     value["weight_bytes_by_scheme"][scheme == WeightScheme::dense ? to_string(info.dtypes.weights) : to_string(scheme)] = bytes;
+  if (info.activations) {
+    const std::string_view name = activation_name(*info.activations);
+    value["activations"] = name.empty() ? to_string(info.dtypes.weights) : name;
+  }
   value["stored_bytes"] = json::Value::object();
   for (const auto& [dtype, bytes] : info.stored_bytes) value["stored_bytes"][dtype] = bytes;
   if (!info.weights_fault.empty()) value["weights_fault"] = info.weights_fault;
@@ -135,6 +145,10 @@ void print_weights(const ModelInfo& info) {
   if (stored.empty() && info.weights_fault.empty()) stored.emplace_back("no files");
   print_row("weights", stored.empty() ? in_memory : fmt::format("{}; {}", fmt::join(stored, ", "), in_memory));
   if (!info.weights_fault.empty()) print_row("", "cannot be loaded: " + info.weights_fault);
+  if (!info.activations) return;
+  const std::string_view name = activation_name(*info.activations);
+  print_row("activations", name.empty() ? std::string(dense)
+                                        : fmt::format("{} where the kernel of a matrix takes it, otherwise {}", name, dense));
 }
 
 void print_text_side(const ModelInfo& info) {

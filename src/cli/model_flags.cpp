@@ -95,10 +95,6 @@ void add_model_options(CLI::App& app, ModelFlags& options) {
   row(app, "Model", "--dtype", options.dtype, "Data type of the weights: auto (the checkpoint's), bfloat16, float16, float32")
       ->check(CLI::IsMember(choices(kDtypeNames)));
   add_quantization_options(app, options);
-  row(app, "Model", "--activation-dtype", options.activation_dtype,
-      "What quantised weights multiply: fp8 (FP8 weights in steps of many tokens), int8 (int8 and int4 weights on a CPU), "
-      "dtype (--dtype's), or auto: fp8 or int8 where the checkpoint states it and the device gains by it")
-      ->check(CLI::IsMember(choices(kActivationDtypes)));
   row(app, "Model", "--max-model-len", options.max_model_len,
       "Longest prompt plus answer in tokens, as 4096 or 4k; 0: the model's limit; auto: what the cache has room for")
       ->transform(count_units(/*has_auto=*/true));
@@ -161,6 +157,10 @@ void add_quantization_options(CLI::App& app, ModelOptions& options) {
   app.add_flag("--quantize-lm-head", options.quantize_lm_head,
                "Round the output layer, too, where --quantization rounds weights")
       ->group("Model");
+  row(app, "Model", "--activation-dtype", options.activation_dtype,
+      "What quantised weights multiply: fp8 (FP8 weights in steps of many tokens), int8 (int8 and int4 weights on a CPU), "
+      "dtype (--dtype's), or auto: fp8 or int8 where the checkpoint states it and the device gains by it")
+      ->check(CLI::IsMember(choices(kActivationDtypes)));
 }
 
 void add_answer_options(CLI::App& app, StructuredOutputsConfig& structured_outputs, std::int32_t& max_logprobs) {

@@ -76,10 +76,8 @@ EngineOptions engine_options(const ModelOptions& options, LoadDtypes dtypes) {
 
 /// Refuses weights that do not fit free memory before any memory is touched: a host without memory kills processes
 /// instead of refusing allocations.
-Result<void> check_memory(const ModelFiles& files, const ModelSpec& spec, const Checkpoint* checkpoint, DType dtype,
-                          const WeightRounding& rounding, const Backend& backend) {
-  const ModelRank rank{backend.info().rank, backend.info().world_size};
-  const WeightBytes bytes = weight_bytes(spec, dtype, rank, checkpoint, rounding);
+Result<void> check_memory(const ModelFiles& files, const ModelSpec& spec, const WeightBytes& bytes, DType dtype,
+                          const Backend& backend) {
   const std::int64_t needed = bytes.needed(backend.capabilities().shares_host_memory);
   const std::int64_t free_bytes = backend.free_memory_bytes();
   if (needed <= free_bytes) return {};
@@ -189,10 +187,13 @@ Result<LoadedModel> load_model(const ModelFiles& files, const ModelOptions& opti
     RankSteps(options.ranks).device(describe_device(dtype, word_for_ranks(activations, options), backend.info()));
   const BackendInfo device = backend.info();
   BATON_TRY(ModelSpec of_rank, split_spec(spec, {device.rank, device.world_size}));
-  BATON_TRY_VOID(check_memory(files, spec, checkpoint ? &*checkpoint : nullptr, dtype, rounding, backend));
-  if (device.rank == 0) log_rounding(rounding, spec);
+  const WeightBytes bytes =
+      weight_bytes(spec, dtype, {device.rank, device.world_size}, checkpoint ? &*checkpoint : nullptr, rounding);
+  BATON_TRY_VOID(check_memory(files, spec, bytes, dtype, backend));
   using Kind = ActivationChoice::Kind;
   const bool has_int8_x = activations.kind == Kind::int8;
+  if (has_int8_x && device.rank == 0) BATON_TRY_VOID(expect_taken(activations, bytes.has_integers));
+  if (device.rank == 0) log_rounding(rounding, spec);
   BATON_TRY(ModelWeights weights,
             is_dummy ? random_weights(spec, backend, dtype, options.seed, options.threads, rounding, has_int8_x)
                      : load_weights(spec, *checkpoint, backend, dtype, options.threads, rounding, has_int8_x));
@@ -202,7 +203,6 @@ Result<LoadedModel> load_model(const ModelFiles& files, const ModelOptions& opti
   if (activations.kind == Kind::fp8) {
     BATON_TRY(weights.has_f8_rows, expect_taken(activations, takes_f8_rows(spec, weights)));
   }
-  if (has_int8_x && device.rank == 0) BATON_TRY_VOID(expect_taken(activations, weights.has_int8_x));
   const std::size_t weight_bytes = weights.size_bytes();
   auto model = std::make_unique<Model>(std::move(of_rank), std::move(weights));
   return LoadedModel{std::move(spec), std::move(model), dtypes, weight_bytes};

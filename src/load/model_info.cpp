@@ -86,6 +86,17 @@ Result<void> read_weights(const fs::path& folder, const ModelOptions& options, c
   return {};
 }
 
+/// Sets what matrices multiply, as far as it is known before they are loaded.
+Result<void> set_activations(const ModelOptions& options, const Backend* device, const WeightRounding& rounding,
+                             ModelInfo& info) {
+  if (device == nullptr && options.activation_dtype == "auto") return {};
+  const BackendCapabilities capabilities = device != nullptr ? device->capabilities() : BackendCapabilities{.has_int8_x = true};
+  BATON_TRY(info.activations, activations_of(options, info.spec.quantization, rounding, capabilities));
+  if (info.activations->kind == ActivationChoice::Kind::int8)
+    BATON_TRY_VOID(expect_taken(*info.activations, info.weights.has_integers));
+  return {};
+}
+
 std::string kind_of_tokenizer(const fs::path& folder) {
   std::error_code ignored;
   if (fs::exists(folder / "tokenizer.json", ignored)) {
@@ -126,6 +137,7 @@ Result<ModelInfo> read_model_info(const fs::path& folder, const ModelOptions& op
   BATON_TRY_VOID(set_dtypes(options, device, info));
   info.weights = weight_bytes(info.spec, info.dtypes.weights, ModelRank{}, nullptr, rounding);
   BATON_TRY_VOID(read_weights(folder, options, device, rounding, info));
+  BATON_TRY_VOID(set_activations(options, device, rounding, info));
   info.groups = groups_of(info.spec, info.dtypes.kv);
   read_tokenizer(folder, info);
   BATON_TRY(info.generation, read_generation_config(folder));

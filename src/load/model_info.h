@@ -4,12 +4,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/result.h"
 #include "kernels/backend.h"
+#include "load/activation_dtype.h"
 #include "load/model_options.h"
 #include "model/config.h"
 #include "model/spec.h"
@@ -33,8 +35,10 @@ struct ModelInfo {
   std::vector<KvGroup> groups;
   /// Bytes of the stored tensors by number format ("BF16"); empty if there are no weights, only a configuration.
   std::map<std::string, std::int64_t> stored_bytes;
-  std::string weights_fault;    ///< why the weights that are there cannot be loaded; empty if they can
-  WeightBytes weights;          ///< memory for them, also if they cannot
+  std::string weights_fault;  ///< why the weights that are there cannot be loaded; empty if they can
+  WeightBytes weights;        ///< memory for them, also if they cannot
+  /// What matrices multiply that can (`--activation-dtype`); without a device only what the options demand is known.
+  std::optional<ActivationChoice> activations;
   std::string tokenizer;        ///< "BPE (tokenizer.json)"...; empty if there is none
   std::string tokenizer_fault;  ///< why Baton cannot load it; empty if it can
   std::int32_t n_tokens = 0;    ///< of the tokenizer
@@ -42,9 +46,9 @@ struct ModelInfo {
   GenerationConfig generation;
 };
 
-/// Reads `folder`. Of `options` kv_cache_dtype, quantization and quantize_lm_head count. `device`: where the model would be loaded,
-/// which decides the dtypes; null: any, and the configuration does. Errors: those of the configuration, of rounding_of and of
-/// load_dtypes; a tokenizer or weights that cannot be loaded are facts, not errors.
+/// Reads `folder`. Of `options` kv_cache_dtype, quantization, quantize_lm_head and activation_dtype count. `device`: where the model
+/// would be loaded, which decides the dtypes; null: any, and the configuration does. Errors: those of the configuration, of
+/// rounding_of, activations_of and load_dtypes, and expect_taken's of integers; a tokenizer or weights that cannot be loaded are facts, not errors.
 Result<ModelInfo> read_model_info(const std::filesystem::path& folder, const ModelOptions& options,
                                   const Backend* device = nullptr);
 

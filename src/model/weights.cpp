@@ -18,11 +18,13 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "core/check.h"
 #include "core/log.h"
 #include "core/one_line.h"
 #include "core/parallel.h"
+#include "kernels/named_kernels.h"
 #include "kernels/row_packing.h"
 #include "model/model_tensors.h"
 #include "model/source/head_matrices.h"
@@ -336,22 +338,28 @@ void check_dtype(DType dtype) {
 struct Tally {
   std::int64_t n_matrices = 0;
   std::size_t n_bytes = 0;
+  std::set<std::string> kernels = {};
 };
 
 /// Of the layers' matrices, and of the output layer where it counts.
 std::map<WeightScheme, Tally> tallies_of(const ModelWeights& weights, bool counts_lm_head) {
   std::map<WeightScheme, Tally> tallies;
-  const auto add = [&](WeightScheme scheme, std::int64_t n, std::size_t n_bytes) {
-    tallies[scheme].n_matrices += n;
-    tallies[scheme].n_bytes += n_bytes;
+  const auto add = [&](const auto& packed, std::int64_t n) {
+    Tally& tally = tallies[packed.scheme];
+    tally.n_matrices += n;
+    tally.n_bytes += packed.size_bytes;
+    const auto* named = dynamic_cast<const NamedKernels*>(&packed);
+    if (named != nullptr && packed.scheme != WeightScheme::dense) tally.kernels.insert(named->kernels);
   };
   const auto count = [&]<class Weight>(const Weight& weight) {
     if constexpr (std::is_same_v<Weight, Linear>) {
-      if (!weight.is_empty()) add(weight.weight().scheme, 1, weight.size_bytes());
+      if (!weight.is_empty()) add(weight.weight(), 1);
     } else if constexpr (std::is_same_v<Weight, GroupedLinear>) {
-      if (!weight.is_empty()) add(weight.weights().scheme, weight.weights().n_experts, weight.size_bytes());
+      if (!weight.is_empty()) add(weight.weights(), weight.weights().n_experts);
     } else if constexpr (std::is_same_v<Weight, HeadLinear>) {
-      if (!weight.is_empty()) add(WeightScheme::dense, weight.weights().n_heads, weight.size_bytes());
+      if (weight.is_empty()) return;
+      tallies[WeightScheme::dense].n_matrices += weight.weights().n_heads;
+      tallies[WeightScheme::dense].n_bytes += weight.size_bytes();
     }
   };
   for (const LayerWeights& layer : weights.layers) visit_layer(count, layer);
@@ -363,7 +371,7 @@ std::string_view name_of_scheme(WeightScheme scheme, DType dtype) {
   return scheme == WeightScheme::dense ? to_string(dtype) : to_string(scheme);
 }
 
-/// Logs one line for each scheme, the dense one with the names of its matrices, unless all matrices are dense.
+/// Logs one line for each scheme with its kernels, the dense one with the names of its matrices, unless all matrices are dense.
 void log_schemes(const ModelWeights& weights) {
   constexpr std::size_t kMostNames = 8;
   const auto tallies = tallies_of(weights, true);
@@ -376,7 +384,8 @@ void log_schemes(const ModelWeights& weights) {
   for (const auto& [scheme, tally] : tallies)
     log::info("event=weights scheme={} matrices={} mb={:.1f}{}", name_of_scheme(scheme, weights.dtype), tally.n_matrices,
               static_cast<double>(tally.n_bytes) / 1e6,
-              scheme == WeightScheme::dense ? " modules=" + log_value(names) : std::string());
+              scheme == WeightScheme::dense ? " modules=" + log_value(names)
+                                            : " kernels=" + log_value(fmt::format("{}", fmt::join(tally.kernels, " or "))));
 }
 
 }  // namespace
@@ -439,7 +448,7 @@ WeightBytes weight_bytes(const ModelSpec& spec, DType dtype, ModelRank rank, con
   if (checkpoint != nullptr) stored.emplace(*checkpoint, spec.quantization, parallel);
   const MaybeRounded source(stored ? static_cast<WeightSource&>(*stored) : drawn, spec, rounding, parallel);
   bool is_table = true;  // the first one, the embedding, is dense, though a tied output layer of its name may not be
-  const auto add = [&](std::span<const LinearTensors> linears) {
+  const auto add = [&](std::span<const LinearTensors> linears, bool are_experts) {
     for (const LinearTensors& linear : linears) {
       if (linear.weights.empty()) continue;
       // Loading names what is wrong with a matrix.
@@ -448,7 +457,9 @@ WeightBytes weight_bytes(const ModelSpec& spec, DType dtype, ModelRank rank, con
       const std::int64_t size = is_dense ? linear.n_elements() * static_cast<std::int64_t>(size_bytes(dtype))
                                          : static_cast<std::int64_t>(form->size_bytes());
       bytes.held += size;
-      bytes.held_as[is_dense ? WeightScheme::dense : form->form.scheme] += size;
+      const WeightScheme scheme = is_dense ? WeightScheme::dense : form->form.scheme;
+      bytes.held_as[scheme] += size;
+      bytes.has_integers = bytes.has_integers || (!are_experts && (scheme == WeightScheme::i8 || scheme == WeightScheme::i4));
       bytes.staged = std::max(bytes.staged, size);
     }
   };
@@ -462,8 +473,8 @@ WeightBytes weight_bytes(const ModelSpec& spec, DType dtype, ModelRank rank, con
   };
   // A tied output layer counts: it is packed from the table, and both are in memory.
   for_each_weight(spec, rank, [&]<class Tensors>(const Tensors& tensors) {
-    if constexpr (std::is_same_v<Tensors, LinearTensors>) add({&tensors, 1});
-    if constexpr (std::is_same_v<Tensors, std::vector<LinearTensors>>) add(tensors);
+    if constexpr (std::is_same_v<Tensors, LinearTensors>) add({&tensors, 1}, false);
+    if constexpr (std::is_same_v<Tensors, std::vector<LinearTensors>>) add(tensors, true);
     if constexpr (std::is_same_v<Tensors, HeadTensors>) add_heads(tensors);
   });
   const auto vectors = static_cast<std::int64_t>(all_vector_bytes(tensor_parts(spec, rank)));

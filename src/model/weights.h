@@ -67,6 +67,7 @@ struct WeightBytes {
   std::int64_t held = 0;
   std::int64_t staged = 0;
   std::map<WeightScheme, std::int64_t> held_as = {};  ///< the parts of `held`; embedding, norms and biases are dense
+  bool has_integers = false;                          ///< some matrices, experts' aside, are in int8 or int4
 
   /// Memory of the backend that must be free before loading. `is_host`: it is the host's, too.
   std::int64_t needed(bool is_host) const { return held + (is_host ? staged : 0); }

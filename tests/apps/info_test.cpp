@@ -65,6 +65,16 @@ TEST(Info, counts_weights_as_they_are_quantised) {
   EXPECT_LT(rounded["weight_bytes"], dense["weight_bytes"]);
   EXPECT_GT(rounded["fits"]["tokens"], dense["fits"]["tokens"]);
   EXPECT_NE(run({golden.folder().string(), "--memory", "1G", "-q", "int4"}).out.find(" as int4, "), std::string::npos);
+  EXPECT_FALSE(dense.contains("activations")) << "a device decides";
+  const std::vector<std::string> int8{"-q", "int8", "--activation-dtype", "int8"};
+  EXPECT_EQ(json_with(int8)["activations"], "int8");
+  EXPECT_EQ(json_with({"--activation-dtype", "dtype"})["activations"], "float32");
+  EXPECT_NE(run({golden.folder().string(), "--memory", "1G", "-q", "int8", "--activation-dtype", "int8"})
+                .out.find("activations          int8 where the kernel of a matrix takes it, otherwise float32\n"),
+            std::string::npos);
+  EXPECT_NE(run({golden.folder().string(), "-q", "int4", "--activation-dtype", "fp8"})
+                .error.find("--activation-dtype fp8: no weights are in FP8"),
+            std::string::npos);
   EXPECT_NE(run({golden.folder().string(), "-q", "awq"})
                 .error.find("--quantization awq: the checkpoint's configuration names no method"),
             std::string::npos);

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/backend.h"
+#include "kernels/named_kernels.h"
 #include "support/stored_weight.h"
 #include "support/test_backends.h"
 
@@ -60,6 +61,30 @@ TEST(StoredMatrix, numbers_of_4_bits_and_exponents_stand_for_what_their_standard
   EXPECT_EQ(e8m0_value(0), 0x1p-127f);
   EXPECT_EQ(e8m0_value(254), 0x1p127f);
   EXPECT_TRUE(std::isnan(e8m0_value(255)));
+}
+
+template <class Packed>
+std::string kernels_of(const Packed& packed) {
+  const auto* const named = dynamic_cast<const NamedKernels*>(packed.get());
+  return named == nullptr ? "" : named->kernels;
+}
+
+TEST(StoredMatrix, a_backend_names_the_kernels_of_matrices_and_experts_in_every_scheme) {
+  std::mt19937 random(2);
+  for (const WeightScheme scheme : {WeightScheme::f8, WeightScheme::i8, WeightScheme::i4, WeightScheme::f4}) {
+    const DType scale_dtype = scheme == WeightScheme::f4 ? DType::u8 : DType::f32;
+    const auto weight = random_stored(random, {.scheme = scheme, .scale_columns = 32, .scale_dtype = scale_dtype}, 8, 64);
+    for (const testing::TestBackend& test : testing::test_backends()) {
+      SCOPED_TRACE(std::string(to_string(scheme)) + " on " + test.name);
+      const auto matrix = test.backend.pack_matrix(weight.matrix, DType::f32, "model.w");
+      ASSERT_TRUE(matrix) << matrix.error().message;
+      EXPECT_NE(kernels_of(*matrix), "");
+      const auto read = [&](std::int64_t) -> Result<StoredMatrix> { return weight.matrix; };
+      const auto experts = test.backend.pack_experts({2, 8, 64}, DType::f32, "model.experts", read);
+      ASSERT_TRUE(experts) << experts.error().message;
+      EXPECT_NE(kernels_of(*experts), "");
+    }
+  }
 }
 
 TEST(StoredMatrix, a_backend_multiplies_a_scheme_or_refuses_it_by_name) {

@@ -4,14 +4,18 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 #include "io/file.h"
 #include "io/json.h"
 #include "load/load_engine.h"
+#include "support/checkpoint_writer.h"
 #include "support/drawn_golden.h"
+#include "support/quantised_tensors.h"
 #include "support/source_folder.h"
 
 namespace baton {
@@ -82,6 +86,73 @@ TEST(ModelInfo, says_why_weights_cannot_be_loaded_in_the_words_of_loading) {
     EXPECT_NE(fault(options), "") << scheme;
     EXPECT_EQ(fault(options), load_error(folder, options));
   }
+  fs::remove_all(folder);
+}
+
+/// A Qwen3-MoE whose experts are in int4, with a scale that cannot be read, and whose other matrices are in 16 bits.
+std::string weights_with_integer_experts(std::int64_t d, std::int64_t d_ff) {
+  std::vector<test::TensorToWrite> tensors;
+  const auto add_plain = [&](const std::string& name, const std::vector<std::int64_t>& shape) {
+    tensors.push_back(test::filled(name + ".weight", "BF16", shape, "\x12\x3c"));
+  };
+  const test::QuantisedForm int4{
+      .kind = test::QuantisedForm::Kind::packed, .scales = test::QuantisedForm::Scales::group, .group = 32};
+  const std::string layer = "model.layers.0.";
+  for (const char* name : {"q_proj", "k_proj", "v_proj", "o_proj"}) add_plain(layer + "self_attn." + name, {d, d});
+  for (const char* name : {"q_norm", "k_norm"}) add_plain(layer + "self_attn." + name, {d / 2});
+  add_plain(layer + "mlp.gate", {2, d});
+  for (const char* expert : {"0.", "1."}) {
+    const std::string stem = layer + "mlp.experts." + expert;
+    test::add_matrix(stem + "gate_proj", d_ff, d, int4, tensors);
+    test::add_matrix(stem + "up_proj", d_ff, d, int4, tensors);
+    test::add_matrix(stem + "down_proj", d, d_ff, int4, tensors);
+  }
+  for (test::TensorToWrite& tensor : tensors)
+    if (tensor.name.ends_with("down_proj.weight_scale"))
+      tensor = test::filled(tensor.name, "F32", tensor.shape, std::string_view("\0\0\x80\x7f", 4));
+  for (const char* name : {"model.norm", "model.layers.0.input_layernorm", "model.layers.0.post_attention_layernorm"})
+    add_plain(name, {d});
+  for (const char* name : {"model.embed_tokens", "lm_head"}) add_plain(name, {8, d});
+  return test::safetensors_file(tensors);
+}
+
+TEST(ModelInfo, refuses_int8_activations_before_weights_are_read_where_only_experts_are_integers) {
+  const fs::path folder = fs::path(::testing::TempDir()) / "baton_model_info_experts_test";
+  fs::remove_all(folder);
+  fs::create_directories(folder);
+  const json::Value config{
+      {"architectures", {"Qwen3MoeForCausalLM"}},
+      {"vocab_size", 8},
+      {"hidden_size", 64},
+      {"moe_intermediate_size", 64},
+      {"intermediate_size", 64},
+      {"num_hidden_layers", 1},
+      {"num_attention_heads", 2},
+      {"num_key_value_heads", 2},
+      {"head_dim", 32},
+      {"num_experts", 2},
+      {"num_experts_per_tok", 1},
+      {"max_position_embeddings", 64},
+      {"rms_norm_eps", 1e-5},
+      {"rope_theta", 1e4},
+      {"torch_dtype", "bfloat16"},
+      {"quantization_config",
+       {{"quant_method", "compressed-tensors"},
+        {"format", "pack-quantized"},
+        {"config_groups", {{"g", {{"weights", {{"num_bits", 4}, {"strategy", "group"}, {"group_size", 32}}}}}}}}}};
+  ASSERT_TRUE(write_file(folder / "config.json", json::dump(config)));
+  ASSERT_TRUE(write_file(folder / "model.safetensors", weights_with_integer_experts(64, 64)));
+  EXPECT_NE(load_error(folder, {}).find("holds infinity"), std::string::npos) << load_error(folder, {});
+  ModelOptions options;
+  options.activation_dtype = "int8";
+  const std::string refusal = load_error(folder, options);
+  EXPECT_NE(refusal.find("all matrices in int8 and int4 are experts'"), std::string::npos) << refusal;
+  const auto info = read_model_info(folder, options);
+  ASSERT_FALSE(info);
+  EXPECT_EQ(info.error().message, refusal);
+  EXPECT_FALSE(read_model_info(folder, {})->activations) << "unknown without a device";
+  options.activation_dtype = "dtype";
+  EXPECT_EQ(read_model_info(folder, options)->activations, ActivationChoice{});
   fs::remove_all(folder);
 }
 

@@ -10,11 +10,13 @@
 
 #include <fmt/format.h>
 
+#include "kernels/named_kernels.h"
+
 namespace baton::cpu {
 namespace {
 
 /// Each expert's weight as pack_matrix packs it.
-class CpuExperts final : public PackedExperts {
+class CpuExperts final : public PackedExperts, public NamedKernels {
  public:
   std::vector<std::unique_ptr<PackedMatrix>> of_expert;
 };
@@ -49,6 +51,8 @@ Result<std::unique_ptr<PackedExperts>> CpuBackend::pack_experts(const Shape& sha
       return fail(ErrorCode::unsupported, fmt::format("{}: its experts are stored as {} and {}, and must be stored alike", name,
                                                       to_string(experts->scheme), to_string(matrix->scheme)));
     experts->scheme = matrix->scheme;
+    if (const auto* named = dynamic_cast<const NamedKernels*>(matrix.get()); named != nullptr)
+      experts->kernels = named->kernels;
     experts->size_bytes += matrix->size_bytes;
     experts->of_expert.push_back(std::move(matrix));
   }

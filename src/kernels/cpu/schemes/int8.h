@@ -60,6 +60,7 @@ struct Int8Task {
 
 /// Kernels of one instruction set.
 struct Int8Kernels {
+  const char* name = nullptr;
   void (*i8)(const Int8Task& task) = nullptr;
   void (*i4)(const Int8Task& task) = nullptr;
 };

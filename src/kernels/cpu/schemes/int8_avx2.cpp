@@ -41,6 +41,6 @@ struct Int8Avx2 {
 
 }  // namespace
 
-const Int8Kernels kInt8Avx2 = int8_kernels_of<Int8Avx2>();
+const Int8Kernels kInt8Avx2 = int8_kernels_of<Int8Avx2>("int8_avx2");
 
 }  // namespace baton::cpu

@@ -39,6 +39,6 @@ struct Int8Sse2 {
 
 }  // namespace
 
-const Int8Kernels kInt8Baseline = int8_kernels_of<Int8Sse2>();
+const Int8Kernels kInt8Baseline = int8_kernels_of<Int8Sse2>("int8_baseline");
 
 }  // namespace baton::cpu

@@ -125,8 +125,8 @@ void run_int8_gemm(const Int8Task& task) {
 }
 
 template <class D>
-constexpr Int8Kernels int8_kernels_of() {
-  return {run_int8_gemm<D, false>, run_int8_gemm<D, true>};
+constexpr Int8Kernels int8_kernels_of(const char* name) {
+  return {name, run_int8_gemm<D, false>, run_int8_gemm<D, true>};
 }
 
 }  // namespace

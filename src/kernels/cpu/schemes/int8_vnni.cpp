@@ -33,6 +33,6 @@ struct Int8Vnni {
 
 }  // namespace
 
-const Int8Kernels kInt8Vnni = int8_kernels_of<Int8Vnni>();
+const Int8Kernels kInt8Vnni = int8_kernels_of<Int8Vnni>("int8_vnni");
 
 }  // namespace baton::cpu

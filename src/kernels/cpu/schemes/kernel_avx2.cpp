@@ -53,7 +53,7 @@ struct F4Avx2 : F4Bits {
 
 }  // namespace
 
-const SchemeKernels kSchemeF32Avx2{scheme_kernel_of<F8Avx2>(), scheme_kernel_of<I8Avx2>(), scheme_kernel_of<I4Avx2>(),
-                                   scheme_kernel_of<F4Avx2>()};
+const SchemeKernels kSchemeF32Avx2{"f32_avx2", scheme_kernel_of<F8Avx2>(), scheme_kernel_of<I8Avx2>(),
+                                   scheme_kernel_of<I4Avx2>(), scheme_kernel_of<F4Avx2>()};
 
 }  // namespace baton::cpu

@@ -51,7 +51,7 @@ struct HalfBytesAvx512 : Numbers {
 
 }  // namespace
 
-const SchemeKernels kSchemeF32Avx512{scheme_kernel_of<F8Avx512>(), scheme_kernel_of<I8Avx512>(),
+const SchemeKernels kSchemeF32Avx512{"f32_avx512", scheme_kernel_of<F8Avx512>(), scheme_kernel_of<I8Avx512>(),
                                      scheme_kernel_of<HalfBytesAvx512<I4Numbers>>(),
                                      scheme_kernel_of<HalfBytesAvx512<F4Numbers>>()};
 

@@ -65,7 +65,7 @@ struct F4Sse2 : F4Bits {
 
 }  // namespace
 
-const SchemeKernels kSchemeF32Baseline{scheme_kernel_of<F8Sse2>(), scheme_kernel_of<I8Sse2>(), scheme_kernel_of<I4Sse2>(),
-                                       scheme_kernel_of<F4Sse2>()};
+const SchemeKernels kSchemeF32Baseline{"f32_baseline", scheme_kernel_of<F8Sse2>(), scheme_kernel_of<I8Sse2>(),
+                                       scheme_kernel_of<I4Sse2>(), scheme_kernel_of<F4Sse2>()};
 
 }  // namespace baton::cpu

@@ -25,7 +25,7 @@ struct LaneLookups : Table {
 
 }  // namespace
 
-const SchemeKernels kSchemeBf16{scheme_kernel_of<LaneLookups<F8Table>>(), scheme_kernel_of<LaneLookups<I8Table>>(),
+const SchemeKernels kSchemeBf16{"bf16", scheme_kernel_of<LaneLookups<F8Table>>(), scheme_kernel_of<LaneLookups<I8Table>>(),
                                 scheme_kernel_of<HalfByteLookups<I4Table>>(), scheme_kernel_of<HalfByteLookups<F4Table>>()};
 
 }  // namespace baton::cpu

@@ -39,7 +39,8 @@ struct ByteLookups : Table {
 
 }  // namespace
 
-const SchemeKernels kSchemeBf16Vbmi{scheme_kernel_of<ByteLookups<F8Table>>(), scheme_kernel_of<ByteLookups<I8Table>>(),
-                                    scheme_kernel_of<HalfByteLookups<I4Table>>(), scheme_kernel_of<HalfByteLookups<F4Table>>()};
+const SchemeKernels kSchemeBf16Vbmi{"bf16_vbmi", scheme_kernel_of<ByteLookups<F8Table>>(),
+                                    scheme_kernel_of<ByteLookups<I8Table>>(), scheme_kernel_of<HalfByteLookups<I4Table>>(),
+                                    scheme_kernel_of<HalfByteLookups<F4Table>>()};
 
 }  // namespace baton::cpu

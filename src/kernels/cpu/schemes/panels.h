@@ -88,6 +88,7 @@ struct SchemeKernel {
 
 /// Kernels of one instruction set, or none for bf16.
 struct SchemeKernels {
+  const char* name;
   SchemeKernel f8, i8, i4, f4;
 
   const SchemeKernel& of(WeightScheme scheme) const {

@@ -11,11 +11,12 @@
 
 #include "kernels/cpu/elements.h"
 #include "kernels/cpu/pages.h"
+#include "kernels/named_kernels.h"
 
 namespace baton::cpu {
 
 /// A weight in panels, one after the other.
-class SchemeMatrix final : public PackedMatrix {
+class SchemeMatrix final : public PackedMatrix, public NamedKernels {
  public:
   std::int64_t n_panels() const { return (n + kPanelColumns - 1) / kPanelColumns; }
   PanelWords words() const {
@@ -136,6 +137,8 @@ Result<std::unique_ptr<PackedMatrix>> SchemeGemm::pack(const StoredMatrix& weigh
   matrix->scale_columns = std::min(weight.scale_columns, matrix->k);
   matrix->scale_dtype = weight.scales.dtype;
   matrix->has_int8_x = weight.has_int8_x;
+  matrix->kernels =
+      weight.has_int8_x ? int8_kernels(isa_, bytes_.has_vnni).name : scheme_kernels(isa_, bytes_.has_vbmi, dtype).name;
   const auto n_numbers = static_cast<std::size_t>(matrix->n_panels() * matrix->n_groups() * kPanelColumns);
   const auto values_bytes = static_cast<std::size_t>(matrix->n_panels() * matrix->panel_bytes());
   const std::size_t scales_bytes = n_numbers * size_bytes(matrix->scale_dtype);

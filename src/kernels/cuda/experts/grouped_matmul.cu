@@ -79,11 +79,7 @@ void multiply_scheme(const Device& device, const GroupedMatmulArgs& args, bool b
 }  // namespace
 
 bool fits_scheme_units(const GroupedMatmulArgs& args) {
-  const auto& experts = static_cast<const CudaExperts&>(*args.experts);
-  // A lane has 8 columns of every 32, whose numbers of f4 it scales itself.
-  const int least_shift = experts.scheme == WeightScheme::f4 ? 3 : 5;
-  return args.x.dtype != DType::f32 && experts.k % 8 == 0 && experts.view.group_shift >= least_shift &&
-         experts.permutations == nullptr && is_aligned(args.x.data, 16);
+  return static_cast<const CudaExperts&>(*args.experts).fits_scheme_units() && is_aligned(args.x.data, 16);
 }
 
 bool fits_matrix_units(const GroupedMatmulArgs& args, const std::byte* weight, std::int64_t k_step) {

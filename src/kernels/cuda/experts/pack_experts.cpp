@@ -137,7 +137,10 @@ class ExpertPacker {
     check_cuda(cudaStreamSynchronize(device_.stream), "pack_experts");  // the next read reuses the host memory
   }
 
-  std::unique_ptr<PackedExperts> packed() { return std::move(experts_); }
+  std::unique_ptr<PackedExperts> packed() {
+    if (experts_->scheme != WeightScheme::dense) experts_->kernels = experts_->fits_scheme_units() ? "units" : "general";
+    return std::move(experts_);
+  }
 
  private:
   std::byte* permutations() const { return experts_->buffer.data() + value_bytes_ + scale_bytes_ + zero_bytes_; }

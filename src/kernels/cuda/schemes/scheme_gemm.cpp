@@ -18,6 +18,7 @@
 #include "kernels/cuda/schemes/scheme_layout.h"
 #include "kernels/cuda/schemes/scheme_stream.h"
 #include "kernels/cuda/schemes/scheme_wide.h"
+#include "kernels/named_kernels.h"
 
 namespace baton::cuda {
 namespace {
@@ -40,7 +41,7 @@ constexpr std::int64_t round_up(std::int64_t n, std::int64_t step) { return (n +
 
 }  // namespace
 
-class SchemeMatrix final : public PackedMatrix {
+class SchemeMatrix final : public PackedMatrix, public NamedKernels {
  public:
   SchemeMatrix() = default;
   ~SchemeMatrix() override { cudaFree(data); }
@@ -168,15 +169,15 @@ Result<std::unique_ptr<PackedMatrix>> SchemeGemm::pack(const StoredMatrix& weigh
     matrix->fewest_f8_rows = kFewestF8Rows;
   pack_stored(device_, weight, PieceOrder::wgmma, slab_, matrix->view);
   check_cuda(cudaStreamSynchronize(device_.stream), "pack_matrix");
+  matrix->kernels = kernels_of(*matrix);
   matrix->order = std::make_shared<SchemeOrder>(SchemeOrder{matrix->view, {}});
   if (const auto before = last_packed_.lock()) before->next = matrix->order;
   last_packed_ = matrix->order;
   return std::unique_ptr<PackedMatrix>(std::move(matrix));
 }
 
-SchemeGemm::Way SchemeGemm::way_for(const SchemeMatrix& matrix, const MatmulArgs& args) const {
-  const std::int64_t n_rows = args.x.shape[0];
-  const bool writes = args.out.dtype == matrix.dtype || args.out.dtype == DType::f32;
+SchemeGemm::Way SchemeGemm::way_for(const SchemeMatrix& matrix, std::int64_t n_rows, DType out_dtype) const {
+  const bool writes = out_dtype == matrix.dtype || out_dtype == DType::f32;
   const bool streams =
       encode_ != nullptr && matrix.dtype != DType::f32 && writes && streams_groups(matrix.scheme, matrix.view.group_shift);
   const bool is_f4 = matrix.scheme == WeightScheme::f4;
@@ -186,11 +187,23 @@ SchemeGemm::Way SchemeGemm::way_for(const SchemeMatrix& matrix, const MatmulArgs
   return Way::slabs;
 }
 
+std::string SchemeGemm::kernels_of(const SchemeMatrix& matrix) const {
+  std::string names;
+  Way last{};
+  for (const std::int64_t n_rows : {std::int64_t{1}, kMostGeneralRows + 1, kMostStreamedRows + 1, kMostStreamedF4Rows + 1}) {
+    const Way way = way_for(matrix, n_rows, matrix.dtype);
+    if (!names.empty() && way == last) continue;
+    names += (names.empty() ? "" : ",") + std::string(kWayNames[static_cast<std::size_t>(way)]);
+    last = way;
+  }
+  return names + (matrix.fewest_f8_rows == kNoF8Rows ? "" : ",f8");
+}
+
 void SchemeGemm::multiply(const MatmulArgs& args) {
   const auto& matrix = static_cast<const SchemeMatrix&>(*args.weight);
   if (args.x.dtype == DType::f8_e4m3) return multiply_f8_rows(matrix, args);
   const auto& [x, weight, out, bias, x_scales] = args;
-  const Way way = way_for(matrix, args);
+  const Way way = way_for(matrix, x.shape[0], out.dtype);
   const bool adds_bias = way != Way::slabs && bias.data != nullptr && bias.dtype == out.dtype;
   // The copies of x's boxes need rows at multiples of 16 bytes.
   const bool copies_boxes = way == Way::stream || way == Way::wide;

@@ -1,9 +1,12 @@
 /// Matmuls over weights in 8 and 4 bits, which stay in device memory in the bits of the file.
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "core/result.h"
@@ -48,8 +51,11 @@ class SchemeGemm {
 
  private:
   enum class Way { stream, wide, general, slabs };
+  static constexpr std::array<std::string_view, 4> kWayNames{"stream", "wide", "general", "cublas"};
   Result<void> open();
-  Way way_for(const SchemeMatrix& matrix, const MatmulArgs& args) const;
+  Way way_for(const SchemeMatrix& matrix, std::int64_t n_rows, DType out_dtype) const;
+  /// Their names, from that for one row of x to that for many.
+  std::string kernels_of(const SchemeMatrix& matrix) const;
   void multiply_rows(Way way, const SchemeMatrix& matrix, const MatmulArgs& args);
   void stream(const SchemeMatrix& matrix, const MatmulArgs& args);
   void multiply_wide(const SchemeMatrix& matrix, const MatmulArgs& args);
