@@ -158,14 +158,16 @@ Result<void> read_heads(const Value& root, const Defaults& defaults, std::int32_
     return bad_value("num_key_value_heads",
                      "'num_attention_heads' must be a multiple of 'num_key_value_heads', but they are {} and {}",
                      attention.n_heads, attention.n_kv_heads);
+  // null is no default: Transformers divides the width then.
   const Value* found = json::find(root, "head_dim");
-  const bool has_head_dim = (found != nullptr && !found->is_null()) || defaults.head_dim > 0;
+  const std::int32_t usual = found == nullptr ? defaults.head_dim : 0;
+  const bool has_head_dim = (found != nullptr && !found->is_null()) || usual > 0;
   if (!has_head_dim && d_model % attention.n_heads != 0)
     return bad_value("hidden_size",
                      "'hidden_size' must be a multiple of 'num_attention_heads' where there is no 'head_dim', "
                      "but they are {} and {}",
                      d_model, attention.n_heads);
-  const std::int32_t head_dim = defaults.head_dim > 0 ? defaults.head_dim : d_model / attention.n_heads;
+  const std::int32_t head_dim = usual > 0 ? usual : d_model / attention.n_heads;
   BATON_TRY(attention.head_dim, optional_size(root, "head_dim", kMaxHeadDim, head_dim));
   if (attention.head_dim % 2 != 0) return bad_value("head_dim", "'head_dim' must be even, not {}", attention.head_dim);
   if (const std::int64_t width = std::int64_t{attention.n_heads} * attention.head_dim; width > kMaxWidth)

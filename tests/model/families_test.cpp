@@ -325,6 +325,9 @@ TEST(Qwen3, has_norms_of_heads_and_the_biases_that_its_config_says) {
   const ModelSpec biased = spec_of("Qwen3ForCausalLM", R"({"attention_bias":true,"head_dim":64})");
   EXPECT_TRUE(biased.layers[0].attention.has_qkv_bias && biased.layers[0].attention.has_out_bias);
   EXPECT_EQ(biased.layers[0].attention.head_dim, 64);
+  const ModelSpec undecided = spec_of("Qwen3ForCausalLM", R"({"head_dim":null})");
+  EXPECT_EQ(undecided.layers[0].attention.head_dim, undecided.d_model / undecided.layers[0].attention.n_heads)
+      << "as Transformers";
 }
 
 TEST(Olmo2, has_norms_after_its_blocks_and_of_whole_rows_of_heads) {

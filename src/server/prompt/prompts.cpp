@@ -108,14 +108,14 @@ Result<ModelAndPrefix> resolve_target(const ServedModel& model, const Prefixes& 
 }
 
 /// Refuses a `reasoning_effort` that the model does not know: templates write any.
-Result<void> check_effort(const parsers::MessageFormat& format, const json::Value& variables) {
+Result<void> check_effort(const parsers::MessageFormat& format, const ChatRequest& request) {
   const auto known = format.efforts();
-  const json::Value* effort = known.empty() ? nullptr : json::find(variables, "reasoning_effort");
+  const json::Value* effort = known.empty() ? nullptr : json::find(request.template_variables, "reasoning_effort");
   if (effort == nullptr || !effort->is_string()) return {};
   const std::string& value = effort->get_ref<const std::string&>();
   if (std::ranges::find(known, value) != known.end()) return {};
-  return bad_field("reasoning_effort", "must be one of {} for this model, not \"{}\"", fmt::join(known, ", "),
-                   value.substr(0, 40));
+  return bad_field(request.has_effort ? "reasoning_effort" : "chat_template_kwargs.reasoning_effort",
+                   "must be one of {} for this model, not \"{}\"", fmt::join(known, ", "), value.substr(0, 40));
 }
 
 /// Refuses tools that the model would not see, and calls that would not be read.
@@ -147,7 +147,7 @@ Result<std::string> render_chat(const ServedModel& model, const Prefixes::Use& p
   const bool has_tools = request.tools.tools != nullptr && !is_excluded;
   const TemplateTraits& traits = model.traits_for(has_tools);
   if (has_tools) BATON_TRY_VOID(check_tools(model, request.tools));
-  BATON_TRY_VOID(check_effort(model.format, request.template_variables));
+  BATON_TRY_VOID(check_effort(model.format, request));
   // The copies may be large, and memory may be short when they end.
   ChatTemplate::Context context;
   const json::Dismantling end_of_messages(context.messages), end_of_tools(context.tools), end_of_variables(context.extra);

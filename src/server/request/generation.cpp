@@ -200,6 +200,7 @@ Result<ChatRequest> parse_chat_request(const Value& body, const SamplingDefaults
     return bad_field("continue_final_message", "needs 'add_generation_prompt' to be false");
   BATON_TRY(request.add_special_tokens, flag_field(body, "add_special_tokens", false));
   BATON_TRY(request.template_variables, parse_template_variables(body));
+  request.has_effort = find_given(body, "reasoning_effort") != nullptr;
   BATON_TRY(request.includes_reasoning, flag_field(body, "include_reasoning", true));
   return request;
 }

@@ -92,6 +92,7 @@ struct ChatRequest {
   bool add_special_tokens = false;  ///< the template writes them
   bool includes_reasoning = true;   ///< the answer shows its reasoning
   json::Value template_variables;   ///< an object: `chat_template_kwargs` and other variables for templates
+  bool has_effort = false;          ///< `reasoning_effort` is a field of its own, and not one of `chat_template_kwargs`
 };
 
 using Prompt = std::variant<std::string, std::vector<TokenId>>;

@@ -326,17 +326,22 @@ TEST_F(Prompts, of_harmony_say_where_the_answer_begins) {
 
 TEST_F(Prompts, of_harmony_take_the_efforts_that_the_model_knows) {
   ServedModel model = byte_model();
-  const auto refusal = [&](std::string_view effort) {
-    ChatRequest chat =
-        chat_of(R"({"messages": [{"role": "user", "content": "q"}], "reasoning_effort": ")" + std::string(effort) + R"("})");
+  const auto refusal_of = [&](const std::string& fields) {
+    ChatRequest chat = chat_of(R"({"messages": [{"role": "user", "content": "q"}], )" + fields + "}");
     const auto text = render_chat(model, none_, chat);
     return text ? "" : text.error().param + ": " + text.error().message;
+  };
+  const auto refusal = [&](std::string_view effort) {
+    return refusal_of(R"("reasoning_effort": ")" + std::string(effort) + '"');
   };
   EXPECT_EQ(refusal("minimal"), "");
   model.format = *parsers::MessageFormat::make("openai", "openai_gptoss", "");
   for (const std::string_view effort : {"low", "medium", "high"}) EXPECT_EQ(refusal(effort), "") << effort;
   EXPECT_NE(refusal("minimal").find("reasoning_effort: "), std::string::npos);
   EXPECT_NE(refusal("minimal").find("one of low, medium, high"), std::string::npos) << refusal("minimal");
+  EXPECT_EQ(
+      refusal_of(R"("chat_template_kwargs": {"reasoning_effort": "minimal"})").find("chat_template_kwargs.reasoning_effort: "),
+      0u);
 }
 
 TEST_F(Prompts, end_when_no_client_waits_for_them) {
