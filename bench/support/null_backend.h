@@ -88,7 +88,13 @@ class NullBackend final : public Backend {
     experts->dtype = dtype;
     return experts;
   }
+  Result<std::unique_ptr<PackedHeads>> pack_heads(const ConstTensorView&, std::string_view) override {
+    return std::make_unique<PackedHeads>();
+  }
   Result<std::unique_ptr<KvStorage>> make_kv_storage(const KvShape& shape) override { return std::make_unique<Storage>(shape); }
+  Result<std::unique_ptr<StateStorage>> make_state_storage(const StateShape&) override {
+    return fail(ErrorCode::unsupported, "the null backend has no recurrent layers", "device");
+  }
 
   void resolve_rows(const ResolveRowsArgs&) override {}
   void embedding(const EmbeddingArgs&) override {}
@@ -97,8 +103,15 @@ class NullBackend final : public Backend {
   void gather_rows(const GatherRowsArgs&) override {}
   void matmul(const MatmulArgs&) override {}
   void rope_append(const RopeAppendArgs&) override {}
+  void norm_columns(const NormColumnsArgs&) override {}
+  void head_matmul(const HeadMatmulArgs&) override {}
+  void latent_append(const LatentAppendArgs&) override {}
   void attention(const AttentionArgs&) override {}
   void attention_merge(const AttentionMergeArgs&) override {}
+  void short_conv(const ShortConvArgs&) override {}
+  void gated_delta_rule(const GatedDeltaRuleArgs&) override {}
+  void gated_norm(const GatedNormArgs&) override {}
+  void sigmoid_gate(const SigmoidGateArgs&) override {}
   void route_experts(const RouteExpertsArgs&) override {}
   void grouped_matmul(const GroupedMatmulArgs&) override {}
   void combine_experts(const CombineExpertsArgs&) override {}

@@ -16,6 +16,7 @@
 #include "kernels/attention_costs.h"
 #include "kernels/kv_storage.h"
 #include "kernels/ops.h"
+#include "kernels/state_storage.h"
 #include "kernels/stored_matrix.h"
 
 namespace baton {
@@ -54,10 +55,11 @@ struct BackendCapabilities {
   /// Outputs of matmuls inside a layer are best stored in the weights' dtype; otherwise in f32. The residual stream
   /// and logits are f32 on every backend.
   bool rounds_matmul_outputs = false;
-  bool gains_by_f8_rows = false;  ///< some weights multiply many rows of x in f8_e4m3 faster: PackedMatrix::fewest_f8_rows
-  bool has_int8_x = false;        ///< matrices in integers can be packed with StoredMatrix::has_int8_x
-  bool gains_by_int8_x = false;   ///< and then they multiply any number of rows faster
-  bool deals_pairs = false;       ///< the plan must assign the (item, KV head) pairs of attention to its workers
+  bool gains_by_f8_rows = false;      ///< some weights multiply many rows of x in f8_e4m3 faster: PackedMatrix::fewest_f8_rows
+  bool has_int8_x = false;            ///< matrices in integers can be packed with StoredMatrix::has_int8_x
+  bool gains_by_int8_x = false;       ///< and then they multiply any number of rows faster
+  bool has_recurrent_layers = false;  ///< make_state_storage and the operations on states, gated_norm and sigmoid_gate
+  bool deals_pairs = false;           ///< the plan must assign the (item, KV head) pairs of attention to its workers
 };
 
 /// Parameters that make the engine fast on a backend. Constant for a device, because they determine the plan of a step
@@ -238,6 +240,9 @@ class Backend {
   virtual Result<std::unique_ptr<KvStorage>> make_kv_storage(const KvShape& shape) = 0;
   /// Bytes that one block takes in a storage of `shape`, over all layers: KvShape::block_bytes and the padding of heads.
   virtual std::int64_t kv_block_bytes(const KvShape& shape) const = 0;
+  /// Takes StateShape::slot_bytes for each slot. Errors: out_of_memory; unsupported (no has_recurrent_layers, or a shape that
+  /// StateShape does not allow).
+  virtual Result<std::unique_ptr<StateStorage>> make_state_storage(const StateShape& shape) = 0;
 
   virtual void resolve_rows(const ResolveRowsArgs& args) = 0;
   virtual void embedding(const EmbeddingArgs& args) = 0;
@@ -251,6 +256,10 @@ class Backend {
   virtual void latent_append(const LatentAppendArgs& args) = 0;
   virtual void attention(const AttentionArgs& args) = 0;
   virtual void attention_merge(const AttentionMergeArgs& args) = 0;
+  virtual void short_conv(const ShortConvArgs& args) = 0;
+  virtual void gated_delta_rule(const GatedDeltaRuleArgs& args) = 0;
+  virtual void gated_norm(const GatedNormArgs& args) = 0;
+  virtual void sigmoid_gate(const SigmoidGateArgs& args) = 0;
   virtual void route_experts(const RouteExpertsArgs& args) = 0;
   virtual void grouped_matmul(const GroupedMatmulArgs& args) = 0;
   virtual void combine_experts(const CombineExpertsArgs& args) = 0;

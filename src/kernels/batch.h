@@ -68,6 +68,20 @@ struct AttentionItem {
 };
 static_assert(sizeof(AttentionItem) == 32);
 
+/// Rows [first_row, first_row + n_rows) of one sequence, at positions from `position` on, as recurrent layers see them: before the
+/// first row the state is that of `read_slot`, and the state after the last row goes to `write_slot` (StateStorage). The two may
+/// be the same. A step has at most one run for each sequence, no two runs write one slot, and none reads a slot that another
+/// writes. The rows of a finished sequence count as all others.
+struct StateRun {
+  static constexpr std::int32_t kZeroState = -1;  ///< in the place of read_slot: the state before the first row is zero
+  std::int32_t first_row = 0;
+  std::int32_t n_rows = 0;
+  std::int32_t position = 0;
+  std::int32_t read_slot = kZeroState;
+  std::int32_t write_slot = 0;
+};
+static_assert(sizeof(StateRun) == 20);
+
 /// Elements [first, first + count) of a section of the step.
 struct Range {
   std::int32_t first = 0;
@@ -175,6 +189,7 @@ enum class SectionKind : std::int32_t {
   token_biases,  ///< TokenBias
   token_bans,    ///< TokenBan
   allowed_ids,   ///< int32
+  state_runs,    ///< StateRun, one for each sequence; none in a model without recurrent layers
   // One of each kind in every layer group.
   rows,           ///< TokenRow [n_rows]
   kv_indices,     ///< int64 [n_rows]: KV indices, or kNoKvIndex
@@ -203,6 +218,7 @@ struct StepBounds {
   std::int32_t max_workers = 1 << 12;
   std::int32_t max_block_entries = 1 << 20;         ///< block ids in the lists of one layer group, over all items
   std::int32_t max_list_entries = kMaxListEntries;  ///< token counts, biases, bans and allowed ids together
+  std::int32_t max_state_runs = 0;                  ///< sequences of a step; 0 without recurrent layers
   std::int32_t n_groups = 1;                        ///< layer groups
   std::int32_t max_positions = 0;                   ///< tokens of the longest sequence
   /// Samples that may have a token mask, and 32-bit words of a mask. Masks are uploaded by themselves, after the step.
@@ -240,6 +256,7 @@ inline constexpr auto kSections = std::to_array<SectionInfo>({
     {SectionKind::token_biases, "token biases", sizeof(TokenBias), &StepBounds::max_list_entries, 0, true},
     {SectionKind::token_bans, "token bans", sizeof(TokenBan), &StepBounds::max_list_entries, 0, true},
     {SectionKind::allowed_ids, "allowed ids", sizeof(TokenId), &StepBounds::max_list_entries, 0, true},
+    {SectionKind::state_runs, "runs of recurrent layers", sizeof(StateRun), &StepBounds::max_state_runs},
     {SectionKind::rows, "rows", sizeof(TokenRow), &StepBounds::max_rows},
     {SectionKind::kv_indices, "KV indices", sizeof(std::int64_t), &StepBounds::max_rows},
     {SectionKind::items, "attention items", sizeof(AttentionItem), &StepBounds::max_items},

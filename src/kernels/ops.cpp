@@ -50,6 +50,12 @@ bool overlap(const ConstTensorView& a, const ConstTensorView& b) {
   return a.data < b.data + b.size_bytes() && b.data < a.data + a.size_bytes();
 }
 
+/// Memory of its own, or exactly that of x.
+void check_in_place(const ConstTensorView& x, const ConstTensorView& out, std::string_view name) {
+  check(!overlap(x, out) || (x.data == out.data && x.dtype == out.dtype),
+        [&] { return std::string(name) + ": out overlaps x, and is not x"; });
+}
+
 /// Rows in float without scales, or in 8 bits with them.
 void check_rows(const ConstTensorView& rows, const ConstTensorView& scales, std::string_view name) {
   check((rows.dtype == DType::f8_e4m3) == (scales.data != nullptr) || rows.shape.n_elements() == 0,
@@ -127,6 +133,12 @@ void check_choices(const ExpertChoices& choices, std::int64_t n_rows, std::int64
   check_dtype(choices.weights, DType::f32, "expert weights");
   for (const TensorView& indices : {choices.experts, choices.places, choices.rows, choices.offsets})
     check_dtype(indices, DType::i32, "expert choices");
+}
+
+void check_states(const StateArgs& args, std::int64_t n_rows, std::string_view name) {
+  check(args.storage != nullptr && args.layer >= 0 && args.layer < args.storage->shape().n_layers,
+        [&] { return std::string(name) + ": the layer is not in the storage of states"; });
+  check(n_rows >= args.step.header->n_rows, [&] { return std::string(name) + ": fewer rows than the step has"; });
 }
 
 }  // namespace
@@ -303,6 +315,71 @@ void attention_merge(Backend& backend, const AttentionMergeArgs& args) {
   check(!overlap(args.out, args.partials.o), "attention_merge: out overlaps the partial states");
   check_sinks(args.sinks, args.out.shape[1]);
   backend.attention_merge(args);
+}
+
+void short_conv(Backend& backend, const ShortConvArgs& args) {
+  check(args.x.shape.rank() == 2, "short_conv: x [rows, at least n]");
+  check_states(args.state, args.x.shape[0], "short_conv");
+  const StateShape& states = args.state.storage->shape();
+  check(args.x.shape[1] >= states.n_channels, "short_conv: x has fewer columns than there are channels");
+  check_float(args.x, "short_conv x");
+  check_float(args.out, "short_conv out");
+  check_shape(args.out, {args.x.shape[0], states.n_channels}, "short_conv out");
+  check_dtype(args.weight, DType::f32, "short_conv weight");
+  check_shape(args.weight, {states.n_channels, states.conv_len + 1}, "short_conv weight");
+  check(!overlap(args.x, args.out), "short_conv: out overlaps x");
+  backend.short_conv(args);
+}
+
+void gated_delta_rule(Backend& backend, const GatedDeltaRuleArgs& args) {
+  check(args.qkv.shape.rank() == 2, "gated_delta_rule: qkv [rows, n]");
+  const std::int64_t n_rows = args.qkv.shape[0];
+  check_states(args.state, n_rows, "gated_delta_rule");
+  const StateShape& states = args.state.storage->shape();
+  check(args.n_key_heads > 0 && states.n_heads % args.n_key_heads == 0,
+        "gated_delta_rule: the value heads are not a multiple of the key heads");
+  check_float(args.qkv, "gated_delta_rule qkv");
+  check_shape(args.qkv, {n_rows, 2 * args.n_key_heads * states.key_dim + std::int64_t{states.n_heads} * states.value_dim},
+              "gated_delta_rule qkv");
+  check_dtype(args.gates, DType::f32, "gated_delta_rule gates");
+  check_shape(args.gates, {n_rows, 2LL * states.n_heads}, "gated_delta_rule gates");
+  for (const ConstTensorView& of_heads : {args.a_log, args.dt_bias}) {
+    check_dtype(of_heads, DType::f32, "gated_delta_rule a_log or dt_bias");
+    check_shape(of_heads, {states.n_heads}, "gated_delta_rule a_log or dt_bias");
+  }
+  check_float(args.out, "gated_delta_rule out");
+  check_shape(args.out, {n_rows, states.n_heads, states.value_dim}, "gated_delta_rule out");
+  check(!overlap(args.out, args.qkv) && !overlap(args.out, args.gates), "gated_delta_rule: out overlaps what it is made from");
+  backend.gated_delta_rule(args);
+}
+
+void gated_norm(Backend& backend, const GatedNormArgs& args) {
+  check(args.x.shape.rank() == 3 && args.gate.shape.rank() == 2, "gated_norm: x [rows, n_heads, d], gate [rows, n]");
+  check_float(args.x, "gated_norm x");
+  check_float(args.gate, "gated_norm gate");
+  check_float(args.out, "gated_norm out");
+  check_shape(args.out, args.x.shape, "gated_norm out");
+  check(args.gate.shape[0] == args.x.shape[0] && args.first >= 0 &&
+            args.first + args.x.shape[1] * args.x.shape[2] <= args.gate.shape[1],
+        "gated_norm: the gate has other rows than x, or too few columns");
+  check_dtype(args.weight, DType::f32, "gated_norm weight");
+  check_shape(args.weight, {args.x.shape[2]}, "gated_norm weight");
+  check(args.eps >= 0, "gated_norm: eps is negative");
+  check(!overlap(args.gate, args.out), "gated_norm: out overlaps the gate");
+  check_in_place(args.x, args.out, "gated_norm");
+  backend.gated_norm(args);
+}
+
+void sigmoid_gate(Backend& backend, const SigmoidGateArgs& args) {
+  check(args.x.shape.rank() == 2, "sigmoid_gate: x [rows, n]");
+  check_float(args.x, "sigmoid_gate x");
+  check_float(args.gate, "sigmoid_gate gate");
+  check_float(args.out, "sigmoid_gate out");
+  check_shape(args.gate, args.x.shape, "sigmoid_gate gate");
+  check_shape(args.out, args.x.shape, "sigmoid_gate out");
+  check(!overlap(args.gate, args.out), "sigmoid_gate: out overlaps the gate");
+  check_in_place(args.x, args.out, "sigmoid_gate");
+  backend.sigmoid_gate(args);
 }
 
 void route_experts(Backend& backend, const RouteExpertsArgs& args) {

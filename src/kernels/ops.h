@@ -18,6 +18,7 @@
 #include "core/tensor.h"
 #include "kernels/batch.h"
 #include "kernels/kv_storage.h"
+#include "kernels/state_storage.h"
 
 namespace baton {
 
@@ -301,6 +302,88 @@ struct AttentionMergeArgs {
   ConstTensorView sinks = {};
 };
 void attention_merge(Backend& backend, const AttentionMergeArgs& args);
+
+/// Recurrent layers: the rows of each sequence of the step in turn, as its StateRun says. Rows without a run are neither read nor
+/// written. States are f32, and what one row leaves is what the next row begins with, wherever a sequence's rows are cut into
+/// steps. An operation may compute the rows of a run in chunks that begin at multiples of kStateChunk positions, whose result
+/// differs from the recurrence in rounding only; with BackendOptions::batch_invariant a row has the same bits however its sequence
+/// is cut.
+inline constexpr std::int32_t kStateChunk = 64;
+
+/// What the operations on states have in common. The backend must have BackendCapabilities::has_recurrent_layers.
+struct StateArgs {
+  StepView step;
+  int layer = 0;  ///< index in the storage
+  StateStorage* storage = nullptr;
+};
+
+/// Short causal convolution of each channel over the tokens of a sequence, and SiLU:
+///
+///     y[r, c] = sum over j < k of weight[c, j] * x[t - (k - 1) + j, c]     out[r, c] = y / (1 + exp(-y))
+///
+/// at row r of position t. The inputs before the first row are the state's, which keeps the last k - 1.
+///
+///     x       [rows, at least n] float; further columns are not read     out  [rows, n] float; no overlap with x
+///     weight  [n, k] f32, n = StateShape::n_channels, k = conv_len + 1
+/// Sums in f32, from j = 0 on. Source: arXiv:2312.00752; without a bias, as in arXiv:2412.06464.
+struct ShortConvArgs {
+  StateArgs state;
+  ConstTensorView x;
+  ConstTensorView weight;
+  TensorView out;
+};
+void short_conv(Backend& backend, const ShortConvArgs& args);
+
+/// The gated delta rule: each value head h has a matrix S [key_dim, value_dim], which row r turns into
+///
+///     q = unit(q[r, h / m]) / sqrt(key_dim)     k = unit(k[r, h / m])     unit(x) = x / sqrt(sum(x^2) + 1e-6)
+///     S = exp(-exp(a_log[h]) softplus(a[r, h] + dt_bias[h])) S     softplus(x) = ln(1 + exp(x))
+///     S = S + k (sigmoid(b[r, h]) (v[r, h] - S^T k))^T             out[r, h] = S^T q
+///
+/// with m = n_heads / n_key_heads value heads for each key head.
+///
+///     qkv    [rows, 2 n_key_heads key_dim + n_heads value_dim] float: queries, keys and values, heads contiguous
+///     gates  [rows, 2 n_heads] f32: b, then a     a_log, dt_bias  [n_heads] f32
+///     out    [rows, n_heads, value_dim] float; no overlap with the others
+/// In f32. Sources: arXiv:2412.06464 (the rule and its chunked form), arXiv:2406.06484 (chunks of delta rules).
+struct GatedDeltaRuleArgs {
+  StateArgs state;
+  ConstTensorView qkv;
+  std::int64_t n_key_heads = 0;
+  ConstTensorView gates;
+  ConstTensorView a_log;
+  ConstTensorView dt_bias;
+  TensorView out;
+};
+void gated_delta_rule(Backend& backend, const GatedDeltaRuleArgs& args);
+
+/// Root-mean-square norm of each head, times the SiLU of a gate:
+///
+///     out[r, h, i] = x[r, h, i] / sqrt(mean(x[r, h]^2) + eps) * weight[i] * g / (1 + exp(-g)),  g = gate[r, first + h d + i]
+///
+///     x       [rows, n_heads, d] float     gate  [rows, at least first + n_heads d] float     weight  [d] f32
+///     out     [rows, n_heads, d] float; no overlap with gate; may be x
+/// In f32. Source: arXiv:2412.06464.
+struct GatedNormArgs {
+  ConstTensorView x;
+  ConstTensorView gate;
+  std::int64_t first = 0;
+  ConstTensorView weight;
+  TensorView out;
+  float eps = 1e-6f;
+};
+void gated_norm(Backend& backend, const GatedNormArgs& args);
+
+/// out = x / (1 + exp(-gate)), element by element: the gate of an attention block's output.
+///
+///     x, gate, out  [rows, n] float; out may be x
+/// In f32. Source: arXiv:2505.06708.
+struct SigmoidGateArgs {
+  ConstTensorView x;
+  ConstTensorView gate;
+  TensorView out;
+};
+void sigmoid_gate(Backend& backend, const SigmoidGateArgs& args);
 
 /// Most experts of a layer, and most experts that compute one row.
 inline constexpr std::int32_t kMaxExperts = 512;

@@ -72,6 +72,7 @@ StepBounds small_bounds(std::int32_t n_groups) {
           .max_workers = 3,
           .max_block_entries = 13,
           .max_list_entries = 6,
+          .max_state_runs = 3,
           .n_groups = n_groups};
 }
 
@@ -80,6 +81,7 @@ void append_zeros(StepInput& step, SectionKind kind, std::int64_t n, int group) 
   switch (kSections[static_cast<std::size_t>(kind)].element_bytes) {
     case 4: return step.append(kind, std::vector<std::int32_t>(static_cast<std::size_t>(n)), group);
     case 8: return step.append(kind, std::vector<std::int64_t>(static_cast<std::size_t>(n)), group);
+    case sizeof(StateRun): return step.append(kind, std::vector<StateRun>(static_cast<std::size_t>(n)), group);
     case sizeof(TokenRow): return step.append(kind, std::vector<TokenRow>(static_cast<std::size_t>(n)), group);
     case sizeof(AttentionItem): return step.append(kind, std::vector<AttentionItem>(static_cast<std::size_t>(n)), group);
     case sizeof(SamplingMetadata): return step.append(kind, std::vector<SamplingMetadata>(static_cast<std::size_t>(n)), group);

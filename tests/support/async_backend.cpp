@@ -173,6 +173,43 @@ class AsyncBackend::Storage final : public KvStorage {
   std::vector<std::uint8_t> is_overwritten_;
 };
 
+/// Fills the slot of a sequence that begins with 0xff, before the step that begins it.
+class AsyncBackend::States final : public StateStorage {
+ public:
+  States(AsyncBackend& backend, std::unique_ptr<StateStorage> inner)
+      : StateStorage(inner->shape()), backend_(backend), inner_(std::move(inner)) {
+    nothing_.assign(static_cast<std::size_t>(shape().slot_bytes()), static_cast<std::byte>(kNothing));
+    inner_->fill_bytes(kNothing);
+    backend_.states_ = this;
+  }
+  ~States() override { backend_.states_ = nullptr; }
+
+  void export_slot(std::int32_t slot, TensorView out) const override {
+    backend_.synchronize();
+    inner_->export_slot(slot, out);
+  }
+  void import_slot(std::int32_t slot, ConstTensorView in) override {
+    backend_.synchronize();
+    inner_->import_slot(slot, in);
+  }
+  void fill_bytes(std::uint8_t value) override {
+    backend_.synchronize();
+    inner_->fill_bytes(value);
+  }
+
+  StateStorage* inner() const { return inner_.get(); }
+  void begin(std::int32_t slot) {
+    backend_.enqueue([this, slot] {
+      inner_->import_slot(slot, {nothing_.data(), DType::f32, {static_cast<std::int64_t>(nothing_.size() / sizeof(float))}});
+    });
+  }
+
+ private:
+  AsyncBackend& backend_;
+  std::unique_ptr<StateStorage> inner_;
+  std::vector<std::byte> nothing_;
+};
+
 Result<std::unique_ptr<AsyncBackend>> AsyncBackend::make(const BackendOptions& options, Pace pace, std::uint32_t seed) {
   BATON_TRY(std::unique_ptr<Backend> inner, make_backend("cpu", options));
   return std::unique_ptr<AsyncBackend>(new AsyncBackend(std::move(inner), pace, seed));
@@ -322,6 +359,9 @@ void AsyncBackend::overwrite_blocks(const StepInput& step) {
       for (const BlockId block : free_blocks_(static_cast<int>(g))) storages_[g]->overwrite(block);
   }
   const StepView view = step.view();
+  if (states_ != nullptr)
+    for (const StateRun& run : view.span<StateRun>(SectionKind::state_runs))
+      if (run.read_slot == StateRun::kZeroState) states_->begin(run.write_slot);
   for (std::size_t g = 0; g < std::min(storages_.size(), static_cast<std::size_t>(view.header->n_groups)); ++g) {
     const auto group = static_cast<int>(g);
     if (view.section(SectionKind::kv_indices, group).offset == 0) continue;  // absent in steps made for capturing
@@ -405,6 +445,12 @@ Result<std::unique_ptr<KvStorage>> AsyncBackend::make_kv_storage(const KvShape& 
   BATON_TRY_VOID(may_fail());
   BATON_TRY(std::unique_ptr<KvStorage> inner, inner_->make_kv_storage(shape));
   return std::make_unique<Storage>(*this, std::move(inner));
+}
+
+Result<std::unique_ptr<StateStorage>> AsyncBackend::make_state_storage(const StateShape& shape) {
+  BATON_TRY_VOID(may_fail());
+  BATON_TRY(std::unique_ptr<StateStorage> inner, inner_->make_state_storage(shape));
+  return std::make_unique<States>(*this, std::move(inner));
 }
 
 void AsyncBackend::resolve_rows(const ResolveRowsArgs& args) {
@@ -539,6 +585,49 @@ void AsyncBackend::attention_merge(const AttentionMergeArgs& args) {
     current.step = moment.step;
     moment.narrow(current.out);
     baton::attention_merge(*inner_, current);
+  });
+}
+
+void AsyncBackend::short_conv(const ShortConvArgs& args) {
+  launch([this, args](const Moment& moment) {
+    ShortConvArgs current = args;
+    current.state.step = moment.step;
+    current.state.storage = static_cast<States*>(args.state.storage)->inner();
+    moment.narrow(current.x);
+    moment.narrow(current.out);
+    baton::short_conv(*inner_, current);
+  });
+}
+
+void AsyncBackend::gated_delta_rule(const GatedDeltaRuleArgs& args) {
+  launch([this, args](const Moment& moment) {
+    GatedDeltaRuleArgs current = args;
+    current.state.step = moment.step;
+    current.state.storage = static_cast<States*>(args.state.storage)->inner();
+    moment.narrow(current.qkv);
+    moment.narrow(current.gates);
+    moment.narrow(current.out);
+    baton::gated_delta_rule(*inner_, current);
+  });
+}
+
+void AsyncBackend::gated_norm(const GatedNormArgs& args) {
+  launch([this, args](const Moment& moment) {
+    GatedNormArgs current = args;
+    moment.narrow(current.x);
+    moment.narrow(current.gate);
+    moment.narrow(current.out);
+    baton::gated_norm(*inner_, current);
+  });
+}
+
+void AsyncBackend::sigmoid_gate(const SigmoidGateArgs& args) {
+  launch([this, args](const Moment& moment) {
+    SigmoidGateArgs current = args;
+    moment.narrow(current.x);
+    moment.narrow(current.gate);
+    moment.narrow(current.out);
+    baton::sigmoid_gate(*inner_, current);
   });
 }
 

@@ -53,7 +53,7 @@ class AsyncBackend final : public Backend {
   bool is_waited_for() const;
 
   /// Makes the n-th call from now on that can fail (allocate, allocate_host, make_readback, make_upload, capture,
-  /// pack_matrix, make_kv_storage) fail.
+  /// pack_matrix, make_kv_storage, make_state_storage) fail.
   void fail_call(int n) { n_calls_until_failure_ = n; }
 
   /// Calls `free_blocks` at each upload for the free blocks of a layer group, and overwrites these in the order of the
@@ -88,6 +88,7 @@ class AsyncBackend final : public Backend {
   Result<std::unique_ptr<PackedHeads>> pack_heads(const ConstTensorView& weights, std::string_view name) override;
   Result<std::unique_ptr<KvStorage>> make_kv_storage(const KvShape& shape) override;
   std::int64_t kv_block_bytes(const KvShape& shape) const override { return inner_->kv_block_bytes(shape); }
+  Result<std::unique_ptr<StateStorage>> make_state_storage(const StateShape& shape) override;
 
   void resolve_rows(const ResolveRowsArgs& args) override;
   void embedding(const EmbeddingArgs& args) override;
@@ -101,6 +102,10 @@ class AsyncBackend final : public Backend {
   void latent_append(const LatentAppendArgs& args) override;
   void attention(const AttentionArgs& args) override;
   void attention_merge(const AttentionMergeArgs& args) override;
+  void short_conv(const ShortConvArgs& args) override;
+  void gated_delta_rule(const GatedDeltaRuleArgs& args) override;
+  void gated_norm(const GatedNormArgs& args) override;
+  void sigmoid_gate(const SigmoidGateArgs& args) override;
   void route_experts(const RouteExpertsArgs& args) override;
   void grouped_matmul(const GroupedMatmulArgs& args) override;
   void combine_experts(const CombineExpertsArgs& args) override;
@@ -116,6 +121,7 @@ class AsyncBackend final : public Backend {
   class HostUpload;
   class Graph;
   class Storage;
+  class States;
   /// The state of the device that an operation sees when it runs.
   struct Moment {
     StepView step;
@@ -162,6 +168,7 @@ class AsyncBackend final : public Backend {
   std::vector<std::byte> step_;                  ///< the device's copy, at one address
   std::vector<Operation>* captured_ = nullptr;   ///< operations of the graph while it is captured
   std::vector<Storage*> storages_;               ///< by layer group
+  States* states_ = nullptr;                     ///< null: there are none
   std::function<std::vector<BlockId>(int group)> free_blocks_;
   int n_calls_until_failure_ = -1;
   std::uint64_t n_replays_ = 0;

@@ -115,6 +115,7 @@ class RecordingBackend : public Backend {
   double time_us(const std::function<void()>&) override { not_here(); }
   Result<std::unique_ptr<KvStorage>> make_kv_storage(const KvShape&) override { not_here(); }
   std::int64_t kv_block_bytes(const KvShape&) const override { not_here(); }
+  Result<std::unique_ptr<StateStorage>> make_state_storage(const StateShape&) override { not_here(); }
   void resolve_rows(const ResolveRowsArgs&) override { not_here(); }
   void embedding(const EmbeddingArgs&) override { not_here(); }
   void rms_norm(const RmsNormArgs&) override { not_here(); }
@@ -127,6 +128,10 @@ class RecordingBackend : public Backend {
   void latent_append(const LatentAppendArgs&) override { not_here(); }
   void attention(const AttentionArgs&) override { not_here(); }
   void attention_merge(const AttentionMergeArgs&) override { not_here(); }
+  void short_conv(const ShortConvArgs&) override { not_here(); }
+  void gated_delta_rule(const GatedDeltaRuleArgs&) override { not_here(); }
+  void gated_norm(const GatedNormArgs&) override { not_here(); }
+  void sigmoid_gate(const SigmoidGateArgs&) override { not_here(); }
   void route_experts(const RouteExpertsArgs&) override { not_here(); }
   void grouped_matmul(const GroupedMatmulArgs&) override { not_here(); }
   void combine_experts(const CombineExpertsArgs&) override { not_here(); }

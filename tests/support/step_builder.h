@@ -19,7 +19,7 @@ struct StepSequence {
 };
 
 /// Builds a step with a layer group for each of `shapes`, which have the same block length and share the block tables.
-/// Sequences must be in depth_first_order.
+/// Sequences must be in depth_first_order. Their states in recurrent layers have the numbers of their slots.
 inline StepInput pack_groups_step(std::span<const StepSequence> sequences, std::span<const AttentionShape> shapes,
                                   const AttentionPlanOptions& options, std::vector<std::int32_t> reset_slots = {}) {
   const std::int32_t block_len = shapes[0].block_len;
@@ -27,9 +27,13 @@ inline StepInput pack_groups_step(std::span<const StepSequence> sequences, std::
   std::vector<TokenId> token_ids;
   std::vector<std::int64_t> kv_indices;
   std::vector<SamplingMetadata> samples;
+  std::vector<StateRun> state_runs;
   for (const StepSequence& sequence : sequences) {
     planned.push_back(sequence.rows);
     const std::int32_t begin = sequence.rows.kv_len - sequence.rows.n_rows;
+    const std::int32_t slot = sequence.rows.slot.value;
+    state_runs.push_back({static_cast<std::int32_t>(token_ids.size()), sequence.rows.n_rows, begin,
+                          begin == 0 ? StateRun::kZeroState : slot, slot});
     for (std::int32_t i = 0; i < sequence.rows.n_rows; ++i) {
       const std::int32_t position = begin + i;
       const std::int64_t block = sequence.rows.blocks[static_cast<std::size_t>(position / block_len)].value;
@@ -48,6 +52,7 @@ inline StepInput pack_groups_step(std::span<const StepSequence> sequences, std::
   step.append(SectionKind::token_ids, token_ids);
   step.append(SectionKind::reset_slots, reset_slots);
   step.append(SectionKind::samples, samples);
+  step.append(SectionKind::state_runs, state_runs);
   for (int group = 0; group < step.header().n_groups; ++group) {
     append_plan(step, plan_attention(planned, shapes[static_cast<std::size_t>(group)], options), group);
     step.append(SectionKind::kv_indices, kv_indices, group);

@@ -55,6 +55,9 @@ class AblationBackend final : public Backend {
   }
   Result<std::unique_ptr<KvStorage>> make_kv_storage(const KvShape& shape) override { return inner_->make_kv_storage(shape); }
   std::int64_t kv_block_bytes(const KvShape& shape) const override { return inner_->kv_block_bytes(shape); }
+  Result<std::unique_ptr<StateStorage>> make_state_storage(const StateShape& shape) override {
+    return inner_->make_state_storage(shape);
+  }
 
   void resolve_rows(const ResolveRowsArgs& args) override { inner_->resolve_rows(args); }
   void embedding(const EmbeddingArgs& args) override { inner_->embedding(args); }
@@ -68,6 +71,10 @@ class AblationBackend final : public Backend {
   void latent_append(const LatentAppendArgs& args) override { inner_->latent_append(args); }
   void attention(const AttentionArgs& args) override { inner_->attention(args); }
   void attention_merge(const AttentionMergeArgs& args) override { inner_->attention_merge(args); }
+  void short_conv(const ShortConvArgs& args) override { inner_->short_conv(args); }
+  void gated_delta_rule(const GatedDeltaRuleArgs& args) override { inner_->gated_delta_rule(args); }
+  void gated_norm(const GatedNormArgs& args) override { inner_->gated_norm(args); }
+  void sigmoid_gate(const SigmoidGateArgs& args) override { inner_->sigmoid_gate(args); }
   void route_experts(const RouteExpertsArgs& args) override { inner_->route_experts(args); }
   void grouped_matmul(const GroupedMatmulArgs& args) override { inner_->grouped_matmul(args); }
   void combine_experts(const CombineExpertsArgs& args) override { inner_->combine_experts(args); }

@@ -24,6 +24,20 @@ void CpuBackend::gelu(const GeluArgs& args) {
   });
 }
 
+void CpuBackend::sigmoid_gate(const SigmoidGateArgs& args) {
+  const std::int64_t n = args.out.shape[1];
+  parallel_.for_ranges(args.out.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<float> x(static_cast<std::size_t>(n));
+    std::vector<float> gate(static_cast<std::size_t>(n));
+    for (std::int64_t r = begin; r < end; ++r) {
+      load_f32(args.x, r * n, n, x.data());
+      load_f32(args.gate, r * n, n, gate.data());
+      sigmoid_times(gate.data(), x.data(), n, x.data());
+      store_f32(x.data(), n, args.out, r * n);
+    }
+  });
+}
+
 void CpuBackend::gated_activation(const GatedActivationArgs& args) {
   const std::int64_t n = args.out.shape[1];
   parallel_.for_ranges(args.out.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {

@@ -15,6 +15,7 @@
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/pages.h"
 #include "kernels/cpu/schemes/int8.h"
+#include "kernels/cpu/state_storage.h"
 #include "ranks/rank_group.h"
 
 namespace baton::cpu {
@@ -101,7 +102,8 @@ BackendCapabilities CpuBackend::capabilities() const {
           .has_batch_invariant = true,
           .shares_host_memory = true,
           .has_int8_x = true,
-          .gains_by_int8_x = gains_by_int8_x};
+          .gains_by_int8_x = gains_by_int8_x,
+          .has_recurrent_layers = true};
 }
 
 BackendTuning CpuBackend::tuning() const {
@@ -174,6 +176,11 @@ Result<std::unique_ptr<KvStorage>> CpuBackend::make_kv_storage(const KvShape& sh
 }
 
 std::int64_t CpuBackend::kv_block_bytes(const KvShape& shape) const { return CpuKvStorage::bytes_of_block(shape); }
+
+Result<std::unique_ptr<StateStorage>> CpuBackend::make_state_storage(const StateShape& shape) {
+  BATON_TRY(std::unique_ptr<StateStorage> storage, CpuStateStorage::make(shape));
+  return storage;
+}
 
 void CpuBackend::all_reduce(TensorView x) { collectives_.all_reduce(parallel_, x); }
 void CpuBackend::all_gather(const AllGatherArgs& args) { collectives_.all_gather(parallel_, args); }

@@ -79,6 +79,22 @@ void CpuBackend::norm_columns(const NormColumnsArgs& args) {
   });
 }
 
+void CpuBackend::gated_norm(const GatedNormArgs& args) {
+  const std::int64_t d = args.x.shape[2];
+  const std::int64_t n = args.x.shape[1] * d;
+  parallel_.for_ranges(args.x.shape[0], kGrain, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<float> row(static_cast<std::size_t>(n));
+    std::vector<float> gate(static_cast<std::size_t>(n));
+    for (std::int64_t r = begin; r < end; ++r) {
+      load_f32(args.x, r * n, n, row.data());
+      load_f32(args.gate, r * args.gate.shape[1] + args.first, n, gate.data());
+      normalize(row.data(), n, d, args.weight, args.eps);
+      silu_times(gate.data(), row.data(), n, row.data());
+      store_f32(row.data(), n, args.out, r * n);
+    }
+  });
+}
+
 void CpuBackend::layer_norm(const LayerNormArgs& args) {
   const std::int64_t d = args.x.shape[1];
   parallel_.for_ranges(args.x.shape[0], kGrain, [&](std::int64_t begin, std::int64_t end) {

@@ -86,6 +86,18 @@ void SiluTimes(const float* gate, const float* up, std::int64_t n, float* out) {
   for (; i < n; ++i) out[i] = gate[i] / (1.0f + std::exp(-gate[i])) * up[i];
 }
 
+void SigmoidTimes(const float* gate, const float* x, std::int64_t n, float* out) {
+  const F32 d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto one = hn::Set(d, 1.0f);
+  std::int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    const auto exponent = hn::Min(hn::Neg(hn::LoadU(d, gate + i)), hn::Set(d, 89.0f));  // as in SiluTimes
+    hn::StoreU(hn::Div(hn::LoadU(d, x + i), hn::Add(one, hn::Exp(d, exponent))), d, out + i);
+  }
+  for (; i < n; ++i) out[i] = x[i] / (1.0f + std::exp(-gate[i]));
+}
+
 void ClampedSiluTimes(const float* gate, const float* up, float alpha, float limit, std::int64_t n, float* out) {
   const F32 d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
@@ -367,6 +379,7 @@ HWY_EXPORT(SumOfSquares);
 HWY_EXPORT(ScaleByWeight);
 HWY_EXPORT(AddTo);
 HWY_EXPORT(SiluTimes);
+HWY_EXPORT(SigmoidTimes);
 HWY_EXPORT(ClampedSiluTimes);
 HWY_EXPORT(GeluOf);
 HWY_EXPORT(GeluTanhOf);
@@ -387,6 +400,9 @@ void scale_by_weight(const float* x, float factor, const float* weight, std::int
 void add_to(float* x, const float* delta, std::int64_t n) { HWY_DYNAMIC_DISPATCH(AddTo)(x, delta, n); }
 void silu_times(const float* gate, const float* up, std::int64_t n, float* out) {
   HWY_DYNAMIC_DISPATCH(SiluTimes)(gate, up, n, out);
+}
+void sigmoid_times(const float* gate, const float* x, std::int64_t n, float* out) {
+  HWY_DYNAMIC_DISPATCH(SigmoidTimes)(gate, x, n, out);
 }
 void clamped_silu_times(const float* gate, const float* up, float alpha, float limit, std::int64_t n, float* out) {
   HWY_DYNAMIC_DISPATCH(ClampedSiluTimes)(gate, up, alpha, limit, n, out);

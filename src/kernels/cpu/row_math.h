@@ -15,7 +15,9 @@ void subtract(const float* x, float number, std::int64_t n, float* out);
 void scale_by_weight(const float* x, float factor, const float* weight, std::int64_t n, float* out);
 /// x[i] += delta[i].
 void add_to(float* x, const float* delta, std::int64_t n);
-/// out[i] = gate[i] / (1 + exp(-gate[i])) * up[i].
+/// out[i] = x[i] / (1 + exp(-gate[i])); out may be x.
+void sigmoid_times(const float* gate, const float* x, std::int64_t n, float* out);
+/// out[i] = gate[i] / (1 + exp(-gate[i])) * up[i]; out may be gate or up.
 void silu_times(const float* gate, const float* up, std::int64_t n, float* out);
 /// out[i] = g / (1 + exp(-alpha g)) * (u + 1), with g = min(gate[i], limit) and u = max(-limit, min(up[i], limit)).
 void clamped_silu_times(const float* gate, const float* up, float alpha, float limit, std::int64_t n, float* out);

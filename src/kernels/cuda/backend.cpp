@@ -379,6 +379,10 @@ Result<std::unique_ptr<PackedHeads>> CudaBackend::pack_heads(const ConstTensorVi
 
 std::int64_t CudaBackend::kv_block_bytes(const KvShape& shape) const { return kv_layout(shape).block_bytes() * shape.n_layers; }
 
+Result<std::unique_ptr<StateStorage>> CudaBackend::make_state_storage(const StateShape&) {
+  return fail(ErrorCode::unsupported, "recurrent layers are not offered on CUDA; use --device cpu", "device");
+}
+
 void CudaBackend::resolve_rows(const ResolveRowsArgs& args) { cuda::resolve_rows(device(), args); }
 void CudaBackend::embedding(const EmbeddingArgs& args) { cuda::embedding(device(), args); }
 void CudaBackend::rms_norm(const RmsNormArgs& args) { cuda::rms_norm(device(), args); }
@@ -389,6 +393,10 @@ void CudaBackend::norm_columns(const NormColumnsArgs& args) { cuda::norm_columns
 void CudaBackend::head_matmul(const HeadMatmulArgs& args) { cuda::head_matmul(device(), args); }
 void CudaBackend::latent_append(const LatentAppendArgs& args) { cuda::latent_append(device(), args); }
 void CudaBackend::attention_merge(const AttentionMergeArgs& args) { cuda::attention_merge(device(), args, batch_invariant_); }
+void CudaBackend::short_conv(const ShortConvArgs&) { check_failed("CUDA: no recurrent layers"); }
+void CudaBackend::gated_delta_rule(const GatedDeltaRuleArgs&) { check_failed("CUDA: no recurrent layers"); }
+void CudaBackend::gated_norm(const GatedNormArgs&) { check_failed("CUDA: no recurrent layers"); }
+void CudaBackend::sigmoid_gate(const SigmoidGateArgs&) { check_failed("CUDA: no recurrent layers"); }
 void CudaBackend::route_experts(const RouteExpertsArgs& args) { cuda::route_experts(device(), args); }
 void CudaBackend::grouped_matmul(const GroupedMatmulArgs& args) { cuda::grouped_matmul(device(), args, batch_invariant_); }
 void CudaBackend::combine_experts(const CombineExpertsArgs& args) { cuda::combine_experts(device(), args); }

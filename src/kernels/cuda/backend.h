@@ -48,6 +48,7 @@ class CudaBackend final : public Backend {
   Result<std::unique_ptr<PackedHeads>> pack_heads(const ConstTensorView& weights, std::string_view name) override;
   Result<std::unique_ptr<KvStorage>> make_kv_storage(const KvShape& shape) override;
   std::int64_t kv_block_bytes(const KvShape& shape) const override;
+  Result<std::unique_ptr<StateStorage>> make_state_storage(const StateShape& shape) override;
 
   void resolve_rows(const ResolveRowsArgs& args) override;
   void embedding(const EmbeddingArgs& args) override;
@@ -61,6 +62,10 @@ class CudaBackend final : public Backend {
   void latent_append(const LatentAppendArgs& args) override;
   void attention(const AttentionArgs& args) override;
   void attention_merge(const AttentionMergeArgs& args) override;
+  void short_conv(const ShortConvArgs& args) override;
+  void gated_delta_rule(const GatedDeltaRuleArgs& args) override;
+  void gated_norm(const GatedNormArgs& args) override;
+  void sigmoid_gate(const SigmoidGateArgs& args) override;
   void route_experts(const RouteExpertsArgs& args) override;
   void grouped_matmul(const GroupedMatmulArgs& args) override;
   void combine_experts(const CombineExpertsArgs& args) override;

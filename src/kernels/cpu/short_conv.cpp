@@ -1,0 +1,84 @@
+/// The short convolution of recurrent layers on the CPU: blocks of channels in parallel.
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "kernels/cpu/backend.h"
+#include "kernels/cpu/elements.h"
+#include "kernels/cpu/row_math.h"
+#include "kernels/cpu/state_storage.h"
+
+namespace baton::cpu {
+namespace {
+
+constexpr std::int64_t kChannels = 128;  ///< of a block
+constexpr std::size_t kMostTaps = 8;
+
+/// Some channels of a run of rows.
+class ChannelBlock {
+ public:
+  ChannelBlock(const ShortConvArgs& args, std::int64_t first)
+      : args_(args), first_(first), n_(std::min(kChannels, args.out.shape[1] - first)), n_taps_(args.weight.shape[1]) {
+    const float* weight = args.weight.elements<float>().data() + first * n_taps_;
+    for (std::int64_t j = 0; j < n_taps_; ++j)
+      for (std::int64_t c = 0; c < n_; ++c) weights_[at(j)][at(c)] = weight[c * n_taps_ + j];
+    ones_.fill(1);
+  }
+
+  void run(const CpuStateStorage& states, const StateRun& run) {
+    const std::int64_t n_kept = n_taps_ - 1;
+    const std::int64_t width = states.shape().n_channels;
+    if (run.read_slot == StateRun::kZeroState) {
+      for (Row& input : inputs_) input.fill(0);
+    } else {
+      const float* from = states.conv(args_.state.layer, run.read_slot) + first_;
+      for (std::int64_t j = 0; j < n_kept; ++j) std::copy_n(from + j * width, n_, inputs_[at(j)].data());
+    }
+    // The inputs of a row lie in a ring, the oldest at `oldest`.
+    std::int64_t oldest = 0;
+    for (std::int64_t r = run.first_row; r < run.first_row + run.n_rows; ++r) {
+      load_f32(args_.x, r * args_.x.shape[1] + first_, n_, inputs_[at((oldest + n_kept) % n_taps_)].data());
+      Row sum{};
+      for (std::int64_t j = 0; j < n_taps_; ++j) {
+        const Row& input = inputs_[at((oldest + j) % n_taps_)];
+        const Row& weight = weights_[at(j)];
+        for (std::size_t c = 0; c < kChannels; ++c) sum[c] += weight[c] * input[c];
+      }
+      silu_times(sum.data(), ones_.data(), n_, sum.data());
+      store_f32(sum.data(), n_, args_.out, r * args_.out.shape[1] + first_);
+      oldest = (oldest + 1) % n_taps_;
+    }
+    float* to = states.conv(args_.state.layer, run.write_slot) + first_;
+    for (std::int64_t j = 0; j < n_kept; ++j) std::copy_n(inputs_[at((oldest + j) % n_taps_)].data(), n_, to + j * width);
+  }
+
+ private:
+  using Row = std::array<float, kChannels>;
+  static std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+
+  const ShortConvArgs& args_;
+  std::int64_t first_;
+  std::int64_t n_;
+  std::int64_t n_taps_;
+  std::array<Row, kMostTaps> weights_{};
+  std::array<Row, kMostTaps> inputs_{};
+  Row ones_;
+};
+
+}  // namespace
+
+void CpuBackend::short_conv(const ShortConvArgs& args) {
+  const auto& states = static_cast<const CpuStateStorage&>(*args.state.storage);
+  const std::span<const StateRun> runs = args.state.step.span<StateRun>(SectionKind::state_runs);
+  const std::int64_t n_blocks = (args.out.shape[1] + kChannels - 1) / kChannels;
+  const auto n_runs = static_cast<std::int64_t>(runs.size());
+  parallel_.for_ranges(n_blocks * n_runs, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t part = begin; part < end;) {
+      ChannelBlock block(args, part / n_runs * kChannels);
+      for (const std::int64_t next = std::min(end, (part / n_runs + 1) * n_runs); part < next; ++part)
+        block.run(states, runs[static_cast<std::size_t>(part % n_runs)]);
+    }
+  });
+}
+
+}  // namespace baton::cpu

@@ -1,0 +1,69 @@
+/// Recurrent states in host memory.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/result.h"
+#include "kernels/cpu/pages.h"
+#include "kernels/state_storage.h"
+
+namespace baton::cpu {
+
+/// [layer][slot]{[conv_len][n_channels], [head][key_dim][value_dim]}: a slot of a layer is a piece of the canonical form. Thread:
+/// engine only; operations may use different heads and channels of a slot in several threads.
+class CpuStateStorage final : public StateStorage {
+ public:
+  /// Errors: as Backend::make_state_storage.
+  static Result<std::unique_ptr<CpuStateStorage>> make(const StateShape& shape) {
+    const auto is_dim = [](std::int32_t n) { return n > 0 && n <= kMaxStateDim && n % 16 == 0; };
+    if (!is_dim(shape.key_dim) || !is_dim(shape.value_dim) || shape.n_channels % 16 != 0 || shape.conv_len < 1 ||
+        shape.conv_len > 7)
+      return fail(
+          ErrorCode::unsupported,
+          fmt::format("recurrent layers with heads of {} x {}, {} channels and a convolution of {} tokens: heads must be "
+                      "multiples of 16 and at most {}, channels a multiple of 16, convolutions of 2 to 8 tokens",
+                      shape.key_dim, shape.value_dim, shape.n_channels, shape.conv_len + 1, kMaxStateDim));
+    BATON_TRY(Buffer memory, allocate_pages(static_cast<std::size_t>(shape.n_slots * shape.slot_bytes())));
+    return std::unique_ptr<CpuStateStorage>(new CpuStateStorage(shape, std::move(memory)));
+  }
+
+  void export_slot(std::int32_t slot, TensorView out) const override {
+    check(static_cast<std::int64_t>(out.size_bytes()) == shape().slot_bytes(), "export_slot: out has another size");
+    for (int layer = 0; layer < shape().n_layers; ++layer)
+      std::memcpy(out.data + static_cast<std::size_t>(layer) * bytes_of_layer(), conv(layer, slot), bytes_of_layer());
+  }
+  void import_slot(std::int32_t slot, ConstTensorView in) override {
+    check(static_cast<std::int64_t>(in.size_bytes()) == shape().slot_bytes(), "import_slot: in has another size");
+    for (int layer = 0; layer < shape().n_layers; ++layer)
+      std::memcpy(conv(layer, slot), in.data + static_cast<std::size_t>(layer) * bytes_of_layer(), bytes_of_layer());
+  }
+  void fill_bytes(std::uint8_t value) override { std::memset(memory_.data(), value, memory_.size_bytes()); }
+
+  /// The last inputs of a slot's convolution, [conv_len][n_channels].
+  float* conv(int layer, std::int32_t slot) const {
+    check(slot >= 0 && slot < shape().n_slots, "StateStorage: the slot does not exist");
+    return reinterpret_cast<float*>(memory_.data()) +
+           (std::int64_t{layer} * shape().n_slots + slot) * (shape().n_conv() + shape().n_matrices());
+  }
+  /// The matrix of a head, [key_dim][value_dim].
+  float* matrix(int layer, std::int32_t slot, std::int64_t head) const {
+    return conv(layer, slot) + shape().n_conv() + head * shape().key_dim * shape().value_dim;
+  }
+
+ private:
+  CpuStateStorage(const StateShape& shape, Buffer memory) : StateStorage(shape), memory_(std::move(memory)) {}
+  std::size_t bytes_of_layer() const {
+    return static_cast<std::size_t>(shape().n_conv() + shape().n_matrices()) * sizeof(float);
+  }
+
+  Buffer memory_;
+};
+
+}  // namespace baton::cpu

@@ -1,0 +1,59 @@
+/// The memory of recurrent states: one object for each rank, made by the backend. What a sequence has computed so far is in its
+/// recurrent layers a state of fixed size, where attention layers have keys and values of every token.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/tensor.h"
+
+namespace baton {
+
+/// The states of all recurrent layers of a model, which are alike. A slot holds those of one sequence: for each layer the last
+/// inputs of its short convolution, and a matrix for each head.
+struct StateShape {
+  std::int32_t n_layers = 0;
+  std::int32_t n_slots = 0;
+  std::int32_t n_channels = 0;  ///< of the convolution; a multiple of 16
+  std::int32_t conv_len = 0;    ///< inputs that are kept of each channel: the kernel's length - 1; from 1 to 7
+  std::int32_t n_heads = 0;     ///< matrices of a layer
+  std::int32_t key_dim = 0;     ///< rows of a matrix; a multiple of 16 and at most kMaxStateDim
+  std::int32_t value_dim = 0;   ///< columns of a matrix; the same
+
+  /// f32 numbers of one slot in one layer.
+  std::int64_t n_conv() const { return std::int64_t{conv_len} * n_channels; }
+  std::int64_t n_matrices() const { return std::int64_t{n_heads} * key_dim * value_dim; }
+  /// Bytes of one slot over all layers.
+  std::int64_t slot_bytes() const { return (n_conv() + n_matrices()) * 4 * n_layers; }
+  bool operator==(const StateShape&) const = default;
+};
+
+/// The largest key_dim and value_dim.
+inline constexpr std::int32_t kMaxStateDim = 256;
+
+/// States in f32. The layout is the backend's own; the canonical form of a slot is
+/// [layer]{[conv_len][n_channels], oldest input first; [head][key_dim][value_dim]}.
+///
+/// Memory is not cleared: a slot that was never written may hold NaN (StateRun says which states begin at zero). Thread: engine
+/// only.
+class StateStorage {
+ public:
+  virtual ~StateStorage() = default;
+
+  const StateShape& shape() const { return shape_; }
+
+  /// Writes the canonical form of a slot to host memory `out`, f32 [slot_bytes / 4], after the operations so far.
+  virtual void export_slot(std::int32_t slot, TensorView out) const = 0;
+  /// The inverse of export_slot.
+  virtual void import_slot(std::int32_t slot, ConstTensorView in) = 0;
+  /// Sets every byte of the storage to `value`, for tests (0xff gives NaN).
+  virtual void fill_bytes(std::uint8_t value) = 0;
+
+ protected:
+  explicit StateStorage(const StateShape& shape) : shape_(shape) {}
+
+ private:
+  StateShape shape_;
+};
+
+}  // namespace baton
