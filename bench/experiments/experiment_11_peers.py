@@ -43,7 +43,8 @@ def steps_job(settings, point):
 
 
 def jobs(settings):
-    points = [one for one in engine_points.POINTS.values() if one.shape not in engine_points.OVER_SEVERAL_GPUS]
+    left_out = engine_points.OVER_SEVERAL_GPUS + engine_points.OTHER_FAMILIES
+    points = [one for one in engine_points.POINTS.values() if one.shape not in left_out]
     if not settings.is_full:
         groups, per_group, system, output = settings.pick(None, (4, 8, 256, 16), (2, 2, 64, 4))
         small = engine_points.shared_prefix(f"gsp-{groups}x{per_group}", groups, per_group, system, 32, output)

@@ -20,7 +20,7 @@ import engine_points
 from engine_points import DECODE_NEW, DECODE_OWN
 from peer_rows import ROOT, Rows, failure, machine
 
-PARAMETERS_GB = {"llama-2-7b": 13.5, "llama-3-8b": 16.1, "llama-30b": 65.1}
+PARAMETERS_GB = {"llama-2-7b": 13.5, "llama-3-8b": 16.1, "llama-30b": 65.1, "gpt-oss-20b": 13.8, "ministral-3-8b": 17.0}
 GPU_SHARE = 0.776  # of a GPU's memory for weights and KV; the rest is for activations, graphs and the CUDA context
 H200_MIB = 143_771  # where nvidia-smi is not there to say
 
@@ -178,6 +178,8 @@ def row_point(point, ranks, quantization=None):
 
 def file_of_rows(options):
     """The experiment that the rows belong to, and the name of its file."""
+    if options.shape in engine_points.OTHER_FAMILIES:
+        return 11, "experiment_11_families.json"
     if options.quantization:
         return 13, "experiment_13_quantised.json"
     return (11, "experiment_11_peers.json") if options.ranks == 1 else (12, "experiment_12_several_gpus.json")

@@ -8,9 +8,10 @@ bench/peers/run_peers.sh unpacks them there and runs bench/peers/vllm_engine.py 
 have Python 3.12, PyTorch 2.11 for CUDA 13, and Transformers 5.17 (SGLang brings its own).
 
 What is left out: device code of other architectures; quantised kernels but those of FP8 and of int4 in groups by
-Machete and Marlin, in bfloat16; mixture-of-experts and state-space kernels; of FlashAttention-3 all but head size 128
-in bfloat16 (vLLM's: and float16) without soft-capped scores; FlashAttention-2, FlashMLA, DeepGEMM; static libraries;
-tests; debug symbols. The packages are unchanged otherwise. They are never committed.
+Machete and Marlin, in bfloat16; mixture-of-experts kernels (gpt-oss' are Triton's, which are source) and state-space
+ones; of FlashAttention-3 all but head size 128 in bfloat16 (vLLM's: and float16, and 64 in bfloat16 for gpt-oss)
+without soft-capped scores; FlashAttention-2, FlashMLA, DeepGEMM; static libraries; tests; debug symbols. The packages
+are unchanged otherwise. They are never committed.
 
 Here: pip with PyPI, the package zstandard, c++filt, strip, tar, xz, and 5 GB of disk. Takes four minutes on two cores.
 """
@@ -58,16 +59,17 @@ def is_core_kernel(names):
     return bool(CORE_KERNELS.search(names) or QUANTISED_KERNELS.search(names))
 
 
-def is_forward_of(types):
-    """Whether a file holds FlashAttention-3's forward pass of a Llama in one of these types, or merges splits, or plans."""
+def is_forward_of(*wanted):
+    """Whether a file holds FlashAttention-3's forward pass of one of these (head size, type), or merges splits, or plans."""
 
     def is_wanted(names):
         if "Collective" not in names:
             return True
-        found = FORWARD.findall(names)
-        return {(head, value_head, soft_capped, dtype in types) for head, value_head, dtype, soft_capped in found} == {
-            ("128", "128", "false", True)
+        found = {
+            (int(head), dtype) if head == value_head and soft_capped == "false" else None
+            for head, value_head, dtype, soft_capped in FORWARD.findall(names)
         }
+        return bool(found) and found <= set(wanted)
 
     return is_wanted
 
@@ -88,7 +90,7 @@ RECIPES = {
         ),
         {
             "vllm/_C_stable_libtorch.abi3.so": is_core_kernel,
-            "vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so": is_forward_of((BFLOAT16, FLOAT16)),
+            "vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so": is_forward_of((128, BFLOAT16), (128, FLOAT16), (64, BFLOAT16)),
         },
     ),
     "sglang": Recipe(
@@ -98,7 +100,7 @@ RECIPES = {
             "sglang/jit_kernel/trtllm_lora_temp", "torch_memory_saver_hook_mode_*_cu12*", "transformers/cli", "*/tests",
         ),
         {
-            "sgl_kernel/flash_ops.abi3.so": is_forward_of((BFLOAT16,)),
+            "sgl_kernel/flash_ops.abi3.so": is_forward_of((128, BFLOAT16)),
             "sgl_kernel/sm90/common_ops.abi3.so": bool,
         },
     ),

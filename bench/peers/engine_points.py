@@ -14,6 +14,7 @@ import drawn_requests
 HERE = Path(__file__).resolve().parent
 SHAPES = HERE.parent / "shapes"
 OVER_SEVERAL_GPUS = ("llama-30b",)  # shapes of experiment 12 alone
+OTHER_FAMILIES = ("gpt-oss-20b", "ministral-3-8b")  # no jobs of Baton's experiments; the rows have a file of their own
 QUANTISED = ("none", "fp8", "int4")  # weights of experiment 13: 16 bits, 8-bit floats, 4-bit integers in groups of 128
 MAX_NUM_SEQS, MAX_BATCHED_TOKENS, MAX_MODEL_LEN = 256, 16384, 8704
 DECODE_OWN, DECODE_NEW = 160, 64  # own context of a decode step: 160 to 223 tokens
@@ -71,6 +72,7 @@ POINTS = {
         *(decode("llama-3-8b", "8b", requests, 2048) for requests in (1, 8, 32, 128, 256)),
         *(decode("llama-2-7b", "7b", requests, 2048) for requests in (1, 32, 128)),
         *(decode("llama-30b", "30b", requests, 2048) for requests in (1, 32, 128)),
+        *(decode(shape, shape, requests, 2048) for shape in OTHER_FAMILIES for requests in (1, 8, 32, 128)),
         # What PyTorch's users have: one system prompt, own prompts of 128 tokens, 128 new ones.
         *(Point(f"one-prompt-{shared}", "llama-2-7b", "job",
                 {"dataset": "random", "requests": 128, "shared": shared, "own": 128, "output": 128},

@@ -23,7 +23,7 @@ on, as in Baton's arms.
 --quantization fp8 rounds the weights while they load (a scale a matrix; CUTLASS's FP8 matmuls, whose activations are
 rounded to FP8 with a scale a token; by Marlin they stay in bf16). int4 states symmetric groups of 128 in the format of
 compressed-tensors (Machete) and fills them with random bits. The output layer stays in bf16. The rows are experiment
-13's and name the kernel.
+13's and name the kernel. gpt-oss has its experts in MXFP4, whatever is asked for (Triton's kernels).
 
 job: seconds from the first request handed over to the last answer; the prefix cache is emptied before each run.
 decode: milliseconds a step while all requests are running and their prompts are cached. Machine and packages:
@@ -64,11 +64,19 @@ INT4_GROUPS = {
         }
     },
 }
+# What vLLM reads beside the shape's own keys: it knows Ministral's query scale under another name.
+MORE_CONFIG = {"ministral-3-8b": {"llama_4_scaling": {"original_max_position_embeddings": 16384, "beta": 0.1}}}
+DRAWN_AGAIN = ("gpt-oss-20b",)  # shapes whose weights draw_experts() draws
 GRAPH_SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256]
 LEAST_STEPS = 20
 
 
-def environment(arm, quantization=None):
+def is_prepared(shape, quantization):
+    """Whether something is done to the loaded model before it runs."""
+    return quantization not in (None, "none") or shape in DRAWN_AGAIN
+
+
+def environment(arm, quantization=None, shape=None):
     """What vLLM reads when it is imported."""
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     os.environ["VLLM_USE_FLASHINFER_SAMPLER"] = "0"
@@ -76,18 +84,47 @@ def environment(arm, quantization=None):
     os.environ["HF_HUB_OFFLINE"] = "1"
     if ARMS[arm].get("cascade"):
         os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
-    if quantization not in (None, "none"):
+    if is_prepared(shape, quantization):
         os.environ["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"  # prepare() is sent to the process that has the model
-        if ARMS[arm].get("linear_backend") == "marlin":
-            os.environ["VLLM_TEST_FORCE_FP8_MARLIN"] = "1"  # else it refuses to on a GPU that multiplies FP8
+    if ARMS[arm].get("linear_backend") == "marlin":
+        os.environ["VLLM_TEST_FORCE_FP8_MARLIN"] = "1"  # else it refuses to on a GPU that multiplies FP8
 
 
-def quantised_folder(shape, folder):
-    """Writes a shape with weights in int4 groups to `folder`. Returns it."""
+def model_folder(shape, quantization, folder):
+    """Writes a shape as vLLM reads it to `folder`, with weights in int4 groups where they are asked for. Returns it."""
     config = json.loads((engine_points.shape_folder(shape) / "config.json").read_text(encoding="utf-8"))
-    config["quantization_config"] = INT4_GROUPS
+    config |= MORE_CONFIG.get(shape, {})
+    if quantization == "int4":
+        config["quantization_config"] = INT4_GROUPS
     (Path(folder) / "config.json").write_text(json.dumps(config), encoding="utf-8")
     return folder
+
+
+def draw_experts(model):
+    """Draws the weights of gpt-oss again, with norms of 1, no biases and MXFP4 values of random bits: as a dummy load leaves
+    them, each token takes the same experts, whose values are zeroes. Returns the bytes of random bits. Runs in the process
+    that has the model."""
+    import torch
+
+    n_bytes = 0
+    with torch.inference_mode():
+        for name, parameter in model.named_parameters():
+            if name.endswith(("bias", "sinks")):
+                parameter.data.zero_()
+            elif parameter.dim() == 1:
+                parameter.data.fill_(1)
+            elif parameter.is_floating_point():
+                parameter.data.normal_(std=parameter.shape[-1] ** -0.5)
+        for module in model.modules():
+            for which in ("w13", "w2"):
+                precision = getattr(getattr(module, "quant_method", None), f"{which}_precision_config", None)
+                if precision is not None:
+                    values = getattr(module, f"{which}_weight").storage.data
+                    n_bytes += values.random_(0, 256).numel()
+                    precision.weight_scale.storage.data.fill_(120)  # 2^-7, about 0.4 / sqrt(2880)
+    if n_bytes == 0:
+        raise RuntimeError("no experts in MXFP4 were found")
+    return n_bytes
 
 
 def prepare(model):
@@ -126,7 +163,7 @@ class Engine:
             more["quantization"] = "fp8"
         self.folder = tempfile.mkdtemp(prefix="vllm-shape-")
         self.llm = LLM(
-            model=str(quantised_folder(shape, self.folder) if quantization == "int4" else engine_points.shape_folder(shape)),
+            model=str(model_folder(shape, quantization, self.folder)),
             skip_tokenizer_init=True,
             load_format="dummy",
             dtype="bfloat16",
@@ -144,6 +181,8 @@ class Engine:
         if quantization not in (None, "none"):
             n_bytes, kernels = self.llm.apply_model(prepare)[0]
             self.prepared = {"kernels": kernels, "random_bytes": n_bytes}
+        if shape in DRAWN_AGAIN:
+            self.prepared = {"random_bytes": self.llm.apply_model(draw_experts)[0]}
 
     def stop(self):
         """Ends the engine's process, so that its memory is free for the next one, and then this one at once."""
@@ -220,9 +259,11 @@ class Engine:
 
 def main():
     options = engine_measure.parse_options("vllm_engine.py", __doc__, ARMS, engine_points.QUANTISED)
+    if options.shape in DRAWN_AGAIN and options.quantization not in (None, "none"):
+        sys.exit(f"vllm_engine.py: {options.shape} has a form of its own: no --quantization")
     if "linear_backend" in ARMS[options.arm] and options.quantization in (None, "none"):
         sys.exit(f"vllm_engine.py: --arm {options.arm} is for --quantization fp8 and int4")
-    environment(options.arm, options.quantization)
+    environment(options.arm, options.quantization, options.shape)
     import vllm
 
     def make():

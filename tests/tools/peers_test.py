@@ -153,19 +153,48 @@ class PeersTest(unittest.TestCase):
                     fcntl.flock(other, fcntl.LOCK_SH | fcntl.LOCK_NB)
             second.file.close()
 
-    def test_vllm_finds_int4_groups_in_the_config_of_a_shape(self):
+    def config_for_vllm(self, shape, quantization):
         with tempfile.TemporaryDirectory() as folder:
-            path = Path(vllm_engine.quantised_folder("llama-3-8b", folder)) / "config.json"
-            config = json.loads(path.read_text(encoding="utf-8"))
+            path = Path(vllm_engine.model_folder(shape, quantization, folder)) / "config.json"
+            return json.loads(path.read_text(encoding="utf-8"))
+
+    def test_vllm_finds_int4_groups_in_the_config_of_a_shape(self):
+        config = self.config_for_vllm("llama-3-8b", "int4")
         self.assertEqual(config["hidden_size"], 4096)
         weights = config["quantization_config"]["config_groups"]["group_0"]["weights"]
         self.assertEqual((weights["num_bits"], weights["group_size"], weights["symmetric"]), (4, 128, True))
 
-    def test_marlin_is_an_arm_of_quantised_weights_only(self):
-        arguments = ["vllm_engine.py", "--shape", "llama-3-8b", "--arm", "vllm-marlin"]
-        refused = self.assertRaisesRegex(SystemExit, "vllm-marlin is for --quantization")
-        with unittest.mock.patch.object(sys, "argv", arguments), refused:
-            vllm_engine.main()
+    def test_other_weights_than_int4_are_not_in_the_config(self):
+        self.assertNotIn("quantization_config", self.config_for_vllm("llama-3-8b", "fp8"))
+        self.assertEqual(self.config_for_vllm("gpt-oss-20b", None)["quantization_config"], {"quant_method": "mxfp4"})
+
+    def test_vllm_finds_the_query_scale_of_ministral(self):
+        config = self.config_for_vllm("ministral-3-8b", None)
+        stated = config["rope_parameters"]
+        self.assertEqual(
+            config["llama_4_scaling"],
+            {"beta": stated["llama_4_scaling_beta"],
+             "original_max_position_embeddings": stated["original_max_position_embeddings"]},
+        )  # fmt: skip
+
+    def test_rows_of_other_families_stand_in_a_file_of_their_own(self):
+        rows, _ = self.measured("--points", "decode-gpt-oss-20b-8-2048", "--shape", "gpt-oss-20b",
+                                file_name="experiment_11_families.json", step_ms=2.5)  # fmt: skip
+        self.assertEqual([(row["experiment"], row["point"]["model"]) for row in rows], [(11, "gpt-oss-20b")])
+
+    def test_forms_of_weights_that_an_arm_or_a_shape_cannot_have_are_refused(self):
+        for arguments, message in (
+            (("llama-3-8b", "--arm", "vllm-marlin"), "vllm-marlin is for --quantization"),
+            (("gpt-oss-20b", "--quantization", "fp8"), "gpt-oss-20b has a form of its own"),
+        ):
+            refused = self.assertRaisesRegex(SystemExit, message)
+            with unittest.mock.patch.object(sys, "argv", ["vllm_engine.py", "--shape", *arguments]), refused:
+                vllm_engine.main()
+
+    def test_only_what_must_be_drawn_again_is_sent_to_the_model(self):
+        self.assertFalse(vllm_engine.is_prepared("llama-3-8b", "none"))
+        self.assertTrue(vllm_engine.is_prepared("llama-3-8b", "fp8"))
+        self.assertTrue(vllm_engine.is_prepared("gpt-oss-20b", None))
 
     def test_no_point_begins_when_the_time_is_over(self):
         rows, said = self.measured("--points", "strangers-256", "--seconds", "-1")
@@ -222,9 +251,13 @@ class PeersTest(unittest.TestCase):
             flags = f"cutlass::arch::Sm90, true, false, {soft_capped}, true"
             return f"CollectiveMainloopFwdSm90<2, cute::tuple<cute::C<1> >, {tile}, {head}, {dtype}, float, {flags}>"
 
-        is_wanted = engine_pack.is_forward_of((engine_pack.BFLOAT16,))
+        is_wanted = engine_pack.is_forward_of((128, engine_pack.BFLOAT16))
         self.assertTrue(is_wanted(names(128, engine_pack.BFLOAT16, "false")))
         self.assertFalse(is_wanted(names(64, engine_pack.BFLOAT16, "false")))
+        also_64 = engine_pack.is_forward_of((128, engine_pack.BFLOAT16), (64, engine_pack.BFLOAT16))
+        self.assertTrue(also_64(names(64, engine_pack.BFLOAT16, "false")))
+        self.assertFalse(also_64(names(64, engine_pack.FLOAT16, "false")))
+        self.assertFalse(also_64(names(64, engine_pack.BFLOAT16, "false").replace(">, 64, cut", ">, 256, cut")))
         self.assertFalse(is_wanted(names(128, engine_pack.FLOAT16, "false")))
         self.assertFalse(is_wanted(names(128, engine_pack.BFLOAT16, "true")))
         self.assertFalse(is_wanted("flash::CollectiveMainloopFwdSm80<1>"))
