@@ -6,6 +6,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench/peers"))
 import llama_cpp
+import llama_cpp_quantised
 
 
 def round_of(llama: float, paged: float, relay: float, prefill: tuple[float, float]) -> dict:
@@ -47,6 +48,36 @@ class Resuming(unittest.TestCase):
         state = state_of(cell(2048, 32, round_of(1, 1, 1, (1, 1))))
         self.assertEqual(llama_cpp.cell_of(state, "110m", 2048, 32, again=True)["rounds"], [])
         self.assertEqual(len(state["cells"]), 1)
+
+
+def arm_of(arm: str, decode: dict, prefill: float, **more) -> dict:
+    return {"shape": "110m", "arm": arm, "decode": decode, "prefill": prefill, "others": 0.04, **more}
+
+
+class QuantisedTable(unittest.TestCase):
+    def state(self, *rounds: dict) -> dict:
+        about = {"command": "the command", "threads": 2, "shared": 2048, "new": 16, "machine": "two cores", "peer": "a peer"}
+        return {**about, "rounds": list(rounds)}
+
+    def test_has_the_medians_of_all_rounds_and_what_baton_took(self):
+        ours = {"version": "baton 9", "dtype": "float32 weights, float32 KV"}
+        text = llama_cpp_quantised.table(self.state(
+            arm_of("Baton int4", {"1": [80, 100], "8": [200, 200]}, 400, **ours),
+            arm_of("llama.cpp Q4_0", {"1": [50, 50], "8": [90, 110]}, 300),
+            arm_of("Baton int4", {"1": [100, 120], "8": [200, 200]}, 500, **ours),
+        ))  # fmt: skip
+        self.assertIn("baton 9, without --quantization: float32 weights, float32 KV.", text)
+        rows = [line for line in text.splitlines() if line.startswith(("| llama", "| Baton"))]
+        self.assertEqual(rows, ["| llama.cpp Q4_0 | 50.0 ± 0% | 100 ± 10% | 300 ± 0% | 1 | 4% |",
+                                "| Baton int4 | 100 ± 20% | 200 ± 0% | 450 ± 11% | 2 | 4% |"])  # fmt: skip
+
+    def test_arms_are_files_of_llama_cpp_or_flags_of_baton(self):
+        forms = [form for form in llama_cpp_quantised.ARMS.values() if isinstance(form, str)]
+        self.assertEqual(sorted(forms), sorted(llama_cpp_quantised.FILES))
+        for name, form in llama_cpp_quantised.ARMS.items():
+            self.assertEqual(name.startswith("llama.cpp"), isinstance(form, str))
+            self.assertEqual("head too" in name, "--quantize-lm-head" in form)
+            self.assertEqual("x in 8 bits" in name, "--activation-dtype" in form)
 
 
 if __name__ == "__main__":
