@@ -72,7 +72,7 @@ Result<bool> expect_taken(const ActivationChoice& choice, bool are_taken) {
   return refuse_activations(
       Kind::fp8,
       "none of the model's matrices multiplies them on this device (CUDA: compute capability 9.0, --dtype bfloat16 or "
-      "float16, scales for at least 128 columns); leave the flag out");
+      "float16, a multiple of 64 columns, scales for at least 128 of them); leave the flag out");
 }
 
 }  // namespace baton

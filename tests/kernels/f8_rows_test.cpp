@@ -40,8 +40,10 @@ std::vector<std::uint8_t> codes_in_order(const TestBackend& test, const F8OnDevi
   const HostTensor host = rows.values.to_host();
   std::vector<std::uint8_t> codes(host.bytes.size());
   for (std::size_t i = 0; i < codes.size(); ++i) {
-    const std::size_t place =
-        test.is_cuda() ? i / 16 * 16 + static_cast<std::size_t>(cuda::f8_place(static_cast<int>(i % 16))) : i;
+    const std::size_t place = test.is_cuda()
+                                  ? i / cuda::kF8Block * cuda::kF8Block +
+                                        static_cast<std::size_t>(cuda::f8_place(static_cast<int>(i % cuda::kF8Block)))
+                                  : i;
     codes[i] = static_cast<std::uint8_t>(host.bytes[place]);
   }
   return codes;
@@ -64,6 +66,9 @@ void expect_rounded(const TestBackend& test, const F8OnDevice& got, const HostTe
   }
 }
 
+/// Whether a backend has rows of so many columns in 8 bits.
+bool has_f8_rows_of(const TestBackend& test, std::int64_t n) { return !test.is_cuda() || n % cuda::kF8Block == 0; }
+
 /// Backends whose matmuls may take rows in 8 bits; the others need not make them.
 std::vector<TestBackend> backends_with_f8_rows() {
   std::vector<TestBackend> backends;
@@ -76,7 +81,8 @@ TEST(F8Rows, of_norms_are_those_of_f32_rounded) {
   for (const TestBackend& test : backends_with_f8_rows()) {
     SCOPED_TRACE(test.name);
     std::mt19937 random(3);
-    for (const std::int64_t d : {16, 64, 176, 4096, 5120, 12288}) {
+    for (const std::int64_t d : {16, 64, 176, 192, 4096, 5120, 12288}) {
+      if (!has_f8_rows_of(test, d)) continue;
       HostTensor x = random_tensor(random, DType::f32, {3, d});
       for (std::int64_t i = 0; i < d; ++i) x.set(d + i, 0);  // the second row
       const HostTensor weight = random_tensor(random, DType::f32, {d});
@@ -107,7 +113,9 @@ TEST(F8Rows, of_norms_of_columns_are_those_of_f32_rounded) {
     SCOPED_TRACE(test.name);
     std::mt19937 random(5);
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
-      for (const auto& [first, n] : {std::pair<std::int64_t, std::int64_t>{0, 16}, {3, 176}, {0, 768}, {64, 1536}}) {
+      for (const auto& [first, n] :
+           {std::pair<std::int64_t, std::int64_t>{0, 16}, {3, 176}, {3, 192}, {0, 768}, {64, 1536}, {8, 2112}}) {
+        if (!has_f8_rows_of(test, n)) continue;
         SCOPED_TRACE(std::string(to_string(dtype)) + ", columns from " + std::to_string(first) + ", " + std::to_string(n));
         const OnDevice x(test.backend, random_tensor(random, dtype, {3, first + n + 72}));
         const OnDevice weights(test.backend, random_tensor(random, DType::f32, {n}));
@@ -126,7 +134,8 @@ TEST(F8Rows, of_gated_activations_are_those_of_f32_rounded) {
     std::mt19937 random(4);
     for (const GateKind kind : {GateKind::silu, GateKind::gelu, GateKind::gelu_tanh})
       for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
-        for (const std::int64_t n : {16, 160, 14336, 24576}) {
+        for (const std::int64_t n : {16, 160, 192, 14336, 24576}) {
+          if (!has_f8_rows_of(test, n)) continue;
           SCOPED_TRACE(std::string(to_string(dtype)) + ", " + std::to_string(n) + " columns");
           const OnDevice gate_up(test.backend, random_tensor(random, dtype, {2, 2 * n}));
           const OnDevice wide(test.backend, HostTensor(DType::f32, {2, n}));
@@ -141,13 +150,13 @@ TEST(F8Rows, of_gated_activations_are_those_of_f32_rounded) {
 TEST(F8Rows, keep_what_is_not_a_number) {
   for (const TestBackend& test : backends_with_f8_rows()) {
     SCOPED_TRACE(test.name);
-    HostTensor x(DType::f32, {1, 32});
-    for (std::int64_t i = 0; i < 32; ++i) x.set(i, static_cast<float>(i));
+    HostTensor x(DType::f32, {1, 64});
+    for (std::int64_t i = 0; i < 64; ++i) x.set(i, static_cast<float>(i));
     x.set(5, NAN);
-    const F8OnDevice got(test.backend, 1, 32);
+    const F8OnDevice got(test.backend, 1, 64);
     rms_norm(test.backend, {OnDevice(test.backend, x).view(), {}, {}, got.values.view(), 1e-5f, got.scales.view()});
     const std::vector<std::uint8_t> codes = codes_in_order(test, got);
-    for (std::size_t i = 0; i < 32; ++i) EXPECT_EQ((codes[i] & 0x7f) == 0x7f, i == 5) << i;
+    for (std::size_t i = 0; i < 64; ++i) EXPECT_EQ((codes[i] & 0x7f) == 0x7f, i == 5) << i;
   }
 }
 
@@ -166,6 +175,10 @@ void expect_f8_products(const StoredForm& form, std::int64_t n, std::int64_t k, 
       SCOPED_TRACE(test.name + ' ' + std::string(to_string(dtype)) + ", " + std::to_string(n) + " x " + std::to_string(k));
       const auto packed = test.backend.pack_matrix(weight.matrix, dtype, "w");
       ASSERT_TRUE(packed) << packed.error().message;
+      if (!has_f8_rows_of(test, k)) {
+        EXPECT_EQ((*packed)->fewest_f8_rows, kNoF8Rows);
+        continue;
+      }
       ASSERT_LT((*packed)->fewest_f8_rows, kNoF8Rows);
       const std::int64_t n_rows = (*packed)->fewest_f8_rows + more;
       const OnDevice residual(test.backend, random_tensor(random, DType::f32, {n_rows, k}));
@@ -207,12 +220,35 @@ TEST(F8Rows, matmuls_equal_float64_with_scales_of_rows_and_of_the_tensor) {
   expect_f8_products({.scale_columns = 272, .scale_dtype = DType::bf16}, 130, 272, 3);
   expect_f8_products({.scale_rows = 67, .scale_columns = 528}, 67, 528, 130);
   expect_f8_products({.scale_columns = 1040}, 260, 1040, 257);
+  expect_f8_products({.scale_columns = 64}, 65, 64, 0);
+  expect_f8_products({.scale_columns = 192}, 200, 192, 0);
+  expect_f8_products({.scale_columns = 320, .scale_dtype = DType::bf16}, 130, 320, 3);
+  expect_f8_products({.scale_rows = 67, .scale_columns = 576}, 67, 576, 130);
+  expect_f8_products({.scale_columns = 1088}, 260, 1088, 257);
+}
+
+// Blocks of the CUDA backend divide the columns of a tile by 4 to 2, or two of them share x. They multiply 64 to 256 rows at once.
+TEST(F8Rows, matmuls_of_few_and_of_many_tiles_equal_float64) {
+  expect_f8_products({.scale_columns = 1024}, 264, 1024, 0);
+  expect_f8_products({.scale_columns = 384}, 4480, 384, 0);
+  expect_f8_products({.scale_columns = 256}, 6402, 256, 0);
+  expect_f8_products({.scale_columns = 128}, 8976, 128, 0);
+  expect_f8_products({.scale_columns = 128}, 4480, 128, 300);
+  expect_f8_products({.scale_rows = 128, .scale_columns = 128}, 8960, 128, 31);
+}
+TEST(F8Rows, matmuls_of_any_number_of_rows_equal_float64) {
+  for (const std::int64_t more : {31, 95, 127, 200, 223, 480, 1100}) {
+    expect_f8_products({.scale_columns = 512}, 136, 512, more);
+    expect_f8_products({.scale_rows = 128, .scale_columns = 128}, 136, 512, more);
+  }
 }
 
 TEST(F8Rows, matmuls_equal_float64_with_scales_of_blocks) {
   expect_f8_products({.scale_rows = 128, .scale_columns = 128}, 200, 320, 1);
   expect_f8_products({.scale_rows = 64, .scale_columns = 256, .scale_dtype = DType::f16}, 192, 528, 130);
   expect_f8_products({.scale_rows = 16, .scale_columns = 128, .scale_dtype = DType::bf16}, 130, 656, 9);
+  expect_f8_products({.scale_rows = 64, .scale_columns = 256, .scale_dtype = DType::f16}, 192, 576, 130);
+  expect_f8_products({.scale_rows = 16, .scale_columns = 128, .scale_dtype = DType::bf16}, 130, 704, 9);
 }
 
 // A row of 44 columns is not a row in 8 bits; zeros of another scheme have no kernel.

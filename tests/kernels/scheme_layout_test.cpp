@@ -1,10 +1,13 @@
-/// Packed codes and scales of f4 stand for what the file has.
+/// Packed codes and scales of f4 stand for what the file has, and those of 8 bits lie where all kernels look for them.
 #include "kernels/cuda/schemes/scheme_layout.h"
 
 #include <bit>
 #include <cmath>
+#include <vector>
 
 #include <gtest/gtest.h>
+
+#include "kernels/cuda/device/f8_rows.h"
 
 namespace baton::cuda {
 namespace {
@@ -59,6 +62,26 @@ TEST(SchemeLayout, scales_of_mxfp4_are_those_of_the_file_over_the_largest_of_the
     }
     EXPECT_EQ(as_f32(scales, 0), 0);
   }
+}
+
+// What threads multiply from registers is where matrix units that read shared memory find it: in rows of 64 bytes whose units of
+// 16 are swizzled, in the order of x in 8 bits.
+TEST(SchemeLayout, threads_and_matrix_units_find_the_same_numbers_of_8_bits) {
+  std::vector<bool> is_seen(4096);
+  for (int thread = 0; thread < 128; ++thread)
+    for (int step = 0; step < 4; ++step)
+      for (int i = 0; i < 4; ++i)
+        for (int e = 0; e < 2; ++e) {
+          const int row = fragment_row(thread, i);
+          const int column = fragment_column(thread, step % 2, i, e) + step / 2 * 32;
+          const int bit = fragment_bit(WeightScheme::f8, fragment_of_row(i), e);
+          const int found = chunk_pair_place(thread) + i % 2 * kSecondRowBytes + step * 4 + bit / 8;
+          const int place = f8_place(column);
+          ASSERT_EQ(found, row * 64 + (place / 16 ^ row / 2 % 4) * 16 + place % 16)
+              << thread << ' ' << step << ' ' << i << ' ' << e;
+          is_seen[static_cast<std::size_t>(found)] = true;
+        }
+  for (const bool seen : is_seen) ASSERT_TRUE(seen);
 }
 
 }  // namespace

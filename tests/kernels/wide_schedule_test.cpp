@@ -80,5 +80,16 @@ TEST(WideSchedule, clusters_that_divide_tiles_have_one_and_run_at_once) {
     }
 }
 
+TEST(WideSchedule, tiles_by_x_in_8_bits_are_divided_where_blocks_would_have_none_and_share_x_elsewhere) {
+  EXPECT_EQ(f8_plan(48, 32, 128, kClustersOfH100).cluster, 2);  // q, k and v of Llama-3-8B
+  EXPECT_FALSE(f8_plan(48, 32, 128, kClustersOfH100).shares_x);
+  EXPECT_EQ(f8_plan(32, 112, 256, kClustersOfH100).cluster, 3);   // down
+  EXPECT_TRUE(f8_plan(32, 112, 1024, kClustersOfH100).shares_x);  // the same in four tiles of x
+  EXPECT_TRUE(f8_plan(224, 32, 2048, kClustersOfH100).shares_x);  // gate and up
+  EXPECT_EQ(f8_plan(224, 32, 256, kClustersOfH100).cluster, 1);   // and for one tile of x
+  EXPECT_EQ(f8_plan(8, 1, 64, kClustersOfH100).cluster, 1);       // one stage
+  EXPECT_EQ(f8_plan(1, 1, 300, kClustersOfH100).cluster, 1);      // one tile of the weight
+}
+
 }  // namespace
 }  // namespace baton::cuda

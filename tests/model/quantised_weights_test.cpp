@@ -127,8 +127,8 @@ class LastRows {
   std::vector<TokenId> tokens_;
 };
 
-// The file states activations in float8 with a scale for each token. What attention gives keeps the dtype of the model. CUDA has
-// them in longer steps than this prompt; F8Rows of kernels_tests are for both.
+// The file states activations in float8 with a scale for each token. What attention gives keeps the dtype of the model. This is
+// of a CPU; F8Rows of kernels_tests are for both backends.
 TEST(F8Activations, logits_equal_those_of_activations_that_are_rounded_as_the_file_says) {
   const fs::path folder = quantised("ct_fp8_dynamic");
   EXPECT_TRUE(read_model_spec(folder).value().quantization.has_f8_activations);

@@ -154,7 +154,8 @@ __global__ void __launch_bounds__(kF8Threads, 2)
 
 template <GateKind kKind>
 void launch_gated_f8(const Device& device, const GatedActivationArgs& args) {
-  check(is_aligned(args.gate_up.data, 16) && is_aligned(args.out.data, 16), "gated_activation: rows in 8 bits must be aligned");
+  check(is_aligned(args.gate_up.data, 16) && is_aligned(args.out.data, 16) && args.out.shape[1] % kF8Block == 0,
+        "gated_activation: rows in 8 bits must be aligned and have a multiple of 64 columns");
   visit_element(args.gate_up.dtype, [&](auto in) {
     using In = decltype(in);
     launch_overlapped(device, gated_activation_f8_kernel<kKind, In>, dim3(static_cast<unsigned>(args.out.shape[0])), kF8Threads,

@@ -245,7 +245,7 @@ void launch_norm(const Device& device, const Args& args, const ConstTensorView& 
       };
       if constexpr (kKind != Kind::layer && std::is_same_v<Weight, float>)
         if (args.out.dtype == DType::f8_e4m3) {
-          check(is_aligned, "norm: rows in 8 bits must be aligned");
+          check(is_aligned && d % kF8Block == 0, "norm: rows in 8 bits must be aligned and have a multiple of 64 columns");
           return launch(is_short ? norm_kernel<kKind, Delta, Weight, F8, kElementsAtOnce, kHeldOfShort>
                                  : norm_kernel<kKind, Delta, Weight, F8, kElementsAtOnce, kHeldOfLong>);
         }

@@ -86,10 +86,7 @@ __global__ void __launch_bounds__(kThreads) norm_columns_kernel(const __grid_con
   const F8Scale of_row(block_join(most, of_warps, [](float a, float b) { return fmaxf(a, b); }));
   if (threadIdx.x == 0) p.out_scales[blockIdx.x] = of_row.scale;
   auto* const out = static_cast<std::uint8_t*>(p.out) + out_begin;
-  for_all([&](std::int64_t i, const float(&x)[kChunkDims]) {
-    store_f8({x[0], x[1], x[2], x[3]}, of_row.factor, out, i);
-    store_f8({x[4], x[5], x[6], x[7]}, of_row.factor, out, i + 4);
-  });
+  for_all([&](std::int64_t i, const float(&x)[kChunkDims]) { store_f8(x, of_row.factor, out, i); });
 }
 
 }  // namespace
@@ -111,7 +108,8 @@ void norm_columns(const Device& device, const NormColumnsArgs& args) {
       .eps = args.eps,
       .x_is_aligned = args.x.shape[1] % kChunkDims == 0 && args.first % kChunkDims == 0 && is_aligned(args.x.data, 16),
       .out_is_aligned = n % kChunkDims == 0 && is_aligned(args.weight.data, 16) && is_aligned(args.out.data, 16)};
-  check(args.out.dtype != DType::f8_e4m3 || params.out_is_aligned, "norm_columns: rows in 8 bits must be aligned");
+  check(args.out.dtype != DType::f8_e4m3 || (params.out_is_aligned && n % kF8Block == 0),
+        "norm_columns: rows in 8 bits must be aligned and have a multiple of 64 columns");
   prefer_shared_memory(norm_columns_kernel);
   launch_overlapped(device, norm_columns_kernel, dim3(n_rows), kThreads, 0, "norm_columns", params);
 }

@@ -44,13 +44,12 @@ template <WeightScheme kScheme, class T>
 __device__ __forceinline__ void add_chunk(const SchemeView& weight, std::int64_t tile, int chunk, int thread, const T* x,
                                           int n_rows, float (&sums)[2][kRowsAtOnce]) {
   constexpr int kChunkK = chunk_columns(kScheme);
-  const uint4 raw =
-      reinterpret_cast<const uint4*>(weight.values)[(tile * weight.n_chunks + chunk) * (kPieceBytes / 16) + thread];
-  const std::uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
 #pragma unroll
   for (int step = 0; step < kChunkK / 16; ++step) {
     const int first = chunk * kChunkK + step * 16;
     if (first >= weight.k) break;
+    std::uint32_t words[2];
+    load_step<kScheme>(weight.values + tile * weight.n_chunks * kPieceBytes, chunk, step, thread, words);
     float scales[2];
     float zeros[2];
 #pragma unroll
@@ -67,8 +66,7 @@ __device__ __forceinline__ void add_chunk(const SchemeView& weight, std::int64_t
         float weights[2];
 #pragma unroll
         for (int half = 0; half < 2; ++half)
-          weights[half] =
-              (code_at<kScheme>(words[fragment_word(kScheme, step, i + half)], i + half, e) - zeros[half]) * scales[half];
+          weights[half] = (code_of_step<kScheme>(words, i + half, e) - zeros[half]) * scales[half];
 #pragma unroll
         for (int r = 0; r < kRowsAtOnce; ++r) {
           if (r >= n_rows) break;

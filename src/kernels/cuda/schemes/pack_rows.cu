@@ -15,6 +15,11 @@ constexpr int kUnitsOfPiece = kPieceBytes / 16;
 __device__ std::int64_t thread_of_grid() { return blockIdx.x * static_cast<std::int64_t>(kThreads) + threadIdx.x; }
 __device__ std::int64_t threads_of_grid() { return static_cast<std::int64_t>(gridDim.x) * kThreads; }
 
+__device__ void store_unit(const SchemeView& to, std::int64_t first_tile, std::int64_t unit, const std::uint32_t (&words)[4]) {
+  auto* const values = reinterpret_cast<uint4*>(const_cast<std::byte*>(to.values));
+  values[first_tile * to.n_chunks * kUnitsOfPiece + unit] = {words[0], words[1], words[2], words[3]};
+}
+
 template <WeightScheme kScheme, PieceOrder kOrder>
 __global__ void __launch_bounds__(kThreads) pack_values_kernel(SchemeRows rows, SchemeView to, std::int64_t n_units) {
   constexpr int kChunkK = chunk_columns(kScheme);
@@ -26,23 +31,36 @@ __global__ void __launch_bounds__(kThreads) pack_values_kernel(SchemeRows rows, 
     const std::int64_t first_row = piece / to.n_chunks * kSchemeTileRows;
     const std::int64_t first_column = piece % to.n_chunks * kChunkK;
     std::uint32_t words[4] = {0, 0, 0, 0};
+    if constexpr (kOrder == PieceOrder::wgmma && !has_half_bytes(kScheme)) {
+      // The unit of 16 bytes from which one in wgmma's order comes has a row's columns of two chunks.
+      const int unit = static_cast<int>(piece % 2) * kUnitsOfPiece + thread;
+      const std::int64_t row = first_row + unit / 4;
+      const std::int64_t pair_column = piece % to.n_chunks / 2 * 2 * kChunkK + (unit % 4 ^ unit / 8 % 4) * 2;
 #pragma unroll
-    for (int step = 0; step < kChunkK / 16; ++step)
+      for (int byte = 0; byte < 16; ++byte) {
+        const std::int64_t column = pair_column + byte / 4 * 16 + byte % 2 * 8 + byte / 2 % 2;
+        if (row >= rows.n_rows || column >= to.k) continue;
+        const auto code = static_cast<std::uint32_t>(rows.values[row * row_bytes + column]);
+        words[byte / 4] |= code << (byte % 4 * 8);
+      }
+    } else {
 #pragma unroll
-      for (int i = 0; i < 4; ++i)
+      for (int step = 0; step < kChunkK / 16; ++step)
 #pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          constexpr bool by_lanes = kOrder == PieceOrder::lanes;
-          const std::int64_t row = first_row + (by_lanes ? lane_row(thread, i) : fragment_row(thread, i));
-          const std::int64_t column =
-              first_column + (by_lanes ? lane_column(thread, step, i, e) : fragment_column(thread, step, i, e));
-          if (row >= rows.n_rows || column >= to.k) continue;
-          const auto* const at = reinterpret_cast<const std::uint8_t*>(rows.values) + row * row_bytes;
-          const std::uint32_t code = kScheme == WeightScheme::i4 ? at[column / 2] >> (4 * e) & 15u : at[column];
-          words[fragment_word(kScheme, step, i)] |= code << fragment_bit(kScheme, i, e);
-        }
-    auto* const values = reinterpret_cast<uint4*>(const_cast<std::byte*>(to.values));
-    values[first_tile * to.n_chunks * kUnitsOfPiece + u] = {words[0], words[1], words[2], words[3]};
+        for (int i = 0; i < 4; ++i)
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            constexpr bool by_lanes = kOrder == PieceOrder::lanes;
+            const std::int64_t row = first_row + (by_lanes ? lane_row(thread, i) : fragment_row(thread, i));
+            const std::int64_t column =
+                first_column + (by_lanes ? lane_column(thread, step, i, e) : fragment_column(thread, step, i, e));
+            if (row >= rows.n_rows || column >= to.k) continue;
+            const auto* const at = reinterpret_cast<const std::uint8_t*>(rows.values) + row * row_bytes;
+            const std::uint32_t code = kScheme == WeightScheme::i4 ? at[column / 2] >> (4 * e) & 15u : at[column];
+            words[fragment_word(kScheme, step, i)] |= code << fragment_bit(kScheme, i, e);
+          }
+    }
+    store_unit(to, first_tile, u, words);
   }
 }
 

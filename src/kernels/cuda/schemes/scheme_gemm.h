@@ -26,7 +26,7 @@ struct SchemeOrder;
 ///
 /// Other devices multiply few rows by a kernel without matrix units. For many rows, and on all devices for many of 4-bit floats,
 /// some rows of the weight at a time become dense in scratch memory, each weight rounded once, and cuBLASLt multiplies by them.
-/// Many rows of x in 8 bits have a kernel of their own (f8_gemm.h). In batch-invariant mode one kernel
+/// More than 32 rows of x in 8 bits have a kernel of their own (f8_gemm.h). In batch-invariant mode one kernel
 /// multiplies all numbers of rows.
 ///
 /// Weights are packed best in the order in which a step multiplies by them: a matmul of up to 8 rows brings the first bytes of

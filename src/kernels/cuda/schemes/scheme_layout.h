@@ -8,6 +8,10 @@
 /// comes from shared memory as it is. In the order of lanes a lane has four adjacent rows, half of them in each of two
 /// warps' bytes, and eight adjacent columns of every 32, so that it loads x and scales, and stores sums, many bytes at a
 /// time.
+///
+/// In wgmma's order 8 bits lie so that the matrix units also read them from shared memory, for x in 8 bits: two chunks are a
+/// 4 KB matrix of 64 rows and 64 columns, whose rows of 64 bytes are swizzled in units of 16. A unit has what one thread needs
+/// of a row, so that the columns stand in the order of f8_place (device/f8_rows.h), which x in 8 bits has, too.
 #pragma once
 
 #include <cstddef>
@@ -42,6 +46,16 @@ constexpr int fragment_word(WeightScheme scheme, int step, int i) { return has_h
 constexpr int fragment_bit(WeightScheme scheme, int i, int e) {
   return scheme == WeightScheme::i4 ? 4 * (i + 4 * e) : 8 * (2 * e + i % 2);
 }
+
+/// Of two chunks of 8 bits in wgmma's order: where a thread's 16 bytes of its first row begin, and from there those of its
+/// second row, eight below. A unit holds the word of each step of 16 columns, and that the columns 0, 8, 1 and 9 after the
+/// thread's first.
+constexpr int chunk_pair_place(int thread) {
+  return thread / 32 * 1024 + thread % 32 / 4 * 64 + (thread % 4 ^ thread % 32 / 8) * 16;
+}
+inline constexpr int kSecondRowBytes = 512;
+/// The fragment of the order of lanes whose bits fragment i has there: words are of one row, not of one step's half.
+constexpr int fragment_of_row(int i) { return i / 2 + i % 2 * 2; }
 
 /// The four bits of f4 in the half e of a word. Three of four codes have their bits where one shift by 3 i brings them to
 /// those of a bf16: the sign in bit 15, the exponent and the mantissa in bits 8 to 6. The last one has the bits that remain.

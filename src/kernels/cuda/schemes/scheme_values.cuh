@@ -26,6 +26,26 @@ __device__ __forceinline__ float code_at(std::uint32_t word, int i, int e) {
   return __uint_as_float((word & 0x80u) << 24 | (word & 0x7fu) << 20) * kFactor;
 }
 
+/// A thread's words of a step of a chunk of a tile in wgmma's order, from memory, for each of its two rows. Those of 4 bits are the
+/// same.
+template <WeightScheme kScheme>
+__device__ __forceinline__ void load_step(const std::byte* tile, int chunk, int step, int thread, std::uint32_t (&words)[2]) {
+  if constexpr (has_half_bytes(kScheme)) {
+    const std::byte* const piece = tile + static_cast<std::int64_t>(chunk) * kPieceBytes;
+    words[0] = words[1] = reinterpret_cast<const std::uint32_t*>(piece + thread * 16)[step];
+  } else {
+    const std::byte* const pair = tile + static_cast<std::int64_t>(chunk / 2) * 2 * kPieceBytes;
+    const std::byte* const at = pair + chunk_pair_place(thread) + (chunk % 2 * 2 + step) * 4;
+    words[0] = *reinterpret_cast<const std::uint32_t*>(at);
+    words[1] = *reinterpret_cast<const std::uint32_t*>(at + kSecondRowBytes);
+  }
+}
+/// What these words hold at a place.
+template <WeightScheme kScheme>
+__device__ __forceinline__ float code_of_step(const std::uint32_t (&words)[2], int i, int e) {
+  return code_at<kScheme>(words[i % 2], has_half_bytes(kScheme) ? i : fragment_of_row(i), e);
+}
+
 /// The scale and the zero of a row of a tile, and the group with a column.
 __device__ __forceinline__ float scale_at(const SchemeView& weight, std::int64_t tile, int row, int column) {
   const std::int64_t at = (tile * weight.n_groups + (column >> weight.group_shift)) * kSchemeTileRows + row;

@@ -1,5 +1,5 @@
-/// Which tiles, and which stages of tiles, each block of the wide GEMM multiplies. This is pure arithmetic and needs no
-/// device.
+/// Which tiles, and which stages of tiles, each block of the wide GEMM and of the GEMM of x in f8_e4m3 multiplies. This is
+/// pure arithmetic and needs no device.
 #pragma once
 
 #include <array>
@@ -72,6 +72,24 @@ constexpr WideGemmTile wide_tile(int tile, int n_row_tiles, int n_passes) {
   const int n = n_passes - first_pass < kPassesAtOnce ? n_passes - first_pass : kPassesAtOnce;
   const int at = tile - group * n_row_tiles * kPassesAtOnce;
   return {at / n, first_pass + at % n};
+}
+
+inline constexpr int kF8XRows = 256;  ///< of x in a tile of the GEMM of x in f8_e4m3, at most
+
+/// How its blocks share a matmul.
+struct F8Plan {
+  int cluster = 1;        ///< blocks of a cluster: up to 4 if they divide the columns of a tile, or 2 with a tile each
+  bool shares_x = false;  ///< a cluster's two tiles have the same x, of which each block copies one half to both
+};
+
+/// For a weight of `n_row_tiles` times 128 rows and `k_stages` times 128 columns.
+constexpr F8Plan f8_plan(int n_row_tiles, int k_stages, std::int64_t n_rows, const WideClusters& clusters) {
+  const std::int64_t n_tiles = n_row_tiles * ((n_rows + kF8XRows - 1) / kF8XRows);
+  F8Plan plan;
+  for (int n = 2; n < static_cast<int>(clusters.size()); ++n)
+    if (n_tiles <= clusters[static_cast<unsigned>(n)] && n <= k_stages) plan.cluster = n;
+  if (plan.cluster == 1 && n_row_tiles > 1 && n_rows > kF8XRows) plan = {2, true};
+  return plan;
 }
 
 }  // namespace baton::cuda

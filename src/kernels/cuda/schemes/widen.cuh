@@ -67,9 +67,29 @@ __device__ __forceinline__ std::uint32_t f4_bits(std::uint32_t word) {
   }
 }
 
+/// What this thread of a warpgroup has of some chunks in wgmma's order, from shared memory: of 8 bits a step's words of both
+/// rows one after the other.
+template <WeightScheme kScheme, int kChunks>
+__device__ __forceinline__ void load_chunks(std::uint32_t pieces, int thread, uint4 (&raw)[kChunks]) {
+  if constexpr (has_half_bytes(kScheme)) {
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) raw[c] = load_shared(pieces + c * kPieceBytes + thread * 16);
+  } else {
+    static_assert(kChunks % 2 == 0);
+#pragma unroll
+    for (int c = 0; c < kChunks; c += 2) {
+      const std::uint32_t at = pieces + c * kPieceBytes + chunk_pair_place(thread);
+      const uint4 first = load_shared(at);
+      const uint4 second = load_shared(at + kSecondRowBytes);
+      raw[c] = {first.x, second.x, first.y, second.y};
+      raw[c + 1] = {first.z, second.z, first.w, second.w};
+    }
+  }
+}
+
 /// The fragments of a chunk's steps from a thread's 16 bytes. `offsets`: of integers, for each part of the steps and
 /// for both rows of the thread; of f4, scales that F4Scales makes pairs of T.
-template <class T, WeightScheme kScheme, int kSteps, int kParts>
+template <class T, WeightScheme kScheme, PieceOrder kOrder = PieceOrder::lanes, int kSteps, int kParts>
 __device__ __forceinline__ void widen(const uint4& raw, const std::uint32_t (&offsets)[kParts][2],
                                       std::uint32_t (&a)[kSteps][4]) {
   constexpr bool is_half = std::is_same_v<T, __half>;
@@ -91,26 +111,27 @@ __device__ __forceinline__ void widen(const uint4& raw, const std::uint32_t (&of
       a[step][3] = times<T>(f4_bits<T, 3>(words[step]), scales[1]);
     }
   } else {
+    constexpr bool has_rows = kOrder == PieceOrder::wgmma;  // each word is of a row, and else of half of a step
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const std::uint32_t w = words[i];
-      std::uint32_t(&low)[4] = a[i / 2];
 #pragma unroll
-      for (int row = 0; row < 2; ++row) {
-        std::uint32_t& to = low[i % 2 * 2 + row];
+      for (int byte = 0; byte < 2; ++byte) {  // and the second one after it
+        const int row = has_rows ? i % 2 : byte;
+        std::uint32_t& to = a[i / 2][has_rows ? byte * 2 + row : i % 2 * 2 + row];
         if constexpr (kScheme == WeightScheme::f8 && is_half) {
           // Exponent and mantissa become the low exponent bits and the high mantissa bits: the number times 2^-8.
-          const std::uint32_t signs = row == 0 ? w << 8 : w;
-          to = times<T>((signs & 0x80008000u) | ((row == 0 ? w << 7 : w >> 1) & 0x3f803f80u), 0x5c005c00u);
+          const std::uint32_t signs = byte == 0 ? w << 8 : w;
+          to = times<T>((signs & 0x80008000u) | ((byte == 0 ? w << 7 : w >> 1) & 0x3f803f80u), 0x5c005c00u);
         } else if constexpr (kScheme == WeightScheme::f8) {  // the number times 2^-120
-          const std::uint32_t signs = row == 0 ? w << 8 : w;
-          to = times<T>((signs & 0x80008000u) | ((row == 0 ? w << 4 : w >> 4) & 0x07f007f0u), 0x7b807b80u);
+          const std::uint32_t signs = byte == 0 ? w << 8 : w;
+          to = times<T>((signs & 0x80008000u) | ((byte == 0 ? w << 4 : w >> 4) & 0x07f007f0u), 0x7b807b80u);
         } else if constexpr (is_half) {
-          to = minus<T>(__byte_perm(w, 0x64646464u, row == 0 ? 0x4240 : 0x4341), offsets[0][row]);
+          to = minus<T>(__byte_perm(w, 0x64646464u, byte == 0 ? 0x4240 : 0x4341), offsets[0][row]);
         } else {
           const float offset = __uint_as_float(offsets[0][row]);
-          const float first = __uint_as_float(__byte_perm(w, 0x4b000000u, 0x7440 + row)) - offset;
-          const float second = __uint_as_float(__byte_perm(w, 0x4b000000u, 0x7442 + row)) - offset;
+          const float first = __uint_as_float(__byte_perm(w, 0x4b000000u, 0x7440 + byte)) - offset;
+          const float second = __uint_as_float(__byte_perm(w, 0x4b000000u, 0x7442 + byte)) - offset;
           to = __byte_perm(__float_as_uint(first), __float_as_uint(second), 0x7632);  // exact: both have 8 bits
         }
       }

@@ -1,7 +1,6 @@
 /// Dense copies of rows of packed weights, and x with its columns in a weight's order. Fixed grids loop.
 #include <algorithm>
 #include <cstdint>
-#include <type_traits>
 
 #include "kernels/cuda/device/elements.cuh"
 #include "kernels/cuda/device/launch.cuh"
@@ -26,10 +25,7 @@ template <WeightScheme kScheme, class T>
 __global__ void __launch_bounds__(kThreads)
     widen_rows_kernel(SchemeView weight, T* out, std::int64_t first_tile, std::int64_t n_rows, std::int64_t n_units) {
   constexpr int kSteps = chunk_columns(kScheme) / 16;
-  using Words = std::conditional_t<has_half_bytes(kScheme), uint1, uint2>;
   wait_for_kernel_before();  // which may read out
-  const auto* const values =
-      reinterpret_cast<const Words*>(weight.values) + first_tile * weight.n_chunks * kUnitsOfPiece * kSteps;
   for (std::int64_t u = blockIdx.x * static_cast<std::int64_t>(kThreads) + threadIdx.x; u < n_units * kSteps;
        u += static_cast<std::int64_t>(gridDim.x) * kThreads) {
     const auto step = static_cast<int>(u % kSteps);
@@ -38,7 +34,9 @@ __global__ void __launch_bounds__(kThreads)
     const std::int64_t tile = piece / weight.n_chunks;
     const int first_column = static_cast<int>(piece % weight.n_chunks) * chunk_columns(kScheme);
     if (first_column + step * 16 >= weight.k) continue;
-    const Words words = values[u];
+    std::uint32_t words[2];
+    load_step<kScheme>(weight.values + (first_tile + tile) * weight.n_chunks * kPieceBytes,
+                       static_cast<int>(piece % weight.n_chunks), step, thread, words);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = fragment_row(thread, half);
@@ -50,11 +48,8 @@ __global__ void __launch_bounds__(kThreads)
       for (int i = half; i < 4; i += 2) {
         const int column = first_column + fragment_column(thread, step, i, 0);
         if (column >= weight.k) continue;
-        std::uint32_t word = words.x;
-        if constexpr (!has_half_bytes(kScheme))
-          if (i >= 2) word = words.y;
-        store_pair(to + column, (code_at<kScheme>(word, i, 0) - zero) * scale, (code_at<kScheme>(word, i, 1) - zero) * scale,
-                   weight.k % 2 == 0, column + 1 < weight.k);
+        store_pair(to + column, (code_of_step<kScheme>(words, i, 0) - zero) * scale,
+                   (code_of_step<kScheme>(words, i, 1) - zero) * scale, weight.k % 2 == 0, column + 1 < weight.k);
       }
     }
   }

@@ -129,8 +129,7 @@ class SchemeMultiplier {
   __device__ __forceinline__ void fetch() {
     barrier_wait(memory_.ring.has_weight + 8 * place_.slot, place_.parity);
     const std::uint32_t values = memory_.ring.stages + place_.slot * Form::kValueBytes + part_ * Form::kChunks * kPieceBytes;
-#pragma unroll
-    for (int c = 0; c < Form::kChunks; ++c) raw_[c] = load_shared(values + c * kPieceBytes + thread_ % 128 * 16);
+    load_chunks<kScheme>(values, thread_ % 128, raw_);
     fetched_groups_ = memory_.groups + place_.slot * memory_.group_bytes;
   }
   /// Of this thread's first row in the scales and zeros of the stage, for the group of a unit of columns.
@@ -154,7 +153,7 @@ class SchemeMultiplier {
         else
           offsets[unit][half] = offset_of<T, kScheme>(zero);
       }
-    widen<T, kScheme>(raw_[c], offsets, a);
+    widen<T, kScheme, PieceOrder::wgmma>(raw_[c], offsets, a);
     // Widened here, while matmuls run, and not after the wait for them.
 #pragma unroll
     for (int step = 0; step < Form::kSteps; ++step)

@@ -77,7 +77,7 @@ class SkinnyMultiplier {
 #pragma unroll
       for (int i = 0; i < 4; ++i) sums_[t][i] = sums[t][i] = 0;
     const int pair = warp_ % Form::kPairs;
-    const std::uint32_t own_values = 2 * pair * kPieceBytes + lane_ * 16;
+    const std::uint32_t own_values = 2 * pair * kPieceBytes;
     const std::uint32_t own_x = lane_ % 8 * 128 + ((lane_ / 8) ^ (lane_ % 8)) * 16;  // in a box, which is swizzled
     const int last_unit = min(1 << p_.unit_shift, 2 * kUnits) - 1;                   // of a group, or of the pair
 #pragma unroll 1
@@ -87,9 +87,12 @@ class SkinnyMultiplier {
       const std::uint32_t values = memory_.ring.stages + slot * Form::kValueBytes + own_values;
       uint4 raw[2][kRowTiles];
 #pragma unroll
-      for (int c = 0; c < 2; ++c)
-#pragma unroll
-        for (int t = 0; t < kRowTiles; ++t) raw[c][t] = load_shared(values + c * kPieceBytes + t * 512);
+      for (int t = 0; t < kRowTiles; ++t) {
+        uint4 of_tile[2];
+        load_chunks<kScheme>(values, t * 32 + lane_, of_tile);
+        raw[0][t] = of_tile[0];
+        raw[1][t] = of_tile[1];
+      }
       const int x_slot = p_.x_stays ? k_ : slot;
       barrier_wait(memory_.ring.has_x + 8 * x_slot, p_.x_stays ? 0 : place_.parity);
       const std::uint32_t x = as_of_now(memory_.x + x_slot * Form::kXBytes + own_x);
@@ -114,7 +117,7 @@ class SkinnyMultiplier {
 #pragma unroll
             for (int t = 0; t < kRowTiles; ++t) {
               std::uint32_t a[Form::kSteps][4];  // of which one step is used
-              widen<T, kScheme>(raw[c][t], offsets[t], a);
+              widen<T, kScheme, PieceOrder::wgmma>(raw[c][t], offsets[t], a);
               multiply_16x8x16<T>(sums[t], a[step + j], b[2 * j], b[2 * j + 1]);
             }
           if (is_scaled) {

@@ -112,10 +112,8 @@ class WideMultiplier {
   /// Waits for the next stage's weight and loads what this thread has of it.
   __device__ __forceinline__ void fetch() {
     barrier_wait(memory_.ring.has_weight + 8 * place_.slot, place_.parity);
-    const std::uint32_t values =
-        memory_.ring.stages + place_.slot * Form::kValueBytes + part_ * Form::kPartBytes + thread_ * 16;
-#pragma unroll
-    for (int c = 0; c < Form::kChunks; ++c) raw_[c] = load_shared(values + c * kPieceBytes);
+    const std::uint32_t values = memory_.ring.stages + place_.slot * Form::kValueBytes + part_ * Form::kPartBytes;
+    load_chunks<kScheme>(values, thread_, raw_);
     groups_ = memory_.groups + place_.slot * memory_.group_bytes;
     fetch_group(0);
     if constexpr (!kHalves) fetch_group(1);
@@ -162,7 +160,7 @@ class WideMultiplier {
       if constexpr (Form::kChunks == 1)
         if (half == 1) raw = {raw.z, raw.w, 0, 0};
       std::uint32_t pairs[kHalfSteps][4];
-      widen<T, kScheme>(raw, offsets, pairs);
+      widen<T, kScheme, PieceOrder::wgmma>(raw, offsets, pairs);
 #pragma unroll
       for (int step = 0; step < kHalfSteps; ++step)
 #pragma unroll
