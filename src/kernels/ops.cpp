@@ -81,7 +81,7 @@ void check_norm(const Args& args) {
     check(!overlap(delta, args.out), "norm: out overlaps delta");
   }
   if (args.weight.data != nullptr) {
-    check_float(args.weight, "norm weight");
+    check_dtype(args.weight, DType::f32, "norm weight");
     check_shape(args.weight, {args.x.shape[1]}, "norm weight");
   }
   check_shape(args.out, args.x.shape, "norm out");
@@ -165,8 +165,6 @@ void embedding(Backend& backend, const EmbeddingArgs& args) {
 void rms_norm(Backend& backend, const RmsNormArgs& args) {
   check_norm(args);
   check_rows(args.out, args.out_scales, "rms_norm out");
-  if (args.out.dtype == DType::f8_e4m3 && args.weight.data != nullptr)
-    check_dtype(args.weight, DType::f32, "rms_norm weight beside rows in 8 bits");
   if (const Deltas& deltas = args.deltas; deltas.norm_weight.data != nullptr) {
     check((deltas.first.data != nullptr || args.x.shape[0] == 0) && deltas.second.data == nullptr,
           "rms_norm: the norm of a delta needs one delta");
@@ -183,7 +181,7 @@ void layer_norm(Backend& backend, const LayerNormArgs& args) {
   check(args.weight.data != nullptr, "layer_norm: no weight");
   check(args.deltas.norm_weight.data == nullptr, "layer_norm: the norm of a delta");
   if (args.bias.data != nullptr) {
-    check_dtype(args.bias, args.weight.dtype, "layer_norm bias");
+    check_dtype(args.bias, DType::f32, "layer_norm bias");
     check_shape(args.bias, args.weight.shape, "layer_norm bias");
   }
   backend.layer_norm(args);

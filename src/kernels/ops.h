@@ -81,7 +81,7 @@ struct Deltas {
 ///     out[r] = x[r] / sqrt(mean(x[r]^2) + eps) * weight
 ///
 ///     x  [rows, d] f32, updated in place     out  [rows, d] float or 8 bits; no overlap with the others
-///     weight  [d] float, f32 with out in 8 bits, or null data: out = x
+///     weight  [d] f32, or null data: out = x
 ///     out_scales  [rows] f32 with out in 8 bits, otherwise null data
 /// Sums in f32. Source: arXiv:1910.07467.
 struct RmsNormArgs {
@@ -98,7 +98,7 @@ void rms_norm(Backend& backend, const RmsNormArgs& args);
 ///
 ///     out[r] = (x[r] - mean(x[r])) / sqrt(mean((x[r] - mean(x[r]))^2) + eps) * weight + bias
 ///
-///     weight  [d] float     bias  [d] of weight's dtype, or null data     out  [rows, d] float     all others as in rms_norm
+///     weight  [d] f32     bias  [d] f32, or null data     out  [rows, d] float     all others as in rms_norm
 /// Sums in f32; the sum of squares is computed after the mean. Source: arXiv:1607.06450.
 struct LayerNormArgs {
   TensorView x;

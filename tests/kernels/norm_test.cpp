@@ -28,7 +28,7 @@ constexpr DType kNormTypes[] = {DType::f32, DType::bf16, DType::f16};
 void expect_rms_norm(Backend& backend, std::mt19937& random, DType dtype, std::int64_t rows, std::int64_t d) {
   const HostTensor before = random_tensor(random, DType::f32, {rows, d});
   const HostTensor delta = random_tensor(random, dtype, {rows, d});
-  const HostTensor weight = random_tensor(random, dtype, {d});
+  const HostTensor weight = random_tensor(random, DType::f32, {d});
   std::vector<double> expected;
   std::vector<double> expected_x;
   for (std::int64_t r = 0; r < rows; ++r) {
@@ -200,8 +200,8 @@ void expect_layer_norm(Backend& backend, std::mt19937& random, const LayerNormCa
   for (std::int64_t i = 0; i < of.rows * of.d; ++i) before.set(i, static_cast<float>(before.at(i)) + of.mean);
   const std::vector<HostTensor> deltas = {random_tensor(random, of.dtype, {of.rows, of.d}),
                                           random_tensor(random, of.dtype, {of.rows, of.d})};
-  const HostTensor weight = random_tensor(random, of.dtype, {of.d});
-  const HostTensor bias = random_tensor(random, of.dtype, {of.d});
+  const HostTensor weight = random_tensor(random, DType::f32, {of.d});
+  const HostTensor bias = random_tensor(random, DType::f32, {of.d});
   std::vector<double> expected;
   std::vector<double> expected_x;
   for (std::int64_t r = 0; r < of.rows; ++r) {

@@ -35,6 +35,8 @@ TEST(OpsDeathTest, biases_and_second_deltas_must_fit) {
                "layer_norm bias has shape .*7.*expected .*8");
   EXPECT_DEATH(layer_norm(backend, {x.view(), {}, weight.view(), half_bias.view(), out.view()}),
                "layer_norm bias must be float32, is float16");
+  HostTensor half_weight(DType::bf16, {8});
+  EXPECT_DEATH(rms_norm(backend, {x.view(), {}, half_weight.view(), out.view()}), "norm weight must be float32, is bfloat16");
   EXPECT_DEATH(
       layer_norm(backend, {x.view(), {.first = {}, .second = delta.view(), .norm_weight = {}}, weight.view(), {}, out.view()}),
       "norm: a second delta without a first");

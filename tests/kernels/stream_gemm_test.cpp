@@ -168,7 +168,7 @@ TEST(StreamGemm, between_norms_and_activations_has_the_bits_of_operations_one_by
     const auto up = test.backend.pack_matrix(random_tensor(random, dtype, {2 * d_ff, d}).view(), dtype, "up");
     const auto down = test.backend.pack_matrix(random_tensor(random, dtype, {d, d_ff}).view(), dtype, "down");
     ASSERT_TRUE(up && down);
-    const OnDevice norm_weight(test.backend, random_tensor(random, dtype, {d}));
+    const OnDevice norm_weight(test.backend, random_tensor(random, DType::f32, {d}));
     for (const std::int64_t rows : {1, 9, 32}) {
       const OnDevice table(test.backend, random_tensor(random, dtype, {rows, d}));
       HostTensor ids(DType::i32, {rows});

@@ -40,10 +40,8 @@ void add_deltas(const Deltas& deltas, std::int64_t d, std::int64_t r, float* x, 
 void CpuBackend::rms_norm(const RmsNormArgs& args) {
   const std::int64_t d = args.x.shape[1];
   parallel_.for_ranges(args.x.shape[0], kGrain, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<float> weight(static_cast<std::size_t>(d));
     std::vector<float> row(static_cast<std::size_t>(d));
     std::vector<float> second;
-    if (args.weight.data != nullptr) load_f32(args.weight, 0, d, weight.data());
     const auto store = [&](const float* from, std::int64_t r) {
       if (args.out.dtype == DType::f8_e4m3)
         store_f8_row(from, d, args.out, args.out_scales, r);
@@ -58,7 +56,7 @@ void CpuBackend::rms_norm(const RmsNormArgs& args) {
         continue;
       }
       const float mean = sum_of_squares(x, d) / static_cast<float>(d);
-      scale_by_weight(x, 1.0f / std::sqrt(mean + args.eps), weight.data(), d, row.data());
+      scale_by_weight(x, 1.0f / std::sqrt(mean + args.eps), args.weight.elements<float>().data(), d, row.data());
       store(row.data(), r);
     }
   });
@@ -98,20 +96,16 @@ void CpuBackend::gated_norm(const GatedNormArgs& args) {
 void CpuBackend::layer_norm(const LayerNormArgs& args) {
   const std::int64_t d = args.x.shape[1];
   parallel_.for_ranges(args.x.shape[0], kGrain, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<float> weight(static_cast<std::size_t>(d));
-    std::vector<float> bias(static_cast<std::size_t>(d));
     std::vector<float> row(static_cast<std::size_t>(d));
     std::vector<float> second;
-    load_f32(args.weight, 0, d, weight.data());
-    if (args.bias.data != nullptr) load_f32(args.bias, 0, d, bias.data());
     for (std::int64_t r = begin; r < end; ++r) {
       float* x = args.x.elements<float>().data() + r * d;
       add_deltas(args.deltas, d, r, x, row, second);
       const float mean = sum_of(x, d) / static_cast<float>(d);
       subtract(x, mean, d, row.data());
       const float variance = sum_of_squares(row.data(), d) / static_cast<float>(d);
-      scale_by_weight(row.data(), 1.0f / std::sqrt(variance + args.eps), weight.data(), d, row.data());
-      if (args.bias.data != nullptr) add_to(row.data(), bias.data(), d);
+      scale_by_weight(row.data(), 1.0f / std::sqrt(variance + args.eps), args.weight.elements<float>().data(), d, row.data());
+      if (args.bias.data != nullptr) add_to(row.data(), args.bias.elements<float>().data(), d);
       store_f32(row.data(), d, args.out, r * d);
     }
   });

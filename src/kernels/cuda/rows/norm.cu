@@ -33,8 +33,8 @@ struct NormParams {
   const void* delta;          ///< of type Delta, or null
   const void* second_delta;   ///< of type Delta, or null
   const float* delta_weight;  ///< or null
-  const void* weight;         ///< of type Weight; for Kind::post or null
-  const void* bias;           ///< of type Weight, or null
+  const float* weight;        ///< for Kind::post or null
+  const float* bias;          ///< or null
   void* out;
   float* out_scales;  ///< of rows in 8 bits
   std::int64_t d;
@@ -69,15 +69,13 @@ __device__ __forceinline__ void store_row(const NormParams& params, std::int64_t
   }
 }
 
-template <Kind kKind, class Delta, class Weight, class Out, int N, int kHeld>
+template <Kind kKind, class Delta, class Out, int N, int kHeld>
 __global__ void __launch_bounds__(kThreads, kHeld == kHeldOfShort ? kBlocksOfShort : 1) norm_kernel(const NormParams params) {
   __shared__ float of_warps[kThreads / kWarpSize];
   constexpr std::int64_t kStep = kThreads * N;
   float* x = params.x + blockIdx.x * params.d;
   const auto* delta = static_cast<const Delta*>(params.delta) + blockIdx.x * params.d;
   const auto* second_delta = static_cast<const Delta*>(params.second_delta) + blockIdx.x * params.d;
-  const auto* weight = static_cast<const Weight*>(params.weight);
-  const auto* bias = static_cast<const Weight*>(params.bias);
   const std::int64_t first = static_cast<std::int64_t>(threadIdx.x) * N;
   const auto sum_over_block = [&](float sum) { return block_join(sum, of_warps, [](float a, float b) { return a + b; }); };
   float values[kHeld][N] = {};
@@ -88,10 +86,10 @@ __global__ void __launch_bounds__(kThreads, kHeld == kHeldOfShort ? kBlocksOfSho
     if constexpr (kKind == Kind::post) {
 #pragma unroll
       for (int j = 0; j < N; ++j) of_out[j] = of_delta[j] = 1;
-      if (params.weight != nullptr) load_f32(weight + i, of_out);
+      if (params.weight != nullptr) load_f32(params.weight + i, of_out);
       if (params.delta_weight != nullptr) load_f32(params.delta_weight + i, of_delta);
     } else {
-      load_f32(weight + i, of_out);
+      load_f32(params.weight + i, of_out);
     }
   };
 #pragma unroll
@@ -188,7 +186,7 @@ __global__ void __launch_bounds__(kThreads, kHeld == kHeldOfShort ? kBlocksOfSho
       for (int j = 0; j < N; ++j) value[j] = value[j] * factor * by[j];
     } else {
       float biases[N] = {};
-      if (params.bias != nullptr) load_f32(bias + i, biases);
+      if (params.bias != nullptr) load_f32(params.bias + i, biases);
 #pragma unroll
       for (int j = 0; j < N; ++j) value[j] = (value[j] - mean) * factor * by[j] + biases[j];
     }
@@ -222,8 +220,8 @@ void launch_norm(const Device& device, const Args& args, const ConstTensorView& 
                           .delta = deltas.first.data,
                           .second_delta = deltas.second.data,
                           .delta_weight = reinterpret_cast<const float*>(deltas.norm_weight.data),
-                          .weight = args.weight.data,
-                          .bias = bias.data,
+                          .weight = reinterpret_cast<const float*>(args.weight.data),
+                          .bias = reinterpret_cast<const float*>(bias.data),
                           .out = args.out.data,
                           .out_scales = reinterpret_cast<float*>(out_scales.data),
                           .d = d,
@@ -235,26 +233,23 @@ void launch_norm(const Device& device, const Args& args, const ConstTensorView& 
                           is_ready(deltas.norm_weight) && is_ready(args.weight) && is_ready(bias);
   const auto dtype_of = [](const ConstTensorView& tensor) { return tensor.data == nullptr ? DType::f32 : tensor.dtype; };
   visit_element(dtype_of(deltas.first), [&](auto delta) {
-    visit_element(dtype_of(args.weight), [&](auto weight) {
-      using Delta = decltype(delta);
-      using Weight = decltype(weight);
-      const bool is_short = d <= kHeldOfShort * kThreads * kElementsAtOnce;
-      const auto launch = [&](auto* kernel) {
-        prefer_shared_memory(kernel);
-        launch_overlapped(device, kernel, dim3(n_rows), kThreads, 0, what, params);
-      };
-      if constexpr (kKind != Kind::layer && std::is_same_v<Weight, float>)
-        if (args.out.dtype == DType::f8_e4m3) {
-          check(is_aligned && d % kF8Block == 0, "norm: rows in 8 bits must be aligned and have a multiple of 64 columns");
-          return launch(is_short ? norm_kernel<kKind, Delta, Weight, F8, kElementsAtOnce, kHeldOfShort>
-                                 : norm_kernel<kKind, Delta, Weight, F8, kElementsAtOnce, kHeldOfLong>);
-        }
-      visit_element(args.out.dtype, [&](auto out) {
-        using Out = decltype(out);
-        launch(!is_aligned ? norm_kernel<kKind, Delta, Weight, Out, 1, kHeldOfLong>
-               : is_short  ? norm_kernel<kKind, Delta, Weight, Out, kElementsAtOnce, kHeldOfShort>
-                           : norm_kernel<kKind, Delta, Weight, Out, kElementsAtOnce, kHeldOfLong>);
-      });
+    using Delta = decltype(delta);
+    const bool is_short = d <= kHeldOfShort * kThreads * kElementsAtOnce;
+    const auto launch = [&](auto* kernel) {
+      prefer_shared_memory(kernel);
+      launch_overlapped(device, kernel, dim3(n_rows), kThreads, 0, what, params);
+    };
+    if constexpr (kKind != Kind::layer)
+      if (args.out.dtype == DType::f8_e4m3) {
+        check(is_aligned && d % kF8Block == 0, "norm: rows in 8 bits must be aligned and have a multiple of 64 columns");
+        return launch(is_short ? norm_kernel<kKind, Delta, F8, kElementsAtOnce, kHeldOfShort>
+                               : norm_kernel<kKind, Delta, F8, kElementsAtOnce, kHeldOfLong>);
+      }
+    visit_element(args.out.dtype, [&](auto out) {
+      using Out = decltype(out);
+      launch(!is_aligned ? norm_kernel<kKind, Delta, Out, 1, kHeldOfLong>
+             : is_short  ? norm_kernel<kKind, Delta, Out, kElementsAtOnce, kHeldOfShort>
+                         : norm_kernel<kKind, Delta, Out, kElementsAtOnce, kHeldOfLong>);
     });
   });
 }
