@@ -54,11 +54,16 @@ TEST(Attention, every_backend_takes_the_storages_it_promises) {
   for (const TestBackend& on : test_backends()) {
     const std::vector<DType> promised =
         on.is_cuda() ? std::vector{DType::bf16, DType::f16, DType::f8_e4m3} : std::vector{DType::f32, DType::bf16};
+    const auto invariant = on.make({.n_threads = 1, .batch_invariant = true});
+    ASSERT_TRUE(invariant) << invariant.error().message;
     for (const DType dtype : promised)
-      for (const int head_dim : {64, 80, 96, 128, 256}) {
-        if (head_dim != 64 && head_dim != 128 && dtype == DType::f8_e4m3) continue;
-        const auto kv = on.backend.make_kv_storage({1, 1, 16, 1, head_dim, dtype});
-        EXPECT_TRUE(kv) << on.name << ": " << kv.error().message;
+      for (const int head_dim : {8, 64, 80, 96, 104, 112, 128, 160, 256}) {
+        if (dtype == DType::f8_e4m3 && head_dim > 64 && (head_dim < 104 || head_dim > 128)) continue;
+        for (Backend* const backend : {&on.backend, invariant->get()}) {
+          if (backend != &on.backend && dtype == DType::f8_e4m3) continue;
+          const auto kv = backend->make_kv_storage({1, 1, 16, 1, head_dim, dtype});
+          EXPECT_TRUE(kv) << on.name << ": " << kv.error().message;
+        }
       }
   }
 }

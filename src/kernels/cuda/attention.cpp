@@ -27,7 +27,7 @@ constexpr int kMaxGroup = 64;  // query heads of a KV head: a tile holds whole t
 /// An instantiation of the kernel; null: none.
 struct Variant {
   void (*launch)(const AttentionParams&, const Device&, int) = nullptr;
-  int (*n_stages)(const Device&) = nullptr;
+  MemoryPlan (*plan_memory)(const Device&) = nullptr;
 };
 
 /// What `make` makes of the head size, which it takes as a template argument; null if the size is none of kDims.
@@ -41,14 +41,14 @@ auto of_dim(int dim, const Make& make) {
 template <class T, bool kFp8, int... kDims>
 Variant find_general(int padded_dim) {
   return of_dim<kDims...>(padded_dim, []<int kDim>() {
-    return Variant{launch_attention<T, kDim, kFp8>, attention_stages<T, kDim, kFp8>};
+    return Variant{launch_attention<T, kDim, kFp8>, plan_attention_memory<T, kDim, kFp8>};
   });
 }
 
 template <class T>
 Variant find_invariant(int padded_dim) {
   return of_dim<64, 96, 128, 256>(padded_dim, []<int kDim>() {
-    return Variant{launch_invariant_attention<T, kDim>, invariant_attention_stages<T, kDim>};
+    return Variant{launch_invariant_attention<T, kDim>, plan_invariant_attention_memory<T, kDim>};
   });
 }
 
@@ -124,10 +124,18 @@ std::string attention_obstacle(const Device& device, const KvShape& kv, bool bat
         "a KV cache of {} with heads of {} on CUDA: bfloat16 and float16 take heads of up to 256, float8_e4m3 up to 64 and "
         "from 104 to 128",
         to_string(kv.dtype), kv.head_dim);
-  if (variant.n_stages(device) < 2)
+  if (variant.plan_memory(device).n_stages < 2)
     return fmt::format("heads of {} in {} need more shared memory a block than the {} KiB of {}", kv.head_dim,
                        to_string(kv.dtype), device.max_shared_bytes >> 10, device.name);
   return {};
+}
+
+/// Device memory for the states of chunks. All storages of a device that need any need the same: keys without values those of
+/// compute capability 9.0, heads of 256 those with too little shared memory.
+std::size_t chunk_state_bytes(const Device& device, const KvShape& kv, bool batch_invariant) {
+  if (!batch_invariant) return 0;
+  if (!kv.has_values()) return latent_state_bytes(device);
+  return find_variant(kv.dtype, padded_head_dim(kv.head_dim), true).plan_memory(device).device_bytes;
 }
 
 }  // namespace
@@ -139,9 +147,9 @@ bool has_wide_attention(const Device& device) {
 Result<std::unique_ptr<KvStorage>> CudaBackend::make_kv_storage(const KvShape& shape) {
   const std::string obstacle = attention_obstacle(device_, shape, batch_invariant_);
   if (!obstacle.empty()) return fail(ErrorCode::unsupported, obstacle);
-  if (batch_invariant_ && !shape.has_values() && latent_states_ == nullptr) {
-    const std::size_t size_bytes = latent_state_bytes(device());
-    BATON_TRY(latent_states_, device_memory(size_bytes, "the states of chunks of latent attention"));
+  const std::size_t state_bytes = chunk_state_bytes(device(), shape, batch_invariant_);
+  if (state_bytes > 0 && chunk_states_ == nullptr) {
+    BATON_TRY(chunk_states_, device_memory(state_bytes, "the states of chunks of attention"));
   }
   BATON_TRY(std::unique_ptr<KvStorage> storage, CudaKvStorage::make(device(), shape));
   return storage;
@@ -176,12 +184,13 @@ void CudaBackend::attention(const AttentionArgs& args) {
   params.score_scale = args.scale * shape.k_scale(args.layer) / (args.softcap > 0 ? args.softcap : 1);
   params.score_log2 = (args.softcap > 0 ? args.softcap : params.score_scale) * log2_e;
   params.v_scale = shape.v_scale(args.layer);
+  params.chunk_states = chunk_states_;
   const LayerGroupHeader& group = args.step.group(args.group);
   const bool has_states = group.n_partials > 0;
   if (!shape.has_values()) {
     check(args.softcap == 0 && group.tile_kind == 0, "attention on CUDA: a soft-cap or larger tiles over latent vectors");
     if (batch_invariant_)
-      latent_invariant_attention(params, shape.dtype, shape.latent_dim, latent_states_, device);
+      latent_invariant_attention(params, shape.dtype, shape.latent_dim, chunk_states_, device);
     else
       find_latent_launch(shape)(params, device, device.n_multiprocessors);
     if (args.merge && has_states) cuda::attention_merge(device, merging, batch_invariant_);

@@ -178,7 +178,7 @@ CudaBackend::~CudaBackend() {
   cudaFree(sampling_.originals);
   cudaFree(sampling_.parts);
   cudaFree(step_);
-  cudaFree(latent_states_);
+  cudaFree(chunk_states_);
   for (const Staging& staging : staging_) {
     cudaFreeHost(staging.data);
     if (staging.was_read != nullptr) cudaEventDestroy(staging.was_read);

@@ -100,7 +100,7 @@ class CudaBackend final : public Backend {
   std::byte* step_ = nullptr;                 ///< address of every uploaded step
   std::size_t step_bytes_ = 0;
   bool is_step_reserved_ = false;
-  std::byte* latent_states_ = nullptr;  ///< of batch-invariant mode, from the first storage without values on
+  std::byte* chunk_states_ = nullptr;  ///< of batch-invariant mode, from the first storage on whose kernel keeps them there
   std::array<Staging, 2> staging_;
   std::size_t n_uploads_ = 0;
   cudaEvent_t timing_begin_ = nullptr;

@@ -33,7 +33,8 @@ struct AttentionParams {
   /// Two kernels share the work list: the one with wide tiles is launched first, and the other runs beside it.
   bool has_both_kernels = false;
   float v_scale = 1;
-  const float* sinks = nullptr;  ///< [n_heads], or null
+  const float* sinks = nullptr;       ///< [n_heads], or null
+  std::byte* chunk_states = nullptr;  ///< MemoryPlan::device_bytes, or null
 };
 
 }  // namespace baton::cuda

@@ -20,6 +20,12 @@ constexpr int kAttentionThreads = kConsumerThreads + kProducerThreads;
 constexpr int kConsumerBarrier = 1;
 constexpr int kProducerBarrier = 2;
 constexpr int kMaxStages = 8;
+/// Blocks of a multiprocessor that the compiler divides the registers among (attention_blocks_a_multiprocessor).
+#ifdef BATON_SM90A
+constexpr int kCompiledResidents = 2;
+#else
+constexpr int kCompiledResidents = 1;
+#endif
 
 /// The description of a tile for the consumers. A producer writes it beside the queries.
 struct TileTask {
@@ -83,6 +89,9 @@ struct AttentionTile {
                                      2 * kPairBatch * static_cast<int>(sizeof(ItemPair)) + static_cast<int>(sizeof(TileTask)) +
                                      8 * ((kFp8 ? 3 : 2) * kMaxStages + 2);
   static_assert(kTailBytes == 0 || kTailBytes == 64);
+  /// The fewest stages that let copies and matmuls overlap: two, or two pairs (run_e4m3_stages).
+  static constexpr int kLeastStages = kFp8 ? 4 : 2;
+  static constexpr bool kMayKeepScratchOutside = false;  ///< in device memory
 
   /// Where the stages of a run that begins at `kv_begin` begin.
   static __device__ __forceinline__ int first_position(int kv_begin) { return first_stage_position(kv_begin); }
@@ -109,16 +118,20 @@ struct SharedLayout {
   std::uint32_t full, empty, task_full, task_empty;
   std::uint32_t landed;  ///< of e4m3 tiles only: the bytes that a slot's f16 are made from have arrived
 
-  __device__ SharedLayout(std::byte* memory, int n_stages) {
+  /// `chunk_states`: AttentionParams::chunk_states.
+  __device__ SharedLayout(std::byte* memory, const MemoryPlan& plan, std::byte* chunk_states) {
     stages = shared_address(memory);
-    std::byte* at = memory + n_stages * Tile::kStageBytes;
+    std::byte* at = memory + plan.n_stages * Tile::kStageBytes;
     const auto take = [&at](int n_bytes) {
       std::byte* const taken = at;
       at += n_bytes;
       return taken;
     };
-    queries = take(Tile::kQueryBytes);
-    scratch = reinterpret_cast<float*>(take(Tile::kScratchFloats * 4));
+    const int scratch_at = Tile::kQueriesInRegisters && plan.scratch_over_queries ? 0 : Tile::kQueryBytes;
+    const bool is_outside = Tile::kMayKeepScratchOutside && plan.device_bytes > 0;
+    queries = take(max(Tile::kQueryBytes, scratch_at + (is_outside ? 0 : Tile::kScratchFloats * 4)));
+    scratch = reinterpret_cast<float*>(is_outside ? chunk_states : queries + scratch_at) +
+              (is_outside ? blockIdx.x * Tile::kScratchFloats : 0);
     warp_states = reinterpret_cast<float2*>(take(kConsumerWarps * 16 * 8));
     row_states = reinterpret_cast<float2*>(take(Tile::kMaxRows * 8));
     rows = reinterpret_cast<TokenRow*>(take(Tile::kMaxRows * 16));

@@ -18,13 +18,8 @@ class Consumer {
   static constexpr int kKSteps = kDim / 16;
 
  public:
-  __device__ Consumer(const AttentionParams& p, const SharedLayout<Tile>& shared, int n_stages)
-      : p_(p),
-        shared_(shared),
-        n_stages_(n_stages),
-        thread_(static_cast<int>(threadIdx.x)),
-        lane_(thread_ % 32),
-        warp_(thread_ / 32) {}
+  __device__ Consumer(const AttentionParams& p, const SharedLayout<Tile>& shared, const MemoryPlan& plan)
+      : p_(p), shared_(shared), plan_(plan), thread_(static_cast<int>(threadIdx.x)), lane_(thread_ % 32), warp_(thread_ / 32) {}
 
   __device__ void run() {
     run_tiles([this] {
@@ -41,10 +36,10 @@ class Consumer {
   __device__ __forceinline__ void run_tiles(const RunTile& run_tile) {
     group_ = p_.n_heads / p_.n_kv_heads;
     group_inverse_ = ((1 << 16) + group_ - 1) / group_;
-    // The first round is a warm-up: it computes with whatever is in shared memory and writes nothing. It loads the
-    // instructions into the cache before the first tile arrives; cold instructions would cost that tile microseconds.
-    // The warm-up must run the same code, so the compiler must not know which round it is.
-    asm volatile("mov.u32 %0, 1;" : "=r"(is_warmup_));
+    // The first round is a warm-up: it computes with whatever is in shared memory and writes nothing. It loads the instructions into
+    // the cache before the first tile arrives; cold instructions would cost that tile microseconds. It must run the same code, so
+    // the compiler must not know which round it is. With scratch memory over the queries there is none: it would write there.
+    asm volatile("mov.u32 %0, %1;" : "=r"(is_warmup_) : "r"(has_scratch_over_queries() ? 0 : 1));
     while (true) {
       if (is_warmup_ != 0) {
         task_ = TileTask{};
@@ -76,9 +71,9 @@ class Consumer {
       run_e4m3_stages();
     else
       run_stages<Stage>();
-    if constexpr (!Tile::kQueriesInRegisters)
-      if (is_warmup_ == 0) release(shared_.task_empty);
+    if constexpr (!Tile::kQueriesInRegisters) release_queries(false);
     write_tile<Stage>();
+    release_queries(true);
   }
 
   template <class Stage>
@@ -87,8 +82,16 @@ class Consumer {
 #pragma unroll
       for (int k = 0; k < kKSteps; ++k) load_queries<Stage>(queries_[k], k);
       if constexpr (Tile::kIsFp8) row_factors_ = queries_to_half(queries_);
-      if (is_warmup_ == 0) release(shared_.task_empty);
+      release_queries(false);
     }
+  }
+  /// Gives the queries' memory back to the producers when this warp has read them or, if the scratch memory lies there, when it
+  /// has written its results.
+  __device__ __forceinline__ void release_queries(bool has_written) {
+    if (has_written ? has_scratch_over_queries() : is_warmup_ == 0 && !has_scratch_over_queries()) release(shared_.task_empty);
+  }
+  __device__ __forceinline__ bool has_scratch_over_queries() const {
+    return Tile::kQueriesInRegisters && plan_.scratch_over_queries;
   }
 
   __device__ __forceinline__ void empty_state() {
@@ -98,8 +101,8 @@ class Consumer {
     for (int i = 0; i < kColumnTiles; ++i) out_[i][0] = out_[i][1] = out_[i][2] = out_[i][3] = 0;
   }
 
-  /// Computes positions, clipped to the item's: what this thread's two rows see; what every row of the
-  /// tile sees, [inner_lo_, inner_hi_); and what some row sees, [hull_lo_, hull_hi_).
+  /// Computes positions, clipped to the item's: what this thread's two rows see; what every row of the tile sees, [inner_lo_,
+  /// inner_hi_); and what some row sees, [hull_lo_, hull_hi_).
   __device__ __forceinline__ void find_bounds() {
     inner_lo_ = task_.kv_begin;
     inner_hi_ = task_.kv_end;
@@ -158,15 +161,14 @@ class Consumer {
     if (lane_ == 0) barrier_arrive(barrier);
   }
 
-  /// Divides a stage into units of 16 tokens for each row group, at most the whole stage. The token groups take units
-  /// in turn.
+  /// Divides a stage into units of 16 tokens for each row group, at most the whole stage. The token groups take units in turn.
   template <class Stage>
   __device__ __forceinline__ void run_stages() {
     constexpr int kSlots = Stage::kStageBytes / Tile::kStageBytes;
     if (kSlots == 2 && ring_.stage % 2 != 0) {  // passed over
       barrier_wait(shared_.full + 8 * ring_.stage, ring_.parity);
       release(shared_.empty + 8 * ring_.stage);
-      ring_.advance(n_stages_);
+      ring_.advance(plan_.n_stages);
     }
     const int unit = min(16 << row_shift_, Tile::kStageTokens);
     const int n_units = unit == 16 ? Tile::kStageTokens / 16 : unit == 32 ? Tile::kStageTokens / 32 : 1;
@@ -200,13 +202,12 @@ class Consumer {
       if (is_warmup_ != 0) return;
       own_accumulators(out_);
       release(shared_.empty + 8 * ring_.stage);
-      ring_.advance(n_stages_);
+      ring_.advance(plan_.n_stages);
     }
   }
 
-  /// As run_stages, for e4m3: two units a step, because a unit's bytes arrive in half the time and the latencies of a
-  /// step stay. A token group that takes one unit a stage takes those of two stages. A step's second unit may be none:
-  /// it stands after the item and is masked.
+  /// As run_stages, for e4m3: two units a step, because a unit's bytes arrive in half the time and the latencies of a step stay. A
+  /// token group that takes one unit a stage takes those of two stages. A step's second unit may be after the item; it is masked.
   __device__ __forceinline__ void run_e4m3_stages() {
     const int unit = min(16 << row_shift_, Tile::kStageTokens);
     const int n_stages = unit == 16 ? 2 : 1;
@@ -218,7 +219,7 @@ class Consumer {
       if (is_warmup_ == 0) barrier_wait(shared_.full + 8 * ring_.stage, ring_.parity);
       const bool is_pair = unit == 16 && position + Tile::kStageTokens < task_.kv_end;
       if (is_pair) {
-        second.advance(n_stages_);
+        second.advance(plan_.n_stages);
         barrier_wait(shared_.full + 8 * second.stage, second.parity);
       }
       const std::uint32_t part = as_of_now(shared_.stages + ring_.stage * Tile::kStageBytes);
@@ -233,10 +234,10 @@ class Consumer {
       if (is_warmup_ != 0) return;
       own_accumulators(out_);
       release(shared_.empty + 8 * ring_.stage);
-      ring_.advance(n_stages_);
+      ring_.advance(plan_.n_stages);
       if (is_pair) {
         release(shared_.empty + 8 * ring_.stage);
-        ring_.advance(n_stages_);
+        ring_.advance(plan_.n_stages);
       }
     }
   }
@@ -244,7 +245,7 @@ class Consumer {
   /// Where keys and values have slots of their own: gives the keys' back.
   __device__ __forceinline__ void leave_keys() {
     release(shared_.empty + 8 * ring_.stage);
-    ring_.advance(n_stages_);
+    ring_.advance(plan_.n_stages);
   }
 
   /// 16 tokens: those from `token` on of the stage at `part`, which stand at `position`.
@@ -449,16 +450,15 @@ class Consumer {
 
   /// Empties the states of rows that see no key: they took part wherever no mask was applied.
   __device__ __forceinline__ void forget_blind_rows();
-  /// Joins the states of the warps that hold the same rows, in the order of the token groups, and writes outputs or
-  /// partial states, eight rows of each warp at a time.
+  /// Joins the states of the warps that hold the same rows, in the order of the token groups, and writes outputs or partial states,
+  /// eight rows of each warp at a time.
   template <class Stage>
   __device__ __forceinline__ void write_tile();
-  /// The factor of this warp's state in the joined state, for row `row` of this warp's 16. Each of the four lanes of a
-  /// row handles one token group.
+  /// The factor of this warp's state in the joined state, for a row of its 16. Each of the row's four lanes handles a token group.
   __device__ __forceinline__ float join_states(int row, float mine);
   __device__ __forceinline__ int warp_of(int token_group, int row_group) const;
-  /// Writes this warp's outputs of kColumns columns of eight rows to its part of the scratch memory. Matmuls with
-  /// 8-bit values leave neighbouring columns in neighbouring tiles.
+  /// Writes this warp's outputs of kColumns columns of eight rows to its part of the scratch memory. Matmuls with 8-bit values leave
+  /// neighbouring columns in neighbouring tiles.
   template <class Stage>
   __device__ __forceinline__ void put_columns(int column0, float factor, int half);
   /// Writes partial states of 16-bit keys from registers, where each warp holds rows of its own.
@@ -472,7 +472,7 @@ class Consumer {
 
   const AttentionParams& p_;
   const SharedLayout<Tile>& shared_;
-  int n_stages_;
+  const MemoryPlan& plan_;
   int thread_;
   int lane_;
   int warp_;

@@ -47,8 +47,8 @@ class FewRowsConsumer : public Consumer<Tile> {
   using Base::is_warmup_;
   using Base::lane_;
   using Base::n_rows_;
-  using Base::n_stages_;
   using Base::p_;
+  using Base::plan_;
   using Base::release;
   using Base::ring_;
   using Base::row_bounds_;
@@ -90,6 +90,7 @@ class FewRowsConsumer : public Consumer<Tile> {
     run_few_stages(few);
     if (is_warmup_ != 0) own_accumulators(few.out);
     write_few(few);
+    Base::release_queries(true);
   }
 
   /// As find_bounds. Most of these tiles have one token row.
@@ -142,7 +143,7 @@ class FewRowsConsumer : public Consumer<Tile> {
       }
       few.factors[0] = few.factors[1] = 1;
     }
-    if (is_warmup_ == 0) release(shared_.task_empty);
+    Base::release_queries(false);
   }
 
   /// A last stage alone is followed by one that is masked.
@@ -155,7 +156,7 @@ class FewRowsConsumer : public Consumer<Tile> {
       if (is_warmup_ == 0) barrier_wait(shared_.full + 8 * ring_.stage, ring_.parity);
       const bool is_pair = kStages == 2 && position + Tile::kStageTokens < task_.kv_end;
       if (is_pair) {
-        second.advance(n_stages_);
+        second.advance(plan_.n_stages);
         barrier_wait(shared_.full + 8 * second.stage, second.parity);
       }
       const std::uint32_t part = as_of_now(shared_.stages + ring_.stage * Tile::kStageBytes);
@@ -170,10 +171,10 @@ class FewRowsConsumer : public Consumer<Tile> {
       if (is_warmup_ != 0) return;
       own_accumulators(few.out);
       release(shared_.empty + 8 * ring_.stage);
-      ring_.advance(n_stages_);
+      ring_.advance(plan_.n_stages);
       if (is_pair) {
         release(shared_.empty + 8 * ring_.stage);
-        ring_.advance(n_stages_);
+        ring_.advance(plan_.n_stages);
       }
     }
   }

@@ -15,10 +15,10 @@ static_assert(kAttentionTileRows < kProducerThreads);  // one thread for each ro
 template <class Tile>
 class Producer {
  public:
-  __device__ Producer(const AttentionParams& p, const SharedLayout<Tile>& shared, int n_stages)
+  __device__ Producer(const AttentionParams& p, const SharedLayout<Tile>& shared, const MemoryPlan& plan)
       : p_(p),
         shared_(shared),
-        n_stages_(n_stages),
+        plan_(plan),
         thread_(static_cast<int>(threadIdx.x) - kConsumerThreads),
         has_waited_(p.has_both_kernels),  // the kernel beside this one has
         widener_(thread_) {
@@ -74,12 +74,12 @@ class Producer {
   __device__ __forceinline__ void wait_for(std::uint32_t barrier, int parity) {
     if constexpr (Tile::kWidens)
       while (widener_.is_pending() && !__all_sync(~0u, barrier_has_ended(barrier, parity)))
-        if (widener_.has_landed(shared_)) widener_.convert_oldest(shared_, n_stages_);
+        if (widener_.has_landed(shared_)) widener_.convert_oldest(shared_, plan_.n_stages);
     barrier_wait(barrier, parity);
   }
   __device__ __forceinline__ void convert_all() {
     if constexpr (Tile::kWidens)
-      while (widener_.is_pending()) widener_.convert_oldest(shared_, n_stages_);
+      while (widener_.is_pending()) widener_.convert_oldest(shared_, plan_.n_stages);
   }
 
   /// Waits once for the kernel before. From then on this step's queries, rows and keys may be read.
@@ -176,7 +176,7 @@ class Producer {
         copy_granule(stage + Tile::kPartBytes, from + values, granule, token);
       }
       arrive_with_copies(shared_.full + 8 * ring_.stage);
-      ring_.advance(n_stages_);
+      ring_.advance(plan_.n_stages);
     }
     if (has_task) return;
     wait_once();
@@ -188,7 +188,7 @@ class Producer {
     if (ring_.stage % 2 == 0) return;
     wait_for(shared_.empty + 8 * ring_.stage, ring_.parity ^ 1);
     barrier_arrive(shared_.full + 8 * ring_.stage);
-    ring_.advance(n_stages_);
+    ring_.advance(plan_.n_stages);
   }
   /// Copies a stage of granules [first, first + kGranules): the keys to one slot, the values to the next.
   __device__ __forceinline__ void copy_wide_stage(const std::byte* keys, std::int64_t values, std::uint32_t places, int first,
@@ -207,7 +207,7 @@ class Producer {
           widener_.copy_granule(slot, place_of(keys, places, first + granule), granule);
       }
       widener_.end_slot(shared_, ring_.stage);
-      ring_.advance(n_stages_);
+      ring_.advance(plan_.n_stages);
     }
   }
 
@@ -250,7 +250,7 @@ class Producer {
 
   const AttentionParams& p_;
   const SharedLayout<Tile>& shared_;
-  int n_stages_;
+  const MemoryPlan& plan_;
   int thread_;
   bool has_waited_;
   int chunk_ = 0;  ///< the chunk of a query row that this thread copies

@@ -8,7 +8,8 @@
 namespace baton::cuda {
 
 /// Stages begin at multiples of kStageTokens. The item's state, which chunks are folded into, has its first columns in
-/// shared memory (in place of the scratch memory of token groups) and kKeptTiles x 8 columns in registers.
+/// shared memory (in place of the scratch memory of token groups) and kKeptTiles x 8 columns in registers. With heads of 256, a
+/// block that has less than 128 KiB keeps its 64 KiB of states in device memory, which the L2 holds.
 template <class T, int kDim>
 struct InvariantTile : AttentionTile<T, kDim, false> {
   using Base = AttentionTile<T, kDim, false>;
@@ -18,6 +19,7 @@ struct InvariantTile : AttentionTile<T, kDim, false> {
   static constexpr int kFixedBytes = Base::kFixedBytes + (kScratchFloats - Base::kScratchFloats) * 4;
   /// With heads of 256 the state takes 64 KiB: no room for a second block on a multiprocessor.
   static constexpr int kMostResidents = kDim > 128 ? 1 : 2;
+  static constexpr bool kMayKeepScratchOutside = !Base::kQueriesInRegisters;
 
   static __device__ __forceinline__ int first_position(int kv_begin) { return kv_begin & -Base::kStageTokens; }
 };
@@ -50,10 +52,11 @@ class InvariantConsumer : public Consumer<Tile> {
     token_group_ = 0;
     this->find_bounds();
     this->template take_queries<Tile>();
+    if (this->has_scratch_over_queries()) named_barrier(kConsumerBarrier, kConsumerThreads);  // all warps have their queries
     this->empty_state();
     run_stages();
-    if constexpr (!Tile::kQueriesInRegisters)
-      if (is_warmup_ == 0) this->release(shared_.task_empty);
+    if constexpr (!Tile::kQueriesInRegisters) this->release_queries(false);
+    this->release_queries(true);
     this->forget_blind_rows();
     write_rows(0);
     write_rows(1);
@@ -70,7 +73,7 @@ class InvariantConsumer : public Consumer<Tile> {
       if (is_warmup_ != 0) return;
       own_accumulators(out_);
       this->release(shared_.empty + 8 * ring_.stage);
-      ring_.advance(n_stages_);
+      ring_.advance(plan_.n_stages);
       position += kTokens;
       const bool is_last = position >= task_.kv_end;
       if (position % kAttentionChunk == 0 || is_last) {
@@ -218,7 +221,7 @@ class InvariantConsumer : public Consumer<Tile> {
   using Base::hull_hi_, Base::hull_lo_, Base::inner_hi_, Base::inner_lo_;
   using Base::is_warmup_, Base::lane_, Base::warp_, Base::n_rows_, Base::task_;
   using Base::max_, Base::out_, Base::sum_;
-  using Base::p_, Base::shared_, Base::ring_, Base::n_stages_;
+  using Base::p_, Base::shared_, Base::ring_, Base::plan_;
   using Base::row_group_, Base::row_shift_, Base::token_group_, Base::token_groups_;
 
   // The state of the item's chunks before this one.

@@ -1,14 +1,14 @@
 /// Attention in batch-invariant mode: a row's bits depend on nothing but the row, its keys and its values.
 #pragma once
 
+#include "kernels/cuda/attention/launch.h"
 #include "kernels/cuda/attention/params.h"
 #include "kernels/cuda/device/device.h"
 
 namespace baton::cuda {
 
-/// Stages of keys and values that fit into the shared memory of a block; the kernel needs two.
 template <class T, int kDim>
-int invariant_attention_stages(const Device& device);
+MemoryPlan plan_invariant_attention_memory(const Device& device);
 
 /// T is the type of queries, keys and values, kDim the padded head size. `n_blocks`: the grid of the other kernel.
 template <class T, int kDim>

@@ -9,16 +9,16 @@
 namespace baton::cuda {
 
 template <class T, int kDim>
-__global__ void __launch_bounds__(kAttentionThreads, InvariantTile<T, kDim>::kMostResidents)
-    invariant_attention_kernel(const __grid_constant__ AttentionParams p, int n_stages) {
+__global__ void __launch_bounds__(kAttentionThreads, std::min(kCompiledResidents, InvariantTile<T, kDim>::kMostResidents))
+    invariant_attention_kernel(const __grid_constant__ AttentionParams p, const __grid_constant__ MemoryPlan plan) {
   using Tile = InvariantTile<T, kDim>;
-  run_attention<Tile, InvariantConsumer<Tile>>(p, n_stages);
+  run_attention<Tile, InvariantConsumer<Tile>>(p, plan);
 }
 
 template <class T, int kDim>
-int invariant_attention_stages(const Device& device) {
+MemoryPlan plan_invariant_attention_memory(const Device& device) {
   using Tile = InvariantTile<T, kDim>;
-  return stages_that_fit<Tile>(device, std::min(Tile::kMostResidents, attention_blocks_a_multiprocessor(device)));
+  return plan_memory<Tile>(device, std::min(Tile::kMostResidents, attention_blocks_a_multiprocessor(device)));
 }
 
 template <class T, int kDim>
@@ -26,7 +26,7 @@ void launch_invariant_attention(const AttentionParams& params, const Device& dev
   using Tile = InvariantTile<T, kDim>;
   const bool halves = Tile::kMostResidents < attention_blocks_a_multiprocessor(device);
   launch_tiles<Tile>(invariant_attention_kernel<T, kDim>, params, device, halves ? std::max(1, n_blocks / 2) : n_blocks,
-                     invariant_attention_stages<T, kDim>(device));
+                     plan_invariant_attention_memory<T, kDim>(device));
 }
 
 }  // namespace baton::cuda
