@@ -2,6 +2,7 @@
 #include "kernels/cuda/device/architecture.h"
 
 #include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -10,19 +11,26 @@ namespace {
 
 TEST(CudaArchitecture, is_the_device_s_unless_asked_otherwise) {
   EXPECT_EQ(choose_architecture(90, nullptr).value(), 90);
-  EXPECT_EQ(choose_architecture(103, "").value(), 103);
+  EXPECT_EQ(choose_architecture(87, "").value(), 87);
+}
+
+TEST(CudaArchitecture, later_devices_run_the_code_for_the_oldest) {
+  EXPECT_EQ(choose_architecture(100, nullptr).value(), 80);
+  EXPECT_EQ(choose_architecture(120, "").value(), 80);
 }
 
 TEST(CudaArchitecture, a_lower_one_can_be_forced) {
   for (const int lower : {80, 86, 89, 90}) EXPECT_EQ(choose_architecture(90, std::to_string(lower).c_str()).value(), lower);
-  EXPECT_EQ(choose_architecture(100, "90").value(), 90);
+  EXPECT_EQ(choose_architecture(120, "89").value(), 89);
 }
 
 TEST(CudaArchitecture, one_that_the_device_lacks_is_refused) {
-  const auto chosen = choose_architecture(86, "89");
-  ASSERT_FALSE(chosen);
-  EXPECT_EQ(chosen.error().code, ErrorCode::unsupported);
-  EXPECT_NE(chosen.error().message.find("86"), std::string::npos);
+  for (const auto& [device, wanted] : {std::pair{86, "89"}, std::pair{100, "90"}}) {
+    const auto chosen = choose_architecture(device, wanted);
+    ASSERT_FALSE(chosen) << device;
+    EXPECT_EQ(chosen.error().code, ErrorCode::unsupported);
+    EXPECT_NE(chosen.error().message.find(std::to_string(device)), std::string::npos);
+  }
 }
 
 TEST(CudaArchitecture, an_unknown_one_is_refused_by_name) {

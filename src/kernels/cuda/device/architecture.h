@@ -23,14 +23,16 @@ constexpr std::size_t most_shared_bytes(int architecture) {
   }
 }
 
-/// The architecture (10 * major + minor) whose kernels run on a device of compute capability `of_device`: that one, unless
-/// `wanted` (the value of BATON_CUDA_ARCH, or null) names a lower one. Errors: invalid_request for a value that is none of
-/// 80, 86, 89, 90; unsupported for one that the device lacks.
+/// The architecture (10 * major + minor) whose kernels run on a device of compute capability `of_device`: that one, but 80 where
+/// a driver compiles the code for 8.0 for a device after 9.0 (code for 9.0a runs on 9.0 alone). `wanted` (the value of
+/// BATON_CUDA_ARCH, or null) may name a lower one. Errors: invalid_request for a value that is none of 80, 86, 89, 90;
+/// unsupported for one that the device lacks.
 inline Result<int> choose_architecture(int of_device, const char* wanted) {
-  if (wanted == nullptr || *wanted == '\0') return of_device;
+  const int own = of_device > 90 ? kOldestArchitecture : of_device;
+  if (wanted == nullptr || *wanted == '\0') return own;
   for (const int architecture : {80, 86, 89, 90}) {
     if (std::to_string(architecture) != wanted) continue;
-    if (architecture <= of_device) return architecture;
+    if (architecture <= of_device && (architecture < 90 || of_device == 90)) return architecture;
     return fail(ErrorCode::unsupported, "BATON_CUDA_ARCH is " + std::string(wanted) +
                                             ", and this device has compute capability " + std::to_string(of_device));
   }
