@@ -16,10 +16,11 @@ struct StepSequence {
   std::vector<TokenId> tokens;
   bool logits_of_every_row = false;  ///< otherwise only of the last row
   SamplingMetadata sampling;         ///< row is filled in
+  bool is_recurrent = false;         ///< it has a state in recurrent layers, in the slot of its number
 };
 
 /// Builds a step with a layer group for each of `shapes`, which have the same block length and share the block tables.
-/// Sequences must be in depth_first_order. Their states in recurrent layers have the numbers of their slots.
+/// Sequences must be in depth_first_order.
 inline StepInput pack_groups_step(std::span<const StepSequence> sequences, std::span<const AttentionShape> shapes,
                                   const AttentionPlanOptions& options, std::vector<std::int32_t> reset_slots = {}) {
   const std::int32_t block_len = shapes[0].block_len;
@@ -32,8 +33,9 @@ inline StepInput pack_groups_step(std::span<const StepSequence> sequences, std::
     planned.push_back(sequence.rows);
     const std::int32_t begin = sequence.rows.kv_len - sequence.rows.n_rows;
     const std::int32_t slot = sequence.rows.slot.value;
-    state_runs.push_back({static_cast<std::int32_t>(token_ids.size()), sequence.rows.n_rows, begin,
-                          begin == 0 ? StateRun::kZeroState : slot, slot});
+    if (sequence.is_recurrent)
+      state_runs.push_back({static_cast<std::int32_t>(token_ids.size()), sequence.rows.n_rows, begin,
+                            begin == 0 ? StateRun::kZeroState : slot, slot});
     for (std::int32_t i = 0; i < sequence.rows.n_rows; ++i) {
       const std::int32_t position = begin + i;
       const std::int64_t block = sequence.rows.blocks[static_cast<std::size_t>(position / block_len)].value;
