@@ -115,28 +115,28 @@ template <WeightScheme kScheme, class T, int kWidth, int kScaledSteps>
 void launch_scheme_stream(const Device& device, SchemeStreamParams p, const CUtensorMap& x_map) {
   if constexpr (kWidth == kSkinnyWidth && kScheme != WeightScheme::f4) {
     launch_skinny<kScheme, T, kScaledSteps>(device, {p}, x_map);
-    return;
+  } else {
+    using Form = SchemeForm<kScheme, kWidth>;
+    const SchemeView& weight = p.weight;
+    const int group_columns = std::min(1 << weight.group_shift, Form::kStageK);
+    p.n_passes = (p.n_rows + kWidth - 1) / kWidth;
+    p.schedule = {(weight.n_tiles + Form::kParts - 1) / Form::kParts * p.n_passes,
+                  static_cast<int>((weight.k + Form::kStageK - 1) / Form::kStageK), device.n_multiprocessors};
+    p.scale_bytes = weight.scales == nullptr ? 0 : static_cast<int>(size_bytes(weight.scale_dtype));
+    p.zero_bytes = weight.zeros == nullptr ? 0 : 1;
+    p.groups_of_stage = Form::kStageK / group_columns;
+    p.unit_shift = std::countr_zero(static_cast<unsigned>(group_columns / (kScaledSteps * 16)));
+    const int stage_bytes = Form::kXBytes + Form::kValueBytes + group_bytes<Form>(p);
+    const int other_bytes = Form::kJoinBytes + kSchemeBarrierBytes;
+    const int n_that_fit = std::min(kMostSchemeStages, (static_cast<int>(device.max_shared_bytes) - other_bytes) / stage_bytes);
+    // A slot serves one set. Otherwise one that runs ahead of a late copy would take the parity of the phase before for its own.
+    p.n_stages = n_that_fit / Form::kSets * Form::kSets;
+    const int shared_bytes = p.n_stages * stage_bytes + other_bytes;
+    auto* const kernel = scheme_stream_kernel<kScheme, T, kWidth, kScaledSteps>;
+    check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), "scheme_stream");
+    launch_overlapped(device, kernel, dim3(static_cast<unsigned>(p.schedule.n_blocks)), Form::kThreads, shared_bytes,
+                      "scheme_stream", p, x_map);
   }
-  using Form = SchemeForm<kScheme, kWidth>;
-  const SchemeView& weight = p.weight;
-  const int group_columns = std::min(1 << weight.group_shift, Form::kStageK);
-  p.n_passes = (p.n_rows + kWidth - 1) / kWidth;
-  p.schedule = {(weight.n_tiles + Form::kParts - 1) / Form::kParts * p.n_passes,
-                static_cast<int>((weight.k + Form::kStageK - 1) / Form::kStageK), device.n_multiprocessors};
-  p.scale_bytes = weight.scales == nullptr ? 0 : static_cast<int>(size_bytes(weight.scale_dtype));
-  p.zero_bytes = weight.zeros == nullptr ? 0 : 1;
-  p.groups_of_stage = Form::kStageK / group_columns;
-  p.unit_shift = std::countr_zero(static_cast<unsigned>(group_columns / (kScaledSteps * 16)));
-  const int stage_bytes = Form::kXBytes + Form::kValueBytes + group_bytes<Form>(p);
-  const int other_bytes = Form::kJoinBytes + kSchemeBarrierBytes;
-  const int n_that_fit = std::min(kMostSchemeStages, (static_cast<int>(device.max_shared_bytes) - other_bytes) / stage_bytes);
-  // A slot serves one set. Otherwise one that runs ahead of a late copy would take the parity of the phase before for its own.
-  p.n_stages = n_that_fit / Form::kSets * Form::kSets;
-  const int shared_bytes = p.n_stages * stage_bytes + other_bytes;
-  auto* const kernel = scheme_stream_kernel<kScheme, T, kWidth, kScaledSteps>;
-  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), "scheme_stream");
-  launch_overlapped(device, kernel, dim3(static_cast<unsigned>(p.schedule.n_blocks)), Form::kThreads, shared_bytes,
-                    "scheme_stream", p, x_map);
 }
 
 /// Calls `body` with a value of x's type and the width as a constant.
