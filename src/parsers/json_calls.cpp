@@ -1,7 +1,6 @@
 /// Objects with name and arguments, in lists, one after another, or after a name.
 #include "parsers/json_calls.h"
 
-#include <optional>
 #include <utility>
 
 #include "io/json.h"
@@ -18,7 +17,8 @@ std::optional<std::string> string_of(const std::string& json) {
   return value->get<std::string>();
 }
 
-/// The object that a string holds, as JSON text; without any text an empty one. nullopt where it holds something else.
+}  // namespace
+
 std::optional<std::string> object_in_string(const std::string& json) {
   const auto text = string_of(json);
   if (!text) return std::nullopt;
@@ -26,8 +26,6 @@ std::optional<std::string> object_in_string(const std::string& json) {
   auto object = mended_json(*text);
   return object && object->starts_with('{') ? std::move(object) : std::nullopt;
 }
-
-}  // namespace
 
 CallObject::Field CallObject::field_of(std::string_view key) const {
   if ((key == "name" || key == "tool_name") && name_.empty()) return Field::name;

@@ -1,6 +1,7 @@
 /// Calls as JSON objects, in the envelopes of several formats.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -8,6 +9,9 @@
 #include "parsers/json_scanner.h"
 
 namespace baton::parsers {
+
+/// The object that a JSON string holds, as JSON text, mended; without any text an empty one. nullopt where it holds something else.
+std::optional<std::string> object_in_string(const std::string& json);
 
 /// How calls stand after a marker.
 struct JsonCallStyle {

@@ -9,6 +9,7 @@
 #include "parsers/harmony/header.h"
 #include "parsers/json_calls.h"
 #include "parsers/python_calls.h"
+#include "parsers/section_calls.h"
 #include "parsers/xml_calls.h"
 
 namespace baton::parsers {
@@ -31,6 +32,14 @@ constexpr std::array<Texts, 1> kPythonCloses{PythonCalls::kEnd};
 constexpr std::array<Texts, 1> kFunctools{"functools"};
 constexpr std::array<Texts, 1> kCohereBegins{"<|START_ACTION|>"};
 constexpr std::array<Texts, 1> kCohereCloses{"<|END_ACTION|>"};
+constexpr std::array<Texts, 2> kDeepSeekBegins{"<\uFF5Ctool\u2581calls\u2581begin\uFF5C>",
+                                               "<\uFF5Ctool\u2581call\u2581begin\uFF5C>"};
+constexpr std::array<Texts, 3> kDeepSeekCloses{"<\uFF5Ctool\u2581calls\u2581end\uFF5C>",
+                                               "<\uFF5Ctool\u2581call\u2581end\uFF5C>", "<\uFF5Ctool\u2581sep\uFF5C>"};
+constexpr std::array<Texts, 3> kKimiBegins{"<|tool_calls_section_begin|>", "<|tool_call_section_begin|>",
+                                           "<|tool_call_begin|>"};
+constexpr std::array<Texts, 4> kKimiCloses{"<|tool_calls_section_end|>", "<|tool_call_section_end|>", "<|tool_call_end|>",
+                                           "<|tool_call_argument_begin|>"};
 
 bool writes_any_name(std::string_view /*name*/) { return true; }
 bool writes_tag_name(std::string_view name) {
@@ -38,6 +47,7 @@ bool writes_tag_name(std::string_view name) {
     return c <= ' ' || std::string_view("<>[]{}\"").find(static_cast<char>(c)) != std::string_view::npos;
   });
 }
+bool writes_line_name(std::string_view name) { return writes_tag_name(name) && name.find('`') == std::string_view::npos; }
 bool writes_python_name(std::string_view name) { return ascii::consists_of(name, "_.-"); }
 
 using Tools = std::shared_ptr<const ToolIndex>;
@@ -61,6 +71,19 @@ std::unique_ptr<CallReader> xml_reader(Tools tools) { return std::make_unique<Xm
 std::unique_ptr<CallReader> seed_reader(Tools tools) { return std::make_unique<XmlCalls>(std::move(tools), kSeedCloses[0]); }
 std::unique_ptr<CallReader> glm_reader(Tools tools) { return std::make_unique<GlmCalls>(std::move(tools)); }
 std::unique_ptr<CallReader> python_reader(Tools /*tools*/) { return std::make_unique<PythonCalls>(); }
+std::unique_ptr<CallReader> deepseek_reader(Tools /*tools*/) {
+  return std::make_unique<SectionCalls>(SectionCallStyle{.call = kDeepSeekBegins[1],
+                                                         .arguments = kDeepSeekCloses[2],
+                                                         .end_of_call = kDeepSeekCloses[1],
+                                                         .section_ends = std::span(kDeepSeekCloses).first(1)});
+}
+std::unique_ptr<CallReader> kimi_reader(Tools /*tools*/) {
+  return std::make_unique<SectionCalls>(SectionCallStyle{.call = kKimiBegins[2],
+                                                         .arguments = kKimiCloses[3],
+                                                         .end_of_call = kKimiCloses[2],
+                                                         .section_ends = std::span(kKimiCloses).first(2),
+                                                         .is_numbered = true});
+}
 
 constexpr CallTexts listed(std::string_view open) {
   return {.open = open,
@@ -145,6 +168,54 @@ ToolFormat glm() {
                     .is_name_quoted = false},
           .can_write_name = writes_tag_name,
           .reader = glm_reader};
+}
+
+/// A section of calls; `texts` without its tags.
+ToolFormat deepseek(std::string_view name, std::vector<std::string_view> shows, std::vector<std::string_view> never_shows,
+                    CallTexts texts) {
+  texts.open = kDeepSeekBegins[0];
+  texts.close = kDeepSeekCloses[0];
+  texts.is_name_quoted = false;
+  return {.name = name,
+          .alias = "",
+          .begin = {.markers = kDeepSeekBegins, .first = ""},
+          .closes = kDeepSeekCloses,
+          .shows = std::move(shows),
+          .never_shows = std::move(never_shows),
+          .texts = texts,
+          .can_write_name = writes_line_name,
+          .reader = deepseek_reader};
+}
+
+ToolFormat deepseek_v3() {
+  return deepseek("deepseek_v3", {kDeepSeekBegins[0], kDeepSeekCloses[2], "```json"}, {},
+                  {.call_begin = "<\uFF5Ctool\u2581call\u2581begin\uFF5C>function<\uFF5Ctool\u2581sep\uFF5C>",
+                   .call_middle = "\n```json\n",
+                   .call_end = "\n```<\uFF5Ctool\u2581call\u2581end\uFF5C>",
+                   .separator = "\n"});
+}
+
+ToolFormat deepseek_v31() {
+  return deepseek("deepseek_v31", {kDeepSeekBegins[0], kDeepSeekCloses[2]}, {"```json"},
+                  {.call_begin = kDeepSeekBegins[1], .call_middle = kDeepSeekCloses[2], .call_end = kDeepSeekCloses[1]});
+}
+
+ToolFormat kimi_k2() {
+  return {.name = "kimi_k2",
+          .alias = "",
+          .begin = {.markers = kKimiBegins, .first = ""},
+          .closes = kKimiCloses,
+          .shows = {kKimiBegins[0], kKimiCloses[3]},
+          .never_shows = {},
+          .texts = {.open = kKimiBegins[0],
+                    .call_begin = "<|tool_call_begin|>functions.",
+                    .call_middle = ":",
+                    .after_number = kKimiCloses[3],
+                    .call_end = kKimiCloses[2],
+                    .close = kKimiCloses[0],
+                    .is_name_quoted = false},
+          .can_write_name = writes_line_name,
+          .reader = kimi_reader};
 }
 
 std::vector<std::string_view> harmony_shows() {
@@ -239,6 +310,9 @@ std::span<const ToolFormat> tool_formats() {
       cohere(),
       seed_oss(),
       glm(),
+      deepseek_v3(),
+      deepseek_v31(),
+      kimi_k2(),
       openai(),
   };
   return kFormats;
@@ -248,6 +322,7 @@ namespace {
 
 constexpr std::array<Texts, 1> kThink{"<think>"};
 constexpr std::array<Texts, 1> kEndThink{"</think>"};
+constexpr Texts kDeepSeekAssistant = "<\uFF5CAssistant\uFF5C>";
 constexpr std::array<Texts, 1> kSeedThink{"<seed:think>"};
 constexpr std::array<Texts, 1> kSeedEndThink{"</seed:think>"};
 constexpr std::array<Texts, 1> kMistralThink{"[THINK]"};
@@ -278,11 +353,19 @@ std::span<const ReasoningFormat> reasoning_formats() {
        .shows = {"Here is my thought process:"},
        .never_shows = {},
        .is_implied = false},
+      {.name = "deepseek_v3",
+       .markers = {.opens = kThink, .closes = kEndThink},
+       .shows = {"</think>", kDeepSeekAssistant, "thinking is defined"},
+       .never_shows = {},
+       .is_implied = false},
       {.name = "deepseek_r1",
        .markers = {.opens = kThink, .closes = kEndThink},
-       .shows = {"</think>",
-                 "<\xEF\xBD\x9C"
-                 "Assistant\xEF\xBD\x9C>"},
+       .shows = {"</think>", kDeepSeekAssistant},
+       .never_shows = {},
+       .is_implied = true},
+      {.name = "kimi_k2",
+       .markers = {.opens = kThink, .closes = kEndThink},
+       .shows = {"</think>", "<|im_middle|>"},
        .never_shows = {},
        .is_implied = true},
       {.name = "cohere_command3",

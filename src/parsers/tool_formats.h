@@ -22,11 +22,13 @@ enum class ArgumentStyle : std::uint8_t {
 };
 
 /// The texts that a grammar puts around names and arguments, as the chat template writes them:
-/// open, call_begin NAME call_middle ARGUMENTS call_end, separator, call_begin ..., close.
+/// open, call_begin NAME call_middle ARGUMENTS call_end, separator, call_begin ..., close. Where calls are numbered,
+/// call_middle NUMBER after_number stand between NAME and ARGUMENTS.
 struct CallTexts {
   std::string_view open = "";
   std::string_view call_begin = "";
   std::string_view call_middle = "";
+  std::string_view after_number = "";  ///< "": calls are not numbered
   std::string_view call_end = "";
   std::string_view separator = "";
   std::string_view close = "";

@@ -35,13 +35,21 @@ Value arguments_of(const Tool& tool, ArgumentStyle style, bool has_schema) {
   return format;
 }
 
+/// The number of a call and the text after it, in front of its arguments.
+Value numbered(std::string_view after_number, Value arguments) {
+  return sequence_of(
+      Value::array({Value{{"type", "regex"}, {"pattern", "[0-9]{1,4}"}}, literal(after_number), std::move(arguments)}));
+}
+
 /// One call. In JSON the name is a string.
 Value call_of(const ToolFormat& format, const Tool& tool, bool has_schema) {
   const CallTexts& texts = format.texts;
   const std::string name = texts.is_name_quoted ? json::dump(Value(tool.name)) : tool.name;
+  Value arguments = arguments_of(tool, texts.arguments, has_schema);
+  if (!texts.after_number.empty()) arguments = numbered(texts.after_number, std::move(arguments));
   return {{"type", "tag"},
           {"begin", fmt::format("{}{}{}", texts.call_begin, name, texts.call_middle)},
-          {"content", arguments_of(tool, texts.arguments, has_schema)},
+          {"content", std::move(arguments)},
           {"end", texts.call_end}};
 }
 

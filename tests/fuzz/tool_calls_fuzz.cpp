@@ -145,7 +145,7 @@ class AnswerText {
     for (const std::string_view text : format.closes) add(text);
     const parsers::CallTexts& calls = format.texts;
     for (const std::string_view text :
-         {calls.open, calls.call_begin, calls.call_middle, calls.call_end, calls.separator, calls.close})
+         {calls.open, calls.call_begin, calls.call_middle, calls.after_number, calls.call_end, calls.separator, calls.close})
       add(text);
     if (format.is_harmony)
       for (const std::string_view text :
@@ -211,8 +211,9 @@ class AnswerText {
     for (std::size_t i = drawn_.count(4); i > 0; --i) arguments += argument();
     if (texts.arguments == parsers::ArgumentStyle::json)
       arguments = "{" + arguments.substr(0, arguments.size() - std::min<std::size_t>(2, arguments.size())) + "}";
-    return fmt::format("{}{}{}{}{}", texts.call_begin, texts.is_name_quoted ? fmt::format("\"{}\"", name) : std::string(name),
-                       texts.call_middle, arguments, texts.call_end);
+    const std::string number = texts.after_number.empty() ? "" : fmt::format("{}{}", drawn_.below(20), texts.after_number);
+    return fmt::format("{}{}{}{}{}{}", texts.call_begin, texts.is_name_quoted ? fmt::format("\"{}\"", name) : std::string(name),
+                       texts.call_middle, number, arguments, texts.call_end);
   }
 
   Drawn& drawn_;

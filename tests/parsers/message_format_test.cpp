@@ -62,7 +62,8 @@ TEST(MessageFormat, sees_the_format_in_a_template) {
       {"GLM-4.7-Flash", {"glm45", "qwen3"}},
       {"GLM-5.2", {"glm45", "qwen3"}},
       {"HuggingFaceTB-SmolLM3-3B", {"", "qwen3"}},
-      {"Kimi-K2-Thinking", {"", "qwen3"}},
+      {"Kimi-K2-Instruct", {"kimi_k2", ""}},
+      {"Kimi-K2-Thinking", {"kimi_k2", "kimi_k2"}},
       {"LFM2.5-Instruct", {"", "qwen3"}},
       {"MiMo-VL", {"hermes", ""}},
       {"MiroThinker", {"hermes", "qwen3"}},
@@ -77,20 +78,21 @@ TEST(MessageFormat, sees_the_format_in_a_template) {
       {"Qwen3.5-4B", {"qwen3_coder", "qwen3"}},
       {"Reka-Edge", {"hermes", "qwen3"}},
       {"StepFun3.5-Flash", {"qwen3_coder", "qwen3"}},
-      {"deepseek-ai-DeepSeek-R1-Distill-Llama-8B", {"", "deepseek_r1"}},
-      {"deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", {"", "deepseek_r1"}},
-      {"deepseek-ai-DeepSeek-V3.1", {"", "deepseek_r1"}},
-      {"deepseek-ai-DeepSeek-V3.2", {"", "deepseek_r1"}},
-      {"deepseek-ai-DeepSeek-V4", {"", "deepseek_r1"}},
+      {"deepseek-ai-DeepSeek-R1-Distill-Llama-8B", {"deepseek_v3", "deepseek_r1"}},
+      {"deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", {"deepseek_v3", "deepseek_r1"}},
+      {"deepseek-ai-DeepSeek-V3.1", {"deepseek_v31", "deepseek_v3"}},
+      {"deepseek-ai-DeepSeek-V3.2", {"", "deepseek_v3"}},
+      {"deepseek-ai-DeepSeek-V4", {"", "deepseek_v3"}},
       {"fireworks-ai-llama-3-firefunction-v2", {"phi4_mini_json", ""}},
       {"ibm-granite-granite-3.3-2B-Instruct", {"granite", "granite"}},
-      {"llama-cpp-deepseek-r1", {"", "deepseek_r1"}},
+      {"llama-cpp-deepseek-r1", {"deepseek_v3", "deepseek_r1"}},
       {"llama-cpp-rwkv-world", {"", "qwen3"}},
       {"meta-llama-Llama-3.1-8B-Instruct", {"llama3_json", ""}},
       {"meta-llama-Llama-3.2-3B-Instruct", {"llama3_json", ""}},
       {"meta-llama-Llama-3.3-70B-Instruct", {"llama3_json", ""}},
       {"mistralai-Ministral-3-14B-Reasoning-2512", {"mistral", "mistral"}},
       {"mistralai-Mistral-Nemo-Instruct-2407", {"mistral", ""}},
+      {"moonshotai-Kimi-K2", {"kimi_k2", ""}},
       {"openai-gpt-oss-120b", {"openai", "openai_gptoss"}},
       {"stepfun-ai-Step-3.5-Flash", {"qwen3_coder", "qwen3"}},
       {"unsloth-mistral-Devstral-Small-2507", {"mistral", ""}},
@@ -162,6 +164,39 @@ const std::vector<Calls>& calls_of_formats() {
        "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>A</arg_value>\n</tool_call>\n"
        "<tool_call>now\n<arg_key>x</arg_key>\n<arg_value>[1]</arg_value>\n</tool_call>",
        "<tool_call>get_weather\n<arg_key>days</arg_key>\n<arg_value>1</arg_value>\n</tool_call>"},
+      {"deepseek_v3",
+       "<\uFF5Ctool\u2581calls\u2581begin\uFF5C><\uFF5Ctool\u2581call\u2581begin\uFF5C>function<\uFF5Ctool\u2581sep\uFF5C>get_"
+       "weather\n```json\n{\"city\": \"A\"}\n```<\uFF5Ctool\u2581call\u2581end\uFF5C><\uFF5Ctool\u2581calls\u2581end\uFF5C>",
+       "<\uFF5Ctool\u2581calls\u2581begin\uFF5C><\uFF5Ctool\u2581call\u2581begin\uFF5C>function<\uFF5Ctool\u2581sep\uFF5C>"
+       "now\n```json\n{\"x\": [1]}\n```<\uFF5Ctool\u2581call\u2581end\uFF5C><\uFF5Ctool\u2581calls\u2581end\uFF5C>",
+       "<\uFF5Ctool\u2581calls\u2581begin\uFF5C><\uFF5Ctool\u2581call\u2581begin\uFF5C>function<\uFF5Ctool\u2581sep\uFF5C>get_"
+       "weather\n```json\n{\"city\": "
+       "\"A\"}\n```<\uFF5Ctool\u2581call\u2581end\uFF5C>\n<\uFF5Ctool\u2581call\u2581begin\uFF5C>function<"
+       "\uFF5Ctool\u2581sep\uFF5C>now\n```json\n{\"x\": "
+       "[1]}\n```<\uFF5Ctool\u2581call\u2581end\uFF5C><\uFF5Ctool\u2581calls\u2581end\uFF5C>",
+       "<\uFF5Ctool\u2581calls\u2581begin\uFF5C><\uFF5Ctool\u2581call\u2581begin\uFF5C>function<\uFF5Ctool\u2581sep\uFF5C>get_"
+       "weather\n```json\n{\"days\": 1}\n```<\uFF5Ctool\u2581call\u2581end\uFF5C><\uFF5Ctool\u2581calls\u2581end\uFF5C>"},
+      {"deepseek_v31",
+       "<\uFF5Ctool\u2581calls\u2581begin\uFF5C><\uFF5Ctool\u2581call\u2581begin\uFF5C>get_weather<\uFF5Ctool\u2581sep\uFF5C>{"
+       "\"city\": \"A\"}<\uFF5Ctool\u2581call\u2581end\uFF5C><\uFF5Ctool\u2581calls\u2581end\uFF5C>",
+       "<\uFF5Ctool\u2581calls\u2581begin\uFF5C><\uFF5Ctool\u2581call\u2581begin\uFF5C>now<\uFF5Ctool\u2581sep\uFF5C>{\"x\": "
+       "[1]}<\uFF5Ctool\u2581call\u2581end\uFF5C><\uFF5Ctool\u2581calls\u2581end\uFF5C>",
+       "<\uFF5Ctool\u2581calls\u2581begin\uFF5C><\uFF5Ctool\u2581call\u2581begin\uFF5C>get_weather<\uFF5Ctool\u2581sep\uFF5C>{"
+       "\"city\": "
+       "\"A\"}<\uFF5Ctool\u2581call\u2581end\uFF5C><\uFF5Ctool\u2581call\u2581begin\uFF5C>now<\uFF5Ctool\u2581sep\uFF5C>{\"x\":"
+       " [1]}<\uFF5Ctool\u2581call\u2581end\uFF5C><\uFF5Ctool\u2581calls\u2581end\uFF5C>",
+       "<\uFF5Ctool\u2581calls\u2581begin\uFF5C><\uFF5Ctool\u2581call\u2581begin\uFF5C>get_weather<\uFF5Ctool\u2581sep\uFF5C>{"
+       "\"days\": 1}<\uFF5Ctool\u2581call\u2581end\uFF5C><\uFF5Ctool\u2581calls\u2581end\uFF5C>"},
+      {"kimi_k2",
+       "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{\"city\": "
+       "\"A\"}<|tool_call_end|><|tool_calls_section_end|>",
+       "<|tool_calls_section_begin|><|tool_call_begin|>functions.now:0<|tool_call_argument_begin|>{\"x\": "
+       "[1]}<|tool_call_end|><|tool_calls_section_end|>",
+       "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{\"city\": "
+       "\"A\"}<|tool_call_end|><|tool_call_begin|>functions.now:1<|tool_call_argument_begin|>{\"x\": "
+       "[1]}<|tool_call_end|><|tool_calls_section_end|>",
+       "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{\"days\": "
+       "1}<|tool_call_end|><|tool_calls_section_end|>"},
       {"llama3_json", R"({"name": "get_weather", "parameters": {"city": "A"}})", R"({"name": "now", "parameters": {"x": [1]}})",
        R"({"name": "get_weather", "parameters": {"city": "A"}}; {"name": "now", "parameters": {"x": [1]}})",
        R"({"name": "get_weather", "parameters": {"days": 1}})"},
@@ -353,8 +388,10 @@ TEST(MessageFormat, an_answer_may_reason_before_its_grammar_demands_something) {
 TEST(MessageFormat, markers_that_are_special_tokens_are_demanded_as_tokens) {
   const std::vector<Tool> tools = strict_tools();
   const ToolChoice required{.kind = ToolChoice::Kind::required};
-  for (const auto& [parser, marker] : {std::pair("mistral", "[TOOL_CALLS]"), std::pair("granite", "<|tool_call|>"),
-                                       std::pair("llama3_json", "<|python_tag|>"), std::pair("pythonic", "<|python_start|>")}) {
+  for (const auto& [parser, marker] :
+       {std::pair("mistral", "[TOOL_CALLS]"), std::pair("granite", "<|tool_call|>"), std::pair("llama3_json", "<|python_tag|>"),
+        std::pair("pythonic", "<|python_start|>"), std::pair("deepseek_v31", "<\uFF5Ctool\u2581calls\u2581begin\uFF5C>"),
+        std::pair("kimi_k2", "<|tool_calls_section_begin|>")}) {
     const auto format = *MessageFormat::make(parser, "", "");
     const std::vector<std::string> special{marker};
     for (const auto& choice : {required, ToolChoice()}) {
@@ -408,6 +445,13 @@ TEST(MessageFormat, knows_whether_the_prompt_has_begun_the_reasoning) {
   const auto deepseek = *MessageFormat::make("", "deepseek_r1", "");
   EXPECT_TRUE(deepseek.begin_after("Assistant:").in_reasoning);
   EXPECT_FALSE(deepseek.begin_after("Assistant:</think>").in_reasoning);
+  // DeepSeek V3.1 answers a tool's result without a new turn, and without reasoning.
+  const auto v31 = *MessageFormat::make("", "deepseek_v3", "");
+  EXPECT_FALSE(v31.begin_after("18 degrees<\uFF5Ctool\u2581output\u2581end\uFF5C>").in_reasoning);
+  EXPECT_TRUE(v31.begin_after("<\uFF5CAssistant\uFF5C><think>").in_reasoning);
+  const auto kimi = *MessageFormat::make("", "kimi_k2", "");
+  EXPECT_TRUE(kimi.begin_after("<|im_assistant|>assistant<|im_middle|>").in_reasoning);
+  EXPECT_FALSE(kimi.begin_after("<|im_assistant|>assistant<|im_middle|><think></think>").may_reason);
 }
 
 TEST(MessageFormat, names_the_markers_that_may_be_special_tokens) {

@@ -65,6 +65,27 @@ MENDED = {
         ("<function=edit><parameter=lines>['a', r'\\b']</parameter></function>", {"lines": ["a", "\\b"]}),
         ("<function=edit><parameter=path>C:\\Users</parameter>", {"path": "C:\\Users"}),
     ],
+    "deepseek_v3": [
+        (
+            "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>edit\n```json\n"
+            '{"path": "\\w",}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
+            {"path": "\\w"},
+        ),
+    ],
+    "deepseek_v31": [
+        (
+            '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>edit<｜tool▁sep｜>{"path": None}<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
+            {"path": None},
+        ),
+        ("<｜tool▁call▁begin｜>edit<｜tool▁sep｜><｜tool▁call▁end｜>", {}),
+    ],
+    "kimi_k2": [
+        (
+            "<|tool_calls_section_begin|><|tool_call_begin|>functions.edit:0<|tool_call_argument_begin|>"
+            '{"path": "C:\\Users"}<|tool_call_end|><|tool_calls_section_end|>',
+            {"path": "C:\\Users"},
+        ),
+    ],
     "pythonic": [
         ("[edit(path='C:\\Users' r'\\d', lines=[1, 2,])]", {"path": "C:\\Users\\d", "lines": [1, 2]}),
         ('[edit(path=("a"\n  "b"),),]', {"path": ["ab"]}),
