@@ -105,9 +105,9 @@ void add_name_options(CLI::App& app, const char* names, ModelOptions& options, c
 }
 
 void add_tokenize_options(CLI::App& app, TokenizeOptions& options) {
-  add_name_options(
-      app, "MODEL,--model,--tokenizer", options.model,
-      "Folder, Hugging Face id, tokenizer.json, tekken.json or tokenizer.model; 'demo' or nothing: the demo model");
+  add_name_options(app, "MODEL,--model,--tokenizer", options.model,
+                   "Folder, Hugging Face id, tokenizer.json, tekken.json, tokenizer.model or tiktoken.model; 'demo' or "
+                   "nothing: the demo model");
   row(app, "Options", "--threads", options.model.threads, "Threads; 0: as many as affinity and quota allow")
       ->check(CLI::Range(0, 4096));
   app.add_flag("--no-special-tokens", options.no_special_tokens, "Put no beginning or end token around texts");

@@ -108,7 +108,9 @@ Result<fs::path> download_or_say_why_not(std::string_view model, std::string_vie
 Result<void> check_folder(const fs::path& folder, bool wants_weights) {
   const auto has = [&](const char* name) { return hub::is_there(folder / name); };
   if (has("config.json")) return {};
-  if (!wants_weights && (has("tokenizer.json") || has("tokenizer.model") || has("tekken.json") || has("vocab.json"))) return {};
+  if (!wants_weights &&
+      (has("tokenizer.json") || has("tokenizer.model") || has("tekken.json") || has("tiktoken.model") || has("vocab.json")))
+    return {};
   const std::string others = other_weights_in(folder);
   if (others.empty()) return {};
   return fail(ErrorCode::not_found, fmt::format("{} has no config.json; {}", folder.string(), others));

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 constexpr std::array<std::string_view, 9> kSettings = {
     "config.json",           "hf_quant_config.json",    "quantize_config.json", "quant_config.json", "generation_config.json",
     "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja",  "chat_template.json"};
-constexpr std::array<std::string_view, 3> kTokenizers = {"tekken.json", "tokenizer.model", "tokenizer.json"};
+constexpr std::array<std::string_view, 4> kTokenizers = {"tekken.json", "tiktoken.model", "tokenizer.model", "tokenizer.json"};
 // A tokenizer only where there is none of these.
 constexpr std::array<std::string_view, 3> kVocabularies = {"vocab.json", "merges.txt", "added_tokens.json"};
 constexpr std::string_view kTemplateFolder = "additional_chat_templates/";

@@ -107,6 +107,7 @@ std::string kind_of_tokenizer(const fs::path& folder) {
   }
   if (fs::exists(folder / "tokenizer.model", ignored)) return "SentencePiece (tokenizer.model)";
   if (fs::exists(folder / "tekken.json", ignored)) return "Tekken (tekken.json)";
+  if (fs::exists(folder / "tiktoken.model", ignored)) return "tiktoken (tiktoken.model)";
   if (fs::exists(folder / "vocab.json", ignored)) return "BPE (vocab.json and merges.txt)";
   return "";
 }

@@ -517,7 +517,7 @@ def test_many_tokens_with_roles(folder):
     assert End("tokenize", folder, text='"a<|7|>"\n').out == "[97,263]\n"
 
 
-@pytest.mark.parametrize("file", ["tokenizer.json", "tekken.json", "tokenizer.model"])
+@pytest.mark.parametrize("file", ["tokenizer.json", "tekken.json", "tokenizer.model", "tiktoken.model"])
 @pytest.mark.parametrize(
     "data", [b"[" * DEEP, b'{"model":' * DEEP, b"", b"\x0a\xff\xff\xff\xff\x0f", b"\xff" * 1000, b'{"config":{}}']
 )

@@ -214,8 +214,9 @@ TEST_F(Hub, weights_are_left_where_they_are_not_wanted_and_come_later) {
 }
 
 TEST_F(Hub, only_files_that_baton_reads_are_downloaded) {
-  for (const char* name : {"chat_template.jinja", "additional_chat_templates/rag.jinja", "additional_chat_templates/notes.md",
-                           "tekken.json", "pytorch_model.bin", "consolidated.safetensors", "original/config.json"})
+  for (const char* name :
+       {"chat_template.jinja", "additional_chat_templates/rag.jinja", "additional_chat_templates/notes.md", "tekken.json",
+        "tiktoken.model", "pytorch_model.bin", "consolidated.safetensors", "original/config.json"})
     hub_.files[name] = name;
   test::HttpServer server(hub_);
   ASSERT_TRUE(find_model("org/tiny", "main", options(server.url()), {}));
@@ -224,7 +225,7 @@ TEST_F(Hub, only_files_that_baton_reads_are_downloaded) {
     if (fs::is_regular_file(entry.path())) names.push_back(entry.path().lexically_relative(snapshot()).string());
   std::ranges::sort(names);
   EXPECT_EQ(names, (std::vector<std::string>{"additional_chat_templates/rag.jinja", "chat_template.jinja", "config.json",
-                                             "model.safetensors", "tekken.json", "tokenizer.json"}));
+                                             "model.safetensors", "tekken.json", "tiktoken.model", "tokenizer.json"}));
   EXPECT_EQ(read_file(snapshot() / "additional_chat_templates/rag.jinja").value(), "additional_chat_templates/rag.jinja");
 }
 

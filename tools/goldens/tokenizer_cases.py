@@ -120,11 +120,29 @@ TEXTS = (
     "unknowable zyxwvut qqqq",
 )
 
-# Clusters of characters, for the map of Precompiled.
-_CLUSTERS = (
-    "e\u0301e\u0301\u0302e\u0308\u0308\u0308 n\u0303 a\r\nb\r \u00a9\u0308 \u00a9\u200d\u2600\u0308",
-    "\u0915\u094d\u0915\u0308 \u0915\u0308 \u0600a \u1100\u1161\u0308 \u1161\u0308 \u0301 e\u200d",
+# The pre-tokenizer pattern of Kimi's tokenization_kimi.py.
+KIMI_PATTERN = (
+    r"[\p{Han}]+"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+
+_MORE_TEXTS = {
+    # clusters of characters, for the map
+    "precompiled": (
+        "e\u0301e\u0301\u0302e\u0308\u0308\u0308 n\u0303 a\r\nb\r \u00a9\u0308 \u00a9\u200d\u2600\u0308",
+        "\u0915\u094d\u0915\u0308 \u0915\u0308 \u0600a \u1100\u1161\u0308 \u1161\u0308 \u0301 e\u200d",
+    ),
+    # words in upper and lower case, marks, letters of no case, and Han between them
+    "tiktoken": (
+        "HelloWorld camelCase JSONParser's IT'S ABCdefGHI",
+        "接力abc力棒 a接b ABC天气 々〆〇 的\u0301x 力\u200d 、的",
+        "\u01c5\u02b0x\u0301Y \u0301\u0302 \u0915\u094dA バトンABC ㄅㄆ한a",
+        "<|im_user|>user<|im_middle|>Hi<|im_end|><|reserved_token_9|>",
+        "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}<|tool_call_end|>",
+    ),
+}
 
 
 def _byte_level(pre_tokenizer: pre_tokenizers.PreTokenizer, special: list[str]) -> Tokenizer:
@@ -285,10 +303,7 @@ def _write_tekken(folder: Path) -> Tokenizer:
     """Writes a tekken.json, with room for more special tokens and more tokens than it says, and what Transformers makes of it."""
     from transformers.integrations.mistral.tokenizer import MistralConverter
 
-    vocab = json.loads(_byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False), []).to_str())["model"]["vocab"]
-    byte_of = {character: byte for byte, character in _bytes_to_characters().items()}
-    tokens = [bytes(byte_of[c] for c in token) for token, _ in sorted(vocab.items(), key=lambda item: item[1])]
-    tokens = [bytes([byte]) for byte in range(256)] + [token for token in tokens if len(token) > 1]
+    tokens = _ranked_tokens()
     special = ["<unk>", "<s>", "</s>", "[INST]", "[/INST]"]
     root = {
         "config": {
@@ -306,6 +321,54 @@ def _write_tekken(folder: Path) -> Tokenizer:
     }
     (folder / "tekken.json").write_text(json.dumps(root, indent=0) + "\n")
     return MistralConverter(str(folder / "tekken.json")).converted()
+
+
+def _write_tiktoken(folder: Path) -> Tokenizer:
+    """Writes a tiktoken.model with a tokenizer_config.json as Kimi's, and the tokenizer.json that means the same."""
+    tokens = _ranked_tokens()
+    lines = [f"{base64.b64encode(token).decode()} {rank}\n" for rank, token in enumerate(tokens)]
+    (folder / "tiktoken.model").write_text("".join(lines))
+    named = ["[BOS]", "[EOS]", "<|im_end|>", "<|im_user|>", "<|im_middle|>", "<|tool_call_begin|>", "<|tool_call_end|>"]
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    added = {
+        len(tokens) + 2 * i: {"content": text, "special": not text.startswith("<|tool"), **flags} for i, text in enumerate(named)
+    }
+    config = {
+        "tokenizer_class": "TikTokenTokenizer",
+        "bos_token": "[BOS]",
+        "eos_token": "[EOS]",
+        "add_bos_token": True,  # the class does not heed it
+        "added_tokens_decoder": {str(token): entry for token, entry in added.items()},
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=1) + "\n")
+
+    names = _bytes_to_characters()
+    spelled = {token: "".join(names[byte] for byte in token) for token in tokens}
+    merges = [
+        (spelled[token[:cut]], spelled[token[cut:]])
+        for token in tokens
+        for cut in range(1, len(token))
+        if token[:cut] in spelled and token[cut:] in spelled
+    ]
+    vocab = {spelled[token]: rank for rank, token in enumerate(tokens)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=True))
+    split = pre_tokenizers.Split(Regex(KIMI_PATTERN), behavior="isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    tokenizer.decoder = decoders.ByteLevel()
+    for token in range(len(tokens), len(tokens) + 256):
+        entry = added.get(token, {"content": f"<|reserved_token_{token}|>", "special": True})
+        (tokenizer.add_special_tokens if entry["special"] else tokenizer.add_tokens)(
+            [AddedToken(entry["content"], special=entry["special"], normalized=False)]
+        )
+    return tokenizer
+
+
+def _ranked_tokens() -> list[bytes]:
+    """The bytes, then what merges make, as the encodings of tiktoken rank them."""
+    vocab = json.loads(_byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False), []).to_str())["model"]["vocab"]
+    byte_of = {character: byte for byte, character in _bytes_to_characters().items()}
+    tokens = [bytes(byte_of[c] for c in token) for token, _ in sorted(vocab.items(), key=lambda item: item[1])]
+    return [bytes([byte]) for byte in range(256)] + [token for token in tokens if len(token) > 1]
 
 
 def _bytes_to_characters() -> dict[int, str]:
@@ -349,7 +412,7 @@ def _write_cases(folder: Path, tokenizer: Tokenizer) -> None:
 
     encode = [
         {"text": text, "add_special_tokens": flag, **decoded(tokenizer.encode(text, add_special_tokens=flag).ids)}
-        for text in (*TEXTS, *(_CLUSTERS if folder.name == "precompiled" else ()))
+        for text in (*TEXTS, *_MORE_TEXTS.get(folder.name, ()))
         for flag in ((False, True) if folder.name in _WITH_ENDS else (False,))
     ]
     cases = {"encode": encode, "decode": [decoded(ids) for ids in _id_lists(tokenizer)]}
@@ -361,12 +424,13 @@ def _write_cases(folder: Path, tokenizer: Tokenizer) -> None:
 
 
 def write_tokenizers(goldens: Path) -> None:
-    """Writes tokenizers/NAME/tokenizer.json (or tekken.json) and cases.json: encode cases, and decode cases of ids no text gives."""
+    """Writes tokenizers/NAME/tokenizer.json (or tekken.json, tiktoken.model) and cases.json: encode cases, and decode cases of ids no text gives."""
     for name, make in _MAKERS.items():
         folder = goldens / "tokenizers" / name
         folder.mkdir(parents=True, exist_ok=True)
         make().save(str(folder / "tokenizer.json"))
         _write_cases(folder, Tokenizer.from_file(str(folder / "tokenizer.json")))
-    folder = goldens / "tokenizers/tekken"
-    folder.mkdir(parents=True, exist_ok=True)
-    _write_cases(folder, _write_tekken(folder))
+    for name, write in (("tekken", _write_tekken), ("tiktoken", _write_tiktoken)):
+        folder = goldens / "tokenizers" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_cases(folder, write(folder))

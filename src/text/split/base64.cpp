@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "text/split/unicode.h"
+
 namespace baton {
 
 namespace {
@@ -35,6 +37,14 @@ std::optional<std::string> bytes_of_base64(std::string_view text) {
     bytes += static_cast<char>(static_cast<unsigned char>(bits >> n_bits));
   }
   return bytes;
+}
+
+std::optional<std::string> characters_of_base64(std::string_view text) {
+  const std::optional<std::string> bytes = bytes_of_base64(text);
+  if (!bytes) return std::nullopt;
+  std::string characters;
+  for (const char byte : *bytes) unicode::append_utf8(characters, unicode::character_of_byte(static_cast<unsigned char>(byte)));
+  return characters;
 }
 
 }  // namespace baton

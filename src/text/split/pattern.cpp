@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include <fmt/format.h>
@@ -156,7 +157,7 @@ class Translator {
   }
 
   Result<void> inside_class(char c) {
-    if (next_is("&&")) return refuse("an intersection of classes (&&)");
+    if (next_is("&&")) return intersection();
     if (next_is("[:")) {
       const std::size_t close = in_.find(":]", at_ + 2);
       if (close == std::string_view::npos) return refuse("a class inside a class");
@@ -166,6 +167,33 @@ class Translator {
     if (c == '[' || (c == ']' && n_inner_classes_ > 0)) return inner_bracket(c);
     if (c == ']') in_class_ = false;
     copy(1);
+    return {};
+  }
+
+  /// `[\p{Lu}\p{M}&&[^\p{Han}]]`: general categories, from which a class is taken away. PCRE2 has no such intersections; what is of
+  /// none of the other categories and not in that class is the same.
+  Result<void> intersection() {
+    static constexpr std::array<std::string_view, 30> kCategories{"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl",
+                                                                  "No", "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "Sm", "Sc",
+                                                                  "Sk", "So", "Zs", "Zl", "Zp", "Cc", "Cf", "Cs", "Co", "Cn"};
+    const std::size_t end = std::min(in_.find(']', at_), in_.size());
+    const std::string_view excluded = next_is("&&[^") ? in_.substr(at_ + 4, end - at_ - 4) : std::string_view();
+    std::vector<std::string_view> others(kCategories.begin(), kCategories.end());
+    std::string_view members = in_.substr(class_in_, at_ - class_in_);
+    while (members.starts_with("\\p{")) {
+      const std::string_view name = members.substr(3, members.find('}') - 3);
+      if (name.empty() || std::erase_if(others, [&](std::string_view one) { return one.starts_with(name); }) == 0) break;
+      members.remove_prefix(name.size() + 4);
+    }
+    if (excluded.empty() || excluded.find('[') != std::string_view::npos || excluded.ends_with('\\') || !members.empty() ||
+        others.size() == kCategories.size() || !in_.substr(end).starts_with("]]"))
+      return refuse("an intersection of classes (&&)");
+    BATON_TRY(std::string translated, Translator(fmt::format("[^{}]", excluded)).run());
+    translated.pop_back();
+    for (const std::string_view other : others) translated += fmt::format("\\p{{{}}}", other);
+    out_.replace(class_out_, std::string::npos, translated + "]");
+    at_ = end + 2;
+    in_class_ = false;
     return {};
   }
 
@@ -182,6 +210,8 @@ class Translator {
   Result<void> outside_class(char c) {
     if (c == '[') {
       in_class_ = true;
+      class_in_ = at_ + 1;
+      class_out_ = out_.size();
       copy(next_is("[^") ? 2 : 1);
       if (next_is("]")) return refuse("a class that begins with ]");
     } else if (next_is("(?")) {
@@ -205,6 +235,8 @@ class Translator {
   std::string_view in_;
   std::size_t at_ = 0;
   bool in_class_ = false;
+  std::size_t class_in_ = 0;   // where its members begin
+  std::size_t class_out_ = 0;  // where its translation begins
   int n_inner_classes_ = 0;
   std::string out_;
 };

@@ -33,7 +33,8 @@ class Pattern {
  public:
   static Pattern literal(std::string text);
   /// Errors: invalid_data or unsupported, with the expression and the place. Keeps Oniguruma's meaning of \s, \w, \d,
-  /// \h, \v, ^, $ and (?m). Refuses what PCRE2 would understand differently (&&, negated classes in classes, {n,m}+).
+  /// \h, \v, ^, $ and (?m), and of && where a class is taken away from general categories. Refuses what else PCRE2 would understand
+  /// differently (other &&, negated classes in classes, {n,m}+).
   static Result<Pattern> regex(std::string_view expression);
   /// {"String": "..."} or {"Regex": "..."}; a bare string is a literal.
   static Result<Pattern> from_json(const json::Value& value, std::string_view component);

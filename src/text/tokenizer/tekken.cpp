@@ -11,7 +11,6 @@
 #include "text/models/vocabulary.h"
 #include "text/split/base64.h"
 #include "text/split/component.h"
-#include "text/split/unicode.h"
 
 namespace baton {
 
@@ -21,15 +20,6 @@ constexpr std::string_view kTekken = "tekken.json";
 
 tl::unexpected<Error> invalid_tekken(std::string message) {
   return fail(ErrorCode::invalid_data, "tekken.json: " + std::move(message));
-}
-
-/// The bytes of base64, each as GPT-2's character; nullopt where it is not base64.
-std::optional<std::string> characters_of_base64(std::string_view text) {
-  const std::optional<std::string> bytes = bytes_of_base64(text);
-  if (!bytes) return std::nullopt;
-  std::string characters;
-  for (const char byte : *bytes) unicode::append_utf8(characters, unicode::character_of_byte(static_cast<unsigned char>(byte)));
-  return characters;
 }
 
 /// The special tokens of the first files, which did not list them, by id. Source: mistral-common, tekken.py.

@@ -11,6 +11,7 @@
 #include "text/split/component.h"
 #include "text/split/unicode.h"
 #include "text/tokenizer/tekken.h"
+#include "text/tokenizer/tiktoken_model.h"
 #include "text/tokenizer/tokenizer_class.h"
 
 namespace baton {
@@ -19,6 +20,7 @@ namespace {
 
 constexpr std::size_t kMaxKeptTextBytes = std::size_t{1} << 20;
 constexpr const char* kEncoding = "the tokenization of a text";
+constexpr const char* kTiktokenModel = "tiktoken.model";
 
 tl::unexpected<Error> damaged(std::string message) {
   return fail(ErrorCode::invalid_data, "tokenizer.json: " + std::move(message));
@@ -69,13 +71,14 @@ Result<Tokenizer::Model> Tokenizer::read_model(const json::Value& root, const st
 Result<Tokenizer> Tokenizer::load(const std::filesystem::path& folder) {
   std::error_code error;
   BATON_TRY(TokenizerConfig config, TokenizerConfig::load(folder));
-  for (const char* name : {"tokenizer.json", "tekken.json", "tokenizer.model"})
+  for (const char* name : {"tokenizer.json", "tekken.json", "tokenizer.model", kTiktokenModel})
     if (std::filesystem::exists(folder / name, error)) return from_file(folder / name, std::move(config));
   if (std::filesystem::exists(folder / "vocab.json", error) && std::filesystem::exists(folder / "merges.txt", error))
     return from_vocab_and_merges(folder, std::move(config));
   return fail(
       ErrorCode::not_found,
-      fmt::format("{}: neither tokenizer.json nor tekken.json nor tokenizer.model nor vocab.json and merges.txt is there",
+      fmt::format("{}: neither tokenizer.json nor tekken.json nor tokenizer.model nor tiktoken.model nor vocab.json and "
+                  "merges.txt is there",
                   folder.string()));
 }
 
@@ -92,6 +95,7 @@ Result<Tokenizer> Tokenizer::from_vocab_and_merges(const std::filesystem::path& 
 
 Result<Tokenizer> Tokenizer::from_file(const std::filesystem::path& file, TokenizerConfig config) {
   BATON_TRY(const std::string bytes, read_file(file));
+  if (file.filename() == kTiktokenModel) return from_tiktoken(bytes, std::move(config));
   // A SentencePiece model begins with the tag of its first field, which no JSON does.
   const std::size_t begin = bytes.find_first_not_of(" \t\r\n");
   if (begin != std::string::npos && bytes[begin] == '{') return from_any_json(bytes, file.string(), std::move(config));
@@ -138,24 +142,37 @@ Result<Tokenizer> Tokenizer::from_tokenizer_json(const json::Value& root, Tokeni
 
 Result<Tokenizer> Tokenizer::from_tekken(const json::Value& root, TokenizerConfig config) {
   BATON_TRY(const Tekken tekken, Tekken::from_json(root));
-  auto model = Bpe::from_ranks(tekken.tokens, static_cast<TokenId>(tekken.special_tokens.size()));
-  if (!model) return fail(model.error().code, "tekken.json: vocab: " + model.error().message);
   const auto name = [&](std::string& token, const char* otherwise) {
     if (token.empty() && std::ranges::find(tekken.special_tokens, otherwise) != tekken.special_tokens.end()) token = otherwise;
   };
   name(config.bos_token, "<s>");
   name(config.eos_token, "</s>");
+  std::vector<AddedToken> special;
+  for (const std::string& token : tekken.special_tokens)
+    special.push_back(
+        {.content = token, .id = static_cast<TokenId>(special.size()), .is_special = true, .is_normalized = false});
+  const Ranks ranks{"tekken.json: vocab", tekken.tokens, static_cast<TokenId>(special.size()), tekken.pattern};
+  return from_ranks(ranks, std::move(special), std::move(config));
+}
 
+Result<Tokenizer> Tokenizer::from_tiktoken(std::string_view text, TokenizerConfig config) {
+  BATON_TRY(TiktokenModel file, TiktokenModel::from_text(text, config));
+  // The class puts nothing around texts.
+  config.add_bos_token.reset();
+  config.add_eos_token.reset();
+  return from_ranks({"tiktoken.model", file.tokens, 0, TiktokenModel::kPattern}, std::move(file.special), std::move(config));
+}
+
+Result<Tokenizer> Tokenizer::from_ranks(const Ranks& ranks, std::vector<AddedToken> special, TokenizerConfig config) {
+  auto model = Bpe::from_ranks(ranks.tokens, ranks.first_id);
+  if (!model) return fail(model.error().code, fmt::format("{}: {}", ranks.file, model.error().message));
   Tokenizer tokenizer(std::move(*model), std::move(config));
   const json::Value byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
-  const json::Value split = {{"type", "Split"}, {"pattern", {{"Regex", tekken.pattern}}}, {"behavior", "Isolated"}};
+  const json::Value split = {{"type", "Split"}, {"pattern", {{"Regex", ranks.pattern}}}, {"behavior", "Isolated"}};
   BATON_TRY(tokenizer.pre_tokenizer_,
             PreTokenizer::from_json({{"type", "Sequence"}, {"pretokenizers", json::Value::array({split, byte_level})}}));
   BATON_TRY(tokenizer.decoder_, TokenDecoder::from_json(byte_level));
-  for (std::size_t id = 0; id < tekken.special_tokens.size(); ++id)
-    BATON_TRY_VOID(tokenizer.added_tokens_.add(
-        {.content = tekken.special_tokens[id], .id = static_cast<TokenId>(id), .is_special = true, .is_normalized = false},
-        tokenizer.normalizer_));
+  for (AddedToken& token : special) BATON_TRY_VOID(tokenizer.added_tokens_.add(std::move(token), tokenizer.normalizer_));
   BATON_TRY_VOID(tokenizer.add_tokens_of_config());
   BATON_TRY_VOID(tokenizer.set_ends());
   return tokenizer;

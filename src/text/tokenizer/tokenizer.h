@@ -1,5 +1,5 @@
 /// The tokenizer: text to token ids and back, by Hugging Face's tokenizer.json, Mistral's tekken.json, SentencePiece's
-/// tokenizer.model, or vocab.json and merges.txt.
+/// tokenizer.model, Moonshot's tiktoken.model, or vocab.json and merges.txt.
 #pragma once
 
 #include <filesystem>
@@ -45,15 +45,15 @@ struct EncodedHead {
 /// several at once.
 class Tokenizer {
  public:
-  /// Reads tokenizer.json of a folder, where there is none tekken.json, where there is none tokenizer.model, where there is
-  /// none vocab.json and merges.txt; and beside it, as far as they exist: tokenizer_config.json, special_tokens_map.json,
+  /// Reads tokenizer.json of a folder, where there is none tekken.json, then tokenizer.model, then tiktoken.model, then vocab.json and
+  /// merges.txt; and beside it, as far as they exist: tokenizer_config.json, special_tokens_map.json,
   /// the type of the model in config.json, chat_template.jinja, chat_template.json. The class that Transformers 5 takes
   /// for these may replace parts of a tokenizer.json (see rebuild_for_class).
   /// Errors: not_found, invalid_data (a damaged file), unsupported (names the component that Baton does not support).
   static Result<Tokenizer> load(const std::filesystem::path& folder);
 
   /// The tokenizer of one file, with nothing from the files beside it: a tokenizer.json or tekken.json (their text begins
-  /// with "{") or a SentencePiece model.
+  /// with "{"), a tiktoken.model (so named) or a SentencePiece model.
   static Result<Tokenizer> load_file(const std::filesystem::path& file);
 
   /// The same from the files' texts; `tokenizer_config_json` may be empty.
@@ -127,6 +127,15 @@ class Tokenizer {
   static Result<Tokenizer> from_any_json(std::string_view text, std::string_view what, TokenizerConfig config);
   static Result<Tokenizer> from_tokenizer_json(const json::Value& root, TokenizerConfig config);
   static Result<Tokenizer> from_tekken(const json::Value& root, TokenizerConfig config);
+  static Result<Tokenizer> from_tiktoken(std::string_view text, TokenizerConfig config);
+  /// An encoding of tiktoken: tokens by rank, of which the first has the id `first_id`, and the pattern of words.
+  struct Ranks {
+    std::string_view file;
+    std::span<const std::string> tokens;
+    TokenId first_id;
+    std::string_view pattern;
+  };
+  static Result<Tokenizer> from_ranks(const Ranks& ranks, std::vector<AddedToken> special, TokenizerConfig config);
   static Result<Model> read_model(const json::Value& root, const std::vector<AddedToken>& added, const TokenizerConfig& config);
   static Result<Tokenizer> from_sentencepiece(SentencePieceModel model, TokenizerConfig config);
 

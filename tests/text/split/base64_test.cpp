@@ -24,5 +24,11 @@ TEST(Base64, refuses_other_text) {
     EXPECT_EQ(bytes_of_base64(text), std::nullopt) << text;
 }
 
+TEST(Base64, gives_bytes_as_the_characters_of_gpt2) {
+  EXPECT_EQ(characters_of_base64("/yA="), "ÿĠ");
+  EXPECT_EQ(characters_of_base64(""), "");
+  EXPECT_EQ(characters_of_base64("a*=="), std::nullopt);
+}
+
 }  // namespace
 }  // namespace baton

@@ -77,9 +77,36 @@ TEST(Pattern, classes_in_classes_add_their_members) {
   EXPECT_EQ(matches(R"( ?[^(\s|[.,!?])]+)", "it is (so)."), "it| is|so");  // BLOOM's words
 }
 
+// Kimi's words: letters by case, without Han.
+TEST(Pattern, takes_a_class_away_from_general_categories) {
+  EXPECT_EQ(matches(R"([\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+)", "AbÇ接\u0301x 力ア々ー1\u01c5\n"),
+            "A|Ç|\u0301|ア|ー|\u01c5");
+  EXPECT_EQ(matches(R"(x?[\p{L}&&[^\p{Han}b]]{2,}y)", "xacy xaby 接ccy"), "xacy|ccy");
+  EXPECT_EQ(matches(R"([\p{Nd}&&[^0-3\s]])", "0345"), "4|5");
+  EXPECT_EQ(matches(R"([\p{L}&&[^a]]+)", std::string(100'000, 'b')), std::string(100'000, 'b'));
+}
+
 TEST(Pattern, refuses_by_name_what_would_mean_something_else) {
-  for (const char* expression :
-       {"[a&&b]", "[a[^b]]", "[a[-b]]", "[a-[b]]", "a{2}+", R"(\Qa\E)", R"([\W])", "(*UCP)a", "[]a]"}) {
+  for (const char* expression : {"[a&&b]",
+                                 R"([\p{L}a&&[^b]])",
+                                 R"([^\p{L}&&[^b]])",
+                                 R"([\p{Han}&&[^b]])",
+                                 R"([\p{L}&&[b]])",
+                                 R"([\p{L}&&[^b]c])",
+                                 R"([\p{L}&&[^[b]]])",
+                                 R"([\p{L}&&[^\]]])",
+                                 R"([\p{L}&&[^]])",
+                                 R"([\p{L}&&[^a&&b]])",
+                                 "[&&[^b]]",
+                                 R"([\p{&&[^b]])",
+                                 "[a[^b]]",
+                                 "[a[-b]]",
+                                 "[a-[b]]",
+                                 "a{2}+",
+                                 R"(\Qa\E)",
+                                 R"([\W])",
+                                 "(*UCP)a",
+                                 "[]a]"}) {
     const auto pattern = Pattern::regex(expression);
     ASSERT_FALSE(pattern) << expression;
     EXPECT_EQ(pattern.error().code, ErrorCode::unsupported);

@@ -1,0 +1,70 @@
+/// Lines of tokens and ranks.
+#include "text/tokenizer/tiktoken_model.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "text/split/base64.h"
+
+namespace baton {
+
+namespace {
+
+constexpr std::string_view kClass = "TikTokenTokenizer";
+
+using Ranked = std::pair<TokenId, std::string>;
+
+/// The rank and the token of a line; nullopt where it is none.
+std::optional<Ranked> ranked_token(std::string_view line) {
+  const std::size_t space = std::min(line.find(' '), line.size());
+  std::optional<std::string> token = characters_of_base64(line.substr(0, space));
+  const std::string_view number = line.substr(std::min(space + 1, line.size()));
+  TokenId rank = -1;
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), rank);
+  if (!token || token->empty() || error != std::errc() || end != number.data() + number.size() || rank < 0) return std::nullopt;
+  return Ranked(rank, std::move(*token));
+}
+
+}  // namespace
+
+Result<TiktokenModel> TiktokenModel::from_text(std::string_view text, const TokenizerConfig& config) {
+  if (!config.tokenizer_class.empty() && config.tokenizer_class != kClass)
+    return fail(
+        ErrorCode::unsupported,
+        fmt::format("tiktoken.model: it does not say where words end, and Baton knows that of {} alone (Kimi, Moonlight), "
+                    "not of {}; convert it to a tokenizer.json (Transformers' TikTokenConverter takes the pattern)",
+                    kClass, config.tokenizer_class));
+  std::vector<Ranked> ranked;
+  for (std::size_t n_lines = 1; !text.empty(); ++n_lines) {
+    std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (line.empty()) continue;
+    std::optional<Ranked> token = ranked_token(line);
+    if (!token)
+      return fail(ErrorCode::invalid_data,
+                  fmt::format("tiktoken.model: line {} is not a token in base64 and its rank", n_lines));
+    ranked.push_back(std::move(*token));
+  }
+  std::ranges::stable_sort(ranked, {}, &Ranked::first);
+  TiktokenModel model;
+  for (auto& [rank, token] : ranked) {
+    if (rank != static_cast<TokenId>(model.tokens.size()))
+      return fail(ErrorCode::invalid_data,
+                  fmt::format("tiktoken.model: the rank {} stands where {} is the next one", rank, model.tokens.size()));
+    model.tokens.push_back(std::move(token));
+  }
+  if (model.tokens.empty()) return fail(ErrorCode::invalid_data, "tiktoken.model: there are no tokens");
+  const auto n_tokens = static_cast<TokenId>(model.tokens.size());
+  for (TokenId id = n_tokens; id < n_tokens + kReserved; ++id)
+    if (std::ranges::find(config.added_tokens, id, &AddedToken::id) == config.added_tokens.end())
+      model.special.push_back(
+          {.content = fmt::format("<|reserved_token_{}|>", id), .id = id, .is_special = true, .is_normalized = false});
+  return model;
+}
+
+}  // namespace baton

@@ -1,0 +1,79 @@
+/// Tests of tiktoken.model.
+#include "text/tokenizer/tiktoken_model.h"
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "support/source_folder.h"
+#include "text/tokenizer/tokenizer.h"
+
+namespace baton {
+namespace {
+
+TEST(TiktokenModel, reads_tokens_by_rank_and_names_the_reserved_ones) {
+  TokenizerConfig config;
+  config.added_tokens = {{.content = "[EOS]", .id = 3}};
+  // "ab", "a" and "\xff "
+  const auto model = TiktokenModel::from_text("YWI= 2\nYQ== 0\r\n\n/yA= 1", config);
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_EQ(model->tokens, (std::vector<std::string>{"a", "ÿĠ", "ab"}));
+  ASSERT_EQ(model->special.size(), 255u);
+  EXPECT_EQ(model->special.front().content, "<|reserved_token_4|>");
+  EXPECT_EQ(model->special.back().id, 258);
+}
+
+TEST(TiktokenModel, damaged_files_are_errors_that_name_the_line_or_the_rank) {
+  const auto message_of = [](std::string_view text) {
+    const auto model = TiktokenModel::from_text(text, {});
+    EXPECT_TRUE(model || model.error().code == ErrorCode::invalid_data);
+    return model ? std::string("none") : model.error().message;
+  };
+  for (const char* line : {"YQ==", "YQ== ", "YQ== x", "YQ== 1x", "YQ== -1", "YQ== 9999999999", " 1", "a*== 1", "YQ==  1"})
+    EXPECT_EQ(message_of("YWI= 0\n" + std::string(line)), "tiktoken.model: line 2 is not a token in base64 and its rank")
+        << line;
+  EXPECT_EQ(message_of("YQ== 1"), "tiktoken.model: the rank 1 stands where 0 is the next one");
+  EXPECT_EQ(message_of("YQ== 0\nYWI= 0"), "tiktoken.model: the rank 0 stands where 1 is the next one");
+  EXPECT_EQ(message_of("\n"), "tiktoken.model: there are no tokens");
+}
+
+// That another class cuts words as this one does cannot be known.
+TEST(TiktokenModel, of_another_class_is_refused_with_the_way_out) {
+  TokenizerConfig config;
+  config.tokenizer_class = "QWenTokenizer";
+  const auto model = TiktokenModel::from_text("YQ== 0", config);
+  ASSERT_FALSE(model);
+  EXPECT_EQ(model.error().code, ErrorCode::unsupported);
+  EXPECT_NE(model.error().message.find("not of QWenTokenizer; convert it to a tokenizer.json"), std::string::npos);
+  config.tokenizer_class = "TikTokenTokenizer";
+  EXPECT_TRUE(TiktokenModel::from_text("YQ== 0", config));
+}
+
+TEST(TiktokenModel, is_found_in_a_folder_and_read_as_a_file) {
+  const std::filesystem::path folder = test::source_folder() / "tests/goldens/tokenizers/tiktoken";
+  const auto tokenizer = Tokenizer::load(folder);
+  ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+  const TokenId first = *tokenizer->bos();
+  EXPECT_EQ(tokenizer->n_vocab(), first + TiktokenModel::kReserved);
+  EXPECT_EQ(tokenizer->encode("[EOS]<|im_end|>", true), (std::vector<TokenId>{first + 2, first + 4}));
+  const auto alone = Tokenizer::load_file(folder / "tiktoken.model");
+  ASSERT_TRUE(alone) << alone.error().message;
+  EXPECT_EQ(alone->encode(fmt::format("<|reserved_token_{}|>", first), true), (std::vector<TokenId>{first}));
+  EXPECT_EQ(alone->bos(), std::nullopt);
+}
+
+TEST(TiktokenModel, a_token_that_is_there_twice_is_an_error) {
+  EXPECT_TRUE(TiktokenModel::from_text("YQ== 0\nYQ== 1", {}));
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "twice";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "tiktoken.model") << "YQ== 0\nYQ== 1\n";
+  const auto tokenizer = Tokenizer::load(folder);
+  ASSERT_FALSE(tokenizer);
+  EXPECT_TRUE(tokenizer.error().message.starts_with("tiktoken.model: token 1 is there twice")) << tokenizer.error().message;
+}
+
+}  // namespace
+}  // namespace baton
