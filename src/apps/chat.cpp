@@ -18,8 +18,6 @@
 #include "cli/serving.h"
 #include "core/result.h"
 #include "io/json.h"
-#include "load/load_engine.h"
-#include "load/load_text.h"
 
 namespace baton {
 namespace {
@@ -230,10 +228,9 @@ Result<void> run(ChatOptions options) {
   if (!options.tools.empty()) {
     BATON_TRY(tools, read_tools(options.tools));
   }
-  BATON_TRY(TextSide text, load_text(files, options.model));
-  options.model.eos_token_ids = text.stop_ids;
-  BATON_TRY(const std::unique_ptr<Engine> engine, load_engine(files, options.model));
-  ServedModel model = served_model(files, std::move(text), *engine);
+  BATON_TRY(ServedEngine loaded, load_served(files, options.model));
+  const std::unique_ptr<Engine> engine = std::move(loaded.engine);
+  ServedModel model = std::move(loaded.served);
   model.grammars = std::make_unique<Grammars>(model.n_vocab, engine->info().eos_token_ids, grammar::GrammarCache::Options{});
   BATON_TRY(const std::unique_ptr<Prefixes> prefixes, load_prefixes(options.model.prefixes, model, *engine));
   Chat chat(*engine, model, *prefixes,

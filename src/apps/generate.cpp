@@ -26,8 +26,6 @@
 #include "core/one_line.h"
 #include "io/file.h"
 #include "io/json.h"
-#include "load/load_engine.h"
-#include "load/load_text.h"
 #include "load/sequence_text.h"
 #include "server/prompt/prompts.h"
 #include "server/request/generation.h"
@@ -222,11 +220,9 @@ void report_exactness(const std::vector<Line>& lines) {
 
 Result<void> run(const GenerateOptions& options) {
   BATON_TRY(const ModelFiles files, find_model_files(options.model, download_bar()));
-  BATON_TRY(TextSide side, load_text(files, options.model));
-  ModelOptions engine_options = options.model;
-  engine_options.eos_token_ids = side.stop_ids;
-  BATON_TRY(const std::unique_ptr<Engine> engine, load_engine(files, engine_options));
-  ServedModel model = served_model(files, std::move(side), *engine);
+  BATON_TRY(ServedEngine loaded, load_served(files, options.model));
+  const std::unique_ptr<Engine> engine = std::move(loaded.engine);
+  ServedModel model = std::move(loaded.served);
   model.grammars = std::make_unique<Grammars>(model.n_vocab, engine->info().eos_token_ids, grammar::GrammarCache::Options{});
   BATON_TRY(const std::unique_ptr<Prefixes> prefixes, load_prefixes(options.model.prefixes, model, *engine));
   BATON_TRY(const std::string text, read_prompts(options.prompts));

@@ -20,8 +20,6 @@
 #include "core/limits/memory_limit.h"
 #include "core/limits/thread_body.h"
 #include "core/log.h"
-#include "load/load_engine.h"
-#include "load/load_text.h"
 #include "load/model_checksum.h"
 #include "ranks/rank_group.h"
 #include "web/pages.h"
@@ -147,10 +145,9 @@ Result<void> run(const ServeCommandOptions& options) {
   BATON_TRY(const ModelFiles files, find_model_files(options.model, download_bar()));
   ModelOptions engine_options = options.model;
   engine_options.kv_events = options.server.kv_events.is_enabled;
-  BATON_TRY(TextSide text, load_text(files, options.model));
-  engine_options.eos_token_ids = text.stop_ids;
-  BATON_TRY(const std::unique_ptr<Engine> engine, load_engine(files, engine_options));
-  ServedModel model = served_model(files, std::move(text), *engine);
+  BATON_TRY(ServedEngine loaded, load_served(files, engine_options));
+  const std::unique_ptr<Engine> engine = std::move(loaded.engine);
+  ServedModel model = std::move(loaded.served);
   if (!options.served_model_names.empty()) model.names = options.served_model_names;
   if (!options.server.prefix_store.folder.empty()) {
     BATON_TRY(model.identity, model_checksum(files, options.model));

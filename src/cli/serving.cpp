@@ -5,22 +5,28 @@
 
 #include <fmt/format.h>
 
+#include "load/load_engine.h"
+#include "load/load_text.h"
+
 namespace baton {
 
-ServedModel served_model(const ModelFiles& files, TextSide text, const Engine& engine) {
-  ServedModel model{.names = {files.name},
-                    .root = files.folder.string(),
-                    .tokenizer = std::move(text.tokenizer),
-                    .chat_template = std::move(text.chat_template),
-                    .defaults = text.defaults,
-                    .n_vocab = text.n_vocab,
-                    .max_model_len = engine.info().max_model_len,
-                    .tool_template = std::move(text.tool_template),
-                    .format = std::move(text.format),
-                    .weight_scheme = engine.info().weight_scheme,
-                    .activation_scheme = engine.info().activation_scheme};
-  model.look_at_templates();
-  return model;
+Result<ServedEngine> load_served(const ModelFiles& files, ModelOptions options) {
+  BATON_TRY(TextSide text, load_text(files, options));
+  options.eos_token_ids = text.stop_ids;
+  BATON_TRY(std::unique_ptr<Engine> engine, load_engine(files, options));
+  ServedModel served{.names = {files.name},
+                     .root = files.folder.string(),
+                     .tokenizer = std::move(text.tokenizer),
+                     .chat_template = std::move(text.chat_template),
+                     .defaults = text.defaults,
+                     .n_vocab = text.n_vocab,
+                     .max_model_len = engine->info().max_model_len,
+                     .tool_template = std::move(text.tool_template),
+                     .format = std::move(text.format),
+                     .weight_scheme = engine->info().weight_scheme,
+                     .activation_scheme = engine->info().activation_scheme};
+  served.look_at_templates();
+  return ServedEngine{std::move(engine), std::move(served)};
 }
 
 Result<PrefixDefinition> read_prefix_flag(const std::string& definition) {

@@ -7,16 +7,22 @@
 
 #include "core/result.h"
 #include "engine/engine.h"
-#include "load/load_text.h"
 #include "load/model_files.h"
+#include "load/model_options.h"
 #include "server/prefixes/prefixes.h"
 #include "server/served/served_model.h"
 
 namespace baton {
 
-/// The model of `files`, under their name, with its text side (load_text, which comes before the weights, so that a folder
-/// without a tokenizer is known at once) and the engine that computes it.
-ServedModel served_model(const ModelFiles& files, TextSide text, const Engine& engine);
+/// An engine, and the model under its name with its text side, as the server sees it.
+struct ServedEngine {
+  std::unique_ptr<Engine> engine;  ///< not started
+  ServedModel served;
+};
+
+/// Loads the text side first, so that a folder without a tokenizer is known at once, then the weights. The tokens that end an answer
+/// in the model's format are added to `options`. Errors: those of load_text and load_engine.
+Result<ServedEngine> load_served(const ModelFiles& files, ModelOptions options);
 
 /// Parses one `--prefix NAME=FILE`.
 Result<PrefixDefinition> read_prefix_flag(const std::string& definition);

@@ -21,8 +21,6 @@
 #include "io/file.h"
 #include "io/json.h"
 #include "kernels/backend.h"
-#include "load/load_engine.h"
-#include "load/load_text.h"
 #include "ranks/rank_group.h"
 #include "server/server.h"
 
@@ -136,10 +134,9 @@ Result<DemoArm> run_arm(const std::string& attention, const DemoOptions& options
   model_options.max_num_seqs = options.n_questions;
   model_options.ranks = options.ranks;
   BATON_TRY(const ModelFiles files, find_model_files(model_options, download_bar()));
-  BATON_TRY(TextSide text, load_text(files, model_options));
-  model_options.eos_token_ids = text.stop_ids;
-  BATON_TRY(const std::unique_ptr<Engine> engine, load_engine(files, model_options));
-  ServedModel served = served_model(files, std::move(text), *engine);
+  BATON_TRY(ServedEngine loaded, load_served(files, model_options));
+  const std::unique_ptr<Engine> engine = std::move(loaded.engine);
+  ServedModel served = std::move(loaded.served);
   BATON_TRY(PrefixDefinition catalogue, read_prefix(kPrefixName, files.folder / "catalogue.txt"));
   ServerOptions server_options;
   server_options.address.host = "127.0.0.1";
