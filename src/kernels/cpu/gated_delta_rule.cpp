@@ -1,11 +1,12 @@
-/// The gated delta rule on the CPU: token by token, columns of heads in parallel.
+/// The gated delta rule on the CPU: token by token, heads in parallel.
 ///
 /// The chunked form (ops.h) would gain nothing here: with matrices of 128 x 128 and chunks of 64 rows it needs a quarter more
-/// operations than the recurrence, and the columns of a task, which has few of one head, stay in the cache nearest to the core.
-/// So a row has the same bits however its sequence is cut.
+/// operations than the recurrence. That runs over a few rows for some columns of a matrix, a copy of which stays in the cache
+/// nearest to the core. So a row has the same bits however its sequence is cut.
 #include "kernels/cpu/backend.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <span>
@@ -25,15 +26,15 @@
 #ifndef BATON_GATED_DELTA_RULE_ROW
 #define BATON_GATED_DELTA_RULE_ROW
 namespace baton::cpu {
-/// One row for some columns of one head.
+/// One row for all columns of one head.
 struct DeltaRow {
   const float* q;        ///< [key_dim]
   const float* k;        ///< [key_dim]
-  const float* v;        ///< [n_columns]
-  float* out;            ///< [n_columns]
+  const float* v;        ///< [value_dim]
+  float* out;            ///< [value_dim]
   float decay;           ///< factor of the state
   float beta;            ///< factor of the difference that is written
-  std::int64_t key_dim;  ///< even
+  std::int64_t key_dim;  ///< a multiple of 4
 };
 }  // namespace baton::cpu
 #endif
@@ -42,58 +43,61 @@ HWY_BEFORE_NAMESPACE();
 namespace baton::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// `n` (1, 2 or 4) vectors of columns at `state`, whose rows are `stride` apart. Each sum over rows has two halves, even and odd
-/// rows, so a column has the same bits whatever the width of vectors.
+/// Sums over rows of a matrix have so many parts, added in this order: a column has the same bits whatever the width of vectors.
+constexpr int kParts = 4;
+
+template <class V>
+V SumOfParts(const V (&parts)[kParts]) {
+  return hn::Add(hn::Add(parts[0], parts[1]), hn::Add(parts[2], parts[3]));
+}
+
+/// `n` vectors of columns from `column` on. `state` has them as its first columns; its rows are `stride` apart.
 template <int n>
 void UpdateColumns(const DeltaRow& row, std::int64_t column, float* state, std::int64_t stride) {
   const hn::CappedTag<float, 16> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   using V = hn::Vec<decltype(d)>;
-  V even[n];
-  V odd[n];
-  for (int i = 0; i < n; ++i) even[i] = odd[i] = hn::Zero(d);
-  float* const columns = state + column;
-  for (std::int64_t j = 0; j < row.key_dim; j += 2) {
-    const float* const at = columns + j * stride;
-    const auto k_even = hn::Set(d, row.k[j]);
-    const auto k_odd = hn::Set(d, row.k[j + 1]);
-    for (int i = 0; i < n; ++i) {
-      even[i] = hn::MulAdd(k_even, hn::LoadU(d, at + i * lanes), even[i]);
-      odd[i] = hn::MulAdd(k_odd, hn::LoadU(d, at + stride + i * lanes), odd[i]);
+  V sums[n][kParts];
+  for (auto& parts : sums)
+    for (V& part : parts) part = hn::Zero(d);
+  for (std::int64_t j = 0; j < row.key_dim; j += kParts)
+    for (int part = 0; part < kParts; ++part) {
+      const auto k = hn::Set(d, row.k[j + part]);
+      for (int i = 0; i < n; ++i)
+        sums[i][part] = hn::MulAdd(k, hn::LoadU(d, state + (j + part) * stride + i * lanes), sums[i][part]);
     }
-  }
   const auto decay = hn::Set(d, row.decay);
   V written[n];
   for (int i = 0; i < n; ++i) {
-    const auto known = hn::Mul(decay, hn::Add(even[i], odd[i]));
+    const auto known = hn::Mul(decay, SumOfParts(sums[i]));
     written[i] = hn::Mul(hn::Set(d, row.beta), hn::Sub(hn::LoadU(d, row.v + column + i * lanes), known));
-    even[i] = odd[i] = hn::Zero(d);
+    for (V& part : sums[i]) part = hn::Zero(d);
   }
-  for (std::int64_t j = 0; j < row.key_dim; j += 2) {
-    float* const at = columns + j * stride;
-    const auto k_even = hn::Set(d, row.k[j]);
-    const auto k_odd = hn::Set(d, row.k[j + 1]);
-    const auto q_even = hn::Set(d, row.q[j]);
-    const auto q_odd = hn::Set(d, row.q[j + 1]);
-    for (int i = 0; i < n; ++i) {
-      const auto s_even = hn::MulAdd(k_even, written[i], hn::Mul(decay, hn::LoadU(d, at + i * lanes)));
-      const auto s_odd = hn::MulAdd(k_odd, written[i], hn::Mul(decay, hn::LoadU(d, at + stride + i * lanes)));
-      hn::StoreU(s_even, d, at + i * lanes);
-      hn::StoreU(s_odd, d, at + stride + i * lanes);
-      even[i] = hn::MulAdd(q_even, s_even, even[i]);
-      odd[i] = hn::MulAdd(q_odd, s_odd, odd[i]);
+  for (std::int64_t j = 0; j < row.key_dim; j += kParts)
+    for (int part = 0; part < kParts; ++part) {
+      const auto k = hn::Set(d, row.k[j + part]);
+      const auto q = hn::Set(d, row.q[j + part]);
+      for (int i = 0; i < n; ++i) {
+        float* const at = state + (j + part) * stride + i * lanes;
+        const auto updated = hn::MulAdd(k, written[i], hn::Mul(decay, hn::LoadU(d, at)));
+        hn::StoreU(updated, d, at);
+        sums[i][part] = hn::MulAdd(q, updated, sums[i][part]);
+      }
     }
-  }
-  for (int i = 0; i < n; ++i) hn::StoreU(hn::Add(even[i], odd[i]), d, row.out + column + i * lanes);
+  for (int i = 0; i < n; ++i) hn::StoreU(SumOfParts(sums[i]), d, row.out + column + i * lanes);
 }
 
-/// Updates columns [0, n_columns) of a matrix, a multiple of 16.
-void UpdateState(const DeltaRow& row, std::int64_t n_columns, float* state, std::int64_t stride) {
+/// Rows in turn for columns [first, first + n_columns), multiples of 16. `state` has these columns only.
+void UpdateState(const DeltaRow* rows, std::int64_t n_rows, std::int64_t first, std::int64_t n_columns, float* state,
+                 std::int64_t stride) {
   const hn::CappedTag<float, 16> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  std::int64_t column = 0;
-  for (; column + 4 * lanes <= n_columns; column += 4 * lanes) UpdateColumns<4>(row, column, state, stride);
-  for (; column < n_columns; column += lanes) UpdateColumns<1>(row, column, state, stride);
+  for (std::int64_t r = 0; r < n_rows; ++r) {
+    std::int64_t column = 0;
+    for (; column + 2 * lanes <= n_columns; column += 2 * lanes)
+      UpdateColumns<2>(rows[r], first + column, state + column, stride);
+    for (; column < n_columns; column += lanes) UpdateColumns<1>(rows[r], first + column, state + column, stride);
+  }
 }
 
 }  // namespace baton::cpu::HWY_NAMESPACE
@@ -105,7 +109,9 @@ namespace {
 
 HWY_EXPORT(UpdateState);
 
-constexpr std::int64_t kColumns = 64;     ///< of a task: with 128 rows they are 32 KB
+constexpr std::int64_t kColumns = 32;     ///< of a copy: with 128 rows it has 16 KB
+constexpr std::int64_t kRows = 16;        ///< that run over a copy in turn
+constexpr std::int64_t kFewRows = 4;      ///< for fewer nothing is copied
 constexpr float kUnitEpsilon = 1e-6f;     ///< of unit(x)
 constexpr float kLinearSoftplus = 20.0f;  ///< softplus(x) = x in f32 from here on
 
@@ -114,65 +120,90 @@ float softplus(float x) { return x > kLinearSoftplus ? x : std::log1p(std::exp(x
 /// factor * x / sqrt(sum(x^2) + epsilon) of n numbers of `in` from `begin` on.
 void load_unit(const ConstTensorView& in, std::int64_t begin, std::int64_t n, float factor, float* out) {
   load_f32(in, begin, n, out);
-  const float scale = factor / std::sqrt(sum_of_squares(out, n) + kUnitEpsilon);
-  for (std::int64_t i = 0; i < n; ++i) out[i] *= scale;
+  scale_and_cap(out, factor / std::sqrt(sum_of_squares(out, n) + kUnitEpsilon), 0, n);
 }
 
-/// Columns [first, first + n_columns) of a head's matrix, over the rows of a run.
-void update_columns(const GatedDeltaRuleArgs& args, const StateRun& run, std::int64_t head, std::int64_t first,
-                    std::int64_t n_columns) {
-  const auto& states = static_cast<const CpuStateStorage&>(*args.state.storage);
-  const StateShape& shape = states.shape();
-  const std::int64_t key_dim = shape.key_dim;
-  const std::int64_t value_dim = shape.value_dim;
-  const std::int64_t n_heads = shape.n_heads;
-  const std::int64_t key_head = head / (n_heads / args.n_key_heads);
-  const std::int64_t keys = args.n_key_heads * key_dim;  // columns of all queries, and of all keys
-  float* const state = states.matrix(args.state.layer, run.write_slot, head) + first;
-  if (run.read_slot == StateRun::kZeroState) {
-    for (std::int64_t j = 0; j < key_dim; ++j) std::fill_n(state + j * value_dim, n_columns, 0.0f);
-  } else if (run.read_slot != run.write_slot) {
-    const float* const from = states.matrix(args.state.layer, run.read_slot, head) + first;
-    for (std::int64_t j = 0; j < key_dim; ++j) std::copy_n(from + j * value_dim, n_columns, state + j * value_dim);
+/// A head's matrix, over the rows of runs.
+class DeltaHead {
+ public:
+  DeltaHead(const GatedDeltaRuleArgs& args, std::int64_t head)
+      : args_(args),
+        states_(static_cast<const CpuStateStorage&>(*args.state.storage)),
+        head_(head),
+        n_heads_(states_.shape().n_heads),
+        key_dim_(states_.shape().key_dim),
+        value_dim_(states_.shape().value_dim),
+        key_head_(head / (n_heads_ / args.n_key_heads)),
+        rate_(std::exp(args.a_log.elements<float>()[static_cast<std::size_t>(head)])),
+        bias_(args.dt_bias.elements<float>()[static_cast<std::size_t>(head)]),
+        q_factor_(1.0f / std::sqrt(static_cast<float>(key_dim_))) {}
+
+  void run(const StateRun& run) {
+    float* const state = states_.matrix(args_.state.layer, run.write_slot, head_);
+    const std::int64_t n = key_dim_ * value_dim_;
+    if (run.read_slot == StateRun::kZeroState)
+      std::fill_n(state, n, 0.0f);
+    else if (run.read_slot != run.write_slot)
+      std::copy_n(states_.matrix(args_.state.layer, run.read_slot, head_), n, state);
+    for (std::int64_t done = 0; done < run.n_rows; done += kRows)
+      run_rows(run.first_row + done, std::min<std::int64_t>(kRows, run.n_rows - done), state);
   }
-  const float a = std::exp(args.a_log.elements<float>()[static_cast<std::size_t>(head)]);
-  const float bias = args.dt_bias.elements<float>()[static_cast<std::size_t>(head)];
-  const float q_factor = 1.0f / std::sqrt(static_cast<float>(key_dim));
-  alignas(64) float q[kMaxStateDim];
-  alignas(64) float k[kMaxStateDim];
-  alignas(64) float v[kColumns];
-  alignas(64) float out[kColumns];
-  for (std::int64_t r = run.first_row; r < run.first_row + run.n_rows; ++r) {
-    const std::int64_t row = r * args.qkv.shape[1];
-    load_unit(args.qkv, row + key_head * key_dim, key_dim, q_factor, q);
-    load_unit(args.qkv, row + keys + key_head * key_dim, key_dim, 1, k);
-    load_f32(args.qkv, row + 2 * keys + head * value_dim + first, n_columns, v);
-    const float* const gates = args.gates.elements<float>().data() + r * 2 * n_heads;
-    const DeltaRow update{.q = q,
-                          .k = k,
-                          .v = v,
-                          .out = out,
-                          .decay = std::exp(-a * softplus(gates[n_heads + head] + bias)),
-                          .beta = 1.0f / (1.0f + std::exp(-gates[head])),
-                          .key_dim = key_dim};
-    HWY_DYNAMIC_DISPATCH(UpdateState)(update, n_columns, state, value_dim);
-    store_f32(out, n_columns, args.out, (r * n_heads + head) * value_dim + first);
+
+ private:
+  void load_row(std::int64_t row, DeltaRow& to, std::size_t place) {
+    const std::int64_t begin = row * args_.qkv.shape[1];
+    const std::int64_t keys = args_.n_key_heads * key_dim_;  // columns of all queries, and of all keys
+    load_unit(args_.qkv, begin + key_head_ * key_dim_, key_dim_, q_factor_, q_[place].data());
+    load_unit(args_.qkv, begin + keys + key_head_ * key_dim_, key_dim_, 1, k_[place].data());
+    load_f32(args_.qkv, begin + 2 * keys + head_ * value_dim_, value_dim_, v_[place].data());
+    const float* const gates = args_.gates.elements<float>().data() + row * 2 * n_heads_;
+    to = {.q = q_[place].data(),
+          .k = k_[place].data(),
+          .v = v_[place].data(),
+          .out = out_[place].data(),
+          .decay = std::exp(-rate_ * softplus(gates[n_heads_ + head_] + bias_)),
+          .beta = 1.0f / (1.0f + std::exp(-gates[head_])),
+          .key_dim = key_dim_};
   }
-}
+
+  void run_rows(std::int64_t first, std::int64_t n_rows, float* state) {
+    std::array<DeltaRow, kRows> rows;
+    for (std::int64_t r = 0; r < n_rows; ++r)
+      load_row(first + r, rows[static_cast<std::size_t>(r)], static_cast<std::size_t>(r));
+    if (n_rows < kFewRows) {
+      HWY_DYNAMIC_DISPATCH(UpdateState)(rows.data(), n_rows, 0, value_dim_, state, value_dim_);
+    } else {
+      for (std::int64_t column = 0; column < value_dim_; column += kColumns) {
+        const std::int64_t n = std::min(kColumns, value_dim_ - column);
+        for (std::int64_t j = 0; j < key_dim_; ++j)
+          std::copy_n(state + j * value_dim_ + column, n, copy_.data() + j * kColumns);
+        HWY_DYNAMIC_DISPATCH(UpdateState)(rows.data(), n_rows, column, n, copy_.data(), kColumns);
+        for (std::int64_t j = 0; j < key_dim_; ++j)
+          std::copy_n(copy_.data() + j * kColumns, n, state + j * value_dim_ + column);
+      }
+    }
+    for (std::int64_t r = 0; r < n_rows; ++r)
+      store_f32(out_[static_cast<std::size_t>(r)].data(), value_dim_, args_.out, ((first + r) * n_heads_ + head_) * value_dim_);
+  }
+
+  using Rows = std::array<std::array<float, kMaxStateDim>, kRows>;
+
+  const GatedDeltaRuleArgs& args_;
+  const CpuStateStorage& states_;
+  const std::int64_t head_, n_heads_, key_dim_, value_dim_, key_head_;
+  const float rate_, bias_, q_factor_;
+  alignas(64) Rows q_, k_, v_, out_;
+  alignas(64) std::array<float, kMaxStateDim * kColumns> copy_;
+};
 
 }  // namespace
 
 void CpuBackend::gated_delta_rule(const GatedDeltaRuleArgs& args) {
-  const StateShape& shape = args.state.storage->shape();
   const std::span<const StateRun> runs = args.state.step.span<StateRun>(SectionKind::state_runs);
-  const std::int64_t n_blocks = (shape.value_dim + kColumns - 1) / kColumns;
-  const std::int64_t n_of_run = shape.n_heads * n_blocks;
-  parallel_.for_ranges(static_cast<std::int64_t>(runs.size()) * n_of_run, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t part = begin; part < end; ++part) {
-      const std::int64_t first = part % n_blocks * kColumns;
-      update_columns(args, runs[static_cast<std::size_t>(part / n_of_run)], part % n_of_run / n_blocks, first,
-                     std::min(kColumns, shape.value_dim - first));
-    }
+  const auto n_runs = static_cast<std::int64_t>(runs.size());
+  parallel_.for_ranges(args.state.storage->shape().n_heads * n_runs, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t part = begin; part < end; ++part)
+      DeltaHead(args, part / n_runs).run(runs[static_cast<std::size_t>(part % n_runs)]);
   });
 }
 

@@ -72,6 +72,15 @@ void AddTo(float* x, const float* delta, std::int64_t n) {
   for (; i < n; ++i) x[i] += delta[i];
 }
 
+void AddProduct(float* sum, const float* a, const float* b, std::int64_t n) {
+  const F32 d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  std::int64_t i = 0;
+  for (; i + lanes <= n; i += lanes)
+    hn::StoreU(hn::MulAdd(hn::LoadU(d, a + i), hn::LoadU(d, b + i), hn::LoadU(d, sum + i)), d, sum + i);
+  for (; i < n; ++i) sum[i] += a[i] * b[i];
+}
+
 void SiluTimes(const float* gate, const float* up, std::int64_t n, float* out) {
   const F32 d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
@@ -378,6 +387,7 @@ HWY_EXPORT(Subtract);
 HWY_EXPORT(SumOfSquares);
 HWY_EXPORT(ScaleByWeight);
 HWY_EXPORT(AddTo);
+HWY_EXPORT(AddProduct);
 HWY_EXPORT(SiluTimes);
 HWY_EXPORT(SigmoidTimes);
 HWY_EXPORT(ClampedSiluTimes);
@@ -398,6 +408,7 @@ void scale_by_weight(const float* x, float factor, const float* weight, std::int
   HWY_DYNAMIC_DISPATCH(ScaleByWeight)(x, factor, weight, n, out);
 }
 void add_to(float* x, const float* delta, std::int64_t n) { HWY_DYNAMIC_DISPATCH(AddTo)(x, delta, n); }
+void add_product(float* sum, const float* a, const float* b, std::int64_t n) { HWY_DYNAMIC_DISPATCH(AddProduct)(sum, a, b, n); }
 void silu_times(const float* gate, const float* up, std::int64_t n, float* out) {
   HWY_DYNAMIC_DISPATCH(SiluTimes)(gate, up, n, out);
 }

@@ -13,6 +13,8 @@ float sum_of_squares(const float* x, std::int64_t n);
 void subtract(const float* x, float number, std::int64_t n, float* out);
 /// out[i] = x[i] * factor * weight[i]; out may be x.
 void scale_by_weight(const float* x, float factor, const float* weight, std::int64_t n, float* out);
+/// sum[i] += a[i] * b[i].
+void add_product(float* sum, const float* a, const float* b, std::int64_t n);
 /// x[i] += delta[i].
 void add_to(float* x, const float* delta, std::int64_t n);
 /// out[i] = x[i] / (1 + exp(-gate[i])); out may be x.

@@ -39,11 +39,8 @@ class ChannelBlock {
     for (std::int64_t r = run.first_row; r < run.first_row + run.n_rows; ++r) {
       load_f32(args_.x, r * args_.x.shape[1] + first_, n_, inputs_[at((oldest + n_kept) % n_taps_)].data());
       Row sum{};
-      for (std::int64_t j = 0; j < n_taps_; ++j) {
-        const Row& input = inputs_[at((oldest + j) % n_taps_)];
-        const Row& weight = weights_[at(j)];
-        for (std::size_t c = 0; c < kChannels; ++c) sum[c] += weight[c] * input[c];
-      }
+      for (std::int64_t j = 0; j < n_taps_; ++j)
+        add_product(sum.data(), weights_[at(j)].data(), inputs_[at((oldest + j) % n_taps_)].data(), n_);
       silu_times(sum.data(), ones_.data(), n_, sum.data());
       store_f32(sum.data(), n_, args_.out, r * args_.out.shape[1] + first_);
       oldest = (oldest + 1) % n_taps_;
