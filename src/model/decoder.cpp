@@ -31,6 +31,16 @@ void check_latent(const ModelSpec& model, const AttentionSpec& spec) {
   check(spec.qk_norm == QkNorm::none && !spec.has_qkv_bias, "Model: latent attention has no other norms and no biases");
 }
 
+/// The recurrent blocks that LayerSpec allows.
+void check_delta(const ModelSpec& model, const LayerSpec& layer) {
+  check(!layer.attention.has_output_gate || !layer.attention.latent, "Model: latent attention with a gate");
+  if (!layer.delta) return;
+  const GatedDeltaSpec& delta = *layer.delta;
+  check(delta == *model.delta(), "Model: recurrent layers of several kinds");
+  check(delta.n_key_heads > 0 && delta.n_heads % delta.n_key_heads == 0, "Model: value heads that key heads cannot share");
+  check(delta.norm.kind == NormSpec::Kind::rms && !delta.norm.has_bias, "Model: outputs of recurrent layers have RMS norms");
+}
+
 /// The experts that FeedForwardSpec allows.
 void check_experts(const FeedForwardSpec& spec) {
   check(spec.has_experts() || (!spec.has_shared_expert() && !spec.has_choice_bias), "Model: a shared expert without others");
@@ -55,7 +65,12 @@ Model::Model(ModelSpec spec, ModelWeights weights)
   const auto n_groups = static_cast<std::size_t>(spec_.n_groups());
   first_of_group_.resize(n_groups, nullptr);
   n_layers_of_group_.resize(n_groups, 0);
+  std::int32_t n_recurrent = 0;
   for (const LayerSpec& layer : spec_.layers) {
+    if (layer.is_recurrent()) {
+      index_in_group_.push_back(n_recurrent++);
+      continue;
+    }
     const auto group = static_cast<std::size_t>(layer.group);
     if (first_of_group_[group] == nullptr) first_of_group_[group] = &layer;
     index_in_group_.push_back(n_layers_of_group_[group]++);
@@ -68,8 +83,10 @@ Model::Model(ModelSpec spec, ModelWeights weights)
   for (const LayerSpec& layer : spec_.layers) {
     check_norms(layer);
     check_latent(spec_, layer.attention);
+    check_delta(spec_, layer);
     check_experts(layer.feed_forward);
   }
+  check(n_groups > 0, "Model: no layer with attention");
   for (const LayerSpec* first : first_of_group_) check(first != nullptr, "Model: a layer group without a layer");
 }
 
@@ -101,6 +118,7 @@ std::vector<KvShape> Model::kv_shapes(std::int32_t n_blocks, std::int32_t block_
   if (dtype != DType::f8_e4m3) return shapes;
   const KvScales& scales = weights_->kv_scales;
   for (std::size_t i = 0; i < spec_.layers.size(); ++i) {
+    if (spec_.layers[i].is_recurrent()) continue;
     KvShape& shape = shapes[static_cast<std::size_t>(spec_.layers[i].group)];
     if (!scales.keys.empty()) shape.k_scales.push_back(scales.keys[i]);
     if (!scales.values.empty()) shape.v_scales.push_back(scales.values[i]);
@@ -127,6 +145,20 @@ std::int32_t Model::n_layers_of_group(int group) const {
   return n_layers_of_group_[static_cast<std::size_t>(group)];
 }
 
+StateShape Model::state_shape(std::int32_t n_slots) const { return baton::state_shape(spec_, n_slots); }
+
+StateShape state_shape(const ModelSpec& spec, std::int32_t n_slots) {
+  const GatedDeltaSpec* const delta = spec.delta();
+  if (delta == nullptr) return {};
+  return {.n_layers = spec.n_recurrent_layers(),
+          .n_slots = n_slots,
+          .n_channels = static_cast<std::int32_t>(delta->qkv_width()),
+          .conv_len = delta->n_taps - 1,
+          .n_heads = delta->n_heads,
+          .key_dim = delta->key_dim,
+          .value_dim = delta->value_dim};
+}
+
 Result<void> Model::prepare(Backend& backend, const StepBounds& bounds) {
   BATON_TRY(workspace_, Workspace::make(spec_, weights_->dtype, weights_->has_f8_rows, backend, bounds));
   return {};
@@ -141,15 +173,17 @@ void Model::embed(const LayerStep& run, const TensorView& token_ids) const {
   all_gather(run.backend, {parts.all, run.x});
 }
 
-TensorView Model::forward(Backend& backend, const StepView& step, TensorView slots, std::span<KvStorage* const> kv_of_group) {
+TensorView Model::forward(Backend& backend, const StepView& step, TensorView slots, std::span<KvStorage* const> kv_of_group,
+                          StateStorage* states) {
   check(workspace_ != nullptr, "Model::forward before prepare");
   check(kv_of_group.size() == first_of_group_.size(), "Model::forward: one KV storage a layer group");
+  check((states != nullptr) == spec_.has_recurrent_layers(), "Model::forward: states without recurrent layers, or the reverse");
   const Workspace& work = *workspace_;
   const std::int64_t n_rows = step.header->n_rows;
   const std::int64_t n_samples = step.n_samples();
   const TensorView token_ids = work.token_ids.view(DType::i32, {n_rows});
   const TensorView rows = work.rows.view(DType::u8, {static_cast<std::int64_t>(kv_of_group.size()), n_rows, sizeof(TokenRow)});
-  const LayerStep run{backend, work, step, work.x.view(DType::f32, {n_rows, spec_.d_model}), rows, kv_of_group};
+  const LayerStep run{backend, work, step, work.x.view(DType::f32, {n_rows, spec_.d_model}), rows, kv_of_group, states};
 
   resolve_rows(backend, {step, slots, token_ids, rows});
   embed(run, token_ids);

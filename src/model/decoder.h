@@ -16,6 +16,9 @@ namespace baton {
 struct LayerStep;
 struct ModelWeights;
 
+/// The shape of the storage of states for `n_slots` sequences; no layers if the model has no recurrent ones.
+StateShape state_shape(const ModelSpec& spec, std::int32_t n_slots);
+
 /// A decoder as its spec describes it, with weights packed by one backend.
 ///
 /// Thread: engine only. `forward` allocates nothing.
@@ -38,13 +41,16 @@ class Model {
   /// The shape that each layer group's attention is planned for.
   std::vector<AttentionShape> attention_shapes(std::int32_t block_len, DType kv_dtype) const;
   std::int32_t n_layers_of_group(int group) const;
+  /// baton::state_shape of the spec.
+  StateShape state_shape(std::int32_t n_slots) const;
 
   /// Allocates the workspace and the RoPE tables. Must be called once, before forward.
   Result<void> prepare(Backend& backend, const StepBounds& bounds);
 
   /// Runs the forward pass of one step. Returns logits [n_samples, n_vocab] f32, valid until the next call. `slots` is
-  /// u8 [max_slots, sizeof(SlotState)].
-  TensorView forward(Backend& backend, const StepView& step, TensorView slots, std::span<KvStorage* const> kv_of_group);
+  /// u8 [max_slots, sizeof(SlotState)]; `states` is null if state_shape has no layers.
+  TensorView forward(Backend& backend, const StepView& step, TensorView slots, std::span<KvStorage* const> kv_of_group,
+                     StateStorage* states = nullptr);
 
  private:
   void embed(const LayerStep& run, const TensorView& token_ids) const;
@@ -52,7 +58,7 @@ class Model {
   ModelSpec spec_;
   std::vector<const LayerSpec*> first_of_group_;  ///< a layer of each group; all layers of a group have the same shape
   std::vector<std::int32_t> n_layers_of_group_;
-  std::vector<std::int32_t> index_in_group_;  ///< each layer's index among those of its group
+  std::vector<std::int32_t> index_in_group_;  ///< each layer's index among those of its group, or among the recurrent ones
   std::unique_ptr<ModelWeights> weights_;
   std::unique_ptr<Workspace> workspace_;
 };

@@ -1,4 +1,4 @@
-/// The attention and feed-forward blocks of a layer, operation by operation.
+/// The attention, recurrent and feed-forward blocks of a layer, operation by operation.
 #include "model/layer.h"
 
 #include <algorithm>
@@ -107,6 +107,12 @@ void attention_block(const LayerStep& step, const LayerSpec& layer, const LayerW
     append_keys_and_values(step, layer, weights, index, normed, views);
   attention(backend, {views.q, views.attended, views.partials, views.rows, step.view, layer.group, index, views.kv, spec.scale,
                       spec.softcap, /*merge=*/true, weights.sinks.weight});
+  if (spec.has_output_gate) {
+    const TensorView attended{views.attended.data, work.dtype, {n_rows, spec.out_width()}};
+    const TensorView gate = work.qkv.view(work.matmul_dtype, attended.shape);
+    matmul(backend, weights.attention_gate.args(normed, gate));
+    sigmoid_gate(backend, {attended, gate, attended});
+  }
   ConstTensorView out{views.attended.data, work.dtype, {n_rows, spec.n_heads * spec.v_dim()}};
   if (spec.latent) {
     const TensorView values = work.of_heads.view(work.dtype, {n_rows, spec.n_heads, spec.out_dim()});
@@ -114,6 +120,36 @@ void attention_block(const LayerStep& step, const LayerSpec& layer, const LayerW
     out = {values.data, work.dtype, {n_rows, spec.out_width()}};
   }
   matmul(backend, weights.attention_out.args(out, delta));
+}
+
+/// A recurrent block, as attention_block.
+void delta_block(const LayerStep& step, const GatedDeltaSpec& spec, const LayerWeights& weights, int index,
+                 const MatmulRows& normed, const TensorView& delta) {
+  const Workspace& work = step.work;
+  Backend& backend = step.backend;
+  const std::int64_t n_rows = step.x.shape[0];
+  const StateArgs state{step.view, index, step.states};
+  const TensorView in = work.qkv.view(work.matmul_dtype, {n_rows, spec.in_width()});
+  const TensorView gates = work.delta_gates.view(DType::f32, {n_rows, 2LL * spec.n_heads});
+  const TensorView qkv = work.delta_qkv.view(work.matmul_dtype, {n_rows, spec.qkv_width()});
+  const TensorView out = work.delta_out.view(work.matmul_dtype, {n_rows, spec.n_heads, spec.value_dim});
+  const TensorView attended = work.attended.view(work.dtype, out.shape);
+  const ConstTensorView taps{weights.delta_conv.weight.data, DType::f32, {spec.qkv_width(), spec.n_taps}};
+  matmul(backend, weights.delta_in.args(normed, in));
+  matmul(backend, weights.delta_gates.args(normed, gates));
+  short_conv(backend, {state, in, taps, qkv});
+  gated_delta_rule(backend,
+                   {state, qkv, spec.n_key_heads, gates, weights.delta_a_log.weight, weights.delta_dt_bias.weight, out});
+  gated_norm(backend, {out, in, spec.qkv_width(), weights.delta_norm.weight, attended, spec.norm.epsilon});
+  const ConstTensorView read{attended.data, work.dtype, {n_rows, spec.values_width()}};
+  matmul(backend, weights.attention_out.args(read, delta));
+}
+
+/// The layer's first block.
+void mixer_block(const LayerStep& step, const LayerSpec& layer, const LayerWeights& weights, int index,
+                 const MatmulRows& normed, const TensorView& delta) {
+  if (layer.delta) return delta_block(step, *layer.delta, weights, index, normed, delta);
+  attention_block(step, layer, weights, index, normed, delta);
 }
 
 /// `activated` is in 8 bits only if the activation is gated.
@@ -210,10 +246,11 @@ MatmulRows run_norm(const LayerStep& step, const NormSpec& spec, const NormWeigh
 }
 
 Deltas run_layer(const LayerStep& step, const LayerSpec& spec, const LayerWeights& weights, int index, const Deltas& added) {
-  // Experts and their router read 16 or 32 bits.
+  // Experts and their router read 16 or 32 bits, and so do the gates of blocks.
   const std::array<const Linear*, 2> readers{&weights.qkv, &weights.up};
   const bool has_experts = spec.feed_forward.has_experts();
-  const auto of_attention = std::span(readers).first(!spec.is_parallel ? 1 : has_experts ? 0 : 2);
+  const bool has_gates = spec.is_recurrent() || spec.attention.has_output_gate;
+  const auto of_attention = std::span(readers).first(has_gates ? 0 : !spec.is_parallel ? 1 : has_experts ? 0 : 2);
   const MatmulRows normed = run_norm(step, spec.norm, weights.attention_norm, added, of_attention);
   const std::int64_t n_rows = step.x.shape[0];
   const std::int64_t d = step.x.shape[1];
@@ -224,13 +261,13 @@ Deltas run_layer(const LayerStep& step, const LayerSpec& spec, const LayerWeight
     const TensorView both = work.delta.view(work.matmul_dtype, {2 * n_rows, d});
     const TensorView attended = both.rows(0, n_rows);
     const TensorView fed = both.rows(n_rows, 2 * n_rows);
-    attention_block(step, spec, weights, index, normed, attended);
+    mixer_block(step, spec, weights, index, normed, attended);
     feed_forward_block(step, spec.feed_forward, weights, normed, fed);
     add_ranks(step.backend, weights.attention_out.split(), both);
     return {attended, fed, scale, {}};
   }
   const TensorView delta = work.delta.view(work.matmul_dtype, {n_rows, d});
-  attention_block(step, spec, weights, index, normed, delta);
+  mixer_block(step, spec, weights, index, normed, delta);
   add_ranks(step.backend, weights.attention_out.split(), delta);
   const MatmulRows fed = run_norm(step, spec.norm, weights.feed_forward_norm,
                                   {delta, {}, scale, weights.attention_post_norm.weight, spec.norm.epsilon},

@@ -18,6 +18,7 @@ struct LayerStep {
   TensorView x;     ///< [rows, d_model] f32, the residual stream
   TensorView rows;  ///< TokenRow [n_groups, rows]
   std::span<KvStorage* const> kv_of_group;
+  StateStorage* states = nullptr;  ///< of a model with recurrent layers
 };
 
 /// Adds `added` to the residual stream and returns the norm of the sum; without weights, the sum itself. Valid until the next
@@ -27,7 +28,7 @@ MatmulRows run_norm(const LayerStep& step, const NormSpec& spec, const NormWeigh
 
 /// Runs a layer. `added` is what the previous layer adds to the residual stream (nothing before the first layer): the
 /// next norm adds it, which saves a pass over memory. Returns what this layer adds, valid until the next call. `index`
-/// is the layer's index in its group.
+/// is the layer's index in its group, or among the recurrent layers.
 Deltas run_layer(const LayerStep& step, const LayerSpec& spec, const LayerWeights& weights, int index, const Deltas& added);
 
 }  // namespace baton

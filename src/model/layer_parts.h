@@ -14,7 +14,13 @@ struct LayerParts {
   Heads keys_of_heads;    ///< of each head nope_dim to rank: what expands keys, transposed, for queries; with LatentSpec
   Heads values_of_heads;  ///< of each head rank to v_dim; with LatentSpec
   Norm sinks;             ///< n_heads wide
-  Matrix attention_out;   ///< AttentionSpec::out_width to d_model
+  Matrix attention_gate;  ///< d_model to out_width; with has_output_gate
+  Matrix delta_in;        ///< d_model to GatedDeltaSpec::in_width: queries, keys, values, gates of outputs
+  Matrix delta_gates;     ///< d_model to b and a of each head
+  Norm delta_conv;        ///< qkv_width * n_taps wide
+  Norm delta_a_log, delta_dt_bias;  ///< n_heads wide
+  Norm delta_norm;                  ///< value_dim wide
+  Matrix attention_out;             ///< AttentionSpec::out_width, or GatedDeltaSpec::values_width, to d_model
   Norm attention_post_norm;
   Norm feed_forward_norm;  ///< empty in a parallel block
   Matrix up;               ///< d_model to common_d_ff; if the block is gated, to gate and then up
@@ -37,6 +43,13 @@ void visit_layer(const Visit& visit, Layers&&... layers) {
   visit(layers.keys_of_heads...);
   visit(layers.values_of_heads...);
   visit(layers.sinks...);
+  visit(layers.attention_gate...);
+  visit(layers.delta_in...);
+  visit(layers.delta_gates...);
+  visit(layers.delta_conv...);
+  visit(layers.delta_a_log...);
+  visit(layers.delta_dt_bias...);
+  visit(layers.delta_norm...);
   visit(layers.attention_out...);
   visit(layers.attention_post_norm...);
   visit(layers.feed_forward_norm...);

@@ -60,6 +60,13 @@ class Namer {
   NormTensors vector(std::string_view name, std::int64_t n, IndexRange held) const {
     return {TensorPart{{checkpoint_name(names_, name, layer_), {n}, ExpectedTensor::Kind::bias}, held, {}}, std::nullopt, 0};
   }
+  /// The weights of a convolution of each channel, as one vector.
+  NormTensors convolution(std::string_view name, std::int64_t n_channels, std::int32_t n_taps) const {
+    const std::int64_t n = n_channels * n_taps;
+    ExpectedTensor tensor{checkpoint_name(names_, name, layer_) + ".weight", {n}, ExpectedTensor::Kind::bias};
+    tensor.n_taps = n_taps;
+    return {TensorPart{std::move(tensor), {0, n}, {}}, std::nullopt, 0};
+  }
   /// A matrix [n, k] of an expert in a tensor of all of them, and its bias beside it. `rows` are pairs if `are_pairs`.
   LinearTensors of_all_experts(std::string_view name, const Shape& shape, IndexRange rows, IndexRange columns, bool are_pairs,
                                bool has_bias, std::int32_t n_experts, std::int32_t expert) const {
@@ -203,6 +210,15 @@ void add_latent_parts(const Namer& make, const ModelSpec& whole, const Attention
   layer.values_of_heads = {make.linear({values}, latent.rank, false).weights, /*is_transposed=*/false};
 }
 
+/// Rows of a rank's queries (`part` 0) or their output gates (1) in a tensor that has both for each head.
+Rows query_or_gate_rows(const TensorNames& names, const AttentionSpec& spec, ModelRank rank, std::int32_t pairs, int part) {
+  Rows rows{names.q, 2 * spec.q_width(), {}, pairs, 0, spec.head_dim};
+  const IndexRange heads = query_heads_of(spec, rank);
+  for (std::int64_t head = heads.begin; head < heads.end; ++head)
+    rows.held.push_back(plus({0, spec.head_dim}, (2 * head + part) * spec.head_dim));
+  return rows;
+}
+
 LinearTensors qkv_tensors(const Namer& make, const ModelSpec& whole, const AttentionSpec& spec, ModelRank rank) {
   const TensorNames& names = whole.names;
   const RopeSpec* const rope =
@@ -210,6 +226,11 @@ LinearTensors qkv_tensors(const Namer& make, const ModelSpec& whole, const Atten
   const std::int32_t pairs = rope != nullptr && rope->is_interleaved ? rope->rotary_dim : 0;
   const IndexRange q = times(query_heads_of(spec, rank), spec.head_dim);
   const IndexRange kv = times(kv_heads_of(spec, rank), spec.head_dim);
+  if (spec.has_output_gate)
+    return make.linear({query_or_gate_rows(names, spec, rank, pairs, 0),
+                        {names.k, spec.kv_width(), {kv}, pairs, 0, spec.head_dim},
+                        {names.v, spec.kv_width(), {kv}}},
+                       whole.d_model, spec.has_qkv_bias);
   if (names.qkv.empty())
     return make.linear({{names.q, spec.q_width(), {q}, pairs, 0, spec.head_dim},
                         {names.k, spec.kv_width(), {kv}, pairs, 0, spec.head_dim},
@@ -263,6 +284,59 @@ void add_qkv(const Namer& make, const ModelSpec& whole, const AttentionSpec& spe
   layer.k_norm = make.norm(spec.qk_norm_spec, whole.names.k_norm, spec.k_norm_width());
 }
 
+/// Rows of each key head in a tensor that holds several parts for each: `size` rows from `begin` of every `stride`.
+Rows rows_of_key_heads(std::string_view name, const GatedDeltaSpec& spec, std::int64_t stride, std::int64_t begin,
+                       std::int64_t size) {
+  Rows rows{name, spec.n_key_heads * stride, {}};
+  for (std::int64_t head = 0; head < spec.n_key_heads; ++head) rows.held.push_back(plus({begin, begin + size}, head * stride));
+  return rows;
+}
+
+/// Adds what a recurrent layer has in the place of attention. There is one rank (split_spec).
+void add_delta_parts(const Namer& make, const ModelSpec& whole, const GatedDeltaSpec& spec, LayerTensors& layer) {
+  const TensorNames& names = whole.names;
+  const std::int64_t d = whole.d_model;
+  if (names.delta_qkvz.empty()) {
+    layer.delta_in =
+        make.linear({all_rows(names.delta_qkv, spec.qkv_width()), all_rows(names.delta_z, spec.values_width())}, d, false);
+    layer.delta_gates = make.linear({all_rows(names.delta_b, spec.n_heads), all_rows(names.delta_a, spec.n_heads)}, d, false);
+  } else {
+    const std::int64_t n_values = spec.n_heads / spec.n_key_heads;  // heads of one key head
+    const std::int64_t values = n_values * spec.value_dim;
+    const std::int64_t stride = 2 * (spec.key_dim + values);
+    const auto part = [&](std::int64_t begin, std::int64_t size) {
+      return rows_of_key_heads(names.delta_qkvz, spec, stride, begin, size);
+    };
+    layer.delta_in = make.linear({part(0, spec.key_dim), part(spec.key_dim, spec.key_dim), part(2 * spec.key_dim, values),
+                                  part(2 * spec.key_dim + values, values)},
+                                 d, false);
+    layer.delta_gates = make.linear({rows_of_key_heads(names.delta_ba, spec, 2 * n_values, 0, n_values),
+                                     rows_of_key_heads(names.delta_ba, spec, 2 * n_values, n_values, n_values)},
+                                    d, false);
+  }
+  layer.delta_conv = make.convolution(names.delta_conv, spec.qkv_width(), spec.n_taps);
+  layer.delta_a_log = make.vector(names.delta_a_log, spec.n_heads, {0, spec.n_heads});
+  layer.delta_dt_bias = make.vector(names.delta_dt_bias, spec.n_heads, {0, spec.n_heads});
+  layer.delta_norm = make.norm(spec.norm, names.delta_norm, spec.value_dim);
+  layer.attention_out = make.linear({all_rows(names.delta_out, d)}, spec.values_width(), false);
+}
+
+/// Adds an attention block.
+void add_attention(const Namer& make, const ModelSpec& whole, const AttentionSpec& attention, ModelRank rank,
+                   LayerTensors& layer) {
+  const TensorNames& names = whole.names;
+  const IndexRange heads = query_heads_of(attention, rank);
+  add_qkv(make, whole, attention, rank, layer);
+  if (attention.has_sinks) layer.sinks = make.vector(names.sinks, attention.n_heads, heads);
+  if (attention.has_output_gate) {
+    layer.attention_gate =
+        make.linear({query_or_gate_rows(names, attention, rank, 0, 1)}, whole.d_model, attention.has_qkv_bias);
+    layer.attention_gate.split = rank.world_size > 1 ? Linear::Split::column : Linear::Split::none;
+  }
+  layer.attention_out = make.split_by_columns(all_rows(names.attention_out, whole.d_model), attention.out_width(),
+                                              times(heads, attention.out_dim()), attention.has_out_bias, rank);
+}
+
 }  // namespace
 
 std::int64_t LinearTensors::n() const {
@@ -279,7 +353,6 @@ std::int64_t LinearTensors::n_elements() const {
 
 LayerTensors layer_tensors(const ModelSpec& whole, ModelRank rank, std::size_t index) {
   const LayerSpec& layer = whole.layers[index];
-  const AttentionSpec& attention = layer.attention;
   const FeedForwardSpec& feed_forward = layer.feed_forward;
   const TensorNames& names = whole.names;
   const std::int64_t d = whole.d_model;
@@ -287,11 +360,10 @@ LayerTensors layer_tensors(const ModelSpec& whole, ModelRank rank, std::size_t i
   const Namer make(names, index);
   LayerTensors made;
   if (layer.has_pre_norms) made.attention_norm = make.norm(layer.norm, names.attention_norm, d);
-  add_qkv(make, whole, attention, rank, made);
-  const IndexRange heads = query_heads_of(attention, rank);
-  if (attention.has_sinks) made.sinks = make.vector(names.sinks, attention.n_heads, heads);
-  made.attention_out = make.split_by_columns(all_rows(names.attention_out, d), attention.out_width(),
-                                             times(heads, attention.out_dim()), attention.has_out_bias, rank);
+  if (layer.delta)
+    add_delta_parts(make, whole, *layer.delta, made);
+  else
+    add_attention(make, whole, layer.attention, rank, made);
   if (layer.has_post_norms) {
     made.attention_post_norm = make.norm(layer.norm, names.attention_post_norm, d);
     made.feed_forward_post_norm = make.norm(layer.norm, names.feed_forward_post_norm, d);
@@ -331,6 +403,7 @@ std::set<std::string> unrounded_matrices(const ModelSpec& whole, bool rounds_lm_
     const LayerTensors layer = layer_tensors(whole, {}, i);
     for (const TensorPart& router : layer.router.weights) names.insert(router.tensor.name);
     for (const TensorPart& head : layer.keys_of_heads.heads) names.insert(head.tensor.name);
+    for (const TensorPart& gate : layer.delta_gates.weights) names.insert(gate.tensor.name);
   }
   const std::string lm_head = lm_head_tensors(whole, {}).weights.front().tensor.name;
   if (rounds_lm_head)

@@ -59,7 +59,7 @@ void for_each_weight(const ModelSpec& whole, ModelRank rank, const Visit& visit)
   visit(lm_head_tensors(whole, rank));
 }
 
-/// Names of the matrices that stay dense where weights are rounded: the embedding, routers, matrices of heads and, unless
+/// Names of the matrices that stay dense where weights are rounded: the embedding, routers, gates of recurrent layers, matrices of heads and, unless
 /// `rounds_lm_head`, the output layer. A tied output layer that is rounded has the embedding's name, which is then not among them.
 std::set<std::string> unrounded_matrices(const ModelSpec& whole, bool rounds_lm_head);
 

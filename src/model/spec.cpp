@@ -29,15 +29,22 @@ std::int64_t layer_parameters(const LayerSpec& layer, std::int64_t d_model) {
   const FeedForwardSpec& feed_forward = layer.feed_forward;
   const int n_pre_norms = !layer.has_pre_norms ? 0 : layer.is_parallel ? 1 : 2;
   std::int64_t n = (n_pre_norms + (layer.has_post_norms ? 2 : 0)) * norm_parameters(layer.norm, d_model);
-  n += attention.q_norm_width() + attention.k_norm_width();
-  n += attention_parameters(attention, d_model);
+  if (layer.delta) {
+    const GatedDeltaSpec& delta = *layer.delta;
+    n += d_model * (delta.in_width() + 2 * delta.n_heads + delta.values_width());
+    n += delta.qkv_width() * delta.n_taps + 2 * delta.n_heads + delta.value_dim;
+  } else {
+    n += attention.q_norm_width() + attention.k_norm_width();
+    n += attention_parameters(attention, d_model);
+    if (attention.has_output_gate) n += d_model * attention.out_width();
+    if (attention.has_qkv_bias) n += attention.qkv_width();
+    if (attention.has_out_bias) n += d_model;
+    if (attention.has_sinks) n += attention.n_heads;
+  }
   const std::int64_t n_blocks = feed_forward.has_experts() ? feed_forward.n_experts : 1;
   n += d_model * (n_blocks * (feed_forward.up_width() + feed_forward.d_ff) + feed_forward.n_router_logits());
   n += d_model * (feed_forward.up_width_of(feed_forward.d_ff_shared) + feed_forward.d_ff_shared);
   if (feed_forward.has_choice_bias) n += feed_forward.n_experts;
-  if (attention.has_qkv_bias) n += attention.qkv_width();
-  if (attention.has_out_bias) n += d_model;
-  if (attention.has_sinks) n += attention.n_heads;
   if (feed_forward.has_bias) {
     n += n_blocks * (feed_forward.up_width() + d_model) + feed_forward.n_router_logits();
     if (feed_forward.has_shared_expert()) n += feed_forward.up_width_of(feed_forward.d_ff_shared) + d_model;
@@ -68,9 +75,22 @@ std::int32_t ModelSpec::n_groups() const {
   return n;
 }
 
+const GatedDeltaSpec* ModelSpec::delta() const {
+  const auto found = std::ranges::find_if(layers, &LayerSpec::is_recurrent);
+  return found == layers.end() ? nullptr : &*found->delta;
+}
+
+std::int32_t ModelSpec::n_recurrent_layers() const {
+  return static_cast<std::int32_t>(std::ranges::count_if(layers, &LayerSpec::is_recurrent));
+}
+
 void group_layers(ModelSpec& spec) {
   std::vector<decltype(group_key({}))> keys;
   for (LayerSpec& layer : spec.layers) {
+    if (layer.is_recurrent()) {
+      layer.group = LayerSpec::kNoGroup;
+      continue;
+    }
     const auto key = group_key(layer.attention);
     const auto found = std::ranges::find(keys, key);
     layer.group = static_cast<std::int32_t>(found - keys.begin());

@@ -95,6 +95,7 @@ struct AttentionSpec {
   bool norms_rotated = false;  ///< these norms, over each head, come after the rotation, whose attention factor is 1
   bool has_qkv_bias = false;
   bool has_out_bias = false;
+  bool has_output_gate = false;  ///< what the output matrix reads is multiplied by sigmoid(gate(x)) first; not with `latent`
   bool has_sinks = false;  ///< each query head has a logit that joins its rows' softmax without a value (AttentionArgs::sinks)
 
   /// Of the queries that attention multiplies by stored keys.
@@ -122,6 +123,28 @@ struct AttentionSpec {
   std::int64_t norm_width(std::int64_t all_heads) const {
     if (qk_norm == QkNorm::none || !has_qk_norm_weights) return 0;
     return qk_norm == QkNorm::head ? head_dim : all_heads;
+  }
+};
+
+/// Gated DeltaNet, a recurrent block (arXiv:2412.06464): queries, keys and values go through a short convolution and the gated delta
+/// rule (ops.h), whose outputs are normed over each head and multiplied by a gate.
+struct GatedDeltaSpec {
+  std::int32_t n_key_heads = 0;
+  std::int32_t n_heads = 0;  ///< of values and states; a multiple of n_key_heads
+  std::int32_t key_dim = 0;
+  std::int32_t value_dim = 0;
+  std::int32_t n_taps = 0;  ///< length of the convolution's kernel, in tokens
+  NormSpec norm;            ///< of outputs; Kind::rms without an offset or a bias
+
+  std::int64_t keys_width() const { return std::int64_t{n_key_heads} * key_dim; }
+  std::int64_t values_width() const { return std::int64_t{n_heads} * value_dim; }
+  /// Channels of the convolution: queries, keys and values.
+  std::int64_t qkv_width() const { return 2 * keys_width() + values_width(); }
+  /// Outputs of the matrix that reads the residual stream: these and the output's gate.
+  std::int64_t in_width() const { return qkv_width() + values_width(); }
+  bool operator==(const GatedDeltaSpec& other) const {
+    return n_key_heads == other.n_key_heads && n_heads == other.n_heads && key_dim == other.key_dim &&
+           value_dim == other.value_dim && n_taps == other.n_taps && norm.epsilon == other.norm.epsilon;
   }
 };
 
@@ -159,36 +182,55 @@ struct FeedForwardSpec {
   std::int64_t up_width() const { return up_width_of(d_ff); }
 };
 
-/// Attention, then feed-forward: x += residual_scale * post_norm(block(pre_norm(x))) for each. In a parallel block both
+/// A mixer, attention or a recurrent block, then feed-forward: x += residual_scale * post_norm(block(pre_norm(x))) for each. In a parallel block both
 /// read the output of one pre-norm, and the layer has no second one and no post-norms.
 struct LayerSpec {
+  static constexpr std::int32_t kNoGroup = -1;
+
   NormSpec norm;                ///< of all norms of the layer but those of queries and keys
   bool has_pre_norms = true;    ///< without them the blocks read the residual stream itself
   bool has_post_norms = false;  ///< of Kind::rms without a bias
   float residual_scale = 1;
   bool is_parallel = false;
-  AttentionSpec attention;
+  AttentionSpec attention;                   ///< counts only without `delta`
+  std::optional<GatedDeltaSpec> delta = {};  ///< in the place of attention; the same in all layers that have one
   FeedForwardSpec feed_forward;
-  std::int32_t group = 0;  ///< layer group, see group_layers
+  std::int32_t group = 0;  ///< layer group, see group_layers; kNoGroup with `delta`
+
+  bool is_recurrent() const { return delta.has_value(); }
 };
 
 /// Names of a checkpoint's tensors without their last part (".weight", ".bias"); "{}" stands for the layer number, a
 /// second one for the expert's. A name that the spec does not need is empty. The views refer to string literals.
 struct TensorNames {
-  std::string_view embedding;                    ///< [n_vocab, d_model]
-  std::string_view attention_norm;               ///< [d_model], the pre-norm; of both blocks in a parallel block
-  std::string_view q;                            ///< [n_heads * head_dim, d_model]
-  std::string_view k;                            ///< [n_kv_heads * head_dim, d_model]
-  std::string_view v;                            ///< [n_kv_heads * head_dim, d_model]
-  std::string_view qkv = {};                     ///< q, k and v in one tensor; if not empty, the three names are
-  std::string_view q_norm = {};                  ///< [head_dim], [n_heads * head_dim] or [q_rank]
-  std::string_view k_norm = {};                  ///< [head_dim], [n_kv_heads * head_dim] or [rank]
-  std::string_view q_a = {};                     ///< [q_rank, d_model]; this and the next three of LatentSpec
-  std::string_view q_b = {};                     ///< [n_heads * q_dim, q_rank]; q without a q_rank, as wide
-  std::string_view kv_a = {};                    ///< [rank + rope_dim, d_model]
-  std::string_view kv_b = {};                    ///< [n_heads * (nope_dim + v_dim), rank], head after head
-  std::string_view attention_out;                ///< [d_model, n_heads * head_dim]
-  std::string_view sinks = {};                   ///< [n_heads]; the whole name, which has no last part
+  std::string_view embedding;       ///< [n_vocab, d_model]
+  std::string_view attention_norm;  ///< [d_model], the pre-norm; of both blocks in a parallel block
+  /// [n_heads * head_dim, d_model]; with has_output_gate twice as many rows: for each head the query's, then the gate's.
+  std::string_view q;
+  std::string_view k;               ///< [n_kv_heads * head_dim, d_model]
+  std::string_view v;               ///< [n_kv_heads * head_dim, d_model]
+  std::string_view qkv = {};        ///< q, k and v in one tensor; if not empty, the three names are
+  std::string_view q_norm = {};     ///< [head_dim], [n_heads * head_dim] or [q_rank]
+  std::string_view k_norm = {};     ///< [head_dim], [n_kv_heads * head_dim] or [rank]
+  std::string_view q_a = {};        ///< [q_rank, d_model]; this and the next three of LatentSpec
+  std::string_view q_b = {};        ///< [n_heads * q_dim, q_rank]; q without a q_rank, as wide
+  std::string_view kv_a = {};       ///< [rank + rope_dim, d_model]
+  std::string_view kv_b = {};       ///< [n_heads * (nope_dim + v_dim), rank], head after head
+  std::string_view attention_out;   ///< [d_model, n_heads * head_dim]
+  std::string_view sinks = {};      ///< [n_heads]; the whole name, which has no last part
+  std::string_view delta_qkv = {};  ///< [qkv_width, d_model]; this and the next ten of GatedDeltaSpec
+  std::string_view delta_z = {};    ///< [values_width, d_model], the output's gate
+  std::string_view delta_b = {};    ///< [n_heads, d_model]
+  std::string_view delta_a = {};    ///< [n_heads, d_model]
+  /// If not empty, this and the next are in the place of the four: for each key head rows of its query, its key, its values and
+  /// their gates; for each key head b of its value heads, then a.
+  std::string_view delta_qkvz = {};
+  std::string_view delta_ba = {};
+  std::string_view delta_conv = {};              ///< [qkv_width, 1, n_taps]
+  std::string_view delta_a_log = {};             ///< [n_heads]; the whole name, as the next one's
+  std::string_view delta_dt_bias = {};           ///< [n_heads]
+  std::string_view delta_norm = {};              ///< [value_dim]
+  std::string_view delta_out = {};               ///< [d_model, values_width]
   std::string_view attention_post_norm = {};     ///< [d_model]
   std::string_view feed_forward_norm;            ///< [d_model], the pre-norm
   std::string_view feed_forward_post_norm = {};  ///< [d_model]
@@ -204,6 +246,9 @@ struct TensorNames {
   /// If not empty, this and expert_down are whole names of tensors of all experts, whose biases have "_bias" at the end:
   /// [n_experts, d_model, 2 d_ff] with the columns of gate and up in turn, and [n_experts, d_ff, d_model].
   std::string_view expert_gate_up = {};
+  /// If not empty: expert_gate_up and expert_down of checkpoints that have these, in the place of a tensor for each expert.
+  std::string_view other_expert_gate_up = {};
+  std::string_view other_expert_down = {};
   bool has_gate_up_in_halves = false;        ///< instead, the columns of gate, then those of up
   bool has_transposed_experts = true;        ///< otherwise [n_experts, 2 d_ff, d_model] and [n_experts, d_model, d_ff]
   std::string_view shared_gate = {};         ///< [d_ff_shared, d_model]
@@ -233,7 +278,7 @@ struct ModelRank {
 };
 
 /// A decoder. All sizes are positive and so small that a product of them fits 63 bits; there is at least one layer.
-/// Layers of one group have the same heads, head size and window.
+/// Layers of one group have the same heads, head size and window. Some layers have attention.
 struct ModelSpec {
   std::string family;  ///< as in config.json's `architectures`
   std::int32_t d_model = 0;
@@ -252,8 +297,9 @@ struct ModelSpec {
   std::vector<TensorRoot> other_roots;  ///< where the tensors may be instead
   DType dtype = DType::f32;             ///< of the checkpoint: what its config states, else its embedding's (fit_to_checkpoint)
   bool states_dtype = true;             ///< the config does
-  std::int32_t n_draft_layers = 0;      ///< layers of a checkpoint after these, which only draft tokens and are not loaded
-  QuantizationSpec quantization;        ///< of the checkpoint's matrices, as its config states
+  std::string_view ignored_prefix = {};  ///< tensors whose names begin so are not loaded
+  std::int32_t n_draft_layers = 0;       ///< layers of a checkpoint after these, which only draft tokens and are not loaded
+  QuantizationSpec quantization;         ///< of the checkpoint's matrices, as its config states
   std::optional<TokenId> bos_token_id;
   std::vector<TokenId> eos_token_ids;  ///< each in [0, n_vocab)
   ModelRank rank;                      ///< the layers' heads and widths are this rank's; everything else is the whole model's
@@ -262,9 +308,13 @@ struct ModelSpec {
   std::int64_t n_parameters() const;
   /// The number of groups: the largest group number plus one.
   std::int32_t n_groups() const;
+  /// The recurrent layers' block, and how many there are.
+  const GatedDeltaSpec* delta() const;
+  std::int32_t n_recurrent_layers() const;
+  bool has_recurrent_layers() const { return n_recurrent_layers() > 0; }
 };
 
-/// Numbers the layer groups from 0 in the order of their first layers: layers with the same heads, head size and
+/// Numbers the layer groups from 0 in the order of their first layers: attention layers with the same heads, head size and
 /// window form a group. Each group has its own KV cache and attention plan.
 void group_layers(ModelSpec& spec);
 

@@ -423,7 +423,8 @@ bool takes_f8_rows(const ModelSpec& spec, const ModelWeights& weights) {
     const bool takes_activated =
         !of_layer.down.is_empty() && layer.feed_forward.is_gated() && of_layer.down.takes_f8(kMostRows);
     const bool takes_fed = !has_experts && of_layer.up.takes_f8(kMostRows);
-    const bool takes_normed = of_layer.qkv.takes_f8(kMostRows) && (!layer.is_parallel || takes_fed);
+    const bool has_gates = layer.is_recurrent() || layer.attention.has_output_gate;
+    const bool takes_normed = !has_gates && of_layer.qkv.takes_f8(kMostRows) && (!layer.is_parallel || takes_fed);
     const bool takes_queries = !of_layer.q_b.is_empty() && of_layer.q_b.takes_f8(kMostRows);
     const bool is_rms = layer.norm.kind == NormSpec::Kind::rms;
     if (takes_activated || takes_queries || (is_rms && (takes_normed || (takes_fed && !layer.is_parallel)))) return true;
@@ -433,9 +434,9 @@ bool takes_f8_rows(const ModelSpec& spec, const ModelWeights& weights) {
 
 std::vector<ExpectedTensor> expected_tensors(const ModelSpec& spec) {
   std::vector<ExpectedTensor> expected;
+  std::set<std::pair<std::string, std::int32_t>> names;  // some are read for several weights
   for (TensorPart& part : tensor_parts(spec, ModelRank{}))
-    if (expected.empty() || expected.back().name != part.tensor.name || expected.back().expert != part.tensor.expert)
-      expected.push_back(std::move(part.tensor));
+    if (names.emplace(part.tensor.name, part.tensor.expert).second) expected.push_back(std::move(part.tensor));
   return expected;
 }
 

@@ -26,6 +26,13 @@ struct Widths {
         attended = std::max<std::int64_t>(attended, attention.latent->q_rank);  // normed, before there is a result
         of_heads = std::max({of_heads, attention.latent_q_width(), attention.out_width()});
       }
+      if (layer.delta) {
+        qkv = std::max(qkv, layer.delta->in_width());
+        attended = std::max(attended, layer.delta->values_width());
+        delta_qkv = layer.delta->qkv_width();
+        delta_out = layer.delta->values_width();
+        delta_gates = 2 * std::int64_t{layer.delta->n_heads};
+      }
       const FeedForwardSpec& feed_forward = layer.feed_forward;
       up = std::max(
           {up, feed_forward.blocks_per_row() * feed_forward.up_width(), feed_forward.up_width_of(feed_forward.d_ff_shared)});
@@ -44,6 +51,9 @@ struct Widths {
   std::int64_t heads = 0;
   std::int64_t partial = 0;
   std::int64_t attended = 0;
+  std::int64_t delta_qkv = 0;
+  std::int64_t delta_out = 0;
+  std::int64_t delta_gates = 0;
   std::int64_t of_heads = 0;
   std::int64_t up = 0;
   std::int64_t activated = 0;
@@ -130,6 +140,11 @@ Result<std::unique_ptr<Workspace>> Workspace::make(const ModelSpec& spec, DType 
   BATON_TRY(made->qkv, allocate(rows * widths.qkv, product));
   BATON_TRY(made->q, allocate(rows * widths.q, DType::f32));
   BATON_TRY(made->attended, allocate(rows * widths.attended, dtype));
+  if (widths.delta_qkv > 0) {
+    BATON_TRY(made->delta_qkv, allocate(rows * widths.delta_qkv, product));
+    BATON_TRY(made->delta_out, allocate(rows * widths.delta_out, product));
+    BATON_TRY(made->delta_gates, allocate(rows * widths.delta_gates, DType::f32));
+  }
   if (widths.of_heads > 0) {
     BATON_TRY(made->of_heads, allocate(rows * widths.of_heads, dtype));
   }

@@ -94,6 +94,10 @@ TEST(Split, what_cannot_be_split_is_named) {
       refusal(spec, 2),
       "LlamaForCausalLM cannot be split over 2 ranks: its norms of queries and keys are over all heads, and a rank has only "
       "some of them");
+  spec = small_spec();
+  spec.layers[0].delta = GatedDeltaSpec{};
+  EXPECT_EQ(refusal(spec, 2),
+            "LlamaForCausalLM cannot be split over 2 ranks: its recurrent layers have states, which ranks do not share yet");
   EXPECT_EQ(split_spec(small_spec(), {0, 3}).error().code, ErrorCode::unsupported);
 }
 

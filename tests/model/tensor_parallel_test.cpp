@@ -28,7 +28,7 @@ bool can_be_split(const ModelSpec& spec, int n_ranks) {
     const AttentionSpec& attention = layer.attention;
     const bool has_heads =
         attention.n_heads % n_ranks == 0 && (attention.n_kv_heads % n_ranks == 0 || n_ranks % attention.n_kv_heads == 0);
-    return has_heads && attention.qk_norm != QkNorm::width && layer.feed_forward.d_ff % n_ranks == 0 &&
+    return has_heads && !layer.is_recurrent() && attention.qk_norm != QkNorm::width && layer.feed_forward.d_ff % n_ranks == 0 &&
            spec.d_model % n_ranks == 0;
   });
 }

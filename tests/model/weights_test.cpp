@@ -75,7 +75,8 @@ class Weights : public ::testing::Test {
     for (const ExpectedTensor& tensor : expected_tensors(spec_)) {
       std::vector<float> values(static_cast<std::size_t>(tensor.shape.n_elements()));
       for (float& value : values) value = static_cast<float>(static_cast<int>(next = std::fmod(next + 1, 251)) - 125);
-      tensors_.push_back(f32_tensor(tensor.name, sizes_of(tensor.shape), values));
+      const Shape shape = tensor.n_taps > 0 ? tensor.dense_shape() : tensor.shape;
+      tensors_.push_back(f32_tensor(tensor.name, sizes_of(shape), values));
     }
   }
   TensorToWrite& tensor(std::string_view name) {
@@ -295,6 +296,115 @@ TEST_F(Weights, of_latent_attention_are_stacked_and_parted_by_heads) {
     ASSERT_TRUE(drawn) << drawn.error().message;
     EXPECT_EQ(drawn->layers[0].keys_of_heads.weights().dtype, DType::bf16) << "matrices of heads are not rounded";
     EXPECT_EQ(drawn->layers[0].qkv.weight().scheme, WeightScheme::i8);
+  }
+}
+
+/// Rows [begin, begin + n) of a matrix with `width` columns.
+std::vector<float> rows_of_matrix(const std::vector<float>& values, std::size_t width, std::size_t begin, std::size_t n) {
+  return {values.begin() + static_cast<std::ptrdiff_t>(begin * width),
+          values.begin() + static_cast<std::ptrdiff_t>((begin + n) * width)};
+}
+
+/// One layer is recurrent: two key heads of 3, four value heads of 2.
+void give_recurrent_layer(ModelSpec& spec) {
+  spec.names.delta_conv = "model.layers.{}.mixer.conv";
+  spec.names.delta_a_log = "model.layers.{}.mixer.A_log";
+  spec.names.delta_dt_bias = "model.layers.{}.mixer.dt_bias";
+  spec.names.delta_norm = "model.layers.{}.mixer.norm";
+  spec.names.delta_out = "model.layers.{}.mixer.out";
+  spec.layers[0].delta = GatedDeltaSpec{.n_key_heads = 2, .n_heads = 4, .key_dim = 3, .value_dim = 2, .n_taps = 4, .norm = {}};
+  group_layers(spec);
+}
+
+TEST_F(Weights, of_recurrent_layers_are_stacked) {
+  give_recurrent_layer(spec_);
+  spec_.names.delta_qkv = "model.layers.{}.mixer.qkv";
+  spec_.names.delta_z = "model.layers.{}.mixer.z";
+  spec_.names.delta_b = "model.layers.{}.mixer.b";
+  spec_.names.delta_a = "model.layers.{}.mixer.a";
+  write_tensors();
+  EXPECT_EQ(tensor("model.layers.0.mixer.conv.weight").shape, (std::vector<std::int64_t>{20, 1, 4}));
+  const auto weights = load(DType::f32);
+  ASSERT_TRUE(weights) << weights.error().message;
+  const LayerWeights& layer = weights->layers[0];
+  const auto part = [&](const std::string& name) { return written("model.layers.0.mixer." + name); };
+  EXPECT_TRUE(layer.qkv.is_empty());
+  EXPECT_EQ(values_of(layer.delta_in.weight()), joined({part("qkv.weight"), part("z.weight")}));
+  EXPECT_EQ(values_of(layer.delta_gates.weight()), joined({part("b.weight"), part("a.weight")}));
+  EXPECT_EQ(to_floats(layer.delta_conv.weight), part("conv.weight"));
+  EXPECT_EQ(to_floats(layer.delta_a_log.weight), part("A_log"));
+  EXPECT_EQ(to_floats(layer.delta_dt_bias.weight), part("dt_bias"));
+  EXPECT_EQ(to_floats(layer.delta_norm.weight), part("norm.weight"));
+  EXPECT_EQ(values_of(layer.attention_out.weight()), part("out.weight"));
+  EXPECT_FALSE(weights->layers[1].qkv.is_empty());
+  EXPECT_EQ(static_cast<std::size_t>(weight_bytes(spec_, DType::f32, ModelRank{}).held), weights->size_bytes());
+}
+
+TEST_F(Weights, of_recurrent_layers_that_share_tensors_by_key_heads_are_parted) {
+  give_recurrent_layer(spec_);
+  spec_.names.delta_qkvz = "model.layers.{}.mixer.qkvz";
+  spec_.names.delta_ba = "model.layers.{}.mixer.ba";
+  write_tensors();
+  const auto weights = load(DType::f32);
+  ASSERT_TRUE(weights) << weights.error().message;
+  const auto all = written("model.layers.0.mixer.qkvz.weight");
+  const auto rows = [&](std::size_t begin, std::size_t n) { return rows_of_matrix(all, 6, begin, n); };
+  // Of each key head: 3 rows of q, 3 of k, 4 of values, 4 of their gates.
+  EXPECT_EQ(values_of(weights->layers[0].delta_in.weight()),
+            joined({rows(0, 3), rows(14, 3), rows(3, 3), rows(17, 3), rows(6, 4), rows(20, 4), rows(10, 4), rows(24, 4)}));
+  const auto gates = written("model.layers.0.mixer.ba.weight");
+  const auto of = [&](std::size_t begin, std::size_t n) { return rows_of_matrix(gates, 6, begin, n); };
+  EXPECT_EQ(values_of(weights->layers[0].delta_gates.weight()), joined({of(0, 2), of(4, 2), of(2, 2), of(6, 2)}));
+}
+
+TEST_F(Weights, gates_of_attention_are_parted_from_queries) {
+  for (LayerSpec& layer : spec_.layers) layer.attention.has_output_gate = true;
+  write_tensors();
+  const auto weights = load(DType::f32);
+  ASSERT_TRUE(weights) << weights.error().message;
+  const auto all = written("model.layers.0.self_attn.q_proj.weight");
+  ASSERT_EQ(all.size(), 16u * 6) << "for each of four heads two rows of queries and two of gates";
+  const auto rows = [&](std::size_t begin) { return rows_of_matrix(all, 6, begin, 2); };
+  EXPECT_EQ(values_of(weights->layers[0].qkv.weight()),
+            joined({rows(0), rows(4), rows(8), rows(12), written("model.layers.0.self_attn.k_proj.weight"),
+                    written("model.layers.0.self_attn.v_proj.weight")}));
+  EXPECT_EQ(values_of(weights->layers[0].attention_gate.weight()), joined({rows(2), rows(6), rows(10), rows(14)}));
+}
+
+TEST_F(Weights, experts_may_be_in_tensors_of_their_own_or_in_one) {
+  spec_.names.router = "model.layers.{}.moe.gate";
+  spec_.names.expert_gate = "model.layers.{}.moe.experts.{}.w1";
+  spec_.names.expert_up = "model.layers.{}.moe.experts.{}.w3";
+  spec_.names.expert_down = "model.layers.{}.moe.experts.{}.w2";
+  spec_.names.other_expert_gate_up = "model.layers.{}.moe.experts.gate_up";
+  spec_.names.other_expert_down = "model.layers.{}.moe.experts.down";
+  spec_.names.has_gate_up_in_halves = true;
+  spec_.names.has_transposed_experts = false;
+  spec_.layers[1].feed_forward = {.d_ff = 4, .n_experts = 3, .n_experts_per_row = 2};
+  write_tensors();
+  const auto apart = load(DType::f32);
+  ASSERT_TRUE(apart) << apart.error().message;
+  std::vector<float> up;
+  std::vector<float> down;
+  for (const std::string expert : {"0", "1", "2"}) {
+    const std::string name = "model.layers.1.moe.experts." + expert;
+    for (const char* matrix : {".w1.weight", ".w3.weight"}) {
+      const std::vector<float> values = written(name + matrix);
+      up.insert(up.end(), values.begin(), values.end());
+    }
+    const std::vector<float> values = written(name + ".w2.weight");
+    down.insert(down.end(), values.begin(), values.end());
+  }
+  std::erase_if(tensors_, [](const TensorToWrite& tensor) { return tensor.name.find("experts") != std::string::npos; });
+  tensors_.push_back(f32_tensor("model.layers.1.moe.experts.gate_up", {3, 8, 6}, up));
+  tensors_.push_back(f32_tensor("model.layers.1.moe.experts.down", {3, 6, 4}, down));
+  const auto in_one = load(DType::f32);
+  ASSERT_TRUE(in_one) << in_one.error().message;
+  for (const std::size_t expert : {0U, 1U, 2U}) {
+    EXPECT_EQ(values_of(in_one->layers[1].expert_up.weights(), expert),
+              values_of(apart->layers[1].expert_up.weights(), expert));
+    EXPECT_EQ(values_of(in_one->layers[1].expert_down.weights(), expert),
+              values_of(apart->layers[1].expert_down.weights(), expert));
   }
 }
 

@@ -91,6 +91,10 @@ class GoldenModel {
       storages_.back()->fill_bytes(0xff);
       kv_of_group_.push_back(storages_.back().get());
     }
+    if (const StateShape shape = model->state_shape(1); shape.n_layers > 0) {
+      states_ = value_of(backend->make_state_storage(shape), folder);
+      states_->fill_bytes(0xff);
+    }
     for (std::int32_t i = kBlocks; i-- > 0;) blocks_.push_back(BlockId{i});
     slots_ = value_of(backend->allocate(sizeof(SlotState)), folder);
     results_ = value_of(backend->allocate(kMaxSamples * sizeof(SampleResult)), folder);
@@ -103,12 +107,13 @@ class GoldenModel {
     sequence.rows = {SlotId{0}, blocks_, n_before + n_rows, n_rows};
     sequence.tokens.assign(tokens.begin(), tokens.end());
     sequence.logits_of_every_row = every_row;
+    sequence.is_recurrent = states_ != nullptr;
     sequence.sampling.max_tokens = 1000;
     step_ = pack_groups_step(std::span(&sequence, 1), shapes_, {},
                              n_before == 0 ? std::vector<std::int32_t>{0} : std::vector<std::int32_t>{});
     const StepView view = backend->upload_step(step_);
     const TensorView table = slots_.view(DType::u8, {1, sizeof(SlotState)});
-    const TensorView logits = model->forward(*backend, view, table, kv_of_group_);
+    const TensorView logits = model->forward(*backend, view, table, kv_of_group_, states_.get());
     std::vector<float> copy(static_cast<std::size_t>(logits.shape.n_elements()));
     backend->copy_to_host(view_of(std::span(copy), logits.shape), logits);
     if (sampled != nullptr) {
@@ -139,6 +144,7 @@ class GoldenModel {
  private:
   std::vector<std::unique_ptr<KvStorage>> storages_;
   std::vector<KvStorage*> kv_of_group_;
+  std::unique_ptr<StateStorage> states_;  ///< null: the model has no recurrent layers
   std::vector<AttentionShape> shapes_;
   std::vector<BlockId> blocks_;
   Buffer slots_;

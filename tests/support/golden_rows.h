@@ -24,10 +24,13 @@ class GoldenRows : public ::testing::TestWithParam<GoldenCase> {
     run_those_before(model);
     return model.run(rest(), n_before(), true, nullptr);
   }
-  /// The same rows in three steps: 11 tokens, 1, the rest. Those before them must be in the cache.
+  /// The same rows in three steps after those before them: 11 tokens, 1, the rest, as far as there are so many.
   std::vector<float> run_rows_in_three(GoldenModel& model) const {
+    run_those_before(model);
     std::vector<float> parts;
-    for (const auto& [begin, end] : {std::pair<std::size_t, std::size_t>{0, 11}, {11, 12}, {12, rest().size()}}) {
+    for (const auto& [begin, wanted] : {std::pair<std::size_t, std::size_t>{0, 11}, {11, 12}, {12, rest().size()}}) {
+      const std::size_t end = std::min(wanted, rest().size());
+      if (begin >= end) continue;
       const auto part =
           model.run(rest().subspan(begin, end - begin), n_before() + static_cast<std::int32_t>(begin), true, nullptr);
       parts.insert(parts.end(), part.begin(), part.end());

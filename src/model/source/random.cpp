@@ -118,11 +118,12 @@ Result<void> RandomSource::read(const TensorPart& part, TensorView out) {
   const std::uint64_t key = key_of(tensor);
   visit_float(out.dtype, [&]<class To>(To) {
     const auto elements = out.elements<To>();
-    if (tensor.kind != ExpectedTensor::Kind::matrix)
+    if (tensor.kind != ExpectedTensor::Kind::matrix && tensor.n_taps == 0)
       return std::fill(elements.begin(), elements.end(),
                        static_cast<To>(tensor.kind == ExpectedTensor::Kind::norm ? 1.0f : 0.0f));
-    const std::int64_t k = tensor.shape[1];
-    const std::int64_t n_columns = part.columns.size();
+    const bool is_matrix = tensor.kind == ExpectedTensor::Kind::matrix;
+    const std::int64_t k = is_matrix ? tensor.shape[1] : tensor.n_taps;
+    const std::int64_t n_columns = is_matrix ? part.columns.size() : part.rows.size();
     const float half_width = std::sqrt(3.0f / static_cast<float>(k));
     // The number of the element in the whole tensor, from its number in the part.
     const std::int64_t first = part.rows.begin * k + part.columns.begin;

@@ -93,6 +93,10 @@ bool is_of_draft_layer(std::string_view name, const ModelSpec& spec) {
   return false;
 }
 
+bool is_left_out(std::string_view name, const ModelSpec& spec) {
+  return !spec.ignored_prefix.empty() && name.starts_with(spec.ignored_prefix);
+}
+
 void log_unused(std::span<const ExpectedTensor> expected, const Checkpoint& checkpoint, const ModelSpec& spec) {
   const TensorNames& names = spec.names;
   std::set<std::string_view> used;
@@ -108,7 +112,7 @@ void log_unused(std::span<const ExpectedTensor> expected, const Checkpoint& chec
   for (const std::string& name : checkpoint.names()) {
     if (used.contains(name) || name == lm_head || stems.contains(stem_of_part(name)) || is_kv_scale(name)) continue;
     if (!names.ignored_suffix.empty() && name.ends_with(names.ignored_suffix)) continue;
-    if (is_of_draft_layer(name, spec)) continue;
+    if (is_of_draft_layer(name, spec) || is_left_out(name, spec)) continue;
     if (n_unused++ < kMaxNames) named += (named.empty() ? "" : ",") + name;
   }
   if (n_unused > 0)
@@ -275,6 +279,7 @@ Result<std::unique_ptr<ValueReader>> SafetensorsSource::value_reader(const Tenso
 
 Result<void> SafetensorsSource::read(const TensorPart& part, TensorView out) {
   BATON_TRY(ConstTensorView stored, find(part.tensor));
+  if (part.tensor.n_taps > 0) stored.shape = part.tensor.shape;
   if (part.tensor.n_experts > 0) {
     const Shape& shape = part.tensor.shape;
     stored = stored.rows(part.tensor.expert, part.tensor.expert + 1);
@@ -302,6 +307,15 @@ Result<void> fit_to_checkpoint(ModelSpec& spec, const Checkpoint& checkpoint) {
     if (!checkpoint.contains(weight_name(names, names.embedding))) continue;
     spec.names = names;
     break;
+  }
+  TensorNames& names = spec.names;
+  const auto with_experts =
+      std::ranges::find_if(spec.layers, [](const LayerSpec& layer) { return layer.feed_forward.has_experts(); });
+  if (!names.other_expert_gate_up.empty() && with_experts != spec.layers.end() &&
+      has_matrix(checkpoint, checkpoint_name(names, names.other_expert_gate_up,
+                                             static_cast<std::size_t>(with_experts - spec.layers.begin())))) {
+    names.expert_gate_up = names.other_expert_gate_up;
+    names.expert_down = names.other_expert_down;
   }
   const auto embedding = checkpoint.load(weight_name(spec.names, spec.names.embedding));
   if (!spec.states_dtype && embedding && (embedding->dtype == DType::bf16 || embedding->dtype == DType::f16))

@@ -25,9 +25,11 @@ struct ExpectedTensor {
   std::int32_t n_experts = 0;
   std::int32_t expert = 0;
   bool is_transposed = false;  ///< such a tensor is [n_experts, k, n] if it is dense, instead of [n_experts, n, k]
+  std::int32_t n_taps = 0;     ///< over 0: this vector is a tensor [n / n_taps, 1, n_taps], a convolution of each channel
 
   /// Of the tensor, if it is dense.
   Shape dense_shape() const {
+    if (n_taps > 0) return {shape[0] / n_taps, 1, n_taps};
     if (n_experts == 0) return shape;
     if (shape.rank() == 1) return {n_experts, shape[0]};
     return is_transposed ? Shape{n_experts, shape[1], shape[0]} : Shape{n_experts, shape[0], shape[1]};
