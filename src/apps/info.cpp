@@ -76,7 +76,7 @@ json::Value generation_json(const GenerationConfig& generation) {
 json::Value to_json(const std::string& name, const ModelInfo& info, const Memory& memory, const MemoryFit& fit,
                     const SharedWorkload& workload) {
   const ModelSpec& spec = info.spec;
-  const AttentionSpec& attention = spec.layers[0].attention;
+  const AttentionSpec& attention = spec.layers[0].attention;  // recurrent layers have it, too
   json::Value value{{"model", name},
                     {"architecture", spec.family},
                     {"parameters", spec.n_parameters()},
@@ -108,6 +108,9 @@ json::Value to_json(const std::string& name, const ModelInfo& info, const Memory
                                      {"latent_dim", group.latent_dim},
                                      {"window", group.window},
                                      {"kv_bytes_per_token", group.bytes_per_token}});
+  value["recurrent_layers"] = info.n_recurrent_layers;
+  value["state_bytes_per_sequence"] = info.state_bytes;
+  value["prefix_caching"] = info.n_recurrent_layers == 0;
   value["fits"] = {{"memory_bytes", memory.bytes},
                    {"cache_bytes", fit.cache_bytes},
                    {"context_len", fit.context_len},
@@ -168,6 +171,9 @@ std::string fit_text(const ModelInfo& info, const Memory& memory, const MemoryFi
   if (!info.weights_fault.empty()) return "nothing: the weights cannot be loaded";
   const std::string of = fmt::format("{}{}", byte_text(memory.bytes),
                                      memory.device.empty() ? "" : fmt::format(" that are free ({})", memory.device));
+  if (fit.cache_bytes == 0 && fit.weight_bytes <= memory.bytes)
+    return fmt::format("nothing: the states of {} sequences do not fit beside the weights of {}; lower --max-num-seqs",
+                       EngineOptions{}.max_num_seqs, of);
   if (fit.cache_bytes == 0) return fmt::format("nothing: loading the weights needs {}, of {}", byte_text(fit.weight_bytes), of);
   return fmt::format("{} tokens in contexts of {}: a cache of {}, {:.0f}% of what the weights leave of {}",
                      grouped(fit.n_tokens), grouped(fit.context_len), byte_text(fit.cache_bytes), 100 * memory.share, of);
@@ -190,6 +196,11 @@ void print_cache(const ModelInfo& info, const Memory& memory, const MemoryFit& f
     print_row("", fmt::format("{} layers{}: {}, {} bytes a token", group.n_layers,
                               group.window == 0 ? "" : fmt::format(" with a window of {} tokens", grouped(group.window)),
                               kept_text(group), grouped(group.bytes_per_token)));
+  if (info.n_recurrent_layers > 0) {
+    print_row("states",
+              fmt::format("{} recurrent layers: {} a sequence, float32", info.n_recurrent_layers, byte_text(info.state_bytes)));
+    print_row("", "no prefix caching: each request computes its whole prompt");
+  }
   print_row("fits", fit_text(info, memory, fit));
   if (fit.cache_bytes > 0 && fit.cache_bytes < context_bytes(info.groups, info.spec.max_position))
     print_row("", "less than the longest context: serve it with --max-model-len auto, or a length that fits");

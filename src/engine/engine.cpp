@@ -22,8 +22,9 @@ constexpr std::size_t kReserveBytes = std::size_t{16} << 20;
 Engine::Engine(const EngineOptions& options, EngineParts parts)
     : options_(options),
       info_(parts.info),
-      limits_{info_.max_model_len, parts.executor->model().spec().n_vocab, info_.eos_token_ids,
-              options.speculation, parts.bounds.max_list_entries,          options.has_priorities},
+      limits_{info_.max_model_len,        parts.executor->model().spec().n_vocab, info_.eos_token_ids,
+              options.speculation,        parts.bounds.max_list_entries,          options.has_priorities,
+              info_.state_slot_bytes == 0},
       mail_(options, info_.block_len),
       loop_(options, info_, std::move(parts), mail_) {}
 
@@ -69,6 +70,9 @@ void Engine::post(FinishCommand command) {
 }
 
 Result<void> Engine::check_new_pin(std::span<const TokenId> tokens) const {
+  if (info_.state_slot_bytes > 0)
+    return fail(ErrorCode::unsupported,
+                "it cannot be pinned: this model has recurrent layers, whose states are not kept for later requests", "prefix");
   if (!options_.enable_prefix_caching)
     return fail(ErrorCode::invalid_request, "it cannot be pinned: prefix caching is off", "prefix");
   BATON_TRY_VOID(check_prefix(tokens, limits_));
@@ -160,8 +164,9 @@ void Engine::stop() {
 
 Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options, std::unique_ptr<Backend> backend,
                                                std::unique_ptr<Model> model) {
-  BATON_TRY(EngineParts parts, make_parts(options, std::move(backend), std::move(model)));
-  return std::unique_ptr<Engine>(new Engine(options, std::move(parts)));
+  const EngineOptions possible = options_for(model->spec(), options);
+  BATON_TRY(EngineParts parts, make_parts(possible, std::move(backend), std::move(model)));
+  return std::unique_ptr<Engine>(new Engine(possible, std::move(parts)));
 }
 
 std::vector<BlockId> Engine::free_blocks(int group) const {

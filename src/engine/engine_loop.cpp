@@ -55,6 +55,7 @@ EngineLoop::EngineLoop(const EngineOptions& options, const EngineInfo& info, Eng
       transfers_(cache_, layout_of(*executor_, info), *executor_, {info.max_model_len, options.max_pinned_blocks}, mail.mutex,
                  mail.transfers),
       masks_(options.mask_budget),
+      is_recurrent_(info.state_slot_bytes > 0),
       watchdog_(std::chrono::milliseconds(options.step_timeout_ms)) {
   metrics_recorder_.set_cache_size(cache_);
   metrics_recorder_.set_tier_size(info.n_tier_slots, info.tier_entry_bytes);
@@ -252,6 +253,7 @@ void EngineLoop::sample() {
   if (step.built.masked.empty()) return executor_->sample();
   if (in_flight_.size() > 1) read_oldest();
   const StepMasks::Built masks = masks_.build(step.built, executor_->masks());
+  check(masks.late.empty() || !is_recurrent_, "EngineLoop: a row of a recurrent layer would be computed twice");
   for (const std::size_t late : masks.late) scheduler_.drop_sample(step.plan.sequences[late]);
   metrics_recorder_.built(masks.n_rows, masks.late.size(), masks.seconds);
   executor_->sample_masked(masks.n_rows);

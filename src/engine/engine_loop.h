@@ -100,6 +100,7 @@ class EngineLoop {
   std::unique_ptr<Executor> executor_;
   BlockTransfers transfers_;
   StepMasks masks_;
+  const bool is_recurrent_;  ///< the model has recurrent layers
   MetricsRecorder metrics_recorder_;
   Watchdog watchdog_;
   std::deque<StepInFlight> in_flight_;

@@ -60,6 +60,7 @@ struct EngineInfo {
   std::vector<CacheGroup> cache_groups;
   std::int32_t block_len = 0;
   std::int64_t kv_cache_bytes = 0;    ///< of each rank
+  std::int64_t state_slot_bytes = 0;  ///< of each sequence's state in recurrent layers; 0: there are none
   std::int32_t n_tier_slots = 0;      ///< entries that the host tier can hold, one block of each layer group
   std::int64_t tier_entry_bytes = 0;  ///< of one of them
   DType kv_dtype = DType::bf16;

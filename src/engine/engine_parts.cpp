@@ -17,6 +17,17 @@
 namespace baton {
 namespace {
 
+/// What states in recurrent layers do not allow.
+Result<void> check_recurrent(const EngineOptions& options, const ModelSpec& spec) {
+  const auto refuse = [&](const char* field, std::string_view flag) {
+    return fail(ErrorCode::unsupported,
+                fmt::format("{}: it is not offered for {}, which has recurrent layers", flag, spec.family), field);
+  };
+  if (options.speculation.n_tokens > 0) return refuse("speculative_config", "--speculative-config");
+  if (options.host_tier_bytes > 0) return refuse("kv_offloading_size", "--kv-offloading-size");
+  return {};
+}
+
 Result<void> check_options(const EngineOptions& options, const ModelSpec& spec) {
   const auto refuse = []<class... Args>(const char* field, fmt::format_string<Args...> message, Args&&... args) {
     return fail(ErrorCode::invalid_request, fmt::format(message, std::forward<Args>(args)...), field);
@@ -38,6 +49,7 @@ Result<void> check_options(const EngineOptions& options, const ModelSpec& spec) 
                   options.max_prefill_tokens);
   if (options.step_timeout_ms < 0) return refuse("step_timeout", "--step-timeout must be 0 (off) or more");
   BATON_TRY_VOID(check_speculation(options.speculation));
+  if (spec.has_recurrent_layers()) BATON_TRY_VOID(check_recurrent(options, spec));
   if (options.max_num_queued_reqs < 0)
     return refuse("max_num_queued_reqs", "--max-num-queued-reqs must be 0 (no limit) or more, got {}",
                   options.max_num_queued_reqs);
@@ -73,7 +85,9 @@ std::int32_t max_scores_of(const EngineOptions& options, const ModelSpec& spec) 
   return static_cast<std::int32_t>(std::clamp<std::int64_t>(within, 1, options.max_num_batched_tokens));
 }
 
-std::int32_t max_drafts_of(const EngineOptions& options, const ModelSpec& spec) { return max_scores_of(options, spec) / 2; }
+std::int32_t max_drafts_of(const EngineOptions& options, const ModelSpec& spec) {
+  return spec.has_recurrent_layers() ? 0 : max_scores_of(options, spec) / 2;
+}
 
 /// The bounds of a step, for all layer groups alike. `n_dealt_workers`: number of workers to which plans assign pairs;
 /// 0: plans assign none.
@@ -97,6 +111,7 @@ Result<StepBounds> bounds_of(const EngineOptions& options, const ModelSpec& spec
                                  ? options.max_block_entries
                                  : static_cast<std::int32_t>(std::min<std::int64_t>(n_wanted, kMaxBlockEntries));
   bounds.max_list_entries = max_list_entries_of(options, bounds.max_slots, max_model_len);
+  bounds.max_state_runs = spec.has_recurrent_layers() ? options.max_num_seqs : 0;
   bounds.n_groups = static_cast<std::int32_t>(groups.size());
   bounds.max_positions = max_model_len;
   bounds.max_masks = bounds.max_slots;
@@ -165,6 +180,15 @@ std::vector<TokenId> all_eos_ids(const EngineOptions& options, const ModelSpec& 
 
 }  // namespace
 
+EngineOptions options_for(const ModelSpec& spec, const EngineOptions& options) {
+  EngineOptions possible = options;
+  if (!spec.has_recurrent_layers()) return possible;
+  possible.enable_prefix_caching = false;
+  possible.mask_budget.time = std::chrono::hours(1);
+  possible.mask_budget.steps = MaskBudget{}.steps;
+  return possible;
+}
+
 std::int32_t max_rows_in_flight(const EngineOptions& options) {
   return static_cast<std::int32_t>(Executor::kMaxInFlight) * options.max_num_batched_tokens;
 }
@@ -217,6 +241,7 @@ Result<SizedEngine> size_engine(const EngineOptions& options, const Backend& bac
     info.tier_entry_bytes += cache.groups.back().block_bytes;
   }
   BATON_TRY(info.n_tier_slots, tier_slots(options, cache, info.backend.world_size));
+  info.state_slot_bytes = model.state_shape(1).slot_bytes();
   cache.block_len = options.block_len;
   cache.max_model_len = info.max_model_len;
   cache.max_num_seqs = options.max_num_seqs;
@@ -234,6 +259,8 @@ Result<void> size_cache(const EngineOptions& options, std::int64_t free_bytes, S
   CacheSizeOptions& cache = sized.cache;
   const std::int64_t tier_bytes = info.n_tier_slots * info.tier_entry_bytes;
   cache.free_memory_bytes = cache.is_host_memory ? free_bytes / std::max(1, info.backend.world_size) - tier_bytes : free_bytes;
+  // A host counts memory when it is written to, and these are not yet.
+  if (cache.is_host_memory) cache.free_memory_bytes -= info.max_num_seqs * info.state_slot_bytes;
   if (options.max_model_len == kFittingLength) {
     const std::int32_t most = std::exchange(info.max_model_len, longest_fitting(cache));
     cache.max_model_len = info.max_model_len;
@@ -253,11 +280,31 @@ Result<void> size_cache(const EngineOptions& options, std::int64_t free_bytes, S
   return {};
 }
 
+/// Refuses states that a backend does not have, or that do not fit what is free, before they are allocated.
+Result<void> check_states(const EngineInfo& info, const Backend& backend) {
+  if (info.state_slot_bytes == 0) return {};
+  const std::int64_t needed = info.max_num_seqs * info.state_slot_bytes;
+  const std::int64_t free_bytes = backend.free_memory_bytes();
+  if (needed > free_bytes)
+    return fail(
+        ErrorCode::out_of_memory,
+        fmt::format("the states of {} sequences in recurrent layers need {} bytes ({} each), and {} bytes are free: lower "
+                    "--max-num-seqs",
+                    info.max_num_seqs, needed, info.state_slot_bytes, free_bytes),
+        "max_num_seqs");
+  log::info(
+      "event=recurrent_layers state_mb={:.1f} sequences={} prefix_caching=off reason=\"states at the ends of prompts are not "
+      "kept: each request computes its whole prompt\"",
+      static_cast<double>(needed) / 1e6, info.max_num_seqs);
+  return {};
+}
+
 }  // namespace
 
 Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Backend> backend, std::unique_ptr<Model> model) {
   BATON_TRY(SizedEngine sized, size_engine(options, *backend, *model));
   const ModelSpec spec = model->spec();
+  BATON_TRY_VOID(check_states(sized.info, *backend));
   const BackendTuning tuning = backend->tuning();
   BATON_TRY(std::unique_ptr<Executor> executor,
             Executor::create(std::move(backend), std::move(model), sized.bounds, options.ranks));
@@ -265,9 +312,10 @@ Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Bac
   BATON_TRY_VOID(executor->allocate_cache(sized.info.cache_groups, options.block_len, options.kv_dtype));
   if (sized.info.n_tier_slots > 0) BATON_TRY_VOID(executor->allocate_tier(sized.info.n_tier_slots));
   BATON_TRY_VOID(capture_steps(*executor, options, tuning));
-  return EngineParts{std::move(sized.info),        BatchBuilder(std::move(sized.groups), sized.plan),
-                     std::move(executor),          sized.bounds,
-                     max_scores_of(options, spec), max_drafts_of(options, spec)};
+  return EngineParts{
+      std::move(sized.info),        BatchBuilder(std::move(sized.groups), sized.plan, spec.has_recurrent_layers()),
+      std::move(executor),          sized.bounds,
+      max_scores_of(options, spec), max_drafts_of(options, spec)};
 }
 
 }  // namespace baton

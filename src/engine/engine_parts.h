@@ -23,7 +23,11 @@ struct EngineParts {
 /// Positions that a sequence may have in steps that are enqueued and not committed.
 std::int32_t max_rows_in_flight(const EngineOptions& options);
 
-/// Errors: invalid_request (the message names the flag), out_of_memory.
+/// The options without what a model cannot do: one with recurrent layers has no prefix cache, because the states at the ends of
+/// prompts are not kept, and each of its steps waits for all of its token masks, because a row is computed once.
+EngineOptions options_for(const ModelSpec& spec, const EngineOptions& options);
+
+/// `options`: those of options_for. Errors: invalid_request (the message names the flag), unsupported, out_of_memory.
 Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Backend> backend, std::unique_ptr<Model> model);
 
 }  // namespace baton

@@ -63,6 +63,14 @@ Result<void> check_kv_dtype(const ModelOptions& options, const ModelSpec& spec, 
               "kv_cache_dtype");
 }
 
+Result<void> check_recurrent_layers(const ModelSpec& spec, const Backend& backend) {
+  if (!spec.has_recurrent_layers() || backend.capabilities().has_recurrent_layers) return {};
+  return fail(ErrorCode::unsupported,
+              fmt::format("{} has recurrent layers (Gated DeltaNet), which --device {} does not compute yet; --device cpu does",
+                          spec.family, backend.info().name),
+              "device");
+}
+
 EngineOptions engine_options(const ModelOptions& options, LoadDtypes dtypes) {
   EngineOptions made = options;
   made.relay = options.attention == "relay";
@@ -177,6 +185,7 @@ Result<LoadedModel> load_model(const ModelFiles& files, const ModelOptions& opti
     BATON_TRY(checkpoint, Checkpoint::open(files.folder));
     BATON_TRY_VOID(fit_to_checkpoint(spec, *checkpoint));
   }
+  BATON_TRY_VOID(check_recurrent_layers(spec, backend));
   BATON_TRY(const WeightRounding rounding, rounding_of(options, spec.quantization));
   BATON_TRY(const ActivationChoice activations, activations_of(options, spec.quantization, rounding, backend.capabilities()));
   BATON_TRY(const LoadDtypes dtypes, load_dtypes(options, spec, backend));

@@ -14,6 +14,7 @@
 #include "io/safetensors.h"
 #include "load/load_engine.h"
 #include "load/weight_rounding.h"
+#include "model/decoder.h"
 #include "model/source/safetensors.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -25,6 +26,7 @@ namespace fs = std::filesystem;
 std::vector<KvGroup> groups_of(const ModelSpec& spec, DType kv_dtype) {
   std::vector<KvGroup> groups(static_cast<std::size_t>(spec.n_groups()));
   for (const LayerSpec& layer : spec.layers) {
+    if (layer.is_recurrent()) continue;
     KvGroup& group = groups[static_cast<std::size_t>(layer.group)];
     const AttentionSpec& attention = layer.attention;
     ++group.n_layers;
@@ -140,6 +142,8 @@ Result<ModelInfo> read_model_info(const fs::path& folder, const ModelOptions& op
   BATON_TRY_VOID(read_weights(folder, options, device, rounding, info));
   BATON_TRY_VOID(set_activations(options, device, rounding, info));
   info.groups = groups_of(info.spec, info.dtypes.kv);
+  info.n_recurrent_layers = info.spec.n_recurrent_layers();
+  info.state_bytes = state_shape(info.spec, 1).slot_bytes();
   read_tokenizer(folder, info);
   BATON_TRY(info.generation, read_generation_config(folder));
   return info;
@@ -150,7 +154,9 @@ std::int32_t default_context(const ModelInfo& info) { return std::min(info.spec.
 MemoryFit fit_in(const ModelInfo& info, std::int64_t memory_bytes, double share, std::int32_t context_len, bool is_host) {
   MemoryFit fit{.weight_bytes = info.weights.needed(is_host), .context_len = context_len};
   if (!info.weights_fault.empty() || fit.weight_bytes > memory_bytes) return fit;
-  fit.cache_bytes = static_cast<std::int64_t>(static_cast<double>(memory_bytes - info.weights.held) * share);
+  const std::int64_t left = memory_bytes - info.weights.held - EngineOptions{}.max_num_seqs * info.state_bytes;
+  if (left <= 0) return fit;
+  fit.cache_bytes = static_cast<std::int64_t>(static_cast<double>(left) * share);
   const double of_context = static_cast<double>(context_bytes(info.groups, context_len));
   fit.n_tokens = static_cast<std::int64_t>(static_cast<double>(fit.cache_bytes) / of_context * context_len);
   return fit;

@@ -33,6 +33,8 @@ struct ModelInfo {
   ModelSpec spec;
   LoadDtypes dtypes;
   std::vector<KvGroup> groups;
+  std::int32_t n_recurrent_layers = 0;
+  std::int64_t state_bytes = 0;  ///< of a sequence, in all recurrent layers
   /// Bytes of the stored tensors by number format ("BF16"); empty if there are no weights, only a configuration.
   std::map<std::string, std::int64_t> stored_bytes;
   std::string weights_fault;  ///< why the weights that are there cannot be loaded; empty if they can
@@ -58,11 +60,11 @@ std::int32_t default_context(const ModelInfo& info);
 /// What a memory has room for beside the weights.
 struct MemoryFit {
   std::int64_t weight_bytes = 0;  ///< that must be free before the weights are loaded
-  std::int64_t cache_bytes = 0;   ///< 0: the weights do not fit, or cannot be loaded
+  std::int64_t cache_bytes = 0;   ///< 0: the weights or the states do not fit, or the weights cannot be loaded
   std::int32_t context_len = 0;
   std::int64_t n_tokens = 0;  ///< in contexts of this length
 };
-/// `share`: of what the weights leave of `memory_bytes`, for the cache. `is_host`: see WeightBytes::needed.
+/// `share`: of what the weights and the states of EngineOptions{}.max_num_seqs sequences leave of `memory_bytes`, for the cache. `is_host`: see WeightBytes::needed.
 MemoryFit fit_in(const ModelInfo& info, std::int64_t memory_bytes, double share, std::int32_t context_len, bool is_host);
 
 /// KV bytes of one context of `len` tokens: of each group at most a window's.

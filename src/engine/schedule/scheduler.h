@@ -202,7 +202,7 @@ class Scheduler {
   void top_up(PlanSketch& sketch);
   void plan_drafts(PlanSketch& sketch);
   /// Whether it may ever draft: from its context, or text that its grammar demands.
-  static bool may_draft(const Sequence& sequence);
+  bool may_draft(const Sequence& sequence) const;
   static bool has_dropped_sample(const StepOutcome& outcome);
   bool wants_its_token(Sequence& sequence);
   bool sits_out(Sequence& sequence);

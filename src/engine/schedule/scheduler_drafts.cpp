@@ -56,7 +56,8 @@ std::vector<TokenId> forced_drafts(Sequence& sequence, std::int32_t n_most, doub
 
 }  // namespace
 
-bool Scheduler::may_draft(const Sequence& sequence) {
+bool Scheduler::may_draft(const Sequence& sequence) const {
+  if (options_.max_drafts == 0) return false;
   return sequence.schedule->speculation || (sequence.grammar != nullptr && sequence.grammar->has_drafts());
 }
 

@@ -22,6 +22,7 @@ struct BatchBuilder::Work {
   std::vector<SamplingMetadata> samples;
   SamplingLists lists;
   std::vector<std::int32_t> reset_slots;
+  std::vector<StateRun> state_runs;
   std::vector<std::int32_t> relayed;  ///< tokens that each sequence reads in shared reads
   std::size_t n_step_bytes = 0;       ///< size of the last step built
 
@@ -34,6 +35,7 @@ struct BatchBuilder::Work {
     samples.clear();
     lists.clear();
     reset_slots.clear();
+    state_runs.clear();
   }
 };
 
@@ -53,6 +55,17 @@ SequenceRows rows_of(const Sequence& sequence, const PlannedSequence& planned, i
           sequence.schedule->table.groups[static_cast<std::size_t>(group)].first_block};
 }
 
+/// A sequence's state is in the slot of its number, and begins at zero with its first token.
+StateRun run_of(const PlannedSequence& planned, std::int32_t first_row) {
+  check(planned.drafts.empty(), "BatchBuilder: drafts of a model with recurrent layers");
+  const std::int32_t slot = planned.slot.value;
+  return {.first_row = first_row,
+          .n_rows = planned.n_rows,
+          .position = planned.first_position,
+          .read_slot = planned.first_position == 0 ? StateRun::kZeroState : slot,
+          .write_slot = slot};
+}
+
 /// Positions that a sequence would read in one layer as a leaf of its own: its context once for every tile of its rows.
 std::int64_t plain_tokens(std::span<const TokenRow> rows, std::int32_t row_tile) {
   std::int64_t n_tokens = 0;
@@ -65,8 +78,11 @@ std::int64_t plain_tokens(std::span<const TokenRow> rows, std::int32_t row_tile)
 
 }  // namespace
 
-BatchBuilder::BatchBuilder(std::vector<LayerGroup> groups, const AttentionPlanOptions& options)
-    : groups_(std::move(groups)), options_(options), work_(std::make_unique<Work>()) {
+BatchBuilder::BatchBuilder(std::vector<LayerGroup> groups, const AttentionPlanOptions& options, bool has_recurrent_layers)
+    : groups_(std::move(groups)),
+      options_(options),
+      has_recurrent_layers_(has_recurrent_layers),
+      work_(std::make_unique<Work>()) {
   check(!groups_.empty(), "BatchBuilder: no layer group");
   const auto full = std::ranges::find(groups_, 0, [](const LayerGroup& group) { return group.shape.window; });
   order_group_ = full != groups_.end() ? static_cast<int>(full - groups_.begin()) : 0;
@@ -108,6 +124,7 @@ void BatchBuilder::lay_out(const StepPlan& plan, BuiltStep& built) {
     work.first_row.push_back(static_cast<std::int32_t>(work.token_ids.size()));
     work.sequence_of_row.insert(work.sequence_of_row.end(), static_cast<std::size_t>(planned.n_rows),
                                 static_cast<std::int32_t>(work.reads.size()));
+    if (has_recurrent_layers_) work.state_runs.push_back(run_of(planned, work.first_row.back()));
     Range& own_samples = all[at].samples;
     own_samples.first = static_cast<std::int32_t>(work.samples.size());
     for (std::int32_t position = planned.first_position; position < planned.first_position + planned.n_rows; ++position) {
@@ -180,6 +197,7 @@ BuiltStep BatchBuilder::build(const StepPlan& plan, std::span<Sequence* const> s
   built.input.append(SectionKind::token_biases, work.lists.biases);
   built.input.append(SectionKind::token_bans, work.lists.bans);
   built.input.append(SectionKind::allowed_ids, work.lists.allowed_ids);
+  built.input.append(SectionKind::state_runs, work.state_runs);
   for (int group = 0; group < static_cast<int>(groups_.size()); ++group) add_group(plan, group, built);
   built.input.finish();
   work.n_step_bytes = built.input.bytes().size();

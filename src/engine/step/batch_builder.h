@@ -64,7 +64,8 @@ void read_results(const StepPlan& plan, const BuiltStep& built, std::span<const 
 /// order. The same plan and sequences give the same buffer: only memory is kept between steps. Thread: engine only.
 class BatchBuilder {
  public:
-  BatchBuilder(std::vector<LayerGroup> groups, const AttentionPlanOptions& options);
+  /// `has_recurrent_layers`: steps have runs for them. The state of a sequence has the number of its slot.
+  BatchBuilder(std::vector<LayerGroup> groups, const AttentionPlanOptions& options, bool has_recurrent_layers = false);
   ~BatchBuilder();
   BatchBuilder(BatchBuilder&&) noexcept;
 
@@ -91,6 +92,7 @@ class BatchBuilder {
   std::vector<LayerGroup> groups_;
   int order_group_ = 0;  ///< the group whose block tables order the sequences; one without a window if there is any
   AttentionPlanOptions options_;
+  bool has_recurrent_layers_;
   AttentionPlanner planner_;
   std::unique_ptr<Work> work_;
   std::vector<BuiltStep> spares_;

@@ -21,7 +21,7 @@ std::vector<std::int32_t> CapturedSteps::sizes(std::int32_t max_rows) {
 
 Result<std::unique_ptr<CapturedSteps>> CapturedSteps::make(Backend& backend, Model& model, TensorView slots, TensorView results,
                                                            const TokenMasks& masks, std::span<KvStorage* const> kv_of_group,
-                                                           std::int32_t max_rows) {
+                                                           StateStorage* states, std::int32_t max_rows) {
   std::unique_ptr<CapturedSteps> made(new CapturedSteps);
   const KvShape& kv = kv_of_group.front()->shape();
   const AttentionCosts costs = backend.tuning().attention_costs;
@@ -32,8 +32,8 @@ Result<std::unique_ptr<CapturedSteps>> CapturedSteps::make(Backend& backend, Mod
     const std::vector<StepInput> steps = steps_to_capture(n_rows, shapes, costs);
     for (std::size_t variant = 0; variant < steps.size(); ++variant) {
       auto entry = std::make_unique<Entry>(Entry{n_rows, variant, backend.upload_step(steps[variant]), {}, nullptr});
-      BATON_TRY(entry->graph, backend.capture([&backend, &model, slots, kv_of_group, entry = entry.get()] {
-        entry->logits = model.forward(backend, entry->step, slots, kv_of_group);
+      BATON_TRY(entry->graph, backend.capture([&backend, &model, slots, kv_of_group, states, entry = entry.get()] {
+        entry->logits = model.forward(backend, entry->step, slots, kv_of_group, states);
       }));
       made->forwards_.push_back(std::move(entry));
     }

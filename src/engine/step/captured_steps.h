@@ -25,10 +25,10 @@ class CapturedSteps {
  public:
   /// Captures the forward of `model` over these storages, and the sampling from its logits into `results`
   /// (SampleResult [n], u8), for several numbers of rows up to `max_rows`. Masks are those at the addresses of `masks`
-  /// when a graph is replayed. All arguments must outlive it. Errors: those of Backend::capture.
+  /// when a graph is replayed. `states` is as in Model::forward. All arguments must outlive it. Errors: those of Backend::capture.
   static Result<std::unique_ptr<CapturedSteps>> make(Backend& backend, Model& model, TensorView slots, TensorView results,
                                                      const TokenMasks& masks, std::span<KvStorage* const> kv_of_group,
-                                                     std::int32_t max_rows);
+                                                     StateStorage* states, std::int32_t max_rows);
 
   /// The numbers of rows that are captured for a maximum of `max_rows`: ascending, the last is max_rows.
   static std::vector<std::int32_t> sizes(std::int32_t max_rows);

@@ -58,6 +58,9 @@ Result<void> Executor::allocate() {
   BATON_TRY_VOID(model_->prepare(*backend_, bounds_));
   BATON_TRY(slots_, backend_->allocate(static_cast<std::size_t>(bounds_.max_slots) * sizeof(SlotState)));
   BATON_TRY(results_, backend_->allocate(static_cast<std::size_t>(bounds_.max_samples) * sizeof(SampleResult)));
+  if (const StateShape shape = model_->state_shape(bounds_.max_state_runs); shape.n_layers > 0) {
+    BATON_TRY(states_, backend_->make_state_storage(shape));
+  }
   for (std::unique_ptr<AsyncReadback>& readback : readbacks_) {
     BATON_TRY(readback, backend_->make_readback(results_.size_bytes()));
   }
@@ -101,9 +104,9 @@ Result<void> Executor::allocate_tier(std::int32_t n_slots) {
 Result<std::size_t> Executor::capture_steps(std::int32_t max_rows) {
   check(!storages_.empty() && captured_steps_ == nullptr, "Executor: steps are captured once, when the cache is allocated");
   ranks_.capture_steps(max_rows);
-  auto made =
-      CapturedSteps::make(*backend_, *model_, slot_table(), table_of<SampleResult>(results_, bounds_.max_samples),
-                          token_masks(), storage_pointers_, std::min({max_rows, bounds_.max_rows, bounds_.max_samples}));
+  auto made = CapturedSteps::make(*backend_, *model_, slot_table(), table_of<SampleResult>(results_, bounds_.max_samples),
+                                  token_masks(), storage_pointers_, states_.get(),
+                                  std::min({max_rows, bounds_.max_rows, bounds_.max_samples}));
   if (made) captured_steps_ = std::move(*made);
   BATON_TRY_VOID(agree(made ? Result<void>() : tl::unexpected(made.error())));
   return captured_steps_->n_graphs();
@@ -185,7 +188,7 @@ void Executor::enqueue_forward(InFlight& step) {
   step.view = backend_->upload_step(step.input);
   std::optional<TensorView> logits;
   if (captured_steps_ != nullptr) logits = captured_steps_->forward(step.view);
-  step.logits = logits ? *logits : model_->forward(*backend_, step.view, slot_table(), storage_pointers_);
+  step.logits = logits ? *logits : model_->forward(*backend_, step.view, slot_table(), storage_pointers_, states_.get());
 }
 
 /// Enqueues sampling and the readback of its results.

@@ -49,7 +49,7 @@ class Executor {
   /// Steps that may be in flight (begun and not waited for) on an asynchronous backend.
   static constexpr std::size_t kMaxInFlight = 2;
 
-  /// Allocates workspace, slot table and result buffers for steps within `bounds`. allocate_cache allocates the KV
+  /// Allocates workspace, slot table, states and result buffers for steps within `bounds`. allocate_cache allocates the KV
   /// storage later, when the remaining memory is known. `ranks`: on rank 0 the group of the backend, so that the other
   /// ranks follow; null on these, and where there is one rank.
   static Result<std::unique_ptr<Executor>> create(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model,
@@ -130,6 +130,7 @@ class Executor {
   std::int64_t free_memory_bytes_ = 0;
   std::vector<std::unique_ptr<KvStorage>> storages_;
   std::vector<KvStorage*> storage_pointers_;
+  std::unique_ptr<StateStorage> states_;  ///< of the sequences' slots; null: the model has no recurrent layers
   std::vector<std::size_t> entry_parts_;  ///< where each layer group's block begins in an entry of the tier, and its size
   Buffer tier_;                           ///< [slots][entry_parts_.back()]
   std::vector<TierCopy> waiting_copies_;  ///< for the next forward, or the end of the steps in flight
