@@ -91,6 +91,18 @@ Result<void> check_prefix_store(const ServeCommandOptions& options) {
   return {};
 }
 
+/// Refuses what needs a prefix cache where the model has none.
+Result<void> check_kept(const ServeCommandOptions& options, const EngineInfo& info) {
+  if (info.state_slot_bytes == 0) return {};
+  const auto refuse = [](const char* flag, const char* field) {
+    return fail(ErrorCode::unsupported,
+                fmt::format("{}: this model has recurrent layers, whose states are not kept for later requests", flag), field);
+  };
+  if (!options.server.prefix_store.folder.empty()) return refuse("--prefix-store", "prefix_store");
+  if (options.server.kv_events.is_enabled) return refuse("--kv-events-config", "kv_events_config");
+  return {};
+}
+
 /// An empty key is a key that was meant to be set: without it everybody would be let in.
 Result<void> check_keys(const ServeCommandOptions& options) {
   const auto is_empty = [](const std::vector<std::string>& keys, const char* variable) {
@@ -147,6 +159,7 @@ Result<void> run(const ServeCommandOptions& options) {
   engine_options.kv_events = options.server.kv_events.is_enabled;
   BATON_TRY(ServedEngine loaded, load_served(files, engine_options));
   const std::unique_ptr<Engine> engine = std::move(loaded.engine);
+  BATON_TRY_VOID(check_kept(options, engine->info()));
   ServedModel model = std::move(loaded.served);
   if (!options.served_model_names.empty()) model.names = options.served_model_names;
   if (!options.server.prefix_store.folder.empty()) {

@@ -149,6 +149,7 @@ Result<RopeScaling> read_scaling(const Value& parameters, const RopeContext& con
   BATON_TRY(scaling.kind, kind_of(parameters, context));
   for (const std::string_view key : kForeignKeys) {
     if (key == kQueryBeta && context.scales_queries) continue;
+    if (key.starts_with("mrope_") && context.ignores_sections) continue;
     BATON_TRY_VOID(expect_null(parameters, key));
   }
   if (scaling.kind == ScalingKind::none) return scaling;

@@ -19,6 +19,7 @@ struct RopeContext {
   double rotary_factor = 1;                ///< the share of a head that is rotated
   bool allows_partial = false;             ///< else a config that rotates less than whole heads is refused
   bool yarn_is_longrope = false;           ///< a scaling called "yarn" is longrope, as in early Phi-3
+  bool ignores_sections = false;           ///< of a rotation by several positions of a token, which are alike in text
   bool scales_queries = false;             ///< `llama_4_scaling_beta` must be there, else it is refused
   std::int32_t original_max_position = 0;  ///< `original_max_position_embeddings` of the config itself; 0: absent
 };

@@ -10,6 +10,7 @@
 
 #include "kernels/backend.h"
 #include "model/config.h"
+#include "support/recording_backend.h"
 #include "support/source_folder.h"
 
 namespace baton {
@@ -115,6 +116,18 @@ TEST(LoadEngine, mistakes_are_errors_that_name_the_field) {
   options = small_options();
   options.model = "/there/is/no/such/folder";
   EXPECT_FALSE(loaded(options));
+}
+
+TEST(LoadEngine, recurrent_layers_are_refused_on_a_device_without_them) {
+  ModelOptions options = small_options();
+  options.load_format = "dummy";
+  const ModelFiles files{.name = "it", .folder = test::source_folder() / "tests/goldens/qwen3_5_tiny_chunks"};
+  test::RecordingBackend backend;
+  const auto refused = load_model(files, options, backend);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().param, "device");
+  EXPECT_EQ(refused.error().message, "Qwen3_5ForCausalLM has recurrent layers (Gated DeltaNet), which --device " +
+                                         backend.info().name + " does not compute yet; --device cpu does");
 }
 
 }  // namespace

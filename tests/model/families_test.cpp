@@ -60,12 +60,10 @@ TEST(Families, have_names_of_their_own) {
 
 /// The tables of docs/models.md.
 std::string tables() {
-  std::string devices;
-  for (const std::string_view device : kBackendNames) devices += (devices.empty() ? "" : ", ") + std::string(device);
   std::string text = "\n| models | `architectures` | `model_type` | weights | devices |\n|---|---|---|---|---|\n";
   for (const Family& family : shipped_families())
     text += fmt::format("| {} | `{}` | `{}` | safetensors: float32, bfloat16, float16 | {} |\n", family.models, family.name,
-                        family.model_type, devices);
+                        family.model_type, family.devices);
   text += "\nRefused by name:\n\n| `architectures` | `model_type` | what Baton does not compute |\n|---|---|---|\n";
   for (const RefusedFamily& family : refused_families())
     text += fmt::format("| `{}` | `{}` | {} |\n", family.name, family.model_type, family.missing);
@@ -97,7 +95,6 @@ TEST(Families, that_are_refused_say_what_is_missing) {
     return "config.json: the architecture '" + std::string(architecture) + "' is not supported: Baton does not compute " +
            std::string(missing);
   };
-  EXPECT_EQ(refused("Qwen3NextForCausalLM"), sentence("Qwen3NextForCausalLM", "Gated DeltaNet layers (linear attention)"));
   EXPECT_EQ(refused("DeepseekV32ForCausalLM"), sentence("DeepseekV32ForCausalLM", "sparse attention with an indexer"));
   EXPECT_EQ(refused("T5ForConditionalGeneration"), sentence("T5ForConditionalGeneration", "an encoder"));
   for (const RefusedFamily& family : refused_families()) {
@@ -113,10 +110,51 @@ TEST(Families, that_are_refused_say_what_is_missing) {
             sentence("NewForCausalLM", "its experts (only those of the families in docs/models.md)"));
   EXPECT_EQ(refused("NewForConditionalGeneration", R"({"text_config":{},"vision_config":{}})"),
             sentence("NewForConditionalGeneration", "images or sound"));
-  EXPECT_EQ(refused("NewForConditionalGeneration", R"({"text_config":{"linear_num_key_heads":16},"vision_config":{}})"),
-            sentence("NewForConditionalGeneration", "Gated DeltaNet layers (linear attention)"));
+  EXPECT_EQ(
+      refused("NewForConditionalGeneration", R"({"text_config":{"linear_num_key_heads":16},"vision_config":{}})"),
+      sentence("NewForConditionalGeneration", "its Gated DeltaNet layers (only those of the families in docs/models.md)"));
   EXPECT_EQ(refused("NewModel", R"({"is_encoder_decoder":true})"), sentence("NewModel", "an encoder"));
   EXPECT_NE(refused("NewForCausalLM").find("known are: LlamaForCausalLM, "), std::string::npos);
+}
+
+TEST(QwenNext, has_recurrent_layers_where_the_types_or_the_interval_say_so) {
+  const auto recurrent = [](const ModelSpec& spec) {
+    std::string kinds;
+    for (const LayerSpec& layer : spec.layers) kinds += layer.is_recurrent() ? 'r' : 'a';
+    return kinds;
+  };
+  const ModelSpec spec = spec_of("Qwen3NextForCausalLM");
+  EXPECT_EQ(recurrent(spec), "rrrarrra") << "every fourth one has attention by default";
+  EXPECT_EQ(spec.n_groups(), 1);
+  EXPECT_EQ(spec.layers[0].group, LayerSpec::kNoGroup);
+  EXPECT_EQ(spec.layers[3].group, 0);
+  EXPECT_EQ(spec.ropes[0].rotary_dim, 64) << "a quarter of a head of 256";
+  EXPECT_EQ(spec.delta()->qkv_width(), 2 * 16 * 128 + 32 * 128);
+  EXPECT_EQ(recurrent(spec_of("Qwen3_5ForCausalLM", R"({"full_attention_interval":2})")), "rararara");
+  EXPECT_EQ(
+      recurrent(spec_of("Qwen3_5ForCausalLM",
+                        R"({"num_hidden_layers":3,"layer_types":["full_attention","linear_attention","full_attention"]})")),
+      "ara");
+  EXPECT_EQ(error_of("Qwen3_5ForCausalLM", R"({"num_hidden_layers":1,"layer_types":["sliding_attention"]})"),
+            "config.json: 'layer_types' is \"sliding_attention\", which is not supported; supported is \"full_attention\" or "
+            "\"linear_attention\"");
+  EXPECT_EQ(error_of("Qwen3_5ForCausalLM", R"({"num_hidden_layers":3})"),
+            "config.json: one of the 3 layers must have \"full_attention\"");
+}
+
+TEST(QwenNext, refuses_what_would_change_its_arithmetic) {
+  EXPECT_EQ(error_of("Qwen3_5ForCausalLM", R"({"attn_output_gate":false})"),
+            "config.json: 'attn_output_gate' is false, which is not supported; supported is true");
+  EXPECT_EQ(error_of("Qwen3_5ForCausalLM", R"({"mamba_ssm_dtype":"bfloat16"})"),
+            "config.json: 'mamba_ssm_dtype' is \"bfloat16\", which is not supported; supported is \"float32\"");
+  EXPECT_EQ(error_of("Qwen3_5ForCausalLM", R"({"linear_num_value_heads":24})"),
+            "config.json: 'linear_num_value_heads' must be a multiple of 'linear_num_key_heads', but they are 24 and 16");
+  EXPECT_EQ(error_of("Qwen3_5ForCausalLM", R"({"linear_conv_kernel_dim":1})"),
+            "config.json: 'linear_conv_kernel_dim' must be at least 2, not 1");
+  EXPECT_EQ(error_of("Qwen3_5ForCausalLM", R"({"output_gate_type":"sigmoid"})"),
+            "config.json: 'output_gate_type' is \"sigmoid\", which is not supported; supported is \"silu\" or \"swish\"");
+  EXPECT_EQ(error_of("Qwen3_5MoeForCausalLM", R"({"norm_topk_prob":false})"),
+            "config.json: 'norm_topk_prob' is false, which is not supported; supported is true");
 }
 
 TEST(Mistral, has_one_window_in_all_layers_or_none) {

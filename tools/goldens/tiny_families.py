@@ -52,6 +52,43 @@ _DEEPSEEK_YARN = {
     "beta_slow": 1.0,
 }
 
+# Recurrent layers, and attention in every fourth one. The heads are those of kernels for GPUs.
+_DELTA = {
+    "hidden_size": 64,
+    "num_hidden_layers": 4,
+    "linear_conv_kernel_dim": 4,
+    "linear_key_head_dim": 128,
+    "linear_value_head_dim": 128,
+    "max_position_embeddings": 1024,
+    "tie_word_embeddings": False,
+}
+_DELTA_EXPERTS = {
+    **_DELTA,
+    "num_hidden_layers": 2,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 48,
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+}
+
+
+def _sections(rotary_dim: int) -> dict:
+    """The rotation of models that also take images, of a quarter of a head."""
+    third = rotary_dim // 6
+    return {
+        "rope_type": "default",
+        "rope_theta": 10000000.0,
+        "partial_rotary_factor": 0.25,
+        "mrope_interleaved": True,
+        "mrope_section": [rotary_dim // 2 - 2 * third, third, third],
+    }
+
+
+# Both sides of an edge of the chunks that Transformers computes in, and many of them.
+_ROUND_CHUNKS = tuple(
+    Golden(f"golden{end}.safetensors", n) for end, n in (("", 65), ("_one", 1), ("_63", 63), ("_64", 64), ("_long", 700))
+)
+
 # Models with experts have short prompts, because each row is a chance of a choice that bf16 makes otherwise.
 _FEW_ROWS = (Golden(n_prompt=24),)
 _MANY_SEEDS = 2000
@@ -118,6 +155,51 @@ TINY_FAMILIES = (
             num_experts_per_tok=2,
         ),
         goldens=_FEW_ROWS,
+        n_seeds=_MANY_SEEDS,
+    ),
+    TinyModel(
+        "qwen3_next_tiny_heads",
+        _config(
+            "Qwen3NextForCausalLM",
+            "qwen3_next",
+            (2, 1, 64),
+            **_DELTA_EXPERTS,
+            rope_parameters={"rope_type": "default", "rope_theta": 10000000.0, "partial_rotary_factor": 0.25},
+            linear_num_key_heads=2,
+            linear_num_value_heads=4,
+            attention_bias=True,
+            full_attention_interval=2,
+        ),
+        goldens=(Golden(n_prompt=12),),
+        n_seeds=_MANY_SEEDS,
+    ),
+    TinyModel(
+        "qwen3_5_tiny_chunks",
+        _config(
+            "Qwen3_5ForCausalLM",
+            "qwen3_5_text",
+            (2, 1, 256),
+            **_DELTA,
+            rope_parameters=_sections(64),
+            linear_num_key_heads=1,
+            linear_num_value_heads=3,
+        ),
+        goldens=_ROUND_CHUNKS,
+        n_seeds=_MANY_SEEDS,
+    ),
+    TinyModel(
+        "qwen3_5_moe_tiny_types",
+        _config(
+            "Qwen3_5MoeForCausalLM",
+            "qwen3_5_moe_text",
+            (2, 2, 64),
+            **_DELTA_EXPERTS,
+            rope_parameters=_sections(16),
+            linear_num_key_heads=1,
+            linear_num_value_heads=2,
+            layer_types=["full_attention", "linear_attention"],
+        ),
+        goldens=(Golden(n_prompt=12),),
         n_seeds=_MANY_SEEDS,
     ),
     TinyModel(

@@ -78,6 +78,8 @@ def _files(tiny: TinyModel, model: torch.nn.Module) -> Files:
         mean, deviation = 0.0, value.shape[-1] ** -0.5
         if name.endswith("e_score_correction_bias"):
             deviation = 0.1
+        elif name.endswith(".A_log"):  # states that last for a token, and for many
+            mean, deviation = -1.5, 1.2
         elif name.endswith(".sinks"):  # more and less than scores
             deviation = 1.5
         elif name.endswith("_proj_bias"):  # of all experts

@@ -12,18 +12,29 @@ namespace {
 constexpr fields::Defaults kQwen2MoeDefaults{.n_kv_heads = 16, .max_position = 32768};
 constexpr fields::Defaults kQwen3MoeDefaults{.n_kv_heads = 4, .max_position = 32768};
 
-/// The experts of one layer; `width` is the default of `moe_intermediate_size`, the next two of the numbers of experts.
-Result<FeedForwardSpec> read_experts_of_layer(const json::Value& config, std::int32_t width, std::int32_t n_experts,
-                                              std::int32_t n_experts_per_row) {
+}  // namespace
+
+Result<FeedForwardSpec> read_qwen_experts(const json::Value& config, const QwenExpertDefaults& defaults) {
   FeedForwardSpec experts;
-  BATON_TRY(experts.d_ff, fields::optional_size(config, "moe_intermediate_size", fields::kMaxFeedForward, width));
-  BATON_TRY_VOID(read_experts(config, experts, n_experts, n_experts_per_row));
-  BATON_TRY(experts.routing.renormalises, fields::optional_flag(config, "norm_topk_prob", false));
+  BATON_TRY(experts.d_ff, fields::optional_size(config, "moe_intermediate_size", fields::kMaxFeedForward, defaults.d_ff));
+  BATON_TRY_VOID(read_experts(config, experts, defaults.n_experts, defaults.n_experts_per_row));
+  BATON_TRY(experts.routing.renormalises, fields::optional_flag(config, "norm_topk_prob", defaults.renormalises));
+  if (defaults.d_ff_shared == 0) return experts;
+  BATON_TRY(experts.d_ff_shared,
+            fields::optional_size(config, "shared_expert_intermediate_size", fields::kMaxFeedForward, defaults.d_ff_shared));
+  experts.has_shared_gate = true;
   return experts;
 }
 
-/// Gives experts to the layers that `decoder_sparse_step` and `mlp_only_layers` leave them.
-Result<void> give_experts(const json::Value& config, const FeedForwardSpec& experts, ModelSpec& spec) {
+void name_qwen_experts(TensorNames& names) {
+  name_experts(names);
+  names.shared_gate = "model.layers.{}.mlp.shared_expert.gate_proj";
+  names.shared_up = "model.layers.{}.mlp.shared_expert.up_proj";
+  names.shared_down = "model.layers.{}.mlp.shared_expert.down_proj";
+  names.shared_expert_gate = "model.layers.{}.mlp.shared_expert_gate";
+}
+
+Result<void> give_qwen_experts(const json::Value& config, const FeedForwardSpec& experts, ModelSpec& spec) {
   BATON_TRY(const std::int32_t step, fields::optional_size(config, "decoder_sparse_step", fields::kMaxLayers, 1));
   BATON_TRY(const auto without, json::get_optional<std::vector<std::int32_t>>(config, "mlp_only_layers"));
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
@@ -34,17 +45,11 @@ Result<void> give_experts(const json::Value& config, const FeedForwardSpec& expe
   return {};
 }
 
-}  // namespace
-
 /// Qwen2 with experts and a gated shared expert. Without `layer_types`, every second layer below `max_window_layers` has the
 /// window, if it is used. The defaults are those of Transformers' Qwen2MoeConfig.
 Result<ModelSpec> read_qwen2_moe(const json::Value& config) {
   BATON_TRY(ModelSpec spec, read_llama_layout(config, kQwen2MoeDefaults));
-  name_experts(spec.names);
-  spec.names.shared_gate = "model.layers.{}.mlp.shared_expert.gate_proj";
-  spec.names.shared_up = "model.layers.{}.mlp.shared_expert.up_proj";
-  spec.names.shared_down = "model.layers.{}.mlp.shared_expert.down_proj";
-  spec.names.shared_expert_gate = "model.layers.{}.mlp.shared_expert_gate";
+  name_qwen_experts(spec.names);
   BATON_TRY(const bool has_biases, fields::optional_flag(config, "qkv_bias", true));
   for (LayerSpec& layer : spec.layers) layer.attention.has_qkv_bias = has_biases;
   BATON_TRY(const bool uses_window, fields::optional_flag(config, "use_sliding_window", false));
@@ -53,11 +58,9 @@ Result<ModelSpec> read_qwen2_moe(const json::Value& config) {
   BATON_TRY_VOID(fields::read_windows(
       config, uses_window ? window : 0,
       [=](std::size_t i) { return uses_window && i % 2 == 0 && static_cast<double>(i) < end; }, spec));
-  BATON_TRY(FeedForwardSpec experts, read_experts_of_layer(config, 1408, 60, 4));
-  BATON_TRY(experts.d_ff_shared,
-            fields::optional_size(config, "shared_expert_intermediate_size", fields::kMaxFeedForward, 5632));
-  experts.has_shared_gate = true;
-  BATON_TRY_VOID(give_experts(config, experts, spec));
+  BATON_TRY(const FeedForwardSpec experts,
+            read_qwen_experts(config, {.d_ff = 1408, .n_experts = 60, .n_experts_per_row = 4, .d_ff_shared = 5632}));
+  BATON_TRY_VOID(give_qwen_experts(config, experts, spec));
   return spec;
 }
 
@@ -77,8 +80,8 @@ Result<ModelSpec> read_qwen3_moe(const json::Value& config) {
     layer.attention.qk_norm_spec = layer.norm;
     layer.attention.has_qkv_bias = layer.attention.has_out_bias = has_biases;
   }
-  BATON_TRY(const FeedForwardSpec experts, read_experts_of_layer(config, 768, 128, 8));
-  BATON_TRY_VOID(give_experts(config, experts, spec));
+  BATON_TRY(const FeedForwardSpec experts, read_qwen_experts(config, {.d_ff = 768, .n_experts = 128, .n_experts_per_row = 8}));
+  BATON_TRY_VOID(give_qwen_experts(config, experts, spec));
   return spec;
 }
 

@@ -37,6 +37,20 @@ struct GroupedExpertDefaults {
 /// Experts as in DeepSeek's models: the best `num_experts_per_tok` of `n_routed_experts`, out of `topk_group` of `n_group` groups,
 /// by softmax, and a shared expert as wide as `n_shared_experts` of them.
 Result<FeedForwardSpec> read_grouped_experts(const json::Value& config, const GroupedExpertDefaults& defaults);
+/// What the fields of a Qwen's experts mean if they are absent.
+struct QwenExpertDefaults {
+  std::int32_t d_ff = 0;
+  std::int32_t n_experts = 0;
+  std::int32_t n_experts_per_row = 0;
+  std::int32_t d_ff_shared = 0;  ///< 0: there is no shared expert
+  bool renormalises = false;
+};
+/// Experts as in Qwen's models, the shared one with a gate.
+Result<FeedForwardSpec> read_qwen_experts(const json::Value& config, const QwenExpertDefaults& defaults);
+/// Gives experts to the layers that `decoder_sparse_step` and `mlp_only_layers` leave them.
+Result<void> give_qwen_experts(const json::Value& config, const FeedForwardSpec& experts, ModelSpec& spec);
+/// Names them, the shared one too.
+void name_qwen_experts(TensorNames& names);
 /// Reads the text model inside a model that also takes images, `text_config`, with `read`. Tied embeddings, dtype, special
 /// tokens and quantisation are those of the whole config where it states them. The spec knows the names that the text
 /// model's tensors have inside the whole.
@@ -81,7 +95,12 @@ Result<ModelSpec> read_phi3(const json::Value& config);
 Result<ModelSpec> read_qwen2(const json::Value& config);
 Result<ModelSpec> read_qwen2_moe(const json::Value& config);
 Result<ModelSpec> read_qwen3(const json::Value& config);
+Result<ModelSpec> read_qwen3_5(const json::Value& config);
+Result<ModelSpec> read_qwen3_5_moe(const json::Value& config);
+Result<ModelSpec> read_qwen3_5_moe_with_images(const json::Value& config);
+Result<ModelSpec> read_qwen3_5_with_images(const json::Value& config);
 Result<ModelSpec> read_qwen3_moe(const json::Value& config);
+Result<ModelSpec> read_qwen3_next(const json::Value& config);
 Result<ModelSpec> read_seed_oss(const json::Value& config);
 Result<ModelSpec> read_smollm3(const json::Value& config);
 Result<ModelSpec> read_starcoder2(const json::Value& config);

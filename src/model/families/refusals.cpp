@@ -8,17 +8,12 @@ namespace {
 
 constexpr std::string_view kLatentAttention = "its multi-head latent attention (only that of the families in docs/models.md)";
 constexpr std::string_view kIndexer = "sparse attention with an indexer";
-constexpr std::string_view kDeltaNet = "Gated DeltaNet layers (linear attention)";
+constexpr std::string_view kDeltaNet = "its Gated DeltaNet layers (only those of the families in docs/models.md)";
 constexpr std::string_view kExperts = "its experts (only those of the families in docs/models.md)";
 constexpr std::string_view kImages = "images or sound";
 constexpr std::string_view kEncoder = "an encoder";
 
 constexpr auto kRefused = std::to_array<RefusedFamily>({
-    {"Qwen3NextForCausalLM", "qwen3_next", kDeltaNet},
-    {"Qwen3_5ForCausalLM", "qwen3_5_text", kDeltaNet},
-    {"Qwen3_5ForConditionalGeneration", "qwen3_5", kDeltaNet},
-    {"Qwen3_5MoeForCausalLM", "qwen3_5_moe_text", kDeltaNet},
-    {"Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe", kDeltaNet},
     {"DeepseekV32ForCausalLM", "deepseek_v32", kIndexer},
     {"GlmMoeDsaForCausalLM", "glm_moe_dsa", kIndexer},
     {"Gemma3nForConditionalGeneration", "gemma3n", "alternating updates and embeddings in each layer"},
