@@ -81,6 +81,9 @@ void add_decode_bench_options(CLI::App& app, DecodeBenchOptions& options) {
       ->check(CLI::Range(1, 4096));
   row("--runs", options.n_runs, "Runs of each arm, interleaved")->check(CLI::Range(1, 1000));
   add_arms(app, options.arms);
+  app.add_flag("--count-experts", options.count_experts,
+               "Also count the experts that a step reads (routes twice, so that steps take a little longer)")
+      ->group("Workload");
   row("--json", options.json_file, "File for the numbers");
 }
 

@@ -13,6 +13,7 @@
 #include "bench/engine/bench_model.h"
 #include "bench/engine/decode_report.h"
 #include "bench/engine/engine_steps.h"
+#include "bench/engine/expert_counts.h"
 #include "bench/report/machine_report.h"
 #include "bench/report/statistics.h"
 #include "cli/output.h"
@@ -42,8 +43,13 @@ std::vector<TokenId> made_up_tokens(std::int32_t count, std::int32_t stream, std
 /// The engine under test, and the runs of the arms.
 class Runner {
  public:
-  Runner(std::unique_ptr<Engine> engine, std::int32_t n_vocab, const DecodeBenchOptions& options)
-      : engine_(std::move(engine)), n_vocab_(n_vocab), options_(options), shared_(made_up_tokens(options.shared, 0, n_vocab)) {}
+  /// `experts` counts in the engine's device, or is null.
+  Runner(std::unique_ptr<Engine> engine, ExpertCountBackend* experts, std::int32_t n_vocab, const DecodeBenchOptions& options)
+      : engine_(std::move(engine)),
+        experts_(experts),
+        n_vocab_(n_vocab),
+        options_(options),
+        shared_(made_up_tokens(options.shared, 0, n_vocab)) {}
 
   /// Generates a few tokens, so that no timed run is the first. Then computes the shared prompt once and pins it.
   /// Returns its tokens per second.
@@ -97,6 +103,7 @@ class Runner {
     result.host_ms = std::max(0.0, result.step_ms - 1e3 * mean_run_seconds(watched.n_steps));
     result.kv_bytes_requested = watched.kv_bytes_requested;
     result.kv_bytes_saved = watched.kv_bytes_saved;
+    if (experts_ != nullptr) result.experts_per_layer = mean_of(experts_->n_chosen());
     return {};
   }
 
@@ -190,7 +197,14 @@ class Runner {
     return n == 0 ? 0 : sum / static_cast<double>(n);
   }
 
+  static double mean_of(std::span<const std::int32_t> counts) {
+    double sum = 0;
+    for (const std::int32_t count : counts) sum += count;
+    return sum / static_cast<double>(counts.size());
+  }
+
   std::unique_ptr<Engine> engine_;
+  ExpertCountBackend* experts_;
   std::int32_t n_vocab_;
   const DecodeBenchOptions& options_;
   std::vector<TokenId> shared_;
@@ -202,6 +216,34 @@ ModelOptions model_options_of(const DecodeBenchOptions& options, ModelOptions mo
   model.max_num_batched_tokens = std::max(model.max_num_batched_tokens, model.max_num_seqs * model.block_len);
   if (model.max_model_len == 0) model.max_model_len = options.shared + std::max(options.own, 1) + options.n_new;
   return model;
+}
+
+std::int32_t most_experts(const ModelSpec& spec) {
+  std::int32_t most = 0;
+  for (const LayerSpec& layer : spec.layers) most = std::max(most, layer.feed_forward.n_experts);
+  return most;
+}
+
+/// The engine, and what counts experts in its device if that is asked for.
+struct CountedEngine {
+  std::unique_ptr<Engine> engine;
+  ExpertCountBackend* experts = nullptr;
+};
+
+Result<CountedEngine> load_counted_engine(const BenchModel& model, const DecodeBenchOptions& options) {
+  const ModelOptions chosen = model_options_of(options, model.options);
+  CountedEngine made;
+  if (!options.count_experts) {
+    BATON_TRY(made.engine, load_engine(model.files, chosen));
+    return made;
+  }
+  if (most_experts(model.spec) == 0)
+    return fail(ErrorCode::invalid_request, model.files.name + " has no experts to count", "count-experts");
+  BATON_TRY(std::unique_ptr<Backend> device, open_device(chosen));
+  BATON_TRY(auto experts, ExpertCountBackend::make(std::move(device), model.spec.layers));
+  made.experts = experts.get();
+  BATON_TRY(made.engine, load_engine(model.files, chosen, std::move(experts)));
+  return made;
 }
 
 Result<void> check_options(const DecodeBenchOptions& options) {
@@ -219,9 +261,10 @@ double DecodeRun::spread() const { return spread_of(tokens_per_s); }
 Result<DecodeBenchReport> run_decode_bench(const DecodeBenchOptions& options) {
   BATON_TRY_VOID(check_options(options));
   BATON_TRY(const BenchModel model, find_bench_model(options.model, options.shape));
-  BATON_TRY(std::unique_ptr<Engine> engine, load_engine(model.files, model_options_of(options, model.options)));
-  Runner runner(std::move(engine), model.spec.n_vocab, options);
+  BATON_TRY(CountedEngine counted, load_counted_engine(model, options));
+  Runner runner(std::move(counted.engine), counted.experts, model.spec.n_vocab, options);
   DecodeBenchReport report;
+  if (options.count_experts) report.n_experts = most_experts(model.spec);
   report.model = model.files.name;
   report.engine = runner.engine().info();
   BATON_TRY(report.prefill_tokens_per_s, runner.prefill());

@@ -26,6 +26,7 @@ struct DecodeBenchOptions {
   /// relay: the shared prompt is read once in each step; paged: each request reads it; unshared: each request has its
   /// own copy.
   std::vector<std::string> arms{"relay", "paged"};
+  bool count_experts = false;  ///< also counts the experts of a step; times are then a little longer
   std::string json_file;
 };
 
@@ -38,6 +39,7 @@ struct DecodeRun {
   double host_ms = 0;                   ///< host time in it; a device works meanwhile, a CPU does not
   std::int64_t kv_bytes_requested = 0;  ///< in the last run's decode steps
   std::int64_t kv_bytes_saved = 0;
+  double experts_per_layer = 0;  ///< chosen by some row of the last step, mean of the layers with experts; 0: not counted
 
   double median() const;
   double spread() const;  ///< (largest - smallest) / median
@@ -46,13 +48,14 @@ struct DecodeRun {
 struct DecodeBenchReport {
   std::string model;
   EngineInfo engine;
+  std::int32_t n_experts = 0;        ///< of a layer that has most of them, if they are counted
   double prefill_tokens_per_s = 0;   ///< of the shared prompt, which is computed once; 0 without one
   double unshared_tokens_per_s = 0;  ///< of the copies in the unshared arm; 0 without it
   std::vector<DecodeRun> runs;       ///< all arms for each number of requests
 };
 
 /// Loads the model and runs every arm with every number of requests; prints one line on standard error for each run.
-/// Errors: those of loading; out_of_memory if the cache cannot hold the prompts of an arm.
+/// Errors: those of loading; invalid_request for count_experts of a model without experts; out_of_memory if the cache cannot hold the prompts of an arm.
 Result<DecodeBenchReport> run_decode_bench(const DecodeBenchOptions& options);
 
 /// Adds the flags only.

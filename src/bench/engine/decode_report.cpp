@@ -28,12 +28,23 @@ std::string gigabytes(std::int64_t bytes) { return fmt::format("{:.2f} GB", stat
 }  // namespace
 
 std::string decode_text(const DecodeBenchReport& report, const DecodeBenchOptions& options, const std::string& command) {
-  MarkdownTable table(
-      {"requests", "arm", "tokens/s", "spread", "over paged", "step, ms", "of it host, ms", "KV read", "KV saved"});
-  for (const DecodeRun& run : report.runs)
-    table.add({std::to_string(run.n_requests), run.arm, fmt::format("{:.1f}", run.median()),
-               fmt::format("{:.0f}%", 100 * run.spread()), over_paged(report, run), fmt::format("{:.2f}", run.step_ms),
-               fmt::format("{:.2f}", run.host_ms), gigabytes(run.kv_bytes_requested), gigabytes(run.kv_bytes_saved)});
+  std::vector<std::string> columns{"requests",       "arm",     "tokens/s", "spread", "over paged", "step, ms",
+                                   "of it host, ms", "KV read", "KV saved"};
+  if (options.count_experts) columns.push_back("experts a layer");
+  MarkdownTable table(columns);
+  for (const DecodeRun& run : report.runs) {
+    std::vector<std::string> row{std::to_string(run.n_requests),
+                                 run.arm,
+                                 fmt::format("{:.1f}", run.median()),
+                                 fmt::format("{:.0f}%", 100 * run.spread()),
+                                 over_paged(report, run),
+                                 fmt::format("{:.2f}", run.step_ms),
+                                 fmt::format("{:.2f}", run.host_ms),
+                                 gigabytes(run.kv_bytes_requested),
+                                 gigabytes(run.kv_bytes_saved)};
+    if (options.count_experts) row.push_back(fmt::format("{:.1f} of {}", run.experts_per_layer, report.n_experts));
+    table.add(row);
+  }
   std::string text = fmt::format("{}\n{}\n\n{}\n", command, machine_line(report.engine), table.text());
   text += fmt::format("{}, {} weights, {} KV; {} shared tokens, {} own, {} new.\n", report.model, report.engine.weight_scheme,
                       to_string(report.engine.kv_dtype), options.shared, std::max(options.own, 1), options.n_new);
@@ -41,6 +52,8 @@ std::string decode_text(const DecodeBenchReport& report, const DecodeBenchOption
     text += fmt::format("Prefill of the shared prompt: {:.0f} tokens/s.\n", report.prefill_tokens_per_s);
   if (report.unshared_tokens_per_s > 0)
     text += fmt::format("Prefill of the unshared arm's copies: {:.0f} tokens/s.\n", report.unshared_tokens_per_s);
+  if (options.count_experts)
+    text += "Experts a layer: chosen by some row of the last run's last step, mean of the layers with experts.\n";
   return text + fmt::format(
                     "Tokens/s are medians of {} interleaved runs, the spread is (largest - smallest) / median. All "
                     "prompts are in the cache and every request has its\nfirst token before the clock starts: {} steps "
@@ -50,7 +63,7 @@ std::string decode_text(const DecodeBenchReport& report, const DecodeBenchOption
 
 json::Value decode_json(const DecodeBenchReport& report, const DecodeBenchOptions& options, const std::string& command) {
   json::Value runs = json::Value::array();
-  for (const DecodeRun& run : report.runs)
+  for (const DecodeRun& run : report.runs) {
     runs.push_back({{"arm", run.arm},
                     {"requests", run.n_requests},
                     {"tokens_per_s", run.tokens_per_s},
@@ -60,6 +73,8 @@ json::Value decode_json(const DecodeBenchReport& report, const DecodeBenchOption
                     {"host_ms", run.host_ms},
                     {"kv_bytes_requested", run.kv_bytes_requested},
                     {"kv_bytes_saved", run.kv_bytes_saved}});
+    if (options.count_experts) runs.back()["experts_per_layer"] = run.experts_per_layer;
+  }
   json::Value value = report_head(command, report.model, report.engine);
   value.update({{"shared", options.shared},
                 {"own", std::max(options.own, 1)},

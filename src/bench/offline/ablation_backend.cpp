@@ -19,7 +19,7 @@ class AblationBackend::Readback final : public AsyncReadback {
     const std::int64_t n = device.shape[0];
     for (std::int64_t i = 0; i < n; ++i) {
       const ConstTensorView element = device.rows(i, i + 1);
-      backend_.inner_->copy_to_host(
+      backend_.inner().copy_to_host(
           {host_.data() + static_cast<std::size_t>(i) * element.size_bytes(), element.dtype, element.shape}, element);
     }
   }
@@ -51,8 +51,8 @@ class AblationBackend::SamplingGraph final : public CapturedGraph {
 };
 
 Result<std::unique_ptr<AsyncReadback>> AblationBackend::make_readback(std::size_t size_bytes) {
-  BATON_TRY(std::unique_ptr<AsyncReadback> inner, inner_->make_readback(size_bytes));
-  return std::make_unique<Readback>(*this, std::move(inner));
+  BATON_TRY(std::unique_ptr<AsyncReadback> readback, inner().make_readback(size_bytes));
+  return std::make_unique<Readback>(*this, std::move(readback));
 }
 
 StepView AblationBackend::upload_step(const StepInput& step) {
@@ -63,13 +63,13 @@ StepView AblationBackend::upload_step(const StepInput& step) {
     samples_.assign(samples.begin(), samples.end());
     n_groups_ = view.header->n_groups;
   }
-  return inner_->upload_step(step);
+  return inner().upload_step(step);
 }
 
 Result<std::unique_ptr<CapturedGraph>> AblationBackend::capture(std::function<void()> operations) {
   is_capturing_ = true;
   has_captured_sampling_ = false;
-  auto graph = inner_->capture(operations);
+  auto graph = inner().capture(operations);
   is_capturing_ = false;
   if (!graph || !has_captured_sampling_) return graph;
   return std::make_unique<SamplingGraph>(ablation_, std::move(*graph), std::move(operations));
@@ -77,7 +77,7 @@ Result<std::unique_ptr<CapturedGraph>> AblationBackend::capture(std::function<vo
 
 void AblationBackend::sample(const SampleArgs& args) {
   has_captured_sampling_ |= is_capturing_;
-  if (is_capturing_ || !ablation_.samples_each) return inner_->sample(args);
+  if (is_capturing_ || !ablation_.samples_each) return inner().sample(args);
   check(static_cast<std::int64_t>(samples_.size()) == args.logits.shape[0],
         "AblationBackend: the samples are not those of the last step");
   for (std::size_t i = 0; i < samples_.size(); ++i) {
@@ -89,8 +89,8 @@ void AblationBackend::sample(const SampleArgs& args) {
     step.append(SectionKind::samples, std::span(&sample, 1));
     step.finish();
     const auto row = static_cast<std::int64_t>(i);
-    inner_->sample(
-        {inner_->upload_step(step), args.logits.rows(row, row + 1), args.slots, args.results.rows(row, row + 1), args.masks});
+    inner().sample(
+        {inner().upload_step(step), args.logits.rows(row, row + 1), args.slots, args.results.rows(row, row + 1), args.masks});
   }
 }
 
