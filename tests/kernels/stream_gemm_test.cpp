@@ -75,10 +75,10 @@ void check_rows(const TestBackend& test, const Case& of) {
   }
 }
 
-// Tiles of one block and of many; a tile of one stage, of few, and of more than a block's run.
+// Tiles of one block and of many; a tile of one stage, of few, and of more than a block's run; a last stage that is not whole.
 TEST(StreamGemm, equals_float64_for_every_number_of_rows) {
   for (const DType dtype : {DType::bf16, DType::f16})
-    for (const WeightShape& shape : {WeightShape{4224, 1024}, {34048, 128}, {128, 33792}, {1088, 4096}}) {
+    for (const WeightShape& shape : {WeightShape{4224, 1024}, {34048, 128}, {128, 33792}, {1088, 4096}, {1536, 2888}}) {
       std::mt19937 random(1);
       Case of{random_tensor(random, dtype, {shape.n, shape.k}), random_tensor(random, dtype, {49, shape.k}), {}};
       for (const TestBackend& test : test_backends()) {

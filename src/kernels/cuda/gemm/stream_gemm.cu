@@ -41,6 +41,7 @@ constexpr int kMultipliers = 128;                ///< threads of the warpgroup
 constexpr int kThreads = kMultipliers + 2 * 32;  ///< and a warp for each copying thread
 constexpr int kBoxes = kStreamStageK / kBoxK;
 constexpr int kWeightBoxBytes = kStreamTileRows * kBoxK * 2;
+constexpr int kStreamChunk = 8;  ///< k is a multiple; what copies find after its end is zero
 constexpr int kMaxStages = 16;
 constexpr int kBarrierBytes = 3 * kMaxStages * 8;
 /// Fewest stages of a block's run for which this kernel is used.
@@ -306,7 +307,8 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 StreamSchedule schedule_of(const Device& device, std::int64_t n, std::int64_t k) {
-  return {static_cast<int>(n / kStreamTileRows), static_cast<int>(k / kStreamStageK), device.n_multiprocessors};
+  return {static_cast<int>(n / kStreamTileRows), static_cast<int>((k + kStreamStageK - 1) / kStreamStageK),
+          device.n_multiprocessors};
 }
 
 }  // namespace
@@ -334,7 +336,7 @@ std::optional<StreamWeight> StreamGemm::describe(const ConstTensorView& weight) 
   const std::int64_t n = weight.shape[0];
   const std::int64_t k = weight.shape[1];
   if (encode_ == nullptr || (weight.dtype != DType::bf16 && weight.dtype != DType::f16) || n % kStreamTileRows != 0 ||
-      k % kStreamStageK != 0 || n > kMost || k > 1 << 16 || !is_aligned(weight.data, 16))
+      k % kStreamChunk != 0 || n > kMost || k > 1 << 16 || !is_aligned(weight.data, 16))
     return std::nullopt;
   const StreamSchedule schedule = schedule_of(device_, n, k);
   if (schedule.n_tiles * schedule.k_stages < kFewestStages * schedule.n_blocks) return std::nullopt;

@@ -31,7 +31,7 @@ class StreamGemm {
   StreamGemm(const StreamGemm&) = delete;
   StreamGemm& operator=(const StreamGemm&) = delete;
 
-  /// Describes a weight: [n, k] bf16 or f16, n a multiple of 64 and k of 128. Nothing on other devices, and for small
+  /// Describes a weight: [n, k] bf16 or f16, n a multiple of 64 and k of 8. Nothing on other devices, and for small
   /// weights, whose time is not that of reading them.
   std::optional<StreamWeight> describe(const ConstTensorView& weight) const;
 
