@@ -85,10 +85,11 @@ std::vector<GemmChoice> choices_for(const Device& device, const Gemms& gemms, co
 
 Gemm choose(const CudaMatrix& matrix, const MatmulArgs& args) {
   const std::int64_t n_rows = args.x.shape[0];
-  const bool takes_ours = (args.bias.data == nullptr || args.bias.dtype == args.out.dtype) &&
-                          (args.out.dtype == matrix.dtype || args.out.dtype == DType::f32) && is_aligned(args.x.data, 16);
+  const bool takes_ours = (args.out.dtype == matrix.dtype || args.out.dtype == DType::f32) && is_aligned(args.x.data, 16);
+  const bool has_bias_like_out = args.bias.data == nullptr || args.bias.dtype == args.out.dtype;
   const auto fits = [&](const GemmChoice& choice) {
-    return n_rows >= choice.fewest_rows && n_rows <= choice.most_rows && is_aligned(args.out.data, choice.out_alignment);
+    return n_rows >= choice.fewest_rows && n_rows <= choice.most_rows && is_aligned(args.out.data, choice.out_alignment) &&
+           (has_bias_like_out || (choice.gemm != Gemm::stream && choice.gemm != Gemm::chain));
   };
   return (takes_ours ? std::ranges::find_if(matrix.choices, fits) : std::prev(matrix.choices.end()))->gemm;
 }

@@ -17,7 +17,7 @@ bool can_multiply_skinny(const Device& device, std::int64_t n_rows, const ConstT
 
 /// The skinny GEMM: out = x W^T + bias for few rows, which streams a 16-bit weight once at memory bandwidth. The order of
 /// the f32 sums depends on k alone. x of the weight's dtype and aligned to 16 bytes, out of the same dtype or f32. `bias`
-/// [n] of out's dtype, or null data. Weights may be read while the operation before still runs.
+/// [n] float, or null data. Weights may be read while the operation before still runs.
 void multiply_skinny(const Device& device, const ConstTensorView& x, const ConstTensorView& weight, const ConstTensorView& bias,
                      const TensorView& out);
 

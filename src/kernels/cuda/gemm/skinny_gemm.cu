@@ -35,11 +35,20 @@ constexpr int kMaxRows = 4;
 struct SkinnyGemmParams {
   const std::uint16_t* x;  ///< 16-bit floats, as the weight's
   const std::uint16_t* weight;
-  const void* bias;  ///< [n] of out's type, or null
+  const void* bias;  ///< [n], or null
   void* out;
   int n;
   int k;
+  DType bias_dtype;
 };
+
+__device__ __forceinline__ float bias_of(const SkinnyGemmParams& p, int row) {
+  switch (p.bias_dtype) {
+    case DType::bf16: return to_f32(static_cast<const __nv_bfloat16*>(p.bias)[row]);
+    case DType::f16: return to_f32(static_cast<const __half*>(p.bias)[row]);
+    default: return static_cast<const float*>(p.bias)[row];
+  }
+}
 
 /// Loads 16 bytes that are read only once.
 __device__ __forceinline__ uint4 load_once(const std::uint16_t* from) {
@@ -167,7 +176,7 @@ __global__ void __launch_bounds__(kThreads, kResidents) skinny_gemm_kernel(const
         float total = 0;
 #pragma unroll
         for (int w = 0; w < kWarps; ++w) total += of_warps[parity][w][thread];
-        if (p.bias != nullptr) total += to_f32(static_cast<const Out*>(p.bias)[row + thread / kRows]);
+        if (p.bias != nullptr) total += bias_of(p, row + thread / kRows);
         static_cast<Out*>(p.out)[static_cast<std::int64_t>(thread % kRows) * p.n + row + thread / kRows] = from_f32<Out>(total);
       }
 #pragma unroll
@@ -199,13 +208,13 @@ void multiply_skinny(const Device& device, const ConstTensorView& x, const Const
   check(can_multiply_skinny(device, x.shape[0], weight) && x.dtype == weight.dtype && is_aligned(x.data, 16) &&
             (out.dtype == x.dtype || out.dtype == DType::f32),
         "multiply_skinny: a matmul that it does not take");
-  check(bias.data == nullptr || bias.dtype == out.dtype, "multiply_skinny: a bias of another dtype than out's");
   const SkinnyGemmParams params{reinterpret_cast<const std::uint16_t*>(x.data),
                                 reinterpret_cast<const std::uint16_t*>(weight.data),
                                 bias.data,
                                 out.data,
                                 static_cast<int>(weight.shape[0]),
-                                static_cast<int>(weight.shape[1])};
+                                static_cast<int>(weight.shape[1]),
+                                bias.dtype};
   const auto shared_bytes = static_cast<int>(shared_bytes_of(x.shape[0], weight.shape[1]));
   const int n_blocks = std::min(params.n / kGroup, kResidents * device.n_multiprocessors);
   const auto launch = [&](auto* kernel) {
