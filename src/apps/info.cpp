@@ -120,7 +120,7 @@ json::Value to_json(const std::string& name, const ModelInfo& info, const Memory
                       {"shared_tokens", workload.shared_len},
                       {"own_tokens", workload.own_len},
                       {"kv_bytes_apart", sharing.apart},
-                      {"kv_bytes_shared", sharing.shared}};
+                      {"kv_bytes_shared", info.n_recurrent_layers > 0 ? sharing.apart : sharing.shared}};
   value["tokenizer"] = info.tokenizer;
   if (!info.tokenizer_fault.empty()) value["tokenizer_fault"] = info.tokenizer_fault;
   value["tokenizer_tokens"] = info.n_tokens;
@@ -204,6 +204,7 @@ void print_cache(const ModelInfo& info, const Memory& memory, const MemoryFit& f
   print_row("fits", fit_text(info, memory, fit));
   if (fit.cache_bytes > 0 && fit.cache_bytes < context_bytes(info.groups, info.spec.max_position))
     print_row("", "less than the longest context: serve it with --max-model-len auto, or a length that fits");
+  if (info.n_recurrent_layers > 0) return;  // requests share nothing
   const SharingBytes sharing = sharing_bytes(info.groups, workload);
   print_row("sharing", fmt::format("{} requests with {} shared and {} own tokens keep {} of KV, and {} without sharing",
                                    workload.n_requests, grouped(workload.shared_len), grouped(workload.own_len),

@@ -215,15 +215,21 @@ def test_bench_decode_reads_less_with_relay(tmp_path: pathlib.Path):
 
 
 def test_recurrent_models_say_that_they_have_no_prefix_cache(tmp_path: pathlib.Path):
-    shutil.copy(ROOT / "tests/goldens/qwen3_5_tiny_chunks/config.json", tmp_path)
+    config = json.loads((ROOT / "tests/goldens/qwen3_5_tiny_chunks/config.json").read_text())
+    config["vocab_size"] = json.loads((ROOT / "models/demo/config.json").read_text())["vocab_size"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(ROOT / "models/demo" / name, tmp_path)
     info = run("info", str(tmp_path), "--memory", "1G", "--json")
     assert info.returncode == 0, info.stderr
     facts = json.loads(info.stdout)
     assert facts["recurrent_layers"] == 3
     assert facts["state_bytes_per_sequence"] == 3 * 4 * (3 * (2 * 128 + 3 * 128) + 3 * 128 * 128)
     assert facts["prefix_caching"] is False
+    assert facts["sharing"]["kv_bytes_shared"] == facts["sharing"]["kv_bytes_apart"]
     table = run("info", str(tmp_path), "--memory", "1G")
     assert "no prefix caching: each request computes its whole prompt" in table.stdout
+    assert "relayed attention" not in table.stdout
     events = json.dumps({"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": "tcp://127.0.0.1:0"})
     for flags in (["--prefix-store", str(tmp_path / "store")], ["--kv-events-config", events]):
         done = run("serve", str(tmp_path), "--load-format", "dummy", "--host", "127.0.0.1", "--port", "0", *flags)
