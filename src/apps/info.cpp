@@ -171,12 +171,15 @@ std::string fit_text(const ModelInfo& info, const Memory& memory, const MemoryFi
   if (!info.weights_fault.empty()) return "nothing: the weights cannot be loaded";
   const std::string of = fmt::format("{}{}", byte_text(memory.bytes),
                                      memory.device.empty() ? "" : fmt::format(" that are free ({})", memory.device));
-  if (fit.cache_bytes == 0 && fit.weight_bytes <= memory.bytes)
-    return fmt::format("nothing: the states of {} sequences do not fit beside the weights of {}; lower --max-num-seqs",
-                       EngineOptions{}.max_num_seqs, of);
+  const std::int32_t n_sequences = EngineOptions{}.max_num_seqs;
+  const bool has_states = info.n_recurrent_layers > 0;
+  if (fit.cache_bytes == 0 && has_states && fit.weight_bytes <= memory.bytes)
+    return fmt::format("nothing: weights and the states of {} sequences need {}, of {}; serve it with a lower --max-num-seqs",
+                       n_sequences, byte_text(info.weights.held + n_sequences * info.state_bytes), of);
   if (fit.cache_bytes == 0) return fmt::format("nothing: loading the weights needs {}, of {}", byte_text(fit.weight_bytes), of);
-  return fmt::format("{} tokens in contexts of {}: a cache of {}, {:.0f}% of what the weights leave of {}",
-                     grouped(fit.n_tokens), grouped(fit.context_len), byte_text(fit.cache_bytes), 100 * memory.share, of);
+  const std::string beside = has_states ? fmt::format("weights and {} states", n_sequences) : "the weights";
+  return fmt::format("{} tokens in contexts of {}: a cache of {}, {:.0f}% of what {} leave of {}", grouped(fit.n_tokens),
+                     grouped(fit.context_len), byte_text(fit.cache_bytes), 100 * memory.share, beside, of);
 }
 
 std::string heads_text(const AttentionSpec& spec) {

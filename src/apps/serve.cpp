@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -21,6 +22,7 @@
 #include "core/limits/thread_body.h"
 #include "core/log.h"
 #include "load/model_checksum.h"
+#include "model/config.h"
 #include "ranks/rank_group.h"
 #include "web/pages.h"
 
@@ -91,16 +93,18 @@ Result<void> check_prefix_store(const ServeCommandOptions& options) {
   return {};
 }
 
-/// Refuses what needs a prefix cache where the model has none.
-Result<void> check_kept(const ServeCommandOptions& options, const EngineInfo& info) {
-  if (info.state_slot_bytes == 0) return {};
-  const auto refuse = [](const char* flag, const char* field) {
-    return fail(ErrorCode::unsupported,
-                fmt::format("{}: this model has recurrent layers, whose states are not kept for later requests", flag), field);
-  };
-  if (!options.server.prefix_store.folder.empty()) return refuse("--prefix-store", "prefix_store");
-  if (options.server.kv_events.is_enabled) return refuse("--kv-events-config", "kv_events_config");
-  return {};
+/// Refuses flags that need a prefix cache where the model has none, before its weights are loaded.
+Result<void> check_kept(const ServeCommandOptions& options, const std::filesystem::path& folder) {
+  const char* flag = !options.model.prefixes.empty()               ? "--prefix"
+                     : !options.server.prefix_folder.empty()       ? "--prefix-folder"
+                     : !options.server.prefix_store.folder.empty() ? "--prefix-store"
+                     : options.server.kv_events.is_enabled         ? "--kv-events-config"
+                                                                   : nullptr;
+  if (flag == nullptr) return {};
+  BATON_TRY(const ModelSpec spec, read_model_spec(folder));
+  if (!spec.has_recurrent_layers()) return {};
+  return fail(ErrorCode::unsupported,
+              fmt::format("{}: {} has recurrent layers, whose states are not kept for later requests", flag, spec.family));
 }
 
 /// An empty key is a key that was meant to be set: without it everybody would be let in.
@@ -155,11 +159,11 @@ Result<void> run(const ServeCommandOptions& options) {
       options.server.keys.file.empty())
     log::warning("event=open_to_all reason=\"no --host and no --api-key: every interface, every caller\"");
   BATON_TRY(const ModelFiles files, find_model_files(options.model, download_bar()));
+  BATON_TRY_VOID(check_kept(options, files.folder));
   ModelOptions engine_options = options.model;
   engine_options.kv_events = options.server.kv_events.is_enabled;
   BATON_TRY(ServedEngine loaded, load_served(files, engine_options));
   const std::unique_ptr<Engine> engine = std::move(loaded.engine);
-  BATON_TRY_VOID(check_kept(options, engine->info()));
   ServedModel model = std::move(loaded.served);
   if (!options.served_model_names.empty()) model.names = options.served_model_names;
   if (!options.server.prefix_store.folder.empty()) {

@@ -20,8 +20,8 @@ struct ServedEngine {
   ServedModel served;
 };
 
-/// Loads the text side first, so that a folder without a tokenizer is known at once, then the weights. The tokens that end an answer
-/// in the model's format are added to `options`. Errors: those of load_text and load_engine.
+/// Loads the text side first, so that a folder without a tokenizer is known at once, then the weights. The engine also ends
+/// answers at the tokens that end one in the model's format. Errors: those of load_text and load_engine.
 Result<ServedEngine> load_served(const ModelFiles& files, ModelOptions options);
 
 /// Parses one `--prefix NAME=FILE`.

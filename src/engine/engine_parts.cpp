@@ -280,7 +280,7 @@ Result<void> size_cache(const EngineOptions& options, std::int64_t free_bytes, S
   return {};
 }
 
-/// Refuses states that a backend does not have, or that do not fit what is free, before they are allocated.
+/// Refuses states that do not fit what is free, before they are allocated. Logs how large they are.
 Result<void> check_states(const EngineInfo& info, const Backend& backend) {
   if (info.state_slot_bytes == 0) return {};
   const std::int64_t needed = info.max_num_seqs * info.state_slot_bytes;

@@ -39,8 +39,8 @@ Result<ActivationChoice> activations_of(const ModelOptions& options, const Quant
 /// The `--activation-dtype` with which the other ranks choose what rank 0 chose, whatever their devices gain by.
 std::string_view word_for_ranks(const ActivationChoice& choice, const ModelOptions& options);
 
-/// Checks a choice against the model's matrices: `are_taken` says whether some multiply such activations, which of FP8 is known when
-/// they are loaded. Returns `are_taken`. Error: they are required.
+/// Checks a choice against the model's matrices. `are_taken` says whether some of them multiply such activations; for FP8
+/// this is known once they are loaded. Returns `are_taken`. Error: the options require them, and no matrix takes them.
 Result<bool> expect_taken(const ActivationChoice& choice, bool are_taken);
 
 }  // namespace baton

@@ -99,6 +99,7 @@ Result<void> set_activations(const ModelOptions& options, const Backend* device,
   return {};
 }
 
+/// Of the file that Tokenizer::load reads.
 std::string kind_of_tokenizer(const fs::path& folder) {
   std::error_code ignored;
   if (fs::exists(folder / "tokenizer.json", ignored)) {
@@ -107,8 +108,8 @@ std::string kind_of_tokenizer(const fs::path& folder) {
     const json::Value* type = model != nullptr ? json::find(*model, "type") : nullptr;
     return fmt::format("{} (tokenizer.json)", type != nullptr && type->is_string() ? type->get<std::string>() : "BPE");
   }
-  if (fs::exists(folder / "tokenizer.model", ignored)) return "SentencePiece (tokenizer.model)";
   if (fs::exists(folder / "tekken.json", ignored)) return "Tekken (tekken.json)";
+  if (fs::exists(folder / "tokenizer.model", ignored)) return "SentencePiece (tokenizer.model)";
   if (fs::exists(folder / "tiktoken.model", ignored)) return "tiktoken (tiktoken.model)";
   if (fs::exists(folder / "vocab.json", ignored)) return "BPE (vocab.json and merges.txt)";
   return "";

@@ -48,9 +48,9 @@ struct ModelInfo {
   GenerationConfig generation;
 };
 
-/// Reads `folder`. Of `options` kv_cache_dtype, quantization, quantize_lm_head and activation_dtype count. `device`: where the model
-/// would be loaded, which decides the dtypes; null: any, and the configuration does. Errors: those of the configuration, of
-/// rounding_of, activations_of and load_dtypes, and expect_taken's of integers; a tokenizer or weights that cannot be loaded are facts, not errors.
+/// Reads `folder`. Of `options` kv_cache_dtype, quantization, quantize_lm_head and activation_dtype count. `device`: where
+/// the model would be loaded, which decides the dtypes; null: any, and the configuration does. A tokenizer or weights that
+/// cannot be loaded are facts. Errors: those of the configuration, rounding_of, activations_of, load_dtypes, expect_taken.
 Result<ModelInfo> read_model_info(const std::filesystem::path& folder, const ModelOptions& options,
                                   const Backend* device = nullptr);
 
@@ -64,7 +64,7 @@ struct MemoryFit {
   std::int32_t context_len = 0;
   std::int64_t n_tokens = 0;  ///< in contexts of this length
 };
-/// `share`: of what the weights and the states of EngineOptions{}.max_num_seqs sequences leave of `memory_bytes`, for the cache. `is_host`: see WeightBytes::needed.
+/// `share`: for the cache, of what weights and EngineOptions{}.max_num_seqs states leave. `is_host`: see WeightBytes::needed.
 MemoryFit fit_in(const ModelInfo& info, std::int64_t memory_bytes, double share, std::int32_t context_len, bool is_host);
 
 /// KV bytes of one context of `len` tokens: of each group at most a window's.

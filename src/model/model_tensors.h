@@ -59,8 +59,8 @@ void for_each_weight(const ModelSpec& whole, ModelRank rank, const Visit& visit)
   visit(lm_head_tensors(whole, rank));
 }
 
-/// Names of the matrices that stay dense where weights are rounded: the embedding, routers, gates of recurrent layers, matrices of heads and, unless
-/// `rounds_lm_head`, the output layer. A tied output layer that is rounded has the embedding's name, which is then not among them.
+/// Names of the matrices that stay dense where weights are rounded: the embedding, routers, gates of recurrent layers, matrices
+/// of heads and, unless `rounds_lm_head`, the output layer. A tied one that is rounded has the embedding's name, which then is absent.
 std::set<std::string> unrounded_matrices(const ModelSpec& whole, bool rounds_lm_head);
 
 /// All parts of tensors that a rank holds, in loading order. A tied output layer has none but its bias.

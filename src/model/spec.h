@@ -182,8 +182,8 @@ struct FeedForwardSpec {
   std::int64_t up_width() const { return up_width_of(d_ff); }
 };
 
-/// A mixer, attention or a recurrent block, then feed-forward: x += residual_scale * post_norm(block(pre_norm(x))) for each. In a parallel block both
-/// read the output of one pre-norm, and the layer has no second one and no post-norms.
+/// Attention or a recurrent block, then feed-forward: x += residual_scale * post_norm(block(pre_norm(x))) for each. In a
+/// parallel block both read the output of one pre-norm, and the layer has no second one and no post-norms.
 struct LayerSpec {
   static constexpr std::int32_t kNoGroup = -1;
 

@@ -48,6 +48,26 @@ TEST(Info, json_has_the_numbers_of_the_model_and_of_the_memory) {
             info["kv_bytes_per_token"].get<std::int64_t>() * (2048 + 64 * 256));
 }
 
+TEST(Info, states_of_recurrent_layers_take_memory_from_the_cache) {
+  const test::DrawnGolden golden(test::source_folder() / "tests/goldens/qwen3_next_tiny_heads");
+  const auto out = [&](const char* memory) { return run({golden.folder().string(), "--memory", memory}).out; };
+  EXPECT_NE(out("200M").find("90% of what weights and 128 states leave of 209.7 MB\n"), std::string::npos) << out("200M");
+  EXPECT_NE(out("1M").find("nothing: weights and the states of 128 sequences need 35.8 MB, of 1048.6 kB; serve it with a lower "
+                           "--max-num-seqs\n"),
+            std::string::npos)
+      << out("1M");
+  EXPECT_NE(out("100K").find("nothing: loading the weights needs "), std::string::npos) << out("100K");
+}
+
+TEST(Info, names_the_file_that_the_tokenizer_is_read_from) {
+  const test::DrawnGolden golden(kGolden);
+  fs::copy_file(test::source_folder() / "tests/goldens/tokenizers/tekken/tekken.json", golden.folder() / "tekken.json");
+  ASSERT_TRUE(write_file(golden.folder() / "tokenizer.model", "not a SentencePiece model"));
+  const json::Value info = json::parse(run({golden.folder().string(), "--json", "--memory", "1G"}).out, "info").value();
+  EXPECT_EQ(info["tokenizer"], "Tekken (tekken.json)");
+  EXPECT_FALSE(info.contains("tokenizer_fault")) << info["tokenizer_fault"];
+}
+
 TEST(Info, counts_weights_as_they_are_quantised) {
   const test::DrawnGolden golden(kGolden);
   const auto json_with = [&](std::vector<std::string> words) {

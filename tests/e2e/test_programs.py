@@ -231,10 +231,17 @@ def test_recurrent_models_say_that_they_have_no_prefix_cache(tmp_path: pathlib.P
     assert "no prefix caching: each request computes its whole prompt" in table.stdout
     assert "relayed attention" not in table.stdout
     events = json.dumps({"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": "tcp://127.0.0.1:0"})
-    for flags in (["--prefix-store", str(tmp_path / "store")], ["--kv-events-config", events]):
-        done = run("serve", str(tmp_path), "--load-format", "dummy", "--host", "127.0.0.1", "--port", "0", *flags)
+    (tmp_path / "support.txt").write_text("You answer questions about orders.")
+    for flag, value in (
+        ("--prefix", f"support={tmp_path / 'support.txt'}"),
+        ("--prefix-folder", str(tmp_path)),
+        ("--prefix-store", str(tmp_path / "store")),
+        ("--kv-events-config", events),
+    ):
+        done = run("serve", str(tmp_path), "--load-format", "dummy", "--host", "127.0.0.1", "--port", "0", flag, value)
         assert done.returncode == 1, done.stdout
-        assert f"{flags[0]}: this model has recurrent layers" in done.stderr
+        assert f"{flag}: Qwen3_5ForCausalLM has recurrent layers" in done.stderr
+        assert "event=recurrent_layers" not in done.stderr, "refused before weights are loaded"
 
 
 def test_tokenize_encodes_many_lines_and_decodes_them_again():

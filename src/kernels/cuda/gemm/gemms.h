@@ -18,7 +18,7 @@
 namespace baton::cuda {
 
 /// A row of a weight's table: the GEMM for some numbers of rows. All but cuBLASLt's and that of the batch-invariant mode
-/// need x at a multiple of 16 bytes and out of x's dtype or f32, and all but the skinny GEMM a bias of out's dtype.
+/// need x at a multiple of 16 bytes and out of x's dtype or f32. Of these, stream and chain need a bias of out's dtype.
 struct GemmChoice {
   enum class Gemm { stream, chain, skinny, cublas, invariant };
   Gemm gemm = Gemm::cublas;
