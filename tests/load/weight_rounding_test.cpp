@@ -7,6 +7,8 @@
 
 #include "engine/engine.h"
 #include "load/load_engine.h"
+#include "model/config.h"
+#include "support/source_folder.h"
 
 namespace baton {
 namespace {
@@ -96,6 +98,14 @@ TEST(WeightRounding, an_engine_answers_with_rounded_weights_and_one_line_says_so
   options.quantization = "gptq";
   options.quantize_lm_head = false;
   EXPECT_EQ(load_engine(find_model_files(options, {}).value(), options).error().param, "quantization");
+}
+
+TEST(WeightRounding, the_line_says_that_gates_of_recurrent_layers_stay_dense) {
+  ::testing::internal::CaptureStderr();
+  log_rounding(*rounding("int8", ""), read_model_spec(test::source_folder() / "tests/goldens/qwen3_next_tiny_heads").value());
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find(
+                "kept=\"embeddings, output layer, 2 routers, gates of 1 recurrent layers\""),
+            std::string::npos);
 }
 
 }  // namespace

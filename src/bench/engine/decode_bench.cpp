@@ -237,6 +237,9 @@ Result<CountedEngine> load_counted_engine(const BenchModel& model, const DecodeB
     BATON_TRY(made.engine, load_engine(model.files, chosen));
     return made;
   }
+  if (chosen.ranks != nullptr)
+    return fail(ErrorCode::invalid_request, "--count-experts counts on one device, without --tensor-parallel-size",
+                "count-experts");
   if (most_experts(model.spec) == 0)
     return fail(ErrorCode::invalid_request, model.files.name + " has no experts to count", "count-experts");
   BATON_TRY(std::unique_ptr<Backend> device, open_device(chosen));
@@ -261,6 +264,10 @@ double DecodeRun::spread() const { return spread_of(tokens_per_s); }
 Result<DecodeBenchReport> run_decode_bench(const DecodeBenchOptions& options) {
   BATON_TRY_VOID(check_options(options));
   BATON_TRY(const BenchModel model, find_bench_model(options.model, options.shape));
+  if (model.spec.has_recurrent_layers())
+    return fail(ErrorCode::unsupported,
+                model.spec.family + " has recurrent layers: this benchmark finds prompts in the cache, and theirs are not kept",
+                "model");
   BATON_TRY(CountedEngine counted, load_counted_engine(model, options));
   Runner runner(std::move(counted.engine), counted.experts, model.spec.n_vocab, options);
   DecodeBenchReport report;

@@ -54,8 +54,9 @@ struct DecodeBenchReport {
   std::vector<DecodeRun> runs;       ///< all arms for each number of requests
 };
 
-/// Loads the model and runs every arm with every number of requests; prints one line on standard error for each run. Errors:
-/// those of loading; invalid_request: no experts to count; out_of_memory: the cache cannot hold the prompts of an arm.
+/// Loads the model and runs every arm with every number of requests; prints one line on standard error for each run.
+/// Errors: those of loading; unsupported: recurrent layers; invalid_request: experts that cannot be counted; out_of_memory: the
+/// cache cannot hold the prompts of an arm.
 Result<DecodeBenchReport> run_decode_bench(const DecodeBenchOptions& options);
 
 /// Adds the flags only.

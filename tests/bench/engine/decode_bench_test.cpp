@@ -35,6 +35,14 @@ class DecodeBench : public ::testing::Test {
 
 constexpr std::int64_t kTokenBytes = 2 * 2 * 4 * 64 * 4;  // K and V, layers, heads, head_dim, f32
 
+TEST_F(DecodeBench, refuses_models_whose_prompts_are_not_kept) {
+  options_.shape = (test::source_folder() / "tests/goldens/qwen3_next_tiny_heads").string();
+  const auto report = run_decode_bench(options_);
+  ASSERT_FALSE(report);
+  EXPECT_EQ(report.error().message,
+            "Qwen3NextForCausalLM has recurrent layers: this benchmark finds prompts in the cache, and theirs are not kept");
+}
+
 TEST_F(DecodeBench, counts_what_each_arm_reads) {
   const auto report = run_decode_bench(options_);
   ASSERT_TRUE(report) << report.error().message;

@@ -8,6 +8,7 @@
 
 #include "bench/engine/decode_bench.h"
 #include "bench/engine/decode_report.h"
+#include "ranks/rank_group.h"
 #include "support/tiny_shape.h"
 
 namespace baton {
@@ -58,6 +59,15 @@ TEST(ExpertCounts, are_refused_where_there_are_no_experts) {
   ASSERT_FALSE(report);
   EXPECT_EQ(report.error().message, shape.folder().string() + " has no experts to count");
   EXPECT_EQ(report.error().param, "count-experts");
+}
+
+TEST(ExpertCounts, are_refused_for_several_ranks) {
+  const test::TinyShape shape{"expert_counts_ranks"};
+  DecodeBenchOptions options = counted(shape.folder());
+  options.model.ranks = RankGroup::make_threads({.world_size = 2}).value().front();
+  const auto report = run_decode_bench(options);
+  ASSERT_FALSE(report);
+  EXPECT_EQ(report.error().message, "--count-experts counts on one device, without --tensor-parallel-size");
 }
 
 }  // namespace
