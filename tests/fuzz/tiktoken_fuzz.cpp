@@ -1,6 +1,5 @@
-/// Fuzzes tiktoken.model: any text gives an error, or a tokenizer that takes any text; and where its vocabulary has every
-/// byte, decoding gives the text back. The input is the file, then the text after the bytes "\n--\n".
-#include <algorithm>
+/// Fuzzes tiktoken.model: any text gives an error, or a tokenizer that takes any text and gives it back. The input is the
+/// file, then the text after the bytes "\n--\n".
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -12,19 +11,6 @@
 #include "text/split/unicode.h"
 #include "text/tokenizer/tiktoken_model.h"
 #include "text/tokenizer/tokenizer.h"
-
-namespace {
-
-/// Whether each byte is a token of its own.
-bool has_all_bytes(const std::vector<std::string>& tokens) {
-  for (int byte = 0; byte < 256; ++byte) {
-    const char32_t character = baton::unicode::character_of_byte(static_cast<unsigned char>(byte));
-    if (std::ranges::find(tokens, baton::unicode::to_utf8(character)) == tokens.end()) return false;
-  }
-  return true;
-}
-
-}  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const baton::test::FuzzFolder folder;
@@ -44,6 +30,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (const baton::TokenId id : ids) baton::check(tokenizer->contains(id), "an id without a token");
   const std::string decoded = tokenizer->decode(ids, /*skip_special_tokens=*/false);
   baton::check(baton::unicode::is_valid_utf8(decoded), "decoded text is not UTF-8");
-  if (has_all_bytes(model->tokens)) baton::check(decoded == text, "decoding gives another text");
+  baton::check(decoded == text, "decoding gives another text");
   return 0;
 }

@@ -264,10 +264,7 @@ double DecodeRun::spread() const { return spread_of(tokens_per_s); }
 Result<DecodeBenchReport> run_decode_bench(const DecodeBenchOptions& options) {
   BATON_TRY_VOID(check_options(options));
   BATON_TRY(const BenchModel model, find_bench_model(options.model, options.shape));
-  if (model.spec.has_recurrent_layers())
-    return fail(ErrorCode::unsupported,
-                model.spec.family + " has recurrent layers: this benchmark finds prompts in the cache, and theirs are not kept",
-                "model");
+  BATON_TRY_VOID(check_keeps_prompts(model));
   BATON_TRY(CountedEngine counted, load_counted_engine(model, options));
   Runner runner(std::move(counted.engine), counted.experts, model.spec.n_vocab, options);
   DecodeBenchReport report;

@@ -51,6 +51,7 @@ std::string salt_of(const std::string& arm, std::size_t iteration) {
 
 Result<LatencyReport> run_latency_bench(const LatencyBenchOptions& options) {
   BATON_TRY(BenchModel model, find_bench_model(options.model, options.shape));
+  if (options.prefix_len > 0) BATON_TRY_VOID(check_keeps_prompts(model));
   model.options.max_num_seqs = options.batch_size;
   BATON_TRY(const std::vector<Workload> batches, make_batches(options, model));
   LatencyReport report;

@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <unordered_set>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "text/split/base64.h"
+#include "text/split/unicode.h"
 
 namespace baton {
 
@@ -27,6 +29,14 @@ std::optional<Ranked> ranked_token(std::string_view line) {
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), rank);
   if (!token || token->empty() || error != std::errc() || end != number.data() + number.size() || rank < 0) return std::nullopt;
   return Ranked(rank, std::move(*token));
+}
+
+/// The first byte without a token of its own; nullopt if each has one.
+std::optional<int> missing_byte(const std::vector<std::string>& tokens) {
+  const std::unordered_set<std::string_view> known(tokens.begin(), tokens.end());
+  for (int byte = 0; byte < 256; ++byte)
+    if (!known.contains(unicode::to_utf8(unicode::character_of_byte(static_cast<unsigned char>(byte))))) return byte;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -59,6 +69,9 @@ Result<TiktokenModel> TiktokenModel::from_text(std::string_view text, const Toke
     model.tokens.push_back(std::move(token));
   }
   if (model.tokens.empty()) return fail(ErrorCode::invalid_data, "tiktoken.model: there are no tokens");
+  if (const std::optional<int> byte = missing_byte(model.tokens))
+    return fail(ErrorCode::invalid_data,
+                fmt::format("tiktoken.model: byte 0x{:02x} has no token, so that text with it could not be read", *byte));
   const auto n_tokens = static_cast<TokenId>(model.tokens.size());
   for (TokenId id = n_tokens; id < n_tokens + kReserved; ++id)
     if (std::ranges::find(config.added_tokens, id, &AddedToken::id) == config.added_tokens.end())

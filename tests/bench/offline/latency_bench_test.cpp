@@ -2,12 +2,14 @@
 #include "bench/offline/latency_bench.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include <gtest/gtest.h>
 #include <CLI/CLI.hpp>
 
 #include "bench/offline/offline_report.h"
+#include "support/source_folder.h"
 #include "support/tiny_shape.h"
 
 namespace baton {
@@ -57,6 +59,15 @@ TEST_F(LatencyBench, finds_the_system_prompt_in_the_cache_where_it_is_shared) {
   const double paged = *std::ranges::min_element(report->arms[1].seconds);
   const double unshared = *std::ranges::min_element(report->arms[2].seconds);
   EXPECT_GT(unshared, 2 * paged);
+}
+
+TEST_F(LatencyBench, refuses_a_system_prompt_that_is_not_kept) {
+  options_.shape = (test::source_folder() / "tests/goldens/qwen3_next_tiny_heads").string();
+  options_.prefix_len = 16;
+  const auto report = run_latency_bench(options_);
+  ASSERT_FALSE(report);
+  EXPECT_EQ(report.error().message,
+            "Qwen3NextForCausalLM has recurrent layers: this benchmark finds prompts in the cache, and theirs are not kept");
 }
 
 TEST_F(LatencyBench, has_a_model_that_does_not_fit_as_a_result) {

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -14,16 +15,31 @@
 namespace baton {
 namespace {
 
+/// The 256 bytes as lines, whose ranks begin with `rank`; `but` is left out.
+std::string byte_lines(int rank, int but = -1) {
+  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string lines;
+  for (int byte = 0; byte < 256; ++byte)
+    if (byte != but)
+      lines += fmt::format("{}{}== {}\n", kDigits[static_cast<std::size_t>(byte >> 2)],
+                           kDigits[static_cast<std::size_t>((byte & 3) << 4)], rank++);
+  return lines;
+}
+
 TEST(TiktokenModel, reads_tokens_by_rank_and_names_the_reserved_ones) {
   TokenizerConfig config;
-  config.added_tokens = {{.content = "[EOS]", .id = 3}};
-  // "ab", "a" and "\xff "
-  const auto model = TiktokenModel::from_text("YWI= 2\nYQ== 0\r\n\n/yA= 1", config);
+  config.added_tokens = {{.content = "[EOS]", .id = 259}};
+  // "ab", "cd" and "\xff "
+  const auto model = TiktokenModel::from_text("YWI= 258\nY2Q= 0\r\n\n/yA= 257\n" + byte_lines(1), config);
   ASSERT_TRUE(model) << model.error().message;
-  EXPECT_EQ(model->tokens, (std::vector<std::string>{"a", "ÿĠ", "ab"}));
+  ASSERT_EQ(model->tokens.size(), 259u);
+  EXPECT_EQ(model->tokens[0], "cd");
+  EXPECT_EQ(model->tokens[1 + 'a'], "a");
+  EXPECT_EQ(model->tokens[257], "ÿĠ");
+  EXPECT_EQ(model->tokens[258], "ab");
   ASSERT_EQ(model->special.size(), 255u);
-  EXPECT_EQ(model->special.front().content, "<|reserved_token_4|>");
-  EXPECT_EQ(model->special.back().id, 258);
+  EXPECT_EQ(model->special.front().content, "<|reserved_token_260|>");
+  EXPECT_EQ(model->special.back().id, 514);
 }
 
 TEST(TiktokenModel, damaged_files_are_errors_that_name_the_line_or_the_rank) {
@@ -38,6 +54,8 @@ TEST(TiktokenModel, damaged_files_are_errors_that_name_the_line_or_the_rank) {
   EXPECT_EQ(message_of("YQ== 1"), "tiktoken.model: the rank 1 stands where 0 is the next one");
   EXPECT_EQ(message_of("YQ== 0\nYWI= 0"), "tiktoken.model: the rank 0 stands where 1 is the next one");
   EXPECT_EQ(message_of("\n"), "tiktoken.model: there are no tokens");
+  EXPECT_EQ(message_of(byte_lines(0)), "none");
+  EXPECT_EQ(message_of(byte_lines(0, 0xe4)), "tiktoken.model: byte 0xe4 has no token, so that text with it could not be read");
 }
 
 // That another class cuts words as this one does cannot be known.
@@ -49,7 +67,7 @@ TEST(TiktokenModel, of_another_class_is_refused_with_the_way_out) {
   EXPECT_EQ(model.error().code, ErrorCode::unsupported);
   EXPECT_NE(model.error().message.find("not of QWenTokenizer; convert it to a tokenizer.json"), std::string::npos);
   config.tokenizer_class = "TikTokenTokenizer";
-  EXPECT_TRUE(TiktokenModel::from_text("YQ== 0", config));
+  EXPECT_TRUE(TiktokenModel::from_text(byte_lines(0), config));
 }
 
 TEST(TiktokenModel, is_found_in_a_folder_and_read_as_a_file) {
@@ -66,13 +84,14 @@ TEST(TiktokenModel, is_found_in_a_folder_and_read_as_a_file) {
 }
 
 TEST(TiktokenModel, a_token_that_is_there_twice_is_an_error) {
-  EXPECT_TRUE(TiktokenModel::from_text("YQ== 0\nYQ== 1", {}));
+  const std::string twice = "YQ== 256\n" + byte_lines(0);
+  EXPECT_TRUE(TiktokenModel::from_text(twice, {}));
   const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "twice";
   std::filesystem::create_directories(folder);
-  std::ofstream(folder / "tiktoken.model") << "YQ== 0\nYQ== 1\n";
+  std::ofstream(folder / "tiktoken.model") << twice;
   const auto tokenizer = Tokenizer::load(folder);
   ASSERT_FALSE(tokenizer);
-  EXPECT_TRUE(tokenizer.error().message.starts_with("tiktoken.model: token 1 is there twice")) << tokenizer.error().message;
+  EXPECT_TRUE(tokenizer.error().message.starts_with("tiktoken.model: token 256 is there twice")) << tokenizer.error().message;
 }
 
 }  // namespace
