@@ -337,7 +337,9 @@ TEST_F(LongPrefills, leave_what_waits_behind_them_to_be_deleted_or_left) {
   EXPECT_EQ(fixture_.remove("/v1/prefixes/queued").status, 404);
   RawClient left = fixture_.client();
   left.send_post("/v1/prefixes", R"({"id": "left", "text": "Small."})");
+  ServerFixture::wait_until([&] { return fixture_.server->n_open() == 2; });
   left.close();
+  ServerFixture::wait_until([&] { return fixture_.server->n_open() == 1; });  // else it is computed before its client has left
   EXPECT_EQ(fixture_.remove("/v1/prefixes/long").status, 200) << "the long one was computed all the time";
   fixture_.release();
   EXPECT_EQ(filler_.read_response().status, 400);
