@@ -81,16 +81,19 @@ void AddProduct(float* sum, const float* a, const float* b, std::int64_t n) {
   for (; i < n; ++i) sum[i] += a[i] * b[i];
 }
 
+/// 1 + exp(x). Larger arguments would overflow exp in f32; quotients by the result are 0 for them anyway.
+template <class D, class V>
+V OnePlusExp(D d, V x) {
+  return hn::Add(hn::Set(d, 1.0f), hn::Exp(d, hn::Min(x, hn::Set(d, 89.0f))));
+}
+
 void SiluTimes(const float* gate, const float* up, std::int64_t n, float* out) {
   const F32 d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto one = hn::Set(d, 1.0f);
   std::int64_t i = 0;
   for (; i + lanes <= n; i += lanes) {
     const auto g = hn::LoadU(d, gate + i);
-    // Larger arguments would overflow exp in f32; the quotient is 0 for them anyway.
-    const auto silu = hn::Div(g, hn::Add(one, hn::Exp(d, hn::Min(hn::Neg(g), hn::Set(d, 89.0f)))));
-    hn::StoreU(hn::Mul(silu, hn::LoadU(d, up + i)), d, out + i);
+    hn::StoreU(hn::Mul(hn::Div(g, OnePlusExp(d, hn::Neg(g))), hn::LoadU(d, up + i)), d, out + i);
   }
   for (; i < n; ++i) out[i] = gate[i] / (1.0f + std::exp(-gate[i])) * up[i];
 }
@@ -98,12 +101,9 @@ void SiluTimes(const float* gate, const float* up, std::int64_t n, float* out) {
 void SigmoidTimes(const float* gate, const float* x, std::int64_t n, float* out) {
   const F32 d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto one = hn::Set(d, 1.0f);
   std::int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    const auto exponent = hn::Min(hn::Neg(hn::LoadU(d, gate + i)), hn::Set(d, 89.0f));  // as in SiluTimes
-    hn::StoreU(hn::Div(hn::LoadU(d, x + i), hn::Add(one, hn::Exp(d, exponent))), d, out + i);
-  }
+  for (; i + lanes <= n; i += lanes)
+    hn::StoreU(hn::Div(hn::LoadU(d, x + i), OnePlusExp(d, hn::Neg(hn::LoadU(d, gate + i)))), d, out + i);
   for (; i < n; ++i) out[i] = x[i] / (1.0f + std::exp(-gate[i]));
 }
 
@@ -111,15 +111,13 @@ void ClampedSiluTimes(const float* gate, const float* up, float alpha, float lim
   const F32 d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const auto multiply = [&](const float* from_gate, const float* from_up) {
-    const auto one = hn::Set(d, 1.0f);
     const auto most = hn::Set(d, limit);
     const auto least = hn::Set(d, -limit);
     const auto given = hn::LoadU(d, from_gate);
     const auto g = hn::IfThenElse(hn::Gt(given, most), most, given);  // a comparison with NaN is false, so a NaN stays
     const auto other = hn::LoadU(d, from_up);
     const auto u = hn::IfThenElse(hn::Gt(other, most), most, hn::IfThenElse(hn::Lt(other, least), least, other));
-    const auto exponent = hn::Min(hn::Mul(g, hn::Set(d, -alpha)), hn::Set(d, 89.0f));  // as in SiluTimes
-    return hn::Mul(hn::Div(g, hn::Add(one, hn::Exp(d, exponent))), hn::Add(u, one));
+    return hn::Mul(hn::Div(g, OnePlusExp(d, hn::Mul(g, hn::Set(d, -alpha)))), hn::Add(u, hn::Set(d, 1.0f)));
   };
   std::int64_t i = 0;
   for (; i + lanes <= n; i += lanes) hn::StoreU(multiply(gate + i, up + i), d, out + i);
@@ -153,9 +151,7 @@ template <class D, class V>
 V GeluTanh(D d, V x) {
   constexpr float kTwiceRootOfTwoOverPi = 1.5957691f;
   const auto cubic = hn::MulAdd(hn::Mul(hn::Mul(x, x), x), hn::Set(d, 0.044715f), x);
-  // The limit is the one of SiluTimes.
-  const auto y = hn::Min(hn::Mul(cubic, hn::Set(d, -kTwiceRootOfTwoOverPi)), hn::Set(d, 89.0f));
-  return hn::Div(x, hn::Add(hn::Set(d, 1.0f), hn::Exp(d, y)));
+  return hn::Div(x, OnePlusExp(d, hn::Mul(cubic, hn::Set(d, -kTwiceRootOfTwoOverPi))));
 }
 
 /// x[i] = function(x[i]). The end of the row is processed in a vector of its own.

@@ -1,7 +1,7 @@
 /// The short convolution of recurrent layers on the CPU: blocks of channels in parallel.
 #include <algorithm>
 #include <array>
-#include <vector>
+#include <span>
 
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/elements.h"
