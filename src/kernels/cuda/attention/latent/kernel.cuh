@@ -23,7 +23,6 @@ __device__ __forceinline__ void run_latent_attention(const AttentionParams& p, M
     wgmma_see_copies();
   }
   __syncthreads();
-  wait_for_kernel_before();
   let_next_kernel_start();
   if (static_cast<int>(threadIdx.x) >= Tile::kConsumerThreads) {
     give_registers<56>();
@@ -31,6 +30,7 @@ __device__ __forceinline__ void run_latent_attention(const AttentionParams& p, M
     producer.run();
   } else {
     take_registers<224>();
+    wait_for_kernel_before();
     Consumer consumer(p, memory, more...);
     consumer.run();
   }

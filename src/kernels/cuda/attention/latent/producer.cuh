@@ -1,9 +1,11 @@
-/// The producer warps of the latent attention kernel: one copies keys in bulk, three copy queries.
+/// The producer warps of the latent attention kernel: one copies keys in bulk, three copy queries. Keys of earlier steps are
+/// copied before the kernel before has ended.
 #pragma once
 
 #include "kernels/cuda/attention/latent/tile.cuh"
 #include "kernels/cuda/attention/step.cuh"
 #include "kernels/cuda/attention/wide/producer.cuh"
+#include "kernels/cuda/device/launch.cuh"
 
 #ifdef BATON_SM90A
 
@@ -48,6 +50,12 @@ class LatentProducer {
     named_barrier(kProducerBarrier, kProducerThreads);
   }
 
+  /// Waits once for the kernel before. From then on this step's queries and keys may be read.
+  __device__ __forceinline__ void wait_once() {
+    if (!has_waited_) wait_for_kernel_before();
+    has_waited_ = true;
+  }
+
   /// Copies a tile's stages, the first one first. Tokens outside the hull may be anything, also NaN: they count as zero.
   __device__ __forceinline__ void copy_keys(const StepArrays& step, const AttentionItem& item, int first, int n) {
     const TokenRows rows(first, n, p_.n_heads);
@@ -58,6 +66,7 @@ class LatentProducer {
       return position + 16 > bounds.hull_lo && position < bounds.hull_hi ? __ldg(list + (position >> p_.block_shift)) : -1;
     };
     const int last = bounds.last();
+    const int settled_end = item.kv_begin / 16 * 16 + 16 * item.n_settled_granules();
     int position = bounds.begin();  // of the stage
     int block = block_at(position + granule * 16);
 #pragma unroll 1
@@ -70,6 +79,7 @@ class LatentProducer {
           p_.kv + block * p_.block_bytes + ((mine & ((1 << p_.block_shift) - 1)) + begin) * std::int64_t{128};
       const std::uint32_t to = memory_.stages + stage_.stage * Tile::kStageBytes + granule * 16 * 128;
       const std::uint32_t full = memory_.full + 8 * Tile::kParts * stage_.stage;
+      if (min(position + Tile::kStageTokens, bounds.hull_hi) > settled_end) wait_once();
       barrier_wait(memory_.empty + 8 * stage_.stage, stage_.parity ^ 1);
       if (begin > 0 || end < 16) {
         for (int token = 0; token < 16; ++token)
@@ -100,6 +110,7 @@ class LatentProducer {
   /// after the other.
   __device__ __forceinline__ void copy_task(const AttentionItem& item, int first, int n) {
     const int thread = thread_ - 32;
+    wait_once();
     barrier_wait(memory_.task_empty, stage_.parity ^ 1);
     if (thread == 0)
       *memory_.task = {item.first_row, first,       n, item.first_partial, item.flags & AttentionItem::direct,
@@ -121,6 +132,7 @@ class LatentProducer {
   const LatentMemory<Tile>& memory_;
   int thread_;
   int lane_;
+  bool has_waited_ = false;
   RingPosition stage_;  ///< of the key warp: the ring of stages; of the query warps: of the one task
 };
 
