@@ -20,7 +20,7 @@ namespace baton::cuda {
 /// A row of a weight's table: the GEMM for some numbers of rows. All but cuBLASLt's and that of the batch-invariant mode
 /// need x at a multiple of 16 bytes and out of x's dtype or f32. Of these, stream and chain need a bias of out's dtype.
 struct GemmChoice {
-  enum class Gemm { stream, chain, skinny, cublas, invariant };
+  enum class Gemm { stream, chain, skinny, small, cublas, invariant };
   Gemm gemm = Gemm::cublas;
   std::int64_t fewest_rows = 1;
   std::int64_t most_rows = INT64_MAX;

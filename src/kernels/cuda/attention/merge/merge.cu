@@ -46,7 +46,9 @@ void attention_merge(const Device& device, const AttentionMergeArgs& args, bool 
   if (params.n_rows == 0) return;
   if (batch_invariant) return fold_attention(params, device, args.out.dtype == DType::f16);
   const std::int64_t n_units = static_cast<std::int64_t>(params.n_rows) * params.n_heads;
-  const std::int64_t n_groups = n_units <= kFewUnits ? n_units : (n_units + kMergeWarps - 1) / kMergeWarps;
+  const bool is_by_group = n_units <= kFewUnits;
+  const std::int64_t n_groups = is_by_group ? n_units * merge_parts(static_cast<int>(n_units), params.head_dim)
+                                            : (n_units + kMergeWarps - 1) / kMergeWarps;
   const auto n_blocks = static_cast<int>(std::min<std::int64_t>(n_groups, 4 * device.n_multiprocessors));
   const auto launch = [&](auto* kernel) {
     prefer_shared_memory(kernel);

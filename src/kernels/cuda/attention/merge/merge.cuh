@@ -2,8 +2,8 @@
 /// does not change a bit.
 ///
 /// Each warp handles one row and query head, each lane four columns, and sums up to 32 states in order. If there are
-/// few rows and heads, a group of four warps handles one row and head; with more than 8 states each warp of the group
-/// sums a quarter of them. Groups also handle rows with more than 32 states, in runs of 32.
+/// few rows and heads, a group of four warps handles one row and head, or 128 columns of it if such groups are few, too; with
+/// more than 8 states each warp of the group sums a quarter of them. Groups also handle rows with more than 32 states, in runs of 32.
 ///
 /// The code is short and its first round is a warm-up, because instructions are cold in every launch: loading a line
 /// of instructions takes as long as loading a state.
@@ -19,13 +19,20 @@ namespace baton::cuda {
 
 constexpr int kMergeWarps = 4;
 constexpr int kMergeThreads = 32 * kMergeWarps;
-constexpr int kWholeStates = 8;  ///< up to so many states a group does not divide into parts
-constexpr int kWarpStates = 32;  ///< most states that a warp merges alone
-constexpr int kFewUnits = 256;   ///< with more rows times query heads than this, warps merge alone
-constexpr int kMergeLoads = 4;   ///< outputs that a lane loads at the same time
+constexpr int kWholeStates = 8;     ///< up to so many states a group does not divide into parts
+constexpr int kWarpStates = 32;     ///< most states that a warp merges alone
+constexpr int kFewUnits = 256;      ///< with more rows times query heads than this, warps merge alone
+constexpr int kMergeColumns = 128;  ///< of a warp at once
+constexpr int kMergeLoads = 4;      ///< outputs that a lane loads at the same time
 /// 32-bit words of shared memory that merging needs, 16-byte aligned: a list of rows with many states, and each warp's
 /// partial sum.
-constexpr int kMergeWords = kMergeThreads + kMergeWarps * (128 + 2);
+constexpr int kMergeWords = kMergeThreads + kMergeWarps * (kMergeColumns + 2);
+
+/// Parts into which groups divide the columns of a row and head; `n_units`: rows times query heads.
+__host__ __device__ constexpr int merge_parts(int n_units, int head_dim) {
+  const int n_parts = (head_dim + kMergeColumns - 1) / kMergeColumns;
+  return n_units * n_parts <= kFewUnits ? n_parts : 1;
+}
 
 /// Merges rows for the calling thread's group of four warps, one of `n_groups`, whose named barrier is kBarrier.
 template <class T, int kBarrier>
@@ -39,8 +46,10 @@ class Merger {
   /// once in each thread; before it nothing is written and no state that counts is read.
   template <class UntilWritten>
   __device__ __forceinline__ void run(int group, const UntilWritten& until_written) {
-    const int n_units = step_.n_rows * p_.n_heads;
+    int n_units = step_.n_rows * p_.n_heads;
     by_group_ = n_units <= kFewUnits;
+    const int n_parts = by_group_ ? merge_parts(n_units, p_.head_dim) : 1;
+    n_units *= n_parts;
     const int stride = n_groups_ * (by_group_ ? 1 : kMergeWarps);
     int unit = 0;
     Row row;
@@ -50,7 +59,7 @@ class Merger {
     for (int round = 0;; ++round) {
       const Row now = row;
       unit += stride;
-      row = read_row(unit, n_units);
+      row = read_row(unit, n_units, n_parts);
       if (now.n_states > 0) merge(now);
       if (round == 0) {
         is_warmup_ = 0;
@@ -74,6 +83,8 @@ class Merger {
     int first = 0;     ///< this warp's states are [first, end)
     int end = 0;
     int input = 0;  ///< merge input of this lane's state
+    int first_column = 0;
+    int end_column = kMergeColumns;
     float sink = 0;
   };
   /// Merged states: the maximum (-infinity: all are empty), and sums weighted by 2^(m - maximum).
@@ -88,9 +99,15 @@ class Merger {
     return part == 0 ? 0 : n;
   }
 
-  __device__ __forceinline__ Row read_row(int unit, int n_units) const {
+  __device__ __forceinline__ Row read_row(int unit, int n_units, int n_parts) const {
     Row row;
     if (unit >= n_units) return row;
+    row.end_column = p_.head_dim;
+    if (n_parts > 1) {
+      row.first_column = unit % n_parts * kMergeColumns;
+      row.end_column = row.first_column + kMergeColumns;
+      unit /= n_parts;
+    }
     row.row = static_cast<int>(static_cast<unsigned>(unit) / static_cast<unsigned>(p_.n_heads));
     row.head = unit - row.row * p_.n_heads;
     read_states(row);
@@ -158,7 +175,8 @@ class Merger {
 
   __device__ __forceinline__ void merge(const Row& row) {
 #pragma unroll 1
-    for (int column = lane_ * 4; column - lane_ * 4 < p_.head_dim; column += 128) {
+    for (int first_column = row.first_column; first_column < row.end_column; first_column += kMergeColumns) {
+      const int column = first_column + lane_ * 4;
       Sum sum{-INFINITY, 0, {0, 0, 0, 0}};
       int input = row.input;
 #pragma unroll 1
@@ -174,7 +192,7 @@ class Merger {
   /// Warp 0 adds up the parts.
   __device__ __forceinline__ void join_parts(Sum& sum) const {
     auto* const outputs = reinterpret_cast<float4*>(shared_ + kMergeThreads);
-    auto* const totals = reinterpret_cast<float2*>(shared_ + kMergeThreads + kMergeWarps * 128);
+    auto* const totals = reinterpret_cast<float2*>(shared_ + kMergeThreads + kMergeWarps * kMergeColumns);
     outputs[thread_] = sum.o;
     if (lane_ == 0) totals[warp_] = {sum.m, sum.l};
     named_barrier(kBarrier, kMergeThreads);
@@ -197,6 +215,7 @@ class Merger {
         const int index = unit / p_.n_heads;
         row.row = static_cast<int>(shared_[index]);
         row.head = unit - index * p_.n_heads;
+        row.end_column = p_.head_dim;
         read_states(row);
         merge(row);
       }
