@@ -79,6 +79,7 @@ std::vector<GemmChoice> choices_for(const Device& device, const Gemms& gemms, co
   }
   for (const std::int64_t n_rows : kSkinnyRows)
     if (can_multiply_skinny(device, n_rows, matrix.view())) choices.push_back({Gemm::skinny, n_rows, n_rows});
+  if (!matrix.streamed && can_multiply_small(device, matrix.view())) choices.push_back({Gemm::small, 1, kMostSmallRows});
   choices.push_back({.gemm = Gemm::cublas});
   return choices;
 }
@@ -160,6 +161,7 @@ void CudaBackend::matmul(const MatmulArgs& args) {
     case Gemm::stream: return gemms_->stream->multiply(x, *matrix.streamed, bias, out);
     case Gemm::chain: return gemms_->chain->multiply(x, *matrix.chain, bias, out);
     case Gemm::skinny: return multiply_skinny(device, x, matrix.view(), bias, out);
+    case Gemm::small: return multiply_small(device, x, matrix.view(), bias, out);
     case Gemm::cublas:
       if (out.dtype == DType::f32 || out.dtype == matrix.dtype) return gemms_->cublas->multiply(x, matrix.view(), bias, out);
       return multiply_through_f32(device, gemms_->scratch, x, out, [&](const ConstTensorView& some_x, const TensorView& sums) {

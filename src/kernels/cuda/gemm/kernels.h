@@ -9,7 +9,7 @@
 
 namespace baton::cuda {
 
-/// Numbers of rows for which the skinny GEMM has kernels. With more, cuBLASLt is as fast.
+/// Numbers of rows for which the skinny GEMM has kernels. With others, other GEMMs are as fast.
 inline constexpr std::int64_t kSkinnyRows[] = {1, 2, 4};
 
 /// Whether the skinny GEMM takes `n_rows` rows by a weight [n, k]: one of bf16 or f16, if the rows fit in shared memory.
@@ -20,6 +20,18 @@ bool can_multiply_skinny(const Device& device, std::int64_t n_rows, const ConstT
 /// [n] float, or null data. Weights may be read while the operation before still runs.
 void multiply_skinny(const Device& device, const ConstTensorView& x, const ConstTensorView& weight, const ConstTensorView& bias,
                      const TensorView& out);
+
+/// Most rows of the GEMM of small weights. With more, cuBLASLt is as fast.
+inline constexpr std::int64_t kMostSmallRows = 8;
+
+/// Whether the GEMM of small weights takes a weight [n, k]: bf16 or f16, k a multiple of 8, n up to 16 for each multiprocessor, on
+/// devices of compute capability 9.0 or more, where kernels overlap.
+bool can_multiply_small(const Device& device, const ConstTensorView& weight);
+
+/// out = x W^T + bias for 1 to kMostSmallRows rows. The order of the f32 sums depends on k alone. Operands as
+/// multiply_skinny's. Weights may be read while the operation before still runs.
+void multiply_small(const Device& device, const ConstTensorView& x, const ConstTensorView& weight, const ConstTensorView& bias,
+                    const TensorView& out);
 
 /// out[r] += bias, in f32, rounded once. out [rows, n] float, bias [n] float. For matmuls that cannot add the bias
 /// themselves.
