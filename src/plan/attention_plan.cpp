@@ -2,6 +2,7 @@
 /// the runs.
 #include "plan/attention_plan.h"
 
+#include <algorithm>
 #include <array>
 #include <numeric>
 #include <optional>
@@ -16,6 +17,11 @@
 
 namespace baton {
 namespace {
+
+/// Positions of the shortest pieces of latent keys: with one KV head a run has no more pairs than pieces, and so many positions
+/// have about the bytes of 256 positions of a KV head of 128. A little less than two stages, so that a run of an odd number of
+/// stages may be cut into pairs of them.
+constexpr std::int32_t kLeastLatentPiece = 120;
 
 /// A kind of tiles in a plan: what its kernel costs, and its part of the work.
 struct TileKind {
@@ -330,6 +336,7 @@ struct AttentionPlanner::Work {
       kind.options = options;
       kind.options.costs =
           options.costs.of_shape(shape).of_kind(&kind == &main || larger == nullptr ? tile_kind : tile_kind + 1);
+      if (shape.latent_dim > 0) kind.options.costs.min_piece = std::min(kind.options.costs.min_piece, kLeastLatentPiece);
       kind.model.emplace(shape, kind.options.costs);
     }
     plan.row_tile = main.model->row_tile();

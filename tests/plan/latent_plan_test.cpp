@@ -88,5 +88,16 @@ TEST(LatentPlan, relays_a_prompt_in_tiles_of_its_kernel) {
   EXPECT_EQ(most->n_rows, 3);
 }
 
+TEST(LatentPlan, one_request_is_cut_into_shorter_pieces_than_with_values_of_its_own) {
+  const testing::Batch batch = testing::prefix_batch(1, 160, 8192, kLatentShape.block_len);
+  AttentionPlanOptions options;
+  options.costs = costs_with_latent_tiles();
+  options.deals_pairs = true;
+  const AttentionPlan plan = plan_attention(batch.sequences, kLatentShape, options);
+  ASSERT_EQ(test::find_plan_fault(plan, batch.sequences, kLatentShape), std::nullopt);
+  EXPECT_EQ(plan.items.size(), 66u) << "pieces of 128, and the last\n" << to_string(plan);
+  EXPECT_LE(plan_attention(batch.sequences, kWholeShape, options).items.size(), 8352u / 256);
+}
+
 }  // namespace
 }  // namespace baton
