@@ -3,10 +3,8 @@
 /// The number of rows is the uploaded step's, so a captured graph routes no rows after it.
 #include "kernels/cuda/experts/experts.h"
 
-#include <algorithm>
 #include <cstdint>
 
-#include "kernels/cuda/device/elements.cuh"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/device/step_sections.cuh"
 #include "kernels/cuda/device/warp.cuh"
@@ -18,7 +16,6 @@ constexpr int kChooseThreads = 128;
 constexpr int kRowsABlock = kChooseThreads / kWarpSize;
 constexpr int kSortThreads = 512;
 constexpr int kSortWarps = kSortThreads / kWarpSize;
-constexpr int kCombineThreads = 256;
 /// Rows that one block routes: each of its warps chooses for one row.
 constexpr int kFewRows = 32;
 constexpr int kFewThreads = kFewRows * kWarpSize;
@@ -61,8 +58,10 @@ __device__ __forceinline__ int index_of(std::uint64_t rank) {
 }
 
 __device__ __forceinline__ std::uint64_t largest_of_lanes(std::uint64_t rank) {
-  for (int distance = kWarpSize / 2; distance > 0; distance /= 2) rank = max(rank, __shfl_xor_sync(kAllLanes, rank, distance));
-  return rank;
+  const auto high = static_cast<std::uint32_t>(rank >> 32);
+  const std::uint32_t highest = __reduce_max_sync(kAllLanes, high);
+  const std::uint32_t low = __reduce_max_sync(kAllLanes, high == highest ? static_cast<std::uint32_t>(rank) : 0);
+  return (static_cast<std::uint64_t>(highest) << 32) | low;
 }
 
 __device__ __forceinline__ float sum_of_lanes(float value) {
@@ -242,14 +241,14 @@ __device__ __forceinline__ void sum_before(int* counts, int n, int lane) {
 __global__ void __launch_bounds__(kFewThreads) route_few_kernel(const __grid_constant__ RouteParams p) {
   __shared__ int experts[kFewRows * kMaxExpertsPerRow];
   __shared__ int offsets[kFewExperts + 1];
-  wait_for_kernel_before();
   const auto thread = static_cast<int>(threadIdx.x);
   const int warp = thread / kWarpSize;
   const int lane = thread % kWarpSize;
-  const int n_rows = rows_of_step(p);
-  const int n_choices = n_rows * p.n_chosen;
   for (int e = thread; e < p.n_experts; e += kFewThreads) offsets[e] = 0;
   __syncthreads();
+  wait_for_kernel_before();
+  const int n_rows = rows_of_step(p);
+  const int n_choices = n_rows * p.n_chosen;
   if (warp < p.n_rows) {
     const Choice choice = warp < n_rows ? choose_experts<kFewExperts / kWarpSize>(p, warp, lane) : kNoChoice;
     if (lane < p.n_chosen) {
@@ -318,46 +317,6 @@ __global__ void __launch_bounds__(kSortThreads) sort_choices_kernel(const __grid
   if (expert + 1 == p.n_experts) p.offsets[p.n_experts] = next;
 }
 
-struct CombineParams {
-  const void* in;
-  const std::int32_t* places;
-  const float* weights;
-  const void* shared;        ///< of the dtype of `in`, or null
-  const float* gate_logits;  ///< the first row's, or null
-  std::int32_t gate_stride;
-  std::int32_t n_chosen;
-  std::int64_t d;
-  void* out;
-};
-
-template <class In, class Out, int N>
-__global__ void __launch_bounds__(kCombineThreads) combine_experts_kernel(const __grid_constant__ CombineParams p) {
-  wait_for_kernel_before();
-  const std::int64_t row = blockIdx.x;
-  const auto* const in = static_cast<const In*>(p.in);
-  const auto* const shared = static_cast<const In*>(p.shared);
-  const float gate = p.gate_logits == nullptr ? 1 : 1 / (1 + expf(-p.gate_logits[row * p.gate_stride]));
-  for (std::int64_t i = static_cast<std::int64_t>(threadIdx.x) * N; i < p.d; i += kCombineThreads * N) {
-    float sum[N] = {};
-    for (int c = 0; c < p.n_chosen; ++c) {
-      const std::int64_t place = p.places[row * p.n_chosen + c];
-      if (place < 0) continue;
-      const float weight = p.weights[row * p.n_chosen + c];
-      float term[N];
-      load_f32(in + place * p.d + i, term);
-#pragma unroll
-      for (int j = 0; j < N; ++j) sum[j] = fmaf(weight, term[j], sum[j]);
-    }
-    if (shared != nullptr) {
-      float term[N];
-      load_f32(shared + row * p.d + i, term);
-#pragma unroll
-      for (int j = 0; j < N; ++j) sum[j] = fmaf(gate, term[j], sum[j]);
-    }
-    store_f32(sum, static_cast<Out*>(p.out) + row * p.d + i);
-  }
-}
-
 }  // namespace
 
 void route_experts(const Device& device, const RouteExpertsArgs& args) {
@@ -388,34 +347,6 @@ void route_experts(const Device& device, const RouteExpertsArgs& args) {
   }
   launch_overlapped(device, sort_choices_kernel, dim3(static_cast<unsigned>(params.n_experts)), kSortThreads, 0,
                     "route_experts", params);
-}
-
-void combine_experts(const Device& device, const CombineExpertsArgs& args) {
-  const auto n_rows = static_cast<unsigned>(args.out.shape[0]);
-  const std::int64_t d = args.out.shape[1];
-  if (n_rows == 0 || d == 0) return;
-  const bool has_shared = args.shared.data != nullptr;
-  const bool is_aligned = rows_are_aligned(d, args.in, args.out) && (!has_shared || rows_are_aligned(d, args.shared));
-  CombineParams params{};
-  params.in = args.in.data;
-  params.places = reinterpret_cast<const std::int32_t*>(args.choices.places.data);
-  params.weights = reinterpret_cast<const float*>(args.choices.weights.data);
-  params.shared = args.shared.data;
-  if (args.gate_logits.data != nullptr) {
-    params.gate_stride = static_cast<std::int32_t>(args.gate_logits.shape[1]);
-    params.gate_logits = reinterpret_cast<const float*>(args.gate_logits.data) + params.gate_stride - 1;
-  }
-  params.n_chosen = static_cast<std::int32_t>(args.choices.places.shape[1]);
-  params.d = d;
-  params.out = args.out.data;
-  visit_element(args.in.dtype, [&](auto in) {
-    visit_element(args.out.dtype, [&](auto out) {
-      using In = decltype(in);
-      using Out = decltype(out);
-      auto* kernel = is_aligned ? combine_experts_kernel<In, Out, kElementsAtOnce> : combine_experts_kernel<In, Out, 1>;
-      launch_overlapped(device, kernel, dim3(n_rows), kCombineThreads, 0, "combine_experts", params);
-    });
-  });
 }
 
 }  // namespace baton::cuda
