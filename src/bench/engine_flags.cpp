@@ -12,6 +12,7 @@
 #include "bench/offline/latency_bench.h"
 #include "bench/offline/mmlu_bench.h"
 #include "bench/offline/throughput_bench.h"
+#include "bench/prefix_cache/prefix_cache_bench.h"
 #include "bench/startup/startup_bench.h"
 #include "cli/flag_rows.h"
 #include "cli/options.h"
@@ -108,6 +109,32 @@ void add_grammar_bench_options(CLI::App& app, GrammarBenchOptions& options) {
       ->check(CLI::IsMember(choices(kGrammarArms)))
       ->capture_default_str()
       ->group("Arms");
+}
+
+void add_prefix_cache_bench_options(CLI::App& app, PrefixCacheBenchOptions& options) {
+  add_bench_model_options(app, options.model, options.shape);
+  const auto row = [&](const char* flags, auto& value, const char* help) {
+    return app.add_option(flags, value, help)->capture_default_str()->group("Cases");
+  };
+  const auto list = [&](const char* flag, auto& value, const char* help) {
+    return row(flag, value, help)->delimiter(',')->allow_extra_args(false);
+  };
+  list("--cases", options.cases.kinds,
+       "shared: requests after one prompt; registered: the same, and the prompt is pinned first; identical: one prompt twice; "
+       "turns: a conversation; reasoning: one whose answers lose their first half; forks: requests that come at once")
+      ->check(CLI::IsMember(choices(kPrefixCaseKinds)));
+  list("--shared", options.cases.shared, "Tokens of the shared prompt, one set of cases for each")
+      ->check(CLI::Range(1, 1 << 20));
+  list("--own", options.cases.own, "Tokens of each request after it; shared and registered take all of them, others the first")
+      ->check(CLI::Range(1, 1 << 20));
+  row("--turns", options.cases.n_turns, "Turns of a conversation")->check(CLI::Range(2, 1000));
+  row("--forks", options.cases.n_forks, "Requests that come at once")->check(CLI::Range(3, 4096));
+  row("--answer", options.cases.answer_len, "Tokens of a turn's answer")->check(CLI::Range(1, 1 << 20));
+  row("--output-json,--json", options.json_file, "File for the numbers")->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  app.footer(
+      "Examples:\n"
+      "  baton bench prefix-cache --shared 480 --own 40\n"
+      "  baton bench prefix-cache --shape qwen3.5-4b --device cuda --json table.json");
 }
 
 void add_throughput_bench_options(CLI::App& app, ThroughputBenchOptions& options) {

@@ -12,6 +12,7 @@
 #include "bench/offline/latency_bench.h"
 #include "bench/offline/mmlu_bench.h"
 #include "bench/offline/throughput_bench.h"
+#include "bench/prefix_cache/prefix_cache_bench.h"
 #include "bench/serve/serve_bench.h"
 #include "bench/startup/startup_bench.h"
 #include "bench/stream/stream_bench.h"
@@ -29,6 +30,7 @@ struct BenchOptions {
   ThroughputBenchOptions throughput;
   LatencyBenchOptions latency;
   MmluBenchOptions mmlu;
+  PrefixCacheBenchOptions prefix_cache;
   StartupBenchOptions startup;
   StreamBenchOptions stream;
   ServeBenchOptions serve;
@@ -36,7 +38,7 @@ struct BenchOptions {
 
 /// Adds all subcommands; `options` must outlive the parser.
 void add_commands(Commands& commands, BenchOptions& options) {
-  auto& [ablation, attention, decode, grammar, throughput, latency, mmlu, startup, stream, serve] = options;
+  auto& [ablation, attention, decode, grammar, throughput, latency, mmlu, prefix_cache, startup, stream, serve] = options;
   commands.add(
       "ablation", "What each lesson of vLLM's issue 421 is worth, alone",
       [&](CLI::App& sub) { add_ablation_bench_options(sub, ablation); },
@@ -64,6 +66,10 @@ void add_commands(Commands& commands, BenchOptions& options) {
       "mmlu", "Seconds that MMLU's few-shot questions take, and how many answers are right",
       [&](CLI::App& sub) { add_mmlu_bench_options(sub, mmlu); }, [&] { return mmlu_bench_main(mmlu, commands.command_line()); },
       mmlu.model.ranks);
+  commands.add_ranked(
+      "prefix-cache", "Tokens that requests compute again, beside what keys and values alone would need",
+      [&](CLI::App& sub) { add_prefix_cache_bench_options(sub, prefix_cache); },
+      [&] { return prefix_cache_bench_main(prefix_cache, commands.command_line()); }, prefix_cache.model.ranks);
   commands.add(
       "startup", "Seconds from the start of a process to its first token, cold and warm",
       [&](CLI::App& sub) { add_startup_bench_options(sub, startup); },

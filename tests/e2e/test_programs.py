@@ -51,6 +51,7 @@ PROGRAMS = [
     "bench grammar",
     "bench latency",
     "bench mmlu",
+    "bench prefix-cache",
     "bench serve",
     "bench startup",
     "bench stream",

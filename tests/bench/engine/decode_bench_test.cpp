@@ -118,7 +118,8 @@ TEST(Shapes, have_the_parameters_of_the_models_they_are_named_after) {
       {"llama-2-13b", 13.016},   {"llama-30b", 32.529},     {"codellama-34b", 33.744},
       {"qwen3-8b", 8.191},       {"gemma-2-9b", 9.242},     {"qwen3-30b-a3b", 30.532},
       {"gpt-oss-20b", 20.915},   {"gpt-oss-120b", 116.829}, {"deepseek-v2-lite", 15.706},
-      {"glm-4.7-flash", 29.943}, {"deepseek-v3", 26.618},   {"ministral-3-8b", 8.490}};
+      {"glm-4.7-flash", 29.943}, {"deepseek-v3", 26.618},   {"ministral-3-8b", 8.490},
+      {"qwen3.5-4b", 4.206}};
   std::size_t n_found = 0;
   for (const auto& entry : fs::directory_iterator(test::source_folder() / "bench/shapes")) {
     if (!entry.is_directory()) continue;

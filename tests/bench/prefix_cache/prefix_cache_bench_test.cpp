@@ -1,0 +1,58 @@
+/// The prefix cache benchmark on models small enough for a test: what requests compute again, not times.
+#include "bench/prefix_cache/prefix_cache_bench.h"
+
+#include <gtest/gtest.h>
+
+#include "support/tiny_shape.h"
+
+namespace baton {
+namespace {
+
+class PrefixCacheBench : public ::testing::Test {
+ protected:
+  PrefixCacheBench() {
+    options_.shape = shape_.folder().string();
+    options_.model.threads = 1;
+    options_.model.kv_cache_bytes = 64 << 20;
+    options_.cases = {.shared = {100, 480}, .own = {40, 200}, .n_turns = 4, .n_forks = 6, .answer_len = 8};
+  }
+  const test::TinyShape shape_{"prefix_cache_bench"};
+  PrefixCacheBenchOptions options_;
+};
+
+TEST_F(PrefixCacheBench, finds_that_attention_computes_nothing_more_than_its_keys_and_values_need) {
+  const auto report = run_prefix_cache_bench(options_);
+  ASSERT_TRUE(report) << report.error().message;
+  ASSERT_EQ(report->cases.size(), 2 * 4 + 4 * 2u);
+  EXPECT_TRUE(report->left_out.empty());
+  for (const PrefixCaseResult& each : report->cases) {
+    EXPECT_EQ(each.n_rows_untold, 0) << each.of.kind;
+    EXPECT_TRUE(each.keeps_goal());
+    ASSERT_EQ(std::ssize(each.requests), each.of.n_requests);
+    for (const CaseRequest& request : each.requests) EXPECT_EQ(request.more(), 0) << each.of.kind;
+    EXPECT_EQ(each.requests.front().shared_len, each.of.is_registered() ? each.of.shared_len / 16 * 16 : 0) << each.of.kind;
+    EXPECT_GE(each.requests.back().shared_len, each.of.shared_len) << each.of.kind;
+    EXPECT_GT(each.requests.back().first_token_ms, 0);
+  }
+  // 480 of 520 tokens are known, all in full blocks; the prompt's own 40 are computed.
+  const PrefixCaseResult& shared = report->cases[2];
+  EXPECT_EQ(shared.of.kind, "shared");
+  EXPECT_EQ(shared.requests[1].again_in_kv, 0);
+  EXPECT_DOUBLE_EQ(shared.requests[1].hit_rate(), 480.0 / 520);
+}
+
+TEST_F(PrefixCacheBench, leaves_out_what_is_longer_than_contexts) {
+  options_.model.max_model_len = 300;
+  const auto report = run_prefix_cache_bench(options_);
+  ASSERT_TRUE(report) << report.error().message;
+  for (const PrefixCaseResult& each : report->cases) EXPECT_EQ(each.of.shared_len, 100);
+  EXPECT_EQ(report->cases.size() + report->left_out.size(), 2 * 4 + 4 * 2u);
+  options_.model.max_model_len = 100;
+  const auto none = run_prefix_cache_bench(options_);
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().message,
+            options_.shape + " accepts contexts of 100 tokens, and every case is longer: take shorter ones (--shared, --own)");
+}
+
+}  // namespace
+}  // namespace baton

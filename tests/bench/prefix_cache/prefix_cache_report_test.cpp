@@ -1,0 +1,41 @@
+/// The report of the prefix cache benchmark: its rows, and which cases it names.
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "bench/prefix_cache/prefix_cache_bench.h"
+
+namespace baton {
+namespace {
+
+PrefixCaseResult made_up(const std::string& kind, std::int32_t n_unjudged, std::int32_t again) {
+  return {.of = {.kind = kind, .shared_len = 480, .own_len = 40, .answer_len = 1, .n_requests = 2, .n_unjudged = n_unjudged},
+          .requests = {{.prompt_len = 520, .shared_len = 480, .again_in_kv = 16, .again = 480},
+                       {.prompt_len = 520, .shared_len = 480, .again_in_kv = 16, .again = again}}};
+}
+
+TEST(PrefixCacheReport, judges_requests_that_can_know_what_they_share) {
+  const PrefixCacheBenchOptions options;
+  PrefixCacheReport report;
+  report.cases = {made_up("identical", 1, 80), made_up("turns", 1, 81), made_up("shared", 2, 480),
+                  made_up("registered", 0, 80)};
+  report.cases[1].n_rows_untold = 3;
+  report.left_out = {{.kind = "forks", .shared_len = 7000, .own_len = 40}};
+  const std::string text = prefix_cache_text(report, options, "the command");
+  EXPECT_TRUE(text.starts_with("the command\nbaton ")) << text;
+  for (const char* part : {"| identical | 480 | 40 | 2 | 520 | 480 | 16 | 80 | 64 | 76.9% | 0.00 |", "Kept in 2 of 4 cases.\n",
+                           "Missed: turns 480 + 40, by 65 tokens more.\nMissed: registered 480 + 40, by 464 tokens more.\n",
+                           "turns 480 + 40: the steps had 3 rows that no request tells of.\n",
+                           "Left out, longer than the model's contexts: forks 7000 + 40.\n"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
+  const json::Value written = prefix_cache_json(report, options, "the command");
+  EXPECT_EQ(written["goal"], 64);
+  EXPECT_EQ(written["cases"][0]["keeps_goal"], true);
+  EXPECT_EQ(written["cases"][1]["keeps_goal"], false);
+  EXPECT_EQ(written["cases"][1]["requests"][1]["more"], 65);
+  EXPECT_EQ(written["cases"][3]["most_more"], 464);
+  EXPECT_EQ(written["left_out"][0]["case"], "forks");
+}
+
+}  // namespace
+}  // namespace baton
