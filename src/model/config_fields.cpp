@@ -182,6 +182,11 @@ Result<std::int32_t> read_window(const Value& root, std::int32_t fallback) {
   return required_size(root, "sliding_window", kMaxPositions);
 }
 
+Result<std::int32_t> read_used_window(const Value& root, std::int32_t fallback) {
+  BATON_TRY(const bool is_used, optional_flag(root, "use_sliding_window", false));
+  return is_used ? read_window(root, fallback) : 0;
+}
+
 Result<void> read_windows(const Value& root, std::int32_t window, const std::function<bool(std::size_t)>& is_sliding,
                           ModelSpec& spec) {
   BATON_TRY(const auto types, json::get_optional<std::vector<std::string>>(root, "layer_types"));

@@ -83,6 +83,8 @@ Result<void> read_heads(const json::Value& root, const Defaults& defaults, std::
 
 /// `sliding_window` in tokens: 0 if it is null, `fallback` if it is absent.
 Result<std::int32_t> read_window(const json::Value& root, std::int32_t fallback);
+/// The same where the config has `use_sliding_window`: 0, whatever `sliding_window` is, unless that is true.
+Result<std::int32_t> read_used_window(const json::Value& root, std::int32_t fallback);
 /// Gives the sliding layers of `spec` the window `window`, which may be 0 if no layer slides. `layer_types` says which
 /// layers slide; if it is absent, `is_sliding` says it of a layer's index.
 Result<void> read_windows(const json::Value& root, std::int32_t window, const std::function<bool(std::size_t)>& is_sliding,

@@ -472,6 +472,9 @@ TEST(Qwen2Moe, has_a_gated_shared_expert_and_a_window_in_every_second_layer) {
   EXPECT_TRUE(spec.layers[0].attention.has_qkv_bias);
   EXPECT_FALSE(spec.layers[0].attention.has_out_bias);
   EXPECT_EQ(windows(spec), std::vector<std::int32_t>(8, 0));
+  EXPECT_EQ(windows(spec_of("Qwen2MoeForCausalLM", R"({"use_sliding_window":false,"sliding_window":0})")),
+            std::vector<std::int32_t>(8, 0))
+      << "as Transformers writes it";
   const ModelSpec windowed = spec_of("Qwen2MoeForCausalLM", R"({"use_sliding_window":true,"sliding_window":32,
       "max_window_layers":5,"qkv_bias":false,"norm_topk_prob":true,"decoder_sparse_step":4,"mlp_only_layers":[7]})");
   EXPECT_EQ(windows(windowed), (std::vector<std::int32_t>{32, 0, 32, 0, 32, 0, 0, 0}));

@@ -9,11 +9,7 @@ namespace {
 /// Reads the sliding windows. `sliding_window` counts if `use_sliding_window` is set. Without `layer_types` the layers
 /// from `max_window_layers` on have it.
 Result<void> read_qwen_windows(const json::Value& config, ModelSpec& spec) {
-  BATON_TRY(const bool uses_window, fields::optional_flag(config, "use_sliding_window", false));
-  std::int32_t window = 0;
-  if (uses_window) {
-    BATON_TRY(window, fields::read_window(config, 4096));
-  }
+  BATON_TRY(const std::int32_t window, fields::read_used_window(config, 4096));
   BATON_TRY(const double first, fields::optional_number(config, "max_window_layers", 0, fields::kMaxLayers, 28));
   return fields::read_windows(
       config, window, [=](std::size_t i) { return window > 0 && static_cast<double>(i) >= first; }, spec);

@@ -52,12 +52,10 @@ Result<ModelSpec> read_qwen2_moe(const json::Value& config) {
   name_qwen_experts(spec.names);
   BATON_TRY(const bool has_biases, fields::optional_flag(config, "qkv_bias", true));
   for (LayerSpec& layer : spec.layers) layer.attention.has_qkv_bias = has_biases;
-  BATON_TRY(const bool uses_window, fields::optional_flag(config, "use_sliding_window", false));
-  BATON_TRY(const std::int32_t window, fields::read_window(config, 4096));
+  BATON_TRY(const std::int32_t window, fields::read_used_window(config, 4096));
   BATON_TRY(const double end, fields::optional_number(config, "max_window_layers", 0, fields::kMaxLayers, 28));
   BATON_TRY_VOID(fields::read_windows(
-      config, uses_window ? window : 0,
-      [=](std::size_t i) { return uses_window && i % 2 == 0 && static_cast<double>(i) < end; }, spec));
+      config, window, [=](std::size_t i) { return window > 0 && i % 2 == 0 && static_cast<double>(i) < end; }, spec));
   BATON_TRY(const FeedForwardSpec experts,
             read_qwen_experts(config, {.d_ff = 1408, .n_experts = 60, .n_experts_per_row = 4, .d_ff_shared = 5632}));
   BATON_TRY_VOID(give_qwen_experts(config, experts, spec));
@@ -72,10 +70,9 @@ Result<ModelSpec> read_qwen3_moe(const json::Value& config) {
   spec.names.q_norm = "model.layers.{}.self_attn.q_norm";
   spec.names.k_norm = "model.layers.{}.self_attn.k_norm";
   BATON_TRY(const bool has_biases, fields::optional_flag(config, "attention_bias", false));
-  BATON_TRY(const bool uses_window, fields::optional_flag(config, "use_sliding_window", false));
-  BATON_TRY(const std::int32_t window, fields::read_window(config, 4096));
+  BATON_TRY(const std::int32_t window, fields::read_used_window(config, 4096));
   for (LayerSpec& layer : spec.layers) {
-    layer.attention.window = uses_window ? window : 0;
+    layer.attention.window = window;
     layer.attention.qk_norm = QkNorm::head;
     layer.attention.qk_norm_spec = layer.norm;
     layer.attention.has_qkv_bias = layer.attention.has_out_bias = has_biases;

@@ -34,11 +34,7 @@ Result<ModelSpec> read_smollm3(const json::Value& config) {
   BATON_TRY(const std::vector<bool> rotated, read_rotated_layers(config, spec.layers.size()));
   for (std::size_t i = 0; i < rotated.size(); ++i)
     if (!rotated[i]) spec.layers[i].attention.rope = AttentionSpec::kNoRope;
-  BATON_TRY(const bool uses_window, fields::optional_flag(config, "use_sliding_window", false));
-  std::int32_t window = 0;
-  if (uses_window) {
-    BATON_TRY(window, fields::read_window(config, 0));
-  }
+  BATON_TRY(const std::int32_t window, fields::read_used_window(config, 0));
   BATON_TRY_VOID(fields::read_windows(
       config, window, [&](std::size_t i) { return window > 0 && !rotated[i]; }, spec));
   return spec;
