@@ -41,6 +41,12 @@ std::optional<int> missing_byte(const std::vector<std::string>& tokens) {
 
 }  // namespace
 
+bool TiktokenModel::is_begin(std::string_view text) {
+  std::string_view line = text.substr(0, text.find('\n'));
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  return ranked_token(line).has_value();
+}
+
 Result<TiktokenModel> TiktokenModel::from_text(std::string_view text, const TokenizerConfig& config) {
   if (!config.tokenizer_class.empty() && config.tokenizer_class != kClass)
     return fail(

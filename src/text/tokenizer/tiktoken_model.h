@@ -28,6 +28,9 @@ struct TiktokenModel {
   /// A token in base64 and its rank in each line. Errors: invalid_data, with the line; unsupported for a configuration that names
   /// another class, which may cut texts otherwise.
   static Result<TiktokenModel> from_text(std::string_view text, const TokenizerConfig& config);
+
+  /// Whether the first line of a file, whatever its name, is a token in base64 and its rank.
+  static bool is_begin(std::string_view text);
 };
 
 }  // namespace baton

@@ -99,6 +99,12 @@ Result<Tokenizer> Tokenizer::from_file(const std::filesystem::path& file, Tokeni
   // A SentencePiece model begins with the tag of its first field, which no JSON does.
   const std::size_t begin = bytes.find_first_not_of(" \t\r\n");
   if (begin != std::string::npos && bytes[begin] == '{') return from_any_json(bytes, file.string(), std::move(config));
+  if (TiktokenModel::is_begin(bytes))
+    return fail(
+        ErrorCode::unsupported,
+        fmt::format("{}: a vocabulary of tiktoken, which does not say where words end, and Baton knows that of {} alone "
+                    "(Kimi, Moonlight); convert it to a tokenizer.json (Transformers' TikTokenConverter takes the pattern)",
+                    file.string(), kTiktokenModel));
   BATON_TRY(SentencePieceModel model, SentencePieceModel::from_bytes(bytes, file.string(), config.sentencepiece));
   return from_sentencepiece(std::move(model), std::move(config));
 }

@@ -83,6 +83,22 @@ TEST(TiktokenModel, is_found_in_a_folder_and_read_as_a_file) {
   EXPECT_EQ(alone->bos(), std::nullopt);
 }
 
+TEST(TiktokenModel, of_another_name_is_refused_as_what_it_is) {
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "tiktoken_of_another_name";
+  std::filesystem::create_directories(folder);
+  for (const char* name : {"tokenizer.model", "qwen.tiktoken"}) {
+    const std::filesystem::path file = folder / name;
+    std::ofstream(file) << "IQ== 0\r\n" + byte_lines(1);
+    const auto tokenizer = Tokenizer::load_file(file);
+    ASSERT_FALSE(tokenizer);
+    EXPECT_EQ(tokenizer.error().code, ErrorCode::unsupported);
+    EXPECT_TRUE(tokenizer.error().message.starts_with(file.string() + ": a vocabulary of tiktoken, which does not say"))
+        << tokenizer.error().message;
+  }
+  EXPECT_FALSE(TiktokenModel::is_begin("\n\x0e\n\x05<unk>"));
+  EXPECT_FALSE(TiktokenModel::is_begin("not a SentencePiece model"));
+}
+
 TEST(TiktokenModel, a_token_that_is_there_twice_is_an_error) {
   const std::string twice = "YQ== 256\n" + byte_lines(0);
   EXPECT_TRUE(TiktokenModel::from_text(twice, {}));
