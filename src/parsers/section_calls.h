@@ -65,7 +65,7 @@ class SectionCalls : public CallReader {
   std::string name_;  // of the function; in the head the head
   std::string id_;
   std::size_t n_fence_ = 0;
-  std::string quoted_;
+  std::string quoted_;  // the parser gives calls up at CallWriter::kMaxHeld bytes; an escape has up to 6 for one of them
   JsonScanner scanner_{JsonScanner::Form::mended};
 };
 

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "parsers/call_writer.h"
 #include "parsers/golden_message.h"
 
 namespace baton::parsers {
@@ -132,6 +133,22 @@ TEST(SectionCalls, end_where_something_else_stands) {
                   });
   const std::string long_name = "<|tool_call_begin|>" + std::string(257, 'n') + "<|tool_call_argument_begin|>{}";
   expect_golden({"kimi_k2", "", false, long_name, "|" + long_name});
+}
+
+/// What comes of a string is known at its end; it is kept as long as other text that may be a call.
+TEST(SectionCalls, in_strings_are_given_up_when_they_are_too_long) {
+  const auto format = MessageFormat::make("deepseek_v31", "", "");
+  ASSERT_TRUE(format) << format.error().message;
+  auto parser = format->parser({.tools = tools()});
+  std::vector<MessagePiece> pieces;
+  parser->take(deepseek("[calls][call]add[sep]\"{"), pieces);
+  EXPECT_TRUE(pieces.empty());
+  parser->take(std::string(CallWriter::kMaxHeld / 2, ' '), pieces);
+  EXPECT_TRUE(pieces.empty());
+  parser->take(std::string(CallWriter::kMaxHeld, 'x'), pieces);
+  ASSERT_FALSE(pieces.empty());
+  for (const MessagePiece& piece : testing::merged(pieces)) EXPECT_EQ(piece.kind, MessagePiece::Kind::content);
+  EXPECT_GT(testing::merged(pieces)[0].text.size(), CallWriter::kMaxHeld);
 }
 
 TEST(SectionCalls, that_are_cut_off_have_the_text_that_came) {
