@@ -1,7 +1,9 @@
 /// Loads weights and makes an engine.
 #include "load/load_engine.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <utility>
 
@@ -69,6 +71,23 @@ Result<void> check_recurrent_layers(const ModelSpec& spec, const Backend& backen
               fmt::format("{} has recurrent layers (Gated DeltaNet), which --device {} does not compute yet; --device cpu does",
                           spec.family, backend.info().name),
               "device");
+}
+
+/// Refuses attention that the device does not offer before weights are read: it makes a storage of one block for each layer group.
+Result<void> check_attention(const ModelSpec& of_rank, DType kv_dtype, Backend& backend) {
+  for (std::int32_t group = 0; group < of_rank.n_groups(); ++group) {
+    const auto layer = std::ranges::find_if(of_rank.layers,
+                                            [&](const LayerSpec& each) { return !each.is_recurrent() && each.group == group; });
+    const AttentionSpec& attention = layer->attention;
+    const KvShape shape{.n_layers = 1,
+                        .n_blocks = 1,
+                        .n_kv_heads = attention.n_kv_heads,
+                        .head_dim = attention.head_dim,
+                        .dtype = kv_dtype,
+                        .latent_dim = attention.latent ? attention.latent->rank : 0};
+    if (const auto storage = backend.make_kv_storage(shape); !storage) return tl::unexpected(storage.error());
+  }
+  return {};
 }
 
 EngineOptions engine_options(const ModelOptions& options, LoadDtypes dtypes) {
@@ -196,6 +215,7 @@ Result<LoadedModel> load_model(const ModelFiles& files, const ModelOptions& opti
     RankSteps(options.ranks).device(describe_device(dtype, word_for_ranks(activations, options), backend.info()));
   const BackendInfo device = backend.info();
   BATON_TRY(ModelSpec of_rank, split_spec(spec, {device.rank, device.world_size}));
+  BATON_TRY_VOID(check_attention(of_rank, dtypes.kv, backend));
   const WeightBytes bytes =
       weight_bytes(spec, dtype, {device.rank, device.world_size}, checkpoint ? &*checkpoint : nullptr, rounding);
   BATON_TRY_VOID(check_memory(files, spec, bytes, dtype, backend));

@@ -130,5 +130,26 @@ TEST(LoadEngine, recurrent_layers_are_refused_on_a_device_without_them) {
                                          backend.info().name + " does not compute yet; --device cpu does");
 }
 
+/// A device without memory, which refuses every cache.
+class NoAttention final : public test::RecordingBackend {
+ public:
+  Result<std::unique_ptr<KvStorage>> make_kv_storage(const KvShape& shape) override {
+    return fail(ErrorCode::unsupported, fmt::format("heads of {} in {}", shape.head_dim, to_string(shape.dtype)));
+  }
+};
+
+TEST(LoadEngine, attention_that_a_device_does_not_offer_is_refused_before_weights_are_read) {
+  ModelOptions options = small_options();
+  options.load_format = "dummy";
+  for (const auto& [golden, head_dim] : {std::pair("llama_tiny_gqa80", 80), std::pair("deepseek_v2_tiny_lite", 320)}) {
+    const ModelFiles files{.name = "it", .folder = test::source_folder() / "tests/goldens" / golden};
+    NoAttention backend;
+    const auto refused = load_model(files, options, backend);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::unsupported);
+    EXPECT_EQ(refused.error().message, fmt::format("heads of {} in float32", head_dim));
+  }
+}
+
 }  // namespace
 }  // namespace baton
