@@ -9,6 +9,7 @@
 
 #include <cuda.h>
 
+#include "core/check.h"
 #include "kernels/cuda/device/async_copy.cuh"
 #include "kernels/cuda/device/launch_clusters.cuh"
 #include "kernels/cuda/device/mma.cuh"
@@ -142,6 +143,7 @@ void multiply_f8(const Device& device, const F8GemmParams& params, void* encode_
   p.n_x_tiles = (p.n_rows + kF8XRows - 1) / kF8XRows;
   p.n_items = (weight.n_tiles + tiles_of_item - 1) / tiles_of_item * p.n_x_tiles;
   const int n_clusters = std::min(p.n_items, device.n_multiprocessors / plan.cluster);
+  check(plan.cluster == 1 || plan.shares_x || n_clusters == p.n_items, "multiply_f8: a cluster divides one item");
   const int shared_bytes = p.n_stages * (kF8WeightBytes + p.n_boxes * kF8BoxBytes) + kF8FixedBytes;
   // The most, not this launch's: launches that were captured before need theirs.
   auto* const kernel = weight.scales == nullptr ? f8_gemm_kernel<false> : f8_gemm_kernel<true>;

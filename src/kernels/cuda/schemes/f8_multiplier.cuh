@@ -1,6 +1,7 @@
 /// How the threads of a block of f8_gemm.cu share work and memory, and what its multiplying warpgroups do. For that source alone.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include <cuda.h>
@@ -31,7 +32,8 @@ inline constexpr int kF8StoreBytes = kF8Groups * kF8Slabs * kF8SlabBytes;
 inline constexpr int kF8ScaleBytes = kF8Groups * kF8XRows * 4;  // of x, for each warpgroup
 inline constexpr int kF8BarrierBytes = 1024;                    // stages after them are aligned
 inline constexpr int kF8FixedBytes = kF8StoreBytes + kF8ScaleBytes + kF8BarrierBytes;
-inline constexpr int kF8MostSplits = 4;
+inline constexpr int kF8MostSplits = 4;  // blocks of a cluster that divide an item
+static_assert(std::tuple_size_v<WideClusters> == kF8MostSplits + 1);
 
 #ifdef BATON_SM90A
 
@@ -319,7 +321,8 @@ class F8Multiplier {
     }
   }
 
-  /// A part of the item's sums, which are those of all blocks of the cluster. They lie where the stages were.
+  /// A part of the item's sums, which are those of all blocks of the cluster. They lie where the stages were, and all threads of a
+  /// block meet the other blocks once: the cluster has no other item (multiply_f8 checks it).
   __device__ __forceinline__ void store_share() {
     const std::uint32_t own = memory_.stages() + static_cast<std::uint32_t>(threadIdx.x) * 16;
     named_barrier(kF8Both, kF8Multipliers);  // all have read the stages
