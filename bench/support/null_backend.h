@@ -110,12 +110,13 @@ class NullBackend final : public Backend {
   void attention_merge(const AttentionMergeArgs&) override {}
   void short_conv(const ShortConvArgs&) override {}
   void gated_delta_rule(const GatedDeltaRuleArgs&) override {}
+  void mamba2_scan(const Mamba2ScanArgs&) override {}
   void gated_norm(const GatedNormArgs&) override {}
   void sigmoid_gate(const SigmoidGateArgs&) override {}
   void route_experts(const RouteExpertsArgs&) override {}
   void grouped_matmul(const GroupedMatmulArgs&) override {}
   void combine_experts(const CombineExpertsArgs&) override {}
-  void gelu(const GeluArgs&) override {}
+  void activation(const ActivationArgs&) override {}
   void gated_activation(const GatedActivationArgs&) override {}
   void scale_logits(const ScaleLogitsArgs&) override {}
   void sample(const SampleArgs&) override {}

@@ -55,11 +55,15 @@ struct BackendCapabilities {
   /// Outputs of matmuls inside a layer are best stored in the weights' dtype; otherwise in f32. The residual stream
   /// and logits are f32 on every backend.
   bool rounds_matmul_outputs = false;
-  bool gains_by_f8_rows = false;      ///< some weights multiply many rows of x in f8_e4m3 faster: PackedMatrix::fewest_f8_rows
-  bool has_int8_x = false;            ///< matrices in integers can be packed with StoredMatrix::has_int8_x
-  bool gains_by_int8_x = false;       ///< and then they multiply any number of rows faster
-  bool has_recurrent_layers = false;  ///< make_state_storage and the operations on states, gated_norm and sigmoid_gate
-  bool deals_pairs = false;           ///< the plan must assign the (item, KV head) pairs of attention to its workers
+  bool gains_by_f8_rows = false;  ///< some weights multiply many rows of x in f8_e4m3 faster: PackedMatrix::fewest_f8_rows
+  bool has_int8_x = false;        ///< matrices in integers can be packed with StoredMatrix::has_int8_x
+  bool gains_by_int8_x = false;   ///< and then they multiply any number of rows faster
+  /// make_state_storage, gated_delta_rule, sigmoid_gate, short_conv with ConvKind::silu and no bias, and gated_norm with
+  /// GatedNormOrder::norm_first and one weight for all heads.
+  bool has_recurrent_layers = false;
+  bool has_gated_conv = false;  ///< with has_recurrent_layers: ConvKind::gated
+  bool has_mamba2 = false;      ///< with has_recurrent_layers: mamba2_scan, biases of short_conv, all of gated_norm
+  bool deals_pairs = false;     ///< the plan must assign the (item, KV head) pairs of attention to its workers
 };
 
 /// Parameters that make the engine fast on a backend. Constant for a device, because they determine the plan of a step
@@ -258,12 +262,13 @@ class Backend {
   virtual void attention_merge(const AttentionMergeArgs& args) = 0;
   virtual void short_conv(const ShortConvArgs& args) = 0;
   virtual void gated_delta_rule(const GatedDeltaRuleArgs& args) = 0;
+  virtual void mamba2_scan(const Mamba2ScanArgs& args) = 0;
   virtual void gated_norm(const GatedNormArgs& args) = 0;
   virtual void sigmoid_gate(const SigmoidGateArgs& args) = 0;
   virtual void route_experts(const RouteExpertsArgs& args) = 0;
   virtual void grouped_matmul(const GroupedMatmulArgs& args) = 0;
   virtual void combine_experts(const CombineExpertsArgs& args) = 0;
-  virtual void gelu(const GeluArgs& args) = 0;
+  virtual void activation(const ActivationArgs& args) = 0;
   virtual void gated_activation(const GatedActivationArgs& args) = 0;
   virtual void scale_logits(const ScaleLogitsArgs& args) = 0;
   virtual void sample(const SampleArgs& args) = 0;

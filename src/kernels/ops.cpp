@@ -316,15 +316,20 @@ void attention_merge(Backend& backend, const AttentionMergeArgs& args) {
 }
 
 void short_conv(Backend& backend, const ShortConvArgs& args) {
-  check(args.x.shape.rank() == 2, "short_conv: x [rows, at least n]");
+  check(args.x.shape.rank() == 2, "short_conv: x [rows, n]");
   check_states(args.state, args.x.shape[0], "short_conv");
   const StateShape& states = args.state.storage->shape();
-  check(args.x.shape[1] >= states.n_channels, "short_conv: x has fewer columns than there are channels");
+  const std::int64_t n_read = (args.kind == ConvKind::gated ? 3 : 1) * std::int64_t{states.n_channels};
+  check(args.first >= 0 && args.first + n_read <= args.x.shape[1], "short_conv: x has fewer columns than the channels read");
   check_float(args.x, "short_conv x");
   check_float(args.out, "short_conv out");
   check_shape(args.out, {args.x.shape[0], states.n_channels}, "short_conv out");
   check_dtype(args.weight, DType::f32, "short_conv weight");
   check_shape(args.weight, {states.n_channels, states.conv_len + 1}, "short_conv weight");
+  if (args.bias.data != nullptr) {
+    check_dtype(args.bias, DType::f32, "short_conv bias");
+    check_shape(args.bias, {states.n_channels}, "short_conv bias");
+  }
   check(!overlap(args.x, args.out), "short_conv: out overlaps x");
   backend.short_conv(args);
 }
@@ -351,6 +356,28 @@ void gated_delta_rule(Backend& backend, const GatedDeltaRuleArgs& args) {
   backend.gated_delta_rule(args);
 }
 
+void mamba2_scan(Backend& backend, const Mamba2ScanArgs& args) {
+  check(args.xbc.shape.rank() == 2 && args.dt.shape.rank() == 2, "mamba2_scan: xbc and dt [rows, n]");
+  const std::int64_t n_rows = args.xbc.shape[0];
+  check_states(args.state, n_rows, "mamba2_scan");
+  const StateShape& states = args.state.storage->shape();
+  check(args.n_groups > 0 && states.n_heads % args.n_groups == 0, "mamba2_scan: the heads are not a multiple of the groups");
+  check_float(args.xbc, "mamba2_scan xbc");
+  check_shape(args.xbc, {n_rows, std::int64_t{states.n_heads} * states.value_dim + 2 * args.n_groups * states.key_dim},
+              "mamba2_scan xbc");
+  check_float(args.dt, "mamba2_scan dt");
+  check(args.dt.shape[0] == n_rows && args.first_dt >= 0 && args.first_dt + states.n_heads <= args.dt.shape[1],
+        "mamba2_scan: dt has other rows than xbc, or too few columns");
+  for (const ConstTensorView& of_heads : {args.a_log, args.dt_bias, args.skip}) {
+    check_dtype(of_heads, DType::f32, "mamba2_scan a_log, dt_bias or skip");
+    check_shape(of_heads, {states.n_heads}, "mamba2_scan a_log, dt_bias or skip");
+  }
+  check_float(args.out, "mamba2_scan out");
+  check_shape(args.out, {n_rows, states.n_heads, states.value_dim}, "mamba2_scan out");
+  check(!overlap(args.out, args.xbc) && !overlap(args.out, args.dt), "mamba2_scan: out overlaps what it is made from");
+  backend.mamba2_scan(args);
+}
+
 void gated_norm(Backend& backend, const GatedNormArgs& args) {
   check(args.x.shape.rank() == 3 && args.gate.shape.rank() == 2, "gated_norm: x [rows, n_heads, d], gate [rows, n]");
   check_float(args.x, "gated_norm x");
@@ -361,7 +388,8 @@ void gated_norm(Backend& backend, const GatedNormArgs& args) {
             args.first + args.x.shape[1] * args.x.shape[2] <= args.gate.shape[1],
         "gated_norm: the gate has other rows than x, or too few columns");
   check_dtype(args.weight, DType::f32, "gated_norm weight");
-  check_shape(args.weight, {args.x.shape[2]}, "gated_norm weight");
+  const bool is_of_heads = args.weight.shape == Shape{args.x.shape[1] * args.x.shape[2]};
+  check_shape(args.weight, {is_of_heads ? args.x.shape[1] * args.x.shape[2] : args.x.shape[2]}, "gated_norm weight");
   check(args.eps >= 0, "gated_norm: eps is negative");
   check(!overlap(args.gate, args.out), "gated_norm: out overlaps the gate");
   check_in_place(args.x, args.out, "gated_norm");
@@ -447,13 +475,13 @@ void combine_experts(Backend& backend, const CombineExpertsArgs& args) {
   backend.combine_experts(args);
 }
 
-void gelu(Backend& backend, const GeluArgs& args) {
-  check(args.out.shape.rank() == 2, "gelu: out [rows, n]");
-  check_float(args.in, "gelu in");
-  check_float(args.out, "gelu out");
-  check_shape(args.in, args.out.shape, "gelu in");
-  check(!overlap(args.in, args.out), "gelu: out overlaps in");
-  backend.gelu(args);
+void activation(Backend& backend, const ActivationArgs& args) {
+  check(args.out.shape.rank() == 2, "activation: out [rows, n]");
+  check_float(args.in, "activation in");
+  check_float(args.out, "activation out");
+  check_shape(args.in, args.out.shape, "activation in");
+  check(!overlap(args.in, args.out), "activation: out overlaps in");
+  backend.activation(args);
 }
 
 void gated_activation(Backend& backend, const GatedActivationArgs& args) {

@@ -317,20 +317,28 @@ struct StateArgs {
   StateStorage* storage = nullptr;
 };
 
-/// Short causal convolution of each channel over the tokens of a sequence, and SiLU:
+/// Short causal convolution of each channel over the tokens of a sequence:
 ///
-///     y[r, c] = sum over j < k of weight[c, j] * x[t - (k - 1) + j, c]     out[r, c] = y / (1 + exp(-y))
+///     y[r, c] = bias[c] + sum over j < k of weight[c, j] * u[t - (k - 1) + j, c]
 ///
-/// at row r of position t. The inputs before the first row are the state's, which keeps the last k - 1.
+///     silu    u = x[r, first + c]                                  out[r, c] = y / (1 + exp(-y))
+///     gated   u = x[r, first + c] * x[r, first + 2n + c]           out[r, c] = y * x[r, first + n + c]
 ///
-///     x       [rows, at least n] float; further columns are not read     out  [rows, n] float; no overlap with x
-///     weight  [n, k] f32, n = StateShape::n_channels, k = conv_len + 1
-/// Sums in f32, from j = 0 on. Source: arXiv:2312.00752; without a bias, as in arXiv:2412.06464.
+/// at row r of position t. The u before the first row are the state's, which keeps the last k - 1.
+///
+///     x       [rows, at least first + n, gated: + 3n] float     out  [rows, n] float; no overlap with x
+///     weight  [n, k] f32, n = StateShape::n_channels, k = conv_len + 1     bias  [n] f32, or null data
+/// Sums in f32, from j = 0 on, after the bias. Sources: arXiv:2312.00752 (silu; without a bias arXiv:2412.06464), arXiv:2511.23404
+/// (gated).
+enum class ConvKind { silu, gated };
 struct ShortConvArgs {
   StateArgs state;
   ConstTensorView x;
   ConstTensorView weight;
   TensorView out;
+  std::int64_t first = 0;
+  ConstTensorView bias = {};
+  ConvKind kind = ConvKind::silu;
 };
 void short_conv(Backend& backend, const ShortConvArgs& args);
 
@@ -357,13 +365,41 @@ struct GatedDeltaRuleArgs {
 };
 void gated_delta_rule(Backend& backend, const GatedDeltaRuleArgs& args);
 
-/// Root-mean-square norm of each head, times the SiLU of a gate:
+/// The scan of Mamba-2: each head h has a matrix S [key_dim, value_dim], which row r turns into
 ///
-///     out[r, h, i] = x[r, h, i] / sqrt(mean(x[r, h]^2) + eps) * weight[i] * g / (1 + exp(-g)),  g = gate[r, first + h d + i]
+///     t = softplus(dt[r, first_dt + h] + dt_bias[h])     softplus(x) = ln(1 + exp(x))
+///     S = exp(-exp(a_log[h]) t) S + B[r, h / m] (t x[r, h])^T
+///     out[r, h] = S^T C[r, h / m] + skip[h] x[r, h]
 ///
-///     x       [rows, n_heads, d] float     gate  [rows, at least first + n_heads d] float     weight  [d] f32
+/// with m = n_heads / n_groups heads for each group of B and C, whose size is key_dim, the size of the state.
+///
+///     xbc    [rows, n_heads value_dim + 2 n_groups key_dim] float: x, B and C, heads and groups contiguous
+///     dt     [rows, at least first_dt + n_heads] float     a_log, dt_bias, skip  [n_heads] f32
+///     out    [rows, n_heads, value_dim] float; no overlap with the others
+/// In f32. Time steps have no bounds. Source: arXiv:2405.21060 (the scan, and its form in chunks).
+struct Mamba2ScanArgs {
+  StateArgs state;
+  ConstTensorView xbc;
+  std::int64_t n_groups = 1;
+  ConstTensorView dt;
+  std::int64_t first_dt = 0;
+  ConstTensorView a_log;
+  ConstTensorView dt_bias;
+  ConstTensorView skip;
+  TensorView out;
+};
+void mamba2_scan(Backend& backend, const Mamba2ScanArgs& args);
+
+/// Root-mean-square norm of each head or group, times the SiLU of a gate or after it:
+///
+///     norm_first    out[r, h, i] = norm(x[r, h])_i * silu(g[h, i])     gate_first    out[r, h, i] = norm(x[r, h] * silu(g[h]))_i
+///     norm(y)_i = y_i / sqrt(mean(y^2) + eps) * weight[i]     silu(g) = g / (1 + exp(-g))     g[h, i] = gate[r, first + h d + i]
+///
+///     x       [rows, n_heads, d] float     gate  [rows, at least first + n_heads d] float
+///     weight  [d] f32, or [n_heads d]: heads have weights of their own
 ///     out     [rows, n_heads, d] float; no overlap with gate; may be x
-/// In f32. Source: arXiv:2412.06464.
+/// In f32. Sources: arXiv:2412.06464 (norm_first), arXiv:2405.21060 (gate_first).
+enum class GatedNormOrder { norm_first, gate_first };
 struct GatedNormArgs {
   ConstTensorView x;
   ConstTensorView gate;
@@ -371,6 +407,7 @@ struct GatedNormArgs {
   ConstTensorView weight;
   TensorView out;
   float eps = 1e-6f;
+  GatedNormOrder order = GatedNormOrder::norm_first;
 };
 void gated_norm(Backend& backend, const GatedNormArgs& args);
 
@@ -492,25 +529,26 @@ struct CombineExpertsArgs {
 };
 void combine_experts(Backend& backend, const CombineExpertsArgs& args);
 
-/// Activation of a feed-forward block without a gate: out[r, i] = gelu(in[r, i]).
+/// Activation of a feed-forward block without a gate: out[r, i] = f(in[r, i]).
 ///
-///     exact   x (1 + erf(x / sqrt(2))) / 2
-///     tanh    x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2
+///     gelu           x (1 + erf(x / sqrt(2))) / 2
+///     gelu_tanh      x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2
+///     relu_squared   max(x, 0)^2
 ///
 ///     in, out  [rows, n] float; no overlap
-/// In f32. Source: arXiv:1606.08415.
-enum class GeluKind { exact, tanh };
-struct GeluArgs {
+/// In f32. A NaN stays one. Sources: arXiv:1606.08415 (GELU), arXiv:2109.08668 (squared ReLU).
+enum class ActivationKind { gelu, gelu_tanh, relu_squared };
+struct ActivationArgs {
   ConstTensorView in;
   TensorView out;
-  GeluKind kind = GeluKind::exact;
+  ActivationKind kind = ActivationKind::gelu;
 };
-void gelu(Backend& backend, const GeluArgs& args);
+void activation(Backend& backend, const ActivationArgs& args);
 
 /// Activation of a gated feed-forward block: out[r, i] = f(gate[r, i]) * up[r, i].
 ///
 ///     silu              f(x) = x / (1 + exp(-x))
-///     gelu, gelu_tanh   f as for gelu: GeluKind::exact, GeluKind::tanh
+///     gelu, gelu_tanh   f as for activation
 ///     clamped_silu      f(x) = x / (1 + exp(-alpha x)) of min(gate, limit); in place of up: max(-limit, min(up, limit)) + 1
 ///
 ///     gate_up  [rows, 2 n] float: gate, then up     out  [rows, n] float or 8 bits; no overlap

@@ -10,13 +10,13 @@
 namespace baton {
 
 /// The states of all recurrent layers of a model, which are alike. A slot holds those of one sequence: for each layer the last
-/// inputs of its short convolution, and a matrix for each head.
+/// inputs of its short convolution, and a matrix for each head, if there are heads.
 struct StateShape {
   std::int32_t n_layers = 0;
   std::int32_t n_slots = 0;
   std::int32_t n_channels = 0;  ///< of the convolution; a multiple of 16
-  std::int32_t conv_len = 0;    ///< inputs that are kept of each channel: the kernel's length - 1; from 1 to 7
-  std::int32_t n_heads = 0;     ///< matrices of a layer
+  std::int32_t conv_len = 0;    ///< inputs that are kept of each channel: the kernel's length - 1; from 1 to kMaxConvTaps - 1
+  std::int32_t n_heads = 0;     ///< matrices of a layer; may be 0
   std::int32_t key_dim = 0;     ///< rows of a matrix; a multiple of 16 and at most kMaxStateDim
   std::int32_t value_dim = 0;   ///< columns of a matrix; the same
 
@@ -28,8 +28,9 @@ struct StateShape {
   bool operator==(const StateShape&) const = default;
 };
 
-/// The largest key_dim and value_dim.
+/// The largest key_dim and value_dim, and the longest kernel of a short convolution, in tokens.
 inline constexpr std::int32_t kMaxStateDim = 256;
+inline constexpr std::int32_t kMaxConvTaps = 8;
 
 /// States in f32. The layout is the backend's own; the canonical form of a slot is
 /// [layer]{[conv_len][n_channels], oldest input first; [head][key_dim][value_dim]}.

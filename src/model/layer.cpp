@@ -163,8 +163,8 @@ void activate(const LayerStep& step, const FeedForwardSpec& spec, const TensorVi
     case Kind::gated_gelu: return gated(GateKind::gelu);
     case Kind::gated_gelu_tanh: return gated(GateKind::gelu_tanh);
     case Kind::gated_clamped_silu: return gated(GateKind::clamped_silu);
-    case Kind::gelu: return gelu(step.backend, {up, activated.values, GeluKind::exact});
-    case Kind::gelu_tanh: return gelu(step.backend, {up, activated.values, GeluKind::tanh});
+    case Kind::gelu: return activation(step.backend, {up, activated.values, ActivationKind::gelu});
+    case Kind::gelu_tanh: return activation(step.backend, {up, activated.values, ActivationKind::gelu_tanh});
   }
 }
 

@@ -25,50 +25,53 @@ using testing::TestBackend;
 
 constexpr DType kFloats[] = {DType::f32, DType::bf16, DType::f16};
 
-double gelu_of(double x, GeluKind kind) {
-  if (kind == GeluKind::exact) return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+constexpr ActivationKind kKinds[] = {ActivationKind::gelu, ActivationKind::gelu_tanh, ActivationKind::relu_squared};
+
+double activation_of(double x, ActivationKind kind) {
+  if (kind == ActivationKind::relu_squared) return x < 0 ? 0 : x * x;
+  if (kind == ActivationKind::gelu) return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
   return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
 }
 
-TEST(Gelu, equals_the_formula_from_one_end_to_the_other) {
+TEST(Activation, equals_the_formula_from_one_end_to_the_other) {
   for (const TestBackend& test : test_backends()) {
     SCOPED_TRACE(test.name);
     std::mt19937 random(15);
-    for (const GeluKind kind : {GeluKind::exact, GeluKind::tanh})
+    for (const ActivationKind kind : kKinds)
       for (const DType dtype : kFloats)
         for (const std::int64_t n : {1, 15, 16, 33, 4096}) {
           const HostTensor in = random_tensor(random, dtype, {3, n});
           std::vector<double> expected;
-          for (std::int64_t i = 0; i < 3 * n; ++i) expected.push_back(gelu_of(in.at(i), kind));
+          for (std::int64_t i = 0; i < 3 * n; ++i) expected.push_back(activation_of(in.at(i), kind));
           const OnDevice out(test.backend, HostTensor(dtype, {3, n}));
-          gelu(test.backend, {OnDevice(test.backend, in).view(), out.view(), kind});
+          activation(test.backend, {OnDevice(test.backend, in).view(), out.view(), kind});
           EXPECT_LE(relative_error(out.to_host(), expected), 4 * testing::epsilon(dtype)) << to_string(dtype) << ' ' << n;
         }
   }
 }
 
 // Each element is compared by itself, so that errors of small results are visible beside large ones.
-TEST(Gelu, is_near_the_formula_in_both_tails) {
+TEST(Activation, is_near_the_formula_in_both_tails) {
   for (const TestBackend& test : test_backends()) {
     SCOPED_TRACE(test.name);
     HostTensor in(DType::f32, {1, 2001});
     for (std::int64_t i = 0; i < 2001; ++i) in.set(i, static_cast<float>(i - 1000) / 128.0f);  // to 7.8 on both sides
-    for (const GeluKind kind : {GeluKind::exact, GeluKind::tanh}) {
+    for (const ActivationKind kind : {ActivationKind::gelu, ActivationKind::gelu_tanh}) {
       const OnDevice out(test.backend, HostTensor(DType::f32, {1, 2001}));
-      gelu(test.backend, {OnDevice(test.backend, in).view(), out.view(), kind});
+      activation(test.backend, {OnDevice(test.backend, in).view(), out.view(), kind});
       const HostTensor got = out.to_host();
       for (std::int64_t i = 0; i < 2001; ++i) {
         const double x = in.at(i);
-        const double expected = gelu_of(x, kind);
+        const double expected = activation_of(x, kind);
         // exp's argument is rounded before it: an error in proportion to its size.
         EXPECT_NEAR(got.at(i), expected, (8 + 4 * x * x) * testing::epsilon(DType::f32) * std::abs(expected) + 1e-15) << x;
       }
     }
     HostTensor ends(DType::f32, {1, 4});
     for (const auto& [i, x] : {std::pair{0, 1e4f}, {1, -1e4f}, {2, 100.0f}, {3, -100.0f}}) ends.set(i, x);
-    for (const GeluKind kind : {GeluKind::exact, GeluKind::tanh}) {
+    for (const ActivationKind kind : {ActivationKind::gelu, ActivationKind::gelu_tanh}) {
       const OnDevice out(test.backend, HostTensor(DType::f32, {1, 4}));
-      gelu(test.backend, {OnDevice(test.backend, ends).view(), out.view(), kind});
+      activation(test.backend, {OnDevice(test.backend, ends).view(), out.view(), kind});
       const HostTensor got = out.to_host();
       EXPECT_EQ(got.at(0), 1e4);
       EXPECT_EQ(got.at(2), 100);
@@ -85,8 +88,8 @@ constexpr float kLimit = 1.5f;  // inside the range of N(0, 1)
 double gated(double gate, double up, GateKind kind) {
   switch (kind) {
     case GateKind::silu: return gate / (1 + std::exp(-gate)) * up;
-    case GateKind::gelu: return gelu_of(gate, GeluKind::exact) * up;
-    case GateKind::gelu_tanh: return gelu_of(gate, GeluKind::tanh) * up;
+    case GateKind::gelu: return activation_of(gate, ActivationKind::gelu) * up;
+    case GateKind::gelu_tanh: return activation_of(gate, ActivationKind::gelu_tanh) * up;
     case GateKind::clamped_silu: {
       const double limit = kLimit;
       const double g = std::min(gate, limit);

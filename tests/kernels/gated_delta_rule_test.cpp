@@ -285,6 +285,11 @@ TEST(StateStorage, refuses_shapes_and_keeps_slots_apart) {
       EXPECT_NE(made.error().message.find(text), std::string::npos) << made.error().message;
     }
     EXPECT_EQ(of.shape().slot_bytes(), 2 * 4 * (3 * 16 + 2 * 16 * 32));
+    const StateShape no_heads{.n_layers = 2, .n_slots = 4, .n_channels = 48, .conv_len = 2};
+    EXPECT_EQ(no_heads.slot_bytes(), 2 * 4 * 2 * 48);
+    if (test.backend.capabilities().has_gated_conv) {
+      EXPECT_TRUE(test.backend.make_state_storage(no_heads));
+    }
     StateRuns steps(test.backend, of.shape(), {});
     for (std::int32_t slot = 0; slot < 4; ++slot) steps.set_slot(slot, drawn_slot(of, 30 + slot));
     for (std::int32_t slot = 0; slot < 4; ++slot) EXPECT_EQ(steps.slot(slot).bytes, drawn_slot(of, 30 + slot).bytes);

@@ -44,6 +44,41 @@ TEST(GatedNorm, equals_its_formula) {
         }
 }
 
+TEST(GatedNorm, may_come_after_the_gate_with_weights_for_each_head) {
+  for (const TestBackend& test : recurrent_backends(&BackendCapabilities::has_mamba2))
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+      for (const auto& [n_heads, d, first] : {std::tuple<int, int, int>{1, 48, 0}, {8, 32, 0}, {2, 512, 3}}) {
+        SCOPED_TRACE(test.name + " " + std::string(to_string(dtype)) + " " + std::to_string(d));
+        std::mt19937 random(33);
+        const std::int64_t n_rows = 9;
+        const std::int64_t width = first + n_heads * d + 2;
+        const HostTensor x = random_tensor(random, dtype, {n_rows, n_heads, d});
+        const HostTensor gate = random_tensor(random, dtype, {n_rows, width});
+        const HostTensor weight = random_tensor(random, DType::f32, {n_heads * d});
+        std::vector<double> expected;
+        for (std::int64_t head = 0; head < n_rows * n_heads; ++head) {
+          std::vector<double> products;
+          double squares = 0;
+          for (std::int64_t i = 0; i < d; ++i) {
+            const double g = gate.at(head / n_heads * width + first + head % n_heads * d + i);
+            products.push_back(x.at(head * d + i) * silu_of(g));
+            squares += products.back() * products.back();
+          }
+          for (std::int64_t i = 0; i < d; ++i)
+            expected.push_back(products[static_cast<std::size_t>(i)] / std::sqrt(squares / d + 1e-3) *
+                               weight.at(head % n_heads * d + i));
+        }
+        const OnDevice in(test.backend, x), gates(test.backend, gate), weights(test.backend, weight),
+            out(test.backend, HostTensor(dtype, x.shape));
+        GatedNormArgs args{in.view(), gates.view(), first, weights.view(), out.view(), 1e-3f, GatedNormOrder::gate_first};
+        gated_norm(test.backend, args);
+        EXPECT_LE(relative_error(out.to_host(), expected), 4 * epsilon(dtype));
+        args.out = in.view();
+        gated_norm(test.backend, args);
+        EXPECT_EQ(in.to_host().bytes, out.to_host().bytes) << "in place";
+      }
+}
+
 TEST(SigmoidGate, equals_its_formula) {
   for (const TestBackend& test : recurrent_backends())
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16})

@@ -53,8 +53,8 @@ TEST(OpsDeathTest, biases_and_second_deltas_must_fit) {
   EXPECT_DEATH(layer_norm(backend, {x.view(), {}, {}, {}, out.view()}), "layer_norm: no weight");
   EXPECT_DEATH(scale_logits(backend, {x.view(), 1, -1}), "the soft-cap is negative");
   HostTensor wide(DType::f32, {3, 9});
-  EXPECT_DEATH(gelu(backend, {wide.view(), out.view()}), "gelu in has shape .*9.*expected .*8");
-  EXPECT_DEATH(gelu(backend, {x.view(), x.view()}), "gelu: out overlaps in");
+  EXPECT_DEATH(activation(backend, {wide.view(), out.view()}), "activation in has shape .*9.*expected .*8");
+  EXPECT_DEATH(activation(backend, {x.view(), x.view()}), "activation: out overlaps in");
   test::RecordedMatrix matrix;
   matrix.n = matrix.k = 8;
   EXPECT_DEATH(matmul(backend, {x.view(), &matrix, out.view(), short_bias.view()}), "matmul bias has shape .*7.*expected .*8");

@@ -37,28 +37,46 @@ std::vector<double> kept_inputs(const StateShape& shape, const HostTensor& slot,
   return kept;
 }
 
+/// What the convolution is between.
+struct ConvForm {
+  ConvKind kind = ConvKind::silu;
+  bool has_bias = false;
+  std::int64_t first = 0;
+
+  std::string name() const { return std::string(kind == ConvKind::gated ? "gated" : "silu") + (has_bias ? ", bias" : ""); }
+};
+
 struct ConvRows {
-  ConvRows(const StateShape& shape, std::int64_t n_rows, DType dtype, std::int64_t n_more)
-      : x(dtype, {n_rows, shape.n_channels + n_more}), weight(DType::f32, {shape.n_channels, shape.conv_len + 1}) {
+  ConvRows(const StateShape& shape, std::int64_t n_rows, DType dtype, std::int64_t n_more, const ConvForm& of = {})
+      : form(of),
+        x(dtype, {n_rows, of.first + (of.kind == ConvKind::gated ? 3 : 1) * shape.n_channels + n_more}),
+        weight(DType::f32, {shape.n_channels, shape.conv_len + 1}),
+        bias(DType::f32, {of.has_bias ? shape.n_channels : 0}) {
     std::mt19937 random(7);
     x = random_tensor(random, dtype, x.shape);
     weight = random_tensor(random, DType::f32, weight.shape);
+    bias = random_tensor(random, DType::f32, bias.shape);
   }
-  HostTensor x, weight;
+  ConvForm form;
+  HostTensor x, weight, bias;
 };
 
 HostTensor run_conv(Backend& backend, const ConvRows& in, const StateRuns& steps, DType out_dtype) {
   const OnDevice x(backend, in.x), weight(backend, in.weight);
   const OnDevice out(backend, HostTensor(out_dtype, {in.x.shape[0], in.weight.shape[0]}));
-  short_conv(backend, {steps.args(1), x.view(), weight.view(), out.view()});
+  const OnDevice bias(backend, in.bias);
+  short_conv(backend, {steps.args(1), x.view(), weight.view(), out.view(), in.form.first,
+                       in.form.has_bias ? ConstTensorView(bias.view()) : ConstTensorView{}, in.form.kind});
   return out.to_host();
 }
 
 void expect_convolution(const TestBackend& test, const StateShape& shape, const std::vector<StateRun>& runs,
-                        std::int64_t n_rows, DType dtype, DType out_dtype) {
-  SCOPED_TRACE(test.name + ", " + std::to_string(shape.n_channels) + " channels, " + std::to_string(shape.conv_len + 1) +
-               " taps, " + std::to_string(n_rows) + " rows in " + std::string(to_string(dtype)));
-  const ConvRows in(shape, n_rows, dtype, 5);
+                        std::int64_t n_rows, DType dtype, DType out_dtype, const ConvForm& form = {}) {
+  SCOPED_TRACE(test.name + ", " + form.name() + ", " + std::to_string(shape.n_channels) + " channels, " +
+               std::to_string(shape.conv_len + 1) + " taps, " + std::to_string(n_rows) + " rows in " +
+               std::string(to_string(dtype)));
+  const ConvRows in(shape, n_rows, dtype, 5, form);
+  const bool is_gated = form.kind == ConvKind::gated;
   StateRuns steps(test.backend, shape, runs);
   for (std::int32_t slot = 0; slot < 4; ++slot) steps.set_slot(slot, drawn_conv_slot(shape, 40 + slot));
   const HostTensor got = run_conv(test.backend, in, steps, out_dtype);
@@ -70,11 +88,15 @@ void expect_convolution(const TestBackend& test, const StateShape& shape, const 
       std::vector<double> inputs(static_cast<std::size_t>(shape.conv_len));
       if (run.read_slot != StateRun::kZeroState) inputs = kept_inputs(shape, drawn_conv_slot(shape, 40 + run.read_slot), c);
       for (std::int64_t r = 0; r < run.n_rows; ++r) {
-        inputs.push_back(in.x.at((run.first_row + r) * in.x.shape[1] + c));
-        double sum = 0;
+        const auto part = [&](std::int64_t place) {
+          return in.x.at((run.first_row + r) * in.x.shape[1] + form.first + place * shape.n_channels + c);
+        };
+        // The state keeps products in f32.
+        inputs.push_back(is_gated ? static_cast<float>(part(0)) * static_cast<float>(part(2)) : part(0));
+        double sum = form.has_bias ? in.bias.at(c) : 0;
         for (std::int64_t j = 0; j <= shape.conv_len; ++j)
           sum += in.weight.at(c * (shape.conv_len + 1) + j) * inputs[static_cast<std::size_t>(r + j)];
-        expected[static_cast<std::size_t>(r * shape.n_channels + c)] = sum / (1 + std::exp(-sum));
+        expected[static_cast<std::size_t>(r * shape.n_channels + c)] = is_gated ? sum * part(1) : sum / (1 + std::exp(-sum));
       }
       const std::vector<double> last(inputs.end() - shape.conv_len, inputs.end());
       EXPECT_EQ(kept_inputs(shape, after, c), last) << "channel " << c;
@@ -104,6 +126,21 @@ TEST(ShortConv, continues_states_of_the_same_and_of_other_slots) {
                           {.first_row = 1, .n_rows = 2, .position = 9, .read_slot = 1, .write_slot = 2},
                           {.first_row = 3, .n_rows = 12, .position = 0, .write_slot = 3}},
                          15, DType::f32, DType::f32);
+}
+
+TEST(ShortConv, has_a_bias_and_gates) {
+  for (const auto& [form, has] :
+       {std::pair{ConvForm{.has_bias = true, .first = 16}, &BackendCapabilities::has_mamba2},
+        {ConvForm{.kind = ConvKind::gated}, &BackendCapabilities::has_gated_conv},
+        {ConvForm{.kind = ConvKind::gated, .has_bias = true, .first = 3}, &BackendCapabilities::has_gated_conv}})
+    for (const TestBackend& test : recurrent_backends(has))
+      for (const std::int32_t n_channels : {16, 144})
+        for (const DType dtype : {DType::f32, DType::bf16})
+          expect_convolution(test, conv_shape(n_channels, 2),
+                             {{.first_row = 0, .n_rows = 1, .position = 9, .read_slot = 0, .write_slot = 0},
+                              {.first_row = 1, .n_rows = 5, .position = 9, .read_slot = 1, .write_slot = 2},
+                              {.first_row = 6, .n_rows = 20, .position = 0, .write_slot = 3}},
+                             26, dtype, dtype, form);
 }
 
 TEST(ShortConv, leaves_rows_without_a_run_alone) {
@@ -149,6 +186,10 @@ TEST(ShortConvDeathTest, refuses_what_does_not_fit_its_states) {
   HostTensor narrow(DType::f32, {3, 15});
   HostTensor taps(DType::f32, {16, 3});
   EXPECT_DEATH(short_conv(backend, {state, narrow.view(), in.weight.view(), out.view()}), "fewer columns than");
+  EXPECT_DEATH(short_conv(backend, {state, in.x.view(), in.weight.view(), out.view(), 1}), "fewer columns than");
+  EXPECT_DEATH(short_conv(backend, {state, in.x.view(), in.weight.view(), out.view(), 0, {}, ConvKind::gated}),
+               "fewer columns than");
+  EXPECT_DEATH(short_conv(backend, {state, in.x.view(), in.weight.view(), out.view(), 0, in.weight.view()}), "bias has shape");
   EXPECT_DEATH(short_conv(backend, {state, in.x.view(), taps.view(), out.view()}), "weight has shape .*3.*expected .*4");
   EXPECT_DEATH(short_conv(backend, {state, in.x.view(), in.weight.view(), narrow.view()}), "out has shape");
   EXPECT_DEATH(short_conv(backend, {state, in.x.view(), in.weight.view(), in.x.view()}), "out overlaps x");

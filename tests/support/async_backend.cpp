@@ -611,6 +611,18 @@ void AsyncBackend::gated_delta_rule(const GatedDeltaRuleArgs& args) {
   });
 }
 
+void AsyncBackend::mamba2_scan(const Mamba2ScanArgs& args) {
+  launch([this, args](const Moment& moment) {
+    Mamba2ScanArgs current = args;
+    current.state.step = moment.step;
+    current.state.storage = static_cast<States*>(args.state.storage)->inner();
+    moment.narrow(current.xbc);
+    moment.narrow(current.dt);
+    moment.narrow(current.out);
+    baton::mamba2_scan(*inner_, current);
+  });
+}
+
 void AsyncBackend::gated_norm(const GatedNormArgs& args) {
   launch([this, args](const Moment& moment) {
     GatedNormArgs current = args;
@@ -663,12 +675,12 @@ void AsyncBackend::combine_experts(const CombineExpertsArgs& args) {
   });
 }
 
-void AsyncBackend::gelu(const GeluArgs& args) {
+void AsyncBackend::activation(const ActivationArgs& args) {
   launch([this, args](const Moment& moment) {
-    GeluArgs current = args;
+    ActivationArgs current = args;
     moment.narrow(current.in);
     moment.narrow(current.out);
-    baton::gelu(*inner_, current);
+    baton::activation(*inner_, current);
   });
 }
 

@@ -104,12 +104,13 @@ class AsyncBackend final : public Backend {
   void attention_merge(const AttentionMergeArgs& args) override;
   void short_conv(const ShortConvArgs& args) override;
   void gated_delta_rule(const GatedDeltaRuleArgs& args) override;
+  void mamba2_scan(const Mamba2ScanArgs& args) override;
   void gated_norm(const GatedNormArgs& args) override;
   void sigmoid_gate(const SigmoidGateArgs& args) override;
   void route_experts(const RouteExpertsArgs& args) override;
   void grouped_matmul(const GroupedMatmulArgs& args) override;
   void combine_experts(const CombineExpertsArgs& args) override;
-  void gelu(const GeluArgs& args) override;
+  void activation(const ActivationArgs& args) override;
   void gated_activation(const GatedActivationArgs& args) override;
   void scale_logits(const ScaleLogitsArgs& args) override;
   void sample(const SampleArgs& args) override;

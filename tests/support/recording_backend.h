@@ -130,12 +130,13 @@ class RecordingBackend : public Backend {
   void attention_merge(const AttentionMergeArgs&) override { not_here(); }
   void short_conv(const ShortConvArgs&) override { not_here(); }
   void gated_delta_rule(const GatedDeltaRuleArgs&) override { not_here(); }
+  void mamba2_scan(const Mamba2ScanArgs&) override { not_here(); }
   void gated_norm(const GatedNormArgs&) override { not_here(); }
   void sigmoid_gate(const SigmoidGateArgs&) override { not_here(); }
   void route_experts(const RouteExpertsArgs&) override { not_here(); }
   void grouped_matmul(const GroupedMatmulArgs&) override { not_here(); }
   void combine_experts(const CombineExpertsArgs&) override { not_here(); }
-  void gelu(const GeluArgs&) override { not_here(); }
+  void activation(const ActivationArgs&) override { not_here(); }
   void gated_activation(const GatedActivationArgs&) override { not_here(); }
   void scale_logits(const ScaleLogitsArgs&) override { not_here(); }
   void sample(const SampleArgs&) override { not_here(); }

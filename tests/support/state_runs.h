@@ -11,14 +11,15 @@
 
 namespace baton::testing {
 
-/// The backends that have recurrent layers.
-inline std::vector<TestBackend> recurrent_backends() {
+/// The backends that have recurrent layers, or what else `has` asks for.
+inline std::vector<TestBackend> recurrent_backends(
+    bool BackendCapabilities::*has = &BackendCapabilities::has_recurrent_layers) {
   std::vector<TestBackend> found;
   for (const TestBackend& test : test_backends()) {
-    if (test.backend.capabilities().has_recurrent_layers)
+    if (test.backend.capabilities().*has)
       found.push_back(test);
     else
-      say_once(test.name + ": skipped: it has no recurrent layers");
+      say_once(test.name + ": skipped: it does not have all kinds of recurrent layers");
   }
   return found;
 }

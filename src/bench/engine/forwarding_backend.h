@@ -66,12 +66,13 @@ class ForwardingBackend : public Backend {
   void attention_merge(const AttentionMergeArgs& args) override { inner().attention_merge(args); }
   void short_conv(const ShortConvArgs& args) override { inner().short_conv(args); }
   void gated_delta_rule(const GatedDeltaRuleArgs& args) override { inner().gated_delta_rule(args); }
+  void mamba2_scan(const Mamba2ScanArgs& args) override { inner().mamba2_scan(args); }
   void gated_norm(const GatedNormArgs& args) override { inner().gated_norm(args); }
   void sigmoid_gate(const SigmoidGateArgs& args) override { inner().sigmoid_gate(args); }
   void route_experts(const RouteExpertsArgs& args) override { inner().route_experts(args); }
   void grouped_matmul(const GroupedMatmulArgs& args) override { inner().grouped_matmul(args); }
   void combine_experts(const CombineExpertsArgs& args) override { inner().combine_experts(args); }
-  void gelu(const GeluArgs& args) override { inner().gelu(args); }
+  void activation(const ActivationArgs& args) override { inner().activation(args); }
   void gated_activation(const GatedActivationArgs& args) override { inner().gated_activation(args); }
   void scale_logits(const ScaleLogitsArgs& args) override { inner().scale_logits(args); }
   void sample(const SampleArgs& args) override { inner().sample(args); }

@@ -9,16 +9,19 @@
 
 namespace baton::cpu {
 
-void CpuBackend::gelu(const GeluArgs& args) {
+void CpuBackend::activation(const ActivationArgs& args) {
   const std::int64_t n = args.out.shape[1];
   parallel_.for_ranges(args.out.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
     std::vector<float> row(static_cast<std::size_t>(n));
     for (std::int64_t r = begin; r < end; ++r) {
       load_f32(args.in, r * n, n, row.data());
-      if (args.kind == GeluKind::exact)
-        gelu_of(row.data(), n);
-      else
-        gelu_tanh_of(row.data(), n);
+      switch (args.kind) {
+        case ActivationKind::gelu: gelu_of(row.data(), n); break;
+        case ActivationKind::gelu_tanh: gelu_tanh_of(row.data(), n); break;
+        case ActivationKind::relu_squared:
+          for (float& x : row) x = x < 0 ? 0 : x * x;
+          break;
+      }
       store_f32(row.data(), n, args.out, r * n);
     }
   });

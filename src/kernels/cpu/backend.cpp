@@ -103,7 +103,9 @@ BackendCapabilities CpuBackend::capabilities() const {
           .shares_host_memory = true,
           .has_int8_x = true,
           .gains_by_int8_x = gains_by_int8_x,
-          .has_recurrent_layers = true};
+          .has_recurrent_layers = true,
+          .has_gated_conv = true,
+          .has_mamba2 = true};
 }
 
 BackendTuning CpuBackend::tuning() const {

@@ -12,6 +12,7 @@
 #include <span>
 
 #include "kernels/cpu/elements.h"
+#include "kernels/cpu/head_math.h"
 #include "kernels/cpu/row_math.h"
 #include "kernels/cpu/state_storage.h"
 
@@ -109,13 +110,10 @@ namespace {
 
 HWY_EXPORT(UpdateState);
 
-constexpr std::int64_t kColumns = 32;     ///< of a copy: with 128 rows it has 16 KB
-constexpr std::int64_t kRows = 16;        ///< that run over a copy in turn
-constexpr std::int64_t kFewRows = 4;      ///< for fewer nothing is copied
-constexpr float kUnitEpsilon = 1e-6f;     ///< of unit(x)
-constexpr float kLinearSoftplus = 20.0f;  ///< softplus(x) = x in f32 from here on
-
-float softplus(float x) { return x > kLinearSoftplus ? x : std::log1p(std::exp(x)); }
+constexpr std::int64_t kColumns = 32;  ///< of a copy: with 128 rows it has 16 KB
+constexpr std::int64_t kRows = 16;     ///< that run over a copy in turn
+constexpr std::int64_t kFewRows = 4;   ///< for fewer nothing is copied
+constexpr float kUnitEpsilon = 1e-6f;  ///< of unit(x)
 
 /// factor * x / sqrt(sum(x^2) + epsilon) of n numbers of `in` from `begin` on.
 void load_unit(const ConstTensorView& in, std::int64_t begin, std::int64_t n, float factor, float* out) {
@@ -139,12 +137,7 @@ class DeltaHead {
         q_factor_(1.0f / std::sqrt(static_cast<float>(key_dim_))) {}
 
   void run(const StateRun& run) {
-    float* const state = states_.matrix(args_.state.layer, run.write_slot, head_);
-    const std::int64_t n = key_dim_ * value_dim_;
-    if (run.read_slot == StateRun::kZeroState)
-      std::fill_n(state, n, 0.0f);
-    else if (run.read_slot != run.write_slot)
-      std::copy_n(states_.matrix(args_.state.layer, run.read_slot, head_), n, state);
+    float* const state = states_.begin_run(args_.state.layer, run, head_);
     for (std::int64_t done = 0; done < run.n_rows; done += kRows)
       run_rows(run.first_row + done, std::min<std::int64_t>(kRows, run.n_rows - done), state);
   }

@@ -1,4 +1,4 @@
-/// Norms and rotations of heads in f32.
+/// Norms, rotations and time steps of heads in f32.
 #pragma once
 
 #include <cmath>
@@ -8,6 +8,9 @@
 #include "kernels/cpu/row_math.h"
 
 namespace baton::cpu {
+
+/// ln(1 + exp(x)), which is x in f32 from 20 on.
+inline float softplus(float x) { return x > 20.0f ? x : std::log1p(std::exp(x)); }
 
 /// x = x / sqrt(mean(x^2) + eps) * weight, over each run of `run` numbers of the n numbers at `x`. `weight`, f32, has the
 /// weights of one run.

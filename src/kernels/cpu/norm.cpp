@@ -35,6 +35,11 @@ void add_deltas(const Deltas& deltas, std::int64_t d, std::int64_t r, float* x, 
   add_to(x, row.data(), d);
 }
 
+/// Elements [begin, begin + n) of a vector in f32.
+ConstTensorView part_of(const ConstTensorView& vector, std::int64_t begin, std::int64_t n) {
+  return {vector.data + static_cast<std::size_t>(begin) * sizeof(float), DType::f32, {n}};
+}
+
 }  // namespace
 
 void CpuBackend::rms_norm(const RmsNormArgs& args) {
@@ -86,8 +91,12 @@ void CpuBackend::gated_norm(const GatedNormArgs& args) {
     for (std::int64_t r = begin; r < end; ++r) {
       load_f32(args.x, r * n, n, row.data());
       load_f32(args.gate, r * args.gate.shape[1] + args.first, n, gate.data());
-      normalize(row.data(), n, d, args.weight, args.eps);
-      silu_times(gate.data(), row.data(), n, row.data());
+      if (args.order == GatedNormOrder::gate_first) silu_times(gate.data(), row.data(), n, row.data());
+      if (args.weight.shape[0] == n)  // each head has its own
+        for (std::int64_t i = 0; i < n; i += d) normalize(row.data() + i, d, d, part_of(args.weight, i, d), args.eps);
+      else
+        normalize(row.data(), n, d, args.weight, args.eps);
+      if (args.order == GatedNormOrder::norm_first) silu_times(gate.data(), row.data(), n, row.data());
       store_f32(row.data(), n, args.out, r * n);
     }
   });

@@ -12,7 +12,6 @@ namespace baton::cpu {
 namespace {
 
 constexpr std::int64_t kChannels = 128;  ///< of a block
-constexpr std::size_t kMostTaps = 8;
 
 /// Some channels of a run of rows.
 class ChannelBlock {
@@ -22,6 +21,7 @@ class ChannelBlock {
     const float* weight = args.weight.elements<float>().data() + first * n_taps_;
     for (std::int64_t j = 0; j < n_taps_; ++j)
       for (std::int64_t c = 0; c < n_; ++c) weights_[at(j)][at(c)] = weight[c * n_taps_ + j];
+    if (args.bias.data != nullptr) std::copy_n(args.bias.elements<float>().data() + first, n_, bias_.data());
     ones_.fill(1);
   }
 
@@ -37,11 +37,11 @@ class ChannelBlock {
     // The inputs of a row lie in a ring, the oldest at `oldest`.
     std::int64_t oldest = 0;
     for (std::int64_t r = run.first_row; r < run.first_row + run.n_rows; ++r) {
-      load_f32(args_.x, r * args_.x.shape[1] + first_, n_, inputs_[at((oldest + n_kept) % n_taps_)].data());
-      Row sum{};
+      load_input(r, inputs_[at((oldest + n_kept) % n_taps_)]);
+      Row sum = bias_;
       for (std::int64_t j = 0; j < n_taps_; ++j)
         add_product(sum.data(), weights_[at(j)].data(), inputs_[at((oldest + j) % n_taps_)].data(), n_);
-      silu_times(sum.data(), ones_.data(), n_, sum.data());
+      finish(r, sum);
       store_f32(sum.data(), n_, args_.out, r * args_.out.shape[1] + first_);
       oldest = (oldest + 1) % n_taps_;
     }
@@ -53,12 +53,31 @@ class ChannelBlock {
   using Row = std::array<float, kChannels>;
   static std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
+  /// Part 0, 1 or 2 of x of row `r`: of the channels from args_.first on, or of as many after them.
+  void load_part(std::int64_t r, std::int64_t part, Row& to) const {
+    load_f32(args_.x, r * args_.x.shape[1] + args_.first + part * args_.out.shape[1] + first_, n_, to.data());
+  }
+  void load_input(std::int64_t r, Row& input) {
+    load_part(r, 0, input);
+    if (args_.kind != ConvKind::gated) return;
+    load_part(r, 2, factors_);
+    scale_by_weight(input.data(), 1, factors_.data(), n_, input.data());
+  }
+  /// From the sum to the output.
+  void finish(std::int64_t r, Row& sum) {
+    if (args_.kind != ConvKind::gated) return silu_times(sum.data(), ones_.data(), n_, sum.data());
+    load_part(r, 1, factors_);
+    scale_by_weight(sum.data(), 1, factors_.data(), n_, sum.data());
+  }
+
   const ShortConvArgs& args_;
   std::int64_t first_;
   std::int64_t n_;
   std::int64_t n_taps_;
-  std::array<Row, kMostTaps> weights_{};
-  std::array<Row, kMostTaps> inputs_{};
+  std::array<Row, kMaxConvTaps> weights_{};
+  std::array<Row, kMaxConvTaps> inputs_{};
+  Row bias_{};
+  Row factors_;
   Row ones_;
 };
 

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "core/result.h"
+#include "kernels/batch.h"
 #include "kernels/cpu/pages.h"
 #include "kernels/state_storage.h"
 
@@ -22,14 +23,14 @@ class CpuStateStorage final : public StateStorage {
  public:
   /// Errors: as Backend::make_state_storage.
   static Result<std::unique_ptr<CpuStateStorage>> make(const StateShape& shape) {
-    const auto is_dim = [](std::int32_t n) { return n > 0 && n <= kMaxStateDim && n % 16 == 0; };
+    const auto is_dim = [&](std::int32_t n) { return shape.n_heads == 0 || (n > 0 && n <= kMaxStateDim && n % 16 == 0); };
     if (!is_dim(shape.key_dim) || !is_dim(shape.value_dim) || shape.n_channels % 16 != 0 || shape.conv_len < 1 ||
-        shape.conv_len > 7)
+        shape.conv_len >= kMaxConvTaps)
       return fail(
           ErrorCode::unsupported,
           fmt::format("recurrent layers with heads of {} x {}, {} channels and a convolution of {} tokens: heads must be "
-                      "multiples of 16 and at most {}, channels a multiple of 16, convolutions of 2 to 8 tokens",
-                      shape.key_dim, shape.value_dim, shape.n_channels, shape.conv_len + 1, kMaxStateDim));
+                      "multiples of 16 and at most {}, channels a multiple of 16, convolutions of 2 to {} tokens",
+                      shape.key_dim, shape.value_dim, shape.n_channels, shape.conv_len + 1, kMaxStateDim, kMaxConvTaps));
     BATON_TRY(Buffer memory, allocate_pages(static_cast<std::size_t>(shape.n_slots * shape.slot_bytes())));
     return std::unique_ptr<CpuStateStorage>(new CpuStateStorage(shape, std::move(memory)));
   }
@@ -55,6 +56,16 @@ class CpuStateStorage final : public StateStorage {
   /// The matrix of a head, [key_dim][value_dim].
   float* matrix(int layer, std::int32_t slot, std::int64_t head) const {
     return conv(layer, slot) + shape().n_conv() + head * shape().key_dim * shape().value_dim;
+  }
+  /// The matrix of a head that a run writes, after it was made what the run begins with.
+  float* begin_run(int layer, const StateRun& run, std::int64_t head) const {
+    float* const state = matrix(layer, run.write_slot, head);
+    const std::int64_t n = std::int64_t{shape().key_dim} * shape().value_dim;
+    if (run.read_slot == StateRun::kZeroState)
+      std::fill_n(state, n, 0.0f);
+    else if (run.read_slot != run.write_slot)
+      std::copy_n(matrix(layer, run.read_slot, head), n, state);
+    return state;
   }
 
  private:

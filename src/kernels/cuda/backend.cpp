@@ -395,12 +395,13 @@ void CudaBackend::latent_append(const LatentAppendArgs& args) { cuda::latent_app
 void CudaBackend::attention_merge(const AttentionMergeArgs& args) { cuda::attention_merge(device(), args, batch_invariant_); }
 void CudaBackend::short_conv(const ShortConvArgs&) { check_failed("CUDA: no recurrent layers"); }
 void CudaBackend::gated_delta_rule(const GatedDeltaRuleArgs&) { check_failed("CUDA: no recurrent layers"); }
+void CudaBackend::mamba2_scan(const Mamba2ScanArgs&) { check_failed("CUDA: no recurrent layers"); }
 void CudaBackend::gated_norm(const GatedNormArgs&) { check_failed("CUDA: no recurrent layers"); }
 void CudaBackend::sigmoid_gate(const SigmoidGateArgs&) { check_failed("CUDA: no recurrent layers"); }
 void CudaBackend::route_experts(const RouteExpertsArgs& args) { cuda::route_experts(device(), args); }
 void CudaBackend::grouped_matmul(const GroupedMatmulArgs& args) { cuda::grouped_matmul(device(), args, batch_invariant_); }
 void CudaBackend::combine_experts(const CombineExpertsArgs& args) { cuda::combine_experts(device(), args); }
-void CudaBackend::gelu(const GeluArgs& args) { cuda::gelu(device(), args); }
+void CudaBackend::activation(const ActivationArgs& args) { cuda::activation(device(), args); }
 void CudaBackend::gated_activation(const GatedActivationArgs& args) { cuda::gated_activation(device(), args); }
 void CudaBackend::scale_logits(const ScaleLogitsArgs& args) { cuda::scale_logits(device(), args); }
 void CudaBackend::sample(const SampleArgs& args) { cuda::sample(device(), sampling_, args); }

@@ -39,7 +39,7 @@ Result<GatedDeltaSpec> read_delta(const Value& config, const NormSpec& norm) {
   BATON_TRY(delta.n_heads, fields::optional_size(config, "linear_num_value_heads", fields::kMaxHeads, 32));
   BATON_TRY(delta.key_dim, fields::optional_size(config, "linear_key_head_dim", kMaxStateDim, 128));
   BATON_TRY(delta.value_dim, fields::optional_size(config, "linear_value_head_dim", kMaxStateDim, 128));
-  BATON_TRY(delta.n_taps, fields::optional_size(config, "linear_conv_kernel_dim", 8, 4));
+  BATON_TRY(delta.n_taps, fields::optional_size(config, "linear_conv_kernel_dim", kMaxConvTaps, 4));
   if (delta.n_heads % delta.n_key_heads != 0)
     return fields::bad_value("linear_num_value_heads",
                              "'linear_num_value_heads' must be a multiple of 'linear_num_key_heads', but they are {} and {}",

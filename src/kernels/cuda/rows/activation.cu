@@ -25,8 +25,15 @@ __device__ __forceinline__ float gelu_tanh(float x) {
   return x / (1.0f + expf(-kTwiceRootOfTwoOverPi * (x + 0.044715f * x * x * x)));
 }
 
+__device__ __forceinline__ float activated(float x, ActivationKind kind) {
+  if (kind == ActivationKind::gelu) return gelu_exact(x);
+  if (kind == ActivationKind::gelu_tanh) return gelu_tanh(x);
+  return x < 0.0f ? 0.0f : x * x;  // a comparison with NaN is false, so a NaN stays
+}
+
 template <class In, class Out, int N>
-__global__ void __launch_bounds__(kThreads) gelu_kernel(const In* in, Out* out, std::int64_t n_elements, bool is_exact) {
+__global__ void __launch_bounds__(kThreads)
+    activation_kernel(const In* in, Out* out, std::int64_t n_elements, ActivationKind kind) {
   let_next_kernel_start();  // a matmul reads its first weights meanwhile
   wait_for_kernel_before();
   for (std::int64_t i = (blockIdx.x * static_cast<std::int64_t>(kThreads) + threadIdx.x) * N; i < n_elements;
@@ -34,7 +41,7 @@ __global__ void __launch_bounds__(kThreads) gelu_kernel(const In* in, Out* out, 
     float x[N];
     load_f32(in + i, x);
 #pragma unroll
-    for (int j = 0; j < N; ++j) x[j] = is_exact ? gelu_exact(x[j]) : gelu_tanh(x[j]);
+    for (int j = 0; j < N; ++j) x[j] = activated(x[j], kind);
     store_f32(x, out + i);
   }
 }
@@ -215,7 +222,7 @@ void launch_gated(const Device& device, const GatedActivationArgs& args) {
 
 }  // namespace
 
-void gelu(const Device& device, const GeluArgs& args) {
+void activation(const Device& device, const ActivationArgs& args) {
   const std::int64_t n_elements = args.out.shape.n_elements();
   if (n_elements == 0) return;
   const bool is_aligned = rows_are_aligned(args.out.shape[1], args.in, args.out);  // the same for any number of rows
@@ -224,10 +231,10 @@ void gelu(const Device& device, const GeluArgs& args) {
     visit_element(args.out.dtype, [&](auto out) {
       using In = decltype(in);
       using Out = decltype(out);
-      auto* kernel = is_aligned ? gelu_kernel<In, Out, kElementsAtOnce> : gelu_kernel<In, Out, 1>;
+      auto* kernel = is_aligned ? activation_kernel<In, Out, kElementsAtOnce> : activation_kernel<In, Out, 1>;
       prefer_shared_memory(kernel);
-      launch_overlapped(device, kernel, dim3(n_blocks), kThreads, 0, "gelu", reinterpret_cast<const In*>(args.in.data),
-                        reinterpret_cast<Out*>(args.out.data), n_elements, args.kind == GeluKind::exact);
+      launch_overlapped(device, kernel, dim3(n_blocks), kThreads, 0, "activation", reinterpret_cast<const In*>(args.in.data),
+                        reinterpret_cast<Out*>(args.out.data), n_elements, args.kind);
     });
   });
 }

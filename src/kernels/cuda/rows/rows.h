@@ -27,7 +27,7 @@ void norm_columns(const Device& device, const NormColumnsArgs& args);
 /// As rope_append, into a CudaKvStorage without values. q must be aligned to 16 bytes.
 void latent_append(const Device& device, const LatentAppendArgs& args);
 
-void gelu(const Device& device, const GeluArgs& args);
+void activation(const Device& device, const ActivationArgs& args);
 void gated_activation(const Device& device, const GatedActivationArgs& args);
 
 }  // namespace baton::cuda

@@ -1,0 +1,189 @@
+/// The scan of Mamba-2 on the CPU: token by token, heads in parallel, over copies of a few columns as the gated delta rule. So a row
+/// has the same bits however its sequence is cut.
+#include "kernels/cpu/backend.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <span>
+
+#include "kernels/cpu/elements.h"
+#include "kernels/cpu/head_math.h"
+#include "kernels/cpu/state_storage.h"
+
+// The order of includes is Highway's: foreach_target includes this file once for each instruction set.
+// clang-format off
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/mamba2_scan.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+// clang-format on
+
+#ifndef BATON_MAMBA2_SCAN_ROW
+#define BATON_MAMBA2_SCAN_ROW
+namespace baton::cpu {
+/// One row for all columns of one head.
+struct ScanRow {
+  const float* b;        ///< [key_dim]
+  const float* c;        ///< [key_dim]
+  const float* x;        ///< [value_dim]
+  float* out;            ///< [value_dim]
+  float decay;           ///< factor of the state
+  float step;            ///< factor of what is written
+  float skip;            ///< factor of x in out
+  std::int64_t key_dim;  ///< a multiple of 4
+};
+}  // namespace baton::cpu
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace baton::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// Sums over rows of a matrix have so many parts, added in this order: a column has the same bits whatever the width of vectors.
+constexpr int kScanParts = 4;
+
+/// `n` vectors of columns from `column` on. `state` has them as its first columns; its rows are `stride` apart.
+template <int n>
+void ScanColumns(const ScanRow& row, std::int64_t column, float* state, std::int64_t stride) {
+  const hn::CappedTag<float, 16> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  using V = hn::Vec<decltype(d)>;
+  const auto decay = hn::Set(d, row.decay);
+  V written[n];
+  V sums[n][kScanParts];
+  for (int i = 0; i < n; ++i) {
+    written[i] = hn::Mul(hn::Set(d, row.step), hn::LoadU(d, row.x + column + i * lanes));
+    for (V& part : sums[i]) part = hn::Zero(d);
+  }
+  for (std::int64_t j = 0; j < row.key_dim; j += kScanParts)
+    for (int part = 0; part < kScanParts; ++part) {
+      const auto b = hn::Set(d, row.b[j + part]);
+      const auto c = hn::Set(d, row.c[j + part]);
+      for (int i = 0; i < n; ++i) {
+        float* const at = state + (j + part) * stride + i * lanes;
+        const auto updated = hn::MulAdd(b, written[i], hn::Mul(decay, hn::LoadU(d, at)));
+        hn::StoreU(updated, d, at);
+        sums[i][part] = hn::MulAdd(c, updated, sums[i][part]);
+      }
+    }
+  for (int i = 0; i < n; ++i) {
+    const auto sum = hn::Add(hn::Add(sums[i][0], sums[i][1]), hn::Add(sums[i][2], sums[i][3]));
+    const auto x = hn::LoadU(d, row.x + column + i * lanes);
+    hn::StoreU(hn::MulAdd(hn::Set(d, row.skip), x, sum), d, row.out + column + i * lanes);
+  }
+}
+
+/// Rows in turn for columns [first, first + n_columns), multiples of 16. `state` has these columns only.
+void ScanState(const ScanRow* rows, std::int64_t n_rows, std::int64_t first, std::int64_t n_columns, float* state,
+               std::int64_t stride) {
+  const hn::CappedTag<float, 16> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  for (std::int64_t r = 0; r < n_rows; ++r) {
+    std::int64_t column = 0;
+    for (; column + 2 * lanes <= n_columns; column += 2 * lanes)
+      ScanColumns<2>(rows[r], first + column, state + column, stride);
+    for (; column < n_columns; column += lanes) ScanColumns<1>(rows[r], first + column, state + column, stride);
+  }
+}
+
+}  // namespace baton::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace baton::cpu {
+namespace {
+
+HWY_EXPORT(ScanState);
+
+constexpr std::int64_t kScanColumns = 32;  ///< of a copy: with 128 rows it has 16 KB
+constexpr std::int64_t kScanRows = 16;     ///< that run over a copy in turn
+constexpr std::int64_t kFewScanRows = 4;   ///< for fewer nothing is copied
+
+/// A head's matrix, over the rows of runs.
+class ScanHead {
+ public:
+  ScanHead(const Mamba2ScanArgs& args, std::int64_t head)
+      : args_(args),
+        states_(static_cast<const CpuStateStorage&>(*args.state.storage)),
+        head_(head),
+        n_heads_(states_.shape().n_heads),
+        key_dim_(states_.shape().key_dim),
+        value_dim_(states_.shape().value_dim),
+        group_(head / (n_heads_ / args.n_groups)),
+        rate_(std::exp(of_head(args.a_log))),
+        bias_(of_head(args.dt_bias)),
+        skip_(of_head(args.skip)) {}
+
+  void run(const StateRun& run) {
+    float* const state = states_.begin_run(args_.state.layer, run, head_);
+    for (std::int64_t done = 0; done < run.n_rows; done += kScanRows)
+      run_rows(run.first_row + done, std::min<std::int64_t>(kScanRows, run.n_rows - done), state);
+  }
+
+ private:
+  float of_head(const ConstTensorView& numbers) const { return numbers.elements<float>()[static_cast<std::size_t>(head_)]; }
+
+  void load_row(std::int64_t row, ScanRow& to, std::size_t place) {
+    const std::int64_t begin = row * args_.xbc.shape[1];
+    const std::int64_t b = begin + n_heads_ * value_dim_ + group_ * key_dim_;
+    load_f32(args_.xbc, begin + head_ * value_dim_, value_dim_, x_[place].data());
+    load_f32(args_.xbc, b, key_dim_, b_[place].data());
+    load_f32(args_.xbc, b + args_.n_groups * key_dim_, key_dim_, c_[place].data());
+    float dt = 0;
+    load_f32(args_.dt, row * args_.dt.shape[1] + args_.first_dt + head_, 1, &dt);
+    const float step = softplus(dt + bias_);
+    to = {.b = b_[place].data(),
+          .c = c_[place].data(),
+          .x = x_[place].data(),
+          .out = out_[place].data(),
+          .decay = std::exp(-rate_ * step),
+          .step = step,
+          .skip = skip_,
+          .key_dim = key_dim_};
+  }
+
+  void run_rows(std::int64_t first, std::int64_t n_rows, float* state) {
+    std::array<ScanRow, kScanRows> rows;
+    for (std::int64_t r = 0; r < n_rows; ++r)
+      load_row(first + r, rows[static_cast<std::size_t>(r)], static_cast<std::size_t>(r));
+    if (n_rows < kFewScanRows) {
+      HWY_DYNAMIC_DISPATCH(ScanState)(rows.data(), n_rows, 0, value_dim_, state, value_dim_);
+    } else {
+      for (std::int64_t column = 0; column < value_dim_; column += kScanColumns) {
+        const std::int64_t n = std::min(kScanColumns, value_dim_ - column);
+        for (std::int64_t j = 0; j < key_dim_; ++j)
+          std::copy_n(state + j * value_dim_ + column, n, copy_.data() + j * kScanColumns);
+        HWY_DYNAMIC_DISPATCH(ScanState)(rows.data(), n_rows, column, n, copy_.data(), kScanColumns);
+        for (std::int64_t j = 0; j < key_dim_; ++j)
+          std::copy_n(copy_.data() + j * kScanColumns, n, state + j * value_dim_ + column);
+      }
+    }
+    for (std::int64_t r = 0; r < n_rows; ++r)
+      store_f32(out_[static_cast<std::size_t>(r)].data(), value_dim_, args_.out, ((first + r) * n_heads_ + head_) * value_dim_);
+  }
+
+  using Rows = std::array<std::array<float, kMaxStateDim>, kScanRows>;
+
+  const Mamba2ScanArgs& args_;
+  const CpuStateStorage& states_;
+  const std::int64_t head_, n_heads_, key_dim_, value_dim_, group_;
+  const float rate_, bias_, skip_;
+  alignas(64) Rows b_, c_, x_, out_;
+  alignas(64) std::array<float, kMaxStateDim * kScanColumns> copy_;
+};
+
+}  // namespace
+
+void CpuBackend::mamba2_scan(const Mamba2ScanArgs& args) {
+  const std::span<const StateRun> runs = args.state.step.span<StateRun>(SectionKind::state_runs);
+  const auto n_runs = static_cast<std::int64_t>(runs.size());
+  parallel_.for_ranges(args.state.storage->shape().n_heads * n_runs, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t part = begin; part < end; ++part)
+      ScanHead(args, part / n_runs).run(runs[static_cast<std::size_t>(part % n_runs)]);
+  });
+}
+
+}  // namespace baton::cpu
+#endif
