@@ -420,8 +420,8 @@ CallStep PythonCalls::take_byte(char c, CallWriter& writer) {
       return c == ']' ? end_list() : CallStep::fault;
     case State::close:
       if (n_close_ == 0 && is_space(c)) return CallStep::more;
-      if (c != kEnd[n_close_]) return CallStep::fault;
-      return ++n_close_ == kEnd.size() ? CallStep::done : CallStep::more;
+      if (c != close_[n_close_]) return CallStep::fault;
+      return ++n_close_ == close_.size() ? CallStep::done : CallStep::more;
     case State::value: return take_value(c, writer);
     default: return take_key(c, writer);
   }

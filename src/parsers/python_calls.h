@@ -75,6 +75,9 @@ class PythonCalls : public CallReader {
   static constexpr std::string_view kStart = "<|python_start|>";
   static constexpr std::string_view kEnd = "<|python_end|>";
 
+  /// `close` ends a list after a marker.
+  explicit PythonCalls(std::string_view close) : close_(close) {}
+
   void begin(std::string_view marker) override;
   CallStep take(char c, CallWriter& writer) override;
   std::string_view begun_name() const override { return name_; }
@@ -89,6 +92,7 @@ class PythonCalls : public CallReader {
   CallStep take_value(char c, CallWriter& writer);
   CallStep finish_call(CallWriter& writer);
 
+  std::string_view close_;
   State state_ = State::before;
   bool is_marked_ = false;
   bool has_calls_ = false;  // in front

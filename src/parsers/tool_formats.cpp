@@ -29,6 +29,8 @@ constexpr std::array<Texts, 2> kGraniteBegins{"<|tool_call|>", "<tool_call>"};
 constexpr std::array<Texts, 1> kPythonTag{"<|python_tag|>"};
 constexpr std::array<Texts, 1> kPythonBegins{PythonCalls::kStart};
 constexpr std::array<Texts, 1> kPythonCloses{PythonCalls::kEnd};
+constexpr std::array<Texts, 1> kLfm2Begins{"<|tool_call_start|>"};
+constexpr std::array<Texts, 1> kLfm2Closes{"<|tool_call_end|>"};
 constexpr std::array<Texts, 1> kFunctools{"functools"};
 constexpr std::array<Texts, 1> kCohereBegins{"<|START_ACTION|>"};
 constexpr std::array<Texts, 1> kCohereCloses{"<|END_ACTION|>"};
@@ -70,7 +72,8 @@ std::unique_ptr<CallReader> cohere_reader(Tools /*tools*/) {
 std::unique_ptr<CallReader> xml_reader(Tools tools) { return std::make_unique<XmlCalls>(std::move(tools), kEndToolCall[0]); }
 std::unique_ptr<CallReader> seed_reader(Tools tools) { return std::make_unique<XmlCalls>(std::move(tools), kSeedCloses[0]); }
 std::unique_ptr<CallReader> glm_reader(Tools tools) { return std::make_unique<GlmCalls>(std::move(tools)); }
-std::unique_ptr<CallReader> python_reader(Tools /*tools*/) { return std::make_unique<PythonCalls>(); }
+std::unique_ptr<CallReader> python_reader(Tools /*tools*/) { return std::make_unique<PythonCalls>(PythonCalls::kEnd); }
+std::unique_ptr<CallReader> lfm2_reader(Tools /*tools*/) { return std::make_unique<PythonCalls>(kLfm2Closes[0]); }
 std::unique_ptr<CallReader> deepseek_reader(Tools /*tools*/) {
   return std::make_unique<SectionCalls>(SectionCallStyle{.call = kDeepSeekBegins[1],
                                                          .arguments = kDeepSeekCloses[2],
@@ -218,6 +221,26 @@ ToolFormat kimi_k2() {
           .reader = kimi_reader};
 }
 
+/// The templates show the model its tools, and no calls.
+ToolFormat lfm2() {
+  return {.name = "lfm2",
+          .alias = "",
+          .begin = {.markers = kLfm2Begins, .first = ""},
+          .closes = kLfm2Closes,
+          .shows = {"List of tools: ", "<|im_start|>"},
+          .never_shows = {},
+          .texts = {.open = "<|tool_call_start|>[",
+                    .call_begin = "",
+                    .call_middle = "(",
+                    .call_end = ")",
+                    .separator = ", ",
+                    .close = "]<|tool_call_end|>",
+                    .arguments = ArgumentStyle::python,
+                    .is_name_quoted = false},
+          .can_write_name = writes_python_name,
+          .reader = lfm2_reader};
+}
+
 std::vector<std::string_view> harmony_shows() {
   return {harmony::kStart, harmony::kChannel, harmony::kMessage, harmony::kEnd, harmony::kReturn};
 }
@@ -313,6 +336,7 @@ std::span<const ToolFormat> tool_formats() {
       deepseek_v3(),
       deepseek_v31(),
       kimi_k2(),
+      lfm2(),
       openai(),
   };
   return kFormats;

@@ -64,7 +64,8 @@ TEST(MessageFormat, sees_the_format_in_a_template) {
       {"HuggingFaceTB-SmolLM3-3B", {"", "qwen3"}},
       {"Kimi-K2-Instruct", {"kimi_k2", ""}},
       {"Kimi-K2-Thinking", {"kimi_k2", "kimi_k2"}},
-      {"LFM2.5-Instruct", {"", "qwen3"}},
+      {"LFM2-8B-A1B", {"lfm2", ""}},
+      {"LFM2.5-Instruct", {"lfm2", "qwen3"}},
       {"MiMo-VL", {"hermes", ""}},
       {"MiroThinker", {"hermes", "qwen3"}},
       {"Mistral-Small-3.2-24B-Instruct-2506", {"mistral", ""}},
@@ -200,6 +201,10 @@ const std::vector<Calls>& calls_of_formats() {
       {"llama3_json", R"({"name": "get_weather", "parameters": {"city": "A"}})", R"({"name": "now", "parameters": {"x": [1]}})",
        R"({"name": "get_weather", "parameters": {"city": "A"}}; {"name": "now", "parameters": {"x": [1]}})",
        R"({"name": "get_weather", "parameters": {"days": 1}})"},
+      {"lfm2", R"(<|tool_call_start|>[get_weather(city="A")]<|tool_call_end|>)",
+       "<|tool_call_start|>[now(x=[1])]<|tool_call_end|>",
+       R"(<|tool_call_start|>[get_weather(city="A"), now(x=[1])]<|tool_call_end|>)",
+       "<|tool_call_start|>[get_weather(days=1)]<|tool_call_end|>"},
       {"pythonic", R"([get_weather(city="A")])", "[now(x=[1])]", R"([get_weather(city="A"), now(x=[1])])",
        "[get_weather(days=1)]"},
       {"mistral", R"([TOOL_CALLS][{"name": "get_weather", "arguments": {"city": "A"}}])",
@@ -391,7 +396,7 @@ TEST(MessageFormat, markers_that_are_special_tokens_are_demanded_as_tokens) {
   for (const auto& [parser, marker] :
        {std::pair("mistral", "[TOOL_CALLS]"), std::pair("granite", "<|tool_call|>"), std::pair("llama3_json", "<|python_tag|>"),
         std::pair("pythonic", "<|python_start|>"), std::pair("deepseek_v31", "<\uFF5Ctool\u2581calls\u2581begin\uFF5C>"),
-        std::pair("kimi_k2", "<|tool_calls_section_begin|>")}) {
+        std::pair("kimi_k2", "<|tool_calls_section_begin|>"), std::pair("lfm2", "<|tool_call_start|>")}) {
     const auto format = *MessageFormat::make(parser, "", "");
     const std::vector<std::string> special{marker};
     for (const auto& choice : {required, ToolChoice()}) {

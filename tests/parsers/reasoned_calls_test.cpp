@@ -69,6 +69,7 @@ TEST(ReasonedCalls, are_those_of_every_format_with_a_marker) {
            {"granite", "granite", R"(<|tool_call|>[{"name": "get_weather", "arguments": {"days": 3}}])"},
            {"cohere_command3", "cohere_command3",
             R"(<|START_ACTION|>[{"tool_name": "get_weather", "parameters": {"days": 3}}]<|END_ACTION|>)"},
+           {"lfm2", "qwen3", "<|tool_call_start|>[get_weather(days=3)]<|tool_call_end|>"},
            {"pythonic", "qwen3", "<|python_start|>[get_weather(days=3)]<|python_end|>"},
            {"llama3_json", "deepseek_r1", R"(<|python_tag|>{"name": "get_weather", "parameters": {"days": 3}})"},
            {"phi4_mini_json", "qwen3", R"(functools[{"name": "get_weather", "arguments": {"days": 3}}])"},
