@@ -74,8 +74,10 @@ def main() -> int:
         write_tiny_llamas(GOLDENS)
     if "families" in parts:
         from goldens.tiny_families import write_tiny_families
+        from goldens.tiny_recurrent import write_tiny_recurrent
 
         write_tiny_families(GOLDENS)
+        write_tiny_recurrent(GOLDENS)
     if "bf16" in parts:  # after the checkpoints
         from goldens.tiny_bf16 import write_tiny_bf16
 

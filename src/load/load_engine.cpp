@@ -66,10 +66,11 @@ Result<void> check_kv_dtype(const ModelOptions& options, const ModelSpec& spec, 
 }
 
 Result<void> check_recurrent_layers(const ModelSpec& spec, const Backend& backend) {
-  if (!spec.has_recurrent_layers() || backend.capabilities().has_recurrent_layers) return {};
+  const std::string_view kind = kind_not_computed(spec, backend.capabilities());
+  if (kind.empty()) return {};
   return fail(ErrorCode::unsupported,
-              fmt::format("{} has recurrent layers (Gated DeltaNet), which --device {} does not compute yet; --device cpu does",
-                          spec.family, backend.info().name),
+              fmt::format("{} has recurrent layers ({}), which --device {} does not compute yet; --device cpu does",
+                          spec.family, kind, backend.info().name),
               "device");
 }
 

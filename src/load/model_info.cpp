@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 std::vector<KvGroup> groups_of(const ModelSpec& spec, DType kv_dtype) {
   std::vector<KvGroup> groups(static_cast<std::size_t>(spec.n_groups()));
   for (const LayerSpec& layer : spec.layers) {
-    if (layer.is_recurrent()) continue;
+    if (!layer.has_attention()) continue;
     KvGroup& group = groups[static_cast<std::size_t>(layer.group)];
     const AttentionSpec& attention = layer.attention;
     ++group.n_layers;

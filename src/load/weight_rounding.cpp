@@ -125,11 +125,11 @@ void log_rounding(const WeightRounding& rounding, const ModelSpec& spec) {
   if (!rounding.is_on()) return;
   const auto n_routers =
       std::ranges::count_if(spec.layers, [](const LayerSpec& layer) { return layer.feed_forward.has_experts(); });
-  const std::int32_t n_recurrent = spec.n_recurrent_layers();
+  const auto n_gates = std::ranges::count_if(spec.layers, [](const LayerSpec& layer) { return layer.delta.has_value(); });
   log::info("event=weights_quantized scheme={} scales=\"{}\" rounding=\"to nearest, symmetric\" kept=\"embeddings{}{}{}\"",
             to_string(rounding.scheme), scales_text(rounding, scale_counts(spec, rounding)),
             rounding.rounds_lm_head ? "" : ", output layer", n_routers > 0 ? fmt::format(", {} routers", n_routers) : "",
-            n_recurrent > 0 ? fmt::format(", gates of {} recurrent layers", n_recurrent) : "");
+            n_gates > 0 ? fmt::format(", gates of {} recurrent layers", n_gates) : "");
 }
 
 }  // namespace baton

@@ -31,14 +31,29 @@ void check_latent(const ModelSpec& model, const AttentionSpec& spec) {
   check(spec.qk_norm == QkNorm::none && !spec.has_qkv_bias, "Model: latent attention has no other norms and no biases");
 }
 
-/// The recurrent blocks that LayerSpec allows.
-void check_delta(const ModelSpec& model, const LayerSpec& layer) {
+/// The blocks that LayerSpec allows.
+void check_blocks(const ModelSpec& model, const LayerSpec& layer) {
+  check(layer.has_mixer || layer.has_feed_forward, "Model: a layer without blocks");
+  check((layer.has_mixer && layer.has_feed_forward) || (layer.has_pre_norms && !layer.has_post_norms && !layer.is_parallel),
+        "Model: a layer with one block has a norm before it");
   check(!layer.attention.has_output_gate || !layer.attention.latent, "Model: latent attention with a gate");
-  if (!layer.delta) return;
-  const GatedDeltaSpec& delta = *layer.delta;
-  check(delta == *model.delta(), "Model: recurrent layers of several kinds");
-  check(delta.n_key_heads > 0 && delta.n_heads % delta.n_key_heads == 0, "Model: value heads that key heads cannot share");
-  check(delta.norm.kind == NormSpec::Kind::rms && !delta.norm.has_bias, "Model: outputs of recurrent layers have RMS norms");
+  if (!layer.is_recurrent()) return;
+  const LayerSpec& first = *model.recurrent_layer();
+  check(layer.has_mixer && layer.delta == first.delta && layer.conv == first.conv && layer.mamba2 == first.mamba2 &&
+            layer.delta.has_value() + layer.conv.has_value() + layer.mamba2.has_value() == 1,
+        "Model: recurrent layers of several kinds");
+  const auto is_plain_rms = [](const NormSpec& norm) { return norm.kind == NormSpec::Kind::rms && !norm.has_bias; };
+  if (layer.delta) {
+    check(layer.delta->n_key_heads > 0 && layer.delta->n_heads % layer.delta->n_key_heads == 0,
+          "Model: value heads that key heads cannot share");
+    check(is_plain_rms(layer.delta->norm), "Model: outputs of recurrent layers have RMS norms");
+  }
+  if (layer.mamba2) {
+    const Mamba2Spec& mamba = *layer.mamba2;
+    check(mamba.n_groups > 0 && mamba.n_heads % mamba.n_groups == 0, "Model: heads that groups cannot share");
+    check(mamba.n_norm_groups > 0 && mamba.inner_width() % mamba.n_norm_groups == 0, "Model: norms over unequal groups");
+    check(is_plain_rms(mamba.norm), "Model: outputs of recurrent layers have RMS norms");
+  }
 }
 
 /// The experts that FeedForwardSpec allows.
@@ -71,6 +86,10 @@ Model::Model(ModelSpec spec, ModelWeights weights)
       index_in_group_.push_back(n_recurrent++);
       continue;
     }
+    if (!layer.has_attention()) {
+      index_in_group_.push_back(0);
+      continue;
+    }
     const auto group = static_cast<std::size_t>(layer.group);
     if (first_of_group_[group] == nullptr) first_of_group_[group] = &layer;
     index_in_group_.push_back(n_layers_of_group_[group]++);
@@ -83,7 +102,7 @@ Model::Model(ModelSpec spec, ModelWeights weights)
   for (const LayerSpec& layer : spec_.layers) {
     check_norms(layer);
     check_latent(spec_, layer.attention);
-    check_delta(spec_, layer);
+    check_blocks(spec_, layer);
     check_experts(layer.feed_forward);
   }
   check(n_groups > 0, "Model: no layer with attention");
@@ -118,7 +137,7 @@ std::vector<KvShape> Model::kv_shapes(std::int32_t n_blocks, std::int32_t block_
   if (dtype != DType::f8_e4m3) return shapes;
   const KvScales& scales = weights_->kv_scales;
   for (std::size_t i = 0; i < spec_.layers.size(); ++i) {
-    if (spec_.layers[i].is_recurrent()) continue;
+    if (!spec_.layers[i].has_attention()) continue;
     KvShape& shape = shapes[static_cast<std::size_t>(spec_.layers[i].group)];
     if (!scales.keys.empty()) shape.k_scales.push_back(scales.keys[i]);
     if (!scales.values.empty()) shape.v_scales.push_back(scales.values[i]);
@@ -148,15 +167,36 @@ std::int32_t Model::n_layers_of_group(int group) const {
 StateShape Model::state_shape(std::int32_t n_slots) const { return baton::state_shape(spec_, n_slots); }
 
 StateShape state_shape(const ModelSpec& spec, std::int32_t n_slots) {
-  const GatedDeltaSpec* const delta = spec.delta();
-  if (delta == nullptr) return {};
-  return {.n_layers = spec.n_recurrent_layers(),
-          .n_slots = n_slots,
-          .n_channels = static_cast<std::int32_t>(delta->qkv_width()),
-          .conv_len = delta->n_taps - 1,
-          .n_heads = delta->n_heads,
-          .key_dim = delta->key_dim,
-          .value_dim = delta->value_dim};
+  const LayerSpec* const layer = spec.recurrent_layer();
+  if (layer == nullptr) return {};
+  StateShape shape{.n_layers = spec.n_recurrent_layers(), .n_slots = n_slots};
+  if (layer->delta) {
+    const GatedDeltaSpec& delta = *layer->delta;
+    shape.n_channels = static_cast<std::int32_t>(delta.qkv_width());
+    shape.conv_len = delta.n_taps - 1;
+    shape.n_heads = delta.n_heads;
+    shape.key_dim = delta.key_dim;
+    shape.value_dim = delta.value_dim;
+  } else if (layer->conv) {
+    shape.n_channels = layer->conv->n_channels;
+    shape.conv_len = layer->conv->n_taps - 1;
+  } else {
+    const Mamba2Spec& mamba = *layer->mamba2;
+    shape.n_channels = static_cast<std::int32_t>(mamba.conv_width());
+    shape.conv_len = mamba.n_taps - 1;
+    shape.n_heads = mamba.n_heads;
+    shape.key_dim = mamba.state_dim;
+    shape.value_dim = mamba.head_dim;
+  }
+  return shape;
+}
+
+std::string_view kind_not_computed(const ModelSpec& spec, const BackendCapabilities& capabilities) {
+  const LayerSpec* const layer = spec.recurrent_layer();
+  if (layer == nullptr) return {};
+  const bool has_kind = layer->delta || (layer->conv ? capabilities.has_gated_conv : capabilities.has_mamba2);
+  if (capabilities.has_recurrent_layers && has_kind) return {};
+  return layer->delta ? "Gated DeltaNet" : layer->conv ? "short convolutions" : "Mamba-2";
 }
 
 Result<void> Model::prepare(Backend& backend, const StepBounds& bounds) {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/result.h"
@@ -18,6 +19,9 @@ struct ModelWeights;
 
 /// The shape of the storage of states for `n_slots` sequences; no layers if the model has no recurrent ones.
 StateShape state_shape(const ModelSpec& spec, std::int32_t n_slots);
+
+/// The kind of recurrent layers that a backend does not compute for the spec, for people; empty if it computes all.
+std::string_view kind_not_computed(const ModelSpec& spec, const BackendCapabilities& capabilities);
 
 /// A decoder as its spec describes it, with weights packed by one backend.
 ///

@@ -122,7 +122,54 @@ void attention_block(const LayerStep& step, const LayerSpec& layer, const LayerW
   matmul(backend, weights.attention_out.args(out, delta));
 }
 
-/// A recurrent block, as attention_block.
+/// A gated short convolution, as attention_block.
+void conv_block(const LayerStep& step, const ShortConvSpec& spec, const LayerWeights& weights, int index,
+                const MatmulRows& normed, const TensorView& delta) {
+  const Workspace& work = step.work;
+  Backend& backend = step.backend;
+  const std::int64_t n_rows = step.x.shape[0];
+  const TensorView in = work.qkv.view(work.matmul_dtype, {n_rows, 3LL * spec.n_channels});
+  const TensorView mixed = work.attended.view(work.dtype, {n_rows, spec.n_channels});
+  const ConstTensorView taps{weights.conv.weight.data, DType::f32, {spec.n_channels, spec.n_taps}};
+  matmul(backend, weights.recurrent_in.args(normed, in));
+  short_conv(backend, {.state = {step.view, index, step.states},
+                       .x = in,
+                       .weight = taps,
+                       .out = mixed,
+                       .bias = weights.conv_bias.weight,
+                       .kind = ConvKind::gated});
+  matmul(backend, weights.attention_out.args(mixed, delta));
+}
+
+/// Mamba-2, as attention_block. The first matrix writes the gate, the convolution's inputs and the time steps, in this order.
+void mamba2_block(const LayerStep& step, const Mamba2Spec& spec, const LayerWeights& weights, int index,
+                  const MatmulRows& normed, const TensorView& delta) {
+  const Workspace& work = step.work;
+  Backend& backend = step.backend;
+  const std::int64_t n_rows = step.x.shape[0];
+  const StateArgs state{step.view, index, step.states};
+  const TensorView in = work.qkv.view(work.matmul_dtype, {n_rows, spec.in_width()});
+  const TensorView xbc = work.conv_out.view(work.matmul_dtype, {n_rows, spec.conv_width()});
+  const TensorView out = work.recurrent_out.view(work.matmul_dtype, {n_rows, spec.n_heads, spec.head_dim});
+  const Shape in_groups{n_rows, spec.n_norm_groups, spec.inner_width() / spec.n_norm_groups};
+  const TensorView normed_out = work.attended.view(work.dtype, in_groups);
+  const ConstTensorView taps{weights.conv.weight.data, DType::f32, {spec.conv_width(), spec.n_taps}};
+  matmul(backend, weights.recurrent_in.args(normed, in));
+  short_conv(backend, {state, in, taps, xbc, spec.inner_width(), weights.conv_bias.weight});
+  mamba2_scan(backend, {state, xbc, spec.n_groups, in, spec.inner_width() + spec.conv_width(), weights.a_log.weight,
+                        weights.dt_bias.weight, weights.skip.weight, out});
+  gated_norm(backend, {{out.data, out.dtype, in_groups},
+                       in,
+                       0,
+                       weights.recurrent_norm.weight,
+                       normed_out,
+                       spec.norm.epsilon,
+                       GatedNormOrder::gate_first});
+  const ConstTensorView read{normed_out.data, work.dtype, {n_rows, spec.inner_width()}};
+  matmul(backend, weights.attention_out.args(read, delta));
+}
+
+/// Gated DeltaNet, as attention_block.
 void delta_block(const LayerStep& step, const GatedDeltaSpec& spec, const LayerWeights& weights, int index,
                  const MatmulRows& normed, const TensorView& delta) {
   const Workspace& work = step.work;
@@ -130,17 +177,16 @@ void delta_block(const LayerStep& step, const GatedDeltaSpec& spec, const LayerW
   const std::int64_t n_rows = step.x.shape[0];
   const StateArgs state{step.view, index, step.states};
   const TensorView in = work.qkv.view(work.matmul_dtype, {n_rows, spec.in_width()});
-  const TensorView gates = work.delta_gates.view(DType::f32, {n_rows, 2LL * spec.n_heads});
-  const TensorView qkv = work.delta_qkv.view(work.matmul_dtype, {n_rows, spec.qkv_width()});
-  const TensorView out = work.delta_out.view(work.matmul_dtype, {n_rows, spec.n_heads, spec.value_dim});
+  const TensorView gates = work.recurrent_gates.view(DType::f32, {n_rows, 2LL * spec.n_heads});
+  const TensorView qkv = work.conv_out.view(work.matmul_dtype, {n_rows, spec.qkv_width()});
+  const TensorView out = work.recurrent_out.view(work.matmul_dtype, {n_rows, spec.n_heads, spec.value_dim});
   const TensorView attended = work.attended.view(work.dtype, out.shape);
-  const ConstTensorView taps{weights.delta_conv.weight.data, DType::f32, {spec.qkv_width(), spec.n_taps}};
-  matmul(backend, weights.delta_in.args(normed, in));
-  matmul(backend, weights.delta_gates.args(normed, gates));
+  const ConstTensorView taps{weights.conv.weight.data, DType::f32, {spec.qkv_width(), spec.n_taps}};
+  matmul(backend, weights.recurrent_in.args(normed, in));
+  matmul(backend, weights.recurrent_gates.args(normed, gates));
   short_conv(backend, {state, in, taps, qkv});
-  gated_delta_rule(backend,
-                   {state, qkv, spec.n_key_heads, gates, weights.delta_a_log.weight, weights.delta_dt_bias.weight, out});
-  gated_norm(backend, {out, in, spec.qkv_width(), weights.delta_norm.weight, attended, spec.norm.epsilon});
+  gated_delta_rule(backend, {state, qkv, spec.n_key_heads, gates, weights.a_log.weight, weights.dt_bias.weight, out});
+  gated_norm(backend, {out, in, spec.qkv_width(), weights.recurrent_norm.weight, attended, spec.norm.epsilon});
   const ConstTensorView read{attended.data, work.dtype, {n_rows, spec.values_width()}};
   matmul(backend, weights.attention_out.args(read, delta));
 }
@@ -149,6 +195,8 @@ void delta_block(const LayerStep& step, const GatedDeltaSpec& spec, const LayerW
 void mixer_block(const LayerStep& step, const LayerSpec& layer, const LayerWeights& weights, int index,
                  const MatmulRows& normed, const TensorView& delta) {
   if (layer.delta) return delta_block(step, *layer.delta, weights, index, normed, delta);
+  if (layer.conv) return conv_block(step, *layer.conv, weights, index, normed, delta);
+  if (layer.mamba2) return mamba2_block(step, *layer.mamba2, weights, index, normed, delta);
   attention_block(step, layer, weights, index, normed, delta);
 }
 
@@ -165,6 +213,7 @@ void activate(const LayerStep& step, const FeedForwardSpec& spec, const TensorVi
     case Kind::gated_clamped_silu: return gated(GateKind::clamped_silu);
     case Kind::gelu: return activation(step.backend, {up, activated.values, ActivationKind::gelu});
     case Kind::gelu_tanh: return activation(step.backend, {up, activated.values, ActivationKind::gelu_tanh});
+    case Kind::relu_squared: return activation(step.backend, {up, activated.values, ActivationKind::relu_squared});
   }
 }
 
@@ -251,12 +300,12 @@ Deltas run_layer(const LayerStep& step, const LayerSpec& spec, const LayerWeight
   const bool has_experts = spec.feed_forward.has_experts();
   const bool has_gates = spec.is_recurrent() || spec.attention.has_output_gate;
   const auto of_attention = std::span(readers).first(has_gates ? 0 : !spec.is_parallel ? 1 : has_experts ? 0 : 2);
-  const MatmulRows normed = run_norm(step, spec.norm, weights.attention_norm, added, of_attention);
   const std::int64_t n_rows = step.x.shape[0];
   const std::int64_t d = step.x.shape[1];
   const float scale = spec.residual_scale;
   const Workspace& work = step.work;
   if (spec.is_parallel) {
+    const MatmulRows normed = run_norm(step, spec.norm, weights.attention_norm, added, of_attention);
     // Both blocks' outputs lie one after the other, so that ranks add them in one call.
     const TensorView both = work.delta.view(work.matmul_dtype, {2 * n_rows, d});
     const TensorView attended = both.rows(0, n_rows);
@@ -267,11 +316,16 @@ Deltas run_layer(const LayerStep& step, const LayerSpec& spec, const LayerWeight
     return {attended, fed, scale, {}};
   }
   const TensorView delta = work.delta.view(work.matmul_dtype, {n_rows, d});
-  mixer_block(step, spec, weights, index, normed, delta);
-  add_ranks(step.backend, weights.attention_out.split(), delta);
-  const MatmulRows fed = run_norm(step, spec.norm, weights.feed_forward_norm,
-                                  {delta, {}, scale, weights.attention_post_norm.weight, spec.norm.epsilon},
-                                  std::span(readers).subspan(1, has_experts ? 0 : 1));
+  Deltas from_mixer = added;
+  if (spec.has_mixer) {
+    const MatmulRows normed = run_norm(step, spec.norm, weights.attention_norm, added, of_attention);
+    mixer_block(step, spec, weights, index, normed, delta);
+    add_ranks(step.backend, weights.attention_out.split(), delta);
+    from_mixer = {delta, {}, scale, weights.attention_post_norm.weight, spec.norm.epsilon};
+  }
+  if (!spec.has_feed_forward) return from_mixer;
+  const MatmulRows fed =
+      run_norm(step, spec.norm, weights.feed_forward_norm, from_mixer, std::span(readers).subspan(1, has_experts ? 0 : 1));
   feed_forward_block(step, spec.feed_forward, weights, fed, delta);
   add_ranks(step.backend, split_of_down(weights), delta);
   return {delta, {}, scale, weights.feed_forward_post_norm.weight, spec.norm.epsilon};

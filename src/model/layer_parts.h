@@ -15,12 +15,15 @@ struct LayerParts {
   Heads values_of_heads;  ///< of each head rank to v_dim; with LatentSpec
   Norm sinks;             ///< n_heads wide
   Matrix attention_gate;  ///< d_model to out_width; with has_output_gate
-  Matrix delta_in;        ///< d_model to GatedDeltaSpec::in_width: queries, keys, values, gates of outputs
-  Matrix delta_gates;     ///< d_model to b and a of each head
-  Norm delta_conv;        ///< qkv_width * n_taps wide
-  Norm delta_a_log, delta_dt_bias;  ///< n_heads wide
-  Norm delta_norm;                  ///< value_dim wide
-  Matrix attention_out;             ///< AttentionSpec::out_width, or GatedDeltaSpec::values_width, to d_model
+  /// d_model to GatedDeltaSpec::in_width (queries, keys, values, gates of outputs), three parts of ShortConvSpec::n_channels, or
+  /// Mamba2Spec::in_width. This and the following up to recurrent_norm only in recurrent layers.
+  Matrix recurrent_in;
+  Matrix recurrent_gates;     ///< d_model to b and a of each head; of GatedDeltaSpec
+  Norm conv;                  ///< channels * n_taps wide
+  Norm conv_bias;             ///< as many as channels
+  Norm a_log, dt_bias, skip;  ///< n_heads wide; skip of Mamba2Spec
+  Norm recurrent_norm;        ///< value_dim or inner_width wide
+  Matrix attention_out;       ///< AttentionSpec::out_width, or the width of a recurrent block's output, to d_model
   Norm attention_post_norm;
   Norm feed_forward_norm;  ///< empty in a parallel block
   Matrix up;               ///< d_model to common_d_ff; if the block is gated, to gate and then up
@@ -44,12 +47,14 @@ void visit_layer(const Visit& visit, Layers&&... layers) {
   visit(layers.values_of_heads...);
   visit(layers.sinks...);
   visit(layers.attention_gate...);
-  visit(layers.delta_in...);
-  visit(layers.delta_gates...);
-  visit(layers.delta_conv...);
-  visit(layers.delta_a_log...);
-  visit(layers.delta_dt_bias...);
-  visit(layers.delta_norm...);
+  visit(layers.recurrent_in...);
+  visit(layers.recurrent_gates...);
+  visit(layers.conv...);
+  visit(layers.conv_bias...);
+  visit(layers.a_log...);
+  visit(layers.dt_bias...);
+  visit(layers.skip...);
+  visit(layers.recurrent_norm...);
   visit(layers.attention_out...);
   visit(layers.attention_post_norm...);
   visit(layers.feed_forward_norm...);

@@ -60,6 +60,11 @@ class Namer {
   NormTensors vector(std::string_view name, std::int64_t n, IndexRange held) const {
     return {TensorPart{{checkpoint_name(names_, name, layer_), {n}, ExpectedTensor::Kind::bias}, held, {}}, std::nullopt, 0};
   }
+  /// The bias beside the weights `name`.
+  NormTensors bias_of(std::string_view name, std::int64_t n) const {
+    return {TensorPart{{checkpoint_name(names_, name, layer_) + ".bias", {n}, ExpectedTensor::Kind::bias}, {0, n}, {}},
+            std::nullopt, 0};
+  }
   /// The weights of a convolution of each channel, as one vector.
   NormTensors convolution(std::string_view name, std::int64_t n_channels, std::int32_t n_taps) const {
     const std::int64_t n = n_channels * n_taps;
@@ -251,8 +256,9 @@ LinearTensors up_tensors(const Namer& make, const ModelSpec& whole, const FeedFo
   const Rows up{is_shared ? names.shared_up : names.up, d_ff, {width}};
   const Rows gate{is_shared ? names.shared_gate : names.gate, d_ff, {width}};
   if (!spec.is_gated()) return make.linear({up}, d, spec.has_bias);
-  if (is_shared || names.gate_up.empty()) return make.linear({gate, up}, d, spec.has_bias);
-  return make.linear({{names.gate_up, spec.up_width(), joined_runs({width, plus(width, d_ff)})}}, d, spec.has_bias);
+  const std::string_view both = is_shared ? names.shared_gate_up : names.gate_up;
+  if (both.empty()) return make.linear({gate, up}, d, spec.has_bias);
+  return make.linear({{both, spec.up_width_of(d_ff), joined_runs({width, plus(width, d_ff)})}}, d, spec.has_bias);
 }
 
 void append(std::vector<TensorPart>& all, const std::optional<NormTensors>& norm) {
@@ -297,9 +303,10 @@ void add_delta_parts(const Namer& make, const ModelSpec& whole, const GatedDelta
   const TensorNames& names = whole.names;
   const std::int64_t d = whole.d_model;
   if (names.delta_qkvz.empty()) {
-    layer.delta_in =
+    layer.recurrent_in =
         make.linear({all_rows(names.delta_qkv, spec.qkv_width()), all_rows(names.delta_z, spec.values_width())}, d, false);
-    layer.delta_gates = make.linear({all_rows(names.delta_b, spec.n_heads), all_rows(names.delta_a, spec.n_heads)}, d, false);
+    layer.recurrent_gates =
+        make.linear({all_rows(names.delta_b, spec.n_heads), all_rows(names.delta_a, spec.n_heads)}, d, false);
   } else {
     const std::int64_t n_values = spec.n_heads / spec.n_key_heads;  // heads of one key head
     const std::int64_t values = n_values * spec.value_dim;
@@ -307,18 +314,42 @@ void add_delta_parts(const Namer& make, const ModelSpec& whole, const GatedDelta
     const auto part = [&](std::int64_t begin, std::int64_t size) {
       return rows_of_key_heads(names.delta_qkvz, spec, stride, begin, size);
     };
-    layer.delta_in = make.linear({part(0, spec.key_dim), part(spec.key_dim, spec.key_dim), part(2 * spec.key_dim, values),
-                                  part(2 * spec.key_dim + values, values)},
-                                 d, false);
-    layer.delta_gates = make.linear({rows_of_key_heads(names.delta_ba, spec, 2 * n_values, 0, n_values),
-                                     rows_of_key_heads(names.delta_ba, spec, 2 * n_values, n_values, n_values)},
-                                    d, false);
+    layer.recurrent_in = make.linear({part(0, spec.key_dim), part(spec.key_dim, spec.key_dim), part(2 * spec.key_dim, values),
+                                      part(2 * spec.key_dim + values, values)},
+                                     d, false);
+    layer.recurrent_gates = make.linear({rows_of_key_heads(names.delta_ba, spec, 2 * n_values, 0, n_values),
+                                         rows_of_key_heads(names.delta_ba, spec, 2 * n_values, n_values, n_values)},
+                                        d, false);
   }
-  layer.delta_conv = make.convolution(names.delta_conv, spec.qkv_width(), spec.n_taps);
-  layer.delta_a_log = make.vector(names.delta_a_log, spec.n_heads, {0, spec.n_heads});
-  layer.delta_dt_bias = make.vector(names.delta_dt_bias, spec.n_heads, {0, spec.n_heads});
-  layer.delta_norm = make.norm(spec.norm, names.delta_norm, spec.value_dim);
-  layer.attention_out = make.linear({all_rows(names.delta_out, d)}, spec.values_width(), false);
+  layer.conv = make.convolution(names.conv, spec.qkv_width(), spec.n_taps);
+  layer.a_log = make.vector(names.a_log, spec.n_heads, {0, spec.n_heads});
+  layer.dt_bias = make.vector(names.dt_bias, spec.n_heads, {0, spec.n_heads});
+  layer.recurrent_norm = make.norm(spec.norm, names.recurrent_norm, spec.value_dim);
+  layer.attention_out = make.linear({all_rows(names.recurrent_out, d)}, spec.values_width(), false);
+}
+
+/// The same of a gated short convolution.
+void add_conv_parts(const Namer& make, const ModelSpec& whole, const ShortConvSpec& spec, LayerTensors& layer) {
+  const TensorNames& names = whole.names;
+  const std::int64_t n = spec.n_channels;
+  layer.recurrent_in = make.linear({all_rows(names.recurrent_in, 3 * n)}, whole.d_model, spec.has_bias);
+  layer.conv = make.convolution(names.conv, n, spec.n_taps);
+  if (spec.has_bias) layer.conv_bias = make.bias_of(names.conv, n);
+  layer.attention_out = make.linear({all_rows(names.recurrent_out, whole.d_model)}, n, spec.has_bias);
+}
+
+/// The same of Mamba-2.
+void add_mamba2_parts(const Namer& make, const ModelSpec& whole, const Mamba2Spec& spec, LayerTensors& layer) {
+  const TensorNames& names = whole.names;
+  const IndexRange heads{0, spec.n_heads};
+  layer.recurrent_in = make.linear({all_rows(names.recurrent_in, spec.in_width())}, whole.d_model, spec.has_bias);
+  layer.conv = make.convolution(names.conv, spec.conv_width(), spec.n_taps);
+  if (spec.has_conv_bias) layer.conv_bias = make.bias_of(names.conv, spec.conv_width());
+  layer.a_log = make.vector(names.a_log, spec.n_heads, heads);
+  layer.dt_bias = make.vector(names.dt_bias, spec.n_heads, heads);
+  layer.skip = make.vector(names.skip, spec.n_heads, heads);
+  layer.recurrent_norm = make.norm(spec.norm, names.recurrent_norm, spec.inner_width());
+  layer.attention_out = make.linear({all_rows(names.recurrent_out, whole.d_model)}, spec.inner_width(), spec.has_bias);
 }
 
 /// Adds an attention block.
@@ -335,6 +366,14 @@ void add_attention(const Namer& make, const ModelSpec& whole, const AttentionSpe
   }
   layer.attention_out = make.split_by_columns(all_rows(names.attention_out, whole.d_model), attention.out_width(),
                                               times(heads, attention.out_dim()), attention.has_out_bias, rank);
+}
+
+/// Adds a layer's first block.
+void add_mixer(const Namer& make, const ModelSpec& whole, const LayerSpec& spec, ModelRank rank, LayerTensors& layer) {
+  if (spec.delta) return add_delta_parts(make, whole, *spec.delta, layer);
+  if (spec.conv) return add_conv_parts(make, whole, *spec.conv, layer);
+  if (spec.mamba2) return add_mamba2_parts(make, whole, *spec.mamba2, layer);
+  add_attention(make, whole, spec.attention, rank, layer);
 }
 
 }  // namespace
@@ -359,15 +398,13 @@ LayerTensors layer_tensors(const ModelSpec& whole, ModelRank rank, std::size_t i
   const Linear::Split by_rows = rank.world_size > 1 ? Linear::Split::column : Linear::Split::none;
   const Namer make(names, index);
   LayerTensors made;
-  if (layer.has_pre_norms) made.attention_norm = make.norm(layer.norm, names.attention_norm, d);
-  if (layer.delta)
-    add_delta_parts(make, whole, *layer.delta, made);
-  else
-    add_attention(make, whole, layer.attention, rank, made);
+  if (layer.has_pre_norms && layer.has_mixer) made.attention_norm = make.norm(layer.norm, names.attention_norm, d);
+  if (layer.has_mixer) add_mixer(make, whole, layer, rank, made);
   if (layer.has_post_norms) {
     made.attention_post_norm = make.norm(layer.norm, names.attention_post_norm, d);
     made.feed_forward_post_norm = make.norm(layer.norm, names.feed_forward_post_norm, d);
   }
+  if (!layer.has_feed_forward) return made;
   if (layer.has_pre_norms && !layer.is_parallel) made.feed_forward_norm = make.norm(layer.norm, names.feed_forward_norm, d);
   if (feed_forward.has_experts()) add_experts(make, whole, feed_forward, rank, made);
   const std::int32_t d_ff = feed_forward.common_d_ff();
@@ -403,7 +440,7 @@ std::set<std::string> unrounded_matrices(const ModelSpec& whole, bool rounds_lm_
     const LayerTensors layer = layer_tensors(whole, {}, i);
     for (const TensorPart& router : layer.router.weights) names.insert(router.tensor.name);
     for (const TensorPart& head : layer.keys_of_heads.heads) names.insert(head.tensor.name);
-    for (const TensorPart& gate : layer.delta_gates.weights) names.insert(gate.tensor.name);
+    for (const TensorPart& gate : layer.recurrent_gates.weights) names.insert(gate.tensor.name);
   }
   const std::string lm_head = lm_head_tensors(whole, {}).weights.front().tensor.name;
   if (rounds_lm_head)

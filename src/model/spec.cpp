@@ -24,25 +24,26 @@ std::int64_t attention_parameters(const AttentionSpec& spec, std::int64_t d_mode
          std::int64_t{latent.rank} * spec.n_heads * (latent.nope_dim + latent.v_dim);
 }
 
-std::int64_t layer_parameters(const LayerSpec& layer, std::int64_t d_model) {
-  const AttentionSpec& attention = layer.attention;
-  const FeedForwardSpec& feed_forward = layer.feed_forward;
-  const int n_pre_norms = !layer.has_pre_norms ? 0 : layer.is_parallel ? 1 : 2;
-  std::int64_t n = (n_pre_norms + (layer.has_post_norms ? 2 : 0)) * norm_parameters(layer.norm, d_model);
+/// Of a recurrent block.
+std::int64_t recurrent_parameters(const LayerSpec& layer, std::int64_t d_model) {
   if (layer.delta) {
     const GatedDeltaSpec& delta = *layer.delta;
-    n += d_model * (delta.in_width() + 2 * delta.n_heads + delta.values_width());
-    n += delta.qkv_width() * delta.n_taps + 2 * delta.n_heads + delta.value_dim;
-  } else {
-    n += attention.q_norm_width() + attention.k_norm_width();
-    n += attention_parameters(attention, d_model);
-    if (attention.has_output_gate) n += d_model * attention.out_width();
-    if (attention.has_qkv_bias) n += attention.qkv_width();
-    if (attention.has_out_bias) n += d_model;
-    if (attention.has_sinks) n += attention.n_heads;
+    return d_model * (delta.in_width() + 2 * delta.n_heads + delta.values_width()) + delta.qkv_width() * delta.n_taps +
+           2 * delta.n_heads + delta.value_dim;
   }
+  if (layer.conv) {
+    const ShortConvSpec& conv = *layer.conv;
+    const std::int64_t n = conv.n_channels;
+    return d_model * 4 * n + n * conv.n_taps + (conv.has_bias ? 4 * n + d_model : 0);
+  }
+  const Mamba2Spec& mamba = *layer.mamba2;
+  return d_model * (mamba.in_width() + mamba.inner_width()) + (mamba.has_bias ? mamba.in_width() + d_model : 0) +
+         mamba.conv_width() * (mamba.n_taps + (mamba.has_conv_bias ? 1 : 0)) + 3 * mamba.n_heads + mamba.inner_width();
+}
+
+std::int64_t feed_forward_parameters(const FeedForwardSpec& feed_forward, std::int64_t d_model) {
   const std::int64_t n_blocks = feed_forward.has_experts() ? feed_forward.n_experts : 1;
-  n += d_model * (n_blocks * (feed_forward.up_width() + feed_forward.d_ff) + feed_forward.n_router_logits());
+  std::int64_t n = d_model * (n_blocks * (feed_forward.up_width() + feed_forward.d_ff) + feed_forward.n_router_logits());
   n += d_model * (feed_forward.up_width_of(feed_forward.d_ff_shared) + feed_forward.d_ff_shared);
   if (feed_forward.has_choice_bias) n += feed_forward.n_experts;
   if (feed_forward.has_bias) {
@@ -50,6 +51,23 @@ std::int64_t layer_parameters(const LayerSpec& layer, std::int64_t d_model) {
     if (feed_forward.has_shared_expert()) n += feed_forward.up_width_of(feed_forward.d_ff_shared) + d_model;
   }
   return n;
+}
+
+std::int64_t layer_parameters(const LayerSpec& layer, std::int64_t d_model) {
+  const AttentionSpec& attention = layer.attention;
+  const int n_blocks = (layer.has_mixer ? 1 : 0) + (layer.has_feed_forward ? 1 : 0);
+  const int n_pre_norms = !layer.has_pre_norms ? 0 : layer.is_parallel ? 1 : n_blocks;
+  std::int64_t n = (n_pre_norms + (layer.has_post_norms ? 2 : 0)) * norm_parameters(layer.norm, d_model);
+  if (layer.is_recurrent()) n += recurrent_parameters(layer, d_model);
+  if (layer.has_attention()) {
+    n += attention.q_norm_width() + attention.k_norm_width();
+    n += attention_parameters(attention, d_model);
+    if (attention.has_output_gate) n += d_model * attention.out_width();
+    if (attention.has_qkv_bias) n += attention.qkv_width();
+    if (attention.has_out_bias) n += d_model;
+    if (attention.has_sinks) n += attention.n_heads;
+  }
+  return layer.has_feed_forward ? n + feed_forward_parameters(layer.feed_forward, d_model) : n;
 }
 
 }  // namespace
@@ -75,9 +93,9 @@ std::int32_t ModelSpec::n_groups() const {
   return n;
 }
 
-const GatedDeltaSpec* ModelSpec::delta() const {
+const LayerSpec* ModelSpec::recurrent_layer() const {
   const auto found = std::ranges::find_if(layers, &LayerSpec::is_recurrent);
-  return found == layers.end() ? nullptr : &*found->delta;
+  return found == layers.end() ? nullptr : &*found;
 }
 
 std::int32_t ModelSpec::n_recurrent_layers() const {
@@ -87,7 +105,7 @@ std::int32_t ModelSpec::n_recurrent_layers() const {
 void group_layers(ModelSpec& spec) {
   std::vector<decltype(group_key({}))> keys;
   for (LayerSpec& layer : spec.layers) {
-    if (layer.is_recurrent()) {
+    if (!layer.has_attention()) {
       layer.group = LayerSpec::kNoGroup;
       continue;
     }

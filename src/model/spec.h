@@ -148,11 +148,43 @@ struct GatedDeltaSpec {
   }
 };
 
+/// A gated short convolution, a recurrent block (arXiv:2511.23404): ConvKind::gated of what a matrix makes of the residual stream.
+struct ShortConvSpec {
+  std::int32_t n_channels = 0;
+  std::int32_t n_taps = 0;  ///< length of the kernel, in tokens
+  bool has_bias = false;    ///< of both matrices and of the convolution
+  bool operator==(const ShortConvSpec&) const = default;
+};
+
+/// Mamba-2, a recurrent block (arXiv:2405.21060): x, B and C go through a short convolution and the scan (ops.h), whose outputs are
+/// multiplied by a gate and normed over each group.
+struct Mamba2Spec {
+  std::int32_t n_heads = 0;
+  std::int32_t head_dim = 0;
+  std::int32_t n_groups = 0;  ///< of B and C; divides n_heads
+  std::int32_t state_dim = 0;
+  std::int32_t n_taps = 0;  ///< length of the convolution's kernel, in tokens
+  bool has_conv_bias = false;
+  bool has_bias = false;           ///< of both matrices
+  std::int32_t n_norm_groups = 0;  ///< groups that outputs are normed over; divides inner_width
+  NormSpec norm;                   ///< of outputs; Kind::rms without an offset or a bias
+
+  std::int64_t inner_width() const { return std::int64_t{n_heads} * head_dim; }
+  /// Channels of the convolution: x, B and C.
+  std::int64_t conv_width() const { return inner_width() + 2 * std::int64_t{n_groups} * state_dim; }
+  /// Outputs of the matrix that reads the residual stream: the gate, these, and a time step for each head.
+  std::int64_t in_width() const { return inner_width() + conv_width() + n_heads; }
+  bool operator==(const Mamba2Spec& other) const {
+    return n_heads == other.n_heads && head_dim == other.head_dim && n_groups == other.n_groups &&
+           state_dim == other.state_dim && n_taps == other.n_taps && has_conv_bias == other.has_conv_bias &&
+           has_bias == other.has_bias && n_norm_groups == other.n_norm_groups && norm.epsilon == other.norm.epsilon;
+  }
+};
+
 /// A feed-forward block, or several (experts) of which each row passes through some, and perhaps through one more.
 struct FeedForwardSpec {
-  /// gated_*: down(f(gate(x)) * up(x)), the others down(f(up(x))). gelu is exact, gelu_tanh its tanh approximation.
-  /// gated_clamped_silu is GateKind::clamped_silu.
-  enum class Kind { gated_silu, gated_gelu, gated_gelu_tanh, gated_clamped_silu, gelu, gelu_tanh };
+  /// gated_*: down(f(gate(x)) * up(x)), f of GateKind; the others down(f(up(x))), f of ActivationKind.
+  enum class Kind { gated_silu, gated_gelu, gated_gelu_tanh, gated_clamped_silu, gelu, gelu_tanh, relu_squared };
   Kind kind = Kind::gated_silu;
   std::int32_t d_ff = 0;  ///< of each expert
   float gate_alpha = 1;   ///< of gated_clamped_silu
@@ -176,14 +208,15 @@ struct FeedForwardSpec {
   std::int32_t common_d_ff() const { return has_experts() ? d_ff_shared : d_ff; }
   /// Feed-forward blocks that a row passes through.
   std::int64_t blocks_per_row() const { return has_experts() ? n_experts_per_row : 1; }
-  bool is_gated() const { return kind != Kind::gelu && kind != Kind::gelu_tanh; }
+  bool is_gated() const { return kind < Kind::gelu; }
   /// Width of the first matrix's output in a block of width `width`: up, or gate and up.
   std::int64_t up_width_of(std::int32_t width) const { return (is_gated() ? 2 : 1) * std::int64_t{width}; }
   std::int64_t up_width() const { return up_width_of(d_ff); }
 };
 
 /// Attention or a recurrent block, then feed-forward: x += residual_scale * post_norm(block(pre_norm(x))) for each. In a
-/// parallel block both read the output of one pre-norm, and the layer has no second one and no post-norms.
+/// parallel block both read the output of one pre-norm, and the layer has no second one and no post-norms. A layer may also have
+/// only one of the two blocks, with a pre-norm and without a post-norm.
 struct LayerSpec {
   static constexpr std::int32_t kNoGroup = -1;
 
@@ -192,12 +225,17 @@ struct LayerSpec {
   bool has_post_norms = false;  ///< of Kind::rms without a bias
   float residual_scale = 1;
   bool is_parallel = false;
-  AttentionSpec attention;                   ///< counts only without `delta`
-  std::optional<GatedDeltaSpec> delta = {};  ///< in the place of attention; the same in all layers that have one
-  FeedForwardSpec feed_forward;
-  std::int32_t group = 0;  ///< layer group, see group_layers; kNoGroup with `delta`
+  bool has_mixer = true;                     ///< the first block
+  bool has_feed_forward = true;              ///< the second
+  AttentionSpec attention;                   ///< counts only where has_attention() is true
+  std::optional<GatedDeltaSpec> delta = {};  ///< this, or one of the next two, is in the place of attention; the same in all
+  std::optional<ShortConvSpec> conv = {};    ///< layers that have one
+  std::optional<Mamba2Spec> mamba2 = {};
+  FeedForwardSpec feed_forward;  ///< as it is made, without has_feed_forward
+  std::int32_t group = 0;        ///< layer group, see group_layers; kNoGroup without attention
 
-  bool is_recurrent() const { return delta.has_value(); }
+  bool is_recurrent() const { return delta || conv || mamba2; }
+  bool has_attention() const { return has_mixer && !is_recurrent(); }
 };
 
 /// Names of a checkpoint's tensors without their last part (".weight", ".bias"); "{}" stands for the layer number, a
@@ -207,30 +245,32 @@ struct TensorNames {
   std::string_view attention_norm;  ///< [d_model], the pre-norm; of both blocks in a parallel block
   /// [n_heads * head_dim, d_model]; with has_output_gate twice as many rows: for each head the query's, then the gate's.
   std::string_view q;
-  std::string_view k;               ///< [n_kv_heads * head_dim, d_model]
-  std::string_view v;               ///< [n_kv_heads * head_dim, d_model]
-  std::string_view qkv = {};        ///< q, k and v in one tensor; if not empty, the three names are
-  std::string_view q_norm = {};     ///< [head_dim], [n_heads * head_dim] or [q_rank]
-  std::string_view k_norm = {};     ///< [head_dim], [n_kv_heads * head_dim] or [rank]
-  std::string_view q_a = {};        ///< [q_rank, d_model]; this and the next three of LatentSpec
-  std::string_view q_b = {};        ///< [n_heads * q_dim, q_rank]; q without a q_rank, as wide
-  std::string_view kv_a = {};       ///< [rank + rope_dim, d_model]
-  std::string_view kv_b = {};       ///< [n_heads * (nope_dim + v_dim), rank], head after head
-  std::string_view attention_out;   ///< [d_model, n_heads * head_dim]
-  std::string_view sinks = {};      ///< [n_heads]; the whole name, which has no last part
-  std::string_view delta_qkv = {};  ///< [qkv_width, d_model]; this and the next ten of GatedDeltaSpec
-  std::string_view delta_z = {};    ///< [values_width, d_model], the output's gate
-  std::string_view delta_b = {};    ///< [n_heads, d_model]
-  std::string_view delta_a = {};    ///< [n_heads, d_model]
+  std::string_view k;                  ///< [n_kv_heads * head_dim, d_model]
+  std::string_view v;                  ///< [n_kv_heads * head_dim, d_model]
+  std::string_view qkv = {};           ///< q, k and v in one tensor; if not empty, the three names are
+  std::string_view q_norm = {};        ///< [head_dim], [n_heads * head_dim] or [q_rank]
+  std::string_view k_norm = {};        ///< [head_dim], [n_kv_heads * head_dim] or [rank]
+  std::string_view q_a = {};           ///< [q_rank, d_model]; this and the next three of LatentSpec
+  std::string_view q_b = {};           ///< [n_heads * q_dim, q_rank]; q without a q_rank, as wide
+  std::string_view kv_a = {};          ///< [rank + rope_dim, d_model]
+  std::string_view kv_b = {};          ///< [n_heads * (nope_dim + v_dim), rank], head after head
+  std::string_view attention_out;      ///< [d_model, n_heads * head_dim]
+  std::string_view sinks = {};         ///< [n_heads]; the whole name, which has no last part
+  std::string_view recurrent_in = {};  ///< of ShortConvSpec [3 n_channels, d_model], of Mamba2Spec [in_width, d_model]
+  std::string_view delta_qkv = {};     ///< [qkv_width, d_model]; this and the next five of GatedDeltaSpec
+  std::string_view delta_z = {};       ///< [values_width, d_model], the output's gate
+  std::string_view delta_b = {};       ///< [n_heads, d_model]
+  std::string_view delta_a = {};       ///< [n_heads, d_model]
   /// If not empty, this and the next are in the place of the four: for each key head rows of its query, its key, its values and
   /// their gates; for each key head b of its value heads, then a.
   std::string_view delta_qkvz = {};
   std::string_view delta_ba = {};
-  std::string_view delta_conv = {};              ///< [qkv_width, 1, n_taps]
-  std::string_view delta_a_log = {};             ///< [n_heads]; the whole name, as the next one's
-  std::string_view delta_dt_bias = {};           ///< [n_heads]
-  std::string_view delta_norm = {};              ///< [value_dim]
-  std::string_view delta_out = {};               ///< [d_model, values_width]
+  std::string_view conv = {};                    ///< [channels, 1, n_taps], of recurrent layers as the next five
+  std::string_view a_log = {};                   ///< [n_heads]; the whole name, as the next two's
+  std::string_view dt_bias = {};                 ///< [n_heads]
+  std::string_view skip = {};                    ///< [n_heads], of Mamba2Spec
+  std::string_view recurrent_norm = {};          ///< [value_dim] or [inner_width]
+  std::string_view recurrent_out = {};           ///< [d_model, width of the block's output]
   std::string_view attention_post_norm = {};     ///< [d_model]
   std::string_view feed_forward_norm;            ///< [d_model], the pre-norm
   std::string_view feed_forward_post_norm = {};  ///< [d_model]
@@ -253,6 +293,7 @@ struct TensorNames {
   bool has_transposed_experts = true;        ///< otherwise [n_experts, 2 d_ff, d_model] and [n_experts, d_model, d_ff]
   std::string_view shared_gate = {};         ///< [d_ff_shared, d_model]
   std::string_view shared_up = {};           ///< [d_ff_shared, d_model]
+  std::string_view shared_gate_up = {};      ///< these two in one tensor; if not empty, the two names are
   std::string_view shared_down = {};         ///< [d_model, d_ff_shared]
   std::string_view shared_expert_gate = {};  ///< [1, d_model], of FeedForwardSpec::has_shared_gate
   std::string_view final_norm;               ///< [d_model]
@@ -308,8 +349,8 @@ struct ModelSpec {
   std::int64_t n_parameters() const;
   /// The number of groups: the largest group number plus one.
   std::int32_t n_groups() const;
-  /// The recurrent layers' block, and how many there are.
-  const GatedDeltaSpec* delta() const;
+  /// The first of the recurrent layers, whose blocks are all alike, or null; and how many there are.
+  const LayerSpec* recurrent_layer() const;
   std::int32_t n_recurrent_layers() const;
   bool has_recurrent_layers() const { return n_recurrent_layers() > 0; }
 };

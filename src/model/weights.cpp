@@ -422,9 +422,10 @@ bool takes_f8_rows(const ModelSpec& spec, const ModelWeights& weights) {
     const bool has_experts = layer.feed_forward.has_experts();
     const bool takes_activated =
         !of_layer.down.is_empty() && layer.feed_forward.is_gated() && of_layer.down.takes_f8(kMostRows);
-    const bool takes_fed = !has_experts && of_layer.up.takes_f8(kMostRows);
-    const bool has_gates = layer.is_recurrent() || layer.attention.has_output_gate;
-    const bool takes_normed = !has_gates && of_layer.qkv.takes_f8(kMostRows) && (!layer.is_parallel || takes_fed);
+    const bool takes_fed = layer.has_feed_forward && !has_experts && of_layer.up.takes_f8(kMostRows);
+    const bool has_gates = layer.attention.has_output_gate;
+    const bool takes_normed =
+        layer.has_attention() && !has_gates && of_layer.qkv.takes_f8(kMostRows) && (!layer.is_parallel || takes_fed);
     const bool takes_queries = !of_layer.q_b.is_empty() && of_layer.q_b.takes_f8(kMostRows);
     const bool is_rms = layer.norm.kind == NormSpec::Kind::rms;
     if (takes_activated || takes_queries || (is_rms && (takes_normed || (takes_fed && !layer.is_parallel)))) return true;

@@ -29,10 +29,21 @@ struct Widths {
       if (layer.delta) {
         qkv = std::max(qkv, layer.delta->in_width());
         attended = std::max(attended, layer.delta->values_width());
-        delta_qkv = layer.delta->qkv_width();
-        delta_out = layer.delta->values_width();
-        delta_gates = 2 * std::int64_t{layer.delta->n_heads};
+        conv_out = layer.delta->qkv_width();
+        recurrent_out = layer.delta->values_width();
+        recurrent_gates = 2 * std::int64_t{layer.delta->n_heads};
       }
+      if (layer.conv) {
+        qkv = std::max(qkv, 3 * std::int64_t{layer.conv->n_channels});
+        attended = std::max<std::int64_t>(attended, layer.conv->n_channels);
+      }
+      if (layer.mamba2) {
+        qkv = std::max(qkv, layer.mamba2->in_width());
+        attended = std::max(attended, layer.mamba2->inner_width());
+        conv_out = layer.mamba2->conv_width();
+        recurrent_out = layer.mamba2->inner_width();
+      }
+      if (!layer.has_feed_forward) continue;
       const FeedForwardSpec& feed_forward = layer.feed_forward;
       up = std::max(
           {up, feed_forward.blocks_per_row() * feed_forward.up_width(), feed_forward.up_width_of(feed_forward.d_ff_shared)});
@@ -51,9 +62,9 @@ struct Widths {
   std::int64_t heads = 0;
   std::int64_t partial = 0;
   std::int64_t attended = 0;
-  std::int64_t delta_qkv = 0;
-  std::int64_t delta_out = 0;
-  std::int64_t delta_gates = 0;
+  std::int64_t conv_out = 0;
+  std::int64_t recurrent_out = 0;
+  std::int64_t recurrent_gates = 0;
   std::int64_t of_heads = 0;
   std::int64_t up = 0;
   std::int64_t activated = 0;
@@ -140,10 +151,12 @@ Result<std::unique_ptr<Workspace>> Workspace::make(const ModelSpec& spec, DType 
   BATON_TRY(made->qkv, allocate(rows * widths.qkv, product));
   BATON_TRY(made->q, allocate(rows * widths.q, DType::f32));
   BATON_TRY(made->attended, allocate(rows * widths.attended, dtype));
-  if (widths.delta_qkv > 0) {
-    BATON_TRY(made->delta_qkv, allocate(rows * widths.delta_qkv, product));
-    BATON_TRY(made->delta_out, allocate(rows * widths.delta_out, product));
-    BATON_TRY(made->delta_gates, allocate(rows * widths.delta_gates, DType::f32));
+  if (widths.conv_out > 0) {
+    BATON_TRY(made->conv_out, allocate(rows * widths.conv_out, product));
+    BATON_TRY(made->recurrent_out, allocate(rows * widths.recurrent_out, product));
+  }
+  if (widths.recurrent_gates > 0) {
+    BATON_TRY(made->recurrent_gates, allocate(rows * widths.recurrent_gates, DType::f32));
   }
   if (widths.of_heads > 0) {
     BATON_TRY(made->of_heads, allocate(rows * widths.of_heads, dtype));

@@ -27,13 +27,13 @@ struct Workspace {
   Buffer rows;  ///< TokenRow [n_groups, rows]
   Buffer x;     ///< the residual stream
   Buffer normed, qkv, q, attended, up, activated, gathered, logits;
-  Buffer row_scales;   ///< [rows] f32, of normed or activated in 8 bits; empty without has_f8_rows
-  Buffer delta_qkv;    ///< of recurrent layers: what the convolution gives; this and the next two are empty without such layers
-  Buffer delta_out;    ///< outputs of the delta rule
-  Buffer delta_gates;  ///< f32: b and a of each head
-  Buffer of_heads;     ///< of latent attention: the expanded queries, then the outputs of heads; empty without such layers
-  Buffer delta;        ///< what a block adds to the residual stream; has room for both blocks of parallel ones
-  Buffer parts;        ///< of all ranks, of what they gather; empty with one rank
+  Buffer row_scales;  ///< [rows] f32, of normed or activated in 8 bits; empty without has_f8_rows
+  /// Of recurrent layers, otherwise empty: what the convolution gives, and outputs of the delta rule or of the scan;
+  /// for the delta rule also b and a of each head in f32.
+  Buffer conv_out, recurrent_out, recurrent_gates;
+  Buffer of_heads;  ///< of latent attention: the expanded queries, then the outputs of heads; empty without such layers
+  Buffer delta;     ///< what a block adds to the residual stream; has room for both blocks of parallel ones
+  Buffer parts;     ///< of all ranks, of what they gather; empty with one rank
   /// Of layers with experts, empty without such layers: the router's logits, ExpertChoices, and what the experts
   /// compute for each choice. `up` and `activated` have a row for each choice.
   Buffer router_logits, experts, expert_weights, expert_places, expert_rows, expert_offsets, expert_out;

@@ -121,13 +121,18 @@ TEST(LoadEngine, mistakes_are_errors_that_name_the_field) {
 TEST(LoadEngine, recurrent_layers_are_refused_on_a_device_without_them) {
   ModelOptions options = small_options();
   options.load_format = "dummy";
-  const ModelFiles files{.name = "it", .folder = test::source_folder() / "tests/goldens/qwen3_5_tiny_chunks"};
   test::RecordingBackend backend;
-  const auto refused = load_model(files, options, backend);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().param, "device");
-  EXPECT_EQ(refused.error().message, "Qwen3_5ForCausalLM has recurrent layers (Gated DeltaNet), which --device " +
-                                         backend.info().name + " does not compute yet; --device cpu does");
+  for (const auto& [golden, layers] :
+       {std::pair("qwen3_5_tiny_chunks", "Qwen3_5ForCausalLM has recurrent layers (Gated DeltaNet)"),
+        std::pair("lfm2_tiny_biases", "Lfm2ForCausalLM has recurrent layers (short convolutions)"),
+        std::pair("nemotron_h_tiny_pattern", "NemotronHForCausalLM has recurrent layers (Mamba-2)")}) {
+    const ModelFiles files{.name = "it", .folder = test::source_folder() / "tests/goldens" / golden};
+    const auto refused = load_model(files, options, backend);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().param, "device");
+    EXPECT_EQ(refused.error().message,
+              std::string(layers) + ", which --device " + backend.info().name + " does not compute yet; --device cpu does");
+  }
 }
 
 /// A device without memory, which refuses every cache.

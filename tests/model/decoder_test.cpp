@@ -55,10 +55,10 @@ class DecoderGolden : public testing::GoldenRows {
         testing::say_once(std::string("cuda: left out: ") + refusal.what());
       }
     }
-    if (has_recurrent_layers())
-      std::erase_if(devices, [](const std::string& device) {
-        return !make_backend(device, {.n_threads = 1}).value()->capabilities().has_recurrent_layers;
-      });
+    const ModelSpec spec = read_model_spec(GetParam().folder).value();
+    std::erase_if(devices, [&](const std::string& device) {
+      return !kind_not_computed(spec, make_backend(device, {.n_threads = 1}).value()->capabilities()).empty();
+    });
     return devices;
   }
   std::vector<std::string> devices_in_bf16() const { return devices_that_take_it(DType::bf16, testing::devices_with_bf16()); }

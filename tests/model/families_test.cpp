@@ -129,7 +129,7 @@ TEST(QwenNext, has_recurrent_layers_where_the_types_or_the_interval_say_so) {
   EXPECT_EQ(spec.layers[0].group, LayerSpec::kNoGroup);
   EXPECT_EQ(spec.layers[3].group, 0);
   EXPECT_EQ(spec.ropes[0].rotary_dim, 64) << "a quarter of a head of 256";
-  EXPECT_EQ(spec.delta()->qkv_width(), 2 * 16 * 128 + 32 * 128);
+  EXPECT_EQ(spec.recurrent_layer()->delta->qkv_width(), 2 * 16 * 128 + 32 * 128);
   EXPECT_EQ(recurrent(spec_of("Qwen3_5ForCausalLM", R"({"full_attention_interval":2})")), "rararara");
   EXPECT_EQ(
       recurrent(spec_of("Qwen3_5ForCausalLM",
@@ -155,6 +155,112 @@ TEST(QwenNext, refuses_what_would_change_its_arithmetic) {
             "config.json: 'output_gate_type' is \"sigmoid\", which is not supported; supported is \"silu\" or \"swish\"");
   EXPECT_EQ(error_of("Qwen3_5MoeForCausalLM", R"({"norm_topk_prob":false})"),
             "config.json: 'norm_topk_prob' is false, which is not supported; supported is true");
+}
+
+std::string kinds_of_layers(const ModelSpec& spec) {
+  std::string kinds;
+  for (const LayerSpec& layer : spec.layers)
+    kinds += layer.conv ? 'c' : layer.mamba2 ? 'm' : layer.has_attention() ? 'a' : layer.feed_forward.has_experts() ? 'e' : 'f';
+  return kinds;
+}
+
+TEST(Lfm2, has_convolutions_where_there_is_no_attention) {
+  EXPECT_EQ(kinds_of_layers(spec_of("Lfm2ForCausalLM")), "aaaaaaaa") << "Transformers' default";
+  const ModelSpec spec = spec_of("Lfm2ForCausalLM", R"({"full_attn_idxs":[2,5]})");
+  EXPECT_EQ(kinds_of_layers(spec), "ccaccacc");
+  EXPECT_EQ(spec.layers[0].conv->n_taps, 3);
+  EXPECT_EQ(spec.layers[0].group, LayerSpec::kNoGroup);
+  EXPECT_TRUE(spec.tie_embeddings);
+  EXPECT_EQ(kinds_of_layers(spec_of("Lfm2ForCausalLM", R"({"num_hidden_layers":2,"layer_types":["full_attention","conv"]})")),
+            "ac");
+  EXPECT_FALSE(spec_of("Lfm2ForCausalLM", R"({"tie_embedding":false})").tie_embeddings);
+  EXPECT_EQ(error_of("Lfm2ForCausalLM", R"({"full_attn_idxs":[]})"), "config.json: one of the 8 layers must have attention");
+  EXPECT_EQ(error_of("Lfm2ForCausalLM", R"({"num_hidden_layers":1,"layer_types":["mamba"]})"),
+            "config.json: 'layer_types' is \"mamba\", which is not supported; supported is \"full_attention\" or \"conv\"");
+  EXPECT_EQ(error_of("Lfm2ForCausalLM", R"({"conv_L_cache":1})"), "config.json: 'conv_L_cache' must be at least 2, not 1");
+  EXPECT_NE(error_of("Lfm2ForCausalLM", R"({"conv_L_cache":9})"), "no error");
+}
+
+TEST(Lfm2, has_two_thirds_of_the_stated_width_unless_the_config_says_otherwise) {
+  const auto width = [](std::string_view fields) { return spec_of("Lfm2ForCausalLM", fields).layers[0].feed_forward.d_ff; };
+  EXPECT_EQ(width(R"({"block_ff_dim":12288})"), 8192);
+  EXPECT_EQ(width(R"({"intermediate_size":1000})"), 768);
+  EXPECT_EQ(width(R"({"block_ff_dim":100,"block_ffn_dim_multiplier":1.3,"block_multiple_of":16})"), 96) << "66, 85, 96";
+  EXPECT_EQ(width(R"({"block_ff_dim":100,"block_auto_adjust_ff_dim":false})"), 100);
+  EXPECT_NE(error_of("Lfm2ForCausalLM", R"({"block_ff_dim":1000000,"block_ffn_dim_multiplier":100})"), "no error");
+}
+
+TEST(Lfm2, has_experts_after_the_first_layers) {
+  const ModelSpec spec = spec_of("Lfm2MoeForCausalLM", R"({"full_attn_idxs":[3],"num_experts_per_tok":3})");
+  EXPECT_FALSE(spec.layers[1].feed_forward.has_experts());
+  EXPECT_EQ(spec.layers[1].feed_forward.d_ff, 172) << "as it is stated";
+  const FeedForwardSpec& experts = spec.layers[2].feed_forward;
+  EXPECT_EQ(experts.n_experts, 32);
+  EXPECT_EQ(experts.n_experts_per_row, 3);
+  EXPECT_TRUE(experts.has_choice_bias);
+  EXPECT_EQ(experts.routing.added_to_sum, 1e-6f);
+  EXPECT_TRUE(spec_of("Lfm2MoeForCausalLM", R"({"num_dense_layers":0})").layers[0].feed_forward.has_experts());
+}
+
+TEST(GraniteHybrid, has_mamba2_where_the_types_say_so) {
+  const std::string_view types = R"({"num_hidden_layers":3,"layer_types":["mamba","attention","linear_attention"],
+      "mamba_n_heads":4,"mamba_d_head":32,"num_local_experts":0})";
+  const ModelSpec spec = spec_of("GraniteMoeHybridForCausalLM", types);
+  EXPECT_EQ(kinds_of_layers(spec), "mam");
+  EXPECT_EQ(spec.layers[1].attention.rope, AttentionSpec::kNoRope);
+  EXPECT_EQ(spec.layers[0].mamba2->in_width(), 128 + 128 + 2 * 256 + 4);
+  EXPECT_EQ(spec.layers[0].feed_forward.d_ff, 1024) << "of the shared block";
+  const ModelSpec dense = spec_of("GraniteMoeHybridForCausalLM",
+                                  R"({"num_hidden_layers":1,"layer_types":["attention"],"position_embedding_type":"rope"})");
+  EXPECT_FALSE(dense.has_recurrent_layers());
+  EXPECT_EQ(dense.layers[0].attention.rope, 0);
+  EXPECT_EQ(dense.layers[0].feed_forward.n_experts, 8);
+  EXPECT_EQ(dense.layers[0].feed_forward.d_ff_shared, 1024);
+  EXPECT_EQ(error_of("GraniteMoeHybridForCausalLM", R"({"num_hidden_layers":2,"layer_types":["mamba","mamba"]})"),
+            "config.json: one of the 2 layers must have \"attention\"");
+  const auto error = [](std::string_view fields) {
+    json::Value all =
+        json::parse(R"({"num_hidden_layers":2,"layer_types":["mamba","attention"],"mamba_n_heads":4})", "").value();
+    const json::Value more = json::parse(fields, "the test").value();
+    for (const auto& [key, value] : more.items()) all[key] = value;
+    return error_of("GraniteMoeHybridForCausalLM", json::dump(all));
+  };
+  EXPECT_EQ(error("{}"), "no error") << "\"auto\" heads";
+  EXPECT_EQ(error(R"({"mamba_d_head":64})"),
+            "config.json: 'mamba_n_heads' * 'mamba_d_head' must be 'mamba_expand' * 'hidden_size', 128, not 256");
+  EXPECT_EQ(error(R"({"mamba_n_groups":3})"), "config.json: 'mamba_n_groups' must divide the 4 heads of Mamba-2, not be 3");
+  EXPECT_EQ(error(R"({"mamba_d_conv":1})"), "config.json: 'mamba_d_conv' must be at least 2, not 1");
+  EXPECT_EQ(error(R"({"time_step_limit":[0.0,0.5]})"),
+            "config.json: 'time_step_limit' is [0.0,0.5], which is not supported; supported is [0.0, Infinity]");
+  EXPECT_EQ(error(R"({"time_step_limit":[0.0,{"__float__":"Infinity"}]})"), "no error");
+  EXPECT_EQ(
+      error(R"({"position_embedding_type":"alibi"})"),
+      "config.json: 'position_embedding_type' is \"alibi\", which is not supported; supported is \"rope\", \"nope\" or null");
+}
+
+TEST(NemotronH, has_layers_of_one_block_in_the_order_of_the_pattern) {
+  const ModelSpec spec = spec_of("NemotronHForCausalLM", R"({"hybrid_override_pattern":"M-M*E"})");
+  EXPECT_EQ(kinds_of_layers(spec), "mfmae");
+  EXPECT_EQ(kinds_of_layers(spec_of("NemotronHForCausalLM", R"({"layers_block_type":["moe","attention","mamba","mlp"]})")),
+            "eamf");
+  EXPECT_TRUE(spec.ropes.empty());
+  EXPECT_EQ(spec.layers[3].attention.head_dim, 128);
+  EXPECT_FALSE(spec.layers[0].has_feed_forward);
+  EXPECT_FALSE(spec.layers[1].has_mixer);
+  EXPECT_EQ(spec.layers[0].mamba2->n_norm_groups, 8);
+  EXPECT_EQ(spec.layers[4].feed_forward.d_ff_shared, 7688);
+  const auto error = [](std::string_view fields) { return error_of("NemotronHForCausalLM", fields); };
+  EXPECT_EQ(error("{}"), "config.json: 'layers_block_type' is missing");
+  EXPECT_EQ(error(R"({"hybrid_override_pattern":"MX*"})"),
+            "config.json: 'hybrid_override_pattern' is \"MX*\", which is not supported; supported is letters M, *, - and E");
+  EXPECT_EQ(error(R"({"hybrid_override_pattern":"M-"})"),
+            "config.json: a model must have 1 to 1024 layers, and attention in one of them, not \"M-\"");
+  EXPECT_EQ(error(R"({"hybrid_override_pattern":"*E","moe_latent_size":1024})"),
+            "config.json: 'moe_latent_size' is 1024, which is not supported; supported is null");
+  EXPECT_EQ(error(R"({"hybrid_override_pattern":"*-","mlp_hidden_act":"silu"})"),
+            "config.json: 'mlp_hidden_act' is \"silu\", which is not supported; supported is \"relu2\"");
+  EXPECT_EQ(error(R"({"hybrid_override_pattern":"M*","mamba_ssm_cache_dtype":"bfloat16"})"),
+            "config.json: 'mamba_ssm_cache_dtype' is \"bfloat16\", which is not supported; supported is \"float32\"");
 }
 
 TEST(Mistral, has_one_window_in_all_layers_or_none) {

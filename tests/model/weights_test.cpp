@@ -307,11 +307,11 @@ std::vector<float> rows_of_matrix(const std::vector<float>& values, std::size_t 
 
 /// One layer is recurrent: two key heads of 3, four value heads of 2.
 void give_recurrent_layer(ModelSpec& spec) {
-  spec.names.delta_conv = "model.layers.{}.mixer.conv";
-  spec.names.delta_a_log = "model.layers.{}.mixer.A_log";
-  spec.names.delta_dt_bias = "model.layers.{}.mixer.dt_bias";
-  spec.names.delta_norm = "model.layers.{}.mixer.norm";
-  spec.names.delta_out = "model.layers.{}.mixer.out";
+  spec.names.conv = "model.layers.{}.mixer.conv";
+  spec.names.a_log = "model.layers.{}.mixer.A_log";
+  spec.names.dt_bias = "model.layers.{}.mixer.dt_bias";
+  spec.names.recurrent_norm = "model.layers.{}.mixer.norm";
+  spec.names.recurrent_out = "model.layers.{}.mixer.out";
   spec.layers[0].delta = GatedDeltaSpec{.n_key_heads = 2, .n_heads = 4, .key_dim = 3, .value_dim = 2, .n_taps = 4, .norm = {}};
   group_layers(spec);
 }
@@ -329,12 +329,12 @@ TEST_F(Weights, of_recurrent_layers_are_stacked) {
   const LayerWeights& layer = weights->layers[0];
   const auto part = [&](const std::string& name) { return written("model.layers.0.mixer." + name); };
   EXPECT_TRUE(layer.qkv.is_empty());
-  EXPECT_EQ(values_of(layer.delta_in.weight()), joined({part("qkv.weight"), part("z.weight")}));
-  EXPECT_EQ(values_of(layer.delta_gates.weight()), joined({part("b.weight"), part("a.weight")}));
-  EXPECT_EQ(to_floats(layer.delta_conv.weight), part("conv.weight"));
-  EXPECT_EQ(to_floats(layer.delta_a_log.weight), part("A_log"));
-  EXPECT_EQ(to_floats(layer.delta_dt_bias.weight), part("dt_bias"));
-  EXPECT_EQ(to_floats(layer.delta_norm.weight), part("norm.weight"));
+  EXPECT_EQ(values_of(layer.recurrent_in.weight()), joined({part("qkv.weight"), part("z.weight")}));
+  EXPECT_EQ(values_of(layer.recurrent_gates.weight()), joined({part("b.weight"), part("a.weight")}));
+  EXPECT_EQ(to_floats(layer.conv.weight), part("conv.weight"));
+  EXPECT_EQ(to_floats(layer.a_log.weight), part("A_log"));
+  EXPECT_EQ(to_floats(layer.dt_bias.weight), part("dt_bias"));
+  EXPECT_EQ(to_floats(layer.recurrent_norm.weight), part("norm.weight"));
   EXPECT_EQ(values_of(layer.attention_out.weight()), part("out.weight"));
   EXPECT_FALSE(weights->layers[1].qkv.is_empty());
   EXPECT_EQ(static_cast<std::size_t>(weight_bytes(spec_, DType::f32, ModelRank{}).held), weights->size_bytes());
@@ -350,11 +350,50 @@ TEST_F(Weights, of_recurrent_layers_that_share_tensors_by_key_heads_are_parted) 
   const auto all = written("model.layers.0.mixer.qkvz.weight");
   const auto rows = [&](std::size_t begin, std::size_t n) { return rows_of_matrix(all, 6, begin, n); };
   // Of each key head: 3 rows of q, 3 of k, 4 of values, 4 of their gates.
-  EXPECT_EQ(values_of(weights->layers[0].delta_in.weight()),
+  EXPECT_EQ(values_of(weights->layers[0].recurrent_in.weight()),
             joined({rows(0, 3), rows(14, 3), rows(3, 3), rows(17, 3), rows(6, 4), rows(20, 4), rows(10, 4), rows(24, 4)}));
   const auto gates = written("model.layers.0.mixer.ba.weight");
   const auto of = [&](std::size_t begin, std::size_t n) { return rows_of_matrix(gates, 6, begin, n); };
-  EXPECT_EQ(values_of(weights->layers[0].delta_gates.weight()), joined({of(0, 2), of(4, 2), of(2, 2), of(6, 2)}));
+  EXPECT_EQ(values_of(weights->layers[0].recurrent_gates.weight()), joined({of(0, 2), of(4, 2), of(2, 2), of(6, 2)}));
+}
+
+TEST_F(Weights, of_short_convolutions_and_mamba2_are_read) {
+  give_recurrent_layer(spec_);
+  spec_.names.recurrent_in = "model.layers.{}.mixer.in";
+  spec_.names.skip = "model.layers.{}.mixer.D";
+  const auto part = [&](const std::string& name) { return written("model.layers.0.mixer." + name); };
+  spec_.layers[0].delta.reset();
+  spec_.layers[0].conv = ShortConvSpec{.n_channels = 8, .n_taps = 3, .has_bias = true};
+  write_tensors();
+  EXPECT_EQ(tensor("model.layers.0.mixer.conv.weight").shape, (std::vector<std::int64_t>{8, 1, 3}));
+  const auto of_conv = load(DType::f32);
+  ASSERT_TRUE(of_conv) << of_conv.error().message;
+  EXPECT_EQ(values_of(of_conv->layers[0].recurrent_in.weight()), part("in.weight"));
+  EXPECT_EQ(to_floats(of_conv->layers[0].conv.weight), part("conv.weight"));
+  EXPECT_EQ(to_floats(of_conv->layers[0].conv_bias.weight), part("conv.bias"));
+  spec_.layers[0].conv.reset();
+  spec_.layers[0].mamba2 = Mamba2Spec{.n_heads = 2,
+                                      .head_dim = 4,
+                                      .n_groups = 1,
+                                      .state_dim = 3,
+                                      .n_taps = 4,
+                                      .has_conv_bias = true,
+                                      .has_bias = false,
+                                      .n_norm_groups = 1,
+                                      .norm = {}};
+  spec_.layers[0].has_feed_forward = false;
+  spec_.layers[0].feed_forward = {};
+  write_tensors();
+  EXPECT_EQ(tensor("model.layers.0.mixer.in.weight").shape[0], 8 + 8 + 2 * 3 + 2);
+  const auto of_mamba = load(DType::f32);
+  ASSERT_TRUE(of_mamba) << of_mamba.error().message;
+  const LayerWeights& layer = of_mamba->layers[0];
+  EXPECT_EQ(values_of(layer.recurrent_in.weight()), part("in.weight"));
+  EXPECT_EQ(to_floats(layer.conv_bias.weight), part("conv.bias"));
+  EXPECT_EQ(to_floats(layer.skip.weight), part("D"));
+  EXPECT_EQ(to_floats(layer.recurrent_norm.weight), part("norm.weight"));
+  EXPECT_TRUE(layer.up.is_empty() && layer.recurrent_gates.is_empty());
+  EXPECT_EQ(static_cast<std::size_t>(weight_bytes(spec_, DType::f32, ModelRank{}).held), of_mamba->size_bytes());
 }
 
 TEST_F(Weights, gates_of_attention_are_parted_from_queries) {

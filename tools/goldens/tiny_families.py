@@ -9,7 +9,7 @@ from .tiny_models import BOTH_SIDES, N_VOCAB, Golden, TinyModel, write_tiny_mode
 _WINDOW = 21
 
 
-def _config(architecture: str, model_type: str, heads: tuple[int, int, int], **fields: object) -> dict:
+def config_of(architecture: str, model_type: str, heads: tuple[int, int, int], **fields: object) -> dict:
     """config.json of an architecture with `heads`: query heads, KV heads, head size."""
     n_heads, n_kv_heads, head_dim = heads
     return {
@@ -85,22 +85,22 @@ def _sections(rotary_dim: int) -> dict:
 
 
 # Both sides of an edge of the chunks that Transformers computes in, and many of them.
-_ROUND_CHUNKS = tuple(
+ROUND_CHUNKS = tuple(
     Golden(f"golden{end}.safetensors", n) for end, n in (("", 65), ("_one", 1), ("_63", 63), ("_64", 64), ("_long", 700))
 )
 
 # Models with experts have short prompts, because each row is a chance of a choice that bf16 makes otherwise.
-_FEW_ROWS = (Golden(n_prompt=24),)
-_MANY_SEEDS = 2000
+FEW_ROWS = (Golden(n_prompt=24),)
+MANY_SEEDS = 2000
 
 TINY_FAMILIES = (
     TinyModel(
         "mistral_tiny_window",
-        _config("MistralForCausalLM", "mistral", (2, 1, 64), **_ROPE, sliding_window=_WINDOW),
+        config_of("MistralForCausalLM", "mistral", (2, 1, 64), **_ROPE, sliding_window=_WINDOW),
     ),
     TinyModel(
         "ministral_tiny_types",
-        _config(
+        config_of(
             "MinistralForCausalLM",
             "ministral",
             (2, 1, 64),
@@ -112,7 +112,7 @@ TINY_FAMILIES = (
     ),
     TinyModel(
         "ministral3_tiny_query_scale",
-        _config(
+        config_of(
             "Ministral3ForCausalLM",
             "ministral3",
             (2, 1, 64),
@@ -130,7 +130,7 @@ TINY_FAMILIES = (
     ),
     TinyModel(
         "qwen2_tiny_windows",
-        _config(
+        config_of(
             "Qwen2ForCausalLM",
             "qwen2",
             (2, 1, 128),
@@ -143,7 +143,7 @@ TINY_FAMILIES = (
     ),
     TinyModel(
         "mixtral_tiny_experts",
-        _config(
+        config_of(
             "MixtralForCausalLM",
             "mixtral",
             (2, 1, 64),
@@ -154,12 +154,12 @@ TINY_FAMILIES = (
             num_local_experts=4,
             num_experts_per_tok=2,
         ),
-        goldens=_FEW_ROWS,
-        n_seeds=_MANY_SEEDS,
+        goldens=FEW_ROWS,
+        n_seeds=MANY_SEEDS,
     ),
     TinyModel(
         "qwen3_next_tiny_heads",
-        _config(
+        config_of(
             "Qwen3NextForCausalLM",
             "qwen3_next",
             (2, 1, 64),
@@ -171,11 +171,11 @@ TINY_FAMILIES = (
             full_attention_interval=2,
         ),
         goldens=(Golden(n_prompt=12),),
-        n_seeds=_MANY_SEEDS,
+        n_seeds=MANY_SEEDS,
     ),
     TinyModel(
         "qwen3_5_tiny_chunks",
-        _config(
+        config_of(
             "Qwen3_5ForCausalLM",
             "qwen3_5_text",
             (2, 1, 256),
@@ -184,12 +184,12 @@ TINY_FAMILIES = (
             linear_num_key_heads=1,
             linear_num_value_heads=3,
         ),
-        goldens=_ROUND_CHUNKS,
-        n_seeds=_MANY_SEEDS,
+        goldens=ROUND_CHUNKS,
+        n_seeds=MANY_SEEDS,
     ),
     TinyModel(
         "qwen3_5_moe_tiny_types",
-        _config(
+        config_of(
             "Qwen3_5MoeForCausalLM",
             "qwen3_5_moe_text",
             (2, 2, 64),
@@ -200,11 +200,11 @@ TINY_FAMILIES = (
             layer_types=["full_attention", "linear_attention"],
         ),
         goldens=(Golden(n_prompt=12),),
-        n_seeds=_MANY_SEEDS,
+        n_seeds=MANY_SEEDS,
     ),
     TinyModel(
         "qwen3_moe_tiny_shares",
-        _config(
+        config_of(
             "Qwen3MoeForCausalLM",
             "qwen3_moe",
             (2, 1, 64),
@@ -217,11 +217,11 @@ TINY_FAMILIES = (
             mlp_only_layers=[0],
         ),
         goldens=(Golden(n_prompt=14),),
-        n_seeds=_MANY_SEEDS,
+        n_seeds=MANY_SEEDS,
     ),
     TinyModel(
         "qwen3_moe_tiny_sparse_steps",
-        _config(
+        config_of(
             "Qwen3MoeForCausalLM",
             "qwen3_moe",
             (2, 1, 128),
@@ -235,12 +235,12 @@ TINY_FAMILIES = (
             num_experts_per_tok=2,
             norm_topk_prob=True,
         ),
-        goldens=_FEW_ROWS,
-        n_seeds=_MANY_SEEDS,
+        goldens=FEW_ROWS,
+        n_seeds=MANY_SEEDS,
     ),
     TinyModel(
         "qwen2_moe_tiny_shared",
-        _config(
+        config_of(
             "Qwen2MoeForCausalLM",
             "qwen2_moe",
             (2, 1, 64),
@@ -254,12 +254,12 @@ TINY_FAMILIES = (
             mlp_only_layers=[0],
             tie_word_embeddings=False,
         ),
-        goldens=_FEW_ROWS,
-        n_seeds=_MANY_SEEDS,
+        goldens=FEW_ROWS,
+        n_seeds=MANY_SEEDS,
     ),
     TinyModel(
         "glm4_moe_tiny_groups",
-        _config(
+        config_of(
             "Glm4MoeForCausalLM",
             "glm4_moe",
             (2, 1, 64),
@@ -281,12 +281,12 @@ TINY_FAMILIES = (
             num_nextn_predict_layers=1,
             tie_word_embeddings=False,
         ),
-        goldens=_FEW_ROWS,
-        n_seeds=_MANY_SEEDS,
+        goldens=FEW_ROWS,
+        n_seeds=MANY_SEEDS,
     ),
     TinyModel(
         "glm4_moe_lite_tiny_dense_first",
-        _config(
+        config_of(
             "Glm4MoeLiteForCausalLM",
             "glm4_moe_lite",
             (2, 2, 64),
@@ -305,12 +305,12 @@ TINY_FAMILIES = (
             topk_group=1,
             rms_norm_eps=1e-5,
         ),
-        goldens=_FEW_ROWS,
-        n_seeds=_MANY_SEEDS,
+        goldens=FEW_ROWS,
+        n_seeds=MANY_SEEDS,
     ),
     TinyModel(
         "deepseek_v2_tiny_lite",
-        _config(
+        config_of(
             "DeepseekV2ForCausalLM",
             "deepseek_v2",
             (4, 4, 64),
@@ -326,12 +326,12 @@ TINY_FAMILIES = (
             routed_scaling_factor=1.0,
             topk_method="greedy",
         ),
-        goldens=_FEW_ROWS,
-        n_seeds=_MANY_SEEDS,
+        goldens=FEW_ROWS,
+        n_seeds=MANY_SEEDS,
     ),
     TinyModel(
         "deepseek_v2_tiny_groups",
-        _config(
+        config_of(
             "DeepseekV2ForCausalLM",
             "deepseek_v2",
             (2, 2, 64),
@@ -350,12 +350,12 @@ TINY_FAMILIES = (
             n_group=4,
             topk_group=2,
         ),
-        goldens=_FEW_ROWS,
-        n_seeds=_MANY_SEEDS,
+        goldens=FEW_ROWS,
+        n_seeds=MANY_SEEDS,
     ),
     TinyModel(
         "deepseek_v3_tiny_groups",
-        _config(
+        config_of(
             "DeepseekV3ForCausalLM",
             "deepseek_v3",
             (2, 2, 64),
@@ -373,12 +373,12 @@ TINY_FAMILIES = (
             topk_group=2,
             num_nextn_predict_layers=1,
         ),
-        goldens=_FEW_ROWS,
-        n_seeds=_MANY_SEEDS,
+        goldens=FEW_ROWS,
+        n_seeds=MANY_SEEDS,
     ),
     TinyModel(
         "kimi_k2_tiny_one_pair",
-        _config(
+        config_of(
             "DeepseekV3ForCausalLM",
             "deepseek_v3",
             (4, 4, 64),
@@ -398,12 +398,12 @@ TINY_FAMILIES = (
             num_nextn_predict_layers=0,
             rms_norm_eps=1e-5,
         ),
-        goldens=_FEW_ROWS,
-        n_seeds=_MANY_SEEDS,
+        goldens=FEW_ROWS,
+        n_seeds=MANY_SEEDS,
     ),
     TinyModel(
         "mistral4_tiny_query_scale",
-        _config(
+        config_of(
             "Mistral4ForCausalLM",
             "mistral4",
             (2, 2, 96),
@@ -426,12 +426,12 @@ TINY_FAMILIES = (
             n_group=1,
             topk_group=1,
         ),
-        goldens=_FEW_ROWS,
-        n_seeds=_MANY_SEEDS,
+        goldens=FEW_ROWS,
+        n_seeds=MANY_SEEDS,
     ),
     TinyModel(
         "ernie4_5_moe_tiny_interval",
-        _config(
+        config_of(
             "Ernie4_5_MoeForCausalLM",
             "ernie4_5_moe",
             (2, 1, 64),
@@ -447,12 +447,12 @@ TINY_FAMILIES = (
             moe_layer_interval=2,
             use_bias=False,
         ),
-        goldens=_FEW_ROWS,
-        n_seeds=_MANY_SEEDS,
+        goldens=FEW_ROWS,
+        n_seeds=MANY_SEEDS,
     ),
     TinyModel(
         "minimax_m2_tiny_rotary_dim",
-        _config(
+        config_of(
             "MiniMaxM2ForCausalLM",
             "minimax_m2",
             (2, 1, 64),
@@ -464,12 +464,12 @@ TINY_FAMILIES = (
             rotary_dim=32,  # what the published files have instead of the factor
             tie_word_embeddings=False,
         ),
-        goldens=_FEW_ROWS,
-        n_seeds=_MANY_SEEDS,
+        goldens=FEW_ROWS,
+        n_seeds=MANY_SEEDS,
     ),
     TinyModel(
         "gpt_oss_tiny_sinks",
-        _config(
+        config_of(
             "GptOssForCausalLM",
             "gpt_oss",
             (4, 2, 64),
@@ -491,11 +491,11 @@ TINY_FAMILIES = (
             tie_word_embeddings=False,
         ),
         goldens=(Golden(n_prompt=18),),
-        n_seeds=_MANY_SEEDS,
+        n_seeds=MANY_SEEDS,
     ),
     TinyModel(
         "llama4_tiny_chunks",
-        _config(
+        config_of(
             "Llama4ForCausalLM",
             "llama4_text",
             (2, 1, 64),
@@ -520,20 +520,20 @@ TINY_FAMILIES = (
             floor_scale=12,
             tie_word_embeddings=False,
         ),
-        goldens=_FEW_ROWS,
-        n_seeds=_MANY_SEEDS,
+        goldens=FEW_ROWS,
+        n_seeds=MANY_SEEDS,
     ),
     TinyModel(
         "phi_tiny_parallel",
-        _config("PhiForCausalLM", "phi", (2, 2, 80), rope_theta=10000.0, partial_rotary_factor=0.4, tie_word_embeddings=False),
+        config_of("PhiForCausalLM", "phi", (2, 2, 80), rope_theta=10000.0, partial_rotary_factor=0.4, tie_word_embeddings=False),
     ),
     TinyModel(
         "phi3_tiny_fused",
-        _config("Phi3ForCausalLM", "phi3", (2, 2, 96), rope_theta=10000.0, rope_scaling=None, sliding_window=_WINDOW),
+        config_of("Phi3ForCausalLM", "phi3", (2, 2, 96), rope_theta=10000.0, rope_scaling=None, sliding_window=_WINDOW),
     ),
     TinyModel(
         "phi3_tiny_longrope",
-        _config(
+        config_of(
             "Phi3ForCausalLM",
             "phi3",
             (2, 1, 64),
@@ -553,7 +553,7 @@ TINY_FAMILIES = (
     ),
     TinyModel(
         "qwen3_tiny_norms",
-        _config(
+        config_of(
             "Qwen3ForCausalLM",
             "qwen3",
             (2, 1, 128),
@@ -564,11 +564,11 @@ TINY_FAMILIES = (
     ),
     TinyModel(
         "olmo2_tiny_postnorms",
-        _config("Olmo2ForCausalLM", "olmo2", (2, 2, 64), rope_theta=500000.0, attention_bias=False),
+        config_of("Olmo2ForCausalLM", "olmo2", (2, 2, 64), rope_theta=500000.0, attention_bias=False),
     ),
     TinyModel(
         "olmo3_tiny_two_ropes",
-        _config(
+        config_of(
             "Olmo3ForCausalLM",
             "olmo3",
             (2, 1, 64),
@@ -581,7 +581,7 @@ TINY_FAMILIES = (
     ),
     TinyModel(
         "exaone4_tiny_nope",
-        _config(
+        config_of(
             "Exaone4ForCausalLM",
             "exaone4",
             (2, 1, 64),
@@ -601,15 +601,15 @@ TINY_FAMILIES = (
     ),
     TinyModel(
         "seed_oss_tiny_biases",
-        _config("SeedOssForCausalLM", "seed_oss", (2, 1, 64), **_ROPE, tie_word_embeddings=False, mlp_bias=True),
+        config_of("SeedOssForCausalLM", "seed_oss", (2, 1, 64), **_ROPE, tie_word_embeddings=False, mlp_bias=True),
     ),
     TinyModel(
         "ernie4_5_tiny_interleaved",
-        _config("Ernie4_5ForCausalLM", "ernie4_5", (2, 1, 64), rope_theta=500000.0, use_bias=True),
+        config_of("Ernie4_5ForCausalLM", "ernie4_5", (2, 1, 64), rope_theta=500000.0, use_bias=True),
     ),
     TinyModel(
         "hunyuan_tiny_late_norms",
-        _config(
+        config_of(
             "HunYuanDenseV1ForCausalLM",
             "hunyuan_v1_dense",
             (2, 1, 64),
@@ -620,15 +620,15 @@ TINY_FAMILIES = (
     ),
     TinyModel(
         "glm4_tiny_half_rotary",
-        _config("Glm4ForCausalLM", "glm4", (2, 1, 64), rope_theta=10000.0, rms_norm_eps=1e-5, tie_word_embeddings=False),
+        config_of("Glm4ForCausalLM", "glm4", (2, 1, 64), rope_theta=10000.0, rms_norm_eps=1e-5, tie_word_embeddings=False),
     ),
     TinyModel(
         "starcoder2_tiny_biases",
-        _config("Starcoder2ForCausalLM", "starcoder2", (2, 1, 64), **_ROPE, sliding_window=_WINDOW),
+        config_of("Starcoder2ForCausalLM", "starcoder2", (2, 1, 64), **_ROPE, sliding_window=_WINDOW),
     ),
     TinyModel(
         "granite_tiny_multipliers",
-        _config(
+        config_of(
             "GraniteForCausalLM",
             "granite",
             (2, 1, 64),
@@ -642,7 +642,7 @@ TINY_FAMILIES = (
     ),
     TinyModel(
         "smollm3_tiny_nope",
-        _config(
+        config_of(
             "SmolLM3ForCausalLM",
             "smollm3",
             (2, 1, 64),
@@ -655,7 +655,7 @@ TINY_FAMILIES = (
     ),
     TinyModel(
         "cohere2_tiny_interleaved",
-        _config(
+        config_of(
             "Cohere2ForCausalLM",
             "cohere2",
             (1, 1, 64),
@@ -671,7 +671,7 @@ TINY_FAMILIES = (
     ),
     TinyModel(
         "gemma2_tiny_softcaps",
-        _config(
+        config_of(
             "Gemma2ForCausalLM",
             "gemma2",
             (2, 1, 256),
@@ -685,7 +685,7 @@ TINY_FAMILIES = (
     ),
     TinyModel(
         "gemma3_tiny_text",
-        _config(
+        config_of(
             "Gemma3ForCausalLM",
             "gemma3_text",
             (2, 1, 64),
@@ -710,7 +710,7 @@ TINY_FAMILIES = (
             "mm_tokens_per_image": 1,
             "text_config": {
                 key: value
-                for key, value in _config(
+                for key, value in config_of(
                     "",
                     "gemma3_text",
                     (2, 1, 64),

@@ -1,5 +1,5 @@
 """Makes a tiny random checkpoint of any architecture, with the logits and greedy ids that Transformers computes from it
-in float32. The tables of checkpoints are in tiny_llamas.py and tiny_families.py."""
+in float32. The tables of checkpoints are in tiny_llamas.py, tiny_families.py and tiny_recurrent.py."""
 
 from __future__ import annotations
 
@@ -76,10 +76,12 @@ def _files(tiny: TinyModel, model: torch.nn.Module) -> Files:
     tensors = {}
     for name, value in _in_checkpoint(model).items():
         mean, deviation = 0.0, value.shape[-1] ** -0.5
-        if name.endswith("e_score_correction_bias"):
+        if name.endswith(("e_score_correction_bias", "expert_bias")):
             deviation = 0.1
         elif name.endswith(".A_log"):  # states that last for a token, and for many
             mean, deviation = -1.5, 1.2
+        elif name.endswith(".mixer.dt_bias"):  # Nemotron-H draws some of time steps near 0, which write nothing
+            mean, deviation = 0.5, 0.5
         elif name.endswith(".sinks"):  # more and less than scores
             deviation = 1.5
         elif name.endswith("_proj_bias"):  # of all experts
@@ -146,7 +148,8 @@ def _has_clear_choices(model: torch.nn.Module, ids: torch.Tensor, folder: Path) 
     gaps = []
 
     def look(router: torch.nn.Module, inputs: tuple, outputs: tuple) -> None:
-        logits = outputs[1] if type(router).__name__ == "Llama4Router" else outputs[0]
+        place = {"Llama4Router": 1, "GraniteMoeHybridTopKRouter": 2}
+        logits = outputs[place.get(type(router).__name__, 0)]
         gaps.append(_router_gap(router, inputs, logits))
 
     hooks = [router.register_forward_hook(look) for router in routers]

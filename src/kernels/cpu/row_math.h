@@ -23,7 +23,7 @@ void sigmoid_times(const float* gate, const float* x, std::int64_t n, float* out
 void silu_times(const float* gate, const float* up, std::int64_t n, float* out);
 /// out[i] = g / (1 + exp(-alpha g)) * (u + 1), with g = min(gate[i], limit) and u = max(-limit, min(up[i], limit)).
 void clamped_silu_times(const float* gate, const float* up, float alpha, float limit, std::int64_t n, float* out);
-/// x[i] = gelu(x[i]), exact to a few units in the last place, and by the tanh approximation (GeluKind in ops.h).
+/// x[i] = gelu(x[i]), exact to a few units in the last place, and by the tanh approximation (ActivationKind in ops.h).
 void gelu_of(float* x, std::int64_t n);
 void gelu_tanh_of(float* x, std::int64_t n);
 

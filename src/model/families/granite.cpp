@@ -16,11 +16,7 @@ Result<float> read_multiplier(const json::Value& config, std::string_view key) {
 
 }  // namespace
 
-/// Llama with factors of the embeddings, of attention's scores, of what the blocks add, and of the logits. The defaults
-/// are those of Transformers' GraniteConfig.
-Result<ModelSpec> read_granite(const json::Value& config) {
-  BATON_TRY(ModelSpec spec, read_llama_layout(config, {}));
-  BATON_TRY_VOID(read_llama_biases(config, spec));
+Result<void> read_granite_multipliers(const json::Value& config, ModelSpec& spec) {
   BATON_TRY(spec.embedding_scale, read_multiplier(config, "embedding_multiplier"));
   BATON_TRY(const float divisor, read_multiplier(config, "logits_scaling"));
   spec.logits_scale = 1 / divisor;
@@ -30,6 +26,14 @@ Result<ModelSpec> read_granite(const json::Value& config) {
     layer.residual_scale = residual;
     layer.attention.scale = scale;
   }
+  return {};
+}
+
+/// Llama with these factors. The defaults are those of Transformers' GraniteConfig.
+Result<ModelSpec> read_granite(const json::Value& config) {
+  BATON_TRY(ModelSpec spec, read_llama_layout(config, {}));
+  BATON_TRY_VOID(read_llama_biases(config, spec));
+  BATON_TRY_VOID(read_granite_multipliers(config, spec));
   return spec;
 }
 

@@ -26,11 +26,11 @@ void name_delta_layers(TensorNames& names) {
   names.delta_z = "model.layers.{}.linear_attn.in_proj_z";
   names.delta_b = "model.layers.{}.linear_attn.in_proj_b";
   names.delta_a = "model.layers.{}.linear_attn.in_proj_a";
-  names.delta_conv = "model.layers.{}.linear_attn.conv1d";
-  names.delta_a_log = "model.layers.{}.linear_attn.A_log";
-  names.delta_dt_bias = "model.layers.{}.linear_attn.dt_bias";
-  names.delta_norm = "model.layers.{}.linear_attn.norm";
-  names.delta_out = "model.layers.{}.linear_attn.out_proj";
+  names.conv = "model.layers.{}.linear_attn.conv1d";
+  names.a_log = "model.layers.{}.linear_attn.A_log";
+  names.dt_bias = "model.layers.{}.linear_attn.dt_bias";
+  names.recurrent_norm = "model.layers.{}.linear_attn.norm";
+  names.recurrent_out = "model.layers.{}.linear_attn.out_proj";
 }
 
 Result<GatedDeltaSpec> read_delta(const Value& config, const NormSpec& norm) {

@@ -2,6 +2,7 @@
 #include "model/families/readers.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -62,6 +63,26 @@ Result<ModelSpec> read_text_model(const json::Value& config, Result<ModelSpec> (
   spec.other_roots = {{.model = "language_model.model.", .lm_head = "language_model.lm_head"},  // Transformers 4
                       {.model = "model.language_model.", .lm_head = "lm_head"}};                // 5
   return spec;
+}
+
+Result<void> expect_no_time_step_limit(const json::Value& config) {
+  constexpr std::string_view kKey = "time_step_limit";
+  const json::Value* const found = json::find(config, kKey);
+  if (found == nullptr || found->is_null()) return {};
+  const auto is_infinite = [](const json::Value& number) {
+    if (number.is_object()) return number == json::Value{{"__float__", "Infinity"}};
+    return number.is_number_float() && std::isinf(number.get<double>());
+  };
+  const bool has_none = found->is_array() && found->size() == 2 && (*found)[0] == 0 && is_infinite((*found)[1]);
+  return has_none ? Result<void>{} : fields::unsupported(kKey, *found, "[0.0, Infinity]");
+}
+
+Result<void> check_mamba2(const Mamba2Spec& mamba, std::string_view n_groups, std::string_view n_taps) {
+  if (mamba.n_heads % mamba.n_groups != 0)
+    return fields::bad_value(n_groups, "'{}' must divide the {} heads of Mamba-2, not be {}", n_groups, mamba.n_heads,
+                             mamba.n_groups);
+  if (mamba.n_taps < 2) return fields::bad_value(n_taps, "'{}' must be at least 2, not {}", n_taps, mamba.n_taps);
+  return {};
 }
 
 Result<void> read_ropes_of_types(const json::Value& config, const fields::RopeContext& full, const fields::RopeContext& sliding,

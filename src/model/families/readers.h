@@ -56,6 +56,13 @@ void name_qwen_experts(TensorNames& names);
 /// model's tensors have inside the whole.
 Result<ModelSpec> read_text_model(const json::Value& config, Result<ModelSpec> (*read)(const json::Value&));
 
+/// Reads a Granite's factors: of the embeddings, of attention's scores, of what the blocks add, and of the logits.
+Result<void> read_granite_multipliers(const json::Value& config, ModelSpec& spec);
+/// Refuses bounds of Mamba-2's time steps, which `time_step_limit` states.
+Result<void> expect_no_time_step_limit(const json::Value& config);
+/// Refuses a Mamba-2 whose groups do not share its heads, or with a kernel of one token; `n_groups` and `n_taps` name the fields.
+Result<void> check_mamba2(const Mamba2Spec& mamba, std::string_view n_groups, std::string_view n_taps);
+
 /// Reads the rotation of each type of layer: ropes[0] for layers that see all positions, ropes[1] for those with a window, which
 /// `spec` has already. Transformers 5 has one object for each type in `rope_parameters`; in 4, `rope_scaling` is of the first
 /// only. `full` and `sliding` say what each is where the config says nothing.
@@ -76,8 +83,11 @@ Result<ModelSpec> read_glm4_moe(const json::Value& config);
 Result<ModelSpec> read_glm4_moe_lite(const json::Value& config);
 Result<ModelSpec> read_gpt_oss(const json::Value& config);
 Result<ModelSpec> read_granite(const json::Value& config);
+Result<ModelSpec> read_granite_hybrid(const json::Value& config);
 Result<ModelSpec> read_hunyuan_dense(const json::Value& config);
 Result<ModelSpec> read_kimi_k25(const json::Value& config);
+Result<ModelSpec> read_lfm2(const json::Value& config);
+Result<ModelSpec> read_lfm2_moe(const json::Value& config);
 Result<ModelSpec> read_llama(const json::Value& config);
 Result<ModelSpec> read_llama4(const json::Value& config);
 Result<ModelSpec> read_llama4_with_images(const json::Value& config);
@@ -88,6 +98,7 @@ Result<ModelSpec> read_mistral(const json::Value& config);
 Result<ModelSpec> read_mistral3(const json::Value& config);
 Result<ModelSpec> read_mistral4(const json::Value& config);
 Result<ModelSpec> read_mixtral(const json::Value& config);
+Result<ModelSpec> read_nemotron_h(const json::Value& config);
 Result<ModelSpec> read_olmo2(const json::Value& config);
 Result<ModelSpec> read_olmo3(const json::Value& config);
 Result<ModelSpec> read_phi(const json::Value& config);

@@ -9,6 +9,7 @@ namespace {
 constexpr std::string_view kLatentAttention = "its multi-head latent attention (only that of the families in docs/models.md)";
 constexpr std::string_view kIndexer = "sparse attention with an indexer";
 constexpr std::string_view kDeltaNet = "its Gated DeltaNet layers (only those of the families in docs/models.md)";
+constexpr std::string_view kMamba = "its state-space layers (only Mamba-2 of the families in docs/models.md)";
 constexpr std::string_view kExperts = "its experts (only those of the families in docs/models.md)";
 constexpr std::string_view kImages = "images or sound";
 constexpr std::string_view kEncoder = "an encoder";
@@ -32,8 +33,8 @@ constexpr auto kMarkers = std::to_array<Marker>({
     {"linear_attn_config", "Kimi Delta Attention (linear attention)"},
     {"kv_lora_rank", kLatentAttention},
     {"linear_num_key_heads", kDeltaNet},
-    {"mamba_d_state", "state-space layers (Mamba)"},
-    {"ssm_state_size", "state-space layers (Mamba)"},
+    {"mamba_d_state", kMamba},
+    {"ssm_state_size", kMamba},
     {"num_local_experts", kExperts},
     {"num_experts", kExperts},
     {"n_routed_experts", kExperts},
