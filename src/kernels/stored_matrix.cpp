@@ -1,8 +1,6 @@
 /// Checks stored matrices.
 #include "kernels/stored_matrix.h"
 
-#include <fmt/format.h>
-
 #include "core/check.h"
 
 namespace baton {
@@ -52,15 +50,6 @@ void check_stored(const StoredMatrix& weight) {
           "StoredMatrix: row_scales [n] f32, of f4");
   if (weight.permutation.data != nullptr)
     check(weight.permutation.dtype == DType::i32 && weight.permutation.shape == Shape{k}, "StoredMatrix: permutation [k] i32");
-}
-
-Result<void> expect_dense(const StoredMatrix& weight, std::string_view backend, std::string_view name) {
-  if (weight.scheme == WeightScheme::dense) return {};
-  return fail(
-      ErrorCode::unsupported,
-      fmt::format("{}: the {} backend has no kernels for {} weights; the CPU has (--device cpu), or use a checkpoint in "
-                  "bfloat16 or float16",
-                  name, backend, to_string(weight.scheme)));
 }
 
 }  // namespace baton

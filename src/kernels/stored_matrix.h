@@ -33,7 +33,6 @@
 #include <cstdint>
 #include <string_view>
 
-#include "core/result.h"
 #include "core/tensor.h"
 
 namespace baton {
@@ -95,9 +94,5 @@ struct StoredMatrix {
 
 /// Aborts if shapes and dtypes are not what StoredMatrix says.
 void check_stored(const StoredMatrix& weight);
-
-/// Refuses all schemes but dense, for a backend that has no other kernels. The error (unsupported) names the weight, the
-/// scheme, the backend and what would serve.
-Result<void> expect_dense(const StoredMatrix& weight, std::string_view backend, std::string_view name);
 
 }  // namespace baton
