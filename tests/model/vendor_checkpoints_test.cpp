@@ -384,5 +384,56 @@ TEST(VendorCheckpoints, experts_in_nvfp4_of_modelopt) {
   expect_loads(vendor);
 }
 
+// nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-FP8: attention, convolutions and routers stay dense.
+TEST(VendorCheckpoints, mamba2_and_experts_of_nemotron_in_float8_beside_dense_attention) {
+  test::ChangedCheckpoint checkpoint;
+  checkpoint.config = json::parse(R"({"architectures":["NemotronHForCausalLM"],"hidden_size":256,"vocab_size":32,
+      "hybrid_override_pattern":"M*E","num_attention_heads":4,"num_key_value_heads":2,"head_dim":64,"mamba_num_heads":4,
+      "mamba_head_dim":64,"n_groups":2,"ssm_state_size":32,"n_routed_experts":4,"num_experts_per_tok":2,
+      "moe_intermediate_size":384,"moe_shared_expert_intermediate_size":384,"torch_dtype":"bfloat16",
+      "quantization_config":{"quant_method":"modelopt","quant_algo":"FP8","kv_cache_scheme":{"dynamic":false,"num_bits":8,
+      "type":"float"},"ignore":["lm_head","backbone.layers.1.mixer.*","backbone.layers.0.mixer.conv1d"]}})",
+                                  "the test")
+                          .value();
+  const auto add = [&](const std::string& stem, std::int64_t n, std::int64_t k, const QuantisedForm& form) {
+    test::add_matrix("backbone." + stem, n, k, form, checkpoint.tensors);
+    if (form.kind == FormKind::dense) return;
+    checkpoint.tensors.push_back(
+        test::filled("backbone." + stem + ".input_scale", "F32", {}, std::string_view("\0\0\0\x3f", 4)));
+  };
+  const auto add_vector = [&](const std::string& name, const std::vector<std::int64_t>& shape) {
+    checkpoint.tensors.push_back(test::filled("backbone." + name, "BF16", shape, "\x80\x3f"));
+  };
+  constexpr std::int64_t kChannels = 256 + 2 * 2 * 32;
+  add("layers.0.mixer.in_proj", 256 + kChannels + 4, kWidth, kTensor);
+  add("layers.0.mixer.out_proj", kWidth, 256, kTensor);
+  add_vector("layers.0.mixer.conv1d.weight", {kChannels, 1, 4});
+  add_vector("layers.0.mixer.conv1d.bias", {kChannels});
+  add_vector("layers.0.mixer.norm.weight", {256});
+  for (const char* of_heads : {"A_log", "D", "dt_bias"}) add_vector(std::string("layers.0.mixer.") + of_heads, {4});
+  add("layers.1.mixer.q_proj", 256, kWidth, kDense);
+  for (const char* name : {"k_proj", "v_proj"}) add(std::string("layers.1.mixer.") + name, 128, kWidth, kDense);
+  add("layers.1.mixer.o_proj", kWidth, 256, kDense);
+  add("layers.2.mixer.gate", 4, kWidth, kDense);
+  add_vector("layers.2.mixer.gate.e_score_correction_bias", {4});
+  for (const char* block : {"experts.0", "experts.1", "experts.2", "experts.3", "shared_experts"}) {
+    add(std::string("layers.2.mixer.") + block + ".up_proj", kHidden, kWidth, kTensor);
+    add(std::string("layers.2.mixer.") + block + ".down_proj", kWidth, kHidden, kTensor);
+  }
+  for (const char* norm : {"layers.0.norm", "layers.1.norm", "layers.2.norm", "norm_f"})
+    add_vector(std::string(norm) + ".weight", {kWidth});
+  add("embeddings", kVocab, kWidth, kDense);
+  test::add_matrix("lm_head", kVocab, kWidth, kDense, checkpoint.tensors);
+  const auto weights = checkpoint.load();
+  ASSERT_TRUE(weights) << weights.error().message;
+  const std::vector<LayerWeights>& layers = weights->layers;
+  EXPECT_EQ(layers[0].recurrent_in.weight().scheme, WeightScheme::f8);
+  EXPECT_EQ(test::values_of(layers[0].attention_out.weight())[0], kF8);
+  EXPECT_EQ(layers[1].qkv.weight().scheme, WeightScheme::dense);
+  EXPECT_EQ(test::values_of(layers[2].expert_down.weights(), 3)[0], kF8);
+  EXPECT_EQ(layers[2].up.weight().scheme, WeightScheme::f8);
+  EXPECT_EQ(layers[2].router.weight().scheme, WeightScheme::dense);
+}
+
 }  // namespace
 }  // namespace baton
