@@ -63,6 +63,7 @@ ROOMS = {
         "schemes/wide": ["schemes", "device", "gemm"],
         "experts": ["device", "schemes"],
         "sampling": ["device"],
+        "states": ["device", "rows"],
         "ranks": ["device"],
         "attention": ["device"],
         "attention/general": ["attention", "device"],
@@ -85,6 +86,7 @@ ROOMS = {
             "rows",
             "sampling",
             "schemes",
+            "states",
         ],
     },
     "engine": {

@@ -86,6 +86,8 @@ TESTED_THROUGH = {
     "src/kernels/cuda/device/elements.cu": "tests/kernels/matmul_test.cpp",
     "src/kernels/cuda/gemm/skinny_gemm.cu": "tests/kernels/matmul_test.cpp",
     "src/kernels/cuda/heads/*.cu": "tests/kernels/head_matmul_test.cpp",
+    "src/kernels/cuda/states/*.cu": "tests/kernels/gated_delta_rule_test.cpp",
+    "src/kernels/cuda/states/state_storage.cpp": "tests/kernels/gated_delta_rule_test.cpp",
     "src/kernels/cuda/rows/embedding.cu": "tests/kernels/small_ops_test.cpp",
     "src/kernels/cuda/device/read_bandwidth.cu": "tests/bench/attention/attention_bench_test.cpp",
 }

@@ -38,6 +38,7 @@ class Golden:
     file: str = "golden.safetensors"
     n_prompt: int = 40
     max_positions: int = 0
+    first_id: int = 1
 
 
 # Both sides of an original length of 80 tokens.
@@ -172,7 +173,7 @@ def _write_golden(folder: Path, checkpoint: Path, golden: Golden, generator: tor
         return model(ids, use_cache=False).logits[0]
 
     ids = torch.randint(3, N_VOCAB, (1, golden.n_prompt), generator=generator)
-    ids[0, 0] = 1
+    ids[0, 0] = golden.first_id
     if not _has_clear_choices(model, ids, checkpoint):
         return 0.0
     if golden.max_positions:  # dynamic RoPE keeps the frequencies of the longest sequence so far

@@ -44,12 +44,13 @@ std::vector<TokenId> made_up_tokens(std::int32_t count, std::int32_t stream, std
 class Runner {
  public:
   /// `experts` counts in the engine's device, or is null.
-  Runner(std::unique_ptr<Engine> engine, ExpertCountBackend* experts, std::int32_t n_vocab, const DecodeBenchOptions& options)
+  Runner(std::unique_ptr<Engine> engine, ExpertCountBackend* experts, const ModelSpec& spec, const DecodeBenchOptions& options)
       : engine_(std::move(engine)),
         experts_(experts),
-        n_vocab_(n_vocab),
+        n_vocab_(spec.n_vocab),
+        keeps_prompts_(!spec.has_recurrent_layers()),
         options_(options),
-        shared_(made_up_tokens(options.shared, 0, n_vocab)) {}
+        shared_(made_up_tokens(options.shared, 0, spec.n_vocab)) {}
 
   /// Generates a few tokens, so that no timed run is the first. Then computes the shared prompt once and pins it.
   /// Returns its tokens per second.
@@ -58,26 +59,27 @@ class Runner {
     request.prompt = made_up_tokens(16, 1, n_vocab_);
     BATON_TRY_VOID(engine_->submit(std::move(request)));
     BATON_TRY_VOID(step_to_end(*engine_));
-    if (options_.shared == 0) return 0;
+    if (options_.shared == 0 || !keeps_prompts_) return 0;
     print_note("prefilling {} shared tokens\n", options_.shared);
     const auto begin = Clock::now();
     BATON_TRY(const PinInfo prefix, engine_->pin(shared_));
     return prefix.n_tokens / seconds_since(begin);
   }
 
-  /// Computes what an arm must find in the cache besides the shared prompt. Returns tokens per second; 0 if there is
-  /// nothing else.
+  /// Computes what an arm must find in the cache besides the shared prompt; one prompt if nothing is kept. Returns tokens per
+  /// second; 0 if there is nothing else.
   Result<double> fill(const std::string& arm, std::int32_t n_requests) {
     const std::int32_t block_len = engine_->info().block_len;
     if (has_shared_prompts(arm) && n_cacheable() == options_.shared / block_len * block_len) return 0;
     const auto begin = Clock::now();
     std::int64_t n_tokens = 0;
-    for (std::int32_t i = 0; i < n_requests; ++i) {
+    const std::int32_t n_prompts = keeps_prompts_ ? n_requests : 1;
+    for (std::int32_t i = 0; i < n_prompts; ++i) {
       Request request = request_of(arm, i, 1);
       n_tokens += static_cast<std::int64_t>(request.prompt.size());
       BATON_TRY_VOID(engine_->submit(std::move(request)));
       BATON_TRY_VOID(step_to_end(*engine_));
-      if (!has_shared_prompts(arm)) print_note("unshared: prefilled {} of {} prompts\n", i + 1, n_requests);
+      if (!has_shared_prompts(arm)) print_note("unshared: prefilled {} of {} prompts\n", i + 1, n_prompts);
     }
     return static_cast<double>(n_tokens) / seconds_since(begin);
   }
@@ -91,7 +93,14 @@ class Runner {
       watched.n_tokens[id] = 0;
     }
     BATON_TRY_VOID(watch(watched));
-    if (watched.n_cached < result.n_requests * n_cacheable() || watched.n_timed == 0)
+    if (!keeps_prompts_ && watched.n_steps == 0)
+      return fail(
+          ErrorCode::invalid_request,
+          fmt::format("answers of {} tokens end before the prompts of {} requests are computed, which are not kept: give "
+                      "--new more",
+                      options_.n_new, result.n_requests),
+          "new");
+    if (keeps_prompts_ && (watched.n_cached < result.n_requests * n_cacheable() || watched.n_timed == 0))
       return fail(ErrorCode::out_of_memory,
                   fmt::format("the KV cache of {} tokens does not hold what {} requests need in the {} arm: give it more "
                               "(--kv-cache-memory-bytes) or take fewer requests",
@@ -206,6 +215,7 @@ class Runner {
   std::unique_ptr<Engine> engine_;
   ExpertCountBackend* experts_;
   std::int32_t n_vocab_;
+  bool keeps_prompts_;
   const DecodeBenchOptions& options_;
   std::vector<TokenId> shared_;
 };
@@ -255,6 +265,14 @@ Result<void> check_options(const DecodeBenchOptions& options) {
   return {};
 }
 
+Result<void> check_arms(const BenchModel& model, const std::vector<std::string>& arms) {
+  if (!model.spec.has_recurrent_layers() || std::ranges::none_of(arms, has_shared_prompts)) return {};
+  return fail(
+      ErrorCode::unsupported,
+      model.spec.family + " has recurrent layers, so its prompts are not kept and cannot be shared: take --arms unshared",
+      "arms");
+}
+
 }  // namespace
 
 double DecodeRun::median() const { return median_of(tokens_per_s); }
@@ -264,9 +282,9 @@ double DecodeRun::spread() const { return spread_of(tokens_per_s); }
 Result<DecodeBenchReport> run_decode_bench(const DecodeBenchOptions& options) {
   BATON_TRY_VOID(check_options(options));
   BATON_TRY(const BenchModel model, find_bench_model(options.model, options.shape));
-  BATON_TRY_VOID(check_keeps_prompts(model));
+  BATON_TRY_VOID(check_arms(model, options.arms));
   BATON_TRY(CountedEngine counted, load_counted_engine(model, options));
-  Runner runner(std::move(counted.engine), counted.experts, model.spec.n_vocab, options);
+  Runner runner(std::move(counted.engine), counted.experts, model.spec, options);
   DecodeBenchReport report;
   if (options.count_experts) report.n_experts = most_experts(model.spec);
   report.model = model.files.name;

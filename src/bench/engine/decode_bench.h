@@ -3,6 +3,9 @@
 /// All arms use one engine, so they have the same weights, cache and prompts. Their runs are interleaved. Prompts are
 /// prefilled before a run. Its clock starts when the last request has its first token; all requests get it in the same
 /// step.
+///
+/// A model with recurrent layers has the unshared arm alone, because its prompts are not kept: each run computes them. Its clock
+/// starts when the last of them is computed.
 #pragma once
 
 #include <cstdint>
@@ -55,8 +58,9 @@ struct DecodeBenchReport {
 };
 
 /// Loads the model and runs every arm with every number of requests; prints one line on standard error for each run.
-/// Errors: those of loading; unsupported: recurrent layers; invalid_request: experts that cannot be counted; out_of_memory: the
-/// cache cannot hold the prompts of an arm.
+/// Errors: those of loading; unsupported: recurrent layers in an arm that shares prompts; invalid_request: experts that cannot be
+/// counted, or answers that end before the prompts of a run are computed; out_of_memory: the cache cannot hold the prompts of an
+/// arm.
 Result<DecodeBenchReport> run_decode_bench(const DecodeBenchOptions& options);
 
 /// Adds the flags only.

@@ -21,6 +21,8 @@
 #include "kernels/cuda/ranks/collectives.h"
 #include "kernels/cuda/rows/rows.h"
 #include "kernels/cuda/sampling/parts.h"
+#include "kernels/cuda/states/state_storage.h"
+#include "kernels/cuda/states/states.h"
 #include "ranks/rank_group.h"
 
 namespace baton::cuda {
@@ -179,6 +181,7 @@ CudaBackend::~CudaBackend() {
   cudaFree(sampling_.parts);
   cudaFree(step_);
   cudaFree(chunk_states_);
+  cudaFree(delta_memory_.data());
   for (const Staging& staging : staging_) {
     cudaFreeHost(staging.data);
     if (staging.was_read != nullptr) cudaEventDestroy(staging.was_read);
@@ -214,6 +217,7 @@ BackendCapabilities CudaBackend::capabilities() const {
           .is_asynchronous = true,
           .rounds_matmul_outputs = true,
           .gains_by_f8_rows = device_.compute_capability == 90,
+          .has_recurrent_layers = true,
           .deals_pairs = true};
 }
 
@@ -379,8 +383,14 @@ Result<std::unique_ptr<PackedHeads>> CudaBackend::pack_heads(const ConstTensorVi
 
 std::int64_t CudaBackend::kv_block_bytes(const KvShape& shape) const { return kv_layout(shape).block_bytes() * shape.n_layers; }
 
-Result<std::unique_ptr<StateStorage>> CudaBackend::make_state_storage(const StateShape&) {
-  return fail(ErrorCode::unsupported, "recurrent layers are not offered on CUDA; use --device cpu", "device");
+Result<std::unique_ptr<StateStorage>> CudaBackend::make_state_storage(const StateShape& shape) {
+  BATON_TRY(std::unique_ptr<StateStorage> storage, CudaStateStorage::make(device(), shape));
+  const std::size_t n_bytes = batch_invariant_ ? 0 : delta_memory_bytes(device_, shape);
+  if (n_bytes > 0 && delta_memory_.empty()) {
+    BATON_TRY(std::byte * data, device_memory(n_bytes, "the chunks of recurrent layers"));
+    delta_memory_ = {data, n_bytes};
+  }
+  return storage;
 }
 
 void CudaBackend::resolve_rows(const ResolveRowsArgs& args) { cuda::resolve_rows(device(), args); }
@@ -393,11 +403,11 @@ void CudaBackend::norm_columns(const NormColumnsArgs& args) { cuda::norm_columns
 void CudaBackend::head_matmul(const HeadMatmulArgs& args) { cuda::head_matmul(device(), args); }
 void CudaBackend::latent_append(const LatentAppendArgs& args) { cuda::latent_append(device(), args); }
 void CudaBackend::attention_merge(const AttentionMergeArgs& args) { cuda::attention_merge(device(), args, batch_invariant_); }
-void CudaBackend::short_conv(const ShortConvArgs&) { check_failed("CUDA: no recurrent layers"); }
-void CudaBackend::gated_delta_rule(const GatedDeltaRuleArgs&) { check_failed("CUDA: no recurrent layers"); }
-void CudaBackend::mamba2_scan(const Mamba2ScanArgs&) { check_failed("CUDA: no recurrent layers"); }
-void CudaBackend::gated_norm(const GatedNormArgs&) { check_failed("CUDA: no recurrent layers"); }
-void CudaBackend::sigmoid_gate(const SigmoidGateArgs&) { check_failed("CUDA: no recurrent layers"); }
+void CudaBackend::short_conv(const ShortConvArgs& args) { cuda::short_conv(device(), args); }
+void CudaBackend::gated_delta_rule(const GatedDeltaRuleArgs& args) { cuda::gated_delta_rule(device(), args, delta_memory_); }
+void CudaBackend::mamba2_scan(const Mamba2ScanArgs&) { check_failed("CUDA: no Mamba-2"); }
+void CudaBackend::gated_norm(const GatedNormArgs& args) { cuda::gated_norm(device(), args); }
+void CudaBackend::sigmoid_gate(const SigmoidGateArgs& args) { cuda::sigmoid_gate(device(), args); }
 void CudaBackend::route_experts(const RouteExpertsArgs& args) { cuda::route_experts(device(), args); }
 void CudaBackend::grouped_matmul(const GroupedMatmulArgs& args) { cuda::grouped_matmul(device(), args, batch_invariant_); }
 void CudaBackend::combine_experts(const CombineExpertsArgs& args) { cuda::combine_experts(device(), args); }

@@ -35,12 +35,29 @@ class DecodeBench : public ::testing::Test {
 
 constexpr std::int64_t kTokenBytes = 2 * 2 * 4 * 64 * 4;  // K and V, layers, heads, head_dim, f32
 
-TEST_F(DecodeBench, refuses_models_whose_prompts_are_not_kept) {
+TEST_F(DecodeBench, prompts_that_are_not_kept_are_computed_in_each_run) {
   options_.shape = (test::source_folder() / "tests/goldens/qwen3_next_tiny_heads").string();
+  options_.shared = 40;
+  const auto refused = run_decode_bench(options_);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(
+      refused.error().message,
+      "Qwen3NextForCausalLM has recurrent layers, so its prompts are not kept and cannot be shared: take --arms unshared");
+  options_.arms = {"unshared"};
   const auto report = run_decode_bench(options_);
-  ASSERT_FALSE(report);
-  EXPECT_EQ(report.error().message,
-            "Qwen3NextForCausalLM has recurrent layers: this benchmark finds prompts in the cache, and theirs are not kept");
+  ASSERT_TRUE(report) << report.error().message;
+  ASSERT_EQ(report->runs.size(), 2u);
+  EXPECT_EQ(report->prefill_tokens_per_s, 0);
+  EXPECT_GT(report->unshared_tokens_per_s, 0);
+  for (const DecodeRun& run : report->runs) {
+    EXPECT_EQ(run.tokens_per_s.size(), 2u);
+    EXPECT_EQ(run.kv_bytes_saved, 0);
+  }
+  options_.n_new = 1;
+  const auto too_short = run_decode_bench(options_);
+  ASSERT_FALSE(too_short);
+  EXPECT_EQ(too_short.error().message,
+            "answers of 1 tokens end before the prompts of 1 requests are computed, which are not kept: give --new more");
 }
 
 TEST_F(DecodeBench, counts_what_each_arm_reads) {
@@ -119,7 +136,7 @@ TEST(Shapes, have_the_parameters_of_the_models_they_are_named_after) {
       {"qwen3-8b", 8.191},       {"gemma-2-9b", 9.242},     {"qwen3-30b-a3b", 30.532},
       {"gpt-oss-20b", 20.915},   {"gpt-oss-120b", 116.829}, {"deepseek-v2-lite", 15.706},
       {"glm-4.7-flash", 29.943}, {"deepseek-v3", 26.618},   {"ministral-3-8b", 8.490},
-      {"qwen3.5-4b", 4.206}};
+      {"qwen3.5-4b", 4.206},     {"qwen3.5-27b", 26.896},   {"qwen3.5-35b-a3b", 34.661}};
   std::size_t n_found = 0;
   for (const auto& entry : fs::directory_iterator(test::source_folder() / "bench/shapes")) {
     if (!entry.is_directory()) continue;

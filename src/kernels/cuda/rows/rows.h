@@ -27,6 +27,10 @@ void norm_columns(const Device& device, const NormColumnsArgs& args);
 /// As rope_append, into a CudaKvStorage without values. q must be aligned to 16 bytes.
 void latent_append(const Device& device, const LatentAppendArgs& args);
 
+/// A row's bits do not depend on the number of rows.
+void gated_norm(const Device& device, const GatedNormArgs& args);
+void sigmoid_gate(const Device& device, const SigmoidGateArgs& args);
+
 void activation(const Device& device, const ActivationArgs& args);
 void gated_activation(const Device& device, const GatedActivationArgs& args);
 
