@@ -218,6 +218,7 @@ BackendCapabilities CudaBackend::capabilities() const {
           .rounds_matmul_outputs = true,
           .gains_by_f8_rows = device_.compute_capability == 90,
           .has_recurrent_layers = true,
+          .has_gated_conv = true,
           .deals_pairs = true};
 }
 

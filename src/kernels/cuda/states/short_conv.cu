@@ -20,9 +20,11 @@ struct ShortConvParams {
   const void* x;
   DType x_dtype;
   std::int64_t x_columns;
-  bool x_is_aligned;
+  std::int64_t first;
+  bool x_is_aligned;  ///< all chunks that are read
   const float* weight;
-  float* conv;  ///< of slot 0
+  const float* bias;  ///< or null
+  float* conv;        ///< of slot 0
   std::int64_t slot_stride;
   void* out;
   DType out_dtype;
@@ -34,7 +36,7 @@ __device__ __forceinline__ int strips_of(const StateRun& run) { return max(1, (r
 
 /// For at most kTaps taps, which are the last of kTaps. The first strip of a run writes its state, because it reads the old one,
 /// which may lie in the same place.
-template <int kTaps>
+template <int kTaps, ConvKind kKind>
 __global__ void __launch_bounds__(kThreads) short_conv_kernel(const __grid_constant__ ShortConvParams p) {
   using Channels = float[kChunkDims];
   constexpr int kKept = kTaps - 1;
@@ -62,8 +64,21 @@ __global__ void __launch_bounds__(kThreads) short_conv_kernel(const __grid_const
                  to);
     }
   };
+  Channels bias = {};
+  if (p.bias != nullptr) load_chunk(p.bias, DType::f32, channel, bias);
+  /// Columns of x in one of its parts, n columns each.
+  const auto load_part = [&](int row, int part, Channels& to) {
+    const std::int64_t column = p.first + static_cast<std::int64_t>(part) * p.n_channels + channel;
+    load_some(p.x, p.x_dtype, (run.first_row + row) * p.x_columns + column, kChunkDims, p.x_is_aligned, to);
+  };
   const auto load_x = [&](int row, Channels& to) {
-    load_some(p.x, p.x_dtype, (run.first_row + row) * p.x_columns + channel, kChunkDims, p.x_is_aligned, to);
+    load_part(row, 0, to);
+    if constexpr (kKind == ConvKind::gated) {
+      Channels gate;
+      load_part(row, 2, gate);
+#pragma unroll
+      for (int c = 0; c < kChunkDims; ++c) to[c] *= gate[c];
+    }
   };
   const int begin = found.part * kStripRows;
   const int end = min(begin + kStripRows, run.n_rows);
@@ -80,15 +95,19 @@ __global__ void __launch_bounds__(kThreads) short_conv_kernel(const __grid_const
 #pragma unroll 4
   for (int row = begin; row < end; ++row) {
     load_x(row, inputs[kTaps - 1]);
-    Channels y = {};
+    Channels y;
+#pragma unroll
+    for (int c = 0; c < kChunkDims; ++c) y[c] = bias[c];
 #pragma unroll
     for (int j = 0; j < kTaps; ++j)
       if (j >= n_absent) {
 #pragma unroll
         for (int c = 0; c < kChunkDims; ++c) y[c] = fmaf(weights[j][c], inputs[j][c], y[c]);
       }
+    Channels gate;
+    if constexpr (kKind == ConvKind::gated) load_part(row, 1, gate);
 #pragma unroll
-    for (int c = 0; c < kChunkDims; ++c) y[c] = y[c] / (1.0f + expf(-y[c]));
+    for (int c = 0; c < kChunkDims; ++c) y[c] = kKind == ConvKind::gated ? y[c] * gate[c] : y[c] / (1.0f + expf(-y[c]));
     store_chunk(p.out, p.out_dtype, static_cast<std::int64_t>(run.first_row + row) * p.n_channels + channel, y);
 #pragma unroll
     for (int j = 0; j < kKept; ++j)
@@ -113,22 +132,29 @@ void short_conv(const Device& device, const ShortConvArgs& args) {
   const StateShape& shape = states.shape();
   const std::int64_t n_strips = most_runs(args.state, is_capturing(device)) + args.state.step.header->n_rows / kStripRows;
   if (n_strips == 0 || shape.n_channels == 0) return;
-  const ShortConvParams params{.step = args.state.step.data,
-                               .x = args.x.data,
-                               .x_dtype = args.x.dtype,
-                               .x_columns = args.x.shape[1],
-                               .x_is_aligned = args.x.shape[1] % kChunkDims == 0 && is_aligned(args.x.data, 16),
-                               .weight = reinterpret_cast<const float*>(args.weight.data),
-                               .conv = states.conv(args.state.layer),
-                               .slot_stride = states.slot_stride(),
-                               .out = args.out.data,
-                               .out_dtype = args.out.dtype,
-                               .n_channels = shape.n_channels,
-                               .n_taps = shape.conv_len + 1};
+  const ShortConvParams params{
+      .step = args.state.step.data,
+      .x = args.x.data,
+      .x_dtype = args.x.dtype,
+      .x_columns = args.x.shape[1],
+      .first = args.first,
+      .x_is_aligned = args.x.shape[1] % kChunkDims == 0 && args.first % kChunkDims == 0 && is_aligned(args.x.data, 16),
+      .weight = reinterpret_cast<const float*>(args.weight.data),
+      .bias = reinterpret_cast<const float*>(args.bias.data),
+      .conv = states.conv(args.state.layer),
+      .slot_stride = states.slot_stride(),
+      .out = args.out.data,
+      .out_dtype = args.out.dtype,
+      .n_channels = shape.n_channels,
+      .n_taps = shape.conv_len + 1};
   check(is_aligned(args.out.data, 16), "short_conv: out must be aligned to 16 bytes");
   constexpr int kChannels = kThreads * kChunkDims;
   const dim3 grid(static_cast<unsigned>((shape.n_channels + kChannels - 1) / kChannels), static_cast<unsigned>(n_strips));
-  auto* kernel = params.n_taps <= 4 ? short_conv_kernel<4> : short_conv_kernel<8>;
+  const auto of_kind = [&]<ConvKind kKind>() {
+    return params.n_taps <= 4 ? short_conv_kernel<4, kKind> : short_conv_kernel<kMaxConvTaps, kKind>;
+  };
+  auto* kernel = args.kind == ConvKind::gated ? of_kind.template operator()<ConvKind::gated>()
+                                              : of_kind.template operator()<ConvKind::silu>();
   prefer_shared_memory(kernel);
   launch_overlapped(device, kernel, grid, kThreads, 0, "short_conv", params);
 }
