@@ -219,6 +219,7 @@ BackendCapabilities CudaBackend::capabilities() const {
           .gains_by_f8_rows = device_.compute_capability == 90,
           .has_recurrent_layers = true,
           .has_gated_conv = true,
+          .has_mamba2 = true,
           .deals_pairs = true};
 }
 
@@ -406,7 +407,7 @@ void CudaBackend::latent_append(const LatentAppendArgs& args) { cuda::latent_app
 void CudaBackend::attention_merge(const AttentionMergeArgs& args) { cuda::attention_merge(device(), args, batch_invariant_); }
 void CudaBackend::short_conv(const ShortConvArgs& args) { cuda::short_conv(device(), args); }
 void CudaBackend::gated_delta_rule(const GatedDeltaRuleArgs& args) { cuda::gated_delta_rule(device(), args, delta_memory_); }
-void CudaBackend::mamba2_scan(const Mamba2ScanArgs&) { check_failed("CUDA: no Mamba-2"); }
+void CudaBackend::mamba2_scan(const Mamba2ScanArgs& args) { cuda::mamba2_scan(device(), args); }
 void CudaBackend::gated_norm(const GatedNormArgs& args) { cuda::gated_norm(device(), args); }
 void CudaBackend::sigmoid_gate(const SigmoidGateArgs& args) { cuda::sigmoid_gate(device(), args); }
 void CudaBackend::route_experts(const RouteExpertsArgs& args) { cuda::route_experts(device(), args); }

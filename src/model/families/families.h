@@ -19,7 +19,6 @@ struct Family {
   /// the accepted values. A value that would change the arithmetic in a way that the spec cannot express is refused
   /// (unsupported).
   Result<ModelSpec> (*read)(const json::Value& config) = nullptr;
-  std::string_view devices = "cpu, cuda";  ///< that compute all of its layers, for documents
 };
 
 /// The families that Baton ships. Golden logits of tiny checkpoints (tests/goldens/) prove each of them.

@@ -34,6 +34,7 @@ struct GatedNormParams {
   std::int64_t gate_columns;
   std::int64_t first;
   const float* weight;
+  bool has_weights_of_heads;
   void* out;
   DType out_dtype;
   std::int64_t n;  ///< heads of all rows
@@ -45,7 +46,14 @@ struct GatedNormParams {
   bool out_is_aligned;   ///< the same, and the weight's
 };
 
+__device__ __forceinline__ void multiply_by_silu(const float (&gate)[kChunkDims], float (&x)[kChunkDims]) {
+#pragma unroll
+  for (int j = 0; j < kChunkDims; ++j) x[j] *= gate[j] / (1.0f + expf(-gate[j]));
+}
+
+template <GatedNormOrder kOrder>
 __global__ void __launch_bounds__(kThreads) gated_norm_kernel(const __grid_constant__ GatedNormParams p) {
+  constexpr bool kGateFirst = kOrder == GatedNormOrder::gate_first;
   constexpr std::int64_t kStep = kHeadThreads * kChunkDims;
   let_next_kernel_start();  // a matmul reads its first weights meanwhile
   const std::int64_t head = static_cast<std::int64_t>(blockIdx.x) * kHeadsOfBlock + threadIdx.x / kHeadThreads;
@@ -53,19 +61,26 @@ __global__ void __launch_bounds__(kThreads) gated_norm_kernel(const __grid_const
   const std::int64_t n = head < p.n ? p.d : 0;  // the threads of a warp stay together
   const std::int64_t begin = head * p.d;
   const std::int64_t gate_begin = head / p.n_heads * p.gate_columns + p.first + head % p.n_heads * p.d;
+  const float* const weight = p.weight + (p.has_weights_of_heads && n > 0 ? head % p.n_heads * p.d : 0);
   float held_weight[kChunkDims];
-  load_some(p.weight, DType::f32, first, n - first, p.out_is_aligned, held_weight);
+  load_some(weight, DType::f32, first, n - first, p.out_is_aligned, held_weight);
   wait_for_kernel_before();
   float held[kChunkDims];
   load_some(p.x, p.x_dtype, begin + first, n - first, p.x_is_aligned, held);
   float held_gate[kChunkDims];
   load_some(p.gate, p.gate_dtype, gate_begin + first, n - first, p.gate_is_aligned, held_gate);
+  if constexpr (kGateFirst) multiply_by_silu(held_gate, held);
   float sum = 0;
 #pragma unroll
   for (int j = 0; j < kChunkDims; ++j) sum = fmaf(held[j], held[j], sum);
   for (std::int64_t i = first + kStep; i < n; i += kStep) {
     float x[kChunkDims];
     load_some(p.x, p.x_dtype, begin + i, n - i, p.x_is_aligned, x);
+    if constexpr (kGateFirst) {
+      float gate[kChunkDims];
+      load_some(p.gate, p.gate_dtype, gate_begin + i, n - i, p.gate_is_aligned, gate);
+      multiply_by_silu(gate, x);
+    }
 #pragma unroll
     for (int j = 0; j < kChunkDims; ++j) sum = fmaf(x[j], x[j], sum);
   }
@@ -76,12 +91,13 @@ __global__ void __launch_bounds__(kThreads) gated_norm_kernel(const __grid_const
     if (i != first) {
       load_some(p.x, p.x_dtype, begin + i, n - i, p.x_is_aligned, held);
       load_some(p.gate, p.gate_dtype, gate_begin + i, n - i, p.gate_is_aligned, held_gate);
-      load_some(p.weight, DType::f32, i, n - i, p.out_is_aligned, held_weight);
+      load_some(weight, DType::f32, i, n - i, p.out_is_aligned, held_weight);
+      if constexpr (kGateFirst) multiply_by_silu(held_gate, held);
     }
     float y[kChunkDims];
 #pragma unroll
-    for (int j = 0; j < kChunkDims; ++j)
-      y[j] = held[j] * factor * held_weight[j] * (held_gate[j] / (1.0f + expf(-held_gate[j])));
+    for (int j = 0; j < kChunkDims; ++j) y[j] = held[j] * factor * held_weight[j];
+    if constexpr (!kGateFirst) multiply_by_silu(held_gate, y);
     store_some(p.out, p.out_dtype, begin + i, n - i, p.out_is_aligned, y);
   }
 }
@@ -128,6 +144,7 @@ void gated_norm(const Device& device, const GatedNormArgs& args) {
       .gate_columns = args.gate.shape[1],
       .first = args.first,
       .weight = reinterpret_cast<const float*>(args.weight.data),
+      .has_weights_of_heads = args.weight.shape[0] != d,
       .out = args.out.data,
       .out_dtype = args.out.dtype,
       .n = n,
@@ -139,8 +156,10 @@ void gated_norm(const Device& device, const GatedNormArgs& args) {
           chunks_fit && args.gate.shape[1] % kChunkDims == 0 && args.first % kChunkDims == 0 && is_aligned(args.gate.data, 16),
       .out_is_aligned = chunks_fit && is_aligned(args.weight.data, 16) && is_aligned(args.out.data, 16)};
   const auto n_blocks = static_cast<unsigned>((n + kHeadsOfBlock - 1) / kHeadsOfBlock);
-  prefer_shared_memory(gated_norm_kernel);
-  launch_overlapped(device, gated_norm_kernel, dim3(n_blocks), kThreads, 0, "gated_norm", params);
+  auto* kernel = args.order == GatedNormOrder::gate_first ? gated_norm_kernel<GatedNormOrder::gate_first>
+                                                          : gated_norm_kernel<GatedNormOrder::norm_first>;
+  prefer_shared_memory(kernel);
+  launch_overlapped(device, kernel, dim3(n_blocks), kThreads, 0, "gated_norm", params);
 }
 
 void sigmoid_gate(const Device& device, const SigmoidGateArgs& args) {

@@ -27,6 +27,8 @@ inline std::int64_t most_runs(const StateArgs& state, bool is_captured) {
 
 /// A row's bits do not depend on how its sequence is cut into steps.
 void short_conv(const Device& device, const ShortConvArgs& args);
+/// The same.
+void mamba2_scan(const Device& device, const Mamba2ScanArgs& args);
 
 /// Memory that gated_delta_rule needs to compute long runs in chunks; 0: it computes all row by row.
 std::size_t delta_memory_bytes(const Device& device, const StateShape& shape);

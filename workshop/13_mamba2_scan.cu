@@ -1,0 +1,227 @@
+// Is the scan of Mamba-2 on a GPU the recurrence, and how fast is it row by row? Is the norm after a gate its formula?
+//
+//   nvcc -O3 -std=c++20 -arch=sm_90a --expt-relaxed-constexpr -cudart static -Isrc -o 13_mamba2_scan workshop/13_mamba2_scan.cu
+//
+// Checks against float64 first, then medians of 9 runs of the scan alone; before each run the L2 is overwritten.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <vector>
+
+#include "kernels/cuda/rows/gates.cu"
+#include "kernels/cuda/states/mamba2_scan.cu"
+
+using namespace baton;
+using namespace baton::cuda;
+
+namespace {
+
+void must(cudaError_t error) {
+  if (error == cudaSuccess) return;
+  std::printf("CUDA: %s\n", cudaGetErrorString(error));
+  std::exit(1);
+}
+
+template <class T>
+T* on_device(const std::vector<T>& host) {
+  T* data = nullptr;
+  must(cudaMalloc(&data, std::max<std::size_t>(1, host.size()) * sizeof(T)));
+  must(cudaMemcpy(data, host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice));
+  return data;
+}
+
+std::vector<float> drawn(std::size_t n, std::uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> numbers(n);
+  for (float& x : numbers) x = normal(random);
+  return numbers;
+}
+
+/// A layer with its inputs on the device, in float32.
+struct Layer {
+  int n_heads, n_groups, key_dim, value_dim, n_slots;
+  std::vector<StateRun> runs;
+  int n_rows = 0;
+  std::vector<float> xbc, dt, a_log, dt_bias, skip, states;
+  Device device;
+  Mamba2ScanParams params{};
+  float* out = nullptr;
+
+  Layer(int heads, int groups, int keys, int values, int slots, std::vector<StateRun> of)
+      : n_heads(heads), n_groups(groups), key_dim(keys), value_dim(values), n_slots(slots), runs(std::move(of)) {
+    for (const StateRun& run : runs) n_rows = std::max(n_rows, run.first_row + run.n_rows);
+    xbc = drawn(static_cast<std::size_t>(n_rows) * width(), 1);
+    dt = drawn(static_cast<std::size_t>(n_rows) * (n_heads + 8), 2);
+    a_log = drawn(n_heads, 3), dt_bias = drawn(n_heads, 4), skip = drawn(n_heads, 5);
+    for (float& x : a_log) x = 2 * x - 2;
+    states = drawn(static_cast<std::size_t>(n_slots) * n_heads * key_dim * value_dim, 6);
+    StepInput input;
+    input.header().n_rows = n_rows;
+    input.append(SectionKind::state_runs, runs);
+    input.finish();
+    must(cudaMalloc(&out, static_cast<std::size_t>(n_rows) * n_heads * value_dim * 4));
+    cudaDeviceProp properties;
+    must(cudaGetDeviceProperties(&properties, 0));
+    device.compute_capability = 90;
+    device.n_multiprocessors = properties.multiProcessorCount;
+    device.max_shared_bytes = properties.sharedMemPerBlockOptin;
+    must(cudaStreamCreate(&device.stream));
+    params = {.step = on_device(std::vector<std::byte>(input.bytes().begin(), input.bytes().end())),
+              .xbc = on_device(xbc),
+              .xbc_dtype = DType::f32,
+              .dt = on_device(dt),
+              .dt_dtype = DType::f32,
+              .dt_columns = n_heads + 8,
+              .first_dt = 5,
+              .a_log = on_device(a_log),
+              .dt_bias = on_device(dt_bias),
+              .skip = on_device(skip),
+              .matrices = on_device(states),
+              .slot_stride = static_cast<std::int64_t>(n_heads) * key_dim * value_dim,
+              .out = out,
+              .out_dtype = DType::f32,
+              .n_heads = n_heads,
+              .n_groups = n_groups,
+              .key_dim = key_dim,
+              .value_dim = value_dim};
+  }
+  int width() const { return n_heads * value_dim + 2 * n_groups * key_dim; }
+  void scan() { launch_scan(device, params, static_cast<std::int64_t>(runs.size())); }
+
+  void check_results(const char* name) {
+    scan();
+    must(cudaStreamSynchronize(device.stream));
+    std::vector<float> got(static_cast<std::size_t>(n_rows) * n_heads * value_dim), after(states.size());
+    must(cudaMemcpy(got.data(), out, got.size() * 4, cudaMemcpyDeviceToHost));
+    must(cudaMemcpy(after.data(), params.matrices, after.size() * 4, cudaMemcpyDeviceToHost));
+    double d_out = 0, n_out = 0, d_state = 0, n_state = 0;
+    for (const StateRun& run : runs)
+      for (int h = 0; h < n_heads; ++h) {
+        const std::size_t size = static_cast<std::size_t>(key_dim) * value_dim;
+        std::vector<double> s(size);
+        if (run.read_slot >= 0)
+          for (std::size_t i = 0; i < size; ++i)
+            s[i] = states[(static_cast<std::size_t>(run.read_slot) * n_heads + h) * size + i];
+        for (int r = run.first_row; r < run.first_row + run.n_rows; ++r) {
+          const float* row = xbc.data() + static_cast<std::size_t>(r) * width();
+          const float* b = row + n_heads * value_dim + h / (n_heads / n_groups) * key_dim;
+          const float* c = b + n_groups * key_dim;
+          const double t =
+              std::log1p(std::exp(static_cast<double>(dt[static_cast<std::size_t>(r) * (n_heads + 8) + 5 + h]) + dt_bias[h]));
+          const double decay = std::exp(-std::exp(static_cast<double>(a_log[h])) * t);
+          for (int v = 0; v < value_dim; ++v) {
+            const double x = row[h * value_dim + v];
+            double y = skip[h] * x;
+            for (int i = 0; i < key_dim; ++i) {
+              double& element = s[static_cast<std::size_t>(i) * value_dim + v];
+              element = decay * element + b[i] * t * x;
+              y += c[i] * element;
+            }
+            const double e = got[(static_cast<std::size_t>(r) * n_heads + h) * value_dim + v] - y;
+            d_out += e * e, n_out += y * y;
+          }
+        }
+        for (std::size_t i = 0; i < size; ++i) {
+          const double e = after[(static_cast<std::size_t>(run.write_slot) * n_heads + h) * size + i] - s[i];
+          d_state += e * e, n_state += s[i] * s[i];
+        }
+      }
+    const double of_out = std::sqrt(d_out / n_out), of_state = std::sqrt(d_state / n_state);
+    std::printf("%-34s out %.2e state %.2e %s\n", name, of_out, of_state,
+                of_out < 1.9e-6 && of_state < 1.9e-6 ? "ok" : "WRONG");
+  }
+
+  double microseconds() {
+    static std::byte* flush = nullptr;
+    constexpr std::size_t kFlush = 128 << 20;
+    if (flush == nullptr) must(cudaMalloc(&flush, kFlush));
+    cudaEvent_t begin, end;
+    cudaEventCreate(&begin), cudaEventCreate(&end);
+    std::vector<float> times;
+    for (int i = 0; i < 10; ++i) {
+      must(cudaMemsetAsync(flush, i, kFlush, device.stream));
+      cudaEventRecord(begin, device.stream);
+      scan();
+      cudaEventRecord(end, device.stream);
+      must(cudaEventSynchronize(end));
+      float ms = 0;
+      cudaEventElapsedTime(&ms, begin, end);
+      if (i > 0) times.push_back(1e3f * ms);
+    }
+    std::sort(times.begin(), times.end());
+    return times[times.size() / 2];
+  }
+};
+
+/// gated_norm against its formula, in float32, with weights of each head or of all.
+void check_norm(const Device& device, int n_rows, int n_heads, int d, int first, GatedNormOrder order, bool has_own_weights) {
+  const int width = first + n_heads * d + 2;
+  const std::vector<float> x = drawn(static_cast<std::size_t>(n_rows) * n_heads * d, 7);
+  const std::vector<float> gate = drawn(static_cast<std::size_t>(n_rows) * width, 8);
+  const std::vector<float> weight = drawn(has_own_weights ? n_heads * d : d, 9);
+  float* const on = on_device(x);
+  const auto view = [](const void* data, const Shape& shape) {
+    return TensorView{static_cast<std::byte*>(const_cast<void*>(data)), DType::f32, shape};
+  };
+  const TensorView in_place = view(on, {n_rows, n_heads, d});
+  cuda::gated_norm(device, {in_place, view(on_device(gate), {n_rows, width}), first,
+                            view(on_device(weight), {static_cast<std::int64_t>(weight.size())}), in_place, 1e-3f, order});
+  must(cudaStreamSynchronize(device.stream));
+  std::vector<float> got(x.size());
+  must(cudaMemcpy(got.data(), on, got.size() * 4, cudaMemcpyDeviceToHost));
+  double difference = 0, norm = 0;
+  for (int head = 0; head < n_rows * n_heads; ++head) {
+    const bool gate_first = order == GatedNormOrder::gate_first;
+    std::vector<double> y(d), silu(d);
+    double squares = 0;
+    for (int i = 0; i < d; ++i) {
+      const double g = gate[static_cast<std::size_t>(head / n_heads) * width + first + head % n_heads * d + i];
+      silu[i] = g / (1 + std::exp(-g));
+      y[i] = x[static_cast<std::size_t>(head) * d + i] * (gate_first ? silu[i] : 1);
+      squares += y[i] * y[i];
+    }
+    for (int i = 0; i < d; ++i) {
+      const double w = weight[has_own_weights ? head % n_heads * d + i : i];
+      const double expected = y[i] / std::sqrt(squares / d + 1e-3) * w * (gate_first ? 1 : silu[i]);
+      const double e = got[static_cast<std::size_t>(head) * d + i] - expected;
+      difference += e * e, norm += expected * expected;
+    }
+  }
+  std::printf("norm of %d x %d %s %s: %.2e %s\n", n_heads, d,
+              order == GatedNormOrder::gate_first ? "after the gate" : "before it",
+              has_own_weights ? "own weights" : "one weight", std::sqrt(difference / norm),
+              std::sqrt(difference / norm) < 5e-7 ? "ok" : "WRONG");
+}
+
+}  // namespace
+
+int main() {
+  const std::vector<StateRun> mixed{{0, 1, 5, 0, 0},     {1, 70, 100, 1, 3},   {71, 5, 0, -1, 2},
+                                    {76, 33, 63, -1, 4}, {109, 200, 64, 5, 5}, {309, 0, 7, 1, 6}};
+  Layer(4, 2, 128, 64, 7, mixed).check_results("4 heads of 128 x 64");
+  Layer(3, 1, 256, 64, 7, mixed).check_results("3 heads of 256 x 64");
+  Layer(6, 3, 32, 48, 7, mixed).check_results("6 heads of 32 x 48");
+  Layer(1, 1, 16, 16, 7, mixed).check_results("1 head of 16 x 16");
+  Layer(2, 2, 64, 256, 7, mixed).check_results("2 heads of 64 x 256");
+  Layer last(4, 2, 128, 64, 7, mixed);
+  for (const bool own : {true, false})
+    for (const GatedNormOrder order : {GatedNormOrder::gate_first, GatedNormOrder::norm_first})
+      for (const auto& [heads, d, first] : {std::tuple{8, 512, 0}, {1, 3072, 8}, {3, 80, 7}, {2, 17, 3}})
+        check_norm(last.device, 9, heads, d, first, order, own);
+  for (const int n : {1, 8, 32, 128}) {
+    std::vector<StateRun> decodes;
+    for (int i = 0; i < n; ++i) decodes.push_back({i, 1, 100 + i, i, i});
+    Layer layer(64, 8, 128, 64, n, decodes);
+    const double us = layer.microseconds();
+    std::printf("decode %3d requests, 64 heads of 128 x 64: %7.2f us %5.2f TB/s\n", n, us,
+                2.0 * n * 64 * 128 * 64 * 4 / us * 1e-6);
+  }
+  for (const int n : {512, 8192}) {
+    Layer layer(64, 8, 128, 64, 1, {{0, n, 0, -1, 0}});
+    std::printf("prefill of %d rows: %.1f us\n", n, layer.microseconds());
+  }
+  return 0;
+}
