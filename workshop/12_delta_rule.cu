@@ -112,7 +112,7 @@ struct Layer {
 
   template <int kColumns>
   void steps() {
-    cuda::launch_of_columns<kColumns>(device, params, static_cast<std::int64_t>(runs.size()));
+    cuda::launch_of_columns<kColumns, 128>(device, params, static_cast<std::int64_t>(runs.size()));
   }
   template <int kColumns>
   void chunks(bool prepares = true, bool scans = true) {

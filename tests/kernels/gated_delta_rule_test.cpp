@@ -1,5 +1,6 @@
 /// gated_delta_rule on every backend that has recurrent layers: compared with the recurrence in double precision, from zero and from
 /// states of other slots, and its bits however a sequence is cut into steps.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -142,8 +143,9 @@ constexpr double kGrowth = 16;
 void expect_recurrence(const TestBackend& test, const DeltaCase& of, const std::vector<StateRun>& runs, std::int64_t n_rows) {
   SCOPED_TRACE(describe(test, of) + ", " + std::to_string(n_rows) + " rows");
   const DeltaInputs in(of, n_rows, 3);
-  StateRuns steps(test.backend, of.shape(), runs);
-  for (std::int32_t slot = 0; slot < of.shape().n_slots; ++slot) steps.set_slot(slot, drawn_slot(of, 10 + slot));
+  const auto n_slots = static_cast<std::int32_t>(std::max<std::size_t>(4, runs.size()));
+  StateRuns steps(test.backend, of.shape(n_slots), runs);
+  for (std::int32_t slot = 0; slot < n_slots; ++slot) steps.set_slot(slot, drawn_slot(of, 10 + slot));
   const HostTensor got = run_rule(test.backend, of, in, steps);
   const double bound = kGrowth * epsilon(DType::f32) + (of.out_dtype == DType::f32 ? 0 : epsilon(of.out_dtype));
   for (const StateRun& run : runs) {
@@ -172,6 +174,16 @@ TEST(GatedDeltaRule, continues_states_of_the_same_and_of_other_slots) {
                        {.first_row = 1, .n_rows = 70, .position = 100, .read_slot = 1, .write_slot = 2},
                        {.first_row = 71, .n_rows = 5, .position = 0, .read_slot = StateRun::kZeroState, .write_slot = 3}},
                       76);
+  }
+}
+
+// So many heads of all sequences occupy a whole GPU, which then divides matrices otherwise.
+TEST(GatedDeltaRule, computes_a_row_of_each_of_many_sequences) {
+  for (const TestBackend& test : recurrent_backends()) {
+    std::vector<StateRun> runs;
+    for (std::int32_t i = 0; i < 24; ++i)
+      runs.push_back({.first_row = i, .n_rows = 1, .position = 5 + i, .read_slot = i, .write_slot = i});
+    expect_recurrence(test, DeltaCase{2, 8, 128, 128}, runs, 24);
   }
 }
 

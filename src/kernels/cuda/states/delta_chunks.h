@@ -63,10 +63,10 @@ constexpr int first_row_of(const StateRun& run, int chunk) {
 
 /// Into matrices[(chunk - range.first) * n_heads + head].
 void launch_delta_prepare(const Device& device, const DeltaRuleParams& params, ChunkRange range, ChunkMatrices* matrices);
-/// `n_runs`: the runs of the step, of which at most `n_long_runs` have chunks. A range that does not begin with a run's first chunk continues from the slot that the run
+/// `n_runs`: the most runs of a step. A range that does not begin with a run's first chunk continues from the slot that the run
 /// writes.
 void launch_delta_scan(const Device& device, const DeltaRuleParams& params, ChunkRange range, const ChunkMatrices* matrices,
-                       std::int64_t n_runs, std::int64_t n_long_runs);
+                       std::int64_t n_runs);
 
 /// Whether blocks of the second kernel fit into the device's shared memory.
 bool runs_delta_scan(const Device& device);

@@ -24,8 +24,9 @@ struct DeltaRuleParams {
   int n_key_heads;
   int key_dim;
   int value_dim;
-  float q_factor;  ///< 1 / sqrt(key_dim)
-  int most_rows;   ///< runs with more are another kernel's
+  float q_factor;   ///< 1 / sqrt(key_dim)
+  int most_rows;    ///< runs with more are another kernel's
+  bool may_choose;  ///< the order of sums may depend on the number of runs
 };
 
 /// Row by row. `n_runs`: the most runs of a step.

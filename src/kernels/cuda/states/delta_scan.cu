@@ -15,6 +15,8 @@ namespace {
 constexpr int kScanThreads = 256;
 constexpr int kScanWarps = kScanThreads / kWarpSize;
 constexpr int kKeyTiles = kDeltaKeyDim / 16;
+/// Columns of a block: with 32 a multiprocessor has one block in place of two, and is never faster.
+constexpr int kScanColumns = 16;
 
 /// How the eight warps share kColumns columns. Each warp has one tile of eight columns, and some rows of everything.
 template <int kColumns>
@@ -342,12 +344,11 @@ void launch_of_columns(const Device& device, const DeltaRuleParams& params, Chun
 
 }  // namespace
 
-bool runs_delta_scan(const Device& device) { return device.max_shared_bytes >= ScanShape<32>::kBytes; }
+bool runs_delta_scan(const Device& device) { return device.max_shared_bytes >= ScanShape<kScanColumns>::kBytes; }
 
 void launch_delta_scan(const Device& device, const DeltaRuleParams& params, ChunkRange range, const ChunkMatrices* matrices,
-                       std::int64_t n_runs, std::int64_t n_long_runs) {
-  const bool fills = params.n_heads * (params.value_dim / 32) * n_long_runs >= device.n_multiprocessors;
-  (fills ? launch_of_columns<32> : launch_of_columns<16>)(device, params, range, matrices, n_runs);
+                       std::int64_t n_runs) {
+  launch_of_columns<kScanColumns>(device, params, range, matrices, n_runs);
 }
 
 }  // namespace baton::cuda

@@ -205,9 +205,9 @@ __global__ void __launch_bounds__(kStepThreads) delta_steps_kernel(const __grid_
              make_float4(state[pass][0], state[pass][1], state[pass][2], state[pass][3]));
 }
 
-template <int kColumns>
+template <int kColumns, int kKeyDim>
 void launch_of_columns(const Device& device, const DeltaRuleParams& params, std::int64_t n_runs) {
-  auto* kernel = params.key_dim <= 128 ? delta_steps_kernel<kColumns, 128> : delta_steps_kernel<kColumns, 256>;
+  auto* kernel = delta_steps_kernel<kColumns, kKeyDim>;
   const dim3 grid(static_cast<unsigned>(params.n_heads * ((params.value_dim + kColumns - 1) / kColumns)),
                   static_cast<unsigned>(n_runs));
   prefer_shared_memory(kernel);
@@ -217,7 +217,12 @@ void launch_of_columns(const Device& device, const DeltaRuleParams& params, std:
 }  // namespace
 
 void launch_delta_steps(const Device& device, const DeltaRuleParams& params, std::int64_t n_runs) {
-  launch_of_columns<32>(device, params, n_runs);
+  // Wide blocks have more loads in flight, as long as they occupy all multiprocessors.
+  const bool fits_wide = params.key_dim <= 128 && params.value_dim % 128 == 0;
+  const bool fills = n_runs * params.n_heads * (params.value_dim / 128) >= device.n_multiprocessors;
+  if (params.may_choose && fits_wide && fills) return launch_of_columns<128, 128>(device, params, n_runs);
+  if (params.key_dim <= 128) return launch_of_columns<32, 128>(device, params, n_runs);
+  launch_of_columns<32, 256>(device, params, n_runs);
 }
 
 }  // namespace baton::cuda

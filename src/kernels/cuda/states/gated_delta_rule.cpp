@@ -51,19 +51,19 @@ void gated_delta_rule(const Device& device, const GatedDeltaRuleArgs& args, std:
                                .key_dim = shape.key_dim,
                                .value_dim = shape.value_dim,
                                .q_factor = 1.0f / std::sqrt(static_cast<float>(shape.key_dim)),
-                               .most_rows = has_chunks ? kMostStepRows : std::numeric_limits<int>::max()};
+                               .most_rows = has_chunks ? kMostStepRows : std::numeric_limits<int>::max(),
+                               .may_choose = !memory.empty()};
   launch_delta_steps(device, params, n_runs);
   if (!has_chunks) return;
   auto* matrices = reinterpret_cast<ChunkMatrices*>(memory.data());
   // A run of n rows has parts of at most n / kStateChunk + 2 chunks.
   const std::int64_t n_rows = args.state.step.header->n_rows;
-  const std::int64_t n_long_runs = std::min(n_runs, n_rows / (kMostStepRows + 1));
-  const auto n_chunks = static_cast<int>(n_rows / kStateChunk + 2 * n_long_runs);
+  const auto n_chunks = static_cast<int>(n_rows / kStateChunk + 2 * std::min(n_runs, n_rows / (kMostStepRows + 1)));
   const int at_once = kChunkMatrices / shape.n_heads;
   for (int first = 0; first < n_chunks; first += at_once) {
     const ChunkRange range{first, std::min(at_once, n_chunks - first)};
     launch_delta_prepare(device, params, range, matrices);
-    launch_delta_scan(device, params, range, matrices, n_runs, n_long_runs);
+    launch_delta_scan(device, params, range, matrices, n_runs);
   }
 }
 
