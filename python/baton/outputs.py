@@ -23,6 +23,7 @@ class SharingStats:
     """What sharing a prompt's beginning with other requests did for one answer; bytes are bytes of keys and values."""
 
     cached_tokens: int = 0
+    replayed_tokens: int = 0
     relayed_tokens: int = 0
     kv_bytes_requested: int = 0
     kv_bytes_saved: int = 0

@@ -124,6 +124,7 @@ void bind_news(nb::module_& module) {
       .def_ro("prompt_tokens", &SequenceStats::prompt_tokens)
       .def_ro("cached_tokens", &SequenceStats::cached_tokens)
       .def_ro("completion_tokens", &SequenceStats::completion_tokens)
+      .def_ro("replayed_tokens", &SequenceStats::replayed_tokens)
       .def_ro("relayed_tokens", &SequenceStats::relayed_tokens)
       .def_ro("kv_bytes_requested", &SequenceStats::kv_bytes_requested)
       .def_ro("kv_bytes_saved", &SequenceStats::kv_bytes_saved)

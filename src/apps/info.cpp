@@ -110,17 +110,18 @@ json::Value to_json(const std::string& name, const ModelInfo& info, const Memory
                                      {"kv_bytes_per_token", group.bytes_per_token}});
   value["recurrent_layers"] = info.n_recurrent_layers;
   value["state_bytes_per_sequence"] = info.state_bytes;
-  value["prefix_caching"] = info.n_recurrent_layers == 0;
+  value["prefix_caching"] = info.has_prefix_cache();
   value["fits"] = {{"memory_bytes", memory.bytes},
                    {"cache_bytes", fit.cache_bytes},
                    {"context_len", fit.context_len},
+                   {"snapshots", fit.n_snapshots},
                    {"tokens", fit.n_tokens}};
   const SharingBytes sharing = sharing_bytes(info.groups, workload);
   value["sharing"] = {{"requests", workload.n_requests},
                       {"shared_tokens", workload.shared_len},
                       {"own_tokens", workload.own_len},
                       {"kv_bytes_apart", sharing.apart},
-                      {"kv_bytes_shared", info.n_recurrent_layers > 0 ? sharing.apart : sharing.shared}};
+                      {"kv_bytes_shared", info.has_prefix_cache() ? sharing.shared : sharing.apart}};
   value["tokenizer"] = info.tokenizer;
   if (!info.tokenizer_fault.empty()) value["tokenizer_fault"] = info.tokenizer_fault;
   value["tokenizer_tokens"] = info.n_tokens;
@@ -177,7 +178,7 @@ std::string fit_text(const ModelInfo& info, const Memory& memory, const MemoryFi
     return fmt::format("nothing: weights and the states of {} sequences need {}, of {}; serve it with a lower --max-num-seqs",
                        n_sequences, byte_text(info.weights.held + n_sequences * info.state_bytes), of);
   if (fit.cache_bytes == 0) return fmt::format("nothing: loading the weights needs {}, of {}", byte_text(fit.weight_bytes), of);
-  const std::string beside = has_states ? fmt::format("weights and {} states", n_sequences) : "the weights";
+  const std::string beside = has_states ? fmt::format("weights and {} states", n_sequences + fit.n_snapshots) : "the weights";
   return fmt::format("{} tokens in contexts of {}: a cache of {}, {:.0f}% of what {} leave of {}", grouped(fit.n_tokens),
                      grouped(fit.context_len), byte_text(fit.cache_bytes), 100 * memory.share, beside, of);
 }
@@ -202,12 +203,15 @@ void print_cache(const ModelInfo& info, const Memory& memory, const MemoryFit& f
   if (info.n_recurrent_layers > 0) {
     print_row("states",
               fmt::format("{} recurrent layers: {} a sequence, float32", info.n_recurrent_layers, byte_text(info.state_bytes)));
-    print_row("", "no prefix caching: each request computes its whole prompt");
+    print_row("", info.has_prefix_cache()
+                      ? fmt::format("room for {} snapshots of them in the prefix cache, beside those of {} sequences",
+                                    grouped(fit.n_snapshots), EngineOptions{}.max_num_seqs)
+                      : "no prefix caching beside sliding windows: each request computes its whole prompt");
   }
   print_row("fits", fit_text(info, memory, fit));
   if (fit.cache_bytes > 0 && fit.cache_bytes < context_bytes(info.groups, info.spec.max_position))
     print_row("", "less than the longest context: serve it with --max-model-len auto, or a length that fits");
-  if (info.n_recurrent_layers > 0) return;  // requests share nothing
+  if (!info.has_prefix_cache()) return;  // requests share nothing
   const SharingBytes sharing = sharing_bytes(info.groups, workload);
   print_row("sharing", fmt::format("{} requests with {} shared and {} own tokens keep {} of KV, and {} without sharing",
                                    workload.n_requests, grouped(workload.shared_len), grouped(workload.own_len),

@@ -93,18 +93,17 @@ Result<void> check_prefix_store(const ServeCommandOptions& options) {
   return {};
 }
 
-/// Refuses flags that need a prefix cache where the model has none, before its weights are loaded.
+/// Refuses flags that do not know states of recurrent layers, before weights are loaded.
 Result<void> check_kept(const ServeCommandOptions& options, const std::filesystem::path& folder) {
-  const char* flag = !options.model.prefixes.empty()               ? "--prefix"
-                     : !options.server.prefix_folder.empty()       ? "--prefix-folder"
-                     : !options.server.prefix_store.folder.empty() ? "--prefix-store"
-                     : options.server.kv_events.is_enabled         ? "--kv-events-config"
-                                                                   : nullptr;
+  const char* flag = !options.server.prefix_store.folder.empty() ? "--prefix-store"
+                     : options.server.kv_events.is_enabled       ? "--kv-events-config"
+                                                                 : nullptr;
   if (flag == nullptr) return {};
   BATON_TRY(const ModelSpec spec, read_model_spec(folder));
   if (!spec.has_recurrent_layers()) return {};
-  return fail(ErrorCode::unsupported,
-              fmt::format("{}: {} has recurrent layers, whose states are not kept for later requests", flag, spec.family));
+  return fail(
+      ErrorCode::unsupported,
+      fmt::format("{}: {} has recurrent layers, and keys without their states are of no use to others", flag, spec.family));
 }
 
 /// An empty key is a key that was meant to be set: without it everybody would be let in.

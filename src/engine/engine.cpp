@@ -22,9 +22,9 @@ constexpr std::size_t kReserveBytes = std::size_t{16} << 20;
 Engine::Engine(const EngineOptions& options, EngineParts parts)
     : options_(options),
       info_(parts.info),
-      limits_{info_.max_model_len,        parts.executor->model().spec().n_vocab, info_.eos_token_ids,
-              options.speculation,        parts.bounds.max_list_entries,          options.has_priorities,
-              info_.state_slot_bytes == 0},
+      limits_{info_.max_model_len,       parts.executor->model().spec().n_vocab, info_.eos_token_ids,
+              options.speculation,       parts.bounds.max_list_entries,          options.has_priorities,
+              info_.state_slot_bytes > 0},
       mail_(options, info_.block_len),
       loop_(options, info_, std::move(parts), mail_) {}
 
@@ -70,9 +70,6 @@ void Engine::post(FinishCommand command) {
 }
 
 Result<void> Engine::check_new_pin(std::span<const TokenId> tokens) const {
-  if (info_.state_slot_bytes > 0)
-    return fail(ErrorCode::unsupported,
-                "it cannot be pinned: this model has recurrent layers, whose states are not kept for later requests", "prefix");
   if (!options_.enable_prefix_caching)
     return fail(ErrorCode::invalid_request, "it cannot be pinned: prefix caching is off", "prefix");
   BATON_TRY_VOID(check_prefix(tokens, limits_));

@@ -16,7 +16,6 @@
 #include "core/result.h"
 #include "engine/cache/kv_events.h"
 #include "engine/cache/prefix_layout.h"
-#include "engine/cache/tree_view.h"
 #include "engine/engine_loop.h"
 #include "engine/engine_options.h"
 #include "engine/mailbox.h"
@@ -25,6 +24,7 @@
 #include "engine/request/request.h"
 #include "engine/schedule/request_check.h"
 #include "engine/step/block_transfer.h"
+#include "engine/tree_view.h"
 #include "engine/watchdog.h"
 #include "kernels/backend.h"
 

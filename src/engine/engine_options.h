@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,8 @@ struct EngineOptions {
   std::int32_t block_len = 16;
   std::int64_t kv_cache_bytes = 0;  ///< of each rank; 0: a share of free memory, see gpu_memory_utilization
   double memory_utilization = 0.9;
+  /// Of snapshots of recurrent states, beside the states of running sequences; absent: a share of memory, see cache_size.h.
+  std::optional<std::int64_t> snapshot_bytes = {};
   std::int64_t host_tier_bytes = 0;  ///< host memory for blocks that the prefix cache evicts; 0: none
   DType kv_dtype = DType::bf16;
   bool enforce_eager = false;             ///< decode steps are not captured as graphs
@@ -60,7 +63,8 @@ struct EngineInfo {
   std::vector<CacheGroup> cache_groups;
   std::int32_t block_len = 0;
   std::int64_t kv_cache_bytes = 0;    ///< of each rank
-  std::int64_t state_slot_bytes = 0;  ///< of each sequence's state in recurrent layers; 0: there are none
+  std::int64_t state_slot_bytes = 0;  ///< of one sequence's state in recurrent layers; 0: there are none
+  std::int32_t n_state_slots = 0;     ///< max_num_seqs, and one for each snapshot
   std::int32_t n_tier_slots = 0;      ///< entries that the host tier can hold, one block of each layer group
   std::int64_t tier_entry_bytes = 0;  ///< of one of them
   DType kv_dtype = DType::bf16;

@@ -180,10 +180,19 @@ std::vector<TokenId> all_eos_ids(const EngineOptions& options, const ModelSpec& 
 
 }  // namespace
 
+namespace {
+
+bool has_windows(const ModelSpec& spec) {
+  return std::ranges::any_of(spec.layers,
+                             [](const LayerSpec& layer) { return !layer.is_recurrent() && layer.attention.window > 0; });
+}
+
+}  // namespace
+
 EngineOptions options_for(const ModelSpec& spec, const EngineOptions& options) {
   EngineOptions possible = options;
   if (!spec.has_recurrent_layers()) return possible;
-  possible.enable_prefix_caching = false;
+  if (has_windows(spec)) possible.enable_prefix_caching = false;
   possible.mask_budget.time = std::chrono::hours(1);
   possible.mask_budget.steps = MaskBudget{}.steps;
   return possible;
@@ -259,8 +268,15 @@ Result<void> size_cache(const EngineOptions& options, std::int64_t free_bytes, S
   CacheSizeOptions& cache = sized.cache;
   const std::int64_t tier_bytes = info.n_tier_slots * info.tier_entry_bytes;
   cache.free_memory_bytes = cache.is_host_memory ? free_bytes / std::max(1, info.backend.world_size) - tier_bytes : free_bytes;
-  // A host counts memory when it is written to, and these are not yet.
-  if (cache.is_host_memory) cache.free_memory_bytes -= info.max_num_seqs * info.state_slot_bytes;
+  if (info.state_slot_bytes > 0) {
+    cache.free_memory_bytes -= info.max_num_seqs * info.state_slot_bytes;
+    std::int32_t n_snapshots = 0;
+    if (options.enable_prefix_caching) {
+      BATON_TRY(n_snapshots, choose_snapshots(cache, info.state_slot_bytes, options.snapshot_bytes));
+    }
+    cache.free_memory_bytes -= n_snapshots * info.state_slot_bytes;
+    info.n_state_slots = info.max_num_seqs + n_snapshots;
+  }
   if (options.max_model_len == kFittingLength) {
     const std::int32_t most = std::exchange(info.max_model_len, longest_fitting(cache));
     cache.max_model_len = info.max_model_len;
@@ -280,7 +296,7 @@ Result<void> size_cache(const EngineOptions& options, std::int64_t free_bytes, S
   return {};
 }
 
-/// Refuses states that do not fit what is free, before they are allocated. Logs how large they are.
+/// Refuses states that do not fit what is free, before anything is allocated.
 Result<void> check_states(const EngineInfo& info, const Backend& backend) {
   if (info.state_slot_bytes == 0) return {};
   const std::int64_t needed = info.max_num_seqs * info.state_slot_bytes;
@@ -292,10 +308,6 @@ Result<void> check_states(const EngineInfo& info, const Backend& backend) {
                     "--max-num-seqs",
                     info.max_num_seqs, needed, info.state_slot_bytes, free_bytes),
         "max_num_seqs");
-  log::info(
-      "event=recurrent_layers state_mb={:.1f} sequences={} prefix_caching=off reason=\"states at the ends of prompts are not "
-      "kept: each request computes its whole prompt\"",
-      static_cast<double>(needed) / 1e6, info.max_num_seqs);
   return {};
 }
 
@@ -309,6 +321,12 @@ Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Bac
   BATON_TRY(std::unique_ptr<Executor> executor,
             Executor::create(std::move(backend), std::move(model), sized.bounds, options.ranks));
   BATON_TRY_VOID(size_cache(options, executor->free_memory_bytes(), sized));
+  if (sized.info.n_state_slots > 0) {
+    BATON_TRY_VOID(executor->allocate_states(sized.info.n_state_slots));
+    log::info("event=recurrent_layers state_mb={:.1f} sequences={} snapshots={} prefix_caching={}",
+              static_cast<double>(sized.info.state_slot_bytes) / 1e6, sized.info.max_num_seqs,
+              sized.info.n_state_slots - sized.info.max_num_seqs, options.enable_prefix_caching ? "on" : "off");
+  }
   BATON_TRY_VOID(executor->allocate_cache(sized.info.cache_groups, options.block_len, options.kv_dtype));
   if (sized.info.n_tier_slots > 0) BATON_TRY_VOID(executor->allocate_tier(sized.info.n_tier_slots));
   BATON_TRY_VOID(capture_steps(*executor, options, tuning));

@@ -23,8 +23,9 @@ struct EngineParts {
 /// Positions that a sequence may have in steps that are enqueued and not committed.
 std::int32_t max_rows_in_flight(const EngineOptions& options);
 
-/// The options without what a model cannot do: one with recurrent layers has no prefix cache, because the states at the ends of
-/// prompts are not kept, and each of its steps waits for all of its token masks, because a row is computed once.
+/// The options without what a model cannot do. One with recurrent layers waits in each step for all of its token masks, because
+/// a row is computed once. If it has sliding windows beside them it has no prefix cache, because rows that are replayed for a
+/// state see keys that the window has left.
 EngineOptions options_for(const ModelSpec& spec, const EngineOptions& options);
 
 /// `options`: those of options_for. Errors: invalid_request (the message names the flag), unsupported, out_of_memory.

@@ -11,7 +11,6 @@
 #include "core/limits/memory_reserve.h"
 #include "core/mutex.h"
 #include "engine/cache/kv_events.h"
-#include "engine/cache/tree_view.h"
 #include "engine/engine_options.h"
 #include "engine/pin_table.h"
 #include "engine/request/event_queue.h"
@@ -19,6 +18,7 @@
 #include "engine/schedule/queue_limit.h"
 #include "engine/schedule/sequence.h"
 #include "engine/step/block_transfer.h"
+#include "engine/tree_view.h"
 
 namespace baton {
 

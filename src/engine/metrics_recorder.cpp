@@ -35,6 +35,7 @@ void MetricsRecorder::admitted(Sequence& sequence, Time now) {
   if (sequence.task->constraint != nullptr) metrics_.grammar_sequences.add(1);
   metrics_.prompt_tokens.add(sequence.task->prompt_len);
   metrics_.prompt_tokens_cached.add(sequence.schedule->n_cached);
+  metrics_.prompt_tokens_replayed.add(sequence.schedule->n_replayed);
   metrics_.prefix_cache_queries.add(sequence.task->prompt_len);
   const std::int32_t n_found = sequence.schedule->n_cached - sequence.schedule->n_loaded;
   metrics_.prefix_cache_hits.add(n_found);
@@ -132,6 +133,12 @@ void MetricsRecorder::update_gauges(const Scheduler& scheduler, const KvCache& c
   metrics_.num_requests_deferred.set(std::min(scheduler.n_deferred(), scheduler.n_waiting()));
   metrics_.kv_blocks_used.set(cache.n_used());
   metrics_.kv_blocks_pinned.set(cache.n_pinned());
+  if (const StateSlots* const states = cache.states()) {
+    metrics_.state_slots_total.set(states->n_slots());
+    metrics_.state_snapshots.set(states->n_snapshots());
+    metrics_.state_snapshots_pinned.set(states->n_pinned());
+    metrics_.state_snapshots_evicted.set(states->n_evicted());
+  }
   if (const HostTier* const tier = cache.tier()) {
     metrics_.host_tier_blocks.set(tier->n_entries());
     metrics_.kv_offload_saved_bytes.set(tier->n_saved() * tier_entry_bytes_);

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/cache/cache_size.h"
 #include "io/json.h"
 #include "io/other_weights.h"
 #include "io/safetensors.h"
@@ -155,8 +156,15 @@ std::int32_t default_context(const ModelInfo& info) { return std::min(info.spec.
 MemoryFit fit_in(const ModelInfo& info, std::int64_t memory_bytes, double share, std::int32_t context_len, bool is_host) {
   MemoryFit fit{.weight_bytes = info.weights.needed(is_host), .context_len = context_len};
   if (!info.weights_fault.empty() || fit.weight_bytes > memory_bytes) return fit;
-  const std::int64_t left = memory_bytes - info.weights.held - EngineOptions{}.max_num_seqs * info.state_bytes;
+  const std::int32_t n_sequences = EngineOptions{}.max_num_seqs;
+  std::int64_t left = memory_bytes - info.weights.held - n_sequences * info.state_bytes;
   if (left <= 0) return fit;
+  if (info.has_prefix_cache() && info.state_bytes > 0) {
+    fit.n_snapshots = choose_snapshots({.max_num_seqs = n_sequences, .free_memory_bytes = left, .memory_utilization = share},
+                                       info.state_bytes, std::nullopt)
+                          .value();
+    left -= fit.n_snapshots * info.state_bytes;
+  }
   fit.cache_bytes = static_cast<std::int64_t>(static_cast<double>(left) * share);
   const double of_context = static_cast<double>(context_bytes(info.groups, context_len));
   fit.n_tokens = static_cast<std::int64_t>(static_cast<double>(fit.cache_bytes) / of_context * context_len);

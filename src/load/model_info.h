@@ -1,6 +1,7 @@
 /// What a model needs, from its configuration and the headers of its weights: nothing is loaded.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -46,6 +47,11 @@ struct ModelInfo {
   std::int32_t n_tokens = 0;    ///< of the tokenizer
   std::vector<std::string> templates;
   GenerationConfig generation;
+
+  /// Whether prompts are found in the cache: see options_for (engine/engine_parts.h).
+  bool has_prefix_cache() const {
+    return n_recurrent_layers == 0 || std::ranges::all_of(groups, [](const KvGroup& group) { return group.window == 0; });
+  }
 };
 
 /// Reads `folder`. Of `options` kv_cache_dtype, quantization, quantize_lm_head and activation_dtype count. `device`: where
@@ -59,6 +65,7 @@ std::int32_t default_context(const ModelInfo& info);
 
 /// What a memory has room for beside the weights.
 struct MemoryFit {
+  std::int32_t n_snapshots = 0;   ///< of recurrent states, beside those of running sequences
   std::int64_t weight_bytes = 0;  ///< that must be free before the weights are loaded
   std::int64_t cache_bytes = 0;   ///< 0: the weights or the states do not fit, or the weights cannot be loaded
   std::int32_t context_len = 0;

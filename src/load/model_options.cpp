@@ -36,6 +36,7 @@ Result<void> check_model_options(const ModelOptions& options) {
   BATON_TRY_VOID(check_number("step_timeout", options.step_timeout_s, 0, 86400));
   BATON_TRY_VOID(check_number("gpu_memory_utilization", options.memory_utilization, 0.01, 1));
   BATON_TRY_VOID(check_number("kv_cache_memory_bytes", static_cast<double>(options.kv_cache_bytes), 0, 0x1p50));
+  BATON_TRY_VOID(check_number("state_cache_memory_bytes", static_cast<double>(options.snapshot_bytes.value_or(0)), 0, 0x1p50));
   BATON_TRY_VOID(check_number("kv_offloading_size", options.kv_offloading_size, 0, 0x1p20));
   BATON_TRY_VOID(check_number("max_pinned_blocks", options.max_pinned_blocks, 0, 0x7fffffff));
   return {};

@@ -215,7 +215,7 @@ def test_bench_decode_reads_less_with_relay(tmp_path: pathlib.Path):
     assert read["relay"] < read["paged"]
 
 
-def test_recurrent_models_say_that_they_have_no_prefix_cache(tmp_path: pathlib.Path):
+def test_recurrent_models_say_what_their_prefix_cache_has_room_for(tmp_path: pathlib.Path):
     config = json.loads((ROOT / "tests/goldens/qwen3_5_tiny_chunks/config.json").read_text())
     config["vocab_size"] = json.loads((ROOT / "models/demo/config.json").read_text())["vocab_size"]
     (tmp_path / "config.json").write_text(json.dumps(config))
@@ -226,16 +226,14 @@ def test_recurrent_models_say_that_they_have_no_prefix_cache(tmp_path: pathlib.P
     facts = json.loads(info.stdout)
     assert facts["recurrent_layers"] == 3
     assert facts["state_bytes_per_sequence"] == 3 * 4 * (3 * (2 * 128 + 3 * 128) + 3 * 128 * 128)
-    assert facts["prefix_caching"] is False
-    assert facts["sharing"]["kv_bytes_shared"] == facts["sharing"]["kv_bytes_apart"]
+    assert facts["prefix_caching"] is True
+    assert facts["fits"]["snapshots"] > 0
+    assert facts["sharing"]["kv_bytes_shared"] < facts["sharing"]["kv_bytes_apart"]
     table = run("info", str(tmp_path), "--memory", "1G")
-    assert "no prefix caching: each request computes its whole prompt" in table.stdout
-    assert "relayed attention" not in table.stdout
+    assert f"room for {facts['fits']['snapshots']:,} snapshots of them" in table.stdout
+    assert "relayed attention" in table.stdout
     events = json.dumps({"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": "tcp://127.0.0.1:0"})
-    (tmp_path / "support.txt").write_text("You answer questions about orders.")
     for flag, value in (
-        ("--prefix", f"support={tmp_path / 'support.txt'}"),
-        ("--prefix-folder", str(tmp_path)),
         ("--prefix-store", str(tmp_path / "store")),
         ("--kv-events-config", events),
     ):

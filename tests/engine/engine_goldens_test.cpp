@@ -80,8 +80,7 @@ TEST_P(EngineGoldens, answer_with_the_same_bits_relayed_and_paged_cold_and_warm_
   std::vector<Generated> alone = expected;
   for (const std::size_t i : {1U, 2U}) alone.push_back(run_requests(*paged, {requests[i]})[0]);
   const ModelSpec spec = read_model_spec(GetParam().folder).value();
-  const bool has_cache = !spec.has_recurrent_layers();
-  EXPECT_EQ(alone[2].stats.cached_tokens > 0, has_cache) << "warm";
+  EXPECT_GT(alone[2].stats.cached_tokens, 0) << "warm";
   for (const char* cache : {"cold", "warm"}) {
     SCOPED_TRACE(cache);
     const auto together = run_requests(*relay, requests);
@@ -91,8 +90,8 @@ TEST_P(EngineGoldens, answer_with_the_same_bits_relayed_and_paged_cold_and_warm_
   for (std::size_t i = 0; i < requests.size(); ++i) expect_bits(again[i], alone[i]);
   EXPECT_EQ(paged->metrics().kv_bytes_saved.value(), 0);
   // Four heads read a latent key at once: it is so few bytes for them that each request reads it itself.
-  const auto sees_all = [has_cache](const LayerSpec& layer) {
-    return has_cache && layer.attention.window == 0 && (!layer.attention.latent || layer.attention.n_heads <= 2);
+  const auto sees_all = [](const LayerSpec& layer) {
+    return !layer.is_recurrent() && layer.attention.window == 0 && (!layer.attention.latent || layer.attention.n_heads <= 2);
   };
   if (std::ranges::any_of(spec.layers, sees_all)) {
     EXPECT_GT(relay->metrics().kv_bytes_saved.value(), 0);

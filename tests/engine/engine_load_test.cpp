@@ -22,6 +22,7 @@ struct Load {
   std::int32_t n_blocks = 0;
   std::uint32_t seed = 0;
   std::uint32_t n_tenants = 1;
+  bool is_recurrent = false;
 };
 
 Request random_load(std::mt19937& rng) {
@@ -68,7 +69,8 @@ INSTANTIATE_TEST_SUITE_P(Devices, EngineLoad, testing::engine_devices_at_each_pa
 void EngineLoad::run_load(Load load, int n_requests, std::int64_t* n_preempted) const {
   load.options.batch_invariant = true;
   std::mt19937 rng(load.seed);
-  const auto engine = make_tiny_engine(load.options, load.n_blocks);
+  const ModelSpec spec = load.is_recurrent ? testing::recurrent_spec() : testing::tiny_spec();
+  const auto engine = make_tiny_engine(load.options, load.n_blocks, spec);
   std::int32_t n_pinned = 0;
   if (load.options.enable_prefix_caching) {
     const auto prefix = engine->pin(random_prompt(0, 50));
@@ -108,7 +110,13 @@ void EngineLoad::run_load(Load load, int n_requests, std::int64_t* n_preempted) 
   EngineOptions alone;
   alone.has_priorities = true;
   alone.batch_invariant = load.options.batch_invariant;
-  const auto reference = make_tiny_engine(alone, 400);
+  if (load.is_recurrent && load.options.enable_prefix_caching) {
+    EXPECT_GT(engine->metrics().prefix_cache_hits.value(), 100);
+    EXPECT_GT(engine->metrics().prompt_tokens_replayed.value(), 100);
+    EXPECT_EQ(engine->metrics().state_snapshots_pinned.value(), 1);
+    EXPECT_LE(engine->metrics().state_snapshots.value(), engine->metrics().state_slots_total.value());
+  }
+  const auto reference = make_tiny_engine(alone, 400, spec);
   expect_as_alone(*reference, requests, generated);
 }
 
@@ -175,6 +183,26 @@ TEST_P(EngineLoad, ends_every_request_with_the_tokens_it_gets_alone_while_drafti
   // On CUDA other tokens are sampled: some sequences end sooner and fewer are preempted (5 on an H200).
   // How many drafts there are, and so how full the cache is, depends on the time that steps take.
   EXPECT_GT(n_preempted, 2) << "the load was too light to show anything";
+}
+
+TEST_P(EngineLoad, ends_every_request_with_the_tokens_it_gets_alone_from_snapshots_of_states) {
+  if (testing::n_test_ranks() > 1) GTEST_SKIP() << "recurrent layers are refused with several ranks";
+  if (is_cuda() && !make_backend("cuda", {}).value()->capabilities().has_recurrent_layers)
+    GTEST_SKIP() << "this device has no recurrent layers";
+  std::int64_t n_preempted = 0;
+  EngineOptions options = small_steps();
+  constexpr std::int64_t kStateBytes = 29'184;  // of recurrent_spec
+  options.snapshot_bytes = 2 * kStateBytes;
+  run_load({options, 24, 21, 1, true}, 80, &n_preempted);
+  options.relay = false;
+  options.max_num_seqs = 12;
+  options.max_num_batched_tokens = 200;
+  options.snapshot_bytes = 40 * kStateBytes;
+  run_load({options, 34, 22, 3, true}, 80, &n_preempted);
+  options.enable_prefix_caching = false;
+  options.max_num_batched_tokens = 14;
+  run_load({options, 20, 23, 1, true}, 40, &n_preempted);
+  EXPECT_GT(n_preempted, is_cuda() ? 2 : 5) << "the load was too light to show anything";
 }
 
 TEST_P(EngineLoad, ends_every_request_of_several_tenants_with_the_tokens_it_gets_alone) {

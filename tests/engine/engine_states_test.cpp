@@ -26,20 +26,12 @@ using testing::make_async_engine;
 using testing::make_tiny_engine;
 using testing::Pace;
 using testing::random_prompt;
+using testing::recurrent_spec;
 using testing::run_requests;
 using testing::run_to_end;
 using testing::SequenceKey;
 
-/// Three recurrent layers and one with attention.
-ModelSpec recurrent_spec() {
-  auto spec = parse_model_spec(R"({"architectures": ["Qwen3_5ForCausalLM"], "num_hidden_layers": 4, "hidden_size": 48,
-      "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 64, "intermediate_size": 80, "vocab_size": 160,
-      "linear_num_key_heads": 1, "linear_num_value_heads": 2, "linear_key_head_dim": 32, "linear_value_head_dim": 32,
-      "max_position_embeddings": 2048, "eos_token_id": 2})",
-                               "the recurrent model");
-  EXPECT_TRUE(spec) << spec.error().message;
-  return std::move(*spec);
-}
+constexpr std::int64_t kStateBytes = 3 * 4 * (3 * 128 + 2 * 32 * 32);  // of recurrent_spec
 
 EngineOptions state_options() {
   return {.batch_invariant = true, .max_num_seqs = 8, .max_num_batched_tokens = 60, .max_model_len = 160};
@@ -124,18 +116,142 @@ TEST(EngineStates, slots_of_cancelled_sequences_begin_at_zero_for_later_ones) {
   }
 }
 
-TEST(EngineStates, nothing_is_found_in_a_cache) {
-  const auto engine = make_tiny_engine(state_options(), 60, recurrent_spec(), 1);
-  EXPECT_FALSE(engine->info().enable_prefix_caching);
-  EXPECT_EQ(engine->info().state_slot_bytes, 3 * 4 * (3 * 128 + 2 * 32 * 32));
-  const Request request = greedy(random_prompt(1, 64), 4);
-  const std::vector<Generated> first = run_requests(*engine, {request});
-  const std::vector<Generated> again = run_requests(*engine, {request});
-  expect_same_bits(again, first);
-  EXPECT_EQ(again[0].stats.cached_tokens, 0);
-  const auto pinned = engine->pin(random_prompt(1, 64), {}, {});
-  ASSERT_FALSE(pinned);
-  EXPECT_NE(pinned.error().message.find("recurrent layers"), std::string::npos) << pinned.error().message;
+/// Room for long prompts and many snapshots.
+EngineOptions long_options() {
+  return {.batch_invariant = true,
+          .max_num_seqs = 8,
+          .max_num_batched_tokens = 256,
+          .max_model_len = 2048,
+          .snapshot_bytes = std::int64_t{60} * kStateBytes};
+}
+
+/// Tokens that the request computes although a cache of keys alone would have given them.
+std::int32_t n_replayed(Engine& engine, const Request& request, Generated* answer = nullptr) {
+  const Generated generated = run_requests(engine, {request})[0];
+  if (answer != nullptr) *answer = generated;
+  return generated.stats.replayed_tokens;
+}
+
+TEST(EngineStates, the_same_prompt_again_continues_near_its_end) {
+  const auto engine = make_tiny_engine(long_options(), 130, recurrent_spec(), 1);
+  EXPECT_TRUE(engine->info().enable_prefix_caching);
+  EXPECT_EQ(engine->info().state_slot_bytes, kStateBytes);
+  EXPECT_EQ(engine->info().n_state_slots, 8 + 60);
+  for (const std::size_t n : {40U, 64U, 65U, 100U, 700U}) {
+    const Request request = greedy(random_prompt(static_cast<std::uint32_t>(n), n), 6);
+    const std::vector<Generated> first = run_requests(*engine, {request});
+    EXPECT_EQ(first[0].stats.cached_tokens, 0);
+    const std::vector<Generated> again = run_requests(*engine, {request});
+    expect_same_bits(again, first, std::to_string(n));
+    EXPECT_EQ(again[0].stats.cached_tokens + again[0].stats.replayed_tokens, (n - 1) / 16 * 16);
+    EXPECT_LE(again[0].stats.replayed_tokens, 64) << n;
+  }
+  EXPECT_GT(engine->metrics().prompt_tokens_replayed.value(), 0);
+}
+
+TEST(EngineStates, the_third_request_with_a_shared_beginning_continues_there) {
+  for (const std::size_t n_shared : {480U, 1600U}) {
+    for (const std::size_t n_own : {40U, 376U}) {
+      const auto engine = make_tiny_engine(long_options(), 600, recurrent_spec(), 1);
+      const auto request = [&](std::uint32_t i) {
+        return greedy(joined(random_prompt(1, n_shared), random_prompt(100 + i, n_own)), 5);
+      };
+      n_replayed(*engine, request(0));
+      EXPECT_GE(n_replayed(*engine, request(1)), 480) << "the first request did not know of the fork";
+      for (std::uint32_t i = 2; i < 8; ++i) EXPECT_LE(n_replayed(*engine, request(i)), 64) << i;
+    }
+  }
+}
+
+TEST(EngineStates, requests_that_come_together_replay_a_shared_prompt_once) {
+  for (const Pace pace : {Pace::late, Pace::at_once}) {
+    const auto engine = make_async_engine(long_options(), 300, pace, recurrent_spec());
+    std::vector<Request> requests;
+    for (std::uint32_t i = 0; i < 16; ++i)
+      requests.push_back(greedy(joined(random_prompt(1, 640), random_prompt(100 + i, 20)), 5));
+    std::int32_t n_computed = 0;
+    for (const Generated& generated : run_requests(*engine, requests)) n_computed += 660 - generated.stats.cached_tokens;
+    EXPECT_LT(n_computed, 2 * 640 + 16 * (20 + 64)) << "one computes it and one replays it at most";
+  }
+}
+
+TEST(EngineStates, turns_of_a_conversation_continue_where_the_answer_ended) {
+  for (const bool is_constrained : {false, true}) {
+    for (const Pace pace : {Pace::late, Pace::random}) {
+      const auto engine = make_async_engine(long_options(), 200, pace, recurrent_spec());
+      std::vector<TokenId> conversation = random_prompt(1, 200);
+      for (std::uint32_t turn = 0; turn < 8; ++turn) {
+        conversation = joined(conversation, random_prompt(10 + turn, 30));
+        Request request = greedy(conversation, 90);
+        if (is_constrained) request.constraint = testing::constraint_of(grammar::GrammarKind::regex, "[a-z]*", false);
+        Generated answer;
+        const std::int32_t n = n_replayed(*engine, request, &answer);
+        if (turn > 0) {
+          EXPECT_LE(n, 64) << turn;
+          EXPECT_GT(answer.stats.cached_tokens, 64 * static_cast<std::int32_t>(turn));
+        }
+        conversation = joined(conversation, answer.tokens);
+      }
+      EXPECT_GT(conversation.size(), 500U) << "the answers were too short to show anything";
+      engine->check_invariants();
+    }
+  }
+}
+
+TEST(EngineStates, a_registered_prefix_is_continued_by_the_first_request) {
+  const auto engine = make_tiny_engine(long_options(), 200, recurrent_spec(), 1);
+  for (const std::size_t n : {20U, 200U}) {
+    const auto prefix = random_prompt(static_cast<std::uint32_t>(n), n);
+    const auto pinned = engine->pin(prefix, {}, {});
+    ASSERT_TRUE(pinned) << pinned.error().message;
+    const Generated answer = run_requests(*engine, {greedy(joined(prefix, random_prompt(7, 30)), 4)})[0];
+    EXPECT_EQ(answer.stats.cached_tokens, pinned->n_pinned_tokens);
+    EXPECT_EQ(answer.stats.replayed_tokens, 0);
+  }
+  EXPECT_EQ(engine->metrics().state_snapshots_pinned.value(), 2);
+  // One that others computed already: its end is replayed.
+  const auto prompt = random_prompt(5, 300);
+  run_requests(*engine, {greedy(prompt, 4)});
+  const auto prefix = std::vector<TokenId>(prompt.begin(), prompt.begin() + 170);
+  const auto pinned = engine->pin(prefix, {}, {});
+  ASSERT_TRUE(pinned) << pinned.error().message;
+  EXPECT_EQ(n_replayed(*engine, greedy(joined(prefix, random_prompt(8, 30)), 4)), 0);
+  engine->unpin(pinned->id);
+  engine->step();
+  EXPECT_EQ(engine->metrics().state_snapshots_pinned.value(), 2);
+  engine->check_invariants();
+  EngineOptions none = long_options();
+  none.snapshot_bytes = 0;
+  const auto small = make_tiny_engine(none, 200, recurrent_spec(), 1);
+  const auto refused = small->pin(prefix, {}, {});
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("raise --state-cache-memory-bytes"), std::string::npos) << refused.error().message;
+}
+
+TEST(EngineStates, answers_have_the_same_bits_with_and_without_snapshots) {
+  std::vector<Request> requests = state_requests();
+  for (std::uint32_t i = 0; i < 5; ++i)
+    requests.push_back(greedy(joined(random_prompt(1, 96), random_prompt(200 + i, 1 + 11 * i)), 12));
+  EngineOptions off = state_options();
+  off.enable_prefix_caching = false;
+  const auto expected = run_requests(*make_tiny_engine(off, 60, recurrent_spec(), 1), requests);
+  for (const std::int64_t n_snapshots : {0, 1, 30}) {
+    EngineOptions options = state_options();
+    options.snapshot_bytes = n_snapshots * kStateBytes;
+    for (const Pace pace : {Pace::late, Pace::random}) {
+      const auto engine = make_async_engine(options, 60, pace, recurrent_spec());
+      for (const char* cache : {"cold", "warm"})
+        expect_same_bits(run_requests(*engine, requests), expected, cache + std::to_string(n_snapshots));
+      EXPECT_GT(engine->metrics().prefix_cache_hits.value(), 0);
+    }
+  }
+}
+
+TEST(EngineStates, a_model_with_windows_beside_recurrent_layers_has_no_prefix_cache) {
+  ModelSpec spec = recurrent_spec();
+  for (LayerSpec& layer : spec.layers)
+    if (!layer.is_recurrent()) layer.attention.window = 32;
+  EXPECT_FALSE(make_tiny_engine(state_options(), 60, spec, 1)->info().enable_prefix_caching);
 }
 
 TEST(EngineStates, a_step_waits_for_its_masks_and_drafts_nothing) {

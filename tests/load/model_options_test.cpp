@@ -47,6 +47,7 @@ TEST(ModelOptions, other_words_and_numbers_out_of_range_are_refused_by_name) {
   EXPECT_EQ(refused_after([](auto& o) { o.memory_utilization = std::numeric_limits<double>::quiet_NaN(); }),
             "gpu_memory_utilization");
   EXPECT_EQ(refused_after([](auto& o) { o.kv_cache_bytes = -1; }), "kv_cache_memory_bytes");
+  EXPECT_EQ(refused_after([](auto& o) { o.snapshot_bytes = -1; }), "state_cache_memory_bytes");
   EXPECT_EQ(refused_after([](auto& o) { o.max_pinned_blocks = -1; }), "max_pinned_blocks");
   EXPECT_EQ(refused_after([](auto& o) { o.kv_offloading_size = -1; }), "kv_offloading_size");
   EXPECT_EQ(refused_after([](auto& o) { o.kv_offloading_backend = "lmcache"; }), "kv_offloading_backend");

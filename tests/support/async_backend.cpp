@@ -173,7 +173,7 @@ class AsyncBackend::Storage final : public KvStorage {
   std::vector<std::uint8_t> is_overwritten_;
 };
 
-/// Fills the slot of a sequence that begins with 0xff, before the step that begins it.
+/// Fills a slot that a run writes and does not read with 0xff, before its step.
 class AsyncBackend::States final : public StateStorage {
  public:
   States(AsyncBackend& backend, std::unique_ptr<StateStorage> inner)
@@ -361,7 +361,7 @@ void AsyncBackend::overwrite_blocks(const StepInput& step) {
   const StepView view = step.view();
   if (states_ != nullptr)
     for (const StateRun& run : view.span<StateRun>(SectionKind::state_runs))
-      if (run.read_slot == StateRun::kZeroState) states_->begin(run.write_slot);
+      if (run.read_slot != run.write_slot) states_->begin(run.write_slot);
   for (std::size_t g = 0; g < std::min(storages_.size(), static_cast<std::size_t>(view.header->n_groups)); ++g) {
     const auto group = static_cast<int>(g);
     if (view.section(SectionKind::kv_indices, group).offset == 0) continue;  // absent in steps made for capturing

@@ -21,15 +21,20 @@ namespace baton::testing {
 /// first of them.
 class SchedulerDriver {
  public:
+  static constexpr std::int32_t kStateInterval = 2 * kBlockLen;
+
   SchedulerDriver(const SchedulerOptions& options, const std::vector<CacheGroup>& groups, bool enable_prefix_caching = true,
-                  std::int32_t n_tier_slots = 0)
+                  std::int32_t n_tier_slots = 0, std::int32_t n_state_slots = 0)
       : cache({.block_len = kBlockLen,
                .groups = groups,
                .max_rows_in_flight = 2 * options.max_num_batched_tokens,
                .enable_prefix_caching = enable_prefix_caching,
-               .n_tier_slots = n_tier_slots}),
+               .n_tier_slots = n_tier_slots,
+               .n_state_slots = n_state_slots,
+               .n_state_owners = options.max_num_seqs,
+               .state_interval = kStateInterval}),
         scheduler(options, cache),
-        device_(groups, options.max_num_seqs + options.max_drafts) {}
+        device_(groups, options.max_num_seqs + options.max_drafts, n_state_slots) {}
 
   KvCache cache;
   Scheduler scheduler;
@@ -132,6 +137,9 @@ class SchedulerDriver {
     EXPECT_TRUE(expected_.empty()) << expected_.size() << " sequences never ended";
     EXPECT_EQ(scheduler.n_waiting() + scheduler.n_running(), 0);
     EXPECT_EQ(cache.n_used(), cache.n_pinned()) << "blocks leaked";
+    if (const StateSlots* const states = cache.states()) {
+      EXPECT_EQ(states->n_free() + states->n_snapshots(), states->n_slots());
+    }
   }
 
  private:

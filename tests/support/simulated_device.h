@@ -47,7 +47,8 @@ inline std::vector<StepOutcome> give(const StepPlan& plan, TokenId token) {
   return outcomes;
 }
 
-/// Stores for each position a hash of all tokens up to it, and makes the next token from it.
+/// Stores for each position a hash of all tokens up to it, and makes the next token from it. A state of recurrent layers is such a
+/// hash too.
 class SimulatedDevice {
  public:
   struct Row {
@@ -59,6 +60,8 @@ class SimulatedDevice {
     std::int32_t max_tokens;
     std::vector<GroupTable> tables;  ///< of each layer group, as of the plan
     std::vector<TokenId> known;      ///< the sequence's tokens as of the plan, to check reads
+    bool stores_keys;                ///< false: it is replayed, for its state
+    std::size_t planned;             ///< place of its sequence in the plan
   };
   struct Step {
     StepPlan plan;
@@ -72,8 +75,8 @@ class SimulatedDevice {
   };
 
   SimulatedDevice(std::int32_t n_blocks, std::int32_t n_slots) : SimulatedDevice({{.n_blocks = n_blocks}}, n_slots) {}
-  SimulatedDevice(const std::vector<CacheGroup>& groups, std::int32_t n_slots)
-      : groups_(groups), slots_(static_cast<std::size_t>(n_slots)) {
+  SimulatedDevice(const std::vector<CacheGroup>& groups, std::int32_t n_slots, std::int32_t n_state_slots = 0)
+      : groups_(groups), slots_(static_cast<std::size_t>(n_slots)), states_(static_cast<std::size_t>(n_state_slots)) {
     for (const CacheGroup& group : groups) content_.emplace_back(static_cast<std::size_t>(group.n_blocks * kBlockLen), 0);
   }
 
@@ -105,15 +108,21 @@ class SimulatedDevice {
     carry_out(step.copies);
     for (const SlotId slot : step.plan.reset_slots) slots_[static_cast<std::size_t>(slot.value)] = {};
     std::map<std::int32_t, StepOutcome> outcome_of_slot;
+    std::vector<std::uint64_t> states = read_states(step);
     for (const Row& row : step.rows) {
       Slot& slot = slots_[static_cast<std::size_t>(row.slot)];
       const TokenId token = row.token >= 0 ? row.token : slot.last;
       if (slot.finished) {  // a dead row may write anything
         write(row, 0xdeadULL);
+        if (!states.empty()) states[row.planned] = 0xdeadULL;
         continue;
       }
       check_keys(row);
       const std::uint64_t hash = chain(hash_before(row), token);
+      if (!states.empty()) {
+        states[row.planned] = chain(states[row.planned], token);
+        EXPECT_EQ(states[row.planned], hash) << "another state before position " << row.position;
+      }
       write(row, hash);
       if (!row.samples) continue;
       StepOutcome& outcome = outcome_of_slot[row.slot];
@@ -135,6 +144,8 @@ class SimulatedDevice {
       }
       if (row.drafts.empty()) slot.finished = outcome.finished.has_value();
     }
+    for (std::size_t i = 0; i < states.size(); ++i)
+      states_.at(static_cast<std::size_t>(step.plan.sequences[i].state.write)) = states[i];
     std::vector<StepOutcome> outcomes;
     for (const PlannedSequence& planned : step.plan.sequences) {
       if (planned.max_tokens > 0 && !outcome_of_slot.contains(planned.slot.value)) continue;  // had ended
@@ -152,7 +163,24 @@ class SimulatedDevice {
     const BlockId block = table.blocks[static_cast<std::size_t>(position / kBlockLen)];
     return content_[group][static_cast<std::size_t>(block.value * kBlockLen + position % kBlockLen)];
   }
+  /// The states that the plan's sequences begin with; none if the device has no states. Each slot is written by one run, and
+  /// read by no other.
+  std::vector<std::uint64_t> read_states(const Step& step) {
+    std::vector<std::uint64_t> states;
+    if (states_.empty()) return states;
+    for (const PlannedSequence& planned : step.plan.sequences) {
+      for (const PlannedSequence& other : step.plan.sequences) {
+        const bool is_same = planned.id == other.id;
+        EXPECT_TRUE(is_same || (planned.state.write != other.state.write && planned.state.write != other.state.read))
+            << "slot " << planned.state.write << " has two writers, or a reader";
+      }
+      EXPECT_EQ(planned.state.read == StateSlots::kNone, planned.first_position == 0);
+      states.push_back(planned.state.read == StateSlots::kNone ? 1 : states_.at(static_cast<std::size_t>(planned.state.read)));
+    }
+    return states;
+  }
   void write(const Row& row, std::uint64_t hash) {
+    if (!row.stores_keys) return;
     for (std::size_t g = 0; g < groups_.size(); ++g) at(row, g, row.position) = hash;
   }
   /// Hash of all tokens before the row, from any group in which the row sees the previous position.
@@ -175,11 +203,13 @@ class SimulatedDevice {
   std::vector<std::vector<std::uint64_t>> content_;                                   ///< of each group
   std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::uint64_t>> tier_;  ///< of each group and slot
   std::vector<Slot> slots_;
+  std::vector<std::uint64_t> states_;  ///< by state slot
 };
 
 inline SimulatedDevice::Step build(const Scheduler& scheduler, StepPlan plan) {
   SimulatedDevice::Step step{std::move(plan), {}};
-  for (const PlannedSequence& planned : step.plan.sequences) {
+  for (std::size_t place_in_plan = 0; place_in_plan < step.plan.sequences.size(); ++place_in_plan) {
+    const PlannedSequence& planned = step.plan.sequences[place_in_plan];
     const Sequence& sequence = *scheduler.find(planned.id);
     for (std::int32_t i = 0; i < planned.n_rows; ++i) {
       const std::int32_t position = planned.first_position + i;
@@ -198,7 +228,9 @@ inline SimulatedDevice::Step build(const Scheduler& scheduler, StepPlan plan) {
                            drafts,
                            sequence.task->max_len - sequence.task->prompt_len - n_before,
                            sequence.schedule->table.groups,
-                           {sequence.schedule->tokens.begin(), sequence.schedule->tokens.end()}});
+                           {sequence.schedule->tokens.begin(), sequence.schedule->tokens.end()},
+                           position >= sequence.schedule->table.n_found_blocks * kBlockLen,
+                           place_in_plan});
     }
   }
   return step;

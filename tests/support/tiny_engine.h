@@ -31,6 +31,17 @@ inline ModelSpec tiny_spec() {
   return std::move(*spec);
 }
 
+/// Three recurrent layers and one with attention.
+inline ModelSpec recurrent_spec() {
+  auto spec = parse_model_spec(R"({"architectures": ["Qwen3_5ForCausalLM"], "num_hidden_layers": 4, "hidden_size": 48,
+      "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 64, "intermediate_size": 80, "vocab_size": 160,
+      "linear_num_key_heads": 1, "linear_num_value_heads": 2, "linear_key_head_dim": 32, "linear_value_head_dim": 32,
+      "max_position_embeddings": 2048, "eos_token_id": 2})",
+                               "the recurrent model");
+  EXPECT_TRUE(spec) << spec.error().message;
+  return std::move(*spec);
+}
+
 /// f32 except for the cache, which has options.kv_dtype. The cache has memory for `n_blocks` blocks of
 /// options.block_len tokens in each layer group. Returns the error of a failed allocation.
 inline Result<std::unique_ptr<Engine>> create_tiny_engine(std::unique_ptr<Backend> backend, EngineOptions options,

@@ -49,7 +49,8 @@ Result<BenchModel> find_bench_model(const ModelOptions& options, const std::stri
 Result<void> check_keeps_prompts(const BenchModel& model) {
   if (!model.spec.has_recurrent_layers()) return {};
   return fail(ErrorCode::unsupported,
-              model.spec.family + " has recurrent layers: this benchmark finds prompts in the cache, and theirs are not kept",
+              model.spec.family +
+                  " has recurrent layers: this benchmark finds whole prompts in the cache, and theirs up to a snapshot only",
               "model");
 }
 

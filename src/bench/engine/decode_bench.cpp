@@ -267,10 +267,10 @@ Result<void> check_options(const DecodeBenchOptions& options) {
 
 Result<void> check_arms(const BenchModel& model, const std::vector<std::string>& arms) {
   if (!model.spec.has_recurrent_layers() || std::ranges::none_of(arms, has_shared_prompts)) return {};
-  return fail(
-      ErrorCode::unsupported,
-      model.spec.family + " has recurrent layers, so its prompts are not kept and cannot be shared: take --arms unshared",
-      "arms");
+  return fail(ErrorCode::unsupported,
+              model.spec.family +
+                  " has recurrent layers, so its prompts are found in the cache up to a snapshot only: take --arms unshared",
+              "arms");
 }
 
 }  // namespace

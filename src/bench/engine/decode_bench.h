@@ -4,8 +4,8 @@
 /// prefilled before a run. Its clock starts when the last request has its first token; all requests get it in the same
 /// step.
 ///
-/// A model with recurrent layers has the unshared arm alone, because its prompts are not kept: each run computes them. Its clock
-/// starts when the last of them is computed.
+/// A model with recurrent layers has the unshared arm alone, because its prompts are found up to a snapshot and not up to their
+/// end: each run computes them. Its clock starts when the last of them is computed.
 #pragma once
 
 #include <cstdint>

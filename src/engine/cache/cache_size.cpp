@@ -139,6 +139,20 @@ std::int32_t longest_fitting(const CacheSizeOptions& options) {
   return options.block_len * std::max<std::int32_t>(1, static_cast<std::int32_t>(n_fitting - lengths.begin()));
 }
 
+Result<std::int32_t> choose_snapshots(const CacheSizeOptions& options, std::int64_t slot_bytes,
+                                      std::optional<std::int64_t> requested_bytes) {
+  const std::int64_t free_bytes = std::max<std::int64_t>(0, options.free_memory_bytes);
+  if (requested_bytes && *requested_bytes > free_bytes)
+    return fail(ErrorCode::out_of_memory,
+                fmt::format("--state-cache-memory-bytes {}: {} bytes are free beside the states of {} sequences",
+                            *requested_bytes, free_bytes, options.max_num_seqs),
+                "state_cache_memory_bytes");
+  const std::int64_t n_most = std::int64_t{kSnapshotsEach} * (options.max_num_seqs + kKeptContexts);
+  if (requested_bytes) return static_cast<std::int32_t>(std::min<std::int64_t>(*requested_bytes / slot_bytes, 1 << 20));
+  const auto share = static_cast<std::int64_t>(kSnapshotShare * static_cast<double>(bytes_of(options)));
+  return static_cast<std::int32_t>(std::min(std::min(share, free_bytes) / slot_bytes, n_most));
+}
+
 Result<KvCache::Pin> pin_beside(KvCache& cache, const CacheScope& scope, std::span<const TokenId> tokens,
                                 std::int32_t max_model_len, std::int32_t max_pinned_blocks) {
   const KvCache::Pin pinned = cache.pin(scope, tokens);
@@ -162,6 +176,14 @@ Result<KvCache::Pin> pin_beside(KvCache& cache, const CacheScope& scope, std::sp
                     "fewer than the {} of the maximum context length; give the cache more memory or lower --max-model-len",
                     tokens.size(), n_pinned * cache.block_len(), cache.n_blocks(g) * cache.block_len(),
                     n_left * cache.block_len(), std::min(max_model_len, n_needed * cache.block_len())));
+  }
+  if (cache.states() != nullptr && cache.states()->n_pinned() > cache.n_snapshot_slots()) {
+    cache.unpin(pinned);
+    return fail(
+        ErrorCode::out_of_memory,
+        fmt::format("a prefix of {} tokens cannot be pinned: there is memory for {} snapshots of recurrent states, and all "
+                    "of them are pinned; delete a prefix or raise --state-cache-memory-bytes",
+                    tokens.size(), cache.n_snapshot_slots()));
   }
   return pinned;
 }

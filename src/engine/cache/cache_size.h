@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -43,13 +44,23 @@ inline constexpr std::int32_t kKeptContexts = 8;
 /// one sequence of max_model_len does not fit (the message has both numbers), invalid_request.
 Result<std::vector<CacheGroup>> choose_cache_groups(const CacheSizeOptions& options);
 
+/// The share of the memory of keys and values, requested or chosen here, that snapshots of recurrent states take beside it
+/// unless a size is requested, and how many of them there are at most for each sequence that may run or is kept.
+inline constexpr double kSnapshotShare = 0.25;
+inline constexpr std::int32_t kSnapshotsEach = 4;
+
+/// How many snapshots of `slot_bytes` fit the requested size, or that share. `options.free_memory_bytes` is what the states of
+/// running sequences leave. Error out_of_memory: more is requested than is free.
+Result<std::int32_t> choose_snapshots(const CacheSizeOptions& options, std::int64_t slot_bytes,
+                                      std::optional<std::int64_t> requested_bytes);
+
 /// The most tokens, at most options.max_model_len, of which one sequence fits: that number or a multiple of block_len, at least one
 /// block.
 std::int32_t longest_fitting(const CacheSizeOptions& options);
 
 /// Pins the cached full blocks of a prefix under a scope. Error out_of_memory, and then nothing is pinned: more than
 /// `max_pinned_blocks` of some group would be pinned (0: no such limit), or the remaining blocks could not hold a
-/// sequence of max_model_len.
+/// sequence of max_model_len, or there is no slot left for its snapshot.
 Result<KvCache::Pin> pin_beside(KvCache& cache, const CacheScope& scope, std::span<const TokenId> tokens,
                                 std::int32_t max_model_len, std::int32_t max_pinned_blocks);
 

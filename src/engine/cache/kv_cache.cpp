@@ -28,6 +28,14 @@ KvCache::KvCache(const KvCacheOptions& options)
   has_windows_ = std::ranges::any_of(groups_, &CacheGroup::has_window);
   if (options.enable_prefix_caching) tree_.emplace(block_len_, groups_, options.life_of_reuse);
   if (tree_ && options.records_events) tree_->record_events();
+  if (options.n_state_slots > 0) {
+    check(options.n_state_owners > 0 && options.n_state_slots >= options.n_state_owners && !(tree_ && has_windows_),
+          "KvCache: fewer state slots than sequences, or snapshots beside windows");
+    states_ = std::make_unique<StateSlots>(options.n_state_slots);
+    n_state_owners_ = options.n_state_owners;
+    state_interval_ = std::max(options.state_interval, block_len_);
+    if (tree_) tree_->use_states(*states_);
+  }
   if (options.n_tier_slots == 0) return;
   check(tree_ && !has_windows_, "KvCache: a host tier without prefix caching, or of groups with a window");
   tier_.emplace(options.n_tier_slots, block_len_);
@@ -263,7 +271,10 @@ void KvCache::release(BlockTable& table, std::span<const TokenId> tokens, std::i
       table.n_cached_blocks = match.n_blocks;
       publish(table, tokens, n_filled, usable_from);
     }
+    if (states_) end_state(table, n_filled);
     tree_->release(table.node);
+  } else if (states_) {
+    end_state(table, n_filled);
   }
   // Free the last block first: the pool allocates the block freed last, so the next sequence gets ascending block
   // numbers.
@@ -299,11 +310,15 @@ KvCache::Pin KvCache::pin(const CacheScope& scope, std::span<const TokenId> toke
   extend_hashes(scope, tokens, block_len_, hashes);
   const PrefixTree::Match match = tree_->match({tokens, hashes, &scope}, PrefixTree::kAnyStep);
   tree_->pin(match.node);
-  return {match.node, match.n_blocks};
+  const PrefixTree::Snapshot snapshot = tree_->last_snapshot(match.node, match.n_blocks);
+  const bool has_one = match.n_blocks > 0 && snapshot.n_blocks == match.n_blocks;
+  if (has_one) states_->pin(snapshot.slot);
+  return {match.node, match.n_blocks, has_one ? snapshot.slot : StateSlots::kNone};
 }
 
 void KvCache::unpin(const Pin& pin) {
   check(tree_.has_value() && pin.node != nullptr, "KvCache: unpin of what was not pinned");
+  if (pin.snapshot != StateSlots::kNone) states_->unpin(pin.snapshot);
   tree_->unpin(pin.node);
 }
 
@@ -368,6 +383,7 @@ void KvCache::check_invariants(std::span<const BlockTable* const> tables) const 
     check(!groups_[at(group)].has_window() || tree_->is_held(group, block) == (pools_[at(group)].count(block) > 1),
           "KvCache: the tree takes a block for used, or not, that is not, or is");
   if (tree_) tree_->check_invariants(references);
+  if (states_) check_states(tables);
   if (tier_) tier_->check_invariants();
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "engine/cache/cache_group.h"
 #include "engine/cache/host_tier.h"
 #include "engine/cache/prefix_tree.h"
+#include "engine/cache/state_slots.h"
 #include "engine/request/request.h"
 
 namespace baton {
@@ -24,6 +26,17 @@ struct GroupTable {
   std::vector<BlockId> blocks;
   std::int32_t first_block = 0;
   std::vector<BlockId> spare;  ///< of a table with a reserve: blocks for later positions
+};
+
+/// The state of one sequence in recurrent layers. It owns one slot from begin_state to release.
+struct TableState {
+  std::int32_t own = StateSlots::kNone;     ///< its next run writes this slot
+  std::int32_t source = StateSlots::kNone;  ///< its next run begins with the state in this slot; kNone: at zero
+  std::int32_t n_tokens = 0;                ///< tokens of that state, once every planned run has run
+  std::int32_t n_to_snapshot = 0;           ///< tokens up to the last snapshot that it found or left
+  /// The snapshot that it made last while it decoded, and that the next one replaces unless a sequence has found it.
+  std::int32_t moving = StateSlots::kNone;
+  std::uint64_t moving_serial = 0;  ///< StateSlots::serial: otherwise the slot holds something else by now
 };
 
 /// The blocks of one sequence. The first n_cached_blocks entries of each group belong to the prefix tree; `node` ends
@@ -41,6 +54,7 @@ struct BlockTable {
   PrefixTree::Node* node = nullptr;  ///< null before begin and after release
   std::vector<BlockHash> hashes;     ///< of the first full blocks of the sequence's tokens
   CacheScope scope;
+  TableState state;
 
   bool is_empty() const { return groups.empty(); }
   std::span<const BlockId> blocks_of(int group) const {
@@ -59,6 +73,25 @@ struct KvCacheOptions {
   bool records_events = false;                      ///< see take_events
   /// Entries that were evicted and stay in host memory; 0: none. It takes prefix caching, and groups without a window.
   std::int32_t n_tier_slots = 0;
+  /// Slots for states of recurrent layers: at least one for each running sequence, the others for snapshots; 0: the model has
+  /// none. With prefix caching they take groups without a window: rows that are replayed see keys before the window.
+  std::int32_t n_state_slots = 0;
+  std::int32_t n_state_owners = 0;  ///< sequences that may run; pins leave as many slots
+  /// The most tokens that a sequence computes again for want of a snapshot: see scheduler_states.cpp. A multiple of block_len, or
+  /// block_len if that is longer.
+  std::int32_t state_interval = 64;
+};
+
+/// The slots of a run (kernels/batch.h, StateRun).
+struct StateMove {
+  std::int32_t read = StateSlots::kNone;  ///< kNone: it begins at zero
+  std::int32_t write = StateSlots::kNone;
+};
+/// Whether a run leaves the state that it begins with as a snapshot, and for how long.
+enum class KeepState : std::uint8_t {
+  no,
+  yes,
+  until_next,  ///< of the same sequence; for ever if a sequence finds it before
 };
 
 /// A BlockPool for each layer group, and one PrefixTree for all of them. The holders of a block are the tree (once)
@@ -151,6 +184,25 @@ class KvCache {
   /// the other blocks are freed.
   void release(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_filled, std::int64_t usable_from);
 
+  // States of recurrent layers (kv_cache_states.cpp). Only for caches with state slots.
+
+  /// The slots; null: the model has no recurrent layers.
+  const StateSlots* states() const { return states_.get(); }
+  std::int32_t state_interval() const { return state_interval_; }
+  /// Slots that are left for snapshots when all sequences run: so many may be pinned.
+  std::int32_t n_snapshot_slots() const { return states_ ? states_->n_slots() - n_state_owners_ : 0; }
+  /// Whether begin_state would find a slot for a run of step `step`.
+  bool can_begin_state(std::int64_t step) const;
+  /// Gives a table that `begin` has filled a slot, and the last snapshot before the end of its cached blocks as the source.
+  /// Returns the tokens of that snapshot; 0: there is none, the sequence begins at zero. Its tokens up to the cached ones are
+  /// to be replayed: computed for their states, without writing their keys.
+  std::int32_t begin_state(BlockTable& table, std::int64_t step);
+  /// The slots of the table's run in step `step`. Its state may stay as a snapshot for steps from this one on: not if the place
+  /// has one, is inside a block or is not cached, or if there is no slot to continue in.
+  StateMove move_state(BlockTable& table, std::span<const TokenId> tokens, KeepState keep, std::int64_t step);
+  /// The run has `n_rows` rows (more).
+  void advance_state(BlockTable& table, std::int32_t n_rows) { table.state.n_tokens += n_rows; }
+
   /// The host tier; null: there is none.
   const HostTier* tier() const { return tier_ ? &*tier_ : nullptr; }
   /// How many entries from `first` on, at most `n_most`, the host tier has of the first `n_match` tokens.
@@ -174,10 +226,11 @@ class KvCache {
   void drop_cached();
 
   /// Protects the cached full blocks of `tokens` from eviction until unpin; in a group with a window only what
-  /// the row after them sees.
+  /// the row after them sees. A snapshot after the last of them is protected too.
   struct Pin {
     PrefixTree::Node* node = nullptr;
     std::int32_t n_blocks = 0;  ///< entries
+    std::int32_t snapshot = StateSlots::kNone;
   };
   Pin pin(const CacheScope& scope, std::span<const TokenId> tokens);
   void unpin(const Pin& pin);
@@ -197,13 +250,20 @@ class KvCache {
   void give_back(int group, BlockId block, bool is_behind_window);
   std::vector<BlockId> blocks_to_publish(const BlockTable& table, std::int32_t first, std::int32_t end) const;
   void offer(BlockTable& table, const PrefixKey& key, std::int32_t first, std::int64_t usable_from);
+  bool keep_state(BlockTable& table, std::span<const TokenId> tokens, bool is_moving, std::int64_t step);
+  PrefixTree::Node* node_of_state(BlockTable& table, std::span<const TokenId> tokens);
+  void end_state(BlockTable& table, std::int32_t n_filled);
   void check_table(const BlockTable& table) const;
+  void check_states(std::span<const BlockTable* const> tables) const;
 
   std::int32_t block_len_;
   std::int32_t max_rows_in_flight_;
   std::vector<CacheGroup> groups_;
   bool has_windows_ = false;
-  std::vector<BlockPool> pools_;  ///< of each group
+  std::vector<BlockPool> pools_;        ///< of each group
+  std::unique_ptr<StateSlots> states_;  ///< the tree points to it
+  std::int32_t n_state_owners_ = 0;
+  std::int32_t state_interval_ = 0;
   std::optional<PrefixTree> tree_;
   std::optional<HostTier> tier_;
 };

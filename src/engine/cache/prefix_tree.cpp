@@ -112,12 +112,14 @@ PrefixTree::Found PrefixTree::find(const PrefixKey& key, std::int64_t step) cons
     n_unheld += n_in_node;
     n_in_node = up->parent->n_entries();
   }
-  Found found{at.ready.n_blocks, at.n_pending, std::vector<std::int32_t>(groups_.size(), static_cast<std::int32_t>(n_unheld))};
+  Found found{at.ready.n_blocks, at.n_pending, std::vector<std::int32_t>(groups_.size(), static_cast<std::int32_t>(n_unheld)),
+              0};
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     if (!groups_[g].has_window()) continue;
     found.n_unheld[g] = 0;
     visit_window(at.ready, static_cast<int>(g), [&](BlockId block) { found.n_unheld[g] += windows_[g].is_droppable(block); });
   }
+  if (states_ != nullptr) found.n_to_snapshot = last_snapshot(at.ready.node, at.ready.n_blocks).n_blocks;
   return found;
 }
 
@@ -172,6 +174,8 @@ void PrefixTree::split(Node* node, std::size_t n_upper) {
       if (block.is_valid()) locations_[g][static_cast<std::size_t>(block.value)].node = upper.get();
     }
   }
+
+  split_snapshots(*upper, *node);
 
   auto& place = parent->children.at(first_hash);
   node->parent = upper.get();
@@ -370,6 +374,7 @@ void PrefixTree::remove_last_entry(Node* leaf, std::vector<GroupBlock>& removed,
     if (recorder_) recorder_->removed(static_cast<int>(g), leaf->hashes[last]);
     removed.push_back({static_cast<int>(g), block});
   }
+  drop_snapshot_after(leaf, leaf->end_index() - 1);
   remember(leaf->hashes[last], leaf->n_reuses);
   leaf->blocks.resize(last * groups_.size());
   leaf->usable_from.pop_back();

@@ -18,6 +18,7 @@
 #include "engine/cache/block_hash.h"
 #include "engine/cache/cache_group.h"
 #include "engine/cache/kv_events.h"
+#include "engine/cache/state_slots.h"
 #include "engine/cache/window_blocks.h"
 
 namespace baton {
@@ -59,6 +60,9 @@ struct GroupBlock {
 /// blocks are dropped, in the order of WindowBlocks; their entry stays for the other groups. If every group has a
 /// window, entries without blocks at the end of a leaf are removed.
 ///
+/// States (prefix_tree_states.cpp). In a model with recurrent layers a place after an entry may have a snapshot: the state
+/// after all tokens up to it. A snapshot leaves the tree with its entry, or earlier (evict_snapshot).
+///
 /// The holder of a reference or a pin on a node may keep the node's pointer: a split leaves the lower end of a run in
 /// the same node. Thread: engine only. Complexity: match and insert O(blocks).
 class PrefixTree {
@@ -71,6 +75,7 @@ class PrefixTree {
     std::int32_t n_ready = 0;
     std::int32_t n_pending = 0;
     std::vector<std::int32_t> n_unheld;
+    std::int32_t n_to_snapshot = 0;  ///< entries up to the last snapshot at or before the end of the ready ones
   };
   /// The longest match: its entries, the blocks of each (dropped ones are invalid), and the node that ends with its
   /// last entry.
@@ -127,6 +132,27 @@ class PrefixTree {
   /// Removes all blocks that evict could return, of every group, and forgets which blocks were evicted.
   std::vector<GroupBlock> evict_all();
 
+  /// A snapshot on a path: the state after its first n_blocks entries.
+  struct Snapshot {
+    std::int32_t slot = StateSlots::kNone;
+    std::int32_t n_blocks = 0;
+  };
+  /// From now on the tree may own snapshots in these slots, which must outlive it.
+  void use_states(StateSlots& slots);
+  /// The node that ends with the last of the key's entries or contains it; null: the tree lacks one of them.
+  Node* node_of(const PrefixKey& key);
+  /// The last snapshot after at most `n_blocks` entries of the path to `node`.
+  Snapshot last_snapshot(const Node* node, std::int32_t n_blocks) const;
+  /// Makes an owned slot the snapshot after the first `n_blocks` (at least 1) entries of the path to `node`, where there is
+  /// none.
+  void add_snapshot(Node* node, std::int32_t n_blocks, std::int32_t slot);
+  /// Takes a snapshot that no pin covers out of the tree: the caller owns the slot.
+  void take_snapshot(std::int32_t slot);
+  /// Takes out the snapshot of the least worth that step `step` may write to, but not `kept`; kNone: there is none.
+  std::int32_t evict_snapshot(std::int64_t step, std::int32_t kept = StateSlots::kNone);
+  /// Whether evict_snapshot would find one.
+  bool has_evictable_snapshot(std::int64_t step) const;
+
   /// From now on the tree records what it stores and removes.
   void record_events() { recorder_.emplace(); }
   /// The events since the last call; none without record_events.
@@ -165,7 +191,7 @@ class PrefixTree {
     Place last;   ///< the last place that the key leads to
     std::int32_t n_pending = 0;
   };
-  /// The place of a block of a group with a window: entry `index` of its path.
+  /// The place of a block of a group with a window, or of a snapshot: entry `index` of its path.
   struct Location {
     Node* node = nullptr;
     std::int32_t index = 0;
@@ -190,7 +216,11 @@ class PrefixTree {
   void remove_last_entry(Node* leaf, std::vector<GroupBlock>& removed, HostTier* tier);
   Node* remove_leaf(Node* leaf);
   void forget_empty_end(Node* node);
+  void drop_snapshot_after(Node* leaf, std::int32_t index);
+  void split_snapshots(Node& upper, Node& lower);
+  std::int32_t n_saved_by(std::int32_t slot) const;
   void check_node(const Node& node) const;
+  void check_snapshots(std::span<const Node* const> nodes) const;
 
   std::int32_t block_len_;
   std::vector<CacheGroup> groups_;
@@ -209,6 +239,8 @@ class PrefixTree {
   std::int32_t n_evictable_ = 0;  ///< entries of nodes without references and pins
   std::int32_t n_pinned_ = 0;     ///< entries of nodes with pins
   std::optional<KvEventRecorder> recorder_;
+  StateSlots* states_ = nullptr;           ///< null: the model has none
+  std::vector<Location> snapshot_places_;  ///< [slot]: a snapshot is the state after entry `index` of `node`
 };
 
 }  // namespace baton

@@ -44,10 +44,12 @@ void PrefixTree::check_invariants(std::span<const Node* const> references) const
   std::int32_t n_entries = 0;
   std::int32_t n_evictable = 0, n_pinned = 0;
   std::size_t n_leaves = 0;
+  std::vector<const Node*> nodes;
   std::vector<const Node*> pending{root_.get()};
   while (!pending.empty()) {
     const Node* node = pending.back();
     pending.pop_back();
+    nodes.push_back(node);
     std::int32_t child_pins = 0;
     for (const auto& [hash, child] : node->children) {
       check(child->parent == node && child->hashes.front() == hash, "PrefixTree: a child is filed under another hash");
@@ -86,6 +88,7 @@ void PrefixTree::check_invariants(std::span<const Node* const> references) const
   }
   check(n_evictable == n_evictable_, "PrefixTree: the number of evictable blocks is wrong");
   check(n_pinned == n_pinned_, "PrefixTree: the number of pinned blocks is wrong");
+  check_snapshots(nodes);
 }
 
 }  // namespace baton

@@ -22,6 +22,7 @@ struct PrefixTree::Node {
   std::vector<BlockHash> hashes;
   std::vector<std::int64_t> usable_from;
   std::vector<TokenId> tokens;
+  std::vector<std::int32_t> snapshots;  ///< slots of states at the ends of some entries, in their order
   std::int32_t n_references = 0;
   std::int32_t n_pins = 0;
   std::uint64_t last_used = 0;

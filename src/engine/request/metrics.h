@@ -79,6 +79,12 @@ struct EngineMetrics {
   Count host_tier_blocks_total;   ///< entries that it can have
   Count kv_offload_saved_bytes;   ///< copied to it
   Count kv_offload_loaded_bytes;  ///< copied from it
+  // Of a model with recurrent layers.
+  Count state_slots_total;        ///< states that there is memory for; running sequences have one each
+  Count state_snapshots;          ///< states at places of the prefix cache
+  Count state_snapshots_pinned;   ///< of these, by registered prefixes
+  Count state_snapshots_evicted;  ///< to make room for other states
+  Count prompt_tokens_replayed;   ///< their keys were found but not the state after them
   Count num_preemptions;
   Count prompt_tokens;
   Count prompt_tokens_cached;

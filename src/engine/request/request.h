@@ -131,7 +131,9 @@ struct TokenOutput {
 /// The effects of sharing on one sequence (`baton_stats`, docs/api.md).
 struct SequenceStats {
   std::int32_t prompt_tokens = 0;
-  std::int32_t cached_tokens = 0;  ///< prompt tokens found in the cache
+  std::int32_t cached_tokens = 0;  ///< prompt tokens found in the cache, and not computed again
+  /// Prompt tokens whose keys were found and not the state of recurrent layers after them: they were computed again.
+  std::int32_t replayed_tokens = 0;
   std::int32_t completion_tokens = 0;
   std::int64_t relayed_tokens = 0;      ///< sum over steps of context tokens read together with other sequences
   std::int64_t kv_bytes_requested = 0;  ///< this sequence's share of the bytes that plans read, all layers

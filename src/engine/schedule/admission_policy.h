@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "core/ids.h"
-#include "engine/cache/running_blocks.h"
 #include "engine/schedule/fair_queue.h"
+#include "engine/schedule/running_blocks.h"
 #include "engine/schedule/sequence.h"
 
 namespace baton {

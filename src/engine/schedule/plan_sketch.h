@@ -39,7 +39,7 @@ struct PlanSketch {
   }
   /// The rows that the step has room for, of the `n_left` rows that the sequence has from `first` on.
   std::int32_t n_rows_of(const Sequence& sequence, std::int32_t first, std::int32_t n_left) const {
-    const std::int32_t n_rows = std::min(n_left, budget);
+    const std::int32_t n_rows = std::min({n_left, budget, sequence.n_rows_to_stop(first)});
     // Scored rows are contiguous and come before the row of the prompt's last token.
     const std::int32_t n_too_many = sequence.n_scores(first, n_rows) - max_scores;
     return n_too_many <= 0 ? n_rows : std::max(first, sequence.sampling->n_scored) + max_scores - first;

@@ -175,7 +175,7 @@ Result<void> check_request(const Request& request, const RequestLimits& limits) 
                   request.priority);
   }
   if (request.speculation) BATON_TRY_VOID(check_speculation(*request.speculation));
-  if (request.speculation && request.speculation->n_tokens > 0 && !limits.allows_speculation)
+  if (request.speculation && request.speculation->n_tokens > 0 && limits.has_states)
     return refuse("speculative_config",
                   "num_speculative_tokens must be 0, not {}: this model has recurrent layers, whose states take no drafts",
                   request.speculation->n_tokens);
@@ -234,6 +234,7 @@ std::vector<std::unique_ptr<Sequence>> make_sequences(const Request& request, co
     task.tenant = request.tenant;
     task.scope = request.scope;
     task.constraint = constraint;
+    task.may_drop_samples = constraint != nullptr && !limits.has_states;
     const SpeculationOptions& speculation = request.speculation.value_or(limits.speculation);
     if (speculation.n_tokens > 0 && task.max_len > task.prompt_len) task.speculation = speculation;
     task.submitted = origin.arrived;

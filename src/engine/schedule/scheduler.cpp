@@ -96,6 +96,7 @@ StepPlan Scheduler::plan() {
   plan_prefills(sketch);
   for (std::size_t i = 0; i < sketch.members.size(); ++i) {
     prefetch_ahead(sketch.members, i);
+    if (cache_.states() != nullptr) move_state(*sketch.members[i], sketch.plan.sequences[i], sketch.plan.step);
     apply(*sketch.members[i], sketch.plan.sequences[i]);
     begin_slot_anew(*sketch.members[i], sketch.plan);
   }
@@ -156,7 +157,7 @@ void Scheduler::top_up(PlanSketch& sketch) {
     Sequence& sequence = *sketch.members[i];
     if (sketch.budget == 0) return;
     const std::int32_t n_left = sequence.schedule->state == SequenceState::running ? sequence.n_rows_left() : 0;
-    if (n_left == 0 || planned.max_tokens > 0) continue;
+    if (n_left == 0 || planned.max_tokens > 0 || sequence.stops_at(sequence.schedule->n_planned)) continue;
     const std::int32_t n_rows = sketch.n_rows_of(sequence, sequence.schedule->n_planned, n_left);
     if (n_rows > 0 && cache_.extend(sequence.schedule.write().table, sequence.schedule->n_planned + n_rows))
       apply(sequence, sketch.grow(planned, sequence, n_rows));
@@ -206,6 +207,7 @@ void Scheduler::leave_slot(Sequence& sequence) {
   of_slot_[static_cast<std::size_t>(schedule.slot.value)] = nullptr;
   schedule.slot = SlotId{};
   schedule.is_slot_behind = false;
+  schedule.stops.clear();
   n_loading_ -= std::exchange(schedule.is_loading, false) ? 1 : 0;
   schedule.n_held_back = 0;
   policy_.stopped(sequence);
@@ -219,6 +221,7 @@ void Scheduler::apply(Sequence& sequence, const PlannedSequence& planned) {
   SequenceSchedule& schedule = sequence.schedule.write();
   schedule.n_planned += planned.n_rows;
   schedule.n_samples_in_flight += planned.max_tokens;
+  if (cache_.states() != nullptr) cache_.advance_state(schedule.table, planned.n_rows);
   policy_.waiting().charge(sequence, planned.n_rows, planned.max_tokens);
   publish(sequence);
 }
@@ -270,7 +273,7 @@ bool Scheduler::waits_for_prefix(const PlanSketch& sketch, Sequence& sequence, P
   SequenceSchedule& schedule = sequence.schedule.write();
   const PrefixTree::Found found = cache_.find(schedule.table, schedule.tokens, sequence.n_matchable(), sketch.plan.step);
   const auto index = static_cast<std::size_t>(found.n_ready);
-  if (found.n_pending == 0 && !pending.is_begun(sequence, index)) return false;
+  if (found.n_pending == 0 && !pending.is_begun(sequence, index)) return waits_for_snapshot(sequence, found);
   pending.blocks.push_back({index, schedule.table.hashes[index]});
   return true;
 }

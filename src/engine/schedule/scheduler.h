@@ -11,8 +11,8 @@
 
 #include "core/ids.h"
 #include "engine/cache/kv_cache.h"
-#include "engine/cache/running_blocks.h"
 #include "engine/schedule/admission_policy.h"
+#include "engine/schedule/running_blocks.h"
 #include "engine/schedule/sequence.h"
 #include "grammar/match/matcher.h"
 
@@ -52,6 +52,7 @@ struct PlannedSequence {
   std::vector<TokenId> drafts = {};  ///< proposed tokens of the last rows
   bool has_forced_drafts = false;    ///< the drafts are text that the sequence's grammar demands
   SlotId first_draft_slot = {};      ///< drafts.size() slots, reset by this step, for sampling from the drafts' rows
+  StateMove state = {};              ///< of a model with recurrent layers
 };
 
 struct StepPlan {
@@ -128,6 +129,10 @@ inline constexpr std::int32_t kPrefetchDistance = 6;
 /// A sequence that is admitted first loads the blocks that follow those it finds in the tree from the host tier
 /// (host_tier.h). A plan loads at most as many tokens as a step may compute, so that a long prompt does not delay the
 /// others; a sequence that has not loaded all of its blocks has no rows, and no sequence is preempted for it.
+///
+/// In a model with recurrent layers a sequence continues from a snapshot of the state (scheduler_states.cpp). The tokens whose
+/// keys it found after the snapshot are replayed: its rows begin with them. Steps end where a snapshot is to be made
+/// (SequenceSchedule::stops), and a sequence waits for a snapshot that a running one will make on its path.
 ///
 /// Drafts (speculation.h) get the rows that all others leave, and blocks that no running sequence needs, if their
 /// expected gain is worth their rows. No sequence is preempted for them, and a step that preempts has none. Text that a
@@ -209,11 +214,14 @@ class Scheduler {
   std::int32_t add_drafts(PlanSketch& sketch, PlannedSequence& planned, Sequence& sequence, std::int32_t n_most,
                           double least_probability);
   bool waits_for_prefix(const PlanSketch& sketch, Sequence& sequence, PendingBlocks& pending) const;
+  void begin_state(Sequence& sequence, std::int64_t step);
+  void move_state(Sequence& sequence, PlannedSequence& planned, std::int64_t step);
+  bool waits_for_snapshot(const Sequence& sequence, const PrefixTree::Found& found) const;
   void begin_cohorts();
   bool admit(PlanSketch& sketch, Sequence& sequence);
   void load_blocks(PlanSketch& sketch, Sequence& sequence);
   void plan_loads(PlanSketch& sketch);
-  static void begin_rows(PlanSketch& sketch, Sequence& sequence);
+  static void begin_rows(PlanSketch& sketch, Sequence& sequence, std::int32_t block_len);
   std::int32_t n_claimed_by(const Sequence& sequence, int group) const;
   std::int32_t n_claimed(int group) const;
   bool has_spare_blocks() const;

@@ -32,7 +32,7 @@ bool Scheduler::fits_step(const Sequence& sequence) const {
          n_block_entries_ + cache_.n_blocks_for(sequence.max_positions()) <= options_.max_block_entries;
 }
 
-/// Whether there are blocks for the sequence's tokens and one more, or, for a settled sequence, for all it can ever need,
+/// Whether there are a slot for its state, and blocks for the sequence's tokens and one more, or, for a settled sequence, for all it can ever need,
 /// beside what the running sequences need. Shared blocks count once.
 bool Scheduler::has_blocks_for(PlanSketch& sketch, Sequence& sequence) const {
   SequenceSchedule& schedule = sequence.schedule.write();
@@ -47,7 +47,7 @@ bool Scheduler::has_blocks_for(PlanSketch& sketch, Sequence& sequence) const {
     const std::int32_t n_wanted = cache_.n_lacking(g, found.n_ready, 0, n_soon);
     if (n_wanted + sketch.n_claimed[at] > cache_.n_available(g) - found.n_unheld[at]) return false;
   }
-  return true;
+  return cache_.states() == nullptr || cache_.can_begin_state(sketch.plan.step);
 }
 
 /// Loads blocks that follow the sequence's planned positions from the host tier: as many as the plan may still load. If
@@ -76,10 +76,11 @@ void Scheduler::load_blocks(PlanSketch& sketch, Sequence& sequence) {
 }
 
 /// What the sequence found is known: it computes the rest.
-void Scheduler::begin_rows(PlanSketch& sketch, Sequence& sequence) {
+void Scheduler::begin_rows(PlanSketch& sketch, Sequence& sequence, std::int32_t block_len) {
   SequenceSchedule& schedule = sequence.schedule.write();
   if (schedule.n_admissions++ == 0) {
     schedule.n_cached = schedule.n_planned;
+    schedule.n_replayed = std::max(0, schedule.table.n_found_blocks * block_len - schedule.n_planned);
   } else {
     sketch.plan.n_recomputed_tokens += std::max(0, schedule.n_lost - schedule.n_planned);
   }
@@ -96,7 +97,7 @@ void Scheduler::plan_loads(PlanSketch& sketch) {
       sketch.budget = std::max(0, sketch.budget - 1);
       continue;
     }
-    begin_rows(sketch, *sequence);
+    begin_rows(sketch, *sequence, cache_.block_len());
     if (sequence->n_rows_left() == 0) end(*sequence, FinishReason::length);  // a registered prefix, all of it loaded
   }
 }
@@ -133,6 +134,7 @@ bool Scheduler::admit(PlanSketch& sketch, Sequence& sequence) {
   cache_.begin(schedule.table, schedule.tokens, sequence.n_matchable(), sketch.plan.step);
   const bool has_reserve = !is_settled(sequence) || cache_.reserve(schedule.table, sequence.max_positions());
   schedule.n_planned = schedule.n_committed = schedule.table.n_cached_blocks * cache_.block_len();
+  if (cache_.states() != nullptr) begin_state(sequence, sketch.plan.step);
   schedule.n_loaded = 0;
   load_blocks(sketch, sequence);
   const std::int32_t n_left = sequence.n_rows_left();
@@ -157,13 +159,14 @@ bool Scheduler::admit(PlanSketch& sketch, Sequence& sequence) {
     schedule.is_slot_behind = true;  // the slot is reset with the first row
     --sketch.budget;                 // as in plan_loads
   } else {
-    begin_rows(sketch, sequence);
+    begin_rows(sketch, sequence, cache_.block_len());
     if (n_rows == 0) {  // a registered prefix that is already cached
       end(sequence, FinishReason::length);
       return true;
     }
     sketch.plan.reset_slots.push_back(schedule.slot);
     sketch.add(sequence, n_rows);
+    if (cache_.states() != nullptr) move_state(sequence, sketch.plan.sequences.back(), sketch.plan.step);
     apply(sequence, sketch.plan.sequences.back());
   }
   for (int g = 0; g < cache_.n_groups(); ++g) sketch.n_claimed[static_cast<std::size_t>(g)] += n_claimed_by(sequence, g);

@@ -5,9 +5,11 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "core/ids.h"
 #include "core/shared_list.h"
@@ -42,6 +44,7 @@ struct SequenceTask {
   CacheScope scope;                                 ///< decides which blocks it may share
   std::optional<SpeculationOptions> speculation;    ///< absent: it does not draft
   std::shared_ptr<const Constraint> constraint;     ///< null: none
+  bool may_drop_samples = false;                    ///< it has a constraint whose masks may be late (StepMasks)
   std::chrono::steady_clock::time_point submitted;  ///< the request's arrival
   std::optional<std::chrono::steady_clock::time_point> deadline;  ///< it then ends with the tokens it has
   std::int32_t n_siblings = 1;                                    ///< sequences of its request, with itself
@@ -67,7 +70,10 @@ struct SequenceSchedule {
   std::int32_t n_before_slot = 0;        ///< tokens generated before its slot was reset (preemption, accepted draft)
   bool is_slot_behind = false;           ///< its slot lacks tokens, or was never reset: it is reset with the next row
   bool is_loading = false;               ///< the host tier has more of its blocks; it has no rows until it has them
-  SequenceTokens tokens;                 ///< the prompt and the committed tokens, without the stop token
+  /// Of a model with recurrent layers, ascending: a step ends at each of these positions, and the next one leaves a snapshot of
+  /// the state there. Positions that steps have passed are taken out.
+  std::vector<std::int32_t> stops;
+  SequenceTokens tokens;  ///< the prompt and the committed tokens, without the stop token
   BlockTable table;
   std::optional<FinishReason> finished;
   std::int32_t n_admissions = 0;
@@ -77,6 +83,7 @@ struct SequenceSchedule {
   std::int32_t n_held_back = 0;            ///< steps without its row, since such a step last had one (hold_back_decodes)
   std::int32_t n_cached = 0;               ///< prompt tokens found in the cache at the first admission
   std::int32_t n_loaded = 0;               ///< since the last admission, tokens found in the host tier
+  std::int32_t n_replayed = 0;             ///< at the first admission, tokens whose keys were found but not their state
   std::int32_t n_drafts = 0;               ///< verified drafts
   std::int32_t n_accepted = 0;             ///< accepted drafts
   std::optional<Speculation> speculation;  ///< absent: it does not draft
@@ -188,7 +195,14 @@ class Sequence {
   std::int32_t n_tokens_bound() const { return n_tokens() + schedule->n_samples_in_flight; }
   /// Positions whose tokens are known, whose keys are stored once every enqueued step has run, and which no later step
   /// computes again: the last token's row is, if its sample is dropped (StepMasks).
-  std::int32_t n_filled() const { return std::min(n_tokens() - (task->constraint != nullptr ? 1 : 0), schedule->n_planned); }
+  std::int32_t n_filled() const { return std::min(n_tokens() - (task->may_drop_samples ? 1 : 0), schedule->n_planned); }
+  /// Rows from position `first` on up to its next stop, at least 1.
+  std::int32_t n_rows_to_stop(std::int32_t first) const {
+    for (const std::int32_t stop : schedule->stops)
+      if (stop > first) return stop - first;
+    return std::numeric_limits<std::int32_t>::max();
+  }
+  bool stops_at(std::int32_t position) const { return !schedule->stops.empty() && schedule->stops.front() == position; }
   /// Rows that a step could compute now: none while the sequence waits for a commit or for the host tier.
   std::int32_t n_rows_left() const {
     if (schedule->is_loading) return 0;
@@ -200,6 +214,7 @@ class Sequence {
   SequenceStats stats() const {
     return {.prompt_tokens = task->prompt_len,
             .cached_tokens = schedule->n_cached,
+            .replayed_tokens = schedule->n_replayed,
             .completion_tokens = report->completion_tokens,
             .relayed_tokens = report->relayed_tokens,
             .kv_bytes_requested = report->kv_bytes_requested,

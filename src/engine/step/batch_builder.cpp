@@ -55,15 +55,13 @@ SequenceRows rows_of(const Sequence& sequence, const PlannedSequence& planned, i
           sequence.schedule->table.groups[static_cast<std::size_t>(group)].first_block};
 }
 
-/// A sequence's state is in the slot of its number, and begins at zero with its first token.
 StateRun run_of(const PlannedSequence& planned, std::int32_t first_row) {
   check(planned.drafts.empty(), "BatchBuilder: drafts of a model with recurrent layers");
-  const std::int32_t slot = planned.slot.value;
   return {.first_row = first_row,
           .n_rows = planned.n_rows,
           .position = planned.first_position,
-          .read_slot = planned.first_position == 0 ? StateRun::kZeroState : slot,
-          .write_slot = slot};
+          .read_slot = planned.state.read == StateSlots::kNone ? StateRun::kZeroState : planned.state.read,
+          .write_slot = planned.state.write};
 }
 
 /// Positions that a sequence would read in one layer as a leaf of its own: its context once for every tile of its rows.
@@ -221,9 +219,11 @@ void BatchBuilder::add_group(const StepPlan& plan, int group, BuiltStep& built) 
     const auto at = static_cast<std::size_t>(index);
     const SequenceRows& rows = work.rows.emplace_back(
         group == order_group_ ? work.unordered[at] : rows_of(*built.sequences[at].sequence, plan.sequences[at], group));
+    // Rows of tokens whose keys were found are there for the state of recurrent layers alone.
+    const std::int32_t n_found = built.sequences[at].sequence->schedule->table.n_found_blocks * block_len;
     for (std::int32_t position = rows.kv_len - rows.n_rows; position < rows.kv_len; ++position) {
       const std::int64_t block = rows.blocks[static_cast<std::size_t>(position / block_len)].value;
-      work.kv_indices.push_back(block * block_len + position % block_len);
+      work.kv_indices.push_back(position < n_found ? kNoKvIndex : block * block_len + position % block_len);
     }
   }
   const AttentionPlan& attention = planner_.plan(work.rows, of.shape, options_);

@@ -64,7 +64,7 @@ void read_results(const StepPlan& plan, const BuiltStep& built, std::span<const 
 /// order. The same plan and sequences give the same buffer: only memory is kept between steps. Thread: engine only.
 class BatchBuilder {
  public:
-  /// `has_recurrent_layers`: steps have runs for them. The state of a sequence has the number of its slot.
+  /// `has_recurrent_layers`: steps have runs for them.
   BatchBuilder(std::vector<LayerGroup> groups, const AttentionPlanOptions& options, bool has_recurrent_layers = false);
   ~BatchBuilder();
   BatchBuilder(BatchBuilder&&) noexcept;

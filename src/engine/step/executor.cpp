@@ -58,9 +58,6 @@ Result<void> Executor::allocate() {
   BATON_TRY_VOID(model_->prepare(*backend_, bounds_));
   BATON_TRY(slots_, backend_->allocate(static_cast<std::size_t>(bounds_.max_slots) * sizeof(SlotState)));
   BATON_TRY(results_, backend_->allocate(static_cast<std::size_t>(bounds_.max_samples) * sizeof(SampleResult)));
-  if (const StateShape shape = model_->state_shape(bounds_.max_state_runs); shape.n_layers > 0) {
-    BATON_TRY(states_, backend_->make_state_storage(shape));
-  }
   for (std::unique_ptr<AsyncReadback>& readback : readbacks_) {
     BATON_TRY(readback, backend_->make_readback(results_.size_bytes()));
   }
@@ -88,6 +85,13 @@ Result<void> Executor::allocate_storages(std::span<const CacheGroup> groups, std
     storage_pointers_.push_back(storage.get());
     storages_.push_back(std::move(storage));
   }
+  return {};
+}
+
+Result<void> Executor::allocate_states(std::int32_t n_slots) {
+  check(states_ == nullptr && n_slots > 0 && backend_->info().world_size == 1,
+        "Executor: states are allocated once, and by one rank");
+  BATON_TRY(states_, backend_->make_state_storage(model_->state_shape(n_slots)));
   return {};
 }
 

@@ -58,6 +58,9 @@ class Executor {
 
   /// Allocates one storage for each layer group. Call it once, before the first step.
   Result<void> allocate_cache(std::span<const CacheGroup> groups, std::int32_t block_len, DType dtype);
+  /// Allocates the states of recurrent layers, which the model must have. Call it once, before capture_steps. There must be
+  /// one rank.
+  Result<void> allocate_states(std::int32_t n_slots);
   /// Allocates host memory for `n_slots` entries of the host tier. Call it once, after allocate_cache. There must be one
   /// rank.
   Result<void> allocate_tier(std::int32_t n_slots);
@@ -130,7 +133,7 @@ class Executor {
   std::int64_t free_memory_bytes_ = 0;
   std::vector<std::unique_ptr<KvStorage>> storages_;
   std::vector<KvStorage*> storage_pointers_;
-  std::unique_ptr<StateStorage> states_;  ///< of the sequences' slots; null: the model has no recurrent layers
+  std::unique_ptr<StateStorage> states_;  ///< null: the model has no recurrent layers
   std::vector<std::size_t> entry_parts_;  ///< where each layer group's block begins in an entry of the tier, and its size
   Buffer tier_;                           ///< [slots][entry_parts_.back()]
   std::vector<TierCopy> waiting_copies_;  ///< for the next forward, or the end of the steps in flight

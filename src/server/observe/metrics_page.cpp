@@ -114,6 +114,16 @@ void add_gauges(Families& out, const EngineMetrics& m, const EngineInfo& info) {
   out.gauge("baton:weights_info", "How the weights of the layers are stored.", 1,
             {{"scheme", info.weight_scheme}, {"dtype", std::string(to_string(info.weight_dtype))}});
   out.gauge("baton:kv_blocks_pinned", "KV blocks that registered prefixes keep.", m.kv_blocks_pinned);
+  out.gauge("baton:state_slots_total", "States of recurrent layers that there is memory for; 0: the model has none.",
+            m.state_slots_total);
+  out.gauge("baton:state_snapshots", "States that the prefix cache keeps at the ends of prompts, answers and shared text.",
+            m.state_snapshots);
+  out.gauge("baton:state_snapshots_pinned", "Of these, at the ends of registered prefixes.", m.state_snapshots_pinned);
+  out.counter("baton:state_snapshots_evicted_total", "States that the prefix cache gave up for others.",
+              m.state_snapshots_evicted);
+  out.counter("baton:prompt_tokens_replayed_total",
+              "Prompt tokens whose keys were cached, computed again for the state of recurrent layers.",
+              m.prompt_tokens_replayed);
   out.gauge("baton:host_tier_blocks", "Blocks that the prefix cache evicted and host memory keeps.", m.host_tier_blocks);
   out.gauge("baton:host_tier_blocks_total", "Blocks that the host tier can keep; 0: there is none.", m.host_tier_blocks_total);
   out.gauge("baton:relay_groups", "Shared runs of keys that the last step read once for several sequences.", m.relay_groups);

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "core/log.h"
-#include "engine/cache/tree_view.h"
+#include "engine/tree_view.h"
 #include "server/dialects/responses/dialect.h"
 #include "server/http/json_body.h"
 #include "server/routes/routes.h"

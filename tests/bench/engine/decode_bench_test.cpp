@@ -40,9 +40,9 @@ TEST_F(DecodeBench, prompts_that_are_not_kept_are_computed_in_each_run) {
   options_.shared = 40;
   const auto refused = run_decode_bench(options_);
   ASSERT_FALSE(refused);
-  EXPECT_EQ(
-      refused.error().message,
-      "Qwen3NextForCausalLM has recurrent layers, so its prompts are not kept and cannot be shared: take --arms unshared");
+  EXPECT_EQ(refused.error().message,
+            "Qwen3NextForCausalLM has recurrent layers, so its prompts are found in the cache up to a snapshot only: take "
+            "--arms unshared");
   options_.arms = {"unshared"};
   const auto report = run_decode_bench(options_);
   ASSERT_TRUE(report) << report.error().message;

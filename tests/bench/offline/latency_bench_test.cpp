@@ -67,7 +67,8 @@ TEST_F(LatencyBench, refuses_a_system_prompt_that_is_not_kept) {
   const auto report = run_latency_bench(options_);
   ASSERT_FALSE(report);
   EXPECT_EQ(report.error().message,
-            "Qwen3NextForCausalLM has recurrent layers: this benchmark finds prompts in the cache, and theirs are not kept");
+            "Qwen3NextForCausalLM has recurrent layers: this benchmark finds whole prompts in the cache, and theirs up to a "
+            "snapshot only");
 }
 
 TEST_F(LatencyBench, has_a_model_that_does_not_fit_as_a_result) {

@@ -38,6 +38,7 @@ struct LoadOptions {
   std::int32_t most_new_tokens = 20;
   bool by_size = false;
   std::int32_t n_tier_slots = 0;
+  std::int32_t n_state_slots = 0;
 };
 
 struct LoadCounts {
@@ -53,6 +54,8 @@ struct LoadCounts {
   std::int64_t n_loaded = 0;     ///< entries from the host tier
   std::int64_t n_forgotten = 0;  ///< entries
   int n_loads_without_rows = 0;  ///< steps
+  int n_replayed = 0;            ///< tokens, at first admissions
+  std::int64_t n_snapshots_evicted = 0;
 };
 
 class RandomLoad {
@@ -68,7 +71,7 @@ class RandomLoad {
                  .max_drafts = options.max_drafts,
                  .drafters_wait_alone = options.drafters_wait_alone},
                 options.groups.empty() ? std::vector<CacheGroup>{{.n_blocks = options.n_blocks}} : options.groups,
-                options.caching, options.n_tier_slots),
+                options.caching, options.n_tier_slots, options.n_state_slots),
         longest_(options.longest > 0 ? options.longest : (options.n_blocks - (options.with_pin ? 2 : 0)) * kBlockLen) {
     if (options.with_pin) pin();
     driver_.before_commit = [this](const StepPlan& plan) {
@@ -103,6 +106,7 @@ class RandomLoad {
       counts_->n_loaded += tier->n_loaded();
       counts_->n_forgotten += tier->n_forgotten();
     }
+    if (const StateSlots* const states = driver_.cache.states()) counts_->n_snapshots_evicted += states->n_evicted();
   }
 
  private:
@@ -184,6 +188,7 @@ class RandomLoad {
     for (const SequenceId admitted : plan.admitted) {
       if (scheduler.find(admitted)->schedule->n_admissions > 1) continue;
       counts_->n_cached += scheduler.find(admitted)->stats().cached_tokens;
+      counts_->n_replayed += scheduler.find(admitted)->stats().replayed_tokens;
       for (const SequenceId id : scheduler.unfinished()) {
         Sequence& waiting = *scheduler.find(id);
         if (waiting.schedule->state != SequenceState::waiting || !are_in_line(*waiting.task, *scheduler.find(admitted)->task) ||
@@ -193,6 +198,7 @@ class RandomLoad {
         const auto found =
             driver_.cache.find(SequenceEditor::schedule(waiting).table, waiting.schedule->tokens, n_match, plan.step);
         if (found.n_pending > 0 || is_begun(plan, waiting, n_match, static_cast<std::size_t>(found.n_ready))) continue;
+        if (found.n_to_snapshot < found.n_ready && options_.n_state_slots > 0) continue;  // it may wait for a snapshot
         ++counts_->n_overtaken;
         EXPECT_LT(++n_overtaken_[id], kCohortTurns * static_cast<std::size_t>(options_.max_num_seqs))
             << "sequence " << id.value << " starves";
@@ -335,6 +341,49 @@ TEST(SchedulerLoad, keeps_its_promises_to_sequences_that_load_what_was_evicted) 
   EXPECT_GT(counts.n_deferred, 50 * n_seeds);
   EXPECT_GT(counts.n_cancelled, 50 * n_seeds);
   EXPECT_GT(counts.n_accepted, 25 * n_seeds);
+}
+
+/// States of recurrent layers: as many slots as sequences, a few snapshots, and many.
+TEST(SchedulerLoad, keeps_its_promises_to_sequences_that_continue_from_snapshots) {
+  LoadCounts counts;
+  const LoadOptions loads[] = {
+      {.n_blocks = 60, .most_new_tokens = 60, .n_state_slots = 5},
+      {.n_blocks = 60, .most_new_tokens = 60, .n_state_slots = 6},
+      {.n_blocks = 14, .n_state_slots = 30},
+      {.n_blocks = 9, .max_num_seqs = 8, .max_num_batched_tokens = 30, .with_pin = true, .n_state_slots = 10},
+      {.n_blocks = 11, .max_num_seqs = 3, .max_num_batched_tokens = 5, .caching = false, .n_state_slots = 3},
+      {.n_blocks = 200,
+       .max_num_seqs = 16,
+       .max_num_batched_tokens = 64,
+       .max_prefill_tokens = 7,
+       .mean_gap = 2,
+       .n_state_slots = 100},
+      {.n_blocks = 30,
+       .max_num_seqs = 12,
+       .max_num_batched_tokens = 40,
+       .max_prefill_tokens = 9,
+       .n_priorities = 3,
+       .mean_gap = 2,
+       .n_state_slots = 16},
+      {.n_blocks = 12, .max_num_seqs = 6, .max_num_batched_tokens = 2, .n_state_slots = 8},
+      {.n_blocks = 40, .max_num_seqs = 24, .max_num_batched_tokens = 48, .mean_gap = 2, .n_state_slots = 26},
+      {.n_blocks = 200, .max_num_seqs = 2, .mean_gap = 2, .most_new_tokens = 300, .by_size = true, .n_state_slots = 9},
+      {.n_blocks = 40, .max_num_seqs = 1, .max_num_batched_tokens = 9, .n_state_slots = 1},
+  };
+  const int n_seeds = testing::is_long_run() ? 6 : 1;
+  for (std::uint32_t seed = 1; seed <= static_cast<std::uint32_t>(n_seeds); ++seed) {
+    for (const LoadOptions& options : loads) {
+      SCOPED_TRACE(::testing::Message() << "seed " << seed << ", load " << &options - loads);
+      RandomLoad(seed, options, &counts).run(400);
+      if (HasFailure()) return;
+    }
+  }
+  EXPECT_GT(counts.n_preempted, 50 * n_seeds) << "the load was too light to show anything";
+  EXPECT_GT(counts.n_deferred, 50 * n_seeds);
+  EXPECT_GT(counts.n_cancelled, 50 * n_seeds);
+  EXPECT_GT(counts.n_cached, 1000 * n_seeds) << "nothing was found";
+  EXPECT_GT(counts.n_replayed, 300 * n_seeds);
+  EXPECT_GT(counts.n_snapshots_evicted, 500 * n_seeds);
 }
 
 /// Layer groups with windows, in caches that just fit one long sequence and in caches that fit several.

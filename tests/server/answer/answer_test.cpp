@@ -273,6 +273,7 @@ TEST_F(OpenaiAnswer, numbers_choices_by_prompt_and_sequence_and_counts_each_prom
   for (std::size_t prompt = 0; prompt < 2; ++prompt) {
     for (std::int32_t index = 0; index < 2; ++index) {
       Event event = ends(indexed_event_of(std::to_string(prompt) + std::to_string(index), index), FinishReason::length, 2);
+      event.stats.replayed_tokens = 5;
       event.stats.relayed_tokens = 100;
       event.stats.kv_bytes_requested = 1000;
       event.stats.kv_bytes_saved = 10;
@@ -290,9 +291,10 @@ TEST_F(OpenaiAnswer, numbers_choices_by_prompt_and_sequence_and_counts_each_prom
   EXPECT_EQ(body["choices"][3]["index"], 3);
   EXPECT_EQ(json::dump(body["usage"]),
             R"({"prompt_tokens":30,"completion_tokens":8,"total_tokens":38,"prompt_tokens_details":{"cached_tokens":12}})");
-  EXPECT_EQ(json::dump(body["baton"]),
-            R"({"cached_tokens":24,"relayed_tokens":400,"kv_bytes_requested":4000,"kv_bytes_saved":40,"largest_group":2,)"
-            R"("queue_ms":2.0,"prefill_ms":0.0,"draft_tokens":12,"accepted_tokens":4})");
+  EXPECT_EQ(
+      json::dump(body["baton"]),
+      R"({"cached_tokens":24,"replayed_tokens":20,"relayed_tokens":400,"kv_bytes_requested":4000,"kv_bytes_saved":40,"largest_group":2,)"
+      R"("queue_ms":2.0,"prefill_ms":0.0,"draft_tokens":12,"accepted_tokens":4})");
 }
 
 TEST_F(OpenaiAnswer, puts_the_stats_into_the_last_frame_only) {

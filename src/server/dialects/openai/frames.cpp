@@ -281,6 +281,7 @@ Value OpenaiWriter::stats() const {
   for (const AnswerChoice& choice : content_.choices) {
     const SequenceStats& own = choice.stats();
     sum.cached_tokens += own.cached_tokens;
+    sum.replayed_tokens += own.replayed_tokens;
     sum.relayed_tokens += own.relayed_tokens;
     sum.kv_bytes_requested += own.kv_bytes_requested;
     sum.kv_bytes_saved += own.kv_bytes_saved;
@@ -292,6 +293,7 @@ Value OpenaiWriter::stats() const {
   }
   Value stats;
   stats["cached_tokens"] = sum.cached_tokens;
+  stats["replayed_tokens"] = sum.replayed_tokens;
   stats["relayed_tokens"] = sum.relayed_tokens;
   stats["kv_bytes_requested"] = sum.kv_bytes_requested;
   stats["kv_bytes_saved"] = sum.kv_bytes_saved;

@@ -1,5 +1,5 @@
 /// RunningBlocks: a block is known while a sequence that begins with it is running.
-#include "engine/cache/running_blocks.h"
+#include "engine/schedule/running_blocks.h"
 
 #include <map>
 #include <random>

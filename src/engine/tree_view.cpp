@@ -1,5 +1,5 @@
 /// Walks from the nodes in use up to the root.
-#include "engine/cache/tree_view.h"
+#include "engine/tree_view.h"
 
 #include <algorithm>
 #include <unordered_map>

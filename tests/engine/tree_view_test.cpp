@@ -1,5 +1,5 @@
 /// The picture of the prefix tree: alone over tables, and as an engine gives it.
-#include "engine/cache/tree_view.h"
+#include "engine/tree_view.h"
 
 #include <algorithm>
 #include <vector>

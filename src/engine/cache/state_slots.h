@@ -1,0 +1,90 @@
+/// The slots of recurrent states: which are free, which running sequences own, and which hold snapshots.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace baton {
+
+/// Slot numbers [0, n_slots). A running sequence owns the slot that its next run writes. The prefix tree owns snapshots: states
+/// that do not change, which runs read.
+///
+/// A step may not read a slot that it also writes. The caller that plans a run says which slot it reads (read_by), and that slot is
+/// neither allocated nor taken over for the same step. Steps run in the order of their plans, so it may be for the next.
+///
+/// The worth of a snapshot is the number of tokens that it saves when it is found, times 1 + log2(1 + reuses), plus the worth of
+/// the snapshot that was last evicted when it was made or last found (GreedyDual). The least worth goes first. What it saves
+/// depends on the other snapshots of its path, which only the tree knows.
+///
+/// Invariant (check_invariants): the free list holds each free slot once and no other. Thread: engine only.
+class StateSlots {
+ public:
+  static constexpr std::int32_t kNone = -1;
+  enum class Use : std::uint8_t { free, owned, snapshot };
+
+  explicit StateSlots(std::int32_t n_slots);
+
+  std::int32_t n_slots() const { return static_cast<std::int32_t>(slots_.size()); }
+  std::int32_t n_free() const { return static_cast<std::int32_t>(free_.size()); }
+  std::int32_t n_snapshots() const { return n_snapshots_; }
+  std::int32_t n_pinned() const { return n_pinned_; }
+  /// Snapshots that were evicted.
+  std::int64_t n_evicted() const { return n_evicted_; }
+  Use use(std::int32_t slot) const { return at(slot).use; }
+
+  /// Whether `allocate` would find a slot.
+  bool has_free(std::int64_t step) const;
+  /// A free slot that step `step` does not read, which the caller then owns; kNone: there is none.
+  std::int32_t allocate(std::int64_t step);
+  /// Frees an owned slot.
+  void free(std::int32_t slot);
+  void read_by(std::int32_t slot, std::int64_t step) { at(slot).read_by = step; }
+
+  /// An owned slot becomes a snapshot.
+  void freeze(std::int32_t slot);
+  /// A snapshot, which no pin covers, becomes an owned slot again.
+  void thaw(std::int32_t slot);
+  /// The snapshot was found by a sequence.
+  void count_reuse(std::int32_t slot);
+  void pin(std::int32_t slot);
+  void unpin(std::int32_t slot);
+  /// Whether the snapshot may become a slot that step `step` writes.
+  bool may_go(std::int32_t slot, std::int64_t step) const {
+    return at(slot).use == Use::snapshot && at(slot).n_pins == 0 && at(slot).read_by != step;
+  }
+  std::int32_t n_pins(std::int32_t slot) const { return at(slot).n_pins; }
+  std::uint32_t n_reuses(std::int32_t slot) const { return at(slot).n_reuses; }
+  /// Differs for each time that the slot became a snapshot.
+  std::uint64_t serial(std::int32_t slot) const { return at(slot).serial; }
+  double worth(std::int32_t slot, std::int32_t n_saved) const;
+  /// The snapshot of this worth is about to be thawed or freed to make room.
+  void evicts(double worth);
+
+  /// Aborts if an invariant does not hold.
+  void check_invariants() const;
+
+ private:
+  struct Slot {
+    Use use = Use::free;
+    std::int64_t read_by = -1;  ///< the last step planned to read it
+    // Of a snapshot.
+    double base = 0;
+    std::uint32_t n_reuses = 0;
+    std::int32_t n_pins = 0;
+    std::uint64_t serial = 0;
+  };
+  Slot& at(std::int32_t slot);
+  const Slot& at(std::int32_t slot) const;
+
+  std::vector<Slot> slots_;
+  std::vector<std::int32_t> free_;  ///< a stack
+  std::int32_t n_snapshots_ = 0;
+  std::int32_t n_pinned_ = 0;
+  std::int64_t n_evicted_ = 0;
+  std::uint64_t next_serial_ = 0;
+  double last_evicted_ = 0;  ///< worth
+};
+
+}  // namespace baton

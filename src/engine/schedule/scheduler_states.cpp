@@ -1,0 +1,74 @@
+/// States of recurrent layers: what a sequence continues from, and where it leaves snapshots.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "engine/schedule/scheduler.h"
+
+namespace baton {
+
+namespace {
+
+/// The snapshot of a prompt's end leaves out as many tokens as a header of the answer usually has, because the next turn of a
+/// conversation may have another one there.
+constexpr std::int32_t kHeaderRoom = 16;
+
+}  // namespace
+
+/// Gives a sequence that has its cached blocks the state that it continues from, and decides where its steps end to leave
+/// snapshots: at the end of the cached blocks, from which others may continue as this one does, and near the end of its prompt.
+/// None is made where a sequence would compute fewer tokens again than the interval: of the prompt's end a block less, because
+/// the answer may end in the block after it.
+void Scheduler::begin_state(Sequence& sequence, std::int64_t step) {
+  SequenceSchedule& schedule = sequence.schedule.write();
+  schedule.n_planned = schedule.n_committed = cache_.begin_state(schedule.table, step);
+  schedule.stops.clear();
+  if (!cache_.has_prefix_caching()) return;
+  const std::int32_t block_len = cache_.block_len();
+  std::int32_t last = schedule.n_planned;
+  const auto add = [&](std::int32_t position, std::int32_t least) {
+    if (position - last < least) return;
+    schedule.stops.push_back(position);
+    last = position;
+  };
+  add(schedule.table.n_cached_blocks * block_len, cache_.state_interval());
+  if (!sequence.is_prefix_prefill())
+    add((sequence.task->prompt_len - 1 - kHeaderRoom) / block_len * block_len,
+        std::max(block_len, cache_.state_interval() - block_len));
+}
+
+/// Decides which slots the sequence's run of step `step` reads and writes. A run from a stop on leaves a snapshot there; while it
+/// decodes, it leaves one whenever it is the interval or more after the last, and the new one replaces the one before.
+void Scheduler::move_state(Sequence& sequence, PlannedSequence& planned, std::int64_t step) {
+  SequenceSchedule& schedule = sequence.schedule.write();
+  const std::int32_t first = planned.first_position;
+  KeepState keep = KeepState::no;
+  if (sequence.stops_at(first)) {
+    keep = KeepState::yes;
+  } else if (first >= sequence.task->prompt_len && first % cache_.block_len() == 0 &&
+             first - schedule.table.state.n_to_snapshot >= cache_.state_interval()) {
+    keep = KeepState::until_next;
+  }
+  std::erase_if(schedule.stops, [&](std::int32_t stop) { return stop <= first; });
+  planned.state = cache_.move_state(schedule.table, schedule.tokens, keep, step);
+}
+
+/// Whether a running sequence will leave a snapshot from which this one, whose look-up `found` is, would continue.
+bool Scheduler::waits_for_snapshot(const Sequence& sequence, const PrefixTree::Found& found) const {
+  if (cache_.states() == nullptr) return false;
+  const std::int32_t block_len = cache_.block_len();
+  const std::int32_t least = found.n_to_snapshot * block_len + cache_.state_interval();
+  if (least > found.n_ready * block_len) return false;
+  const std::vector<BlockHash>& hashes = sequence.schedule->table.hashes;
+  return std::ranges::any_of(policy_.running(), [&](const auto& entry) {
+    const SequenceSchedule& other = *entry.second->schedule;
+    return std::ranges::any_of(other.stops, [&](std::int32_t stop) {
+      const auto last = static_cast<std::size_t>(stop / block_len) - 1;
+      return stop >= least && stop <= found.n_ready * block_len && last < other.table.hashes.size() &&
+             other.table.hashes[last] == hashes[last];
+    });
+  });
+}
+
+}  // namespace baton
