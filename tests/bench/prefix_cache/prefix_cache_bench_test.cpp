@@ -1,8 +1,12 @@
 /// The prefix cache benchmark on models small enough for a test: what requests compute again, not times.
 #include "bench/prefix_cache/prefix_cache_bench.h"
 
+#include <string>
+
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "support/source_folder.h"
 #include "support/tiny_shape.h"
 
 namespace baton {
@@ -39,6 +43,29 @@ TEST_F(PrefixCacheBench, finds_that_attention_computes_nothing_more_than_its_key
   EXPECT_EQ(shared.of.kind, "shared");
   EXPECT_EQ(shared.requests[1].again_in_kv, 0);
   EXPECT_DOUBLE_EQ(shared.requests[1].hit_rate(), 480.0 / 520);
+}
+
+/// States are kept at some ends of blocks. The second request of a prompt that was not announced computes it again, and leaves the
+/// state for all others.
+TEST_F(PrefixCacheBench, finds_that_recurrent_layers_compute_at_most_the_goal_more) {
+  options_.shape = (test::source_folder() / "tests/goldens/qwen3_5_tiny_chunks").string();
+  options_.model.kv_cache_bytes = 256 << 20;
+  options_.cases.shared = {100, 464};  // 464: an answer of which no token has a position divisible by 64
+  options_.cases.n_turns = 6;
+  options_.cases.answer_len = 32;
+  const auto report = run_prefix_cache_bench(options_);
+  ASSERT_TRUE(report) << report.error().message;
+  ASSERT_EQ(report->cases.size(), 2 * 4 + 4 * 2u);
+  for (const PrefixCaseResult& each : report->cases) {
+    const std::string name = fmt::format("{} {} + {}", each.of.kind, each.of.shared_len, each.of.own_len);
+    EXPECT_EQ(each.n_rows_untold, 0) << name;
+    EXPECT_TRUE(each.keeps_goal()) << name << ": " << each.most_more();
+    EXPECT_GT(each.requests.back().hit_rate(), 0.3) << name;
+    if (each.of.kind == "shared" || each.of.kind == "forks") {
+      EXPECT_EQ(each.requests[1].again, each.requests[1].shared_len) << name;
+      EXPECT_EQ(each.most_more(), 0) << name;
+    }
+  }
 }
 
 TEST_F(PrefixCacheBench, leaves_out_what_is_longer_than_contexts) {
