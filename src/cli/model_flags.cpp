@@ -51,7 +51,8 @@ void add_scheduler_options(CLI::App& app, ModelFlags& options) {
              "Size of the cache, with K, M or G; default: as much as the requests can use, at most a share of free memory",
              [](const std::string& text) { return parse_bytes(text, "--kv-cache-memory-bytes"); });
   parsed_row(app, "Cache and scheduler", "--state-cache-memory-bytes", options.snapshot_bytes,
-             "Memory for snapshots of recurrent states in the prefix cache, with K, M or G; default: a quarter of the cache's",
+             "Memory for snapshots of recurrent states in the prefix cache, with K, M or G; default: a quarter of what the "
+             "cache may take",
              [](const std::string& text) { return parse_bytes(text, "--state-cache-memory-bytes"); });
   row(app, "Cache and scheduler", "--kv-offloading-size", options.kv_offloading_size,
       "GiB of host memory for blocks that the cache evicts: a prompt that needs them copies them back; 0: none")

@@ -50,6 +50,11 @@ Result<void> check_options(const EngineOptions& options, const ModelSpec& spec) 
   if (options.step_timeout_ms < 0) return refuse("step_timeout", "--step-timeout must be 0 (off) or more");
   BATON_TRY_VOID(check_speculation(options.speculation));
   if (spec.has_recurrent_layers()) BATON_TRY_VOID(check_recurrent(options, spec));
+  if (options.snapshot_bytes && !spec.has_recurrent_layers())
+    return refuse("state_cache_memory_bytes", "--state-cache-memory-bytes: {} has no recurrent layers", spec.family);
+  if (options.snapshot_bytes && !options.enable_prefix_caching)
+    return refuse("state_cache_memory_bytes",
+                  "--state-cache-memory-bytes: snapshots of states belong to the prefix cache, which is off");
   if (options.max_num_queued_reqs < 0)
     return refuse("max_num_queued_reqs", "--max-num-queued-reqs must be 0 (no limit) or more, got {}",
                   options.max_num_queued_reqs);

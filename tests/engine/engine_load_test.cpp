@@ -200,6 +200,7 @@ TEST_P(EngineLoad, ends_every_request_with_the_tokens_it_gets_alone_from_snapsho
   options.snapshot_bytes = 40 * kStateBytes;
   run_load({options, 34, 22, 3, true}, 80, &n_preempted);
   options.enable_prefix_caching = false;
+  options.snapshot_bytes.reset();
   options.max_num_batched_tokens = 14;
   run_load({options, 20, 23, 1, true}, 40, &n_preempted);
   EXPECT_GT(n_preempted, is_cuda() ? 2 : 5) << "the load was too light to show anything";

@@ -30,6 +30,7 @@ using testing::recurrent_spec;
 using testing::run_requests;
 using testing::run_to_end;
 using testing::SequenceKey;
+using testing::tiny_spec;
 
 constexpr std::int64_t kStateBytes = 3 * 4 * (3 * 128 + 2 * 32 * 32);  // of recurrent_spec
 
@@ -234,6 +235,7 @@ TEST(EngineStates, answers_have_the_same_bits_with_and_without_snapshots) {
     requests.push_back(greedy(joined(random_prompt(1, 96), random_prompt(200 + i, 1 + 11 * i)), 12));
   EngineOptions off = state_options();
   off.enable_prefix_caching = false;
+  off.snapshot_bytes.reset();
   const auto expected = run_requests(*make_tiny_engine(off, 60, recurrent_spec(), 1), requests);
   for (const std::int64_t n_snapshots : {0, 1, 30}) {
     EngineOptions options = state_options();
@@ -251,7 +253,9 @@ TEST(EngineStates, a_model_with_windows_beside_recurrent_layers_has_no_prefix_ca
   ModelSpec spec = recurrent_spec();
   for (LayerSpec& layer : spec.layers)
     if (!layer.is_recurrent()) layer.attention.window = 32;
-  EXPECT_FALSE(make_tiny_engine(state_options(), 60, spec, 1)->info().enable_prefix_caching);
+  EngineOptions options = state_options();
+  options.snapshot_bytes.reset();
+  EXPECT_FALSE(make_tiny_engine(options, 60, spec, 1)->info().enable_prefix_caching);
 }
 
 TEST(EngineStates, a_step_waits_for_its_masks_and_drafts_nothing) {
@@ -289,6 +293,19 @@ TEST(EngineStates, refuses_what_states_do_not_allow) {
   ASSERT_FALSE(submitted);
   EXPECT_EQ(submitted.error().message,
             "num_speculative_tokens must be 0, not 2: this model has recurrent layers, whose states take no drafts");
+}
+
+TEST(EngineStates, memory_for_snapshots_is_refused_where_there_are_none) {
+  const auto refusal_of = [](const EngineOptions& options, const ModelSpec& spec) {
+    const auto engine = create_tiny_engine(make_backend("cpu", {}).value(), options, 20, spec);
+    return engine ? std::string("none") : engine.error().message;
+  };
+  EngineOptions options = state_options();
+  options.snapshot_bytes = 4 * kStateBytes;
+  EXPECT_EQ(refusal_of(options, recurrent_spec()), "none");
+  EXPECT_NE(refusal_of(options, tiny_spec()).find("has no recurrent layers"), std::string::npos);
+  options.enable_prefix_caching = false;
+  EXPECT_NE(refusal_of(options, recurrent_spec()).find("the prefix cache, which is off"), std::string::npos);
 }
 
 TEST(EngineStates, states_that_do_not_fit_are_refused_with_their_sizes) {

@@ -179,10 +179,17 @@ Result<KvCache::Pin> pin_beside(KvCache& cache, const CacheScope& scope, std::sp
   }
   if (cache.states() != nullptr && cache.states()->n_pinned() > cache.n_snapshot_slots()) {
     cache.unpin(pinned);
+    if (cache.n_snapshot_slots() == 0)
+      return fail(
+          ErrorCode::out_of_memory,
+          fmt::format("a prefix of {} tokens cannot be pinned: there is no memory for a snapshot of recurrent states beside "
+                      "those of running sequences; raise --state-cache-memory-bytes",
+                      tokens.size()));
     return fail(
         ErrorCode::out_of_memory,
         fmt::format("a prefix of {} tokens cannot be pinned: there is memory for {} snapshots of recurrent states, and all "
-                    "of them are pinned; delete a prefix or raise --state-cache-memory-bytes",
+                    "of them are pinned (a new version of a prefix needs one of its own until it is there); delete a prefix or "
+                    "raise --state-cache-memory-bytes",
                     tokens.size(), cache.n_snapshot_slots()));
   }
   return pinned;

@@ -241,6 +241,7 @@ class PrefixTree {
   std::optional<KvEventRecorder> recorder_;
   StateSlots* states_ = nullptr;           ///< null: the model has none
   std::vector<Location> snapshot_places_;  ///< [slot]: a snapshot is the state after entry `index` of `node`
+  std::int32_t next_compared_ = 0;         ///< the slot at which the next eviction of a snapshot begins to compare
 };
 
 }  // namespace baton

@@ -1,12 +1,19 @@
 /// Snapshots of recurrent states at places of the prefix tree.
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include "core/check.h"
 #include "engine/cache/prefix_tree.h"
 #include "engine/cache/prefix_tree_node.h"
 
 namespace baton {
+namespace {
+
+/// Snapshots whose worth is compared to evict one.
+constexpr std::int32_t kMostCompared = 1024;
+
+}  // namespace
 
 void PrefixTree::use_states(StateSlots& slots) {
   states_ = &slots;
@@ -54,11 +61,17 @@ std::int32_t PrefixTree::n_saved_by(std::int32_t slot) const {
   return (index + 1 - last_snapshot(node, index).n_blocks) * block_len_;
 }
 
+/// Takes the snapshot of least worth from the tree. A large pool is searched in parts of kMostCompared snapshots, one an eviction, so
+/// that an eviction takes as long in any pool.
 std::int32_t PrefixTree::evict_snapshot(std::int64_t step, std::int32_t kept) {
   std::int32_t least = StateSlots::kNone;
   double least_worth = 0;
-  for (std::int32_t slot = 0; slot < states_->n_slots(); ++slot) {
+  const std::int32_t n_slots = states_->n_slots();
+  std::int32_t n_compared = 0;
+  for (std::int32_t i = 0; i < n_slots && n_compared < kMostCompared; ++i) {
+    const std::int32_t slot = std::exchange(next_compared_, (next_compared_ + 1) % n_slots);
     if (slot == kept || !states_->may_go(slot, step)) continue;
+    ++n_compared;
     const double worth = states_->worth(slot, n_saved_by(slot));
     if (least != StateSlots::kNone && worth >= least_worth) continue;
     least = slot;

@@ -20,8 +20,15 @@ constexpr std::size_t kMaxWaitingMarks = 64;
 constexpr std::string_view kNoExpiry =
     "event=prefixes_out_of_memory effect=\"the program ends: there is no memory to register or end prefixes\"";
 
-/// Marked prompts take at most one block of so many.
+/// Marked prompts take at most one block of so many, and one snapshot of recurrent states.
 constexpr std::int32_t kMarkedPart = 4;
+
+/// How many marked prompts may have a snapshot of recurrent states each; nothing for a model without such states.
+std::optional<std::size_t> max_marked_snapshots(const EngineInfo& info) {
+  if (info.state_slot_bytes == 0) return std::nullopt;
+  const std::int32_t n_snapshots = std::max(0, info.n_state_slots - info.max_num_seqs);
+  return static_cast<std::size_t>((n_snapshots + kMarkedPart / 2) / kMarkedPart);
+}
 
 /// Whether the blocks of `shorter` are blocks of `longer` too.
 bool covers(const PrefixDefinition& longer, const PrefixDefinition& shorter) {
@@ -237,6 +244,8 @@ bool Prefixes::make_room_for(const Entry& fresh) {
       limits_.max_marked_blocks > 0 ? limits_.max_marked_blocks : engine_.info().n_blocks / kMarkedPart;
   const std::int64_t n_fresh = n_marked_blocks(fresh);
   if (n_fresh == 0 || n_fresh > std::min(max_blocks, prompt.max_pinned_blocks.value_or(max_blocks))) return false;
+  const auto max_snapshots = max_marked_snapshots(engine_.info());
+  if (max_snapshots == 0) return false;
   const auto shrink = [&](std::int64_t limit, bool is_of_owner) BATON_REQUIRES(mutex_) {
     std::int64_t n_blocks = n_fresh;
     for (auto at = marked_.begin(); at != marked_.end();) {
@@ -248,6 +257,7 @@ bool Prefixes::make_room_for(const Entry& fresh) {
   };
   if (prompt.max_pinned_blocks) shrink(*prompt.max_pinned_blocks, true);
   shrink(max_blocks, false);
+  while (max_snapshots && marked_.size() >= *max_snapshots) retire(marked_, std::prev(marked_.end()));
   return true;
 }
 
@@ -278,7 +288,9 @@ bool Prefixes::keep_marked(PrefixDefinition prompt, Clock::time_point now) {
   }
   added->info = *pinned;
   lock.lock();
-  for (auto at = marked_.begin(); at != marked_.end();) {
+  // A longer pin has the blocks of a shorter one, and not the recurrent state at its end.
+  const bool has_states = engine_.info().state_slot_bytes > 0;
+  for (auto at = marked_.begin(); !has_states && at != marked_.end();) {
     const auto pin = at++;
     const bool is_longer_lived = (*pin)->expires > added->expires;
     if ((*pin)->definition.owner == definition.owner && !is_longer_lived && covers(definition, (*pin)->definition))

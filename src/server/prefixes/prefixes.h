@@ -154,8 +154,8 @@ class Prefixes {
   bool run_next();
   /// Pins a marked prompt of whole blocks in the scope of the requests that share it, or prolongs its pin. All together pin
   /// at most max_marked_blocks, each owner at most its own limit; the pin that was not used for the longest time goes
-  /// first. A pin ends when a longer one of the same owner and scope covers it for as long. False if there is no room, or
-  /// the engine takes none now.
+  /// first. With recurrent layers all together also pin at most a quarter of the snapshots. Without, a pin ends when a longer
+  /// one of the same owner and scope covers it for as long. False if there is no room, or the engine takes none now.
   bool keep_marked(PrefixDefinition prompt, Clock::time_point now);
   /// Removes what has expired by `now`; prefixes with names get one log line each. Returns when the next one expires.
   std::optional<Clock::time_point> remove_expired(Clock::time_point now);

@@ -16,6 +16,7 @@ constexpr Clock::time_point kNow{std::chrono::hours(1)};
 
 class MarkedPrompts : public ::testing::Test {
  protected:
+  explicit MarkedPrompts(std::unique_ptr<Engine> engine = testing::make_tiny_engine({}, 256)) : engine_(std::move(engine)) {}
   void SetUp() override {
     engine_->start();
     block_len_ = engine_->info().block_len;
@@ -41,8 +42,18 @@ class MarkedPrompts : public ::testing::Test {
   }
 
   const ServedModel model_ = byte_model();
-  std::unique_ptr<Engine> engine_ = testing::make_tiny_engine({}, 256);
+  std::unique_ptr<Engine> engine_;
   std::int32_t block_len_ = 0;
+};
+
+/// With recurrent layers and 9 snapshots, of which two may be of marked prompts.
+class MarkedStates : public MarkedPrompts {
+ protected:
+  MarkedStates() : MarkedPrompts(testing::make_tiny_engine(options(), 256, testing::recurrent_spec())) {}
+  static EngineOptions options() {
+    const std::int64_t slot_bytes = testing::make_tiny_engine({}, 256, testing::recurrent_spec())->info().state_slot_bytes;
+    return {.snapshot_bytes = 9 * slot_bytes};
+  }
 };
 
 TEST_F(MarkedPrompts, keep_a_prompt_for_its_time_after_the_last_use) {
@@ -84,6 +95,27 @@ TEST_F(MarkedPrompts, stay_within_the_limit_of_their_owner) {
   EXPECT_EQ(n_blocks(), 4 + 2);
   EXPECT_FALSE(pins.keep_marked(limited(3, 4), kNow));
   EXPECT_EQ(n_pinned(), 2u);
+}
+
+TEST_F(MarkedStates, have_a_quarter_of_the_snapshots) {
+  Prefixes pins(model_, *engine_, {.max_marked_blocks = 64});
+  EXPECT_TRUE(pins.keep_marked(prompt(1, 2), kNow));
+  EXPECT_TRUE(pins.keep_marked(prompt(2, 2), kNow));
+  EXPECT_TRUE(pins.keep_marked(prompt(1, 2), kNow)) << "it is used again";
+  EXPECT_TRUE(pins.keep_marked(prompt(3, 2), kNow)) << "the second ends";
+  EXPECT_EQ(n_pinned(), 2u);
+  EXPECT_EQ(engine_->metrics().state_snapshots_pinned.value(), 2);
+  const std::size_t n_before = n_pinned();
+  EXPECT_TRUE(pins.keep_marked(prompt(1, 2), kNow));
+  EXPECT_EQ(n_pinned(), n_before);
+}
+
+TEST_F(MarkedStates, stay_beside_a_longer_one) {
+  Prefixes pins(model_, *engine_, {.max_marked_blocks = 64});
+  EXPECT_TRUE(pins.keep_marked(prompt(1, 2), kNow));
+  EXPECT_TRUE(pins.keep_marked(prompt(1, 4), kNow));
+  EXPECT_EQ(n_pinned(), 2u) << "the longer one has no state at the end of the shorter";
+  EXPECT_EQ(engine_->metrics().state_snapshots_pinned.value(), 2);
 }
 
 TEST_F(MarkedPrompts, end_when_a_longer_one_covers_them) {
