@@ -5,16 +5,14 @@
 /// nearest to the core. So a row has the same bits however its sequence is cut.
 #include "kernels/cpu/backend.h"
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <span>
 
 #include "kernels/cpu/elements.h"
 #include "kernels/cpu/head_math.h"
 #include "kernels/cpu/row_math.h"
-#include "kernels/cpu/state_storage.h"
+#include "kernels/cpu/state_columns.h"
 
 // The order of includes is Highway's: foreach_target includes this file once for each instruction set.
 // clang-format off
@@ -110,9 +108,6 @@ namespace {
 
 HWY_EXPORT(UpdateState);
 
-constexpr std::int64_t kColumns = 32;  ///< of a copy: with 128 rows it has 16 KB
-constexpr std::int64_t kRows = 16;     ///< that run over a copy in turn
-constexpr std::int64_t kFewRows = 4;   ///< for fewer nothing is copied
 constexpr float kUnitEpsilon = 1e-6f;  ///< of unit(x)
 
 /// factor * x / sqrt(sum(x^2) + epsilon) of n numbers of `in` from `begin` on.
@@ -126,20 +121,26 @@ class DeltaHead {
  public:
   DeltaHead(const GatedDeltaRuleArgs& args, std::int64_t head)
       : args_(args),
-        states_(static_cast<const CpuStateStorage&>(*args.state.storage)),
         head_(head),
-        n_heads_(states_.shape().n_heads),
-        key_dim_(states_.shape().key_dim),
-        value_dim_(states_.shape().value_dim),
+        n_heads_(args.state.storage->shape().n_heads),
+        key_dim_(args.state.storage->shape().key_dim),
+        value_dim_(args.state.storage->shape().value_dim),
         key_head_(head / (n_heads_ / args.n_key_heads)),
         rate_(std::exp(args.a_log.elements<float>()[static_cast<std::size_t>(head)])),
         bias_(args.dt_bias.elements<float>()[static_cast<std::size_t>(head)]),
         q_factor_(1.0f / std::sqrt(static_cast<float>(key_dim_))) {}
 
-  void run(const StateRun& run) {
-    float* const state = states_.begin_run(args_.state.layer, run, head_);
-    for (std::int64_t done = 0; done < run.n_rows; done += kRows)
-      run_rows(run.first_row + done, std::min<std::int64_t>(kRows, run.n_rows - done), state);
+  /// Rows [first, first + n_rows), at most kStateRows, in turn. `state` is the matrix.
+  void run_rows(std::int64_t first, std::int64_t n_rows, float* state) {
+    std::array<DeltaRow, kStateRows> rows;
+    for (std::int64_t r = 0; r < n_rows; ++r)
+      load_row(first + r, rows[static_cast<std::size_t>(r)], static_cast<std::size_t>(r));
+    update_columns(n_rows, key_dim_, value_dim_, state, copy_,
+                   [&](auto first_column, auto n_columns, float* matrix, auto stride) {
+                     HWY_DYNAMIC_DISPATCH(UpdateState)(rows.data(), n_rows, first_column, n_columns, matrix, stride);
+                   });
+    for (std::int64_t r = 0; r < n_rows; ++r)
+      store_f32(out_[static_cast<std::size_t>(r)].data(), value_dim_, args_.out, ((first + r) * n_heads_ + head_) * value_dim_);
   }
 
  private:
@@ -159,46 +160,16 @@ class DeltaHead {
           .key_dim = key_dim_};
   }
 
-  void run_rows(std::int64_t first, std::int64_t n_rows, float* state) {
-    std::array<DeltaRow, kRows> rows;
-    for (std::int64_t r = 0; r < n_rows; ++r)
-      load_row(first + r, rows[static_cast<std::size_t>(r)], static_cast<std::size_t>(r));
-    if (n_rows < kFewRows) {
-      HWY_DYNAMIC_DISPATCH(UpdateState)(rows.data(), n_rows, 0, value_dim_, state, value_dim_);
-    } else {
-      for (std::int64_t column = 0; column < value_dim_; column += kColumns) {
-        const std::int64_t n = std::min(kColumns, value_dim_ - column);
-        for (std::int64_t j = 0; j < key_dim_; ++j)
-          std::copy_n(state + j * value_dim_ + column, n, copy_.data() + j * kColumns);
-        HWY_DYNAMIC_DISPATCH(UpdateState)(rows.data(), n_rows, column, n, copy_.data(), kColumns);
-        for (std::int64_t j = 0; j < key_dim_; ++j)
-          std::copy_n(copy_.data() + j * kColumns, n, state + j * value_dim_ + column);
-      }
-    }
-    for (std::int64_t r = 0; r < n_rows; ++r)
-      store_f32(out_[static_cast<std::size_t>(r)].data(), value_dim_, args_.out, ((first + r) * n_heads_ + head_) * value_dim_);
-  }
-
-  using Rows = std::array<std::array<float, kMaxStateDim>, kRows>;
-
   const GatedDeltaRuleArgs& args_;
-  const CpuStateStorage& states_;
   const std::int64_t head_, n_heads_, key_dim_, value_dim_, key_head_;
   const float rate_, bias_, q_factor_;
-  alignas(64) Rows q_, k_, v_, out_;
-  alignas(64) std::array<float, kMaxStateDim * kColumns> copy_;
+  alignas(64) StateRowNumbers q_, k_, v_, out_;
+  alignas(64) StateColumnsCopy copy_;
 };
 
 }  // namespace
 
-void CpuBackend::gated_delta_rule(const GatedDeltaRuleArgs& args) {
-  const std::span<const StateRun> runs = args.state.step.span<StateRun>(SectionKind::state_runs);
-  const auto n_runs = static_cast<std::int64_t>(runs.size());
-  parallel_.for_ranges(args.state.storage->shape().n_heads * n_runs, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t part = begin; part < end; ++part)
-      DeltaHead(args, part / n_runs).run(runs[static_cast<std::size_t>(part % n_runs)]);
-  });
-}
+void CpuBackend::gated_delta_rule(const GatedDeltaRuleArgs& args) { run_heads<DeltaHead>(parallel_, args); }
 
 }  // namespace baton::cpu
 #endif
