@@ -8,7 +8,7 @@
 
 #include "kernels/cpu/elements.h"
 #include "kernels/cpu/head_math.h"
-#include "kernels/cpu/state_columns.h"
+#include "kernels/cpu/states/state_columns.h"
 
 // The order of includes is Highway's: foreach_target includes this file once for each instruction set.
 // clang-format off
