@@ -46,14 +46,6 @@ Result<BenchModel> find_bench_model(const ModelOptions& options, const std::stri
   return model;
 }
 
-Result<void> check_keeps_prompts(const BenchModel& model) {
-  if (!model.spec.has_recurrent_layers()) return {};
-  return fail(ErrorCode::unsupported,
-              model.spec.family +
-                  " has recurrent layers: this benchmark finds whole prompts in the cache, and theirs up to a snapshot only",
-              "model");
-}
-
 ModelOptions offline_model_options(const BenchModel& model, std::int64_t longest) {
   ModelOptions made = model.options;
   if (made.max_model_len == 0)

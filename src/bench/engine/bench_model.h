@@ -23,10 +23,6 @@ struct BenchModel {
 /// not_found (lists the shapes), those of the model's files and of its configuration.
 Result<BenchModel> find_bench_model(const ModelOptions& options, const std::string& shape);
 
-/// For benchmarks that find prompts in the cache. Errors: unsupported, for a model with recurrent layers, whose prompts are found
-/// up to a snapshot.
-Result<void> check_keeps_prompts(const BenchModel& model);
-
 /// The options of the engine: those given, with room for contexts of `longest` tokens, at most as many as the model has
 /// positions, unless they say how long contexts may be.
 ModelOptions offline_model_options(const BenchModel& model, std::int64_t longest);

@@ -49,6 +49,7 @@ class Runner {
         experts_(experts),
         n_vocab_(spec.n_vocab),
         keeps_prompts_(!spec.has_recurrent_layers()),
+        shares_prompts_(std::ranges::any_of(options.arms, has_shared_prompts)),
         options_(options),
         shared_(made_up_tokens(options.shared, 0, spec.n_vocab)) {}
 
@@ -59,18 +60,19 @@ class Runner {
     request.prompt = made_up_tokens(16, 1, n_vocab_);
     BATON_TRY_VOID(engine_->submit(std::move(request)));
     BATON_TRY_VOID(step_to_end(*engine_));
-    if (options_.shared == 0 || !keeps_prompts_) return 0;
+    if (options_.shared == 0 || !(keeps_prompts_ || shares_prompts_)) return 0;
     print_note("prefilling {} shared tokens\n", options_.shared);
     const auto begin = Clock::now();
     BATON_TRY(const PinInfo prefix, engine_->pin(shared_));
+    n_pinned_ = prefix.n_pinned_tokens;
     return prefix.n_tokens / seconds_since(begin);
   }
 
-  /// Computes what an arm must find in the cache besides the shared prompt; one prompt if nothing is kept. Returns tokens per
-  /// second; 0 if there is nothing else.
+  /// Computes what an arm must find in the cache besides the shared prompt; where whole prompts are not kept, one prompt of the
+  /// unshared arm. Returns tokens per second; 0 if there is nothing else.
   Result<double> fill(const std::string& arm, std::int32_t n_requests) {
     const std::int32_t block_len = engine_->info().block_len;
-    if (has_shared_prompts(arm) && n_cacheable() == options_.shared / block_len * block_len) return 0;
+    if (has_shared_prompts(arm) && (!keeps_prompts_ || n_cacheable() == options_.shared / block_len * block_len)) return 0;
     const auto begin = Clock::now();
     std::int64_t n_tokens = 0;
     const std::int32_t n_prompts = keeps_prompts_ ? n_requests : 1;
@@ -93,19 +95,14 @@ class Runner {
       watched.n_tokens[id] = 0;
     }
     BATON_TRY_VOID(watch(watched));
-    if (!keeps_prompts_ && watched.n_steps == 0)
-      return fail(
-          ErrorCode::invalid_request,
-          fmt::format("answers of {} tokens end before the prompts of {} requests are computed, which are not kept: give "
-                      "--new more",
-                      options_.n_new, result.n_requests),
-          "new");
-    if (keeps_prompts_ && (watched.n_cached < result.n_requests * n_cacheable() || watched.n_timed == 0))
-      return fail(ErrorCode::out_of_memory,
-                  fmt::format("the KV cache of {} tokens does not hold what {} requests need in the {} arm: give it more "
-                              "(--kv-cache-memory-bytes) or take fewer requests",
-                              static_cast<std::int64_t>(engine_->info().n_blocks) * engine_->info().block_len,
-                              result.n_requests, result.arm));
+    if (watched.n_cached < result.n_requests * n_kept(result.arm) || (keeps_prompts_ && watched.n_timed == 0))
+      return fail(ErrorCode::out_of_memory, shortage(result));
+    if (watched.n_steps == 0)
+      return fail(ErrorCode::invalid_request,
+                  fmt::format("answers of {} tokens end before the prompts of {} requests are computed, which are not kept{}: "
+                              "give --new more",
+                              options_.n_new, result.n_requests, has_shared_prompts(result.arm) ? " whole" : ""),
+                  "new");
     const double seconds = seconds_between(watched.begin, watched.end);
     result.tokens_per_s.push_back(static_cast<double>(watched.n_timed) / seconds);
     result.step_ms = 1e3 * seconds / static_cast<double>(watched.n_steps);
@@ -156,6 +153,21 @@ class Runner {
   std::int64_t n_cacheable() const {
     const std::int32_t block_len = engine_->info().block_len;
     return (options_.shared + std::max(options_.own, 1) - 1) / block_len * block_len;
+  }
+
+  /// Prompt tokens of each request that the arm finds in the cache.
+  std::int64_t n_kept(const std::string& arm) const {
+    if (keeps_prompts_) return n_cacheable();
+    return has_shared_prompts(arm) ? n_pinned_ : 0;
+  }
+
+  /// Says that the requests of a run did not find n_kept tokens.
+  std::string shortage(const DecodeRun& run) const {
+    const EngineInfo& info = engine_->info();
+    return fmt::format(
+        "the KV cache of {} tokens does not hold what {} requests need in the {} arm: give it more "
+        "(--kv-cache-memory-bytes) or take fewer requests",
+        static_cast<std::int64_t>(info.n_blocks) * info.block_len, run.n_requests, run.arm);
   }
 
   /// Steps until nothing is left to do. Adds the steps' counts to `watched`.
@@ -215,7 +227,9 @@ class Runner {
   std::unique_ptr<Engine> engine_;
   ExpertCountBackend* experts_;
   std::int32_t n_vocab_;
-  bool keeps_prompts_;
+  bool keeps_prompts_;         ///< whole; otherwise up to the last snapshot of a state
+  bool shares_prompts_;        ///< in some arm
+  std::int32_t n_pinned_ = 0;  ///< tokens of the shared prompt
   const DecodeBenchOptions& options_;
   std::vector<TokenId> shared_;
 };
@@ -265,14 +279,6 @@ Result<void> check_options(const DecodeBenchOptions& options) {
   return {};
 }
 
-Result<void> check_arms(const BenchModel& model, const std::vector<std::string>& arms) {
-  if (!model.spec.has_recurrent_layers() || std::ranges::none_of(arms, has_shared_prompts)) return {};
-  return fail(ErrorCode::unsupported,
-              model.spec.family +
-                  " has recurrent layers, so its prompts are found in the cache up to a snapshot only: take --arms unshared",
-              "arms");
-}
-
 }  // namespace
 
 double DecodeRun::median() const { return median_of(tokens_per_s); }
@@ -282,7 +288,6 @@ double DecodeRun::spread() const { return spread_of(tokens_per_s); }
 Result<DecodeBenchReport> run_decode_bench(const DecodeBenchOptions& options) {
   BATON_TRY_VOID(check_options(options));
   BATON_TRY(const BenchModel model, find_bench_model(options.model, options.shape));
-  BATON_TRY_VOID(check_arms(model, options.arms));
   BATON_TRY(CountedEngine counted, load_counted_engine(model, options));
   Runner runner(std::move(counted.engine), counted.experts, model.spec, options);
   DecodeBenchReport report;

@@ -4,8 +4,9 @@
 /// prefilled before a run. Its clock starts when the last request has its first token; all requests get it in the same
 /// step.
 ///
-/// A model with recurrent layers has the unshared arm alone, because its prompts are found up to a snapshot and not up to their
-/// end: each run computes them. Its clock starts when the last of them is computed.
+/// A model with recurrent layers finds its prompts up to a snapshot and not up to their end: the full blocks of the shared prompt in
+/// relay and paged. Each run computes the rest, in the unshared arm usually all. Its clock starts when the last request has its
+/// first token.
 #pragma once
 
 #include <cstdint>
@@ -58,9 +59,8 @@ struct DecodeBenchReport {
 };
 
 /// Loads the model and runs every arm with every number of requests; prints one line on standard error for each run.
-/// Errors: those of loading; unsupported: recurrent layers in an arm that shares prompts; invalid_request: experts that cannot be
-/// counted, or answers that end before the prompts of a run are computed; out_of_memory: the cache cannot hold the prompts of an
-/// arm.
+/// Errors: those of loading; invalid_request: experts that cannot be counted, or answers that end before the prompts of a run are
+/// computed; out_of_memory: the cache cannot hold the prompts of an arm.
 Result<DecodeBenchReport> run_decode_bench(const DecodeBenchOptions& options);
 
 /// Adds the flags only.

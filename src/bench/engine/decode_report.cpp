@@ -54,11 +54,16 @@ std::string decode_text(const DecodeBenchReport& report, const DecodeBenchOption
     text += fmt::format("Prefill of the unshared arm's copies: {:.0f} tokens/s.\n", report.unshared_tokens_per_s);
   if (options.count_experts)
     text += "Experts a layer: chosen by some row of the last run's last step, mean of the layers with experts.\n";
+  const bool keeps_prompts = report.engine.state_slot_bytes == 0;
   return text + fmt::format(
-                    "Tokens/s are medians of {} interleaved runs, the spread is (largest - smallest) / median. All "
-                    "prompts are in the cache and every request has its\nfirst token before the clock starts: {} steps "
-                    "are timed. Step times and KV bytes are of the last run.\n",
-                    options.n_runs, options.n_new - 1);
+                    "Tokens/s are medians of {} interleaved runs, the spread is (largest - smallest) / median. {}. Step "
+                    "times and KV bytes are of the last run.\n",
+                    options.n_runs,
+                    keeps_prompts ? fmt::format("All prompts are in the cache and every request has its\nfirst token "
+                                                "before the clock starts: {} steps are timed",
+                                                options.n_new - 1)
+                                  : "Prompts are in the cache\nup to a snapshot of their states. Every request has its "
+                                    "first token before the clock starts");
 }
 
 json::Value decode_json(const DecodeBenchReport& report, const DecodeBenchOptions& options, const std::string& command) {

@@ -47,11 +47,24 @@ std::string salt_of(const std::string& arm, std::size_t iteration) {
   return has_shared_prompts(arm) ? arm : fmt::format("{} {}", arm, iteration);
 }
 
+/// With recurrent layers a prefix is found from the second iteration on at the earliest. Where it is registered it is found in each.
+Result<void> register_prefix(Engine& engine, const LatencyBenchOptions& options, const Workload& batch) {
+  const EngineInfo& info = engine.info();
+  if (info.state_slot_bytes == 0 || !info.enable_prefix_caching || options.prefix_len == 0) return {};
+  const std::vector<TokenId>& prompt = batch.requests.front().prompt;
+  for (const std::string& arm : options.arms) {
+    if (!has_shared_prompts(arm)) continue;
+    CacheScope scope;
+    scope.salt = salt_of(arm, 0);
+    BATON_TRY_VOID(engine.pin({prompt.begin(), prompt.begin() + options.prefix_len}, std::move(scope)));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<LatencyReport> run_latency_bench(const LatencyBenchOptions& options) {
   BATON_TRY(BenchModel model, find_bench_model(options.model, options.shape));
-  if (options.prefix_len > 0) BATON_TRY_VOID(check_keeps_prompts(model));
   model.options.max_num_seqs = options.batch_size;
   BATON_TRY(const std::vector<Workload> batches, make_batches(options, model));
   LatencyReport report;
@@ -63,6 +76,7 @@ Result<LatencyReport> run_latency_bench(const LatencyBenchOptions& options) {
     return report;
   }
   report.engine = (*engine)->info();
+  BATON_TRY_VOID(register_prefix(**engine, options, batches.front()));
   for (const std::string& arm : options.arms) report.arms.push_back({arm, {}});
   Progress progress("latency:", "iterations", static_cast<std::int64_t>(batches.size()));
   for (std::size_t i = 0; i < batches.size(); ++i) {

@@ -4,6 +4,8 @@
 
 #include <filesystem>
 #include <map>
+#include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -35,29 +37,38 @@ class DecodeBench : public ::testing::Test {
 
 constexpr std::int64_t kTokenBytes = 2 * 2 * 4 * 64 * 4;  // K and V, layers, heads, head_dim, f32
 
-TEST_F(DecodeBench, prompts_that_are_not_kept_are_computed_in_each_run) {
+/// 520 shared tokens have 32 full blocks; each run computes the other eight and its own.
+TEST_F(DecodeBench, finds_shared_prompts_of_recurrent_models_up_to_their_snapshot) {
   options_.shape = (test::source_folder() / "tests/goldens/qwen3_next_tiny_heads").string();
-  options_.shared = 40;
-  const auto refused = run_decode_bench(options_);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().message,
-            "Qwen3NextForCausalLM has recurrent layers, so its prompts are found in the cache up to a snapshot only: take "
-            "--arms unshared");
-  options_.arms = {"unshared"};
+  options_.shared = 520;
+  options_.own = 20;
   const auto report = run_decode_bench(options_);
   ASSERT_TRUE(report) << report.error().message;
-  ASSERT_EQ(report->runs.size(), 2u);
-  EXPECT_EQ(report->prefill_tokens_per_s, 0);
+  ASSERT_EQ(report->runs.size(), 6u);
+  EXPECT_GT(report->prefill_tokens_per_s, 0);
   EXPECT_GT(report->unshared_tokens_per_s, 0);
   for (const DecodeRun& run : report->runs) {
     EXPECT_EQ(run.tokens_per_s.size(), 2u);
-    EXPECT_EQ(run.kv_bytes_saved, 0);
+    EXPECT_GT(run.step_ms, 0);
+    EXPECT_EQ(run.kv_bytes_saved > 0, run.arm == "relay" && run.n_requests > 1) << run.arm << " " << run.n_requests;
   }
+  const std::string text = decode_text(*report, options_, "the command");
+  EXPECT_NE(text.find("Prompts are in the cache\nup to a snapshot of their states."), std::string::npos) << text;
+}
+
+TEST_F(DecodeBench, refuses_answers_that_end_before_a_recurrent_models_prompts) {
+  options_.shape = (test::source_folder() / "tests/goldens/qwen3_next_tiny_heads").string();
+  options_.shared = 40;
   options_.n_new = 1;
-  const auto too_short = run_decode_bench(options_);
-  ASSERT_FALSE(too_short);
-  EXPECT_EQ(too_short.error().message,
-            "answers of 1 tokens end before the prompts of 1 requests are computed, which are not kept: give --new more");
+  for (const auto& [arm, whole] : {std::pair{"unshared", ""}, std::pair{"paged", " whole"}}) {
+    options_.arms = {arm};
+    const auto report = run_decode_bench(options_);
+    ASSERT_FALSE(report);
+    EXPECT_EQ(report.error().message,
+              std::string("answers of 1 tokens end before the prompts of 1 requests are computed, which "
+                          "are not kept") +
+                  whole + ": give --new more");
+  }
 }
 
 TEST_F(DecodeBench, counts_what_each_arm_reads) {

@@ -61,14 +61,18 @@ TEST_F(LatencyBench, finds_the_system_prompt_in_the_cache_where_it_is_shared) {
   EXPECT_GT(unshared, 2 * paged);
 }
 
-TEST_F(LatencyBench, refuses_a_system_prompt_that_is_not_kept) {
+TEST_F(LatencyBench, registers_the_system_prompt_of_a_recurrent_model) {
   options_.shape = (test::source_folder() / "tests/goldens/qwen3_next_tiny_heads").string();
-  options_.prefix_len = 16;
+  options_.prefix_len = 100;
   const auto report = run_latency_bench(options_);
-  ASSERT_FALSE(report);
-  EXPECT_EQ(report.error().message,
-            "Qwen3NextForCausalLM has recurrent layers: this benchmark finds whole prompts in the cache, and theirs up to a "
-            "snapshot only");
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_EQ(report->arms.size(), 3u);
+  options_.model.snapshot_bytes = 0;
+  const auto refused = run_latency_bench(options_);
+  ASSERT_FALSE(refused);
+  EXPECT_TRUE(refused.error().message.starts_with("a prefix of 100 tokens cannot be pinned")) << refused.error().message;
+  options_.arms = {"unshared"};
+  EXPECT_TRUE(run_latency_bench(options_));
 }
 
 TEST_F(LatencyBench, has_a_model_that_does_not_fit_as_a_result) {
