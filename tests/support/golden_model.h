@@ -163,7 +163,7 @@ inline double relative_error(std::span<const float> got, std::span<const float> 
   return std::sqrt(difference / norm);
 }
 
-/// The tensors of one safetensors file. Throws if there is no such file, or no such tensor in it.
+/// The tensors of one safetensors file. Throws if there is no such file, or no such tensor in it with elements of that size.
 class Golden {
  public:
   explicit Golden(const std::filesystem::path& file) : file_(file), text_(value_of(read_file(file), file)) {
@@ -175,6 +175,10 @@ class Golden {
     const auto tensor = tensors_.find(name);
     if (tensor == tensors_.end()) throw std::runtime_error(file_.string() + ": has no tensor " + std::string(name));
     const std::span<const std::byte> bytes = tensor->second.bytes;
+    std::int64_t n_elements = 1;
+    for (const std::int64_t size : tensor->second.shape) n_elements *= size;
+    if (bytes.size() != static_cast<std::size_t>(n_elements) * sizeof(T))
+      throw std::runtime_error(file_.string() + ": the elements of " + std::string(name) + " have another size");
     std::vector<T> copy(bytes.size() / sizeof(T));
     std::memcpy(copy.data(), bytes.data(), bytes.size());
     return copy;
