@@ -244,8 +244,8 @@ class Backend {
   virtual Result<std::unique_ptr<KvStorage>> make_kv_storage(const KvShape& shape) = 0;
   /// Bytes that one block takes in a storage of `shape`, over all layers: KvShape::block_bytes and the padding of heads.
   virtual std::int64_t kv_block_bytes(const KvShape& shape) const = 0;
-  /// Takes StateShape::slot_bytes for each slot. Errors: out_of_memory; unsupported (no has_recurrent_layers, or a shape that
-  /// StateShape does not allow).
+  /// Takes StateShape::slot_bytes for each slot. Errors: out_of_memory; unsupported (no has_recurrent_layers, a shape that
+  /// StateShape does not allow, or on CUDA matrices in bf16).
   virtual Result<std::unique_ptr<StateStorage>> make_state_storage(const StateShape& shape) = 0;
 
   virtual void resolve_rows(const ResolveRowsArgs& args) = 0;

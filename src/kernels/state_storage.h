@@ -19,12 +19,16 @@ struct StateShape {
   std::int32_t n_heads = 0;     ///< matrices of a layer; may be 0
   std::int32_t key_dim = 0;     ///< rows of a matrix; a multiple of 16 and at most kMaxStateDim
   std::int32_t value_dim = 0;   ///< columns of a matrix; the same
+  /// f32, or bf16: then matrices are rounded to nearest even after each row, whose output is that of the state before it is rounded.
+  DType matrix_dtype = DType::f32;
 
-  /// f32 numbers of one slot in one layer.
+  /// Numbers of one slot in one layer: inputs of the convolution in f32, and matrices.
   std::int64_t n_conv() const { return std::int64_t{conv_len} * n_channels; }
   std::int64_t n_matrices() const { return std::int64_t{n_heads} * key_dim * value_dim; }
   /// Bytes of one slot over all layers.
-  std::int64_t slot_bytes() const { return (n_conv() + n_matrices()) * 4 * n_layers; }
+  std::int64_t slot_bytes() const {
+    return (n_conv() * 4 + n_matrices() * static_cast<std::int64_t>(baton::size_bytes(matrix_dtype))) * n_layers;
+  }
   bool operator==(const StateShape&) const = default;
 };
 
@@ -32,8 +36,8 @@ struct StateShape {
 inline constexpr std::int32_t kMaxStateDim = 256;
 inline constexpr std::int32_t kMaxConvTaps = 8;
 
-/// States in f32. The layout is the backend's own; the canonical form of a slot is
-/// [layer]{[conv_len][n_channels], oldest input first; [head][key_dim][value_dim]}.
+/// The layout is the backend's own; the canonical form of a slot is
+/// [layer]{f32 [conv_len][n_channels], oldest input first; matrix_dtype [head][key_dim][value_dim]}.
 ///
 /// Memory is not cleared: a slot that was never written may hold NaN (StateRun says which states begin at zero). Thread: engine
 /// only.
@@ -43,7 +47,7 @@ class StateStorage {
 
   const StateShape& shape() const { return shape_; }
 
-  /// Writes the canonical form of a slot to host memory `out`, f32 [slot_bytes / 4], after the operations so far.
+  /// Writes the canonical form of a slot to host memory `out`, slot_bytes long, after the operations so far.
   virtual void export_slot(std::int32_t slot, TensorView out) const = 0;
   /// The inverse of export_slot.
   virtual void import_slot(std::int32_t slot, ConstTensorView in) = 0;

@@ -20,6 +20,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/gated_delta_rule.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
+#include "kernels/cpu/states/round_state.h"
 // clang-format on
 
 #ifndef BATON_GATED_DELTA_RULE_ROW
@@ -50,8 +51,9 @@ V SumOfParts(const V (&parts)[kParts]) {
   return hn::Add(hn::Add(parts[0], parts[1]), hn::Add(parts[2], parts[3]));
 }
 
-/// `n` vectors of columns from `column` on. `state` has them as its first columns; its rows are `stride` apart.
-template <int n>
+/// `n` vectors of columns from `column` on. `state` has them as its first columns; its rows are `stride` apart. `rounds`: the state to
+/// bfloat16 after the row.
+template <int n, bool rounds>
 void UpdateColumns(const DeltaRow& row, std::int64_t column, float* state, std::int64_t stride) {
   const hn::CappedTag<float, 16> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
@@ -79,24 +81,32 @@ void UpdateColumns(const DeltaRow& row, std::int64_t column, float* state, std::
       for (int i = 0; i < n; ++i) {
         float* const at = state + (j + part) * stride + i * lanes;
         const auto updated = hn::MulAdd(k, written[i], hn::Mul(decay, hn::LoadU(d, at)));
-        hn::StoreU(updated, d, at);
+        hn::StoreU(RoundState<rounds>(d, updated), d, at);
         sums[i][part] = hn::MulAdd(q, updated, sums[i][part]);
       }
     }
   for (int i = 0; i < n; ++i) hn::StoreU(SumOfParts(sums[i]), d, row.out + column + i * lanes);
 }
 
-/// Rows in turn for columns [first, first + n_columns), multiples of 16. `state` has these columns only.
-void UpdateState(const DeltaRow* rows, std::int64_t n_rows, std::int64_t first, std::int64_t n_columns, float* state,
-                 std::int64_t stride) {
+template <bool rounds>
+void UpdateRows(const DeltaRow* rows, std::int64_t n_rows, std::int64_t first, std::int64_t n_columns, float* state,
+                std::int64_t stride) {
   const hn::CappedTag<float, 16> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   for (std::int64_t r = 0; r < n_rows; ++r) {
     std::int64_t column = 0;
     for (; column + 2 * lanes <= n_columns; column += 2 * lanes)
-      UpdateColumns<2>(rows[r], first + column, state + column, stride);
-    for (; column < n_columns; column += lanes) UpdateColumns<1>(rows[r], first + column, state + column, stride);
+      UpdateColumns<2, rounds>(rows[r], first + column, state + column, stride);
+    for (; column < n_columns; column += lanes) UpdateColumns<1, rounds>(rows[r], first + column, state + column, stride);
   }
+}
+
+/// Rows in turn for columns [first, first + n_columns), multiples of 16. `state` has these columns only, and is f32 also if it is
+/// rounded to bfloat16 after each row.
+void UpdateState(const DeltaRow* rows, std::int64_t n_rows, std::int64_t first, std::int64_t n_columns, float* state,
+                 std::int64_t stride, bool rounds) {
+  rounds ? UpdateRows<true>(rows, n_rows, first, n_columns, state, stride)
+         : UpdateRows<false>(rows, n_rows, first, n_columns, state, stride);
 }
 
 }  // namespace baton::cpu::HWY_NAMESPACE
@@ -126,6 +136,7 @@ class DeltaHead {
         key_dim_(args.state.storage->shape().key_dim),
         value_dim_(args.state.storage->shape().value_dim),
         key_head_(head / (n_heads_ / args.n_key_heads)),
+        rounds_(args.state.storage->shape().matrix_dtype == DType::bf16),
         rate_(std::exp(args.a_log.elements<float>()[static_cast<std::size_t>(head)])),
         bias_(args.dt_bias.elements<float>()[static_cast<std::size_t>(head)]),
         q_factor_(1.0f / std::sqrt(static_cast<float>(key_dim_))) {}
@@ -137,7 +148,7 @@ class DeltaHead {
       load_row(first + r, rows[static_cast<std::size_t>(r)], static_cast<std::size_t>(r));
     update_columns(n_rows, key_dim_, value_dim_, state, copy_,
                    [&](auto first_column, auto n_columns, float* matrix, auto stride) {
-                     HWY_DYNAMIC_DISPATCH(UpdateState)(rows.data(), n_rows, first_column, n_columns, matrix, stride);
+                     HWY_DYNAMIC_DISPATCH(UpdateState)(rows.data(), n_rows, first_column, n_columns, matrix, stride, rounds_);
                    });
     for (std::int64_t r = 0; r < n_rows; ++r)
       store_f32(out_[static_cast<std::size_t>(r)].data(), value_dim_, args_.out, ((first + r) * n_heads_ + head_) * value_dim_);
@@ -162,6 +173,7 @@ class DeltaHead {
 
   const GatedDeltaRuleArgs& args_;
   const std::int64_t head_, n_heads_, key_dim_, value_dim_, key_head_;
+  const bool rounds_;
   const float rate_, bias_, q_factor_;
   alignas(64) StateRowNumbers q_, k_, v_, out_;
   alignas(64) StateColumnsCopy copy_;

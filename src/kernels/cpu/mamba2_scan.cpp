@@ -16,6 +16,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/mamba2_scan.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
+#include "kernels/cpu/states/round_state.h"
 // clang-format on
 
 #ifndef BATON_MAMBA2_SCAN_ROW
@@ -42,8 +43,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 /// Sums over rows of a matrix have so many parts, added in this order: a column has the same bits whatever the width of vectors.
 constexpr int kScanParts = 4;
 
-/// `n` vectors of columns from `column` on. `state` has them as its first columns; its rows are `stride` apart.
-template <int n>
+/// `n` vectors of columns from `column` on. `state` has them as its first columns; its rows are `stride` apart. `rounds`: the state to
+/// bfloat16 after the row.
+template <int n, bool rounds>
 void ScanColumns(const ScanRow& row, std::int64_t column, float* state, std::int64_t stride) {
   const hn::CappedTag<float, 16> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
@@ -62,7 +64,7 @@ void ScanColumns(const ScanRow& row, std::int64_t column, float* state, std::int
       for (int i = 0; i < n; ++i) {
         float* const at = state + (j + part) * stride + i * lanes;
         const auto updated = hn::MulAdd(b, written[i], hn::Mul(decay, hn::LoadU(d, at)));
-        hn::StoreU(updated, d, at);
+        hn::StoreU(RoundState<rounds>(d, updated), d, at);
         sums[i][part] = hn::MulAdd(c, updated, sums[i][part]);
       }
     }
@@ -73,17 +75,25 @@ void ScanColumns(const ScanRow& row, std::int64_t column, float* state, std::int
   }
 }
 
-/// Rows in turn for columns [first, first + n_columns), multiples of 16. `state` has these columns only.
-void ScanState(const ScanRow* rows, std::int64_t n_rows, std::int64_t first, std::int64_t n_columns, float* state,
-               std::int64_t stride) {
+template <bool rounds>
+void ScanRows(const ScanRow* rows, std::int64_t n_rows, std::int64_t first, std::int64_t n_columns, float* state,
+              std::int64_t stride) {
   const hn::CappedTag<float, 16> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   for (std::int64_t r = 0; r < n_rows; ++r) {
     std::int64_t column = 0;
     for (; column + 2 * lanes <= n_columns; column += 2 * lanes)
-      ScanColumns<2>(rows[r], first + column, state + column, stride);
-    for (; column < n_columns; column += lanes) ScanColumns<1>(rows[r], first + column, state + column, stride);
+      ScanColumns<2, rounds>(rows[r], first + column, state + column, stride);
+    for (; column < n_columns; column += lanes) ScanColumns<1, rounds>(rows[r], first + column, state + column, stride);
   }
+}
+
+/// Rows in turn for columns [first, first + n_columns), multiples of 16. `state` has these columns only, and is f32 also if it is
+/// rounded to bfloat16 after each row.
+void ScanState(const ScanRow* rows, std::int64_t n_rows, std::int64_t first, std::int64_t n_columns, float* state,
+               std::int64_t stride, bool rounds) {
+  rounds ? ScanRows<true>(rows, n_rows, first, n_columns, state, stride)
+         : ScanRows<false>(rows, n_rows, first, n_columns, state, stride);
 }
 
 }  // namespace baton::cpu::HWY_NAMESPACE
@@ -105,6 +115,7 @@ class ScanHead {
         key_dim_(args.state.storage->shape().key_dim),
         value_dim_(args.state.storage->shape().value_dim),
         group_(head / (n_heads_ / args.n_groups)),
+        rounds_(args.state.storage->shape().matrix_dtype == DType::bf16),
         rate_(std::exp(of_head(args.a_log))),
         bias_(of_head(args.dt_bias)),
         skip_(of_head(args.skip)) {}
@@ -116,7 +127,7 @@ class ScanHead {
       load_row(first + r, rows[static_cast<std::size_t>(r)], static_cast<std::size_t>(r));
     update_columns(n_rows, key_dim_, value_dim_, state, copy_,
                    [&](auto first_column, auto n_columns, float* matrix, auto stride) {
-                     HWY_DYNAMIC_DISPATCH(ScanState)(rows.data(), n_rows, first_column, n_columns, matrix, stride);
+                     HWY_DYNAMIC_DISPATCH(ScanState)(rows.data(), n_rows, first_column, n_columns, matrix, stride, rounds_);
                    });
     for (std::int64_t r = 0; r < n_rows; ++r)
       store_f32(out_[static_cast<std::size_t>(r)].data(), value_dim_, args_.out, ((first + r) * n_heads_ + head_) * value_dim_);
@@ -146,6 +157,7 @@ class ScanHead {
 
   const Mamba2ScanArgs& args_;
   const std::int64_t head_, n_heads_, key_dim_, value_dim_, group_;
+  const bool rounds_;
   const float rate_, bias_, skip_;
   alignas(64) StateRowNumbers b_, c_, x_, out_;
   alignas(64) StateColumnsCopy copy_;

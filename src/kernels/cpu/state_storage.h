@@ -7,17 +7,19 @@
 #include <cstring>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "core/result.h"
 #include "kernels/batch.h"
+#include "kernels/cpu/elements.h"
 #include "kernels/cpu/pages.h"
 #include "kernels/state_storage.h"
 
 namespace baton::cpu {
 
-/// [layer][slot]{[conv_len][n_channels], [head][key_dim][value_dim]}: a slot of a layer is a piece of the canonical form. Thread:
+/// [layer][slot]{f32 [conv_len][n_channels], matrix_dtype [head][key_dim][value_dim]}: a slot of a layer is a piece of the canonical form. Thread:
 /// engine only; operations may use different heads and channels of a slot in several threads.
 class CpuStateStorage final : public StateStorage {
  public:
@@ -31,6 +33,7 @@ class CpuStateStorage final : public StateStorage {
           fmt::format("recurrent layers with heads of {} x {}, {} channels and a convolution of {} tokens: heads must be "
                       "multiples of 16 and at most {}, channels a multiple of 16, convolutions of 2 to {} tokens",
                       shape.key_dim, shape.value_dim, shape.n_channels, shape.conv_len + 1, kMaxStateDim, kMaxConvTaps));
+    check(shape.matrix_dtype == DType::f32 || shape.matrix_dtype == DType::bf16, "StateStorage: matrices of another type");
     BATON_TRY(Buffer memory, allocate_pages(static_cast<std::size_t>(shape.n_slots * shape.slot_bytes())));
     return std::unique_ptr<CpuStateStorage>(new CpuStateStorage(shape, std::move(memory)));
   }
@@ -50,29 +53,40 @@ class CpuStateStorage final : public StateStorage {
   /// The last inputs of a slot's convolution, [conv_len][n_channels].
   float* conv(int layer, std::int32_t slot) const {
     check(slot >= 0 && slot < shape().n_slots, "StateStorage: the slot does not exist");
-    return reinterpret_cast<float*>(memory_.data()) +
-           (std::int64_t{layer} * shape().n_slots + slot) * (shape().n_conv() + shape().n_matrices());
+    return reinterpret_cast<float*>(memory_.data() +
+                                    static_cast<std::size_t>(std::int64_t{layer} * shape().n_slots + slot) * bytes_of_layer());
   }
-  /// The matrix of a head, [key_dim][value_dim].
-  float* matrix(int layer, std::int32_t slot, std::int64_t head) const {
-    return conv(layer, slot) + shape().n_conv() + head * shape().key_dim * shape().value_dim;
+  /// The matrix of a head, [key_dim, value_dim].
+  TensorView matrix(int layer, std::int32_t slot, std::int64_t head) const {
+    const std::size_t n_bytes =
+        static_cast<std::size_t>(n_of_matrix()) * static_cast<std::size_t>(size_bytes(shape().matrix_dtype));
+    std::byte* const first = reinterpret_cast<std::byte*>(conv(layer, slot) + shape().n_conv());
+    return {first + static_cast<std::size_t>(head) * n_bytes, shape().matrix_dtype, {shape().key_dim, shape().value_dim}};
   }
-  /// The matrix of a head that a run writes, after it was made what the run begins with.
-  float* begin_run(int layer, const StateRun& run, std::int64_t head) const {
-    float* const state = matrix(layer, run.write_slot, head);
-    const std::int64_t n = std::int64_t{shape().key_dim} * shape().value_dim;
+  /// The matrix of a head in f32, after it was made what the run begins with: the one that the run writes or, if that is not f32, a
+  /// copy in `copy`, which end_run stores.
+  float* begin_run(int layer, const StateRun& run, std::int64_t head, std::vector<float>& copy) const {
+    const TensorView written = matrix(layer, run.write_slot, head);
+    float* state = reinterpret_cast<float*>(written.data);
+    if (!has_f32()) {
+      copy.resize(static_cast<std::size_t>(n_of_matrix()));
+      state = copy.data();
+    }
     if (run.read_slot == StateRun::kZeroState)
-      std::fill_n(state, n, 0.0f);
-    else if (run.read_slot != run.write_slot)
-      std::copy_n(matrix(layer, run.read_slot, head), n, state);
+      std::fill_n(state, n_of_matrix(), 0.0f);
+    else if (!has_f32() || run.read_slot != run.write_slot)
+      load_f32(matrix(layer, run.read_slot, head), 0, n_of_matrix(), state);
     return state;
+  }
+  void end_run(int layer, const StateRun& run, std::int64_t head, const float* state) const {
+    if (!has_f32()) store_f32(state, n_of_matrix(), matrix(layer, run.write_slot, head), 0);
   }
 
  private:
   CpuStateStorage(const StateShape& shape, Buffer memory) : StateStorage(shape), memory_(std::move(memory)) {}
-  std::size_t bytes_of_layer() const {
-    return static_cast<std::size_t>(shape().n_conv() + shape().n_matrices()) * sizeof(float);
-  }
+  std::size_t bytes_of_layer() const { return static_cast<std::size_t>(shape().slot_bytes() / shape().n_layers); }
+  bool has_f32() const { return shape().matrix_dtype == DType::f32; }
+  std::int64_t n_of_matrix() const { return std::int64_t{shape().key_dim} * shape().value_dim; }
 
   Buffer memory_;
 };

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "core/parallel.h"
 #include "kernels/cpu/state_storage.h"
@@ -43,13 +44,15 @@ void run_heads(Parallel& parallel, const Args& args) {
   const auto& states = static_cast<const CpuStateStorage&>(*args.state.storage);
   const auto n_runs = static_cast<std::int64_t>(runs.size());
   parallel.for_ranges(states.shape().n_heads * n_runs, 1, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<float> copy;
     for (std::int64_t part = begin; part < end; ++part) {
       const std::int64_t head = part / n_runs;
       const StateRun& run = runs[static_cast<std::size_t>(part % n_runs)];
       Head of_head(args, head);
-      float* const matrix = states.begin_run(args.state.layer, run, head);
+      float* const matrix = states.begin_run(args.state.layer, run, head, copy);
       for (std::int64_t done = 0; done < run.n_rows; done += kStateRows)
         of_head.run_rows(run.first_row + done, std::min<std::int64_t>(kStateRows, run.n_rows - done), matrix);
+      states.end_run(args.state.layer, run, head, matrix);
     }
   });
 }
