@@ -32,6 +32,9 @@ inline constexpr int kMaxTopLogprobs = 20;
 inline constexpr std::int32_t kMaxListEntries = 4 << 20;
 /// Most stop token ids of a sequence.
 inline constexpr int kMaxStopIds = 16;
+/// Most drafts of a sequence in a step. It equals the one block that each running sequence is sure to get beyond what its tokens
+/// need.
+inline constexpr std::int32_t kMaxDraftTokens = 16;
 
 /// One token of the batch in flight, for attention: its key and value belong to `position`, and its query sees the
 /// keys at positions [kv_lo, kv_hi) of its sequence (kv_hi = position + 1; kv_lo > 0 only with a window).
@@ -72,6 +75,12 @@ static_assert(sizeof(AttentionItem) == 32);
 /// first row the state is that of `read_slot`, and the state after the last row goes to `write_slot` (StateStorage). The two may
 /// be the same. A step has at most one run for each sequence, no two runs write one slot, and none reads a slot that another
 /// writes. The rows of a finished sequence count as all others.
+///
+/// The last n_drafts rows are drafts, of which the sampler accepts some. The state that is written is the one before them, and their
+/// inputs are kept in rows [first_kept, first_kept + n_drafts) of the storage. The sequence's next run begins with the accepted
+/// ones: the state before its first row is that of read_slot after rows [first_replayed, first_replayed + n_replayed) of the
+/// storage, and it has the same bits as if they had never been drafts. No run keeps rows where a run of its step reads or keeps
+/// others. A run with either has at most kMaxDraftTokens + 1 rows, of which the first is no draft.
 struct StateRun {
   static constexpr std::int32_t kZeroState = -1;  ///< in the place of read_slot: the state before the first row is zero
   std::int32_t first_row = 0;
@@ -79,8 +88,14 @@ struct StateRun {
   std::int32_t position = 0;
   std::int32_t read_slot = kZeroState;
   std::int32_t write_slot = 0;
+  std::int32_t n_replayed = 0;
+  std::int32_t first_replayed = 0;
+  std::int32_t n_drafts = 0;
+  std::int32_t first_kept = 0;
+
+  constexpr std::int32_t n_written() const { return n_rows - n_drafts; }  ///< rows that the written state has
 };
-static_assert(sizeof(StateRun) == 20);
+static_assert(sizeof(StateRun) == 36);
 
 /// Elements [first, first + count) of a section of the step.
 struct Range {

@@ -141,6 +141,12 @@ void check_states(const StateArgs& args, std::int64_t n_rows, std::string_view n
   check(n_rows >= args.step.header->n_rows, [&] { return std::string(name) + ": fewer rows than the step has"; });
 }
 
+/// Rows that matrices are updated with are outputs of the convolution, and kept as such.
+void check_kept_width(const StateShape& states, std::int64_t width, std::string_view name) {
+  check(states.n_kept_rows == 0 || width == states.n_channels,
+        [&] { return std::string(name) + ": drafts cannot be kept, because the convolution has other channels"; });
+}
+
 }  // namespace
 
 void resolve_rows(Backend& backend, const ResolveRowsArgs& args) {
@@ -344,6 +350,7 @@ void gated_delta_rule(Backend& backend, const GatedDeltaRuleArgs& args) {
   check_float(args.qkv, "gated_delta_rule qkv");
   check_shape(args.qkv, {n_rows, 2 * args.n_key_heads * states.key_dim + std::int64_t{states.n_heads} * states.value_dim},
               "gated_delta_rule qkv");
+  check_kept_width(states, args.qkv.shape[1], "gated_delta_rule");
   check_dtype(args.gates, DType::f32, "gated_delta_rule gates");
   check_shape(args.gates, {n_rows, 2LL * states.n_heads}, "gated_delta_rule gates");
   for (const ConstTensorView& of_heads : {args.a_log, args.dt_bias}) {
@@ -365,6 +372,7 @@ void mamba2_scan(Backend& backend, const Mamba2ScanArgs& args) {
   check_float(args.xbc, "mamba2_scan xbc");
   check_shape(args.xbc, {n_rows, std::int64_t{states.n_heads} * states.value_dim + 2 * args.n_groups * states.key_dim},
               "mamba2_scan xbc");
+  check_kept_width(states, args.xbc.shape[1], "mamba2_scan");
   check_float(args.dt, "mamba2_scan dt");
   check(args.dt.shape[0] == n_rows && args.first_dt >= 0 && args.first_dt + states.n_heads <= args.dt.shape[1],
         "mamba2_scan: dt has other rows than xbc, or too few columns");

@@ -306,7 +306,9 @@ void attention_merge(Backend& backend, const AttentionMergeArgs& args);
 /// Recurrent layers: the rows of each sequence of the step in turn, as its StateRun says. Rows without a run are neither read nor
 /// written. What one row leaves is what the next row begins with, wherever a sequence's rows are cut into steps; all is computed in
 /// f32. An operation may compute the rows of a run in chunks that begin at multiples of kStateChunk positions, whose result differs
-/// from the recurrence in rounding only; with BackendOptions::batch_invariant a row has the same bits however its sequence is cut.
+/// from the recurrence in rounding only; with BackendOptions::batch_invariant a row has the same bits however its sequence is cut. Of
+/// drafts, short_conv keeps its inputs and outputs, which are what the other two have as inputs, and these keep the gates (b and a, or
+/// dt).
 inline constexpr std::int32_t kStateChunk = 64;
 
 /// What the operations on states have in common. The backend must have BackendCapabilities::has_recurrent_layers.

@@ -10,7 +10,8 @@
 namespace baton {
 
 /// The states of all recurrent layers of a model, which are alike. A slot holds those of one sequence: for each layer the last
-/// inputs of its short convolution, and a matrix for each head, if there are heads.
+/// inputs of its short convolution, and a matrix for each head, if there are heads. A kept row holds what all layers need to apply
+/// one draft to a state (StateRun): the input of the convolution and, if there are heads, its output and their gates.
 struct StateShape {
   std::int32_t n_layers = 0;
   std::int32_t n_slots = 0;
@@ -21,6 +22,7 @@ struct StateShape {
   std::int32_t value_dim = 0;   ///< columns of a matrix; the same
   /// f32, or bf16: then matrices are rounded to nearest even after each row, whose output is that of the state before it is rounded.
   DType matrix_dtype = DType::f32;
+  std::int32_t n_kept_rows = 0;
 
   /// Numbers of one slot in one layer: inputs of the convolution in f32, and matrices.
   std::int64_t n_conv() const { return std::int64_t{conv_len} * n_channels; }
@@ -29,6 +31,14 @@ struct StateShape {
   std::int64_t slot_bytes() const {
     return (n_conv() * 4 + n_matrices() * static_cast<std::int64_t>(baton::size_bytes(matrix_dtype))) * n_layers;
   }
+  /// Where a kept row of a layer has the convolution's output (at f32 number n_channels, in the output's own type) and its gates (f32,
+  /// at most two for each head), and how many f32 numbers it takes.
+  std::int64_t kept_output() const { return n_channels; }
+  std::int64_t kept_gates() const { return std::int64_t{n_channels} * (n_heads > 0 ? 2 : 1); }
+  std::int64_t n_kept() const { return kept_gates() + (2 * std::int64_t{n_heads} + 15) / 16 * 16; }
+  /// Bytes of one kept row over all layers, and of the whole storage.
+  std::int64_t kept_row_bytes() const { return n_kept() * 4 * n_layers; }
+  std::int64_t storage_bytes() const { return n_slots * slot_bytes() + n_kept_rows * kept_row_bytes(); }
   bool operator==(const StateShape&) const = default;
 };
 
@@ -36,7 +46,7 @@ struct StateShape {
 inline constexpr std::int32_t kMaxStateDim = 256;
 inline constexpr std::int32_t kMaxConvTaps = 8;
 
-/// The layout is the backend's own; the canonical form of a slot is
+/// The layout is the backend's own, with kept rows, f32 [layer][row][n_kept], after the slots; the canonical form of a slot is
 /// [layer]{f32 [conv_len][n_channels], oldest input first; matrix_dtype [head][key_dim][value_dim]}.
 ///
 /// Memory is not cleared: a slot that was never written may hold NaN (StateRun says which states begin at zero). Thread: engine

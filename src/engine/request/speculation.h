@@ -19,6 +19,7 @@
 
 #include "core/ids.h"
 #include "core/result.h"
+#include "kernels/batch.h"
 
 namespace baton {
 
@@ -49,9 +50,6 @@ class PromptLookup {
   std::vector<std::int32_t> older_;   ///< of each place
 };
 
-/// The most drafts of one sequence in a step. It equals the one block that each running sequence is sure to get beyond
-/// what its tokens need.
-inline constexpr std::int32_t kMaxDraftTokens = 16;
 inline constexpr std::int32_t kMaxLookupLen = 64;
 
 struct SpeculationOptions {

@@ -129,8 +129,9 @@ void load_unit(const ConstTensorView& in, std::int64_t begin, std::int64_t n, fl
 /// A head's matrix, over the rows of runs.
 class DeltaHead {
  public:
-  DeltaHead(const GatedDeltaRuleArgs& args, std::int64_t head)
+  DeltaHead(const GatedDeltaRuleArgs& args, const RunRows& run, std::int64_t head)
       : args_(args),
+        run_(run),
         head_(head),
         n_heads_(args.state.storage->shape().n_heads),
         key_dim_(args.state.storage->shape().key_dim),
@@ -141,37 +142,46 @@ class DeltaHead {
         bias_(args.dt_bias.elements<float>()[static_cast<std::size_t>(head)]),
         q_factor_(1.0f / std::sqrt(static_cast<float>(key_dim_))) {}
 
-  /// Rows [first, first + n_rows), at most kStateRows, in turn. `state` is the matrix.
-  void run_rows(std::int64_t first, std::int64_t n_rows, float* state) {
+  /// Some rows of the run. `state` is the matrix.
+  void run_rows(const StateRows& of, float* state) {
     std::array<DeltaRow, kStateRows> rows;
-    for (std::int64_t r = 0; r < n_rows; ++r)
-      load_row(first + r, rows[static_cast<std::size_t>(r)], static_cast<std::size_t>(r));
-    update_columns(n_rows, key_dim_, value_dim_, state, copy_,
-                   [&](auto first_column, auto n_columns, float* matrix, auto stride) {
-                     HWY_DYNAMIC_DISPATCH(UpdateState)(rows.data(), n_rows, first_column, n_columns, matrix, stride, rounds_);
+    for (std::int64_t r = 0; r < of.n_rows; ++r)
+      load_row(of.first + r, rows[static_cast<std::size_t>(r)], static_cast<std::size_t>(r));
+    update_columns(of, key_dim_, value_dim_, state, copy_,
+                   [&](auto first, auto n_rows, auto first_column, auto n_columns, float* matrix, auto stride) {
+                     HWY_DYNAMIC_DISPATCH(UpdateState)
+                     (rows.data() + first, n_rows, first_column, n_columns, matrix, stride, rounds_);
                    });
-    for (std::int64_t r = 0; r < n_rows; ++r)
-      store_f32(out_[static_cast<std::size_t>(r)].data(), value_dim_, args_.out, ((first + r) * n_heads_ + head_) * value_dim_);
+    for (std::int64_t r = 0; r < of.n_rows; ++r)
+      if (!run_.is_replayed(of.first + r))
+        store_f32(out_[static_cast<std::size_t>(r)].data(), value_dim_, args_.out,
+                  (run_.row(of.first + r) * n_heads_ + head_) * value_dim_);
   }
 
  private:
-  void load_row(std::int64_t row, DeltaRow& to, std::size_t place) {
-    const std::int64_t begin = row * args_.qkv.shape[1];
+  /// Row `i` of the run.
+  void load_row(std::int64_t i, DeltaRow& to, std::size_t place) {
+    const auto [qkv, begin] = run_.output(args_.qkv, i);
     const std::int64_t keys = args_.n_key_heads * key_dim_;  // columns of all queries, and of all keys
-    load_unit(args_.qkv, begin + key_head_ * key_dim_, key_dim_, q_factor_, q_[place].data());
-    load_unit(args_.qkv, begin + keys + key_head_ * key_dim_, key_dim_, 1, k_[place].data());
-    load_f32(args_.qkv, begin + 2 * keys + head_ * value_dim_, value_dim_, v_[place].data());
-    const float* const gates = args_.gates.elements<float>().data() + row * 2 * n_heads_;
+    load_unit(qkv, begin + key_head_ * key_dim_, key_dim_, q_factor_, q_[place].data());
+    load_unit(qkv, begin + keys + key_head_ * key_dim_, key_dim_, 1, k_[place].data());
+    load_f32(qkv, begin + 2 * keys + head_ * value_dim_, value_dim_, v_[place].data());
+    const auto gate = [&](std::int64_t index) {
+      return run_.gate(i, index, [&](std::int64_t row) {
+        return args_.gates.elements<float>()[static_cast<std::size_t>(row * 2 * n_heads_ + index)];
+      });
+    };
     to = {.q = q_[place].data(),
           .k = k_[place].data(),
           .v = v_[place].data(),
           .out = out_[place].data(),
-          .decay = std::exp(-rate_ * softplus(gates[n_heads_ + head_] + bias_)),
-          .beta = 1.0f / (1.0f + std::exp(-gates[head_])),
+          .decay = std::exp(-rate_ * softplus(gate(n_heads_ + head_) + bias_)),
+          .beta = 1.0f / (1.0f + std::exp(-gate(head_))),
           .key_dim = key_dim_};
   }
 
   const GatedDeltaRuleArgs& args_;
+  const RunRows& run_;
   const std::int64_t head_, n_heads_, key_dim_, value_dim_, key_head_;
   const bool rounds_;
   const float rate_, bias_, q_factor_;

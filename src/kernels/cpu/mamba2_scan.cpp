@@ -108,8 +108,9 @@ HWY_EXPORT(ScanState);
 /// A head's matrix, over the rows of runs.
 class ScanHead {
  public:
-  ScanHead(const Mamba2ScanArgs& args, std::int64_t head)
+  ScanHead(const Mamba2ScanArgs& args, const RunRows& run, std::int64_t head)
       : args_(args),
+        run_(run),
         head_(head),
         n_heads_(args.state.storage->shape().n_heads),
         key_dim_(args.state.storage->shape().key_dim),
@@ -120,30 +121,37 @@ class ScanHead {
         bias_(of_head(args.dt_bias)),
         skip_(of_head(args.skip)) {}
 
-  /// Rows [first, first + n_rows), at most kStateRows, in turn. `state` is the matrix.
-  void run_rows(std::int64_t first, std::int64_t n_rows, float* state) {
+  /// Some rows of the run. `state` is the matrix.
+  void run_rows(const StateRows& of, float* state) {
     std::array<ScanRow, kStateRows> rows;
-    for (std::int64_t r = 0; r < n_rows; ++r)
-      load_row(first + r, rows[static_cast<std::size_t>(r)], static_cast<std::size_t>(r));
-    update_columns(n_rows, key_dim_, value_dim_, state, copy_,
-                   [&](auto first_column, auto n_columns, float* matrix, auto stride) {
-                     HWY_DYNAMIC_DISPATCH(ScanState)(rows.data(), n_rows, first_column, n_columns, matrix, stride, rounds_);
+    for (std::int64_t r = 0; r < of.n_rows; ++r)
+      load_row(of.first + r, rows[static_cast<std::size_t>(r)], static_cast<std::size_t>(r));
+    update_columns(of, key_dim_, value_dim_, state, copy_,
+                   [&](auto first, auto n_rows, auto first_column, auto n_columns, float* matrix, auto stride) {
+                     HWY_DYNAMIC_DISPATCH(ScanState)
+                     (rows.data() + first, n_rows, first_column, n_columns, matrix, stride, rounds_);
                    });
-    for (std::int64_t r = 0; r < n_rows; ++r)
-      store_f32(out_[static_cast<std::size_t>(r)].data(), value_dim_, args_.out, ((first + r) * n_heads_ + head_) * value_dim_);
+    for (std::int64_t r = 0; r < of.n_rows; ++r)
+      if (!run_.is_replayed(of.first + r))
+        store_f32(out_[static_cast<std::size_t>(r)].data(), value_dim_, args_.out,
+                  (run_.row(of.first + r) * n_heads_ + head_) * value_dim_);
   }
 
  private:
   float of_head(const ConstTensorView& numbers) const { return numbers.elements<float>()[static_cast<std::size_t>(head_)]; }
 
-  void load_row(std::int64_t row, ScanRow& to, std::size_t place) {
-    const std::int64_t begin = row * args_.xbc.shape[1];
+  /// Row `i` of the run.
+  void load_row(std::int64_t i, ScanRow& to, std::size_t place) {
+    const auto [xbc, begin] = run_.output(args_.xbc, i);
     const std::int64_t b = begin + n_heads_ * value_dim_ + group_ * key_dim_;
-    load_f32(args_.xbc, begin + head_ * value_dim_, value_dim_, x_[place].data());
-    load_f32(args_.xbc, b, key_dim_, b_[place].data());
-    load_f32(args_.xbc, b + args_.n_groups * key_dim_, key_dim_, c_[place].data());
-    float dt = 0;
-    load_f32(args_.dt, row * args_.dt.shape[1] + args_.first_dt + head_, 1, &dt);
+    load_f32(xbc, begin + head_ * value_dim_, value_dim_, x_[place].data());
+    load_f32(xbc, b, key_dim_, b_[place].data());
+    load_f32(xbc, b + args_.n_groups * key_dim_, key_dim_, c_[place].data());
+    const float dt = run_.gate(i, head_, [&](std::int64_t row) {
+      float of_row = 0;
+      load_f32(args_.dt, row * args_.dt.shape[1] + args_.first_dt + head_, 1, &of_row);
+      return of_row;
+    });
     const float step = softplus(dt + bias_);
     to = {.b = b_[place].data(),
           .c = c_[place].data(),
@@ -156,6 +164,7 @@ class ScanHead {
   }
 
   const Mamba2ScanArgs& args_;
+  const RunRows& run_;
   const std::int64_t head_, n_heads_, key_dim_, value_dim_, group_;
   const bool rounds_;
   const float rate_, bias_, skip_;

@@ -36,17 +36,26 @@ class ChannelBlock {
     }
     // The inputs of a row lie in a ring, the oldest at `oldest`.
     std::int64_t oldest = 0;
-    for (std::int64_t r = run.first_row; r < run.first_row + run.n_rows; ++r) {
-      load_input(r, inputs_[at((oldest + n_kept) % n_taps_)]);
+    const auto newest = [&]() -> Row& { return inputs_[at((oldest + n_kept) % n_taps_)]; };
+    const auto step = [&] { oldest = (oldest + 1) % n_taps_; };
+    const auto write = [&] {
+      float* to = states.conv(args_.state.layer, run.write_slot) + first_;
+      for (std::int64_t j = 0; j < n_kept; ++j) std::copy_n(inputs_[at((oldest + j) % n_taps_)].data(), n_, to + j * width);
+    };
+    for (std::int32_t i = 0; i < run.n_replayed; ++i, step())
+      std::copy_n(states.kept(args_.state.layer, run.first_replayed + i) + first_, n_, newest().data());
+    for (std::int32_t i = 0; i < run.n_rows; ++i, step()) {
+      if (i == run.n_written()) write();
+      const std::int64_t r = run.first_row + i;
+      load_input(r, newest());
       Row sum = bias_;
       for (std::int64_t j = 0; j < n_taps_; ++j)
         add_product(sum.data(), weights_[at(j)].data(), inputs_[at((oldest + j) % n_taps_)].data(), n_);
       finish(r, sum);
       store_f32(sum.data(), n_, args_.out, r * args_.out.shape[1] + first_);
-      oldest = (oldest + 1) % n_taps_;
+      if (i >= run.n_written()) keep(states, run.first_kept + i - run.n_written(), newest(), sum);
     }
-    float* to = states.conv(args_.state.layer, run.write_slot) + first_;
-    for (std::int64_t j = 0; j < n_kept; ++j) std::copy_n(inputs_[at((oldest + j) % n_taps_)].data(), n_, to + j * width);
+    if (run.n_drafts == 0) write();
   }
 
  private:
@@ -68,6 +77,13 @@ class ChannelBlock {
     if (args_.kind != ConvKind::gated) return silu_times(sum.data(), ones_.data(), n_, sum.data());
     load_part(r, 1, factors_);
     scale_by_weight(sum.data(), 1, factors_.data(), n_, sum.data());
+  }
+
+  /// Keeps a draft's input and, for matrices, its output.
+  void keep(const CpuStateStorage& states, std::int32_t row, const Row& input, const Row& output) const {
+    std::copy_n(input.data(), n_, states.kept(args_.state.layer, row) + first_);
+    if (states.shape().n_heads > 0)
+      store_f32(output.data(), n_, states.kept_output(args_.state.layer, row, args_.out.dtype), first_);
   }
 
   const ShortConvArgs& args_;

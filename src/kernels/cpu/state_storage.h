@@ -19,8 +19,8 @@
 
 namespace baton::cpu {
 
-/// [layer][slot]{f32 [conv_len][n_channels], matrix_dtype [head][key_dim][value_dim]}: a slot of a layer is a piece of the canonical form. Thread:
-/// engine only; operations may use different heads and channels of a slot in several threads.
+/// [layer][slot]{f32 [conv_len][n_channels], matrix_dtype [head][key_dim][value_dim]}: a slot of a layer is a piece of the canonical
+/// form. Thread: engine only; operations may use different heads and channels of a slot and of kept rows in several threads.
 class CpuStateStorage final : public StateStorage {
  public:
   /// Errors: as Backend::make_state_storage.
@@ -34,7 +34,7 @@ class CpuStateStorage final : public StateStorage {
                       "multiples of 16 and at most {}, channels a multiple of 16, convolutions of 2 to {} tokens",
                       shape.key_dim, shape.value_dim, shape.n_channels, shape.conv_len + 1, kMaxStateDim, kMaxConvTaps));
     check(shape.matrix_dtype == DType::f32 || shape.matrix_dtype == DType::bf16, "StateStorage: matrices of another type");
-    BATON_TRY(Buffer memory, allocate_pages(static_cast<std::size_t>(shape.n_slots * shape.slot_bytes())));
+    BATON_TRY(Buffer memory, allocate_pages(static_cast<std::size_t>(shape.storage_bytes())));
     return std::unique_ptr<CpuStateStorage>(new CpuStateStorage(shape, std::move(memory)));
   }
 
@@ -62,6 +62,16 @@ class CpuStateStorage final : public StateStorage {
         static_cast<std::size_t>(n_of_matrix()) * static_cast<std::size_t>(size_bytes(shape().matrix_dtype));
     std::byte* const first = reinterpret_cast<std::byte*>(conv(layer, slot) + shape().n_conv());
     return {first + static_cast<std::size_t>(head) * n_bytes, shape().matrix_dtype, {shape().key_dim, shape().value_dim}};
+  }
+  /// A kept row, [n_kept].
+  float* kept(int layer, std::int32_t row) const {
+    check(row >= 0 && row < shape().n_kept_rows, "StateStorage: the kept row does not exist");
+    return reinterpret_cast<float*>(memory_.data() + static_cast<std::size_t>(shape().n_slots * shape().slot_bytes())) +
+           (std::int64_t{layer} * shape().n_kept_rows + row) * shape().n_kept();
+  }
+  /// What a kept row has of the convolution's output, in the type `dtype`.
+  TensorView kept_output(int layer, std::int32_t row, DType dtype) const {
+    return {reinterpret_cast<std::byte*>(kept(layer, row) + shape().kept_output()), dtype, {shape().n_channels}};
   }
   /// The matrix of a head in f32, after it was made what the run begins with: the one that the run writes or, if that is not f32, a
   /// copy in `copy`, which end_run stores.

@@ -6,6 +6,7 @@
 
 #include "core/dtype.h"
 #include "kernels/cuda/device/device.h"
+#include "kernels/cuda/states/state_storage.h"
 
 namespace baton::cuda {
 
@@ -20,6 +21,7 @@ struct DeltaRuleParams {
   DType out_dtype;
   float* matrices;  ///< [n_heads, key_dim, value_dim] of slot 0
   std::int64_t slot_stride;
+  KeptRowsOfLayer kept;
   int n_heads;
   int n_key_heads;
   int key_dim;

@@ -84,23 +84,31 @@ __global__ void __launch_bounds__(kStepThreads) delta_steps_kernel(const __grid_
 
   const DeltaHead of_head(p, head);
   float raw[2 * kLoads];  // of the next row: queries and keys in warp 0, values in warp 1, gates in warp 2
-  const auto fetch = [&](std::int64_t row) {
+  const auto fetch = [&](int i) {
+    const RunRow of = row_of(run, p.kept, i);
+    const std::int64_t row = of.row;
+    const void* const qkv = of.inputs(p.qkv, p.kept);
     if (warp == 0) {
 #pragma unroll
       for (int e = 0; e < kLoads; ++e) {
         const int i = lane + kWarpSize * e;
-        raw[e] = i < p.key_dim ? load(p.qkv, p.qkv_dtype, of_head.query(row) + i) : 0;
-        raw[kLoads + e] = i < p.key_dim ? load(p.qkv, p.qkv_dtype, of_head.key(row) + i) : 0;
+        raw[e] = i < p.key_dim ? load(qkv, p.qkv_dtype, of_head.query(row) + i) : 0;
+        raw[kLoads + e] = i < p.key_dim ? load(qkv, p.qkv_dtype, of_head.key(row) + i) : 0;
       }
     } else if (warp == 1) {
 #pragma unroll
       for (int e = 0; e < kValueLoads; ++e) {
         const int i = first_column + lane + kWarpSize * e;
-        raw[e] = i < p.value_dim ? load(p.qkv, p.qkv_dtype, of_head.value(row) + i) : 0;
+        raw[e] = i < p.value_dim ? load(qkv, p.qkv_dtype, of_head.value(row) + i) : 0;
       }
     } else if (warp == 2) {
-      raw[0] = p.gates[of_head.gate(row)];
-      raw[1] = p.gates[of_head.gate(row) + p.n_heads];
+      const float* const gates = of.is_replayed ? of.kept + p.kept.gates : p.gates;
+      raw[0] = gates[of_head.gate(row)];
+      raw[1] = gates[of_head.gate(row) + p.n_heads];
+      if (of.kept != nullptr && !of.is_replayed && first_column == 0 && lane == 0) {
+        of.kept[p.kept.gates + head] = raw[0];
+        of.kept[p.kept.gates + p.n_heads + head] = raw[1];
+      }
     }
   };
   const auto prepare = [&](DeltaRow<kColumns, kKeyDim>& to) {
@@ -133,14 +141,27 @@ __global__ void __launch_bounds__(kStepThreads) delta_steps_kernel(const __grid_
     }
   };
 
+  const auto write_state = [&] {
+    if (!has_columns) return;
+    float* const to = p.matrices + run.write_slot * p.slot_stride + in_slot;
+#pragma unroll
+    for (int pass = 0; pass < kPasses; ++pass)
+      if (first_key + pass * kRowsAtOnce < p.key_dim)
+        __stcs(reinterpret_cast<float4*>(to + static_cast<std::int64_t>(pass * kRowsAtOnce) * p.value_dim),
+               make_float4(state[pass][0], state[pass][1], state[pass][2], state[pass][3]));
+  };
+  const int n_rows = run.n_replayed + run.n_rows;
+  const int first_draft = n_rows - run.n_drafts;
+
   wait_for_kernel_before();
-  if (run.n_rows > 0) {
-    fetch(run.first_row);
+  if (n_rows > 0) {
+    fetch(0);
     prepare(rows[0]);
   }
   __syncthreads();
-  for (int r = 0; r < run.n_rows; ++r) {
-    if (r + 1 < run.n_rows) fetch(run.first_row + r + 1);
+  for (int r = 0; r < n_rows; ++r) {
+    if (r == first_draft) write_state();
+    if (r + 1 < n_rows) fetch(r + 1);
     // The row before may still be read where the next is written, so there are three.
     const DeltaRow<kColumns, kKeyDim>& row = rows[r % 3];
     float of_k[kQuad] = {};
@@ -166,7 +187,7 @@ __global__ void __launch_bounds__(kStepThreads) delta_steps_kernel(const __grid_
       store_f32(of_k, &sums_of_k[r % 2][warp][column]);
       store_f32(of_q, &sums_of_q[r % 2][warp][column]);
     }
-    if (r + 1 < run.n_rows) prepare(rows[(r + 1) % 3]);
+    if (r + 1 < n_rows) prepare(rows[(r + 1) % 3]);
     __syncthreads();
     const auto join = [&](const float(&sums)[kStepWarps][kColumns], float(&sum)[kQuad]) {
       load_f32(&sums[0][column], sum);
@@ -182,11 +203,11 @@ __global__ void __launch_bounds__(kStepThreads) delta_steps_kernel(const __grid_
     float written[kQuad];
 #pragma unroll
     for (int c = 0; c < kQuad; ++c) written[c] = row.beta * (row.v[column + c] - row.decay * of_k[c]);
-    if (thread < kLanes && has_columns) {
+    if (thread < kLanes && has_columns && r >= run.n_replayed) {
       join(sums_of_q[r % 2], of_q);
 #pragma unroll
       for (int c = 0; c < kQuad; ++c) of_q[c] = fmaf(row.q_times_k, written[c], row.decay * of_q[c]);
-      store_quad(p.out, p.out_dtype, of_head.out(run.first_row + r) + first_column + column, of_q);
+      store_quad(p.out, p.out_dtype, of_head.out(run.first_row + r - run.n_replayed) + first_column + column, of_q);
     }
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
@@ -196,13 +217,7 @@ __global__ void __launch_bounds__(kStepThreads) delta_steps_kernel(const __grid_
     }
   }
 
-  if (!has_columns) return;
-  float* const to = p.matrices + run.write_slot * p.slot_stride + in_slot;
-#pragma unroll
-  for (int pass = 0; pass < kPasses; ++pass)
-    if (first_key + pass * kRowsAtOnce < p.key_dim)
-      __stcs(reinterpret_cast<float4*>(to + static_cast<std::int64_t>(pass * kRowsAtOnce) * p.value_dim),
-             make_float4(state[pass][0], state[pass][1], state[pass][2], state[pass][3]));
+  if (run.n_drafts == 0) write_state();
 }
 
 template <int kColumns, int kKeyDim>

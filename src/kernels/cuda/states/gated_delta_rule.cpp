@@ -46,6 +46,7 @@ void gated_delta_rule(const Device& device, const GatedDeltaRuleArgs& args, std:
                                .out_dtype = args.out.dtype,
                                .matrices = states.matrices(args.state.layer),
                                .slot_stride = states.slot_stride(),
+                               .kept = states.kept(args.state.layer),
                                .n_heads = shape.n_heads,
                                .n_key_heads = static_cast<int>(args.n_key_heads),
                                .key_dim = shape.key_dim,

@@ -30,6 +30,7 @@ struct Mamba2ScanParams {
   const float* skip;
   float* matrices;  ///< of slot 0
   std::int64_t slot_stride;
+  KeptRowsOfLayer kept;
   void* out;
   DType out_dtype;
   int n_heads;
@@ -104,13 +105,18 @@ __global__ void __launch_bounds__(kScanThreads) mamba2_scan_kernel(const __grid_
   const std::int64_t inner = static_cast<std::int64_t>(p.n_heads) * p.value_dim;
   const std::int64_t width = inner + 2LL * p.n_groups * p.key_dim;
   /// Warp 0 loads x and the time step, the others B and C.
-  const auto load_row = [&](std::int64_t row, ScanRow<kKeyDim>& to) {
-    const std::int64_t begin = row * width;
+  const auto load_row = [&](int of_run, ScanRow<kKeyDim>& to) {
+    const RunRow of = row_of(run, p.kept, of_run);
+    const void* const xbc = of.inputs(p.xbc, p.kept);
+    const std::int64_t begin = of.row * width;
     if (warp == 0) {
       const int i = first_column + lane;
-      to.x[lane] = i < p.value_dim ? load(p.xbc, p.xbc_dtype, begin + static_cast<std::int64_t>(head) * p.value_dim + i) : 0;
+      to.x[lane] = i < p.value_dim ? load(xbc, p.xbc_dtype, begin + static_cast<std::int64_t>(head) * p.value_dim + i) : 0;
       if (lane != 0) return;
-      const float raw = load(p.dt, p.dt_dtype, row * p.dt_columns + p.first_dt + head) + dt_bias;
+      const float dt =
+          of.is_replayed ? of.kept[p.kept.gates + head] : load(p.dt, p.dt_dtype, of.row * p.dt_columns + p.first_dt + head);
+      if (of.kept != nullptr && !of.is_replayed && first_column == 0) of.kept[p.kept.gates + head] = dt;
+      const float raw = dt + dt_bias;
       to.step = raw > 20.0f ? raw : log1pf(expf(raw));
       to.decay = expf(-rate * to.step);
       return;
@@ -118,15 +124,28 @@ __global__ void __launch_bounds__(kScanThreads) mamba2_scan_kernel(const __grid_
     const std::int64_t b = begin + inner + static_cast<std::int64_t>(group) * p.key_dim;
     const std::int64_t c = b + static_cast<std::int64_t>(p.n_groups) * p.key_dim;
     for (int i = thread - kWarpSize; i < kKeyDim; i += kScanThreads - kWarpSize) {
-      to.b[i] = i < p.key_dim ? load(p.xbc, p.xbc_dtype, b + i) : 0;
-      to.c[i] = i < p.key_dim ? load(p.xbc, p.xbc_dtype, c + i) : 0;
+      to.b[i] = i < p.key_dim ? load(xbc, p.xbc_dtype, b + i) : 0;
+      to.c[i] = i < p.key_dim ? load(xbc, p.xbc_dtype, c + i) : 0;
     }
   };
 
+  const auto write_state = [&] {
+    if (!has_columns) return;
+    float* const to = p.matrices + run.write_slot * p.slot_stride + in_slot;
+#pragma unroll
+    for (int pass = 0; pass < kPasses; ++pass)
+      if (first_key + pass * kRowsAtOnce < p.key_dim)
+        __stcs(reinterpret_cast<float4*>(to + static_cast<std::int64_t>(pass * kRowsAtOnce) * p.value_dim),
+               make_float4(state[pass][0], state[pass][1], state[pass][2], state[pass][3]));
+  };
+  const int n_rows = run.n_replayed + run.n_rows;
+  const int first_draft = n_rows - run.n_drafts;
+
   wait_for_kernel_before();
-  if (run.n_rows > 0) load_row(run.first_row, rows[0]);
+  if (n_rows > 0) load_row(0, rows[0]);
   __syncthreads();
-  for (int r = 0; r < run.n_rows; ++r) {
+  for (int r = 0; r < n_rows; ++r) {
+    if (r == first_draft) write_state();
     // The row before may still be read where the next is written, so there are three.
     const ScanRow<kKeyDim>& row = rows[r % 3];
     float of_c[kScanQuad] = {};
@@ -148,9 +167,9 @@ __global__ void __launch_bounds__(kScanThreads) mamba2_scan_kernel(const __grid_
 #pragma unroll
       for (int i = 0; i < kScanQuad; ++i) of_c[i] += __shfl_xor_sync(0xffffffffu, of_c[i], distance);
     if (lane < kLanes) store_f32(of_c, &sums[r % 2][warp][column]);
-    if (r + 1 < run.n_rows) load_row(run.first_row + r + 1, rows[(r + 1) % 3]);
+    if (r + 1 < n_rows) load_row(r + 1, rows[(r + 1) % 3]);
     __syncthreads();
-    if (thread >= kLanes || !has_columns) continue;
+    if (thread >= kLanes || !has_columns || r < run.n_replayed) continue;
     load_f32(&sums[r % 2][0][column], of_c);
 #pragma unroll
     for (int w = 1; w < kScanWarps; ++w) {
@@ -161,17 +180,13 @@ __global__ void __launch_bounds__(kScanThreads) mamba2_scan_kernel(const __grid_
     }
 #pragma unroll
     for (int i = 0; i < kScanQuad; ++i) of_c[i] = fmaf(skip, row.x[column + i], of_c[i]);
-    store_scan_quad(p.out, p.out_dtype,
-                    (run.first_row + r) * inner + static_cast<std::int64_t>(head) * p.value_dim + first_column + column, of_c);
+    store_scan_quad(
+        p.out, p.out_dtype,
+        (run.first_row + r - run.n_replayed) * inner + static_cast<std::int64_t>(head) * p.value_dim + first_column + column,
+        of_c);
   }
 
-  if (!has_columns) return;
-  float* const to = p.matrices + run.write_slot * p.slot_stride + in_slot;
-#pragma unroll
-  for (int pass = 0; pass < kPasses; ++pass)
-    if (first_key + pass * kRowsAtOnce < p.key_dim)
-      __stcs(reinterpret_cast<float4*>(to + static_cast<std::int64_t>(pass * kRowsAtOnce) * p.value_dim),
-             make_float4(state[pass][0], state[pass][1], state[pass][2], state[pass][3]));
+  if (run.n_drafts == 0) write_state();
 }
 
 void launch_scan(const Device& device, const Mamba2ScanParams& params, std::int64_t n_runs) {
@@ -202,6 +217,7 @@ void mamba2_scan(const Device& device, const Mamba2ScanArgs& args) {
                                 .skip = reinterpret_cast<const float*>(args.skip.data),
                                 .matrices = states.matrices(args.state.layer),
                                 .slot_stride = states.slot_stride(),
+                                .kept = states.kept(args.state.layer),
                                 .out = args.out.data,
                                 .out_dtype = args.out.dtype,
                                 .n_heads = shape.n_heads,

@@ -6,6 +6,7 @@
 #include "kernels/batch.h"
 #include "kernels/cuda/device/step_sections.cuh"
 #include "kernels/cuda/device/warp.cuh"
+#include "kernels/cuda/states/state_storage.h"
 
 namespace baton::cuda {
 
@@ -45,6 +46,25 @@ __device__ __forceinline__ RunPart find_part(const Runs& runs, int index, PartsO
     index -= __shfl_sync(kAll, end, kWarpSize - 1);
   }
   return {};
+}
+
+/// Row `i` of a run, counted from the first replayed one.
+struct RunRow {
+  bool is_replayed;
+  std::int64_t row;  ///< of the step; 0 if it is replayed
+  float* kept;       ///< of a replayed row and of a draft; else null
+
+  /// Where its inputs are; `rows`: those of the step.
+  __device__ const void* inputs(const void* rows, const KeptRowsOfLayer& layer) const {
+    return is_replayed ? kept + layer.output : rows;
+  }
+};
+__device__ __forceinline__ RunRow row_of(const StateRun& run, const KeptRowsOfLayer& layer, int i) {
+  const bool is_replayed = i < run.n_replayed;
+  const int draft = i - run.n_replayed - run.n_written();
+  const int at = is_replayed ? run.first_replayed + i : run.first_kept + draft;
+  return {is_replayed, is_replayed ? 0 : static_cast<std::int64_t>(run.first_row) + i - run.n_replayed,
+          is_replayed || draft >= 0 ? layer.first + at * layer.stride : nullptr};
 }
 
 }  // namespace baton::cuda

@@ -26,6 +26,8 @@ struct ShortConvParams {
   const float* bias;  ///< or null
   float* conv;        ///< of slot 0
   std::int64_t slot_stride;
+  KeptRowsOfLayer kept;
+  bool keeps_outputs;
   void* out;
   DType out_dtype;
   int n_channels;
@@ -55,8 +57,10 @@ __global__ void __launch_bounds__(kThreads) short_conv_kernel(const __grid_const
       weights[j][c] = j < n_absent ? 0 : p.weight[static_cast<std::int64_t>(channel + c) * p.n_taps + j - n_absent];
   /// Input `age` rows before the first of the run.
   const auto load_kept = [&](int age, Channels& to) {
-    const int j = p.n_taps - 1 - age;
-    if (run.read_slot == StateRun::kZeroState || j < 0) {
+    const int j = p.n_taps - 1 - (age - run.n_replayed);
+    if (age <= run.n_replayed) {
+      load_chunk(p.kept.first + (run.first_replayed + run.n_replayed - age) * p.kept.stride + channel, DType::f32, 0, to);
+    } else if (run.read_slot == StateRun::kZeroState || j < 0) {
 #pragma unroll
       for (int c = 0; c < kChunkDims; ++c) to[c] = 0;
     } else {
@@ -82,6 +86,7 @@ __global__ void __launch_bounds__(kThreads) short_conv_kernel(const __grid_const
   };
   const int begin = found.part * kStripRows;
   const int end = min(begin + kStripRows, run.n_rows);
+  const int n_written = run.n_written();
   Channels inputs[kTaps];  // the last is the current row's
   if (begin == 0) {
 #pragma unroll
@@ -109,15 +114,26 @@ __global__ void __launch_bounds__(kThreads) short_conv_kernel(const __grid_const
 #pragma unroll
     for (int c = 0; c < kChunkDims; ++c) y[c] = kKind == ConvKind::gated ? y[c] * gate[c] : y[c] / (1.0f + expf(-y[c]));
     store_chunk(p.out, p.out_dtype, static_cast<std::int64_t>(run.first_row + row) * p.n_channels + channel, y);
+    if (row >= n_written) {
+      float* const kept = p.kept.first + (run.first_kept + row - n_written) * p.kept.stride;
+      store_chunk(kept, DType::f32, channel, inputs[kTaps - 1]);
+      if (p.keeps_outputs) store_chunk(kept + p.kept.output, p.out_dtype, channel, y);
+    }
 #pragma unroll
     for (int j = 0; j < kKept; ++j)
 #pragma unroll
       for (int c = 0; c < kChunkDims; ++c) inputs[j][c] = inputs[j + 1][c];
   }
   if (begin != 0) return;
-  if (run.n_rows > kStripRows) {
+  if (run.n_rows > kStripRows || run.n_drafts > 0) {
 #pragma unroll
-    for (int j = 0; j < kKept; ++j) load_x(run.n_rows - kKept + j, inputs[j]);
+    for (int j = 0; j < kKept; ++j) {
+      const int row = n_written - kKept + j;
+      if (row >= 0)
+        load_x(row, inputs[j]);
+      else
+        load_kept(-row, inputs[j]);
+    }
   }
   float* const to = p.conv + run.write_slot * p.slot_stride + channel;
 #pragma unroll
@@ -143,6 +159,8 @@ void short_conv(const Device& device, const ShortConvArgs& args) {
       .bias = reinterpret_cast<const float*>(args.bias.data),
       .conv = states.conv(args.state.layer),
       .slot_stride = states.slot_stride(),
+      .kept = states.kept(args.state.layer),
+      .keeps_outputs = shape.n_heads > 0,
       .out = args.out.data,
       .out_dtype = args.out.dtype,
       .n_channels = shape.n_channels,

@@ -19,7 +19,7 @@ Result<std::unique_ptr<CudaStateStorage>> CudaStateStorage::make(const Device& d
     return fail(ErrorCode::unsupported,
                 fmt::format("recurrent states are float32 on CUDA, not {}", to_string(shape.matrix_dtype)));
   check(shape.n_layers >= 1 && shape.n_slots >= 1, "CudaStateStorage: an empty shape");
-  BATON_TRY(std::byte * data, device_memory(static_cast<std::size_t>(shape.n_slots * shape.slot_bytes()), "recurrent states"));
+  BATON_TRY(std::byte * data, device_memory(static_cast<std::size_t>(shape.storage_bytes()), "recurrent states"));
   return std::unique_ptr<CudaStateStorage>(new CudaStateStorage(device, shape, reinterpret_cast<float*>(data)));
 }
 
@@ -52,7 +52,7 @@ void CudaStateStorage::import_slot(std::int32_t slot, ConstTensorView in) {
 }
 
 void CudaStateStorage::fill_bytes(std::uint8_t value) {
-  check_cuda(cudaMemsetAsync(data_, value, static_cast<std::size_t>(shape().n_slots * shape().slot_bytes()), device_.stream),
+  check_cuda(cudaMemsetAsync(data_, value, static_cast<std::size_t>(shape().storage_bytes()), device_.stream),
              "filling recurrent states");
 }
 

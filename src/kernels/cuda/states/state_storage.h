@@ -11,6 +11,14 @@
 
 namespace baton::cuda {
 
+/// The kept rows of a layer, as kernels are given them: f32 numbers from one row to the next, and to the parts of a row.
+struct KeptRowsOfLayer {
+  float* first;
+  std::int64_t stride;
+  std::int64_t output;
+  std::int64_t gates;
+};
+
 /// [layer][slot]{[conv_len][n_channels], [head][key_dim][value_dim]}: a slot of a layer is a piece of the canonical form. It uses the
 /// device's stream; the device must outlive it. Thread: engine only.
 class CudaStateStorage final : public StateStorage {
@@ -30,6 +38,10 @@ class CudaStateStorage final : public StateStorage {
   /// Device addresses in slot 0 of a layer: the last inputs of its convolution, and the matrix of its first head.
   float* conv(int layer) const { return data_ + layer * shape().n_slots * slot_stride(); }
   float* matrices(int layer) const { return conv(layer) + shape().n_conv(); }
+  KeptRowsOfLayer kept(int layer) const {
+    return {conv(shape().n_layers) + std::int64_t{layer} * shape().n_kept_rows * shape().n_kept(), shape().n_kept(),
+            shape().kept_output(), shape().kept_gates()};
+  }
 
  private:
   CudaStateStorage(const Device& device, const StateShape& shape, float* data)
