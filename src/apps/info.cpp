@@ -110,6 +110,7 @@ json::Value to_json(const std::string& name, const ModelInfo& info, const Memory
                                      {"kv_bytes_per_token", group.bytes_per_token}});
   value["recurrent_layers"] = info.n_recurrent_layers;
   value["state_bytes_per_sequence"] = info.state_bytes;
+  value["state_bytes_per_draft"] = info.draft_bytes;
   value["prefix_caching"] = info.has_prefix_cache();
   value["fits"] = {{"memory_bytes", memory.bytes},
                    {"cache_bytes", fit.cache_bytes},
@@ -201,8 +202,8 @@ void print_cache(const ModelInfo& info, const Memory& memory, const MemoryFit& f
                               group.window == 0 ? "" : fmt::format(" with a window of {} tokens", grouped(group.window)),
                               kept_text(group), grouped(group.bytes_per_token)));
   if (info.n_recurrent_layers > 0) {
-    print_row("states",
-              fmt::format("{} recurrent layers: {} a sequence, float32", info.n_recurrent_layers, byte_text(info.state_bytes)));
+    print_row("states", fmt::format("{} recurrent layers: {} a sequence, float32; {} for each draft", info.n_recurrent_layers,
+                                    byte_text(info.state_bytes), byte_text(info.draft_bytes)));
     print_row("", info.has_prefix_cache()
                       ? fmt::format("room for {} snapshots of them in the prefix cache, beside those of {} sequences",
                                     grouped(fit.n_snapshots), EngineOptions{}.max_num_seqs)

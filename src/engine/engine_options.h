@@ -65,6 +65,8 @@ struct EngineInfo {
   std::int64_t kv_cache_bytes = 0;    ///< of each rank
   std::int64_t state_slot_bytes = 0;  ///< of one sequence's state in recurrent layers; 0: there are none
   std::int32_t n_state_slots = 0;     ///< max_num_seqs, and one for each snapshot
+  std::int64_t kept_row_bytes = 0;    ///< of one draft beside these states
+  std::int32_t n_kept_rows = 0;       ///< drafts that can be kept
   std::int32_t n_tier_slots = 0;      ///< entries that the host tier can hold, one block of each layer group
   std::int64_t tier_entry_bytes = 0;  ///< of one of them
   DType kv_dtype = DType::bf16;

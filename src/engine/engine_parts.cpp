@@ -23,7 +23,6 @@ Result<void> check_recurrent(const EngineOptions& options, const ModelSpec& spec
     return fail(ErrorCode::unsupported,
                 fmt::format("{}: it is not offered for {}, which has recurrent layers", flag, spec.family), field);
   };
-  if (options.speculation.n_tokens > 0) return refuse("speculative_config", "--speculative-config");
   if (options.host_tier_bytes > 0) return refuse("kv_offloading_size", "--kv-offloading-size");
   return {};
 }
@@ -90,9 +89,7 @@ std::int32_t max_scores_of(const EngineOptions& options, const ModelSpec& spec) 
   return static_cast<std::int32_t>(std::clamp<std::int64_t>(within, 1, options.max_num_batched_tokens));
 }
 
-std::int32_t max_drafts_of(const EngineOptions& options, const ModelSpec& spec) {
-  return spec.has_recurrent_layers() ? 0 : max_scores_of(options, spec) / 2;
-}
+std::int32_t max_drafts_of(const EngineOptions& options, const ModelSpec& spec) { return max_scores_of(options, spec) / 2; }
 
 /// The bounds of a step, for all layer groups alike. `n_dealt_workers`: number of workers to which plans assign pairs;
 /// 0: plans assign none.
@@ -203,6 +200,11 @@ EngineOptions options_for(const ModelSpec& spec, const EngineOptions& options) {
   return possible;
 }
 
+std::int32_t n_kept_rows(const EngineOptions& options, const ModelSpec& spec) {
+  if (!spec.has_recurrent_layers()) return 0;
+  return 2 * std::min(max_drafts_of(options, spec), options.max_num_seqs * kMaxDraftTokens);
+}
+
 std::int32_t max_rows_in_flight(const EngineOptions& options) {
   return static_cast<std::int32_t>(Executor::kMaxInFlight) * options.max_num_batched_tokens;
 }
@@ -256,6 +258,8 @@ Result<SizedEngine> size_engine(const EngineOptions& options, const Backend& bac
   }
   BATON_TRY(info.n_tier_slots, tier_slots(options, cache, info.backend.world_size));
   info.state_slot_bytes = model.state_shape(1).slot_bytes();
+  info.kept_row_bytes = model.state_shape(1).kept_row_bytes();
+  info.n_kept_rows = n_kept_rows(options, spec);
   cache.block_len = options.block_len;
   cache.max_model_len = info.max_model_len;
   cache.max_num_seqs = options.max_num_seqs;
@@ -266,6 +270,11 @@ Result<SizedEngine> size_engine(const EngineOptions& options, const Backend& bac
   return sized;
 }
 
+/// Bytes of the states of running sequences, and of their drafts.
+std::int64_t running_state_bytes(const EngineInfo& info) {
+  return info.max_num_seqs * info.state_slot_bytes + info.n_kept_rows * info.kept_row_bytes;
+}
+
 /// Sizes the cache within what every rank has free when all else is allocated, so it fits the rank with the least. Ranks of
 /// one host divide its memory.
 Result<void> size_cache(const EngineOptions& options, std::int64_t free_bytes, SizedEngine& sized) {
@@ -274,7 +283,7 @@ Result<void> size_cache(const EngineOptions& options, std::int64_t free_bytes, S
   const std::int64_t tier_bytes = info.n_tier_slots * info.tier_entry_bytes;
   cache.free_memory_bytes = cache.is_host_memory ? free_bytes / std::max(1, info.backend.world_size) - tier_bytes : free_bytes;
   if (info.state_slot_bytes > 0) {
-    cache.free_memory_bytes -= info.max_num_seqs * info.state_slot_bytes;
+    cache.free_memory_bytes -= running_state_bytes(info);
     std::int32_t n_snapshots = 0;
     if (options.enable_prefix_caching) {
       BATON_TRY(n_snapshots, choose_snapshots(cache, info.state_slot_bytes, options.snapshot_bytes));
@@ -304,14 +313,15 @@ Result<void> size_cache(const EngineOptions& options, std::int64_t free_bytes, S
 /// Refuses states that do not fit what is free, before anything is allocated.
 Result<void> check_states(const EngineInfo& info, const Backend& backend) {
   if (info.state_slot_bytes == 0) return {};
-  const std::int64_t needed = info.max_num_seqs * info.state_slot_bytes;
+  const std::int64_t needed = running_state_bytes(info);
   const std::int64_t free_bytes = backend.free_memory_bytes();
   if (needed > free_bytes)
     return fail(
         ErrorCode::out_of_memory,
-        fmt::format("the states of {} sequences in recurrent layers need {} bytes ({} each), and {} bytes are free: lower "
-                    "--max-num-seqs",
-                    info.max_num_seqs, needed, info.state_slot_bytes, free_bytes),
+        fmt::format(
+            "the states of {} sequences in recurrent layers, and of their drafts, need {} bytes ({} each), and {} bytes "
+            "are free: lower --max-num-seqs",
+            info.max_num_seqs, needed, info.state_slot_bytes, free_bytes),
         "max_num_seqs");
   return {};
 }
@@ -327,10 +337,11 @@ Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Bac
             Executor::create(std::move(backend), std::move(model), sized.bounds, options.ranks));
   BATON_TRY_VOID(size_cache(options, executor->free_memory_bytes(), sized));
   if (sized.info.n_state_slots > 0) {
-    BATON_TRY_VOID(executor->allocate_states(sized.info.n_state_slots));
-    log::info("event=recurrent_layers state_mb={:.1f} sequences={} snapshots={} prefix_caching={}",
+    BATON_TRY_VOID(executor->allocate_states(sized.info.n_state_slots, sized.info.n_kept_rows));
+    log::info("event=recurrent_layers state_mb={:.1f} sequences={} snapshots={} draft_mb={:.2f} drafts={} prefix_caching={}",
               static_cast<double>(sized.info.state_slot_bytes) / 1e6, sized.info.max_num_seqs,
-              sized.info.n_state_slots - sized.info.max_num_seqs, options.enable_prefix_caching ? "on" : "off");
+              sized.info.n_state_slots - sized.info.max_num_seqs, static_cast<double>(sized.info.kept_row_bytes) / 1e6,
+              sized.info.n_kept_rows, options.enable_prefix_caching ? "on" : "off");
   }
   BATON_TRY_VOID(executor->allocate_cache(sized.info.cache_groups, options.block_len, options.kv_dtype));
   if (sized.info.n_tier_slots > 0) BATON_TRY_VOID(executor->allocate_tier(sized.info.n_tier_slots));

@@ -20,6 +20,9 @@ struct EngineParts {
   std::int32_t max_drafts = 0;  ///< how many of these may be drafts instead
 };
 
+/// Rows that are kept for the drafts of a model with recurrent layers (StateStorage): as many as two steps have.
+std::int32_t n_kept_rows(const EngineOptions& options, const ModelSpec& spec);
+
 /// Positions that a sequence may have in steps that are enqueued and not committed.
 std::int32_t max_rows_in_flight(const EngineOptions& options);
 

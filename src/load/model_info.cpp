@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "engine/cache/cache_size.h"
+#include "engine/engine_parts.h"
 #include "io/json.h"
 #include "io/other_weights.h"
 #include "io/safetensors.h"
@@ -146,6 +147,7 @@ Result<ModelInfo> read_model_info(const fs::path& folder, const ModelOptions& op
   info.groups = groups_of(info.spec, info.dtypes.kv);
   info.n_recurrent_layers = info.spec.n_recurrent_layers();
   info.state_bytes = state_shape(info.spec, 1).slot_bytes();
+  info.draft_bytes = state_shape(info.spec, 1).kept_row_bytes();
   read_tokenizer(folder, info);
   BATON_TRY(info.generation, read_generation_config(folder));
   return info;
@@ -157,7 +159,8 @@ MemoryFit fit_in(const ModelInfo& info, std::int64_t memory_bytes, double share,
   MemoryFit fit{.weight_bytes = info.weights.needed(is_host), .context_len = context_len};
   if (!info.weights_fault.empty() || fit.weight_bytes > memory_bytes) return fit;
   const std::int32_t n_sequences = EngineOptions{}.max_num_seqs;
-  std::int64_t left = memory_bytes - info.weights.held - n_sequences * info.state_bytes;
+  std::int64_t left = memory_bytes - info.weights.held - n_sequences * info.state_bytes -
+                      n_kept_rows(EngineOptions{}, info.spec) * info.draft_bytes;
   if (left <= 0) return fit;
   if (info.has_prefix_cache() && info.state_bytes > 0) {
     fit.n_snapshots = choose_snapshots({.max_num_seqs = n_sequences, .free_memory_bytes = left, .memory_utilization = share},

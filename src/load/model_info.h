@@ -36,6 +36,7 @@ struct ModelInfo {
   std::vector<KvGroup> groups;
   std::int32_t n_recurrent_layers = 0;
   std::int64_t state_bytes = 0;  ///< of a sequence, in all recurrent layers
+  std::int64_t draft_bytes = 0;  ///< of a draft beside it
   /// Bytes of the stored tensors by number format ("BF16"); empty if there are no weights, only a configuration.
   std::map<std::string, std::int64_t> stored_bytes;
   std::string weights_fault;  ///< why the weights that are there cannot be loaded; empty if they can

@@ -258,7 +258,7 @@ TEST(EngineStates, a_model_with_windows_beside_recurrent_layers_has_no_prefix_ca
   EXPECT_FALSE(make_tiny_engine(options, 60, spec, 1)->info().enable_prefix_caching);
 }
 
-TEST(EngineStates, a_step_waits_for_its_masks_and_drafts_nothing) {
+TEST(EngineStates, a_step_waits_for_its_masks) {
   EngineOptions options = state_options();
   options.mask_budget = {.time = std::chrono::microseconds(1), .steps = 16, .steps_of_turn = 16};
   const auto engine = make_tiny_engine(options, 60, recurrent_spec(), 1);
@@ -280,19 +280,9 @@ TEST(EngineStates, refuses_what_states_do_not_allow) {
     auto engine = create_tiny_engine(std::move(*backend), options, 20, recurrent_spec());
     return engine ? std::string() : engine.error().message;
   };
-  EngineOptions drafting = state_options();
-  drafting.speculation.n_tokens = 3;
-  EXPECT_EQ(refusal(drafting), "--speculative-config: it is not offered for Qwen3_5ForCausalLM, which has recurrent layers");
   EngineOptions tiered = state_options();
   tiered.host_tier_bytes = 1 << 20;
   EXPECT_EQ(refusal(tiered), "--kv-offloading-size: it is not offered for Qwen3_5ForCausalLM, which has recurrent layers");
-  const auto engine = make_tiny_engine(state_options(), 20, recurrent_spec(), 1);
-  Request request = greedy(random_prompt(1, 5), 5);
-  request.speculation = SpeculationOptions{.n_tokens = 2};
-  const auto submitted = engine->submit(request);
-  ASSERT_FALSE(submitted);
-  EXPECT_EQ(submitted.error().message,
-            "num_speculative_tokens must be 0, not 2: this model has recurrent layers, whose states take no drafts");
 }
 
 TEST(EngineStates, memory_for_snapshots_is_refused_where_there_are_none) {

@@ -28,8 +28,9 @@ class Load {
       : input_(input),
         n_blocks_(input.ConsumeIntegralInRange<std::int32_t>(3, 40)),
         options_(any_options(input)),
-        driver_(options_, any_groups(input, n_blocks_, 2 * options_.max_num_batched_tokens),
-                input.ConsumeIntegralInRange(0, 3) != 0) {}
+        n_state_slots_(input.ConsumeBool() ? options_.max_num_seqs + input.ConsumeIntegralInRange<std::int32_t>(0, 12) : 0),
+        driver_(options_, any_groups(input, n_blocks_, 2 * options_.max_num_batched_tokens, n_state_slots_ > 0),
+                input.ConsumeIntegralInRange(0, 3) != 0, 0, n_state_slots_) {}
 
   void run() {
     while (input_.remaining_bytes() > 0) {
@@ -59,10 +60,11 @@ class Load {
     return options;
   }
 
-  /// One layer group without a window, and possibly one with a window.
-  static std::vector<baton::CacheGroup> any_groups(FuzzedDataProvider& input, std::int32_t n_blocks, std::int32_t n_rows) {
+  /// One layer group without a window and, unless there are states, possibly one with a window.
+  static std::vector<baton::CacheGroup> any_groups(FuzzedDataProvider& input, std::int32_t n_blocks, std::int32_t n_rows,
+                                                   bool has_states) {
     std::vector<baton::CacheGroup> groups{{.n_blocks = n_blocks}};
-    if (!input.ConsumeBool()) return groups;
+    if (has_states || !input.ConsumeBool()) return groups;
     baton::CacheGroup group{.window = input.ConsumeIntegralInRange<std::int32_t>(1, 30)};
     const std::int32_t longest = n_blocks * baton::testing::kBlockLen;
     group.n_blocks =
@@ -109,6 +111,7 @@ class Load {
   FuzzedDataProvider& input_;
   std::int32_t n_blocks_;
   baton::SchedulerOptions options_;
+  std::int32_t n_state_slots_;  ///< of recurrent layers; 0: the model has none
   SchedulerDriver driver_;
 };
 

@@ -32,9 +32,10 @@ class SchedulerDriver {
                .n_tier_slots = n_tier_slots,
                .n_state_slots = n_state_slots,
                .n_state_owners = options.max_num_seqs,
+               .n_kept_rows = n_state_slots > 0 ? n_kept_rows(options) : 0,
                .state_interval = kStateInterval}),
         scheduler(options, cache),
-        device_(groups, options.max_num_seqs + options.max_drafts, n_state_slots) {}
+        device_(groups, options.max_num_seqs + options.max_drafts, n_state_slots, n_kept_rows(options)) {}
 
   KvCache cache;
   Scheduler scheduler;
@@ -143,6 +144,9 @@ class SchedulerDriver {
   }
 
  private:
+  /// Sometimes fewer than steps have drafts.
+  static std::int32_t n_kept_rows(const SchedulerOptions& options) { return options.max_drafts * 3 / 2; }
+
   SimulatedDevice device_;
   std::deque<SimulatedDevice::Step> in_flight_;
   bool is_planned_ = false;  ///< the last plan was not empty

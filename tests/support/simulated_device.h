@@ -75,8 +75,12 @@ class SimulatedDevice {
   };
 
   SimulatedDevice(std::int32_t n_blocks, std::int32_t n_slots) : SimulatedDevice({{.n_blocks = n_blocks}}, n_slots) {}
-  SimulatedDevice(const std::vector<CacheGroup>& groups, std::int32_t n_slots, std::int32_t n_state_slots = 0)
-      : groups_(groups), slots_(static_cast<std::size_t>(n_slots)), states_(static_cast<std::size_t>(n_state_slots)) {
+  SimulatedDevice(const std::vector<CacheGroup>& groups, std::int32_t n_slots, std::int32_t n_state_slots = 0,
+                  std::int32_t n_kept_rows = 0)
+      : groups_(groups),
+        slots_(static_cast<std::size_t>(n_slots)),
+        states_(static_cast<std::size_t>(n_state_slots)),
+        kept_(static_cast<std::size_t>(n_kept_rows), kNoDraft) {
     for (const CacheGroup& group : groups) content_.emplace_back(static_cast<std::size_t>(group.n_blocks * kBlockLen), 0);
   }
 
@@ -110,6 +114,7 @@ class SimulatedDevice {
     std::map<std::int32_t, StepOutcome> outcome_of_slot;
     std::vector<std::uint64_t> states = read_states(step);
     for (const Row& row : step.rows) {
+      if (!states.empty()) write_state(step, row, states[row.planned]);
       Slot& slot = slots_[static_cast<std::size_t>(row.slot)];
       const TokenId token = row.token >= 0 ? row.token : slot.last;
       if (slot.finished) {  // a dead row may write anything
@@ -145,7 +150,8 @@ class SimulatedDevice {
       if (row.drafts.empty()) slot.finished = outcome.finished.has_value();
     }
     for (std::size_t i = 0; i < states.size(); ++i)
-      states_.at(static_cast<std::size_t>(step.plan.sequences[i].state.write)) = states[i];
+      if (step.plan.sequences[i].drafts.empty())
+        states_.at(static_cast<std::size_t>(step.plan.sequences[i].state.write)) = states[i];
     std::vector<StepOutcome> outcomes;
     for (const PlannedSequence& planned : step.plan.sequences) {
       if (planned.max_tokens > 0 && !outcome_of_slot.contains(planned.slot.value)) continue;  // had ended
@@ -175,9 +181,26 @@ class SimulatedDevice {
             << "slot " << planned.state.write << " has two writers, or a reader";
       }
       EXPECT_EQ(planned.state.read == StateSlots::kNone, planned.first_position == 0);
-      states.push_back(planned.state.read == StateSlots::kNone ? 1 : states_.at(static_cast<std::size_t>(planned.state.read)));
+      EXPECT_EQ(static_cast<std::size_t>(planned.state.kept.n), planned.drafts.size());
+      std::uint64_t state =
+          planned.state.read == StateSlots::kNone ? 1 : states_.at(static_cast<std::size_t>(planned.state.read));
+      for (std::int32_t i = 0; i < planned.state.replayed.n; ++i)
+        state = chain(state, std::exchange(kept_.at(static_cast<std::size_t>(planned.state.replayed.first + i)), kNoDraft));
+      states.push_back(state);
     }
     return states;
+  }
+  /// Before the first draft of a sequence its state is written. Drafts are kept, where this step reads and keeps no others.
+  void write_state(const Step& step, const Row& row, std::uint64_t state) {
+    if (row.drafts.empty()) return;
+    const StateMove& move = step.plan.sequences[row.planned].state;
+    if (row.drafts.size() == 1) states_.at(static_cast<std::size_t>(move.write)) = state;
+    const std::int32_t at = move.kept.first + static_cast<std::int32_t>(row.drafts.size()) - 1;
+    for (const PlannedSequence& other : step.plan.sequences) {
+      const auto has = [&](const KeptRows::Range& range) { return at >= range.first && at < range.first + range.n; };
+      EXPECT_FALSE(has(other.state.replayed) || (has(other.state.kept) && &other.state != &move)) << "kept row " << at;
+    }
+    kept_.at(static_cast<std::size_t>(at)) = row.drafts.back();
   }
   void write(const Row& row, std::uint64_t hash) {
     if (!row.stores_keys) return;
@@ -204,6 +227,8 @@ class SimulatedDevice {
   std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::uint64_t>> tier_;  ///< of each group and slot
   std::vector<Slot> slots_;
   std::vector<std::uint64_t> states_;  ///< by state slot
+  static constexpr TokenId kNoDraft = -2;
+  std::vector<TokenId> kept_;
 };
 
 inline SimulatedDevice::Step build(const Scheduler& scheduler, StepPlan plan) {

@@ -22,7 +22,10 @@ std::int32_t n_entries_of(const BlockTable& table) {
 }  // namespace
 
 KvCache::KvCache(const KvCacheOptions& options)
-    : block_len_(options.block_len), max_rows_in_flight_(options.max_rows_in_flight), groups_(options.groups) {
+    : block_len_(options.block_len),
+      max_rows_in_flight_(options.max_rows_in_flight),
+      groups_(options.groups),
+      kept_rows_(options.n_kept_rows) {
   check(block_len_ > 0 && !groups_.empty(), "KvCache: no layer group, or the block length is not positive");
   for (const CacheGroup& group : groups_) pools_.emplace_back(group.n_blocks);
   has_windows_ = std::ranges::any_of(groups_, &CacheGroup::has_window);

@@ -34,6 +34,8 @@ struct TableState {
   std::int32_t source = StateSlots::kNone;  ///< its next run begins with the state in this slot; kNone: at zero
   std::int32_t n_tokens = 0;                ///< tokens of that state, once every planned run has run
   std::int32_t n_to_snapshot = 0;           ///< tokens up to the last snapshot that it found or left
+  /// Where the drafts after that state are kept, until the next run; once they are verified, the accepted ones, which it replays.
+  KeptRows::Range drafts = {};
   /// The snapshot that it made last while it decoded, and that the next one replaces unless a sequence has found it.
   std::int32_t moving = StateSlots::kNone;
   std::uint64_t moving_serial = 0;  ///< StateSlots::serial: otherwise the slot holds something else by now
@@ -77,15 +79,18 @@ struct KvCacheOptions {
   /// none. With prefix caching they take groups without a window: rows that are replayed see keys before the window.
   std::int32_t n_state_slots = 0;
   std::int32_t n_state_owners = 0;  ///< sequences that may run; pins leave as many slots
+  std::int32_t n_kept_rows = 0;     ///< for their drafts; 0: they have none
   /// The most tokens that a sequence computes again for want of a snapshot: see scheduler_states.cpp. A multiple of block_len, or
   /// block_len if that is longer.
   std::int32_t state_interval = 64;
 };
 
-/// The slots of a run (kernels/batch.h, StateRun).
+/// The slots of a run, and its kept rows (kernels/batch.h, StateRun).
 struct StateMove {
   std::int32_t read = StateSlots::kNone;  ///< kNone: it begins at zero
   std::int32_t write = StateSlots::kNone;
+  KeptRows::Range replayed = {};
+  KeptRows::Range kept = {};  ///< of its drafts
 };
 /// Whether a run leaves the state that it begins with as a snapshot, and for how long.
 enum class KeepState : std::uint8_t {
@@ -188,6 +193,7 @@ class KvCache {
 
   /// The slots; null: the model has no recurrent layers.
   const StateSlots* states() const { return states_.get(); }
+  const KeptRows& kept_rows() const { return kept_rows_; }
   std::int32_t state_interval() const { return state_interval_; }
   /// Slots that are left for snapshots when all sequences run: so many may be pinned.
   std::int32_t n_snapshot_slots() const { return states_ ? states_->n_slots() - n_state_owners_ : 0; }
@@ -197,11 +203,16 @@ class KvCache {
   /// Returns the tokens of that snapshot; 0: there is none, the sequence begins at zero. Its tokens up to the cached ones are
   /// to be replayed: computed for their states, without writing their keys.
   std::int32_t begin_state(BlockTable& table, std::int64_t step);
-  /// The slots of the table's run in step `step`. Its state may stay as a snapshot for steps from this one on: not if the place
+  /// The slots of the table's run in step `step`, and the accepted drafts that it replays. Its state, without these, may stay as a snapshot for steps from this one on: not if the place
   /// has one, is inside a block or is not cached, or if there is no slot to continue in.
   StateMove move_state(BlockTable& table, std::span<const TokenId> tokens, KeepState keep, std::int64_t step);
-  /// The run has `n_rows` rows (more).
+  /// The run has `n_rows` rows (more) that are no drafts.
   void advance_state(BlockTable& table, std::int32_t n_rows) { table.state.n_tokens += n_rows; }
+  /// The run of step `step`, for which move_state was called, has drafts. Returns where they are kept: at most `n_wanted` of them,
+  /// because others may have the rest.
+  KeptRows::Range keep_drafts(BlockTable& table, std::int32_t n_wanted, std::int64_t step);
+  /// `n_accepted` of the table's drafts have become tokens: its next run replays them.
+  void accept_drafts(BlockTable& table, std::int32_t n_accepted);
 
   /// The host tier; null: there is none.
   const HostTier* tier() const { return tier_ ? &*tier_ : nullptr; }
@@ -262,6 +273,7 @@ class KvCache {
   bool has_windows_ = false;
   std::vector<BlockPool> pools_;        ///< of each group
   std::unique_ptr<StateSlots> states_;  ///< the tree points to it
+  KeptRows kept_rows_;
   std::int32_t n_state_owners_ = 0;
   std::int32_t state_interval_ = 0;
   std::optional<PrefixTree> tree_;

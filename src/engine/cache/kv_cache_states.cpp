@@ -1,6 +1,7 @@
 /// How sequences take slots for their states in recurrent layers, and leave snapshots to the prefix tree.
 #include <algorithm>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "core/check.h"
@@ -68,10 +69,24 @@ StateMove KvCache::move_state(BlockTable& table, std::span<const TokenId> tokens
   TableState& state = table.state;
   check(state.own != StateSlots::kNone, "KvCache: a run of a table without a state");
   if (keep != KeepState::no) keep_state(table, tokens, keep == KeepState::until_next, step);
-  const StateMove move{state.source, state.own};
+  const StateMove move{state.source, state.own, state.drafts};
   if (move.read != StateSlots::kNone) states_->read_by(move.read, step);
   state.source = state.own;
+  state.n_tokens += state.drafts.n;
+  kept_rows_.give_back(std::exchange(state.drafts, {}), step);
   return move;
+}
+
+KeptRows::Range KvCache::keep_drafts(BlockTable& table, std::int32_t n_wanted, std::int64_t step) {
+  check(table.state.drafts.n == 0, "KvCache: a state has drafts twice");
+  return table.state.drafts = kept_rows_.take(n_wanted, step);
+}
+
+void KvCache::accept_drafts(BlockTable& table, std::int32_t n_accepted) {
+  KeptRows::Range& drafts = table.state.drafts;
+  check(n_accepted <= drafts.n, "KvCache: more drafts were accepted than there were");
+  kept_rows_.give_back({drafts.first + n_accepted, drafts.n - n_accepted});
+  drafts.n = n_accepted;
 }
 
 /// The table's use of its slot ends. If its state is that of cached blocks, it becomes their snapshot.
@@ -85,18 +100,22 @@ void KvCache::end_state(BlockTable& table, std::int32_t n_filled) {
     tree_->add_snapshot(table.node, n_blocks, state.own);
   else
     states_->free(state.own);
+  kept_rows_.give_back(state.drafts);
   state = {};
 }
 
 void KvCache::check_states(std::span<const BlockTable* const> tables) const {
   std::set<std::int32_t> owned;
+  std::int32_t n_kept = 0;
   for (const BlockTable* table : tables) {
     const TableState& state = table->state;
     if (state.own == StateSlots::kNone) continue;
     check(states_->use(state.own) == StateSlots::Use::owned && owned.insert(state.own).second,
           "KvCache: a slot has two owners, or none");
     check(state.source == state.own, "KvCache: a state was begun without a run");
+    n_kept += state.drafts.n;
   }
+  check(n_kept == kept_rows_.n_taken(), "KvCache: a kept row is lost");
   check(static_cast<std::int32_t>(owned.size()) + states_->n_snapshots() + states_->n_free() == states_->n_slots(),
         "KvCache: a slot is lost");
   states_->check_invariants();

@@ -99,4 +99,29 @@ void StateSlots::check_invariants() const {
   check(n_free == this->n_free() && n_snapshots == n_snapshots_ && n_pinned == n_pinned_, "StateSlots: a count is wrong");
 }
 
+KeptRows::Range KeptRows::take(std::int32_t n_wanted, std::int64_t step) {
+  Range longest;
+  Range current;
+  for (std::int32_t row = 0; row < n_rows() && longest.n < n_wanted; ++row) {
+    if (free_from_[static_cast<std::size_t>(row)] > step) {
+      current.n = 0;
+      continue;
+    }
+    if (current.n++ == 0) current.first = row;
+    if (current.n > longest.n) longest = current;
+  }
+  std::fill_n(free_from_.begin() + longest.first, longest.n, kTaken);
+  n_taken_ += longest.n;
+  return longest;
+}
+
+void KeptRows::give_back(const Range& range, std::int64_t read_by) {
+  for (std::int32_t row = range.first; row < range.first + range.n; ++row) {
+    std::int64_t& from = free_from_.at(static_cast<std::size_t>(row));
+    check(from == kTaken, "KeptRows: a row is given back twice");
+    from = read_by + 1;
+  }
+  n_taken_ -= range.n;
+}
+
 }  // namespace baton

@@ -1,4 +1,5 @@
-/// The slots of recurrent states: which are free, which running sequences own, and which hold snapshots.
+/// The slots of recurrent states: which are free, which running sequences own, and which hold snapshots. The rows beside them, where
+/// drafts are kept.
 #pragma once
 
 #include <cstddef>
@@ -85,6 +86,30 @@ class StateSlots {
   std::int64_t n_evicted_ = 0;
   std::uint64_t next_serial_ = 0;
   double last_evicted_ = 0;  ///< worth
+};
+
+/// Which kept rows of the state storage (kernels/state_storage.h) hold drafts of running sequences. A step that reads some keeps no others there: a range is taken again by a later plan
+/// than the one that gave it back. Thread: engine only.
+class KeptRows {
+ public:
+  struct Range {
+    std::int32_t first = 0;
+    std::int32_t n = 0;
+  };
+
+  explicit KeptRows(std::int32_t n_rows) : free_from_(static_cast<std::size_t>(n_rows)) {}
+
+  std::int32_t n_rows() const { return static_cast<std::int32_t>(free_from_.size()); }
+  std::int32_t n_taken() const { return n_taken_; }
+  /// Takes rows for the drafts of step `step`: as many as follow one another, at most `n_wanted`.
+  Range take(std::int32_t n_wanted, std::int64_t step);
+  /// Gives rows back, which step `read_by` may read.
+  void give_back(const Range& range, std::int64_t read_by = -1);
+
+ private:
+  static constexpr std::int64_t kTaken = INT64_MAX;
+  std::vector<std::int64_t> free_from_;  ///< the first step that may keep something in the row
+  std::int32_t n_taken_ = 0;
 };
 
 }  // namespace baton

@@ -175,10 +175,6 @@ Result<void> check_request(const Request& request, const RequestLimits& limits) 
                   request.priority);
   }
   if (request.speculation) BATON_TRY_VOID(check_speculation(*request.speculation));
-  if (request.speculation && request.speculation->n_tokens > 0 && limits.has_states)
-    return refuse("speculative_config",
-                  "num_speculative_tokens must be 0, not {}: this model has recurrent layers, whose states take no drafts",
-                  request.speculation->n_tokens);
   if (request.deadline && request.deadline->count() < 1)
     return refuse("deadline_ms", "deadline_ms must be at least 1, got {}", request.deadline->count());
   if (request.tenant.id < 0 || request.tenant.id >= kMaxTenants || request.tenant.weight < 1 ||

@@ -21,7 +21,7 @@ struct RequestLimits {
   SpeculationOptions speculation = {};              ///< of requests that do not set their own
   std::int32_t max_list_entries = kMaxListEntries;  ///< see StepBounds
   bool has_priorities = false;                      ///< see EngineOptions::has_priorities
-  bool has_states = false;                          ///< a row of the model is computed once: no drafts, no dropped samples
+  bool has_states = false;                          ///< a row of the model is computed once: no dropped samples
 };
 
 /// The most sequences that one request may ask for.

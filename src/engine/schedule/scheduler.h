@@ -132,7 +132,8 @@ inline constexpr std::int32_t kPrefetchDistance = 6;
 ///
 /// In a model with recurrent layers a sequence continues from a snapshot of the state (scheduler_states.cpp). The tokens whose
 /// keys it found after the snapshot are replayed: its rows begin with them. Steps end where a snapshot is to be made
-/// (SequenceSchedule::stops), and a sequence waits for a snapshot that a running one will make on its path.
+/// (SequenceSchedule::stops), and a sequence waits for a snapshot that a running one will make on its path. A state is that of
+/// accepted tokens: drafts are kept beside it until they are verified (KvCache::keep_drafts), and dropped with its slot.
 ///
 /// Drafts (speculation.h) get the rows that all others leave, and blocks that no running sequence needs, if their
 /// expected gain is worth their rows. No sequence is preempted for them, and a step that preempts has none. Text that a
@@ -216,6 +217,7 @@ class Scheduler {
   bool waits_for_prefix(const PlanSketch& sketch, Sequence& sequence, PendingBlocks& pending) const;
   void begin_state(Sequence& sequence, std::int64_t step);
   void move_state(Sequence& sequence, PlannedSequence& planned, std::int64_t step);
+  std::int32_t n_drafts_to_snapshot(const Sequence& sequence, std::int32_t position) const;
   bool waits_for_snapshot(const Sequence& sequence, const PrefixTree::Found& found) const;
   void begin_cohorts();
   bool admit(PlanSketch& sketch, Sequence& sequence);

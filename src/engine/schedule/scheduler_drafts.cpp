@@ -129,6 +129,9 @@ bool Scheduler::has_spare_blocks() const {
 std::int32_t Scheduler::add_drafts(PlanSketch& sketch, PlannedSequence& planned, Sequence& sequence, std::int32_t n_most,
                                    double least_probability) {
   SequenceSchedule& schedule = sequence.schedule.write();
+  const bool has_state = cache_.states() != nullptr;
+  if (has_state) n_most = std::min(n_most, n_drafts_to_snapshot(sequence, planned.first_position));
+  if (n_most == 0) return 0;
   std::vector<TokenId> drafts = forced_drafts(sequence, n_most, least_probability, draft_work_);
   const bool is_forced = !drafts.empty();
   if (!is_forced && speculates(sequence, sequence.n_tokens())) {
@@ -138,14 +141,20 @@ std::int32_t Scheduler::add_drafts(PlanSketch& sketch, PlannedSequence& planned,
   // A stop id ends the sequence, so no draft follows it.
   drafts.erase(std::ranges::find_first_of(drafts, sequence.task->stop_ids), drafts.end());
   if (sequence.grammar != nullptr) drafts.resize(sequence.grammar->n_allowed(drafts, draft_work_));
-  const auto n_drafts = static_cast<std::int32_t>(drafts.size());
-  if (n_drafts == 0) return 0;
-  const std::int32_t n_positions = schedule.n_planned + n_drafts;
+  if (drafts.empty()) return 0;
+  const std::int32_t n_positions = schedule.n_planned + static_cast<std::int32_t>(drafts.size());
   if (!cache_.covers(schedule.table, n_positions)) {
     // Drafts take blocks that their own sequence needs anyway, so the first answer stays valid.
     if (!sketch.has_spare_blocks) sketch.has_spare_blocks = has_spare_blocks();
     if (!*sketch.has_spare_blocks || !cache_.extend(schedule.table, n_positions)) return 0;
   }
+
+  if (has_state) {
+    planned.state.kept = cache_.keep_drafts(schedule.table, static_cast<std::int32_t>(drafts.size()), sketch.plan.step);
+    drafts.resize(static_cast<std::size_t>(planned.state.kept.n));
+  }
+  const auto n_drafts = static_cast<std::int32_t>(drafts.size());
+  if (n_drafts == 0) return 0;
 
   planned.has_forced_drafts = is_forced;
   planned.first_draft_slot = SlotId{options_.max_num_seqs + sketch.plan.n_drafts};
@@ -164,6 +173,8 @@ void Scheduler::take_drafts(Sequence& sequence, const PlannedSequence& planned, 
         "Scheduler: more drafts were accepted than there were");
   SequenceSchedule& schedule = sequence.schedule.write();
   schedule.n_drafts_in_flight = 0;
+  if (cache_.states() != nullptr && schedule.state == SequenceState::running)
+    cache_.accept_drafts(schedule.table, outcome.n_accepted);
   schedule.is_slot_behind = (outcome.n_accepted > 0 || has_dropped_sample(outcome)) && schedule.state == SequenceState::running;
   const std::int32_t n_verified = has_dropped_sample(outcome) ? outcome.n_drafts : n_drafts;
   schedule.n_drafts += n_verified;

@@ -39,10 +39,10 @@ void Scheduler::begin_state(Sequence& sequence, std::int64_t step) {
 }
 
 /// Decides which slots the sequence's run of step `step` reads and writes. A run from a stop on leaves a snapshot there; while it
-/// decodes, it leaves one whenever it is the interval or more after the last, and the new one replaces the one before.
+/// decodes, it leaves one whenever its state is the interval or more after the last, and the new one replaces the one before.
 void Scheduler::move_state(Sequence& sequence, PlannedSequence& planned, std::int64_t step) {
   SequenceSchedule& schedule = sequence.schedule.write();
-  const std::int32_t first = planned.first_position;
+  const std::int32_t first = schedule.table.state.n_tokens;  // accepted drafts may follow
   KeepState keep = KeepState::no;
   if (sequence.stops_at(first)) {
     keep = KeepState::yes;
@@ -52,6 +52,17 @@ void Scheduler::move_state(Sequence& sequence, PlannedSequence& planned, std::in
   }
   std::erase_if(schedule.stops, [&](std::int32_t stop) { return stop <= first; });
   planned.state = cache_.move_state(schedule.table, schedule.tokens, keep, step);
+}
+
+/// The most drafts after a decode's row at `position`. The state that its run writes is that after this row, so drafts end so that
+/// a later run has its row before the place of the next snapshot.
+std::int32_t Scheduler::n_drafts_to_snapshot(const Sequence& sequence, std::int32_t position) const {
+  if (!cache_.has_prefix_caching()) return kMaxDraftTokens;
+  const std::int32_t block_len = cache_.block_len();
+  const std::int32_t least = std::max(
+      {sequence.task->prompt_len, position + 1, sequence.schedule->table.state.n_to_snapshot + cache_.state_interval()});
+  const std::int32_t place = (least + block_len - 1) / block_len * block_len;
+  return place == position + 1 ? kMaxDraftTokens : place - position - 2;
 }
 
 /// Whether a running sequence will leave a snapshot from which this one, whose look-up `found` is, would continue.

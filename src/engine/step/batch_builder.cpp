@@ -56,12 +56,15 @@ SequenceRows rows_of(const Sequence& sequence, const PlannedSequence& planned, i
 }
 
 StateRun run_of(const PlannedSequence& planned, std::int32_t first_row) {
-  check(planned.drafts.empty(), "BatchBuilder: drafts of a model with recurrent layers");
   return {.first_row = first_row,
           .n_rows = planned.n_rows,
           .position = planned.first_position,
           .read_slot = planned.state.read == StateSlots::kNone ? StateRun::kZeroState : planned.state.read,
-          .write_slot = planned.state.write};
+          .write_slot = planned.state.write,
+          .n_replayed = planned.state.replayed.n,
+          .first_replayed = planned.state.replayed.first,
+          .n_drafts = planned.state.kept.n,
+          .first_kept = planned.state.kept.first};
 }
 
 /// Positions that a sequence would read in one layer as a leaf of its own: its context once for every tile of its rows.

@@ -88,10 +88,12 @@ Result<void> Executor::allocate_storages(std::span<const CacheGroup> groups, std
   return {};
 }
 
-Result<void> Executor::allocate_states(std::int32_t n_slots) {
+Result<void> Executor::allocate_states(std::int32_t n_slots, std::int32_t n_kept_rows) {
   check(states_ == nullptr && n_slots > 0 && backend_->info().world_size == 1,
         "Executor: states are allocated once, and by one rank");
-  BATON_TRY(states_, backend_->make_state_storage(model_->state_shape(n_slots)));
+  StateShape shape = model_->state_shape(n_slots);
+  shape.n_kept_rows = n_kept_rows;
+  BATON_TRY(states_, backend_->make_state_storage(shape));
   return {};
 }
 

@@ -58,9 +58,9 @@ class Executor {
 
   /// Allocates one storage for each layer group. Call it once, before the first step.
   Result<void> allocate_cache(std::span<const CacheGroup> groups, std::int32_t block_len, DType dtype);
-  /// Allocates the states of recurrent layers, which the model must have. Call it once, before capture_steps. There must be
-  /// one rank.
-  Result<void> allocate_states(std::int32_t n_slots);
+  /// Allocates the states of recurrent layers, which the model must have, and rows for drafts. Call it once, before capture_steps.
+  /// There must be one rank.
+  Result<void> allocate_states(std::int32_t n_slots, std::int32_t n_kept_rows);
   /// Allocates host memory for `n_slots` entries of the host tier. Call it once, after allocate_cache. There must be one
   /// rank.
   Result<void> allocate_tier(std::int32_t n_slots);

@@ -96,6 +96,58 @@ TEST(KvCacheStates, a_sequence_continues_from_the_last_snapshot_before_its_cache
   check_all(cache, {});
 }
 
+TEST(KvCacheStates, drafts_are_kept_until_the_next_run_replays_the_accepted_ones) {
+  KvCacheOptions options = state_cache(4);
+  options.n_kept_rows = 5;
+  KvCache cache(options);
+  StateRunner runner(cache, count_up(1, 40));
+  runner.run(8);
+  const StateMove verifying = runner.run(9);
+  EXPECT_EQ(verifying.replayed.n, 0);
+  const std::int64_t step = StateRunner::step - 1;
+  const KeptRows::Range kept = cache.keep_drafts(runner.table, 3, step);
+  EXPECT_EQ(kept.n, 3);
+  EXPECT_EQ(cache.kept_rows().n_taken(), 3);
+  check_all(cache, {&runner.table});
+  cache.accept_drafts(runner.table, 2);
+  EXPECT_EQ(cache.kept_rows().n_taken(), 2) << "a rejected draft leaves its row at once";
+  runner.n_done = 11;
+  const StateMove replaying = runner.run(12);
+  EXPECT_EQ(replaying.replayed.first, kept.first);
+  EXPECT_EQ(replaying.replayed.n, 2);
+  EXPECT_EQ(runner.table.state.n_tokens, 12);
+  EXPECT_EQ(cache.kept_rows().n_taken(), 0);
+  const KeptRows::Range next = cache.keep_drafts(runner.table, 4, StateRunner::step - 1);
+  EXPECT_EQ(next.n, 3) << "the step reads the other rows";
+  check_all(cache, {&runner.table});
+  // The state of the tokens before the drafts stays, and the drafts go.
+  runner.n_done = 12;
+  runner.end();
+  EXPECT_EQ(cache.kept_rows().n_taken(), 0);
+  EXPECT_EQ(n_found(cache, count_up(1, 13)), 12);
+  check_all(cache, {});
+}
+
+TEST(KvCacheStates, a_snapshot_is_the_state_without_the_accepted_drafts_after_it) {
+  KvCacheOptions options = state_cache(4);
+  options.n_kept_rows = 5;
+  KvCache cache(options);
+  const auto tokens = count_up(1, 40);
+  StateRunner runner(cache, tokens);
+  runner.run(16);
+  cache.keep_drafts(runner.table, 2, StateRunner::step - 1);
+  cache.accept_drafts(runner.table, 2);
+  runner.n_done = 18;
+  const std::int32_t own = runner.table.state.own;
+  const StateMove move = runner.run(19, KeepState::until_next);
+  EXPECT_EQ(move.read, own);
+  EXPECT_NE(move.write, own);
+  EXPECT_EQ(move.replayed.n, 2);
+  EXPECT_EQ(n_found(cache, tokens), 16);
+  runner.end();
+  check_all(cache, {});
+}
+
 TEST(KvCacheStates, a_state_at_the_end_of_cached_blocks_stays_when_its_sequence_ends) {
   KvCache cache(state_cache(2));
   run_prompt(cache, count_up(1, 12), {});

@@ -70,5 +70,46 @@ TEST(StateSlots, worth_grows_with_reuse_and_with_what_was_evicted_before) {
   EXPECT_EQ(slots.worth(first, 100), 370);
 }
 
+TEST(KeptRows, takes_rows_that_follow_one_another) {
+  KeptRows rows(10);
+  EXPECT_EQ(rows.n_rows(), 10);
+  const KeptRows::Range a = rows.take(4, 0), b = rows.take(3, 0), c = rows.take(16, 0);
+  EXPECT_EQ(a.first, 0);
+  EXPECT_EQ(a.n, 4);
+  EXPECT_EQ(b.first, 4);
+  EXPECT_EQ(b.n, 3);
+  EXPECT_EQ(c.n, 3) << "no more are left";
+  EXPECT_EQ(rows.take(1, 0).n, 0);
+  EXPECT_EQ(rows.n_taken(), 10);
+  rows.give_back({a.first + 1, 3});  // the first of the four was accepted
+  rows.give_back(c);
+  const KeptRows::Range longest = rows.take(5, 0);
+  EXPECT_EQ(longest.first, 1);
+  EXPECT_EQ(longest.n, 3) << "the longest of two gaps";
+  EXPECT_EQ(rows.n_taken(), 7);
+}
+
+TEST(KeptRows, a_step_keeps_nothing_where_it_reads) {
+  KeptRows rows(4);
+  const KeptRows::Range all = rows.take(4, 6);
+  rows.give_back(all, 7);
+  EXPECT_EQ(rows.n_taken(), 0);
+  EXPECT_EQ(rows.take(4, 7).n, 0);
+  EXPECT_EQ(rows.take(2, 8).n, 2);
+}
+
+TEST(KeptRows, without_rows_there_are_no_drafts) {
+  KeptRows rows(0);
+  EXPECT_EQ(rows.take(3, 0).n, 0);
+  rows.give_back({});
+}
+
+TEST(KeptRowsDeathTest, a_row_is_not_given_back_twice) {
+  KeptRows rows(2);
+  const KeptRows::Range range = rows.take(2, 0);
+  rows.give_back(range);
+  EXPECT_DEATH(rows.give_back(range), "given back twice");
+}
+
 }  // namespace
 }  // namespace baton

@@ -369,6 +369,23 @@ TEST(SchedulerLoad, keeps_its_promises_to_sequences_that_continue_from_snapshots
       {.n_blocks = 40, .max_num_seqs = 24, .max_num_batched_tokens = 48, .mean_gap = 2, .n_state_slots = 26},
       {.n_blocks = 200, .max_num_seqs = 2, .mean_gap = 2, .most_new_tokens = 300, .by_size = true, .n_state_slots = 9},
       {.n_blocks = 40, .max_num_seqs = 1, .max_num_batched_tokens = 9, .n_state_slots = 1},
+      {.n_blocks = 60, .max_num_batched_tokens = 24, .max_drafts = 9, .most_new_tokens = 60, .n_state_slots = 12},
+      {.n_blocks = 200,
+       .max_num_seqs = 16,
+       .max_num_batched_tokens = 64,
+       .mean_gap = 2,
+       .max_drafts = 40,
+       .drafters_wait_alone = true,
+       .most_new_tokens = 100,
+       .n_state_slots = 60},
+      {.n_blocks = 24, .max_num_seqs = 8, .max_num_batched_tokens = 30, .mean_gap = 2, .max_drafts = 7, .n_state_slots = 10},
+      {.n_blocks = 20,
+       .max_num_seqs = 6,
+       .max_num_batched_tokens = 30,
+       .caching = false,
+       .max_drafts = 20,
+       .drafters_wait_alone = true,
+       .n_state_slots = 6},
   };
   const int n_seeds = testing::is_long_run() ? 6 : 1;
   for (std::uint32_t seed = 1; seed <= static_cast<std::uint32_t>(n_seeds); ++seed) {
@@ -384,6 +401,8 @@ TEST(SchedulerLoad, keeps_its_promises_to_sequences_that_continue_from_snapshots
   EXPECT_GT(counts.n_cached, 1000 * n_seeds) << "nothing was found";
   EXPECT_GT(counts.n_replayed, 300 * n_seeds);
   EXPECT_GT(counts.n_snapshots_evicted, 500 * n_seeds);
+  EXPECT_GT(counts.n_drafts, 500 * n_seeds);
+  EXPECT_GT(counts.n_accepted, 50 * n_seeds);
 }
 
 /// Layer groups with windows, in caches that just fit one long sequence and in caches that fit several.

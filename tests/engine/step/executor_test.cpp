@@ -10,7 +10,7 @@
 namespace baton {
 namespace {
 
-constexpr std::int32_t kBlockLen = 16;
+constexpr std::int32_t kExecutorBlockLen = 16;
 
 /// `ranks`: the group of the backend, or null.
 std::unique_ptr<Executor> make_executor(std::unique_ptr<Backend> backend, const std::shared_ptr<RankGroup>& ranks) {
@@ -19,7 +19,7 @@ std::unique_ptr<Executor> make_executor(std::unique_ptr<Backend> backend, const 
       Executor::create(std::move(backend), std::move(model),
                        {.max_rows = 64, .max_samples = 8, .max_partials = 256, .max_slots = 8, .max_positions = 64}, ranks);
   EXPECT_TRUE(executor);
-  EXPECT_TRUE((*executor)->allocate_cache(std::vector<CacheGroup>{{.n_blocks = 8}}, kBlockLen, DType::f32));
+  EXPECT_TRUE((*executor)->allocate_cache(std::vector<CacheGroup>{{.n_blocks = 8}}, kExecutorBlockLen, DType::f32));
   return std::move(*executor);
 }
 std::unique_ptr<Executor> make_executor(int n_ranks = testing::n_test_ranks()) {
@@ -35,7 +35,7 @@ StepInput step_of(const Executor& executor, std::span<const BlockId> blocks, std
   sequence.rows = {SlotId{3}, blocks, kv_len, static_cast<std::int32_t>(tokens.size())};
   sequence.tokens = std::move(tokens);
   sequence.sampling.max_tokens = 3;
-  return testing::pack_step(std::span(&sequence, 1), executor.model().attention_shapes(kBlockLen, DType::f32)[0], {},
+  return testing::pack_step(std::span(&sequence, 1), executor.model().attention_shapes(kExecutorBlockLen, DType::f32)[0], {},
                             resets ? std::vector<std::int32_t>{3} : std::vector<std::int32_t>{});
 }
 
