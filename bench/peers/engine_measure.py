@@ -4,6 +4,7 @@ An engine has
     forget()                      empties its prefix cache, so that the run after it finds nothing
     whole([(prompt, n)])          runs requests; (seconds, prompt tokens found in the cache or None)
     step_ms(prompts, n) or None   milliseconds a step while all requests run; None: only whole runs can be timed
+    first_tokens(prompts, n)      [(milliseconds to the first token, prompt tokens found in the cache, answer)]; cached points only
     settings()                    what it decided, for the rows
     stop()                        ends its processes and this one
 """
@@ -17,10 +18,12 @@ from pathlib import Path
 
 import drawn_requests
 import engine_points
+import prefix_cases
 from engine_points import DECODE_NEW, DECODE_OWN
 from peer_rows import ROOT, Rows, failure, machine
 
-PARAMETERS_GB = {"llama-2-7b": 13.5, "llama-3-8b": 16.1, "llama-30b": 65.1, "gpt-oss-20b": 13.8, "ministral-3-8b": 17.0}
+PARAMETERS_GB = {"llama-2-7b": 13.5, "llama-3-8b": 16.1, "llama-30b": 65.1, "gpt-oss-20b": 13.8, "ministral-3-8b": 17.0,
+                 "qwen3.5-27b": 53.8, "qwen3.5-35b-a3b": 69.3, "qwen3.5-4b": 8.4}  # fmt: skip
 GPU_SHARE = 0.776  # of a GPU's memory for weights and KV; the rest is for activations, graphs and the CUDA context
 H200_MIB = 143_771  # where nvidia-smi is not there to say
 
@@ -73,12 +76,12 @@ def measure_decode(engine, point, options, is_late):
         engine.whole(requests[:1])  # the shared prompt first, as a cache would have it
     engine.whole([(prompt, 2) for prompt in prompts])
     steps, differences = [], []
-    for repetition in range(max(3, options.runs)):
+    for repetition in range(options.runs if options.no_difference else max(3, options.runs)):
         if repetition and is_late(10):
             break
         step_ms = engine.step_ms(prompts, DECODE_NEW + 12)
         steps += [] if step_ms is None else [round(step_ms, 4)]
-        if step_ms is None or not differences:
+        if step_ms is None or not (differences or options.no_difference):
             long, short = (engine.whole([(prompt, n) for prompt in prompts])[0] for n in (DECODE_NEW + 8, 8))
             differences.append(round((long - short) / DECODE_NEW * 1e3, 4))
     measured = steps or differences
@@ -93,9 +96,27 @@ def measure_decode(engine, point, options, is_late):
     }
 
 
+def measure_cached(engine, point, options, is_late):
+    """What each case of prefix_cases.py found in the cache, and its times to the first token. All cases run twice, and the
+    times are those of the second pass, as far as it comes: kernels are compiled in the first one."""
+    vocabulary, rows = engine_points.n_vocab(point.shape), {}
+    for n_passes in (1, 2):
+        for number, case in enumerate(prefix_cases.CASES):
+            if is_late(2):
+                break
+            engine.forget()
+            row = prefix_cases.run(engine.first_tokens, case, vocabulary, number)
+            rows[number] = row | {"pass": n_passes}
+            print(f"{options.arm} {point.shape} pass {n_passes}, {prefix_cases.line(row)}", flush=True)
+    return {"cases": list(rows.values())}
+
+
+MEASURERS = {"job": measure_job, "decode": measure_decode, "cached": measure_cached}
+
+
 def measure(engine, rows, point, options):
     rows.begins()
-    measurer = measure_job if point.kind == "job" else measure_decode
+    measurer = MEASURERS[point.kind]
     try:
         numbers = measurer(engine, point, options, lambda more: time.monotonic() + more > options.deadline)
         rows.add(point.name, options.in_row(point), options.arm, numbers | {"settings": engine.settings()})
@@ -113,7 +134,10 @@ def parse_options(program, description, arms, quantisations=()):
     parser.add_argument("--shape", choices=sorted(PARAMETERS_GB), help="folder of bench/shapes")
     parser.add_argument("--points", default="", help="names, separated by commas; other shapes' are passed over (default: all)")
     parser.add_argument("--arm", choices=arms, default=next(iter(arms)))
+    parser.add_argument("--or", dest="others", default="", metavar="ARM,ARM", help="what to try when that one does not load")
     parser.add_argument("--runs", type=int, default=2, help="runs of a job; a decode point has at least 3")
+    parser.add_argument("--no-difference", action="store_true",
+                        help="decode points: --runs repetitions, without the check by the difference of two whole runs")
     parser.add_argument("--seconds", type=float, default=600, help="no point and no repetition begins later than this")
     parser.add_argument("--kv-gb", type=float,
                         help="memory for keys and values on each GPU (default: what the weights leave of 0.776 of it)")
@@ -138,6 +162,9 @@ def parse_options(program, description, arms, quantisations=()):
         sys.exit(f"{program}: --points {name}: no such point; --list prints them")
     if not options.points:
         sys.exit(f"{program}: none of the points has the shape {options.shape}")
+    options.others = [arm for arm in options.others.split(",") if arm]
+    if unknown := set(options.others) - set(arms):
+        sys.exit(f"{program}: --or {','.join(sorted(unknown))}: no such arm")
     options.deadline = time.monotonic() + options.seconds
     options.ranks = arms[options.arm].get("ranks", 1)
     options.quantization = getattr(options, "quantization", None)
@@ -186,15 +213,21 @@ def file_of_rows(options):
 
 
 def run(options, version, make):
-    """Loads the engine that make() gives and does the points. `version`: the engine and its version, "vllm 0.24.0"."""
+    """Loads the engine that make() gives for options.arm, or else for the first of the others that loads, and does the
+    points. `version`: the engine and its version, "vllm 0.24.0"."""
     begin = time.monotonic()
     number, file_name = file_of_rows(options)
     rows = Rows(options.results / file_name, number, version)
-    try:
-        engine = make()
-    except Exception as error:
-        rows.add("load", {"model": options.shape}, options.arm, {}, failure(error))
-        raise
+    while True:
+        try:
+            engine = make()
+            break
+        except Exception as error:
+            rows.add("load", {"model": options.shape}, options.arm, {}, failure(error))
+            print(f"{options.arm} {options.shape} did not load: {failure(error)}", flush=True)
+            if not options.others:
+                raise
+            options.arm = options.others.pop(0)
     print(f"{options.arm} {options.shape}: engine in {time.monotonic() - begin:.0f} s, {engine.settings()}", flush=True)
     if options.turn:
         options.turn.wait()

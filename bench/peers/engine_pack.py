@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Fetches vLLM or SGLang and packs what a Llama on a Hopper GPU needs of it, to be carried to a machine without a network.
+"""Fetches vLLM or SGLang and packs what the measured models need of it on a Hopper GPU, for a machine without a network.
 
-    bench/peers/engine_pack.py vllm --out FOLDER          vLLM 0.24.0: vllm.tar.xz, vllm-libraries.tar.xz, 19 MiB together
+    bench/peers/engine_pack.py vllm --out FOLDER          vLLM 0.26.0: vllm.tar.xz, vllm-libraries.tar.xz, 21 MiB together
     bench/peers/engine_pack.py sglang --out FOLDER        SGLang 0.5.15, used with vLLM's and FlashInfer's packs beside it
 
 bench/peers/run_peers.sh unpacks them there and runs bench/peers/vllm_engine.py or sglang_engine.py. That machine must
 have Python 3.12, PyTorch 2.11 for CUDA 13, and Transformers 5.17 (SGLang brings its own).
 
 What is left out: device code of other architectures; quantised kernels but those of FP8 and of int4 in groups by
-Machete and Marlin, in bfloat16; mixture-of-experts kernels (gpt-oss' are Triton's, which are source) and state-space
-ones; of FlashAttention-3 all but head size 128 in bfloat16 (vLLM's: and float16, and 64 in bfloat16 for gpt-oss)
-without soft-capped scores; FlashAttention-2, FlashMLA, DeepGEMM; static libraries; tests; debug symbols. The packages
-are unchanged otherwise. They are never committed.
+Machete and Marlin, in bfloat16; Marlin's experts and Mamba's scan (Triton's kernels are source and stay: experts, Gated
+DeltaNet, gpt-oss); tuned tiles of experts but those of an H200; of FlashAttention-3 all but head size 128 in bfloat16
+(vLLM's: and float16, and 64 and 256 in bfloat16 for gpt-oss and Qwen3.5) without soft-capped scores; FlashAttention-2,
+FlashMLA, DeepGEMM; static libraries; tests; debug symbols. The packages are unchanged otherwise. They are never committed.
 
 Here: pip with PyPI, the package zstandard, c++filt, strip, tar, xz, and 5 GB of disk. Takes four minutes on two cores.
 """
@@ -38,6 +38,11 @@ CORE_KERNELS = re.compile(
     r"vllm::(activation_kernel|act_and_mul_kernel|rotary_embedding_kernel|rms_norm_kernel|merge_attn_states_kernel"
     r"|reshape_and_cache_flash_kernel|apply_repetition_penalties_kernel|cross_device_reduce_[12]stage)"
 )
+# Experts: their choice, their order, their sum, and CUTLASS's grouped FP8 matmuls with what prepares them.
+EXPERT_KERNELS = re.compile(
+    r"vllm::moe::(moe_align_block_size_kernel|topkGating<|moe_sum_kernel)|router_gemm_kernel_|shuffleInputRowsKernel"
+    r"|vllm::cutlass_3x_group_gemm<|get_group_gemm_starts|compute_expert_offsets"
+)
 # What weights in FP8 and in int4 with groups need: CUTLASS's FP8 matmuls, what rounds activations for them, Machete, Marlin.
 # Marlin's and Machete's template arguments: the type of x, the type of the weight; Marlin numbers them.
 MARLIN_BFLOAT16, MARLIN_WEIGHTS = 1125899906909960, {"uint4b8": 1125899907892224, "float8_e4m3fn": 2814749767172868}
@@ -56,7 +61,7 @@ BFLOAT16, FLOAT16 = "cutlass::bfloat16_t", "cutlass::half_t"
 
 
 def is_core_kernel(names):
-    return bool(CORE_KERNELS.search(names) or QUANTISED_KERNELS.search(names))
+    return any(wanted.search(names) for wanted in (CORE_KERNELS, QUANTISED_KERNELS, EXPERT_KERNELS))
 
 
 def is_forward_of(*wanted):
@@ -83,14 +88,18 @@ class Recipe:
 RECIPES = {
     "vllm": Recipe(
         (
-            "vllm/_moe_C*", "vllm/_flashmla*", "vllm/_qutlass*", "vllm/_rust_tool*", "vllm/vllm-rs", "vllm/benchmarks",
+            "vllm/_flashmla*", "vllm/_qutlass*", "vllm/_rust_tool*", "vllm/vllm-rs", "vllm/benchmarks",
             "vllm/vllm_flash_attn/_vllm_fa2*", "vllm/third_party/deep_gemm", "vllm/third_party/fmha_sm100",
-            "vllm/model_executor/layers/fused_moe/configs/*.json",
+            *(f"vllm/model_executor/layers/fused_moe/configs/*{name}*.json" for name in
+              ("=AMD", "=Intel", "=NVIDIA_[!H]", "=NVIDIA_H[!2]", "=NVIDIA_H20[!0]")),
             "xgrammar/lib", "xgrammar/include", "*/tests", "*/_tests",
         ),
         {
             "vllm/_C_stable_libtorch.abi3.so": is_core_kernel,
-            "vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so": is_forward_of((128, BFLOAT16), (128, FLOAT16), (64, BFLOAT16)),
+            "vllm/_moe_C_stable_libtorch.abi3.so": is_core_kernel,
+            "vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so": is_forward_of(
+                *((head, BFLOAT16) for head in (64, 128, 256)), (128, FLOAT16)
+            ),
         },
     ),
     "sglang": Recipe(

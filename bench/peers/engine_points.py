@@ -2,6 +2,7 @@
 
 job      requests that are all there at the begin, caches cold: --dataset-name and its flags of `baton bench throughput`
 decode   steps of requests that are all running, prompts cached: `baton bench decode`
+cached   the cases of `baton bench prefix-cache` (prefix_cases.py)
 """
 
 import dataclasses
@@ -14,9 +15,11 @@ import drawn_requests
 HERE = Path(__file__).resolve().parent
 SHAPES = HERE.parent / "shapes"
 OVER_SEVERAL_GPUS = ("llama-30b",)  # shapes of experiment 12 alone
-OTHER_FAMILIES = ("gpt-oss-20b", "ministral-3-8b")  # no jobs of Baton's experiments; the rows have a file of their own
+RECURRENT = ("qwen3.5-27b", "qwen3.5-35b-a3b", "qwen3.5-4b")  # layers of Gated DeltaNet beside attention
+OTHER_FAMILIES = ("gpt-oss-20b", "ministral-3-8b", *RECURRENT)  # no jobs of Baton's experiments; the rows have a file of their own
 QUANTISED = ("none", "fp8", "int4")  # weights of experiment 13: 16 bits, 8-bit floats, 4-bit integers in groups of 128
 MAX_NUM_SEQS, MAX_BATCHED_TOKENS, MAX_MODEL_LEN = 256, 16384, 8704
+RECURRENT_SEQS, RECURRENT_BATCHED_TOKENS = 128, 8192  # two engines of 27 billion parameters stand beside each other
 DECODE_OWN, DECODE_NEW = 160, 64  # own context of a decode step: 160 to 223 tokens
 TABLES = ("ShareGPT_stat.csv", "sharegpt/ShareGPT_stat.csv")
 
@@ -29,7 +32,7 @@ class MissingData(Exception):
 class Point:
     name: str
     shape: str  # a folder of bench/shapes
-    kind: str  # job or decode
+    kind: str  # job, decode or cached
     about: dict  # what identifies the point in a row
     dataset: tuple = ()  # flags of `baton bench throughput` that make the requests
 
@@ -62,6 +65,10 @@ def decode(shape, label, requests, shared):
     return Point(f"decode-{label}-{requests}-{shared}", shape, "decode", about)
 
 
+def cached(shape):
+    return Point(f"cached-{shape}", shape, "cached", {"dataset": "prefix-cache"})
+
+
 POINTS = {
     point.name: point
     for point in (
@@ -73,6 +80,7 @@ POINTS = {
         *(decode("llama-2-7b", "7b", requests, 2048) for requests in (1, 32, 128)),
         *(decode("llama-30b", "30b", requests, 2048) for requests in (1, 32, 128)),
         *(decode(shape, shape, requests, 2048) for shape in OTHER_FAMILIES for requests in (1, 8, 32, 128)),
+        *(cached(shape) for shape in RECURRENT),
         # What PyTorch's users have: one system prompt, own prompts of 128 tokens, 128 new ones.
         *(Point(f"one-prompt-{shared}", "llama-2-7b", "job",
                 {"dataset": "random", "requests": 128, "shared": shared, "own": 128, "output": 128},
@@ -119,7 +127,7 @@ def requests_of(point, data=None, seed=0):
     )
 
 
-def chosen(names, shape=None, kinds=("job", "decode")):
+def chosen(names, shape=None, kinds=("job", "decode", "cached")):
     """The points of these names in their order, for one shape if it is given. Errors: KeyError names an unknown one."""
     points = [POINTS[name] for name in names] if names else list(POINTS.values())
     return [point for point in points if (shape is None or point.shape == shape) and point.kind in kinds]

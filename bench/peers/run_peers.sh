@@ -1,10 +1,11 @@
 #!/bin/bash
 # Runs peers of Baton on one GPU, one step after the other, and leaves JSON and a log in $OUT.
 #
-#   OUT=FOLDER bench/peers/run_peers.sh --pack FOLDER[:FOLDER] [--seconds 540] [--side-by-side KV_GB] STEP...
+#   OUT=FOLDER bench/peers/run_peers.sh --pack FOLDER[:FOLDER] [--seconds 540] [--side-by-side KV_GB] [--engine-flags FLAGS] STEP...
 #
 # A step:   vllm:SHAPE:POINT,POINT          (vllm, vllm-cascade, vllm-no-prefix-caching, vllm-flashinfer; vllm-tp2, vllm-tp4 on so many GPUs)
 #           vllm:SHAPE:POINT,POINT:int4     weights in a form of --quantization: none, fp8, int4 (and vllm-marlin)
+#           vllm-fine:SHAPE:POINT,POINT     models with recurrent layers: prompts match at every 16th token
 #           serve-vllm:SHAPE:SHARED:RATES   its server under Poisson arrivals; BATON_BINARY drives it
 #           sglang:SHAPE:POINT,POINT        (sglang, sglang-flashinfer, sglang-no-radix-cache)
 #           transformers:POINT,POINT        continuous batching of Transformers
@@ -18,14 +19,16 @@
 # the log, and the next one begins. Steps left when the time is over are named.
 # --side-by-side loads the engines of all steps at once, each with so many GB for keys and values; they measure one after
 # the other (vllm_engine.py --turn). It is for vllm steps: five engines load in the time of one.
+# --engine-flags gives flags to each vllm_engine.py: "--or vllm-triton --runs 2 --no-difference".
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
-pack= seconds=540 kv_gb=
+pack= seconds=540 kv_gb= engine_flags=()
 while [[ ${1:-} == --* ]]; do
   case $1 in
     --pack) pack=$2 ;;
     --seconds) seconds=$2 ;;
     --side-by-side) kv_gb=$2 ;;
+    --engine-flags) read -ra engine_flags <<<"$2" ;;
     *) echo "run_peers.sh: $1 is unknown" >&2; exit 2 ;;
   esac
   shift 2
@@ -73,12 +76,12 @@ do_step() {  # STEP INDEX
     return
   fi
   # A cache for each engine: two that compile the same graph at once must not share files.
-  cache=/tmp/peers_cache/$gpu${kv_gb:+/$index}
+  cache=/tmp/peers_cache/$gpu${kv_gb:+/$kv_gb.$index}
   export VLLM_CACHE_ROOT=$cache/vllm TORCHINDUCTOR_CACHE_DIR=$cache/inductor TRITON_CACHE_DIR=$cache/triton
   IFS=: read -r kind first second third <<<"$step"
   case $kind in
     vllm | vllm-*) command=(vllm_engine.py --arm "$kind" --shape "$first" --points "$second" --seconds $((left - 10))
-        ${third:+--quantization "$third"} ${kv_gb:+--kv-gb "$kv_gb" --turn "$OUT/.turn_gpu$gpu"}) ;;
+        ${third:+--quantization "$third"} ${kv_gb:+--kv-gb "$kv_gb" --turn "$OUT/.turn_gpu$gpu"} "${engine_flags[@]}") ;;
     serve-vllm | serve-vllm-*)
       command=(vllm_server.py --baton "${BATON_BINARY:-build/cuda-release/bin/baton}" --arm "${kind#serve-}" --shape "$first"
         --shared "$second" --rates "$third" --seconds $((left - 10))) ;;

@@ -19,15 +19,24 @@ on, as in Baton's arms.
     vllm-tp2, vllm-tp4      its defaults with tensor_parallel_size 2 or 4, on the first GPUs of CUDA_VISIBLE_DEVICES; the
                             rows are experiment 12's
     vllm-marlin             matmuls of quantised weights by Marlin, in place of the kernel that vLLM takes on this GPU
+    vllm-fine               --prefix-match-unit 16: prompts of models with recurrent layers match at every 16th token
+    vllm-triton             attention by Triton's kernels
+    vllm-eager              the same without torch.compile and CUDA graphs
+
+--or ARM,ARM names what to try in turn when an engine does not load; the rows say which arm it was.
 
 --quantization fp8 rounds the weights while they load (a scale a matrix; CUTLASS's FP8 matmuls, whose activations are
 rounded to FP8 with a scale a token; by Marlin they stay in bf16). int4 states symmetric groups of 128 in the format of
 compressed-tensors (Machete) and fills them with random bits. The output layer stays in bf16. The rows are experiment
 13's and name the kernel. gpt-oss has its experts in MXFP4, whatever is asked for (Triton's kernels).
 
+Qwen3.5 is known to vLLM with its vision tower only: the config says so, and language_model_only leaves the tower out. Its
+prefills of Gated DeltaNet are Triton's (FlashInfer's, the default, would have to be compiled), at most 128 sequences and
+8,192 batched tokens; states are f32, prefix caching is vLLM's align mode.
+
 job: seconds from the first request handed over to the last answer; the prefix cache is emptied before each run.
 decode: milliseconds a step while all requests are running and their prompts are cached. Machine and packages:
-engine_pack.py.
+engine_pack.py. cached: prefix_cases.py.
 """
 
 import json
@@ -41,7 +50,7 @@ from pathlib import Path
 
 import engine_measure
 import engine_points
-from engine_points import MAX_BATCHED_TOKENS, MAX_MODEL_LEN, MAX_NUM_SEQS
+from engine_points import MAX_BATCHED_TOKENS, MAX_MODEL_LEN, MAX_NUM_SEQS, RECURRENT, RECURRENT_BATCHED_TOKENS, RECURRENT_SEQS
 
 ARMS = {
     "vllm": {},
@@ -51,6 +60,9 @@ ARMS = {
     "vllm-tp2": {"ranks": 2},
     "vllm-tp4": {"ranks": 4},
     "vllm-marlin": {"linear_backend": "marlin"},
+    "vllm-fine": {"prefix_match_unit": 16},
+    "vllm-triton": {"backend": "TRITON_ATTN"},
+    "vllm-eager": {"backend": "TRITON_ATTN", "eager": True},
 }
 INT4_GROUPS = {
     "quant_method": "compressed-tensors",
@@ -90,10 +102,21 @@ def environment(arm, quantization=None, shape=None):
         os.environ["VLLM_TEST_FORCE_FP8_MARLIN"] = "1"  # else it refuses to on a GPU that multiplies FP8
 
 
+def with_vision(config):
+    """The config of Qwen3.5's text model as vLLM reads it: inside that of the model with a vision tower."""
+    kind = config["model_type"].removesuffix("_text")
+    architecture = "Qwen3_5MoeForConditionalGeneration" if kind.endswith("moe") else "Qwen3_5ForConditionalGeneration"
+    text = {key: value for key, value in config.items() if key != "architectures"}
+    above = {key: config[key] for key in ("tie_word_embeddings", "torch_dtype")}
+    return {"architectures": [architecture], "model_type": kind, "text_config": text, "vision_config": {"depth": 1}, **above}
+
+
 def model_folder(shape, quantization, folder):
     """Writes a shape as vLLM reads it to `folder`, with weights in int4 groups where they are asked for. Returns it."""
     config = json.loads((engine_points.shape_folder(shape) / "config.json").read_text(encoding="utf-8"))
     config |= MORE_CONFIG.get(shape, {})
+    if shape in RECURRENT:
+        config = with_vision(config)
     if quantization == "int4":
         config["quantization_config"] = INT4_GROUPS
     (Path(folder) / "config.json").write_text(json.dumps(config), encoding="utf-8")
@@ -144,6 +167,41 @@ def prepare(model):
     return n_bytes, sorted(kernels)
 
 
+def arguments(shape, arm, kv_gb, quantization, folder):
+    """The arguments of an engine of an arm; writes the shape to `folder`."""
+    settings, more = ARMS[arm], {}
+    if "backend" in settings:
+        more["attention_backend"] = settings["backend"]
+    if settings.get("cascade"):
+        more["disable_cascade_attn"] = False
+    if settings.get("ranks"):
+        more["tensor_parallel_size"] = settings["ranks"]
+    if settings.get("eager"):
+        more["enforce_eager"] = True
+    more |= {key: settings[key] for key in ("linear_backend", "prefix_match_unit") if key in settings}
+    if quantization == "fp8":
+        more["quantization"] = "fp8"
+    n_seqs, batched_tokens = MAX_NUM_SEQS, MAX_BATCHED_TOKENS
+    if shape in RECURRENT:
+        more |= {"language_model_only": True, "additional_config": {"gdn_prefill_backend": "triton"}}
+        n_seqs, batched_tokens = RECURRENT_SEQS, RECURRENT_BATCHED_TOKENS
+    return {
+        "model": str(model_folder(shape, quantization, folder)),
+        "skip_tokenizer_init": True,
+        "load_format": "dummy",
+        "dtype": "bfloat16",
+        "max_model_len": MAX_MODEL_LEN,
+        "max_num_seqs": n_seqs,
+        "max_num_batched_tokens": batched_tokens,
+        "kv_cache_memory_bytes": int(1e9 * kv_gb),
+        "gpu_memory_utilization": 0.05,  # only checked against what is free; other engines may be on the GPU
+        "enable_prefix_caching": settings.get("prefix_caching", True),
+        "seed": 0,
+        "compilation_config": {"cudagraph_capture_sizes": [size for size in GRAPH_SIZES if size <= n_seqs]},
+        **more,
+    }
+
+
 class Engine:
     """One vLLM engine. A prompt is a list of token ids."""
 
@@ -151,32 +209,9 @@ class Engine:
         from vllm import LLM, SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
-        self.sampling, self.kinds, settings = SamplingParams, RequestOutputKind, ARMS[arm]
-        more = {"attention_backend": settings["backend"]} if "backend" in settings else {}
-        if settings.get("cascade"):
-            more["disable_cascade_attn"] = False
-        if settings.get("ranks"):
-            more["tensor_parallel_size"] = settings["ranks"]
-        if "linear_backend" in settings:
-            more["linear_backend"] = settings["linear_backend"]
-        if quantization == "fp8":
-            more["quantization"] = "fp8"
+        self.sampling, self.kinds = SamplingParams, RequestOutputKind
         self.folder = tempfile.mkdtemp(prefix="vllm-shape-")
-        self.llm = LLM(
-            model=str(model_folder(shape, quantization, self.folder)),
-            skip_tokenizer_init=True,
-            load_format="dummy",
-            dtype="bfloat16",
-            max_model_len=MAX_MODEL_LEN,
-            max_num_seqs=MAX_NUM_SEQS,
-            max_num_batched_tokens=MAX_BATCHED_TOKENS,
-            kv_cache_memory_bytes=int(1e9 * kv_gb),
-            gpu_memory_utilization=0.05,  # only checked against what is free; other engines may be on the GPU
-            enable_prefix_caching=settings.get("prefix_caching", True),
-            seed=0,
-            compilation_config={"cudagraph_capture_sizes": GRAPH_SIZES},
-            **more,
-        )
+        self.llm = LLM(**arguments(shape, arm, kv_gb, quantization, self.folder))
         self.engine, self.n_sent, self.prepared = self.llm.llm_engine, 0, {}
         if quantization not in (None, "none"):
             n_bytes, kernels = self.llm.apply_model(prepare)[0]
@@ -212,6 +247,8 @@ class Engine:
             "tensor_parallel_size": of.parallel_config.tensor_parallel_size,
             "custom_all_reduce": not of.parallel_config.disable_custom_all_reduce,
             "max_num_batched_tokens": of.scheduler_config.max_num_batched_tokens,
+            "mamba_cache_mode": of.cache_config.mamba_cache_mode,
+            "prefix_match_unit": getattr(of.cache_config, "prefix_match_unit", None),
             **self.prepared,
         }
 
@@ -255,6 +292,22 @@ class Engine:
         if last - first < LEAST_STEPS:
             raise RuntimeError(f"only {last - first} of {len(events)} steps gave every request a token")
         return (events[last][0] - events[first][0]) / (last - first) * 1e3
+
+    def first_tokens(self, prompts, n_new):
+        """Runs prompts that come at once. Returns [(milliseconds to the first token, prompt tokens found, answer)]."""
+        sampling, begin, ids = self.greedy(n_new, self.kinds.DELTA), time.perf_counter(), []
+        for prompt in prompts:
+            ids.append(str(self.n_sent))
+            self.engine.add_request(ids[-1], {"prompt_token_ids": prompt}, sampling)
+            self.n_sent += 1
+        first, cached, answers = {}, {}, {name: [] for name in ids}
+        while self.engine.has_unfinished_requests():
+            for output in self.engine.step():
+                if output.outputs[0].token_ids:
+                    first.setdefault(output.request_id, (time.perf_counter() - begin) * 1e3)
+                    cached.setdefault(output.request_id, output.num_cached_tokens)
+                answers[output.request_id] += output.outputs[0].token_ids
+        return [(first[name], cached[name], answers[name]) for name in ids]
 
 
 def main():

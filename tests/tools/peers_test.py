@@ -20,6 +20,7 @@ import drawn_requests  # noqa: E402
 import engine_measure  # noqa: E402
 import engine_pack  # noqa: E402
 import engine_points  # noqa: E402
+import prefix_cases  # noqa: E402
 import vllm_engine  # noqa: E402
 
 
@@ -41,6 +42,9 @@ class StubEngine:
         if len(prompts) > 1:
             raise RuntimeError("no steps\nonly 3 of 9")
         return self.known_step_ms
+
+    def first_tokens(self, prompts, n_new):
+        return [(7.0, 528 * (len(prompt) // 528), list(range(n_new))) for prompt in prompts]
 
     def settings(self):
         return {"stub": True}
@@ -101,16 +105,18 @@ class PeersTest(unittest.TestCase):
                 self.assertEqual(len(requests), about["requests"], point.name)
                 self.assertEqual({(len(prompt), n) for prompt, n in requests}, {(about["shared"] + about["own"], about["output"])})
             flags = dict(zip(point.dataset[::2], point.dataset[1::2], strict=True))
-            self.assertEqual(flags.get("--dataset-name", "decode"), point.about["dataset"])
+            expected = {"job": flags.get("--dataset-name"), "decode": "decode", "cached": "prefix-cache"}[point.kind]
+            self.assertEqual(expected, point.about["dataset"])
 
-    def measured(self, *arguments, file_name="experiment_11_peers.json", step_ms=None):
-        """Rows and printed lines of a run with a stub engine."""
+    def measured(self, *arguments, file_name="experiment_11_peers.json", step_ms=None, n_failures=0):
+        """Rows and printed lines of a run with a stub engine, which loads after so many failures."""
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as said:
             with unittest.mock.patch.object(sys, "argv", ["engine", "--shape", "llama-3-8b", "--results", folder, *arguments]):
-                options = engine_measure.parse_options("engine.py", "", {"stub": {}}, engine_points.QUANTISED)
+                options = engine_measure.parse_options("engine.py", "", {"stub": {}, "other": {}}, engine_points.QUANTISED)
             engine = StubEngine()
             engine.known_step_ms = step_ms
-            engine_measure.run(options, "stub 1", lambda: engine)
+            make = unittest.mock.Mock(side_effect=[RuntimeError("no kernel")] * n_failures + [engine])
+            engine_measure.run(options, "stub 1", make)
             self.assertTrue(engine.is_stopped)
             path = Path(folder) / file_name
             return json.loads(path.read_text(encoding="utf-8")) if path.exists() else [], said.getvalue()
@@ -129,6 +135,49 @@ class PeersTest(unittest.TestCase):
         numbers = rows[0]["numbers"]
         self.assertEqual(numbers["step_ms_of_runs"], [2.5, 2.5, 2.5])
         self.assertEqual(len(numbers["step_ms_by_difference"]), 1)
+
+    def test_runs_are_as_many_as_asked_for_without_the_difference(self):
+        rows, _ = self.measured("--points", "decode-8b-1-2048", "--runs", "2", "--no-difference", step_ms=2.5)
+        self.assertEqual(rows[0]["numbers"]["step_ms_of_runs"], [2.5, 2.5])
+        self.assertEqual(rows[0]["numbers"]["step_ms_by_difference"], [])
+
+    def test_another_arm_is_tried_where_one_does_not_load(self):
+        rows, said = self.measured("--points", "decode-8b-1-2048", "--or", "other", step_ms=2.5, n_failures=1)
+        self.assertEqual([(row["job"], row["arm"]) for row in rows], [("load", "stub"), ("decode-8b-1-2048", "other")])
+        self.assertEqual(rows[0]["error"], "RuntimeError: no kernel")
+        self.assertIn("stub llama-3-8b did not load: RuntimeError: no kernel", said)
+        with self.assertRaisesRegex(RuntimeError, "no kernel"):
+            self.measured("--points", "decode-8b-1-2048", "--or", "other", n_failures=2)
+        with self.assertRaisesRegex(SystemExit, "--or third: no such arm"):
+            self.measured("--points", "decode-8b-1-2048", "--or", "third")
+
+    def test_cases_of_the_prefix_cache_are_one_row(self):
+        rows, said = self.measured("--points", "cached-qwen3.5-4b", "--shape", "qwen3.5-4b",
+                                   file_name="experiment_11_families.json")  # fmt: skip
+        cases = rows[0]["numbers"]["cases"]
+        self.assertEqual(len(cases), len(prefix_cases.CASES))
+        self.assertEqual(cases[3]["requests"][-1], {"prompt": 2040, "known": 2000, "cached": 1584, "ms": 7.0})
+        self.assertIn("shared 2000+40: found 1584 1584 1584 1584 of 2000 known, again 416, first 7.0 ms", said)
+
+    def test_prompts_of_the_cases_share_what_the_program_s_share(self):
+        prompts = {}
+
+        def first_tokens(given, n_new):
+            prompts.setdefault(case, []).extend(given)
+            return [(0.0, 0, [5] * n_new) for _ in given]
+
+        known = {}
+        for number, case in enumerate(prefix_cases.CASES):
+            known[case] = [request["known"] for request in prefix_cases.run(first_tokens, case, 1000, number)["requests"]]
+        case = prefix_cases.Case
+        self.assertEqual(known[case("shared", 480, 376)], [0, 480, 480, 480])
+        self.assertEqual(known[case("sent-first", 480, 376)], [480] * 4)
+        self.assertEqual([len(prompt) for prompt in prompts[case("sent-first", 480, 376)]], [480, *[856] * 4])
+        self.assertEqual(known[case("identical", 480, 40)], [0, 520])
+        self.assertEqual([len(prompts[case(kind, 480, 40)][-1]) for kind in ("turns", "reasoning")], [1024, 916])
+        self.assertEqual(known[case("turns", 480, 40)][-1], 1024 - 40 - 1)  # the last token of an answer is never an input
+        self.assertEqual(known[case("reasoning", 480, 40)][-1], 916 - 4 - 40 - 16)
+        self.assertEqual((len(prompts[case("forks", 480, 40)]), known[case("forks", 480, 40)][:3]), (16, [0, 480, 480]))
 
     def test_rows_of_quantised_weights_are_those_of_experiment_13(self):
         for quantization in ("none", "int4"):
@@ -176,6 +225,19 @@ class PeersTest(unittest.TestCase):
             {"beta": stated["llama_4_scaling_beta"],
              "original_max_position_embeddings": stated["original_max_position_embeddings"]},
         )  # fmt: skip
+
+    def test_vllm_finds_qwen_inside_a_model_with_a_vision_tower(self):
+        for shape, architecture in (("qwen3.5-27b", "Qwen3_5ForConditionalGeneration"),
+                                    ("qwen3.5-35b-a3b", "Qwen3_5MoeForConditionalGeneration")):  # fmt: skip
+            config = self.config_for_vllm(shape, "fp8")
+            shaped = json.loads((engine_points.shape_folder(shape) / "config.json").read_text(encoding="utf-8"))
+            self.assertEqual(config["architectures"], [architecture])
+            self.assertEqual(config["text_config"] | {"architectures": shaped["architectures"]}, shaped)
+            with tempfile.TemporaryDirectory() as folder:
+                arguments = vllm_engine.arguments(shape, "vllm-fine", 2, None, folder)
+            self.assertTrue(arguments["language_model_only"])
+            self.assertEqual((arguments["prefix_match_unit"], arguments["max_num_seqs"]), (16, 128))
+            self.assertEqual(arguments["compilation_config"], {"cudagraph_capture_sizes": [1, 2, 4, 8, 16, 32, 64, 128]})
 
     def test_rows_of_other_families_stand_in_a_file_of_their_own(self):
         rows, _ = self.measured("--points", "decode-gpt-oss-20b-8-2048", "--shape", "gpt-oss-20b",
@@ -243,6 +305,8 @@ class PeersTest(unittest.TestCase):
         machete = "machete::MacheteCollectiveMma<cute::tuple<cutlass::vllm_biased_integer_subbyte<4, 8, false>, cutlass::{}>,"
         self.assertTrue(engine_pack.is_core_kernel(machete.format("bfloat16_t")))
         self.assertFalse(engine_pack.is_core_kernel(machete.format("half_t")))
+        self.assertTrue(engine_pack.is_core_kernel("void vllm::moe::topkGating<8, 256, 4, 16>(float const*)"))
+        self.assertFalse(engine_pack.is_core_kernel("void marlin_moe_wna16::Marlin<1l>(int4 const*)"))
         self.assertTrue(engine_pack.is_core_kernel("void vllm::scaled_fp8_quant_kernel_strided_dynamic<float>(int)"))
 
     def test_the_forward_pass_of_a_llama_is_told_by_its_template_arguments(self):
