@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/check.h"
 #include "core/tensor.h"
 
 namespace baton {
@@ -27,10 +28,11 @@ struct StateShape {
   /// Numbers of one slot in one layer: inputs of the convolution in f32, and matrices.
   std::int64_t n_conv() const { return std::int64_t{conv_len} * n_channels; }
   std::int64_t n_matrices() const { return std::int64_t{n_heads} * key_dim * value_dim; }
-  /// Bytes of one slot over all layers.
-  std::int64_t slot_bytes() const {
-    return (n_conv() * 4 + n_matrices() * static_cast<std::int64_t>(baton::size_bytes(matrix_dtype))) * n_layers;
+  /// Bytes of one slot in one layer, and over all layers.
+  std::int64_t layer_bytes() const {
+    return n_conv() * 4 + n_matrices() * static_cast<std::int64_t>(baton::size_bytes(matrix_dtype));
   }
+  std::int64_t slot_bytes() const { return layer_bytes() * n_layers; }
   /// Where a kept row of a layer has the convolution's output (at f32 number n_channels, in the output's own type) and its gates (f32,
   /// at most two for each head), and how many f32 numbers it takes.
   std::int64_t kept_output() const { return n_channels; }
@@ -57,15 +59,29 @@ class StateStorage {
 
   const StateShape& shape() const { return shape_; }
 
-  /// Writes the canonical form of a slot to host memory `out`, slot_bytes long, after the operations so far.
-  virtual void export_slot(std::int32_t slot, TensorView out) const = 0;
+  /// Writes the canonical form of a slot, from `first_layer` on as many layers as `out` holds, to host memory `out`, some
+  /// layer_bytes long, after the operations so far.
+  virtual void export_slot(std::int32_t slot, TensorView out, int first_layer) const = 0;
   /// The inverse of export_slot.
-  virtual void import_slot(std::int32_t slot, ConstTensorView in) = 0;
+  virtual void import_slot(std::int32_t slot, ConstTensorView in, int first_layer) = 0;
+  /// Copies of one slot to and from host memory, slot_bytes, which only a storage of the same shape in the same process can read.
+  /// They are enqueued after the operations so far, and `host` (Backend::allocate_host) must stay until they have run. Nothing
+  /// waits for them.
+  virtual void save_slot(std::int32_t slot, std::byte* host) const = 0;
+  virtual void load_slot(std::int32_t slot, const std::byte* host) = 0;
   /// Sets every byte of the storage to `value`, for tests (0xff gives NaN).
   virtual void fill_bytes(std::uint8_t value) = 0;
 
  protected:
   explicit StateStorage(const StateShape& shape) : shape_(shape) {}
+  /// How many layers from `first_layer` on a tensor of export_slot or import_slot holds.
+  int layers_of(const ConstTensorView& host, int first_layer) const {
+    const auto n_bytes = static_cast<std::int64_t>(host.size_bytes());
+    const std::int64_t n_layers = n_bytes / shape_.layer_bytes();
+    check(n_bytes % shape_.layer_bytes() == 0 && first_layer >= 0 && first_layer + n_layers <= shape_.n_layers,
+          "StateStorage: the host's memory is not that of layers of a slot");
+    return static_cast<int>(n_layers);
+  }
 
  private:
   StateShape shape_;

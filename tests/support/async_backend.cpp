@@ -184,13 +184,20 @@ class AsyncBackend::States final : public StateStorage {
   }
   ~States() override { backend_.states_ = nullptr; }
 
-  void export_slot(std::int32_t slot, TensorView out) const override {
+  void export_slot(std::int32_t slot, TensorView out, int first_layer) const override {
     backend_.synchronize();
-    inner_->export_slot(slot, out);
+    inner_->export_slot(slot, out, first_layer);
   }
-  void import_slot(std::int32_t slot, ConstTensorView in) override {
+  void import_slot(std::int32_t slot, ConstTensorView in, int first_layer) override {
     backend_.synchronize();
-    inner_->import_slot(slot, in);
+    inner_->import_slot(slot, in, first_layer);
+  }
+  void save_slot(std::int32_t slot, std::byte* host) const override {
+    backend_.enqueue([this, slot, host] { inner_->save_slot(slot, host); });
+  }
+  void load_slot(std::int32_t slot, const std::byte* host) override {
+    begin(slot);
+    backend_.enqueue([this, slot, host] { inner_->load_slot(slot, host); });
   }
   void fill_bytes(std::uint8_t value) override {
     backend_.synchronize();
@@ -200,7 +207,7 @@ class AsyncBackend::States final : public StateStorage {
   StateStorage* inner() const { return inner_.get(); }
   void begin(std::int32_t slot) {
     backend_.enqueue([this, slot] {
-      inner_->import_slot(slot, {nothing_.data(), DType::f32, {static_cast<std::int64_t>(nothing_.size() / sizeof(float))}});
+      inner_->import_slot(slot, {nothing_.data(), DType::f32, {static_cast<std::int64_t>(nothing_.size() / sizeof(float))}}, 0);
     });
   }
 

@@ -28,8 +28,10 @@ inline std::vector<TestBackend> recurrent_backends(
 class NoStates final : public StateStorage {
  public:
   explicit NoStates(const StateShape& shape) : StateStorage(shape) {}
-  void export_slot(std::int32_t, TensorView) const override {}
-  void import_slot(std::int32_t, ConstTensorView) override {}
+  void export_slot(std::int32_t, TensorView, int) const override {}
+  void import_slot(std::int32_t, ConstTensorView, int) override {}
+  void save_slot(std::int32_t, std::byte*) const override {}
+  void load_slot(std::int32_t, const std::byte*) override {}
   void fill_bytes(std::uint8_t) override {}
 };
 
@@ -65,10 +67,10 @@ class StateRuns {
 
   HostTensor slot(std::int32_t index) const {
     HostTensor contents(DType::f32, {storage_->shape().slot_bytes() / 4});
-    storage_->export_slot(index, contents.view());
+    storage_->export_slot(index, contents.view(), 0);
     return contents;
   }
-  void set_slot(std::int32_t index, const HostTensor& contents) { storage_->import_slot(index, contents.view()); }
+  void set_slot(std::int32_t index, const HostTensor& contents) { storage_->import_slot(index, contents.view(), 0); }
 
  private:
   std::unique_ptr<StateStorage> storage_;

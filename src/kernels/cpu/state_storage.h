@@ -38,15 +38,23 @@ class CpuStateStorage final : public StateStorage {
     return std::unique_ptr<CpuStateStorage>(new CpuStateStorage(shape, std::move(memory)));
   }
 
-  void export_slot(std::int32_t slot, TensorView out) const override {
-    check(static_cast<std::int64_t>(out.size_bytes()) == shape().slot_bytes(), "export_slot: out has another size");
-    for (int layer = 0; layer < shape().n_layers; ++layer)
-      std::memcpy(out.data + static_cast<std::size_t>(layer) * bytes_of_layer(), conv(layer, slot), bytes_of_layer());
+  void export_slot(std::int32_t slot, TensorView out, int first_layer) const override {
+    const int n_layers = layers_of(out, first_layer);
+    for (int i = 0; i < n_layers; ++i)
+      std::memcpy(out.data + static_cast<std::size_t>(i) * bytes_of_layer(), conv(first_layer + i, slot), bytes_of_layer());
   }
-  void import_slot(std::int32_t slot, ConstTensorView in) override {
-    check(static_cast<std::int64_t>(in.size_bytes()) == shape().slot_bytes(), "import_slot: in has another size");
-    for (int layer = 0; layer < shape().n_layers; ++layer)
-      std::memcpy(conv(layer, slot), in.data + static_cast<std::size_t>(layer) * bytes_of_layer(), bytes_of_layer());
+  void import_slot(std::int32_t slot, ConstTensorView in, int first_layer) override {
+    const int n_layers = layers_of(in, first_layer);
+    for (int i = 0; i < n_layers; ++i)
+      std::memcpy(conv(first_layer + i, slot), in.data + static_cast<std::size_t>(i) * bytes_of_layer(), bytes_of_layer());
+  }
+  void save_slot(std::int32_t slot, std::byte* host) const override {
+    for (int layer = 0; layer < shape().n_layers; ++layer, host += bytes_of_layer())
+      std::memcpy(host, conv(layer, slot), bytes_of_layer());
+  }
+  void load_slot(std::int32_t slot, const std::byte* host) override {
+    for (int layer = 0; layer < shape().n_layers; ++layer, host += bytes_of_layer())
+      std::memcpy(conv(layer, slot), host, bytes_of_layer());
   }
   void fill_bytes(std::uint8_t value) override { std::memset(memory_.data(), value, memory_.size_bytes()); }
 
@@ -94,7 +102,7 @@ class CpuStateStorage final : public StateStorage {
 
  private:
   CpuStateStorage(const StateShape& shape, Buffer memory) : StateStorage(shape), memory_(std::move(memory)) {}
-  std::size_t bytes_of_layer() const { return static_cast<std::size_t>(shape().slot_bytes() / shape().n_layers); }
+  std::size_t bytes_of_layer() const { return static_cast<std::size_t>(shape().layer_bytes()); }
   bool has_f32() const { return shape().matrix_dtype == DType::f32; }
   std::int64_t n_of_matrix() const { return std::int64_t{shape().key_dim} * shape().value_dim; }
 

@@ -27,29 +27,39 @@ Result<std::unique_ptr<CudaStateStorage>> CudaStateStorage::make(const Device& d
 CudaStateStorage::~CudaStateStorage() { static_cast<void>(cudaFree(data_)); }
 
 template <class Body>
-void CudaStateStorage::for_layers(std::int32_t slot, Body&& body) const {
+void CudaStateStorage::for_layers(std::int32_t slot, int first_layer, int n_layers, Body&& body) const {
   check(slot >= 0 && slot < shape().n_slots, "StateStorage: the slot does not exist");
-  const std::size_t n_bytes = static_cast<std::size_t>(slot_stride()) * sizeof(float);
-  for (int layer = 0; layer < shape().n_layers; ++layer)
-    body(conv(layer) + slot * slot_stride(), static_cast<std::size_t>(layer) * n_bytes, n_bytes);
-  check_cuda(cudaStreamSynchronize(device_.stream), "copy of a recurrent state");
+  const auto n_bytes = static_cast<std::size_t>(shape().layer_bytes());
+  for (int i = 0; i < n_layers; ++i)
+    body(conv(first_layer + i) + slot * slot_stride(), static_cast<std::size_t>(i) * n_bytes, n_bytes);
 }
 
-void CudaStateStorage::export_slot(std::int32_t slot, TensorView out) const {
-  check(static_cast<std::int64_t>(out.size_bytes()) == shape().slot_bytes(), "export_slot: out has another size");
-  for_layers(slot, [&](const float* from, std::size_t byte, std::size_t n_bytes) {
-    check_cuda(cudaMemcpyAsync(out.data + byte, from, n_bytes, cudaMemcpyDeviceToHost, device_.stream),
+void CudaStateStorage::copy_out(std::int32_t slot, int first_layer, int n_layers, std::byte* host) const {
+  for_layers(slot, first_layer, n_layers, [&](const float* from, std::size_t byte, std::size_t n_bytes) {
+    check_cuda(cudaMemcpyAsync(host + byte, from, n_bytes, cudaMemcpyDeviceToHost, device_.stream),
                "copy of a recurrent state to the host");
   });
 }
 
-void CudaStateStorage::import_slot(std::int32_t slot, ConstTensorView in) {
-  check(static_cast<std::int64_t>(in.size_bytes()) == shape().slot_bytes(), "import_slot: in has another size");
-  for_layers(slot, [&](float* to, std::size_t byte, std::size_t n_bytes) {
-    check_cuda(cudaMemcpyAsync(to, in.data + byte, n_bytes, cudaMemcpyHostToDevice, device_.stream),
+void CudaStateStorage::copy_in(std::int32_t slot, int first_layer, int n_layers, const std::byte* host) {
+  for_layers(slot, first_layer, n_layers, [&](float* to, std::size_t byte, std::size_t n_bytes) {
+    check_cuda(cudaMemcpyAsync(to, host + byte, n_bytes, cudaMemcpyHostToDevice, device_.stream),
                "copy of a recurrent state to the device");
   });
 }
+
+void CudaStateStorage::export_slot(std::int32_t slot, TensorView out, int first_layer) const {
+  copy_out(slot, first_layer, layers_of(out, first_layer), out.data);
+  check_cuda(cudaStreamSynchronize(device_.stream), "copy of a recurrent state to the host");
+}
+
+void CudaStateStorage::import_slot(std::int32_t slot, ConstTensorView in, int first_layer) {
+  copy_in(slot, first_layer, layers_of(in, first_layer), in.data);
+  check_cuda(cudaStreamSynchronize(device_.stream), "copy of a recurrent state to the device");
+}
+
+void CudaStateStorage::save_slot(std::int32_t slot, std::byte* host) const { copy_out(slot, 0, shape().n_layers, host); }
+void CudaStateStorage::load_slot(std::int32_t slot, const std::byte* host) { copy_in(slot, 0, shape().n_layers, host); }
 
 void CudaStateStorage::fill_bytes(std::uint8_t value) {
   check_cuda(cudaMemsetAsync(data_, value, static_cast<std::size_t>(shape().storage_bytes()), device_.stream),

@@ -28,8 +28,11 @@ class CudaStateStorage final : public StateStorage {
   ~CudaStateStorage() override;
 
   /// Both wait for the stream.
-  void export_slot(std::int32_t slot, TensorView out) const override;
-  void import_slot(std::int32_t slot, ConstTensorView in) override;
+  void export_slot(std::int32_t slot, TensorView out, int first_layer) const override;
+  void import_slot(std::int32_t slot, ConstTensorView in, int first_layer) override;
+  /// Enqueued on the stream.
+  void save_slot(std::int32_t slot, std::byte* host) const override;
+  void load_slot(std::int32_t slot, const std::byte* host) override;
   /// Enqueued on the stream.
   void fill_bytes(std::uint8_t value) override;
 
@@ -46,9 +49,11 @@ class CudaStateStorage final : public StateStorage {
  private:
   CudaStateStorage(const Device& device, const StateShape& shape, float* data)
       : StateStorage(shape), device_(device), data_(data) {}
-  /// Calls body(address of the slot in a layer, byte of the canonical form, bytes of a layer) for each layer.
+  /// Calls body(address of the slot in a layer, byte of the host's memory, bytes of a layer) for each layer.
   template <class Body>
-  void for_layers(std::int32_t slot, Body&& body) const;
+  void for_layers(std::int32_t slot, int first_layer, int n_layers, Body&& body) const;
+  void copy_out(std::int32_t slot, int first_layer, int n_layers, std::byte* host) const;
+  void copy_in(std::int32_t slot, int first_layer, int n_layers, const std::byte* host);
 
   const Device& device_;
   float* data_;
