@@ -132,6 +132,7 @@ ROOMS = {
 # How many files a folder may hold, and why where it is more than MOST_FILES.
 MOST_FILES = 24
 MORE_FILES = {
+    "engine/cache": (26, "the prefix cache: its tree, and what the tree, the pools and the host tier tell each other"),
     "apps": (30, "programs of `baton`, two files each, and what they share"),
     "io": (36, "independent readers and writers, two files each, which hardly include each other"),
     "jinja": (28, "one language: every file knows its values"),

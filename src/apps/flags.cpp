@@ -49,7 +49,7 @@ void add_serve_options(CLI::App& app, ServeCommandOptions& options) {
       "Folder whose files NAME.txt and NAME.json are prefixes; they come, change and go with the files")
       ->check(CLI::ExistingDirectory);
   row(app, "Prefixes", "--prefix-store", options.server.prefix_store.folder,
-      "Folder that keeps registered prefixes over restarts: their definitions, keys and values; see docs/prefixes.md");
+      "Folder that keeps registered prefixes over restarts: definitions, keys and values, states; see docs/prefixes.md");
   parsed_row(app, "Prefixes", "--prefix-store-bytes", options.server.prefix_store.max_bytes,
              "Bytes that its files may have together, with K, M or G (default: what the disk holds)",
              [](const std::string& text) { return parse_bytes(text, "--prefix-store-bytes"); });

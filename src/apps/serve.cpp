@@ -6,7 +6,6 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -22,7 +21,6 @@
 #include "core/limits/thread_body.h"
 #include "core/log.h"
 #include "load/model_checksum.h"
-#include "model/config.h"
 #include "ranks/rank_group.h"
 #include "web/pages.h"
 
@@ -93,19 +91,6 @@ Result<void> check_prefix_store(const ServeCommandOptions& options) {
   return {};
 }
 
-/// Refuses flags that do not know states of recurrent layers, before weights are loaded.
-Result<void> check_kept(const ServeCommandOptions& options, const std::filesystem::path& folder) {
-  const char* flag = !options.server.prefix_store.folder.empty() ? "--prefix-store"
-                     : options.server.kv_events.is_enabled       ? "--kv-events-config"
-                                                                 : nullptr;
-  if (flag == nullptr) return {};
-  BATON_TRY(const ModelSpec spec, read_model_spec(folder));
-  if (!spec.has_recurrent_layers()) return {};
-  return fail(
-      ErrorCode::unsupported,
-      fmt::format("{}: {} has recurrent layers, and keys without their states are of no use to others", flag, spec.family));
-}
-
 /// An empty key is a key that was meant to be set: without it everybody would be let in.
 Result<void> check_keys(const ServeCommandOptions& options) {
   const auto is_empty = [](const std::vector<std::string>& keys, const char* variable) {
@@ -158,7 +143,6 @@ Result<void> run(const ServeCommandOptions& options) {
       options.server.keys.file.empty())
     log::warning("event=open_to_all reason=\"no --host and no --api-key: every interface, every caller\"");
   BATON_TRY(const ModelFiles files, find_model_files(options.model, download_bar()));
-  BATON_TRY_VOID(check_kept(options, files.folder));
   ModelOptions engine_options = options.model;
   engine_options.kv_events = options.server.kv_events.is_enabled;
   BATON_TRY(ServedEngine loaded, load_served(files, engine_options));

@@ -55,7 +55,7 @@ void add_scheduler_options(CLI::App& app, ModelFlags& options) {
              "cache may take",
              [](const std::string& text) { return parse_bytes(text, "--state-cache-memory-bytes"); });
   row(app, "Cache and scheduler", "--kv-offloading-size", options.kv_offloading_size,
-      "GiB of host memory for blocks that the cache evicts: a prompt that needs them copies them back; 0: none")
+      "GiB of host memory for blocks and states that the cache evicts: a prompt that needs them copies them back; 0: none")
       ->check(CLI::Range(0.0, 0x1p20));
   row(app, "Cache and scheduler", "--kv-offloading-backend", options.kv_offloading_backend, "What keeps those blocks: native")
       ->check(CLI::IsMember(choices(kOffloadingBackends)));

@@ -21,7 +21,14 @@ PrefixLayout layout_of(const Executor& executor, const EngineInfo& info) {
   PrefixLayout layout{.block_len = info.block_len};
   for (const KvStorage* storage : executor.storages())
     layout.groups.push_back({storage->shape(), info.cache_groups[layout.groups.size()].window});
+  if (executor.states() != nullptr) layout.states = executor.states()->shape();
   return layout;
+}
+
+/// Blocks in host memory that take as many bytes as a state.
+std::int32_t state_loads_of(const EngineInfo& info) {
+  if (info.n_tier_states == 0) return 0;
+  return static_cast<std::int32_t>((info.state_slot_bytes + info.tier_entry_bytes - 1) / info.tier_entry_bytes);
 }
 
 /// A grammar that could not continue.
@@ -39,6 +46,7 @@ EngineLoop::EngineLoop(const EngineOptions& options, const EngineInfo& info, Eng
               .enable_prefix_caching = options.enable_prefix_caching,
               .records_events = options.kv_events,
               .n_tier_slots = info.n_tier_slots,
+              .n_tier_states = info.n_tier_states,
               .n_state_slots = info.n_state_slots,
               .n_state_owners = info.max_num_seqs,
               .n_kept_rows = info.n_kept_rows}),
@@ -49,6 +57,7 @@ EngineLoop::EngineLoop(const EngineOptions& options, const EngineInfo& info, Eng
                   .max_scores = parts.max_scores,
                   .max_list_entries = parts.bounds.max_list_entries,
                   .max_block_entries = parts.bounds.max_block_entries,
+                  .state_loads = state_loads_of(info),
                   .max_drafts = parts.max_drafts,
                   .drafters_wait_alone = parts.executor->backend().capabilities().is_asynchronous,
                   .weighs_drafts = options.weighs_drafts},
@@ -61,7 +70,7 @@ EngineLoop::EngineLoop(const EngineOptions& options, const EngineInfo& info, Eng
       is_recurrent_(info.state_slot_bytes > 0),
       watchdog_(std::chrono::milliseconds(options.step_timeout_ms)) {
   metrics_recorder_.set_cache_size(cache_);
-  metrics_recorder_.set_tier_size(info.n_tier_slots, info.tier_entry_bytes);
+  metrics_recorder_.set_tier_size(info);
 }
 
 /// A step that finds no memory, the reserve included, cannot be taken back: the scheduler's state would be half

@@ -69,6 +69,8 @@ struct EngineInfo {
   std::int32_t n_kept_rows = 0;       ///< drafts that can be kept
   std::int32_t n_tier_slots = 0;      ///< entries that the host tier can hold, one block of each layer group
   std::int64_t tier_entry_bytes = 0;  ///< of one of them
+  std::int32_t n_tier_states = 0;     ///< snapshots that the host tier can hold, of state_slot_bytes
+  std::int64_t tier_bytes() const { return n_tier_slots * tier_entry_bytes + n_tier_states * state_slot_bytes; }
   DType kv_dtype = DType::bf16;
   DType weight_dtype = DType::bf16;  ///< of embeddings, and of what matrices multiply
   std::string weight_scheme;         ///< of the layers' matrices: "int4", or "bfloat16" where they are dense

@@ -17,16 +17,6 @@
 namespace baton {
 namespace {
 
-/// What states in recurrent layers do not allow.
-Result<void> check_recurrent(const EngineOptions& options, const ModelSpec& spec) {
-  const auto refuse = [&](const char* field, std::string_view flag) {
-    return fail(ErrorCode::unsupported,
-                fmt::format("{}: it is not offered for {}, which has recurrent layers", flag, spec.family), field);
-  };
-  if (options.host_tier_bytes > 0) return refuse("kv_offloading_size", "--kv-offloading-size");
-  return {};
-}
-
 Result<void> check_options(const EngineOptions& options, const ModelSpec& spec) {
   const auto refuse = []<class... Args>(const char* field, fmt::format_string<Args...> message, Args&&... args) {
     return fail(ErrorCode::invalid_request, fmt::format(message, std::forward<Args>(args)...), field);
@@ -48,7 +38,6 @@ Result<void> check_options(const EngineOptions& options, const ModelSpec& spec) 
                   options.max_prefill_tokens);
   if (options.step_timeout_ms < 0) return refuse("step_timeout", "--step-timeout must be 0 (off) or more");
   BATON_TRY_VOID(check_speculation(options.speculation));
-  if (spec.has_recurrent_layers()) BATON_TRY_VOID(check_recurrent(options, spec));
   if (options.snapshot_bytes && !spec.has_recurrent_layers())
     return refuse("state_cache_memory_bytes", "--state-cache-memory-bytes: {} has no recurrent layers", spec.family);
   if (options.snapshot_bytes && !options.enable_prefix_caching)
@@ -140,32 +129,48 @@ Result<void> capture_steps(Executor& executor, const EngineOptions& options, con
   return {};
 }
 
-/// How many entries the host tier can hold, of one block of each group: groups as in CacheSizeOptions. Refuses what the
-/// tier does not support, and more memory than there is.
-Result<std::int32_t> tier_slots(const EngineOptions& options, const CacheSizeOptions& size, int n_ranks) {
+/// Of the host tier's bytes, those for states of a model that has them. Keys of a few thousand tokens take as much as a state, and
+/// either is worth nothing without the other.
+constexpr double kTierStateShare = 1.0 / 3;
+/// To lose one is told to all others.
+constexpr std::int64_t kMostTierStates = 1 << 16;
+
+/// How many entries the host tier can hold, of one block of each group: groups as in CacheSizeOptions; and how many states. Refuses
+/// what the tier does not support, and more memory than there is.
+Result<void> size_tier(const EngineOptions& options, const CacheSizeOptions& size, EngineInfo& info) {
+  const int n_ranks = info.backend.world_size;
   const double gib = static_cast<double>(options.host_tier_bytes) / 0x1p30;
   const auto refuse = [&](ErrorCode code, const std::string& reason) {
     return fail(code, fmt::format("--kv-offloading-size {:g}: {}", gib, reason), "kv_offloading_size");
   };
   if (options.host_tier_bytes < 0) return refuse(ErrorCode::invalid_request, "it must be 0 (off) or more");
-  if (options.host_tier_bytes == 0) return 0;
+  if (options.host_tier_bytes == 0) return {};
   if (!options.enable_prefix_caching)
     return refuse(ErrorCode::invalid_request, "it keeps what the prefix cache evicts, and prefix caching is off");
   if (n_ranks > 1)
     return refuse(ErrorCode::unsupported, fmt::format("it is not offered with tensor parallelism ({} ranks)", n_ranks));
   if (std::ranges::any_of(size.groups, [](const CacheSizeOptions::Group& group) { return group.window > 0; }))
     return refuse(ErrorCode::unsupported, "it is not offered for models with sliding windows");
-  std::int64_t entry_bytes = 0;
-  for (const CacheSizeOptions::Group& group : size.groups) entry_bytes += group.block_bytes;
   const std::int64_t free_bytes = std::min(free_host_memory(), memory_limit());
   if (options.host_tier_bytes > free_bytes)
     return refuse(ErrorCode::out_of_memory, fmt::format("{} bytes are asked for, and this process may take {} bytes more",
                                                         options.host_tier_bytes, free_bytes));
-  const std::int64_t n_slots = options.host_tier_bytes / entry_bytes;
+  const bool has_states = info.state_slot_bytes > 0;
+  const auto state_bytes =
+      static_cast<std::int64_t>(has_states ? kTierStateShare * static_cast<double>(options.host_tier_bytes) : 0);
+  const std::int64_t n_slots = (options.host_tier_bytes - state_bytes) / info.tier_entry_bytes;
+  const std::int64_t n_states = has_states ? state_bytes / info.state_slot_bytes : 0;
   if (n_slots == 0)
     return refuse(ErrorCode::invalid_request,
-                  fmt::format("a block of {} tokens takes {} bytes", options.block_len, entry_bytes));
-  return static_cast<std::int32_t>(std::min<std::int64_t>(n_slots, std::numeric_limits<std::int32_t>::max()));
+                  fmt::format("a block of {} tokens takes {} bytes", options.block_len, info.tier_entry_bytes));
+  if (has_states && n_states == 0)
+    return refuse(
+        ErrorCode::invalid_request,
+        fmt::format("a third of it is for states of recurrent layers, and one takes {} bytes", info.state_slot_bytes));
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  info.n_tier_slots = static_cast<std::int32_t>(std::min(n_slots, kMost));
+  info.n_tier_states = static_cast<std::int32_t>(std::min<std::int64_t>(n_states, kMostTierStates));
+  return {};
 }
 
 /// The ids of the model and of the options. One beyond the vocabulary ends nothing, because it is never sampled.
@@ -256,10 +261,10 @@ Result<SizedEngine> size_engine(const EngineOptions& options, const Backend& bac
     cache.groups.push_back({backend.kv_block_bytes(shape), sized.groups.at(cache.groups.size()).shape.window});
     info.tier_entry_bytes += cache.groups.back().block_bytes;
   }
-  BATON_TRY(info.n_tier_slots, tier_slots(options, cache, info.backend.world_size));
   info.state_slot_bytes = model.state_shape(1).slot_bytes();
   info.kept_row_bytes = model.state_shape(1).kept_row_bytes();
   info.n_kept_rows = n_kept_rows(options, spec);
+  BATON_TRY_VOID(size_tier(options, cache, info));
   cache.block_len = options.block_len;
   cache.max_model_len = info.max_model_len;
   cache.max_num_seqs = options.max_num_seqs;
@@ -280,7 +285,7 @@ std::int64_t running_state_bytes(const EngineInfo& info) {
 Result<void> size_cache(const EngineOptions& options, std::int64_t free_bytes, SizedEngine& sized) {
   EngineInfo& info = sized.info;
   CacheSizeOptions& cache = sized.cache;
-  const std::int64_t tier_bytes = info.n_tier_slots * info.tier_entry_bytes;
+  const std::int64_t tier_bytes = info.tier_bytes();
   cache.free_memory_bytes = cache.is_host_memory ? free_bytes / std::max(1, info.backend.world_size) - tier_bytes : free_bytes;
   if (info.state_slot_bytes > 0) {
     cache.free_memory_bytes -= running_state_bytes(info);
@@ -344,7 +349,7 @@ Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Bac
               sized.info.n_kept_rows, options.enable_prefix_caching ? "on" : "off");
   }
   BATON_TRY_VOID(executor->allocate_cache(sized.info.cache_groups, options.block_len, options.kv_dtype));
-  if (sized.info.n_tier_slots > 0) BATON_TRY_VOID(executor->allocate_tier(sized.info.n_tier_slots));
+  if (sized.info.n_tier_slots > 0) BATON_TRY_VOID(executor->allocate_tier(sized.info.n_tier_slots, sized.info.n_tier_states));
   BATON_TRY_VOID(capture_steps(*executor, options, tuning));
   return EngineParts{
       std::move(sized.info),        BatchBuilder(std::move(sized.groups), sized.plan, spec.has_recurrent_layers()),

@@ -140,9 +140,13 @@ void MetricsRecorder::update_gauges(const Scheduler& scheduler, const KvCache& c
     metrics_.state_snapshots_evicted.set(states->n_evicted());
   }
   if (const HostTier* const tier = cache.tier()) {
+    const StateTier* const states = cache.state_tier();
     metrics_.host_tier_blocks.set(tier->n_entries());
-    metrics_.kv_offload_saved_bytes.set(tier->n_saved() * tier_entry_bytes_);
-    metrics_.kv_offload_loaded_bytes.set(tier->n_loaded() * tier_entry_bytes_);
+    metrics_.host_tier_states.set(states != nullptr ? states->n_entries() : 0);
+    metrics_.kv_offload_saved_bytes.set(tier->n_saved() * tier_entry_bytes_ +
+                                        (states != nullptr ? states->n_saved() * state_bytes_ : 0));
+    metrics_.kv_offload_loaded_bytes.set(tier->n_loaded() * tier_entry_bytes_ +
+                                         (states != nullptr ? states->n_loaded() * state_bytes_ : 0));
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "engine/cache/kv_cache.h"
+#include "engine/engine_options.h"
 #include "engine/request/metrics.h"
 #include "engine/schedule/scheduler.h"
 #include "engine/schedule/sequence.h"
@@ -23,9 +24,11 @@ class MetricsRecorder {
 
   void set_cache_size(const KvCache& cache) { metrics_.kv_blocks_total.set(cache.n_blocks()); }
   /// There is a host tier, for `n_slots` entries of `entry_bytes` bytes each.
-  void set_tier_size(std::int32_t n_slots, std::int64_t entry_bytes) {
-    metrics_.host_tier_blocks_total.set(n_slots);
-    tier_entry_bytes_ = entry_bytes;
+  void set_tier_size(const EngineInfo& info) {
+    metrics_.host_tier_blocks_total.set(info.n_tier_slots);
+    metrics_.host_tier_states_total.set(info.n_tier_states);
+    tier_entry_bytes_ = info.tier_entry_bytes;
+    state_bytes_ = info.state_slot_bytes;
   }
   /// A request was rejected. Thread: any.
   void rejected_queue_full() { metrics_.rejected_queue_full.add(1); }
@@ -63,6 +66,7 @@ class MetricsRecorder {
 
   EngineMetrics metrics_;
   std::int64_t tier_entry_bytes_ = 0;
+  std::int64_t state_bytes_ = 0;
   std::int64_t n_generated_ = 0;  ///< tokens that are not counted yet
   double gap_s_ = 0;              ///< between two tokens of a sequence; those of a step mostly are the same
   std::int64_t n_gaps_ = 0;       ///< such gaps that are not counted yet

@@ -24,7 +24,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the format's numbers are written as the machine stores them");
 
 constexpr std::string_view kMagic = "BATONPFX";
-constexpr std::uint32_t kFormatVersion = 1;
+constexpr std::uint32_t kFormatVersion = 2;
 constexpr std::size_t kChecksumAt = kMagic.size() + 2 * sizeof(std::uint32_t);
 constexpr std::size_t kFixedBytes = kChecksumAt + sizeof(std::uint64_t);
 constexpr std::size_t kChunkHeadBytes = sizeof(std::uint64_t);

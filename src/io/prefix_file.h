@@ -1,4 +1,4 @@
-/// Files with the keys and values of a stored prefix: what they were computed from, and the bytes in chunks with checksums.
+/// Files with the keys and values of a stored prefix, and its state in recurrent layers: what they were computed from, and the bytes in chunks with checksums.
 ///
 ///     8 bytes    "BATONPFX"
 ///     u32        version of the format

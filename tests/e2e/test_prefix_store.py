@@ -7,13 +7,14 @@ import json
 import pathlib
 import random
 import re
+import shutil
 import signal
 import subprocess
 import threading
 import time
 
 import pytest
-from conftest import BINARY, Server
+from conftest import BINARY, ROOT, Server
 
 N_PREFIXES = 50
 #: Otherwise each server chooses its matmuls by their times at load, and two servers may round in different ways.
@@ -123,6 +124,35 @@ def test_fifty_prefixes_outlive_the_server_and_answer_the_same(tmp_path, catalog
     third = Server(tmp_path / "third.log", "--prefix-store", str(store), EXACT)
     assert sorted(listed(third)) == sorted(set(found) - {"shop-7"})
     assert third.stop() == 0
+
+
+def test_states_of_recurrent_layers_outlive_the_server(tmp_path, catalogue):
+    config = json.loads((ROOT / "tests/goldens/qwen3_5_tiny_chunks/config.json").read_text())
+    config["vocab_size"] = json.loads((ROOT / "models/demo/config.json").read_text())["vocab_size"]
+    model, store = tmp_path / "model", tmp_path / "store"
+    model.mkdir()
+    (model / "config.json").write_text(json.dumps(config))
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(ROOT / "models/demo" / name, model)
+    events = json.dumps({"enable_kv_cache_events": True, "endpoint": f"ipc://{tmp_path}/live"})
+    flags = [str(model), "--load-format", "dummy", "--served-model-name", "demo", "--prefix-store", str(store), EXACT]
+    flags += ["--kv-offloading-size", "0.02", "--kv-events-config", events]
+    first = Server(tmp_path / "first.log", *flags)
+    text = catalogue[:400]
+    status, made = call(first, "POST", "/v1/prefixes", {"id": "shop", "text": text})
+    assert status == 200, made
+    assert made["stored"] and not made["loaded"], made
+    assert metric(first, "baton:host_tier_states_total") > 10
+    answer = first_answer(first, "shop")
+    assert answer[2] >= made["pinned_tokens"]
+    assert first.stop() == 0
+
+    second = Server(tmp_path / "second.log", *flags)
+    assert listed(second)["shop"]["loaded"]
+    assert metric(second, "baton:state_snapshots_pinned") == 1
+    assert first_answer(second, "shop") == answer
+    assert metric(second, "baton:prompt_tokens_replayed_total") == 0
+    assert second.stop() == 0
 
 
 def test_files_that_do_not_fit_are_refused_by_name_and_the_server_serves(

@@ -274,17 +274,6 @@ TEST(EngineStates, a_step_waits_for_its_masks) {
   expect_same_bits(together, one_by_one(requests));
 }
 
-TEST(EngineStates, refuses_what_states_do_not_allow) {
-  const auto refusal = [](const EngineOptions& options) {
-    auto backend = make_backend("cpu", {});
-    auto engine = create_tiny_engine(std::move(*backend), options, 20, recurrent_spec());
-    return engine ? std::string() : engine.error().message;
-  };
-  EngineOptions tiered = state_options();
-  tiered.host_tier_bytes = 1 << 20;
-  EXPECT_EQ(refusal(tiered), "--kv-offloading-size: it is not offered for Qwen3_5ForCausalLM, which has recurrent layers");
-}
-
 TEST(EngineStates, memory_for_snapshots_is_refused_where_there_are_none) {
   const auto refusal_of = [](const EngineOptions& options, const ModelSpec& spec) {
     const auto engine = create_tiny_engine(make_backend("cpu", {}).value(), options, 20, spec);

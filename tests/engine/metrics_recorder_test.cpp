@@ -48,7 +48,11 @@ TEST(MetricsRecorder, counts_a_prompt_and_its_hits_at_the_first_admission_only) 
 
 TEST(MetricsRecorder, counts_what_the_host_tier_had_apart_from_what_the_cache_had) {
   MetricsRecorder accounts;
-  accounts.set_tier_size(10, 100);
+  EngineInfo info;
+  info.n_tier_slots = 10;
+  info.tier_entry_bytes = 100;
+  info.n_tier_states = 3;
+  accounts.set_tier_size(info);
   Sequence sequence = sequence_at({});
   SequenceEditor::schedule(sequence).n_loaded = 12;
   accounts.admitted(sequence, {});
@@ -57,6 +61,7 @@ TEST(MetricsRecorder, counts_what_the_host_tier_had_apart_from_what_the_cache_ha
   EXPECT_EQ(accounts.metrics().external_prefix_cache_queries.value(), 16);
   EXPECT_EQ(accounts.metrics().external_prefix_cache_hits.value(), 12);
   EXPECT_EQ(accounts.metrics().host_tier_blocks_total.value(), 10);
+  EXPECT_EQ(accounts.metrics().host_tier_states_total.value(), 3);
 }
 
 TEST(MetricsRecorder, times_the_first_token_from_submission_and_the_others_from_the_one_before) {

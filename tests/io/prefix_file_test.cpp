@@ -113,7 +113,7 @@ TEST_F(PrefixFile, says_what_is_wrong_with_a_file) {
   const std::string bytes = read_file(path_).value();
   const auto with = [&](std::size_t at, std::string_view text) { return std::string(bytes).replace(at, text.size(), text); };
   EXPECT_EQ(refusal(with(0, "{\"text\"")), "is not a stored prefix");
-  EXPECT_EQ(refusal(with(8, "\2")), "has version 2 of the format of stored prefixes; this program reads version 1");
+  EXPECT_EQ(refusal(with(8, "\1")), "has version 1 of the format of stored prefixes; this program reads version 2");
   EXPECT_EQ(refusal(with(12, std::string_view("\3\0\0\0", 4))), "is damaged: its header cannot have 3 bytes");
   EXPECT_EQ(refusal(with(16, "x")), "is damaged: its header's checksum is wrong");
   EXPECT_EQ(refusal(with(bytes.size() - 96 + 8, "x")), "is damaged: the checksum of part 1 of 2 is wrong");

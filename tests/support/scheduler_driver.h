@@ -24,12 +24,13 @@ class SchedulerDriver {
   static constexpr std::int32_t kStateInterval = 2 * kBlockLen;
 
   SchedulerDriver(const SchedulerOptions& options, const std::vector<CacheGroup>& groups, bool enable_prefix_caching = true,
-                  std::int32_t n_tier_slots = 0, std::int32_t n_state_slots = 0)
+                  std::int32_t n_tier_slots = 0, std::int32_t n_state_slots = 0, std::int32_t n_tier_states = 0)
       : cache({.block_len = kBlockLen,
                .groups = groups,
                .max_rows_in_flight = 2 * options.max_num_batched_tokens,
                .enable_prefix_caching = enable_prefix_caching,
                .n_tier_slots = n_tier_slots,
+               .n_tier_states = n_tier_states,
                .n_state_slots = n_state_slots,
                .n_state_owners = options.max_num_seqs,
                .n_kept_rows = n_state_slots > 0 ? n_kept_rows(options) : 0,

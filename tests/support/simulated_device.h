@@ -98,6 +98,12 @@ class SimulatedDevice {
   /// Copies of the host tier.
   void carry_out(std::span<const TierCopy> copies) {
     for (const TierCopy& copy : copies) {
+      if (copy.group == TierCopy::kStates) {
+        std::uint64_t& state = states_.at(static_cast<std::size_t>(copy.block.value));
+        std::uint64_t& saved = tier_states_[copy.slot];
+        (copy.kind == TierCopy::Kind::save ? saved : state) = copy.kind == TierCopy::Kind::save ? state : saved;
+        continue;
+      }
       std::vector<std::uint64_t>& blocks = content_[static_cast<std::size_t>(copy.group)];
       const auto block = std::span(blocks).subspan(static_cast<std::size_t>(copy.block.value * kBlockLen), kBlockLen);
       std::vector<std::uint64_t>& slot = tier_[{copy.group, copy.slot}];
@@ -229,6 +235,7 @@ class SimulatedDevice {
   std::vector<std::uint64_t> states_;  ///< by state slot
   static constexpr TokenId kNoDraft = -2;
   std::vector<TokenId> kept_;
+  std::map<std::int32_t, std::uint64_t> tier_states_;
 };
 
 inline SimulatedDevice::Step build(const Scheduler& scheduler, StepPlan plan) {

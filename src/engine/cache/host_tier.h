@@ -14,11 +14,12 @@
 
 namespace baton {
 
-/// A copy between a block of a layer group and a slot of host memory.
+/// A copy between a block of a layer group, or a slot of recurrent states (StateTier), and a slot of host memory.
 struct TierCopy {
   enum class Kind : std::uint8_t { save, load };
+  static constexpr std::int32_t kStates = -1;
   Kind kind = Kind::save;
-  std::int32_t group = 0;
+  std::int32_t group = 0;  ///< kStates: `block` is a slot of StateStorage
   BlockId block;
   std::int32_t slot = 0;
   bool operator==(const TierCopy&) const = default;
@@ -51,6 +52,7 @@ class HostTier {
   void save(const BlockHash& hash, std::span<const TokenId> tokens, std::span<const BlockId> blocks);
   /// How many of the key's entries from `first` on, at most `n_most`, are here. They count as used.
   std::int32_t find(const PrefixKey& key, std::int32_t first, std::int32_t n_most);
+  bool has(const PrefixKey& key, std::int32_t index) { return slot_of(key, index) != kNone; }
   /// Loads the key's entry `index` into these blocks, one of each layer group. Returns false, and does nothing, if it is
   /// not here.
   bool load(const PrefixKey& key, std::int32_t index, std::span<const BlockId> blocks);

@@ -37,10 +37,12 @@ KvCache::KvCache(const KvCacheOptions& options)
     states_ = std::make_unique<StateSlots>(options.n_state_slots);
     n_state_owners_ = options.n_state_owners;
     state_interval_ = std::max(options.state_interval, block_len_);
-    if (tree_) tree_->use_states(*states_);
+    if (options.n_tier_states > 0) state_tier_.emplace(options.n_tier_states, block_len_);
+    if (tree_) tree_->use_states(*states_, state_tier_ ? &*state_tier_ : nullptr);
   }
   if (options.n_tier_slots == 0) return;
-  check(tree_ && !has_windows_, "KvCache: a host tier without prefix caching, or of groups with a window");
+  check(tree_ && !has_windows_ && (state_tier_ || !states_),
+        "KvCache: a host tier without prefix caching, of groups with a window, or of states' keys alone");
   tier_.emplace(options.n_tier_slots, block_len_);
 }
 
@@ -125,6 +127,7 @@ void KvCache::drop_cached() {
   if (!tree_) return;
   for (const GroupBlock& evicted : tree_->evict_all()) pools_[at(evicted.group)].release(evicted.block);
   if (tier_) tier_->clear();
+  if (state_tier_) state_tier_->clear();
 }
 
 BlockId KvCache::take(int group) {
@@ -292,6 +295,16 @@ void KvCache::release(BlockTable& table, std::span<const TokenId> tokens, std::i
   table.node = nullptr;
 }
 
+std::vector<TierCopy> KvCache::take_copies() {
+  if (!tier_) return {};
+  std::vector<TierCopy> copies = tier_->take_copies();
+  if (!state_tier_) return copies;
+  // Blocks and states are different memory: their copies keep their order among themselves only.
+  const std::vector<TierCopy> of_states = state_tier_->take_copies();
+  copies.insert(copies.end(), of_states.begin(), of_states.end());
+  return copies;
+}
+
 std::int32_t KvCache::load(BlockTable& table, std::span<const TokenId> tokens, std::int32_t first, std::int32_t n_most,
                            std::int64_t usable_from) {
   check(tier_ && first >= table.n_cached_blocks && table.n_entries >= first + n_most,
@@ -303,6 +316,7 @@ std::int32_t KvCache::load(BlockTable& table, std::span<const TokenId> tokens, s
     for (std::size_t g = 0; g < groups_.size(); ++g) entry[g] = table.groups[g].blocks[static_cast<std::size_t>(first + n)];
     if (!tier_->load(key, first + n, entry)) break;
   }
+  table.n_found_blocks = std::max(table.n_found_blocks, first + n);
   publish(table, tokens, (first + n) * block_len_, usable_from);
   return n;
 }
@@ -388,6 +402,7 @@ void KvCache::check_invariants(std::span<const BlockTable* const> tables) const 
   if (tree_) tree_->check_invariants(references);
   if (states_) check_states(tables);
   if (tier_) tier_->check_invariants();
+  if (state_tier_) state_tier_->check_invariants();
 }
 
 }  // namespace baton

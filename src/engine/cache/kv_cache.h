@@ -15,6 +15,7 @@
 #include "engine/cache/host_tier.h"
 #include "engine/cache/prefix_tree.h"
 #include "engine/cache/state_slots.h"
+#include "engine/cache/state_tier.h"
 #include "engine/request/request.h"
 
 namespace baton {
@@ -30,10 +31,11 @@ struct GroupTable {
 
 /// The state of one sequence in recurrent layers. It owns one slot from begin_state to release.
 struct TableState {
-  std::int32_t own = StateSlots::kNone;     ///< its next run writes this slot
-  std::int32_t source = StateSlots::kNone;  ///< its next run begins with the state in this slot; kNone: at zero
-  std::int32_t n_tokens = 0;                ///< tokens of that state, once every planned run has run
-  std::int32_t n_to_snapshot = 0;           ///< tokens up to the last snapshot that it found or left
+  std::int32_t own = StateSlots::kNone;  ///< its next run writes this slot
+  /// Its next run begins with the state in this slot; kNone: at zero. Another slot than `own` holds a snapshot, which it holds.
+  std::int32_t source = StateSlots::kNone;
+  std::int32_t n_tokens = 0;       ///< tokens of that state, once every planned run has run
+  std::int32_t n_to_snapshot = 0;  ///< tokens up to the last snapshot that it found or left
   /// Where the drafts after that state are kept, until the next run; once they are verified, the accepted ones, which it replays.
   KeptRows::Range drafts = {};
   /// The snapshot that it made last while it decoded, and that the next one replaces unless a sequence has found it.
@@ -50,7 +52,7 @@ struct BlockTable {
   std::vector<GroupTable> groups;  ///< empty before begin and after release
   std::int32_t n_entries = 0;      ///< of the group that has fewest
   std::int32_t n_cached_blocks = 0;
-  std::int32_t n_found_blocks = 0;    ///< how many of these `begin` found
+  std::int32_t n_found_blocks = 0;    ///< entries that `begin` found or `load` loaded
   std::int32_t n_offered_blocks = 0;  ///< entries whose blocks were offered to the tree in place of dropped ones
   bool has_reserve = false;
   PrefixTree::Node* node = nullptr;  ///< null before begin and after release
@@ -75,6 +77,8 @@ struct KvCacheOptions {
   bool records_events = false;                      ///< see take_events
   /// Entries that were evicted and stay in host memory; 0: none. It takes prefix caching, and groups without a window.
   std::int32_t n_tier_slots = 0;
+  /// Snapshots that were evicted and stay in host memory; with state slots and a tier of blocks at least one.
+  std::int32_t n_tier_states = 0;
   /// Slots for states of recurrent layers: at least one for each running sequence, the others for snapshots; 0: the model has
   /// none. With prefix caching they take groups without a window: rows that are replayed see keys before the window.
   std::int32_t n_state_slots = 0;
@@ -199,11 +203,31 @@ class KvCache {
   std::int32_t n_snapshot_slots() const { return states_ ? states_->n_slots() - n_state_owners_ : 0; }
   /// Whether begin_state would find a slot for a run of step `step`.
   bool can_begin_state(std::int64_t step) const;
-  /// Gives a table that `begin` has filled a slot, and the last snapshot before the end of its cached blocks as the source.
-  /// Returns the tokens of that snapshot; 0: there is none, the sequence begins at zero. Its tokens up to the cached ones are
-  /// to be replayed: computed for their states, without writing their keys.
-  std::int32_t begin_state(BlockTable& table, std::int64_t step);
-  /// The slots of the table's run in step `step`, and the accepted drafts that it replays. Its state, without these, may stay as a snapshot for steps from this one on: not if the place
+  /// Gives a table that `begin` has filled a slot.
+  void begin_state(BlockTable& table, std::int64_t step);
+  /// The same, but without the snapshot that find_state could find: the state will be written by others than a run. / It was
+  /// written, and is that after `n_tokens` tokens.
+  void begin_empty_state(BlockTable& table, std::int64_t step);
+  void fill_state(BlockTable& table, std::int32_t n_tokens);
+  /// Entries up to the last state that the table can continue from without a load.
+  std::int32_t n_blocks_on_device(const BlockTable& table) const;
+  /// Gives it the last snapshot up to the end of its first `n_blocks` entries, whose keys it has, as the source. One in host memory
+  /// is loaded if it saves enough, for step `step`. Tokens after the snapshot are to be replayed: computed for their states, without
+  /// writing their keys.
+  struct FoundState {
+    std::int32_t n_tokens = 0;     ///< of the snapshot; 0: there is none, the sequence begins at zero
+    std::int32_t n_on_device = 0;  ///< of the last one that needed no load
+  };
+  FoundState find_state(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_blocks, std::int64_t step);
+  /// Whether find_state would load one.
+  bool loads_state(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_blocks) const {
+    return state_tier_ && n_blocks_in_state_tier(table, tokens, n_blocks) > 0;
+  }
+  /// Entries up to the last snapshot on the device or in host memory, of the ready entries of the look-up `found`. `tokens`: of
+  /// `table`, whose hashes `find` has stored.
+  std::int32_t n_to_snapshot(const BlockTable& table, std::span<const TokenId> tokens, const PrefixTree::Found& found) const;
+  /// The slots of the table's run in step `step`, and the accepted drafts that it replays. Its state, without these, may stay as a
+  /// snapshot for steps from this one on: not if the place
   /// has one, is inside a block or is not cached, or if there is no slot to continue in.
   StateMove move_state(BlockTable& table, std::span<const TokenId> tokens, KeepState keep, std::int64_t step);
   /// The run has `n_rows` rows (more) that are no drafts.
@@ -214,20 +238,20 @@ class KvCache {
   /// `n_accepted` of the table's drafts have become tokens: its next run replays them.
   void accept_drafts(BlockTable& table, std::int32_t n_accepted);
 
-  /// The host tier; null: there is none.
+  /// The host tier, of blocks and of snapshots; null: there is none.
   const HostTier* tier() const { return tier_ ? &*tier_ : nullptr; }
-  /// How many entries from `first` on, at most `n_most`, the host tier has of the first `n_match` tokens.
+  const StateTier* state_tier() const { return state_tier_ ? &*state_tier_ : nullptr; }
+  /// How many entries from `first` on, at most `n_most`, the host tier has of the first `n_match` tokens. With state slots only
+  /// entries up to a snapshot in host memory that saves enough: tokens after it are computed again in any case.
   std::int32_t n_in_tier(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_match, std::int32_t first,
-                         std::int32_t n_most) {
-    return tier_ ? tier_->find(key_of(table, tokens, n_match), first, n_most) : 0;
-  }
+                         std::int32_t n_most);
   /// Loads entries from `first` on, at most `n_most`, from the host tier into the table's private blocks, which must
   /// cover them, and publishes them for steps from `usable_from` on. Returns how many there were.
   std::int32_t load(BlockTable& table, std::span<const TokenId> tokens, std::int32_t first, std::int32_t n_most,
                     std::int64_t usable_from);
   /// The copies of the host tier since the last call. They must be carried out in this order, after the steps planned
   /// before and before the next one.
-  std::vector<TierCopy> take_copies() { return tier_ ? tier_->take_copies() : std::vector<TierCopy>(); }
+  std::vector<TierCopy> take_copies();
 
   /// What was stored in the prefix cache and removed from it since the last call, if KvCacheOptions::records_events.
   std::vector<KvEvent> take_events() { return tree_ ? tree_->take_events() : std::vector<KvEvent>(); }
@@ -264,6 +288,10 @@ class KvCache {
   bool keep_state(BlockTable& table, std::span<const TokenId> tokens, bool is_moving, std::int64_t step);
   PrefixTree::Node* node_of_state(BlockTable& table, std::span<const TokenId> tokens);
   void end_state(BlockTable& table, std::int32_t n_filled);
+  void let_go_of_source(TableState& state);
+  std::int32_t least_loaded() const;
+  std::int32_t n_blocks_in_state_tier(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_blocks) const;
+  void load_state(BlockTable& table, const PrefixKey& key, std::int32_t n_blocks, std::int64_t step);
   void check_table(const BlockTable& table) const;
   void check_states(std::span<const BlockTable* const> tables) const;
 
@@ -276,6 +304,7 @@ class KvCache {
   KeptRows kept_rows_;
   std::int32_t n_state_owners_ = 0;
   std::int32_t state_interval_ = 0;
+  std::optional<StateTier> state_tier_;  ///< the same
   std::optional<PrefixTree> tree_;
   std::optional<HostTier> tier_;
 };

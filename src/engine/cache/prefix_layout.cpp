@@ -15,18 +15,20 @@ std::vector<PrefixLayout::Block> PrefixLayout::blocks(std::int32_t n_entries) co
   std::vector<Block> blocks;
   std::size_t piece = 0;
   std::int64_t n_bytes = 0;  // of the piece
-  for (std::int32_t entry = 0; entry < n_entries; ++entry) {
-    for (std::size_t g = 0; g < groups.size(); ++g) {
-      if (entry < first_stored[g]) continue;
-      const std::int64_t bytes = groups[g].shape.block_bytes();
-      if (n_bytes > 0 && n_bytes + bytes > kPieceBytes) {
-        ++piece;
-        n_bytes = 0;
-      }
-      n_bytes += bytes;
-      blocks.push_back({entry, static_cast<int>(g), piece});
+  const auto add = [&](std::int32_t entry, int group) {
+    const std::int64_t bytes = block_bytes(group);
+    if (n_bytes > 0 && n_bytes + bytes > kPieceBytes) {
+      ++piece;
+      n_bytes = 0;
     }
-  }
+    n_bytes += bytes;
+    blocks.push_back({entry, group, piece});
+  };
+  for (std::int32_t entry = 0; entry < n_entries; ++entry)
+    for (std::size_t g = 0; g < groups.size(); ++g)
+      if (entry >= first_stored[g]) add(entry, static_cast<int>(g));
+  if (n_entries > 0)
+    for (std::int32_t layer = 0; layer < states.n_layers; ++layer) add(layer, kStates);
   return blocks;
 }
 
@@ -49,6 +51,9 @@ std::string PrefixLayout::text() const {
     if (!shape.k_scales.empty()) text += fmt::format(", key scales {}", fmt::join(shape.k_scales, " "));
     if (!shape.v_scales.empty()) text += fmt::format(", value scales {}", fmt::join(shape.v_scales, " "));
   }
+  if (has_states())
+    text += fmt::format("; states of {} layers, {} x {} inputs, {} heads of {} x {}, {}", states.n_layers, states.conv_len,
+                        states.n_channels, states.n_heads, states.key_dim, states.value_dim, to_string(states.matrix_dtype));
   return text;
 }
 

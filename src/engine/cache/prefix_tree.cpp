@@ -374,7 +374,7 @@ void PrefixTree::remove_last_entry(Node* leaf, std::vector<GroupBlock>& removed,
     if (recorder_) recorder_->removed(static_cast<int>(g), leaf->hashes[last]);
     removed.push_back({static_cast<int>(g), block});
   }
-  drop_snapshot_after(leaf, leaf->end_index() - 1);
+  drop_snapshot_after(leaf, leaf->end_index() - 1, /*keeps=*/tier != nullptr);
   remember(leaf->hashes[last], leaf->n_reuses);
   leaf->blocks.resize(last * groups_.size());
   leaf->usable_from.pop_back();

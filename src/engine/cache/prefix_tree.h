@@ -24,6 +24,7 @@
 namespace baton {
 
 class HostTier;
+class StateTier;
 
 /// The key of a look-up: the full blocks of `tokens`, with the hash of each (extend_hashes). Tokens after the last
 /// hashed block are ignored. `scope` is what the hashes were made with; only events tell of it.
@@ -61,7 +62,7 @@ struct GroupBlock {
 /// window, entries without blocks at the end of a leaf are removed.
 ///
 /// States (prefix_tree_states.cpp). In a model with recurrent layers a place after an entry may have a snapshot: the state
-/// after all tokens up to it. A snapshot leaves the tree with its entry, or earlier (evict_snapshot).
+/// after all tokens up to it. A snapshot leaves the tree with its entry, or earlier (evict_snapshot), and a StateTier may keep it.
 ///
 /// The holder of a reference or a pin on a node may keep the node's pointer: a split leaves the lower end of a run in
 /// the same node. Thread: engine only. Complexity: match and insert O(blocks).
@@ -137,18 +138,19 @@ class PrefixTree {
     std::int32_t slot = StateSlots::kNone;
     std::int32_t n_blocks = 0;
   };
-  /// From now on the tree may own snapshots in these slots, which must outlive it.
-  void use_states(StateSlots& slots);
+  /// From now on the tree may own snapshots in these slots. `tier` (null: none) may keep what leaves it. Both must outlive it.
+  void use_states(StateSlots& slots, StateTier* tier);
   /// The node that ends with the last of the key's entries or contains it; null: the tree lacks one of them.
   Node* node_of(const PrefixKey& key);
   /// The last snapshot after at most `n_blocks` entries of the path to `node`.
   Snapshot last_snapshot(const Node* node, std::int32_t n_blocks) const;
   /// Makes an owned slot the snapshot after the first `n_blocks` (at least 1) entries of the path to `node`, where there is
-  /// none.
-  void add_snapshot(Node* node, std::int32_t n_blocks, std::int32_t slot);
+  /// none. It was found `n_reuses` times before.
+  void add_snapshot(Node* node, std::int32_t n_blocks, std::int32_t slot, std::uint32_t n_reuses = 0);
   /// Takes a snapshot that no pin covers out of the tree: the caller owns the slot.
   void take_snapshot(std::int32_t slot);
-  /// Takes out the snapshot of the least worth that step `step` may write to, but not `kept`; kNone: there is none.
+  /// Takes out the snapshot of the least worth that step `step` may write to, but not `kept`; kNone: there is none. The host tier
+  /// may keep it.
   std::int32_t evict_snapshot(std::int64_t step, std::int32_t kept = StateSlots::kNone);
   /// Whether evict_snapshot would find one.
   bool has_evictable_snapshot(std::int64_t step) const;
@@ -216,7 +218,8 @@ class PrefixTree {
   void remove_last_entry(Node* leaf, std::vector<GroupBlock>& removed, HostTier* tier);
   Node* remove_leaf(Node* leaf);
   void forget_empty_end(Node* node);
-  void drop_snapshot_after(Node* leaf, std::int32_t index);
+  void save_snapshot(std::int32_t slot);
+  void drop_snapshot_after(Node* leaf, std::int32_t index, bool keeps);
   void split_snapshots(Node& upper, Node& lower);
   std::int32_t n_saved_by(std::int32_t slot) const;
   void check_node(const Node& node) const;
@@ -240,8 +243,8 @@ class PrefixTree {
   std::int32_t n_pinned_ = 0;     ///< entries of nodes with pins
   std::optional<KvEventRecorder> recorder_;
   StateSlots* states_ = nullptr;           ///< null: the model has none
+  StateTier* state_tier_ = nullptr;        ///< null: there is none
   std::vector<Location> snapshot_places_;  ///< [slot]: a snapshot is the state after entry `index` of `node`
-  std::int32_t next_compared_ = 0;         ///< the slot at which the next eviction of a snapshot begins to compare
 };
 
 }  // namespace baton

@@ -1,22 +1,16 @@
 /// Snapshots of recurrent states at places of the prefix tree.
 #include <algorithm>
 #include <cstddef>
-#include <utility>
 
 #include "core/check.h"
 #include "engine/cache/prefix_tree.h"
 #include "engine/cache/prefix_tree_node.h"
+#include "engine/cache/state_tier.h"
 
 namespace baton {
-namespace {
-
-/// Snapshots whose worth is compared to evict one.
-constexpr std::int32_t kMostCompared = 1024;
-
-}  // namespace
-
-void PrefixTree::use_states(StateSlots& slots) {
+void PrefixTree::use_states(StateSlots& slots, StateTier* tier) {
   states_ = &slots;
+  state_tier_ = tier;
   snapshot_places_.resize(static_cast<std::size_t>(slots.n_slots()));
 }
 
@@ -36,7 +30,7 @@ PrefixTree::Snapshot PrefixTree::last_snapshot(const Node* node, std::int32_t n_
   return {};
 }
 
-void PrefixTree::add_snapshot(Node* node, std::int32_t n_blocks, std::int32_t slot) {
+void PrefixTree::add_snapshot(Node* node, std::int32_t n_blocks, std::int32_t slot, std::uint32_t n_reuses) {
   check(states_ != nullptr && n_blocks > 0 && n_blocks <= node->end_index(), "PrefixTree: a snapshot at no place of the path");
   while (n_blocks <= node->first_index) node = node->parent;
   const std::int32_t index = n_blocks - 1;
@@ -45,7 +39,7 @@ void PrefixTree::add_snapshot(Node* node, std::int32_t n_blocks, std::int32_t sl
   check(after == node->snapshots.end() || snapshot_places_[at(*after)].index != index, "PrefixTree: a place has two snapshots");
   node->snapshots.insert(after, slot);
   snapshot_places_[at(slot)] = {node, index};
-  states_->freeze(slot);
+  states_->freeze(slot, n_reuses);
 }
 
 void PrefixTree::take_snapshot(std::int32_t slot) {
@@ -61,26 +55,36 @@ std::int32_t PrefixTree::n_saved_by(std::int32_t slot) const {
   return (index + 1 - last_snapshot(node, index).n_blocks) * block_len_;
 }
 
-/// Takes the snapshot of least worth from the tree. A large pool is searched in parts of kMostCompared snapshots, one an eviction, so
-/// that an eviction takes as long in any pool.
-std::int32_t PrefixTree::evict_snapshot(std::int64_t step, std::int32_t kept) {
-  std::int32_t least = StateSlots::kNone;
-  double least_worth = 0;
-  const std::int32_t n_slots = states_->n_slots();
-  std::int32_t n_compared = 0;
-  for (std::int32_t i = 0; i < n_slots && n_compared < kMostCompared; ++i) {
-    const std::int32_t slot = std::exchange(next_compared_, (next_compared_ + 1) % n_slots);
-    if (slot == kept || !states_->may_go(slot, step)) continue;
-    ++n_compared;
-    const double worth = states_->worth(slot, n_saved_by(slot));
-    if (least != StateSlots::kNone && worth >= least_worth) continue;
-    least = slot;
-    least_worth = worth;
+/// Gives the host tier a snapshot that is about to leave the tree.
+void PrefixTree::save_snapshot(std::int32_t slot) {
+  const auto [node, index] = snapshot_places_[at(slot)];
+  const auto i = static_cast<std::size_t>(index - node->first_index);
+  const auto len = static_cast<std::size_t>(block_len_);
+  StateTier::Leaving leaving{.hash = node->hashes[i],
+                             .tokens = std::span(node->tokens).subspan(i * len, len),
+                             .n_reuses = states_->n_reuses(slot),
+                             .device_slot = slot};
+  std::int32_t n_before = last_snapshot(node, index).n_blocks;
+  const Node* up = node;
+  for (std::int32_t n = index; n > 0 && !leaving.before; --n) {
+    while (n <= up->first_index) up = up->parent;
+    const BlockHash& hash = up->hashes[static_cast<std::size_t>(n - 1 - up->first_index)];
+    if (n != n_before && !state_tier_->has(hash)) continue;
+    leaving.before = hash;
+    n_before = n;
   }
-  if (least == StateSlots::kNone) return least;
-  states_->evicts(least_worth);
-  take_snapshot(least);
-  return least;
+  leaving.n_saved = (index + 1 - n_before) * block_len_;
+  state_tier_->save(leaving);
+}
+
+/// Takes the snapshot of least worth from the tree.
+std::int32_t PrefixTree::evict_snapshot(std::int64_t step, std::int32_t kept) {
+  const StateSlots::Least least = states_->find_least(step, kept, [this](std::int32_t slot) { return n_saved_by(slot); });
+  if (least.slot == StateSlots::kNone) return least.slot;
+  states_->evicts(least.worth);
+  if (state_tier_ != nullptr) save_snapshot(least.slot);
+  take_snapshot(least.slot);
+  return least.slot;
 }
 
 bool PrefixTree::has_evictable_snapshot(std::int64_t step) const {
@@ -89,11 +93,12 @@ bool PrefixTree::has_evictable_snapshot(std::int64_t step) const {
   return false;
 }
 
-/// Frees the snapshot after the leaf's last entry, `index`, if there is one.
-void PrefixTree::drop_snapshot_after(Node* leaf, std::int32_t index) {
+/// Frees the snapshot after the leaf's last entry, `index`, if there is one. `keeps`: the host tier may keep it, if there is one.
+void PrefixTree::drop_snapshot_after(Node* leaf, std::int32_t index, bool keeps) {
   if (leaf->snapshots.empty()) return;
   const std::int32_t slot = leaf->snapshots.back();
   if (snapshot_places_[at(slot)].index != index) return;
+  if (keeps && state_tier_ != nullptr) save_snapshot(slot);
   take_snapshot(slot);
   states_->free(slot);
 }

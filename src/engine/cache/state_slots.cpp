@@ -41,20 +41,21 @@ void StateSlots::free(std::int32_t slot) {
   free_.push_back(slot);
 }
 
-void StateSlots::freeze(std::int32_t slot) {
+void StateSlots::freeze(std::int32_t slot, std::uint32_t n_reuses) {
   Slot& of = at(slot);
   check(of.use == Use::owned, "StateSlots: a slot becomes a snapshot that no sequence owns");
   of.use = Use::snapshot;
   of.base = last_evicted_;
-  of.n_reuses = 0;
-  of.n_pins = 0;
+  of.n_reuses = n_reuses;
+  of.n_pins = of.n_holds = 0;
   of.serial = ++next_serial_;
   ++n_snapshots_;
 }
 
 void StateSlots::thaw(std::int32_t slot) {
   Slot& of = at(slot);
-  check(of.use == Use::snapshot && of.n_pins == 0, "StateSlots: a pinned snapshot is taken over, or what is none");
+  check(of.use == Use::snapshot && of.n_pins == 0 && of.n_holds == 0,
+        "StateSlots: a pinned or held snapshot is taken over, or what is none");
   of.use = Use::owned;
   --n_snapshots_;
 }
@@ -62,6 +63,22 @@ void StateSlots::thaw(std::int32_t slot) {
 void StateSlots::count_reuse(std::int32_t slot) {
   ++at(slot).n_reuses;
   at(slot).base = last_evicted_;
+}
+
+void StateSlots::take_reuses(std::int32_t slot, std::uint32_t n_reuses) {
+  if (n_reuses <= at(slot).n_reuses) return;
+  at(slot).n_reuses = n_reuses;
+  at(slot).base = last_evicted_;
+}
+
+void StateSlots::hold(std::int32_t slot) {
+  check(at(slot).use == Use::snapshot, "StateSlots: a hold on what is no snapshot");
+  ++at(slot).n_holds;
+}
+
+void StateSlots::let_go(std::int32_t slot) {
+  check(at(slot).use == Use::snapshot && at(slot).n_holds > 0, "StateSlots: a hold ends that there is not");
+  --at(slot).n_holds;
 }
 
 void StateSlots::pin(std::int32_t slot) {
@@ -74,8 +91,18 @@ void StateSlots::unpin(std::int32_t slot) {
   n_pinned_ -= --at(slot).n_pins == 0 ? 1 : 0;
 }
 
+namespace {
+
+double value_of(std::int32_t n_saved, std::uint32_t n_reuses) { return n_saved * (1 + std::log2(1.0 + n_reuses)); }
+
+}  // namespace
+
 double StateSlots::worth(std::int32_t slot, std::int32_t n_saved) const {
-  return at(slot).base + n_saved * (1 + std::log2(1.0 + at(slot).n_reuses));
+  return at(slot).base + value_of(n_saved, at(slot).n_reuses);
+}
+
+double StateSlots::worth_of_new(std::int32_t n_saved, std::uint32_t n_reuses) const {
+  return last_evicted_ + value_of(n_saved, n_reuses);
 }
 
 void StateSlots::evicts(double worth) {

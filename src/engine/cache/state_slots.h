@@ -4,7 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <utility>
 #include <vector>
 
 namespace baton {
@@ -23,6 +23,7 @@ namespace baton {
 class StateSlots {
  public:
   static constexpr std::int32_t kNone = -1;
+  static constexpr std::int32_t kMostCompared = 1024;
   enum class Use : std::uint8_t { free, owned, snapshot };
 
   explicit StateSlots(std::int32_t n_slots);
@@ -43,23 +44,51 @@ class StateSlots {
   void free(std::int32_t slot);
   void read_by(std::int32_t slot, std::int64_t step) { at(slot).read_by = step; }
 
-  /// An owned slot becomes a snapshot.
-  void freeze(std::int32_t slot);
-  /// A snapshot, which no pin covers, becomes an owned slot again.
+  /// An owned slot becomes a snapshot, which was found so often before.
+  void freeze(std::int32_t slot, std::uint32_t n_reuses = 0);
+  /// A snapshot, which no pin covers and no sequence holds, becomes an owned slot again.
   void thaw(std::int32_t slot);
   /// The snapshot was found by a sequence.
   void count_reuse(std::int32_t slot);
+  /// A copy of the snapshot was found until the copy had been found `n_reuses` times.
+  void take_reuses(std::int32_t slot, std::uint32_t n_reuses);
+  /// A sequence will read the snapshot in a step that is not planned yet: until then it does not go. / It has planned it, or ended.
+  void hold(std::int32_t slot);
+  void let_go(std::int32_t slot);
   void pin(std::int32_t slot);
   void unpin(std::int32_t slot);
   /// Whether the snapshot may become a slot that step `step` writes.
   bool may_go(std::int32_t slot, std::int64_t step) const {
-    return at(slot).use == Use::snapshot && at(slot).n_pins == 0 && at(slot).read_by != step;
+    return at(slot).use == Use::snapshot && at(slot).n_pins == 0 && at(slot).n_holds == 0 && at(slot).read_by != step;
   }
+  std::int32_t n_holds(std::int32_t slot) const { return at(slot).n_holds; }
   std::int32_t n_pins(std::int32_t slot) const { return at(slot).n_pins; }
   std::uint32_t n_reuses(std::int32_t slot) const { return at(slot).n_reuses; }
   /// Differs for each time that the slot became a snapshot.
   std::uint64_t serial(std::int32_t slot) const { return at(slot).serial; }
   double worth(std::int32_t slot, std::int32_t n_saved) const;
+  /// Of a snapshot that would be made now.
+  double worth_of_new(std::int32_t n_saved, std::uint32_t n_reuses) const;
+  /// The snapshot of the least worth that may become a slot that step `step` writes, but not `kept`; kNone: there is none.
+  /// `n_saved`(slot) gives its tokens. A large pool is searched in parts of kMostCompared snapshots, one a call, so that a call
+  /// takes as long in any pool.
+  struct Least {
+    std::int32_t slot = kNone;
+    double worth = 0;
+  };
+  template <class NSaved>
+  Least find_least(std::int64_t step, std::int32_t kept, const NSaved& n_saved) {
+    Least least;
+    std::int32_t n_compared = 0;
+    for (std::int32_t i = 0; i < n_slots() && n_compared < kMostCompared; ++i) {
+      const std::int32_t slot = std::exchange(next_compared_, (next_compared_ + 1) % n_slots());
+      if (slot == kept || !may_go(slot, step)) continue;
+      ++n_compared;
+      const double of_slot = worth(slot, n_saved(slot));
+      if (least.slot == kNone || of_slot < least.worth) least = {slot, of_slot};
+    }
+    return least;
+  }
   /// The snapshot of this worth is about to be thawed or freed to make room.
   void evicts(double worth);
 
@@ -74,6 +103,7 @@ class StateSlots {
     double base = 0;
     std::uint32_t n_reuses = 0;
     std::int32_t n_pins = 0;
+    std::int32_t n_holds = 0;
     std::uint64_t serial = 0;
   };
   Slot& at(std::int32_t slot);
@@ -85,7 +115,8 @@ class StateSlots {
   std::int32_t n_pinned_ = 0;
   std::int64_t n_evicted_ = 0;
   std::uint64_t next_serial_ = 0;
-  double last_evicted_ = 0;  ///< worth
+  double last_evicted_ = 0;         ///< worth
+  std::int32_t next_compared_ = 0;  ///< the slot at which the next find_least begins
 };
 
 /// Which kept rows of the state storage (kernels/state_storage.h) hold drafts of running sequences. A step that reads some keeps no others there: a range is taken again by a later plan

@@ -77,7 +77,9 @@ struct EngineMetrics {
   Count external_prefix_cache_hits;
   Count host_tier_blocks;         ///< entries that it has
   Count host_tier_blocks_total;   ///< entries that it can have
-  Count kv_offload_saved_bytes;   ///< copied to it
+  Count host_tier_states;         ///< snapshots of states that it has
+  Count host_tier_states_total;   ///< snapshots that it can have
+  Count kv_offload_saved_bytes;   ///< copied to it, of blocks and of states
   Count kv_offload_loaded_bytes;  ///< copied from it
   // Of a model with recurrent layers.
   Count state_slots_total;        ///< states that there is memory for; running sequences have one each

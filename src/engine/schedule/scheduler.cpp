@@ -78,7 +78,7 @@ StepPlan Scheduler::plan() {
   sketch.plan.step = next_step_++;
   sketch.budget = options_.max_num_batched_tokens;
   sketch.max_scores = options_.max_scores;
-  sketch.n_loads = std::max(1, options_.max_num_batched_tokens / cache_.block_len());
+  sketch.n_loads = max_loads();
   policy_.begin_plan();
   sketch.reserve(policy_.order().size());
   if (cache_.has_prefix_caching() && !free_slots_.empty()) begin_cohorts();

@@ -27,7 +27,8 @@ struct SchedulerOptions {
   std::int32_t max_scores = 1 << 30;                ///< prompt rows that a step scores (Sequence::scores_row)
   std::int64_t max_list_entries = kMaxListEntries;  ///< of the running sequences (Sequence::n_list_entries)
   std::int64_t max_block_entries = 1 << 30;         ///< blocks that all running sequences can reach
-  std::int32_t max_drafts = 0;  ///< drafts of a step; each has a slot, numbered after those of the sequences
+  std::int32_t state_loads = 0;  ///< blocks of the host tier that take as many bytes as a state, see find_state
+  std::int32_t max_drafts = 0;   ///< drafts of a step; each has a slot, numbered after those of the sequences
   /// If set, a sequence that would draft but whose last token is in flight has no row in a step; the others continue. If
   /// not set, or if most sequences would draft, all of them wait for the commit, so that all have rows in each step:
   /// the right choice where planning ahead gains nothing.
@@ -65,11 +66,12 @@ struct StepPlan {
   std::int32_t n_drafts = 0;   ///< rows that verify drafts
   std::int32_t n_preempted = 0;
   std::int32_t n_loaded_tokens = 0;      ///< of blocks that were loaded from the host tier before this step
+  bool has_loaded_state = false;         ///< from the host tier
   std::int32_t n_recomputed_tokens = 0;  ///< tokens that sequences admitted again after a preemption recompute
   bool is_empty() const { return sequences.empty(); }
   /// Whether the next plan may have rows even if nothing happens in between: this one preempted sequences, or loaded
   /// blocks. An engine that has no other work must plan again.
-  bool needs_another() const { return n_preempted > 0 || n_loaded_tokens > 0; }
+  bool needs_another() const { return n_preempted > 0 || n_loaded_tokens > 0 || has_loaded_state; }
   std::int32_t n_prefill() const { return n_rows - n_decodes - n_drafts; }
 };
 
@@ -127,8 +129,9 @@ inline constexpr std::int32_t kPrefetchDistance = 6;
 ///   tokens it has, at its place in the line: before all sequences that came after its cohort.
 ///
 /// A sequence that is admitted first loads the blocks that follow those it finds in the tree from the host tier
-/// (host_tier.h). A plan loads at most as many tokens as a step may compute, so that a long prompt does not delay the
-/// others; a sequence that has not loaded all of its blocks has no rows, and no sequence is preempted for it.
+/// (host_tier.h), and in a model with recurrent layers the state that it continues from (state_tier.h). A plan loads at most
+/// as many tokens as a step may compute, or one state, so that a long prompt does not delay the others; a sequence that has
+/// not loaded all of it has no rows, and no sequence is preempted for it.
 ///
 /// In a model with recurrent layers a sequence continues from a snapshot of the state (scheduler_states.cpp). The tokens whose
 /// keys it found after the snapshot are replayed: its rows begin with them. Steps end where a snapshot is to be made
@@ -215,7 +218,9 @@ class Scheduler {
   std::int32_t add_drafts(PlanSketch& sketch, PlannedSequence& planned, Sequence& sequence, std::int32_t n_most,
                           double least_probability);
   bool waits_for_prefix(const PlanSketch& sketch, Sequence& sequence, PendingBlocks& pending) const;
-  void begin_state(Sequence& sequence, std::int64_t step);
+  bool find_state(PlanSketch& sketch, Sequence& sequence);
+  /// Blocks that a plan may load from the host tier.
+  std::int32_t max_loads() const { return std::max(1, options_.max_num_batched_tokens / cache_.block_len()); }
   void move_state(Sequence& sequence, PlannedSequence& planned, std::int64_t step);
   std::int32_t n_drafts_to_snapshot(const Sequence& sequence, std::int32_t position) const;
   bool waits_for_snapshot(const Sequence& sequence, const PrefixTree::Found& found) const;

@@ -50,12 +50,13 @@ bool Scheduler::has_blocks_for(PlanSketch& sketch, Sequence& sequence) const {
   return cache_.states() == nullptr || cache_.can_begin_state(sketch.plan.step);
 }
 
-/// Loads blocks that follow the sequence's planned positions from the host tier: as many as the plan may still load. If
-/// there are more, it continues to load in the next plan and has no rows until then.
+/// Loads blocks that follow the sequence's planned positions from the host tier, and then the state that it continues from: as
+/// much as the plan may still load. If there is more, it continues to load in the next plan and has no rows until then.
 void Scheduler::load_blocks(PlanSketch& sketch, Sequence& sequence) {
   SequenceSchedule& schedule = sequence.schedule.write();
   n_loading_ -= std::exchange(schedule.is_loading, false) ? 1 : 0;
   const std::int32_t first = schedule.n_planned / cache_.block_len();
+  const bool has_states = cache_.states() != nullptr;
   const std::int32_t n_there =
       cache_.n_in_tier(schedule.table, schedule.tokens, sequence.n_matchable(), first, sketch.n_loads + 1);
   const std::int32_t n_wanted = std::min(n_there, sketch.n_loads);
@@ -70,7 +71,8 @@ void Scheduler::load_blocks(PlanSketch& sketch, Sequence& sequence) {
   schedule.n_loaded += n_tokens;
   schedule.n_planned += n_tokens;
   schedule.n_committed = schedule.n_planned;
-  if (n_loaded < n_wanted || n_there == n_wanted) return;
+  const bool has_all = n_loaded < n_wanted || n_there == n_wanted;
+  if (has_all && (!has_states || find_state(sketch, sequence))) return;
   schedule.is_loading = true;
   ++n_loading_;
 }
@@ -134,7 +136,7 @@ bool Scheduler::admit(PlanSketch& sketch, Sequence& sequence) {
   cache_.begin(schedule.table, schedule.tokens, sequence.n_matchable(), sketch.plan.step);
   const bool has_reserve = !is_settled(sequence) || cache_.reserve(schedule.table, sequence.max_positions());
   schedule.n_planned = schedule.n_committed = schedule.table.n_cached_blocks * cache_.block_len();
-  if (cache_.states() != nullptr) begin_state(sequence, sketch.plan.step);
+  if (cache_.states() != nullptr) cache_.begin_state(schedule.table, sketch.plan.step);
   schedule.n_loaded = 0;
   load_blocks(sketch, sequence);
   const std::int32_t n_left = sequence.n_rows_left();

@@ -37,7 +37,8 @@ void Scheduler::check_invariants(std::vector<const BlockTable*> tables) const {
     check(schedule.n_committed <= schedule.n_planned && schedule.n_planned <= sequence->max_positions(),
           "Scheduler: a sequence's positions are out of order");
     check(cache_.covers(schedule.table, schedule.n_planned), "Scheduler: a block table does not cover what is planned");
-    check(cache_.states() == nullptr || schedule.table.state.n_tokens + schedule.table.state.drafts.n == schedule.n_planned,
+    check(cache_.states() == nullptr || schedule.is_loading ||
+              schedule.table.state.n_tokens + schedule.table.state.drafts.n == schedule.n_planned,
           "Scheduler: a state is that of other tokens than are planned");
     check(running_blocks_.n_counted(schedule.slot) == schedule.table.hashes.size(),
           "Scheduler: a running sequence is counted for other blocks than it has");

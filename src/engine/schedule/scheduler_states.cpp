@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/schedule/plan_sketch.h"
 #include "engine/schedule/scheduler.h"
 
 namespace baton {
@@ -16,15 +17,24 @@ constexpr std::int32_t kHeaderRoom = 16;
 
 }  // namespace
 
-/// Gives a sequence that has its cached blocks the state that it continues from, and decides where its steps end to leave
-/// snapshots: at the end of the cached blocks, from which others may continue as this one does, and near the end of its prompt.
+/// Gives a sequence that has its cached and loaded blocks the state that it continues from, and decides where its steps end to
+/// leave snapshots: at the end of these blocks, from which others may continue as this one does, and near the end of its prompt.
 /// None is made where a sequence would compute fewer tokens again than the interval: of the prompt's end a block less, because
-/// the answer may end in the block after it.
-void Scheduler::begin_state(Sequence& sequence, std::int64_t step) {
+/// the answer may end in the block after it. Returns false, and does nothing, if the state is to be loaded from the host tier and
+/// the plan has loaded too much already.
+bool Scheduler::find_state(PlanSketch& sketch, Sequence& sequence) {
   SequenceSchedule& schedule = sequence.schedule.write();
-  schedule.n_planned = schedule.n_committed = cache_.begin_state(schedule.table, step);
+  const std::int32_t n_blocks = schedule.n_planned / cache_.block_len();
+  if (cache_.loads_state(schedule.table, schedule.tokens, n_blocks)) {
+    if (sketch.n_loads < std::min(options_.state_loads, max_loads())) return false;
+    sketch.n_loads = std::max(0, sketch.n_loads - options_.state_loads);
+    sketch.plan.has_loaded_state = true;
+  }
+  const KvCache::FoundState found = cache_.find_state(schedule.table, schedule.tokens, n_blocks, sketch.plan.step);
+  schedule.n_planned = schedule.n_committed = found.n_tokens;
+  schedule.n_loaded = found.n_tokens - found.n_on_device;
   schedule.stops.clear();
-  if (!cache_.has_prefix_caching()) return;
+  if (!cache_.has_prefix_caching()) return true;
   const std::int32_t block_len = cache_.block_len();
   std::int32_t last = schedule.n_planned;
   const auto add = [&](std::int32_t position, std::int32_t least) {
@@ -36,6 +46,7 @@ void Scheduler::begin_state(Sequence& sequence, std::int64_t step) {
   if (!sequence.is_prefix_prefill())
     add((sequence.task->prompt_len - 1 - kHeaderRoom) / block_len * block_len,
         std::max(block_len, cache_.state_interval() - block_len));
+  return true;
 }
 
 /// Decides which slots the sequence's run of step `step` reads and writes. A run from a stop on leaves a snapshot there; while it
@@ -69,8 +80,9 @@ std::int32_t Scheduler::n_drafts_to_snapshot(const Sequence& sequence, std::int3
 bool Scheduler::waits_for_snapshot(const Sequence& sequence, const PrefixTree::Found& found) const {
   if (cache_.states() == nullptr) return false;
   const std::int32_t block_len = cache_.block_len();
-  const std::int32_t least = found.n_to_snapshot * block_len + cache_.state_interval();
-  if (least > found.n_ready * block_len) return false;
+  if (found.n_to_snapshot * block_len + cache_.state_interval() > found.n_ready * block_len) return false;
+  const std::int32_t least =
+      cache_.n_to_snapshot(sequence.schedule->table, sequence.schedule->tokens, found) * block_len + cache_.state_interval();
   const std::vector<BlockHash>& hashes = sequence.schedule->table.hashes;
   return std::ranges::any_of(policy_.running(), [&](const auto& entry) {
     const SequenceSchedule& other = *entry.second->schedule;

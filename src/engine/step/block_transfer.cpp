@@ -59,6 +59,10 @@ Result<void> BlockTransfers::check_room(const Running& running) const {
       return fail(ErrorCode::out_of_memory,
                   fmt::format("the cache has no room for the stored keys and values of {} tokens", running.n_tokens()));
   }
+  if (!layout_.has_states()) return {};
+  const auto n_imports = static_cast<std::int32_t>(std::ranges::count_if(running_, &Running::is_import));
+  if (cache_.states()->n_pinned() + n_imports > cache_.n_snapshot_slots())
+    return fail(ErrorCode::out_of_memory, "there is no room for the stored state of recurrent layers");
   return {};
 }
 
@@ -72,24 +76,37 @@ Result<void> BlockTransfers::begin(Running& running, std::int64_t step) {
   const bool is_whole = running.table.n_cached_blocks == n_entries(running);
   if (is_whole) {
     for (const auto& [entry, group, piece] : running.blocks)
-      running.ids.push_back(running.table.blocks_of(group)[static_cast<std::size_t>(entry)]);
+      running.ids.push_back(group == PrefixLayout::kStates ? BlockId{}
+                                                           : running.table.blocks_of(group)[static_cast<std::size_t>(entry)]);
     running.pin = cache_.pin(transfer.scope, transfer.tokens);
   }
   cache_.release(running.table, transfer.tokens, running.table.n_cached_blocks * layout_.block_len, step);
-  if (is_whole) return {};
-  return fail(ErrorCode::not_found, "the cache no longer has the keys and values that were to be copied");
+  if (!is_whole) return fail(ErrorCode::not_found, "the cache no longer has the keys and values that were to be copied");
+  if (layout_.has_states() && running.pin.snapshot == StateSlots::kNone)
+    return fail(ErrorCode::not_found, "the cache has no state of recurrent layers at the end of what was to be copied");
+  return {};
+}
+
+/// Whether a copy into the cache is of what the cache has already.
+bool BlockTransfers::is_there(const Running& running) const {
+  return running.is_import() && running.table.n_found_blocks == n_entries(running) &&
+         (!layout_.has_states() || cache_.n_blocks_on_device(running.table) == n_entries(running));
 }
 
 void BlockTransfers::copy_out(Running& running) {
   const std::size_t piece = running.blocks[running.n_done].piece;
   running.piece.clear();
   for (; running.n_done < running.blocks.size() && running.blocks[running.n_done].piece == piece; ++running.n_done) {
-    const int group = running.blocks[running.n_done].group;
+    const auto [entry, group, number] = running.blocks[running.n_done];
     const std::int64_t n_bytes = layout_.block_bytes(group);
     const std::size_t at = running.piece.size();
     running.piece.resize(at + static_cast<std::size_t>(n_bytes));
-    executor_.storages()[static_cast<std::size_t>(group)]->export_block(running.ids[running.n_done],
-                                                                        {running.piece.data() + at, DType::u8, {n_bytes}});
+    std::byte* const out = running.piece.data() + at;
+    if (group == PrefixLayout::kStates)
+      executor_.states()->export_slot(running.pin.snapshot, {out, DType::u8, {n_bytes}}, entry);
+    else
+      executor_.storages()[static_cast<std::size_t>(group)]->export_block(running.ids[running.n_done],
+                                                                          {out, DType::u8, {n_bytes}});
   }
 }
 
@@ -113,6 +130,11 @@ Result<void> BlockTransfers::copy_in(Running& running) {
     const auto [entry, group, number] = running.blocks[running.n_done];
     const std::int64_t n_bytes = layout_.block_bytes(group);
     check(at + static_cast<std::size_t>(n_bytes) <= running.piece.size(), "BlockTransfers: a piece is too short");
+    if (group == PrefixLayout::kStates) {
+      executor_.states()->import_slot(running.table.state.own, {running.piece.data() + at, DType::u8, {n_bytes}}, entry);
+      at += static_cast<std::size_t>(n_bytes);
+      continue;
+    }
     BATON_TRY_VOID(extend(running, entry + 1));
     if (entry >= running.table.n_found_blocks)
       executor_.storages()[static_cast<std::size_t>(group)]->import_block(
@@ -123,9 +145,19 @@ Result<void> BlockTransfers::copy_in(Running& running) {
   return {};
 }
 
+/// Gives a copy into the cache a slot for the state.
+Result<void> BlockTransfers::take_state(Running& running, std::int64_t step) {
+  if (!cache_.can_begin_state(step))
+    return fail(ErrorCode::out_of_memory, "no slot is free for a stored state of recurrent layers");
+  cache_.begin_empty_state(running.table, step);
+  executor_.copy(cache_.take_copies());
+  return {};
+}
+
 /// Ends a copy into the cache that is complete.
 KvCache::Pin BlockTransfers::publish(Running& running, std::int64_t step) {
   const BlockTransfer& transfer = *running.transfer;
+  if (running.table.state.own != StateSlots::kNone) cache_.fill_state(running.table, running.n_tokens());
   cache_.release(running.table, transfer.tokens, running.n_tokens(), step);
   return cache_.pin(transfer.scope, transfer.tokens);
 }
@@ -186,8 +218,9 @@ void BlockTransfers::advance(std::int64_t step) {
   for (BlockTransfer* transfer : added) {
     Running& running = running_.emplace_back(Running{.transfer = transfer});
     auto begun = begin(running, step);
-    const bool is_there = running.is_import() && running.table.n_found_blocks == n_entries(running);
-    if (begun && !is_there) continue;
+    const bool has_all = begun && is_there(running);
+    if (begun && !has_all && running.is_import() && layout_.has_states()) begun = take_state(running, step);
+    if (begun && !has_all) continue;
     end(running, begun ? Result<KvCache::Pin>(publish(running, step)) : tl::unexpected<Error>(std::move(begun.error())), step);
     running_.pop_back();
   }

@@ -66,8 +66,8 @@ class TransferQueue {
 /// The transfers of an engine.
 ///
 /// Out of the cache: a pin keeps the blocks while they are copied. Into the cache: a block table holds private blocks, as a
-/// sequence's does that computes the prefix, and publishes them when the last one is there. So a copy that ends early leaves
-/// nothing. Blocks that the cache has already are not written. No more is copied in than could be pinned, so a sequence that
+/// sequence's does that computes the prefix, and publishes them when the last one is there, and the state after them with them. So a
+/// copy that ends early leaves nothing. Blocks that the cache has already are not written. No more is copied in than could be pinned, so a sequence that
 /// runs alone still has room.
 ///
 /// Thread: the engine's, which does not hold the mutex.
@@ -106,6 +106,8 @@ class BlockTransfers {
   std::int32_t n_entries(const Running& running) const { return running.n_tokens() / layout_.block_len; }
   Result<void> check_room(const Running& running) const;
   Result<void> begin(Running& running, std::int64_t step);
+  bool is_there(const Running& running) const;
+  Result<void> take_state(Running& running, std::int64_t step);
   void copy_out(Running& running);
   Result<void> extend(Running& running, std::int32_t n_entries);
   Result<void> copy_in(Running& running);

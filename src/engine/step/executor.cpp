@@ -97,13 +97,17 @@ Result<void> Executor::allocate_states(std::int32_t n_slots, std::int32_t n_kept
   return {};
 }
 
-Result<void> Executor::allocate_tier(std::int32_t n_slots) {
+Result<void> Executor::allocate_tier(std::int32_t n_slots, std::int32_t n_states) {
   check(!storages_.empty() && entry_parts_.empty() && backend_->info().world_size == 1,
         "Executor: a host tier is allocated once, after the cache, and by one rank");
   entry_parts_ = {0};
   for (const auto& storage : storages_)
     entry_parts_.push_back(entry_parts_.back() + static_cast<std::size_t>(backend_->kv_block_bytes(storage->shape())));
   BATON_TRY(tier_, backend_->allocate_host(static_cast<std::size_t>(n_slots) * entry_parts_.back()));
+  if (n_states == 0) return {};
+  check(states_ != nullptr, "Executor: a host tier of states that a model does not have");
+  state_bytes_ = static_cast<std::size_t>(states_->shape().slot_bytes());
+  BATON_TRY(tier_states_, backend_->allocate_host(static_cast<std::size_t>(n_states) * state_bytes_));
   return {};
 }
 
@@ -118,8 +122,21 @@ Result<std::size_t> Executor::capture_steps(std::int32_t max_rows) {
   return captured_steps_->n_graphs();
 }
 
+void Executor::copy_state(const TierCopy& copy) {
+  check(state_bytes_ > 0, "Executor: a copy of a state without a host tier of states");
+  std::byte* const host = tier_states_.data() + static_cast<std::size_t>(copy.slot) * state_bytes_;
+  if (copy.kind == TierCopy::Kind::save)
+    states_->save_slot(copy.block.value, host);
+  else
+    states_->load_slot(copy.block.value, host);
+}
+
 void Executor::carry_out(std::vector<TierCopy>& copies) {
   for (const TierCopy& copy : copies) {
+    if (copy.group == TierCopy::kStates) {
+      copy_state(copy);
+      continue;
+    }
     const auto group = static_cast<std::size_t>(copy.group);
     std::byte* const host = tier_.data() + static_cast<std::size_t>(copy.slot) * entry_parts_.back() + entry_parts_.at(group);
     if (copy.kind == TierCopy::Kind::save)

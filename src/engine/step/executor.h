@@ -61,9 +61,9 @@ class Executor {
   /// Allocates the states of recurrent layers, which the model must have, and rows for drafts. Call it once, before capture_steps.
   /// There must be one rank.
   Result<void> allocate_states(std::int32_t n_slots, std::int32_t n_kept_rows);
-  /// Allocates host memory for `n_slots` entries of the host tier. Call it once, after allocate_cache. There must be one
-  /// rank.
-  Result<void> allocate_tier(std::int32_t n_slots);
+  /// Allocates host memory for `n_slots` entries of the host tier, and for `n_states` states. Call it once, after allocate_cache
+  /// and, with states, allocate_states. There must be one rank.
+  Result<void> allocate_tier(std::int32_t n_slots, std::int32_t n_states);
   /// Captures graphs for steps of at most `max_rows` rows that are all sampled; such steps replay them from now on
   /// (CapturedSteps). Call it once, after allocate_cache. Returns the number of graphs.
   Result<std::size_t> capture_steps(std::int32_t max_rows);
@@ -99,6 +99,7 @@ class Executor {
   const Backend& backend() const { return *backend_; }
   const Model& model() const { return *model_; }
   std::span<KvStorage* const> storages() const { return storage_pointers_; }
+  StateStorage* states() const { return states_.get(); }  ///< null: the model has no recurrent layers
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -121,6 +122,7 @@ class Executor {
   TensorView slot_table() const;
   TokenMasks token_masks() const;
   void take_sample();
+  void copy_state(const TierCopy& copy);
   void carry_out(std::vector<TierCopy>& copies);
   void enqueue_forward(InFlight& step);
   void enqueue_sample(InFlight& step);
@@ -136,6 +138,8 @@ class Executor {
   std::unique_ptr<StateStorage> states_;  ///< null: the model has no recurrent layers
   std::vector<std::size_t> entry_parts_;  ///< where each layer group's block begins in an entry of the tier, and its size
   Buffer tier_;                           ///< [slots][entry_parts_.back()]
+  std::size_t state_bytes_ = 0;           ///< of a slot of the next buffer; 0: there is none
+  Buffer tier_states_;                    ///< [slots][state_bytes_]
   std::vector<TierCopy> waiting_copies_;  ///< for the next forward, or the end of the steps in flight
   Buffer slots_;                          ///< SlotState [max_slots]
   Buffer results_;                        ///< SampleResult [max_samples]

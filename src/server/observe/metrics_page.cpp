@@ -99,18 +99,17 @@ void add_gauges(Families& out, const EngineMetrics& m, const EngineInfo& info) {
   out.gauge("vllm:gpu_cache_usage_perc", "Older name of vllm:kv_cache_usage_perc.", usage);
   out.gauge("vllm:gpu_prefix_cache_hit_rate", "Share of prompt tokens found in the cache, 0 to 1.",
             ratio(m.prefix_cache_hits, m.prefix_cache_queries));
-  out.gauge(
-      "vllm:cache_config_info", "Settings of the KV cache.", 1,
-      {{"block_size", std::to_string(info.block_len)},
-       {"num_gpu_blocks", std::to_string(info.n_blocks)},
-       {"cache_dtype", std::string(to_string(info.kv_dtype))},
-       {"enable_prefix_caching", info.enable_prefix_caching ? "True" : "False"},
-       {"kv_offloading_size", fmt::format("{:g}", static_cast<double>(info.n_tier_slots * info.tier_entry_bytes) / 0x1p30)},
-       {"max_num_seqs", std::to_string(info.max_num_seqs)},
-       {"max_num_batched_tokens", std::to_string(info.max_num_batched_tokens)},
-       {"max_prefill_tokens", std::to_string(info.max_prefill_tokens)},
-       {"attention", info.attention},
-       {"batch_invariant", info.batch_invariant ? "True" : "False"}});
+  out.gauge("vllm:cache_config_info", "Settings of the KV cache.", 1,
+            {{"block_size", std::to_string(info.block_len)},
+             {"num_gpu_blocks", std::to_string(info.n_blocks)},
+             {"cache_dtype", std::string(to_string(info.kv_dtype))},
+             {"enable_prefix_caching", info.enable_prefix_caching ? "True" : "False"},
+             {"kv_offloading_size", fmt::format("{:g}", static_cast<double>(info.tier_bytes()) / 0x1p30)},
+             {"max_num_seqs", std::to_string(info.max_num_seqs)},
+             {"max_num_batched_tokens", std::to_string(info.max_num_batched_tokens)},
+             {"max_prefill_tokens", std::to_string(info.max_prefill_tokens)},
+             {"attention", info.attention},
+             {"batch_invariant", info.batch_invariant ? "True" : "False"}});
   out.gauge("baton:weights_info", "How the weights of the layers are stored.", 1,
             {{"scheme", info.weight_scheme}, {"dtype", std::string(to_string(info.weight_dtype))}});
   out.gauge("baton:kv_blocks_pinned", "KV blocks that registered prefixes keep.", m.kv_blocks_pinned);
@@ -126,6 +125,10 @@ void add_gauges(Families& out, const EngineMetrics& m, const EngineInfo& info) {
               m.prompt_tokens_replayed);
   out.gauge("baton:host_tier_blocks", "Blocks that the prefix cache evicted and host memory keeps.", m.host_tier_blocks);
   out.gauge("baton:host_tier_blocks_total", "Blocks that the host tier can keep; 0: there is none.", m.host_tier_blocks_total);
+  out.gauge("baton:host_tier_states", "Snapshots of states that the prefix cache evicted and host memory keeps.",
+            m.host_tier_states);
+  out.gauge("baton:host_tier_states_total",
+            "Snapshots that the host tier can keep; 0: the model has none, or there is no tier.", m.host_tier_states_total);
   out.gauge("baton:relay_groups", "Shared runs of keys that the last step read once for several sequences.", m.relay_groups);
 }
 

@@ -30,7 +30,8 @@ class StateRunner {
  public:
   StateRunner(KvCache& cache, std::vector<TokenId> tokens) : cache_(cache), tokens_(std::move(tokens)) {
     cache_.begin(table, tokens_, size(), step);
-    n_done = cache_.begin_state(table, step);
+    cache_.begin_state(table, step);
+    n_done = cache_.find_state(table, tokens_, table.n_cached_blocks, step).n_tokens;
   }
   std::int32_t size() const { return static_cast<std::int32_t>(tokens_.size()); }
   /// Computes the tokens up to `end`.

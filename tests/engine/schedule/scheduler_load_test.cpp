@@ -39,6 +39,7 @@ struct LoadOptions {
   bool by_size = false;
   std::int32_t n_tier_slots = 0;
   std::int32_t n_state_slots = 0;
+  std::int32_t n_tier_states = 0;
 };
 
 struct LoadCounts {
@@ -56,6 +57,8 @@ struct LoadCounts {
   int n_loads_without_rows = 0;  ///< steps
   int n_replayed = 0;            ///< tokens, at first admissions
   std::int64_t n_snapshots_evicted = 0;
+  std::int64_t n_states_loaded = 0;
+  std::int64_t n_states_forgotten = 0;
 };
 
 class RandomLoad {
@@ -68,10 +71,11 @@ class RandomLoad {
                  .max_num_seqs = options.max_num_seqs,
                  .max_num_batched_tokens = options.max_num_batched_tokens,
                  .max_prefill_tokens = options.max_prefill_tokens,
+                 .state_loads = 3,
                  .max_drafts = options.max_drafts,
                  .drafters_wait_alone = options.drafters_wait_alone},
                 options.groups.empty() ? std::vector<CacheGroup>{{.n_blocks = options.n_blocks}} : options.groups,
-                options.caching, options.n_tier_slots, options.n_state_slots),
+                options.caching, options.n_tier_slots, options.n_state_slots, options.n_tier_states),
         longest_(options.longest > 0 ? options.longest : (options.n_blocks - (options.with_pin ? 2 : 0)) * kBlockLen) {
     if (options.with_pin) pin();
     driver_.before_commit = [this](const StepPlan& plan) {
@@ -105,6 +109,10 @@ class RandomLoad {
     if (const HostTier* const tier = driver_.cache.tier()) {
       counts_->n_loaded += tier->n_loaded();
       counts_->n_forgotten += tier->n_forgotten();
+    }
+    if (const StateTier* const tier = driver_.cache.state_tier()) {
+      counts_->n_states_loaded += tier->n_loaded();
+      counts_->n_states_forgotten += tier->n_forgotten();
     }
     if (const StateSlots* const states = driver_.cache.states()) counts_->n_snapshots_evicted += states->n_evicted();
   }
@@ -341,6 +349,68 @@ TEST(SchedulerLoad, keeps_its_promises_to_sequences_that_load_what_was_evicted) 
   EXPECT_GT(counts.n_deferred, 50 * n_seeds);
   EXPECT_GT(counts.n_cancelled, 50 * n_seeds);
   EXPECT_GT(counts.n_accepted, 25 * n_seeds);
+}
+
+/// Blocks and states that were evicted come back together.
+TEST(SchedulerLoad, keeps_its_promises_to_sequences_that_load_their_states) {
+  LoadCounts counts;
+  const LoadOptions loads[] = {
+      {.n_tier_slots = 200, .n_state_slots = 6, .n_tier_states = 100},
+      {.n_tier_slots = 200, .n_state_slots = 5, .n_tier_states = 5},
+      {.n_tier_slots = 12, .n_state_slots = 9, .n_tier_states = 1},
+      {.max_drafts = 12, .drafters_wait_alone = true, .n_tier_slots = 90, .n_state_slots = 7, .n_tier_states = 30},
+      {.n_blocks = 60, .most_new_tokens = 60, .n_tier_slots = 30, .n_state_slots = 6, .n_tier_states = 20},
+      {.n_blocks = 9,
+       .max_num_seqs = 8,
+       .max_num_batched_tokens = 30,
+       .with_pin = true,
+       .n_tier_slots = 60,
+       .n_state_slots = 10,
+       .n_tier_states = 20},
+      {.n_blocks = 14,
+       .max_num_seqs = 6,
+       .max_num_batched_tokens = 2,
+       .n_tier_slots = 90,
+       .n_state_slots = 8,
+       .n_tier_states = 30},
+      {.n_blocks = 30,
+       .max_num_seqs = 12,
+       .max_num_batched_tokens = 40,
+       .max_prefill_tokens = 9,
+       .n_priorities = 3,
+       .mean_gap = 2,
+       .n_tier_slots = 50,
+       .n_state_slots = 16,
+       .n_tier_states = 12},
+      {.n_blocks = 40,
+       .max_num_seqs = 1,
+       .max_num_batched_tokens = 9,
+       .n_tier_slots = 60,
+       .n_state_slots = 1,
+       .n_tier_states = 9},
+      {.n_blocks = 20,
+       .max_num_seqs = 3,
+       .mean_gap = 2,
+       .by_size = true,
+       .n_tier_slots = 40,
+       .n_state_slots = 5,
+       .n_tier_states = 9},
+  };
+  const int n_seeds = testing::is_long_run() ? 6 : 1;
+  for (std::uint32_t seed = 1; seed <= static_cast<std::uint32_t>(n_seeds); ++seed) {
+    for (const LoadOptions& options : loads) {
+      SCOPED_TRACE(::testing::Message() << "seed " << seed << ", load " << &options - loads);
+      RandomLoad(seed, options, &counts).run(500);
+      if (HasFailure()) return;
+    }
+  }
+  EXPECT_GT(counts.n_states_loaded, 150 * n_seeds) << "the load was too light to show anything";
+  EXPECT_GT(counts.n_states_forgotten, 100 * n_seeds);
+  EXPECT_GT(counts.n_loaded, 150 * n_seeds);
+  EXPECT_GT(counts.n_loads_without_rows, n_seeds);
+  EXPECT_GT(counts.n_replayed, 100 * n_seeds);
+  EXPECT_GT(counts.n_preempted, 50 * n_seeds);
+  EXPECT_GT(counts.n_cancelled, 50 * n_seeds);
 }
 
 /// States of recurrent layers: as many slots as sequences, a few snapshots, and many.

@@ -123,7 +123,7 @@ TEST(Executor, carries_out_copies_of_the_host_tier_between_the_steps_that_they_s
     const auto executor =
         is_asynchronous ? make_executor(std::move(*testing::AsyncBackend::make({.n_threads = 1}, testing::Pace::late)), nullptr)
                         : make_executor(/*n_ranks=*/1);
-    ASSERT_TRUE(executor->allocate_tier(2));
+    ASSERT_TRUE(executor->allocate_tier(2, 0));
     const std::vector<BlockId> first{BlockId{4}};
     const std::vector<BlockId> second{BlockId{5}};
     submit(*executor, step_of(*executor, first, testing::random_prompt(1, 16), 16, true));

@@ -20,9 +20,8 @@ namespace {
 /// What a server has of prefixes, from its start to its end. The engine steps on the test's thread.
 struct ServerRun {
   explicit ServerRun(const std::filesystem::path& folder, std::string digest = "weights", EngineOptions options = {},
-                     std::uint64_t max_bytes = 0, ServedModel served = byte_model())
+                     std::uint64_t max_bytes = 0, ServedModel served = byte_model(), ModelSpec spec = testing::tiny_spec())
       : model(std::move(served)) {
-    ModelSpec spec = testing::tiny_spec();
     spec.n_vocab = kByteModelVocab;
     engine = testing::make_tiny_engine(options, 256, spec, 1);
     auto opened = PrefixStore::open({folder, max_bytes});
@@ -107,6 +106,33 @@ TEST_F(PrefixStoreFolder, brings_prefixes_back_with_the_same_answers_to_the_bit)
   EXPECT_EQ(counts.n_refused, 0);
   EXPECT_EQ(counts.n_bytes, counts.n_loaded_bytes);
   EXPECT_GT(counts.n_bytes, 16 * 1024);
+}
+
+TEST_F(PrefixStoreFolder, brings_back_states_of_recurrent_layers_so_that_nothing_is_replayed) {
+  const EngineOptions options{.batch_invariant = true, .max_num_seqs = 4, .max_model_len = 512};
+  testing::Generated before;
+  {
+    ServerRun run(folder_, "weights", options, 0, byte_model(), testing::recurrent_spec());
+    ASSERT_TRUE(run.add("shop", kText));
+    before = run.ask("shop");
+  }
+  ServerRun run(folder_, "weights", options, 0, byte_model(), testing::recurrent_spec());
+  EXPECT_TRUE(run.prefixes->find("shop")->is_loaded);
+  EXPECT_EQ(run.engine->metrics().steps.value(), 0) << "nothing is computed";
+  EXPECT_EQ(run.engine->metrics().state_snapshots_pinned.value(), 1);
+  const testing::Generated after = run.ask("shop");
+  EXPECT_EQ(after.tokens, before.tokens);
+  EXPECT_EQ(after.logprobs, before.logprobs);
+  EXPECT_EQ(after.stats.cached_tokens, before.stats.cached_tokens);
+  EXPECT_GT(after.stats.cached_tokens, 0);
+  EXPECT_EQ(after.stats.replayed_tokens, 0);
+  run.engine->check_invariants();
+  // A model with states of another shape has another layout.
+  ModelSpec other = testing::recurrent_spec();
+  for (LayerSpec& layer : other.layers)
+    if (layer.delta) layer.delta->value_dim = 16;
+  const ServerRun refusing(folder_, "weights", options, 0, byte_model(), other);
+  EXPECT_EQ(refusing.store->counts().n_refused, 1);
 }
 
 TEST_F(PrefixStoreFolder, a_deleted_an_expired_and_a_replaced_prefix_do_not_come_back) {
