@@ -24,13 +24,13 @@ std::vector<float> numbers_of(std::int32_t slot, std::int64_t n_bytes = kStates.
   return numbers;
 }
 
-TensorView view_of(std::vector<float>& numbers) {
+TensorView view_of_numbers(std::vector<float>& numbers) {
   return {reinterpret_cast<std::byte*>(numbers.data()), DType::f32, {static_cast<std::int64_t>(numbers.size())}};
 }
 
 std::vector<float> exported(const StateStorage& states, std::int32_t slot) {
   std::vector<float> numbers(static_cast<std::size_t>(kStates.slot_bytes()) / sizeof(float));
-  states.export_slot(slot, view_of(numbers), 0);
+  states.export_slot(slot, view_of_numbers(numbers), 0);
   return numbers;
 }
 
@@ -40,7 +40,7 @@ std::unique_ptr<StateStorage> filled(const TestBackend& test) {
   states->fill_bytes(0xff);
   for (std::int32_t slot = 0; slot < kStates.n_slots; ++slot) {
     std::vector<float> numbers = numbers_of(slot);
-    states->import_slot(slot, view_of(numbers), 0);
+    states->import_slot(slot, view_of_numbers(numbers), 0);
   }
   return states;
 }
@@ -51,10 +51,10 @@ TEST(StateStorage, gives_back_a_slot_whole_and_in_layers) {
     for (std::int32_t slot = 0; slot < kStates.n_slots; ++slot)
       ASSERT_EQ(exported(*states, slot), numbers_of(slot)) << test.name;
     std::vector<float> two(static_cast<std::size_t>(2 * kStates.layer_bytes()) / sizeof(float));
-    states->export_slot(3, view_of(two), 1);
+    states->export_slot(3, view_of_numbers(two), 1);
     const std::vector<float> whole = numbers_of(3);
     ASSERT_TRUE(std::equal(two.begin(), two.end(), whole.begin() + static_cast<std::ptrdiff_t>(two.size() / 2))) << test.name;
-    states->import_slot(0, view_of(two), 1);
+    states->import_slot(0, view_of_numbers(two), 1);
     const std::vector<float> changed = exported(*states, 0);
     ASSERT_TRUE(std::equal(two.begin(), two.end(), changed.begin() + static_cast<std::ptrdiff_t>(two.size() / 2))) << test.name;
     ASSERT_EQ(changed.front(), numbers_of(0).front()) << test.name << ": it wrote beside its layers";
