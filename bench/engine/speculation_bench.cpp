@@ -1,6 +1,7 @@
 /// Decoding with and without speculation, runs in turn: the 110M shape with random weights. Its sampled tokens do not
 /// repeat (no draft is accepted), its greedy tokens repeat at times, and with a bias it generates one token throughout
-/// (all drafts are accepted).
+/// (all drafts are accepted). `recurrent` is that load on a Qwen3.5 of the same width and depth, of whose twelve layers nine are
+/// Gated DeltaNet.
 ///
 /// Arguments: requests, tokens of each. Each has 64 prompt tokens of its own. An iteration is one run of each arm.
 /// `without` and `with` are the medians of tokens per second from the time when the last request has its first token.
@@ -25,28 +26,34 @@
 namespace baton {
 namespace {
 
-enum class Load { sampled, greedy, repeated };
+enum class Load { sampled, greedy, repeated, recurrent };
 constexpr std::int32_t kPromptLen = 64;
 
-ModelSpec shape_110m() {
-  auto spec = read_model_spec(BATON_SOURCE_DIR "/bench/shapes/110m");
+ModelSpec shape_of(Load load) {
+  constexpr const char* kRecurrent = R"({"architectures": ["Qwen3_5ForCausalLM"], "vocab_size": 32000, "hidden_size": 768,
+      "intermediate_size": 2048, "num_hidden_layers": 12, "full_attention_interval": 4, "num_attention_heads": 12,
+      "num_key_value_heads": 4, "head_dim": 64, "linear_num_key_heads": 6, "linear_num_value_heads": 12,
+      "linear_key_head_dim": 64, "linear_value_head_dim": 64, "linear_conv_kernel_dim": 4, "max_position_embeddings": 8192,
+      "tie_word_embeddings": true, "eos_token_id": 2})";
+  auto spec = load == Load::recurrent ? parse_model_spec(kRecurrent, "the shape")
+                                      : read_model_spec(BATON_SOURCE_DIR "/bench/shapes/110m");
   check(spec.has_value(), "speculation_bench: no shape");
   return std::move(*spec);
 }
 
 class Runner {
  public:
-  explicit Runner(std::int32_t n_requests) {
+  Runner(Load load, std::int32_t n_requests) {
     auto backend = make_backend("cpu", {});
     check(backend.has_value(), "speculation_bench: no CPU backend");
     const DType dtype = (*backend)->capabilities().has_bf16_matmul ? DType::bf16 : DType::f32;
-    auto weights = random_weights(shape_110m(), **backend, dtype, 1, 0);
+    auto weights = random_weights(shape_of(load), **backend, dtype, 1, 0);
     check(weights.has_value(), "speculation_bench: no weights");
     EngineOptions options;
     options.kv_dtype = dtype;
     options.kv_cache_bytes = std::int64_t{2} << 30;
     options.max_num_seqs = n_requests;
-    auto engine = Engine::create(options, std::move(*backend), std::make_unique<Model>(shape_110m(), std::move(*weights)));
+    auto engine = Engine::create(options, std::move(*backend), std::make_unique<Model>(shape_of(load), std::move(*weights)));
     check(engine.has_value(), "speculation_bench: no engine");
     engine_ = std::move(*engine);
   }
@@ -93,7 +100,7 @@ class Runner {
     request.sampling.seed = static_cast<std::uint64_t>(index);
     request.sampling.ignore_eos = true;
     request.sampling.max_tokens = n_new;
-    if (load == Load::repeated) request.sampling.logit_bias = {{7, kMaxBias}};
+    if (load == Load::repeated || load == Load::recurrent) request.sampling.logit_bias = {{7, kMaxBias}};
     request.speculation = {.n_tokens = speculates ? kDefaultDraftTokens : 0};
     return request;
   }
@@ -109,7 +116,7 @@ double median(std::vector<double> values) {
 void speculation(benchmark::State& state, Load load) {
   const auto n_requests = static_cast<std::int32_t>(state.range(0));
   const auto n_new = static_cast<std::int32_t>(state.range(1));
-  Runner runner(n_requests);
+  Runner runner(load, n_requests);
   for (const bool speculates : {false, true}) runner.run(load, n_requests, 24, 0, speculates);
   std::vector<double> without, with, ratios;
   std::int32_t run = 0;
@@ -142,6 +149,7 @@ void sizes(benchmark::internal::Benchmark* bench) {
 BENCHMARK_CAPTURE(speculation, sampled, Load::sampled)->Apply(sizes);
 BENCHMARK_CAPTURE(speculation, greedy, Load::greedy)->Apply(sizes);
 BENCHMARK_CAPTURE(speculation, repeated, Load::repeated)->Apply(sizes);
+BENCHMARK_CAPTURE(speculation, recurrent, Load::recurrent)->Apply(sizes);
 
 }  // namespace
 }  // namespace baton
