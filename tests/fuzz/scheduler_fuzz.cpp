@@ -30,22 +30,29 @@ class Load {
         options_(any_options(input)),
         n_state_slots_(input.ConsumeBool() ? options_.max_num_seqs + input.ConsumeIntegralInRange<std::int32_t>(0, 12) : 0),
         driver_(options_, any_groups(input, n_blocks_, 2 * options_.max_num_batched_tokens, n_state_slots_ > 0),
-                input.ConsumeIntegralInRange(0, 3) != 0, 0, n_state_slots_) {}
+                input.ConsumeIntegralInRange(0, 3) != 0, 0, n_state_slots_) {
+    driver_.max_pinned_blocks = input.ConsumeIntegralInRange<std::int32_t>(0, n_blocks_ - 2);
+  }
 
   void run() {
     while (input_.remaining_bytes() > 0) {
-      switch (input_.ConsumeIntegralInRange(0, 5)) {
+      switch (input_.ConsumeIntegralInRange(0, 7)) {
         case 0: arrive(); break;
         case 1: cancel(); break;
         case 2:
           driver_.commit_oldest();
           driver_.take();
           break;
+        case 3: register_prefix(); break;
+        case 4:
+          if (driver_.n_pins() > 0) driver_.unpin_oldest();
+          break;
         default: step(); break;
       }
     }
     for (int n_steps = 0; step(); ++n_steps) baton::check(n_steps < 100'000, "the sequences never end");
     driver_.expect_empty();
+    while (driver_.n_pins() > 0) driver_.unpin_oldest();
     baton::check(driver_.cache.n_available() == driver_.cache.n_blocks(), "blocks leaked");
   }
 
@@ -74,7 +81,7 @@ class Load {
   }
 
   void arrive() {
-    const std::int32_t longest = n_blocks_ * baton::testing::kBlockLen;
+    const std::int32_t longest = longest_len();
     std::vector<TokenId> prompt = baton::testing::prompt_of(input_.ConsumeIntegralInRange<std::size_t>(0, 24), 1);
     const auto n_own = input_.ConsumeIntegralInRange<std::size_t>(prompt.empty() ? 1 : 0, 6);
     for (std::size_t i = 0; i < n_own; ++i) prompt.push_back(input_.ConsumeIntegralInRange<TokenId>(1, 3));
@@ -91,6 +98,19 @@ class Load {
       baton::SequenceEditor::schedule(*sequence).speculation.emplace(
           baton::SpeculationOptions{.n_tokens = 5, .lookup_max = 2, .lookup_min = 1});
     driver_.add(std::move(sequence));
+  }
+
+  /// The longest sequence fits beside the blocks that may be pinned.
+  std::int32_t longest_len() const { return (n_blocks_ - driver_.max_pinned_blocks) * baton::testing::kBlockLen; }
+
+  /// What a prefix or a mark computes: full blocks, and no token.
+  void register_prefix() {
+    const auto n_blocks =
+        input_.ConsumeIntegralInRange<std::int32_t>(1, std::min(7, longest_len() / baton::testing::kBlockLen));
+    std::vector<TokenId> prompt = baton::testing::prompt_of(static_cast<std::size_t>(n_blocks * baton::testing::kBlockLen), 1);
+    for (auto n = input_.ConsumeIntegralInRange<std::size_t>(0, 4); n > 0; --n)
+      prompt[prompt.size() - n] = input_.ConsumeIntegralInRange<TokenId>(1, 3);
+    driver_.add(baton::testing::make_sequence(driver_.next_id(), std::move(prompt), 0));
   }
 
   void cancel() {

@@ -18,7 +18,7 @@ namespace baton::testing {
 
 /// A scheduler, its cache and its device, with one step in flight. After each plan and each commit all invariants must
 /// hold. Every sequence must end once: with exactly the tokens that it gets alone or, if it was cancelled, with the
-/// first of them.
+/// first of them. In a model with states, registered prefixes are pinned when they are computed, and must have their snapshots then.
 class SchedulerDriver {
  public:
   static constexpr std::int32_t kStateInterval = 2 * kBlockLen;
@@ -40,7 +40,8 @@ class SchedulerDriver {
 
   KvCache cache;
   Scheduler scheduler;
-  std::int64_t n_accepted = 0;  ///< drafts
+  std::int64_t n_accepted = 0;         ///< drafts
+  std::int32_t max_pinned_blocks = 0;  ///< a prefix beyond is unpinned at once; so is one beyond the slots for snapshots
 
   /// Called before a step runs. It may cancel sequences.
   std::function<void(const StepPlan&)> before_commit = [](const StepPlan&) {};
@@ -126,7 +127,14 @@ class SchedulerDriver {
         tokens.resize(std::min(tokens.size(), sequence->schedule->tokens.size()));
       EXPECT_EQ(sequence->schedule->tokens, tokens) << "sequence " << sequence->task->id.value;
       expected_.erase(expected);
+      if (sequence->is_prefix_prefill() && sequence->schedule->finished == FinishReason::length) pin(*sequence);
     }
+  }
+  std::size_t n_pins() const { return pins_.size(); }
+  void unpin_oldest() {
+    cache.unpin(pins_.front());
+    pins_.pop_front();
+    scheduler.check_invariants();
   }
   /// Runs at most `n_most` steps, to the end of all sequences. Then no block may be used but those of pinned prefixes.
   void run_to_end(std::int64_t n_most) {
@@ -148,8 +156,21 @@ class SchedulerDriver {
   /// Sometimes fewer than steps have drafts.
   static std::int32_t n_kept_rows(const SchedulerOptions& options) { return options.max_drafts * 3 / 2; }
 
+  void pin(const Sequence& prefix) {
+    if (cache.states() == nullptr || !cache.has_prefix_caching()) return;
+    const KvCache::Pin pin =
+        cache.pin(prefix.task->scope, std::span(prefix.schedule->tokens.begin(), prefix.schedule->tokens.end()));
+    EXPECT_EQ(pin.n_blocks, prefix.task->prompt_len / kBlockLen);
+    EXPECT_NE(pin.snapshot, StateSlots::kNone) << "prefix " << prefix.task->id.value << " has lost its snapshot";
+    pins_.push_back(pin);
+    if (cache.n_pinned() <= max_pinned_blocks && cache.states()->n_pinned() <= cache.n_snapshot_slots()) return;
+    cache.unpin(pin);
+    pins_.pop_back();
+  }
+
   SimulatedDevice device_;
   std::deque<SimulatedDevice::Step> in_flight_;
+  std::deque<KvCache::Pin> pins_;
   bool is_planned_ = false;  ///< the last plan was not empty
   bool needs_plan_ = false;
   std::vector<TierCopy> copies_;  ///< that wait for the next step

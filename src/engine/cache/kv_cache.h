@@ -230,6 +230,10 @@ class KvCache {
   /// snapshot for steps from this one on: not if the place
   /// has one, is inside a block or is not cached, or if there is no slot to continue in.
   StateMove move_state(BlockTable& table, std::span<const TokenId> tokens, KeepState keep, std::int64_t step);
+  /// Step `step` does not write the slot with the state that the table continues from.
+  void protect_source(const BlockTable& table, std::int64_t step) {
+    if (table.state.source != StateSlots::kNone) states_->read_by(table.state.source, step);
+  }
   /// The run has `n_rows` rows (more) that are no drafts.
   void advance_state(BlockTable& table, std::int32_t n_rows) { table.state.n_tokens += n_rows; }
   /// The run of step `step`, for which move_state was called, has drafts. Returns where they are kept: at most `n_wanted` of them,

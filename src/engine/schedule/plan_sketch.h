@@ -15,9 +15,10 @@ namespace baton {
 /// its sequence.
 struct PlanSketch {
   StepPlan plan;
-  std::vector<Sequence*> members;          ///< the sequences of plan.sequences, in the same order
-  std::vector<SequenceId> preempted = {};  ///< by this plan
-  std::vector<std::size_t> prefills = {};  ///< places, in the order of the running sequences, of the prefilling ones
+  std::vector<Sequence*> members;               ///< the sequences of plan.sequences, in the same order
+  std::vector<SequenceId> preempted = {};       ///< by this plan
+  std::vector<Sequence*> cached_prefixes = {};  ///< registered prefixes that need no rows
+  std::vector<std::size_t> prefills = {};       ///< places, in the order of the running sequences, of the prefilling ones
   std::int32_t budget = 0;
   std::int32_t n_loads = 0;  ///< entries that may still be loaded from the host tier
   AdmissionPolicy::Limits limits = {};

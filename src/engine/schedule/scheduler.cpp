@@ -107,6 +107,7 @@ StepPlan Scheduler::plan() {
     top_up(sketch);
   }
   if (sketch.plan.n_preempted == 0) plan_drafts(sketch);
+  end_cached_prefixes(sketch);
   draft_work_ = {kDraftWork};
   members_ = std::move(sketch.members);
   return std::move(sketch.plan);

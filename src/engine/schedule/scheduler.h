@@ -67,11 +67,12 @@ struct StepPlan {
   std::int32_t n_preempted = 0;
   std::int32_t n_loaded_tokens = 0;      ///< of blocks that were loaded from the host tier before this step
   bool has_loaded_state = false;         ///< from the host tier
+  std::int32_t n_cached_prefixes = 0;    ///< registered prefixes that ended because all of them was cached
   std::int32_t n_recomputed_tokens = 0;  ///< tokens that sequences admitted again after a preemption recompute
   bool is_empty() const { return sequences.empty(); }
-  /// Whether the next plan may have rows even if nothing happens in between: this one preempted sequences, or loaded
-  /// blocks. An engine that has no other work must plan again.
-  bool needs_another() const { return n_preempted > 0 || n_loaded_tokens > 0 || has_loaded_state; }
+  /// Whether the next plan may have rows even if nothing happens in between: this one preempted sequences, loaded blocks, or
+  /// kept the slots of prefixes to its end. An engine that has no other work must plan again.
+  bool needs_another() const { return n_preempted > 0 || n_loaded_tokens > 0 || has_loaded_state || n_cached_prefixes > 0; }
   std::int32_t n_prefill() const { return n_rows - n_decodes - n_drafts; }
 };
 
@@ -223,6 +224,8 @@ class Scheduler {
   std::int32_t max_loads() const { return std::max(1, options_.max_num_batched_tokens / cache_.block_len()); }
   void move_state(Sequence& sequence, PlannedSequence& planned, std::int64_t step);
   std::int32_t n_drafts_to_snapshot(const Sequence& sequence, std::int32_t position) const;
+  void keep_cached_prefix(PlanSketch& sketch, Sequence& sequence);
+  void end_cached_prefixes(PlanSketch& sketch);
   bool waits_for_snapshot(const Sequence& sequence, const PrefixTree::Found& found) const;
   void begin_cohorts();
   bool admit(PlanSketch& sketch, Sequence& sequence);

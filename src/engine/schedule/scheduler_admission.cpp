@@ -89,6 +89,19 @@ void Scheduler::begin_rows(PlanSketch& sketch, Sequence& sequence, std::int32_t 
   sketch.plan.admitted.push_back(sequence.task->id);
 }
 
+/// A registered prefix needs no rows. The engine pins it after this plan, so it keeps its blocks to the plan's end, and the plan
+/// leaves its snapshot alone.
+void Scheduler::keep_cached_prefix(PlanSketch& sketch, Sequence& sequence) {
+  if (cache_.states() != nullptr) cache_.protect_source(sequence.schedule->table, sketch.plan.step);
+  sketch.cached_prefixes.push_back(&sequence);
+  ++sketch.plan.n_cached_prefixes;
+}
+
+void Scheduler::end_cached_prefixes(PlanSketch& sketch) {
+  for (Sequence* const prefix : sketch.cached_prefixes)
+    if (prefix->schedule->state == SequenceState::running) end(*prefix, FinishReason::length);
+}
+
 /// Continues to load for the sequences that earlier plans admitted. Each that is not done has a row reserved, so that no
 /// more sequences run than a step has rows.
 void Scheduler::plan_loads(PlanSketch& sketch) {
@@ -100,7 +113,7 @@ void Scheduler::plan_loads(PlanSketch& sketch) {
       continue;
     }
     begin_rows(sketch, *sequence, cache_.block_len());
-    if (sequence->n_rows_left() == 0) end(*sequence, FinishReason::length);  // a registered prefix, all of it loaded
+    if (sequence->n_rows_left() == 0) keep_cached_prefix(sketch, *sequence);
   }
 }
 
@@ -162,8 +175,8 @@ bool Scheduler::admit(PlanSketch& sketch, Sequence& sequence) {
     --sketch.budget;                 // as in plan_loads
   } else {
     begin_rows(sketch, sequence, cache_.block_len());
-    if (n_rows == 0) {  // a registered prefix that is already cached
-      end(sequence, FinishReason::length);
+    if (n_rows == 0) {
+      keep_cached_prefix(sketch, sequence);
       return true;
     }
     sketch.plan.reset_slots.push_back(schedule.slot);

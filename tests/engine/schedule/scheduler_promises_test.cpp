@@ -41,6 +41,37 @@ TEST(SchedulerPromises, lets_a_long_prompt_in_beside_decodes_by_no_more_than_its
   scheduler.check_invariants();
 }
 
+/// There is one slot for states, which the next sequence could take in the plan in which the prefix ends.
+TEST(SchedulerPromises, leaves_a_cached_prefix_its_snapshot_until_it_is_pinned) {
+  testing::SchedulerDriver driver({.max_num_seqs = 1, .max_num_batched_tokens = 64}, {{.n_blocks = 40}}, true, 0, 1);
+  driver.add(make_sequence(0, prompt_of(8 * kBlockLen, 1), 0));
+  driver.run_to_end(20);
+  driver.add(make_sequence(1, prompt_of(8 * kBlockLen, 1), 0));
+  driver.add(make_sequence(2, prompt_of(5, 100), 3));
+  driver.run_to_end(20);
+  EXPECT_EQ(driver.cache.states()->n_evicted(), 1) << "the last sequence needs the slot";
+}
+
+TEST(SchedulerPromises, leaves_a_cached_prefix_its_blocks_until_it_is_pinned) {
+  KvCache cache(10, kBlockLen, true);
+  Scheduler scheduler({.max_num_seqs = 4, .max_num_batched_tokens = 64}, cache);
+  const std::vector<TokenId> prefix = prompt_of(8 * kBlockLen, 1);
+  scheduler.add(make_sequence(0, prefix, 0));
+  const StepPlan first = scheduler.plan();
+  scheduler.commit(first, give(first, 7));
+  EXPECT_EQ(scheduler.take_finished().size(), 1u);
+  scheduler.add(make_sequence(1, prefix, 0));
+  scheduler.add(make_sequence(2, prompt_of(5 * kBlockLen, 100), 3));
+  const StepPlan second = scheduler.plan();
+  EXPECT_TRUE(second.is_empty() && second.needs_another()) << "the other sequence has room in the next plan only";
+  EXPECT_EQ(scheduler.take_finished().size(), 1u);
+  const KvCache::Pin pin = cache.pin({}, prefix);
+  EXPECT_EQ(pin.n_blocks, 8);
+  cache.unpin(pin);
+  EXPECT_EQ(scheduler.plan().n_rows, 5 * kBlockLen);
+  scheduler.check_invariants();
+}
+
 TEST(SchedulerPromises, gives_prefill_the_whole_budget_while_none_decodes) {
   KvCache cache(3000, 16, true);
   Scheduler scheduler({.max_num_seqs = 8, .max_num_batched_tokens = 2048, .max_prefill_tokens = 256}, cache);
