@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes tests/goldens: what Transformers, tokenizers and Jinja2 say, for our tests to compare with.
 
-    make_goldens.py llamas families bf16 quantised made_up tokenizers auto_tokenizers sentencepiece sentencepiece_unigram templates
-        demo
+    make_goldens.py llamas families mtp bf16 quantised made_up tokenizers auto_tokenizers sentencepiece sentencepiece_unigram
+        templates demo
 
     (any of them; none means all but sentencepiece)
 
@@ -10,6 +10,7 @@
                         golden.safetensors: input_ids, positions and logits of its last rows, greedy_ids (float32),
                         max_positions where the longest sequence counts
                         by bf16: bf16.safetensors beside each golden.safetensors, what Transformers computes in bfloat16
+    mtp_*/              tiny random checkpoints with a layer for drafts; mtp.safetensors: what it gives for a prompt (goldens/mtp.py)
     quantised/*/        tiny random checkpoints in the formats of quantised ones; golden.safetensors: input_ids and logits (float32)
     made_up_*tiny/      the same as golden.safetensors for the made-up families of the tests, by NumPy in float64
     tokenizers/*/       tokenizer.json and cases.json {encode: [...], decode: [...]}
@@ -35,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDENS = ROOT / "tests/goldens"
-PARTS = ("llamas", "families", "bf16", "quantised", "made_up", "tokenizers", "auto_tokenizers", "sentencepiece_unigram")
+PARTS = ("llamas", "families", "mtp", "bf16", "quantised", "made_up", "tokenizers", "auto_tokenizers", "sentencepiece_unigram")
 PARTS += ("templates", "demo")
 
 
@@ -78,6 +79,10 @@ def main() -> int:
 
         write_tiny_families(GOLDENS)
         write_tiny_recurrent(GOLDENS)
+    if "mtp" in parts:
+        from goldens.mtp import write_mtp
+
+        write_mtp(GOLDENS)
     if "bf16" in parts:  # after the checkpoints
         from goldens.tiny_bf16 import write_tiny_bf16
 

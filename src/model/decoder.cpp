@@ -1,6 +1,7 @@
 /// Loops over the layers: embedding, layers, final norm, logits.
 #include "model/decoder.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "model/layer.h"
@@ -99,11 +100,18 @@ Model::Model(ModelSpec spec, ModelWeights weights)
               layer.attention.window == first.window && layer.attention.is_chunked == first.is_chunked,
           "Model: layers of one group have different attention");
   }
-  for (const LayerSpec& layer : spec_.layers) {
+  const auto check_layer = [this](const LayerSpec& layer) {
     check_norms(layer);
     check_latent(spec_, layer.attention);
     check_blocks(spec_, layer);
     check_experts(layer.feed_forward);
+  };
+  std::ranges::for_each(spec_.layers, check_layer);
+  if (const MtpSpec* const mtp = spec_.used_mtp()) {
+    check_layer(mtp->layer);
+    check(weights_->mtp && spec_.rank.world_size == 1 && mtp->layer.has_attention() && n_groups == 1,
+          "Model: the layer for drafts has attention, one rank, and the one layer group");
+    mtp_index_ = n_layers_of_group_[static_cast<std::size_t>(mtp->layer.group)];
   }
   check(n_groups > 0, "Model: no layer with attention");
   for (const LayerSpec* first : first_of_group_) check(first != nullptr, "Model: a layer group without a layer");
@@ -127,7 +135,7 @@ std::size_t Model::weight_bytes() const { return weights_->size_bytes(); }
 std::vector<KvShape> Model::kv_shapes(std::int32_t n_blocks, std::int32_t block_len, DType dtype) const {
   std::vector<KvShape> shapes;
   for (const LayerSpec* layer : first_of_group_)
-    shapes.push_back({.n_layers = n_layers_of_group_[static_cast<std::size_t>(layer->group)],
+    shapes.push_back({.n_layers = n_layers_of_group_[static_cast<std::size_t>(layer->group)] + (spec_.uses_mtp ? 1 : 0),
                       .n_blocks = n_blocks,
                       .block_len = block_len,
                       .n_kv_heads = layer->attention.n_kv_heads,
@@ -142,6 +150,9 @@ std::vector<KvShape> Model::kv_shapes(std::int32_t n_blocks, std::int32_t block_
     if (!scales.keys.empty()) shape.k_scales.push_back(scales.keys[i]);
     if (!scales.values.empty()) shape.v_scales.push_back(scales.values[i]);
   }
+  if (spec_.uses_mtp)  // of whose keys and values no scales are known
+    for (std::vector<float>* const of_layers : {&shapes.front().k_scales, &shapes.front().v_scales})
+      if (!of_layers->empty()) of_layers->push_back(1);
   return shapes;
 }
 
@@ -213,32 +224,63 @@ void Model::embed(const LayerStep& run, const TensorView& token_ids) const {
   all_gather(run.backend, {parts.all, run.x});
 }
 
-TensorView Model::forward(Backend& backend, const StepView& step, TensorView slots, std::span<KvStorage* const> kv_of_group,
-                          StateStorage* states) {
-  check(workspace_ != nullptr, "Model::forward before prepare");
-  check(kv_of_group.size() == first_of_group_.size(), "Model::forward: one KV storage a layer group");
-  check((states != nullptr) == spec_.has_recurrent_layers(), "Model::forward: states without recurrent layers, or the reverse");
+LayerStep Model::begin_step(Backend& backend, const StepView& step, std::span<KvStorage* const> kv_of_group,
+                            StateStorage* states) const {
+  check(workspace_ != nullptr, "Model: a step before prepare");
+  check(kv_of_group.size() == first_of_group_.size(), "Model: one KV storage a layer group");
   const Workspace& work = *workspace_;
   const std::int64_t n_rows = step.header->n_rows;
-  const std::int64_t n_samples = step.n_samples();
-  const TensorView token_ids = work.token_ids.view(DType::i32, {n_rows});
   const TensorView rows = work.rows.view(DType::u8, {static_cast<std::int64_t>(kv_of_group.size()), n_rows, sizeof(TokenRow)});
-  const LayerStep run{backend, work, step, work.x.view(DType::f32, {n_rows, spec_.d_model}), rows, kv_of_group, states};
+  return {backend, work, step, work.x.view(DType::f32, {n_rows, spec_.d_model}), rows, kv_of_group, states};
+}
 
-  resolve_rows(backend, {step, slots, token_ids, rows});
+/// The logits of the step's samples, from rows that the last norm gave.
+TensorView Model::logits_of(const LayerStep& run, const TensorView& normed) const {
+  const Workspace& work = run.work;
+  const std::int64_t n_samples = run.view.n_samples();
+  const TensorView logits = work.logits.view(DType::f32, {n_samples, spec_.n_vocab});
+  if (n_samples == 0) return logits;
+  const TensorView gathered = work.gathered.view(work.dtype, {n_samples, spec_.d_model});
+  gather_rows(run.backend, {run.view, normed, gathered});
+  weights_->lm_head.apply_gathered(run.backend, gathered, work.rank_parts(n_samples, weights_->lm_head.n_out()), logits);
+  if (spec_.logits_scale != 1 || spec_.logits_softcap > 0)
+    scale_logits(run.backend, {logits, spec_.logits_scale, spec_.logits_softcap});
+  return logits;
+}
+
+TensorView Model::forward(Backend& backend, const StepView& step, TensorView slots, std::span<KvStorage* const> kv_of_group,
+                          StateStorage* states) {
+  check((states != nullptr) == spec_.has_recurrent_layers(), "Model::forward: states without recurrent layers, or the reverse");
+  const LayerStep run = begin_step(backend, step, kv_of_group, states);
+  const TensorView token_ids = run.work.token_ids.view(DType::i32, {run.x.shape[0]});
+  resolve_rows(backend, {step, slots, token_ids, run.rows});
   embed(run, token_ids);
   Deltas added;  // nothing before the first layer
   for (std::size_t i = 0; i < spec_.layers.size(); ++i)
     added = run_layer(run, spec_.layers[i], weights_->layers[i], index_in_group_[i], added);
-  const TensorView logits = work.logits.view(DType::f32, {n_samples, spec_.n_vocab});
-  if (n_samples == 0) return logits;
-  const TensorView gathered = work.gathered.view(work.dtype, {n_samples, spec_.d_model});
-  const MatmulRows normed = run_norm(run, spec_.final_norm, weights_->final_norm, added);
-  gather_rows(backend, {step, normed.values, gathered});
-  weights_->lm_head.apply_gathered(backend, gathered, work.rank_parts(n_samples, weights_->lm_head.n_out()), logits);
-  if (spec_.logits_scale != 1 || spec_.logits_softcap > 0)
-    scale_logits(backend, {logits, spec_.logits_scale, spec_.logits_softcap});
-  return logits;
+  const bool needs_norm = step.n_samples() > 0 || spec_.uses_mtp;  // drafts read the norm's output
+  const TensorView normed = needs_norm ? run_norm(run, spec_.final_norm, weights_->final_norm, added).values : TensorView{};
+  return logits_of(run, normed);
+}
+
+TensorView Model::draft(Backend& backend, const StepView& step, TensorView slots, const ConstTensorView& hidden_rows,
+                        std::span<KvStorage* const> kv_of_group) {
+  check(spec_.uses_mtp, "Model::draft: the model has no layer for drafts");
+  const MtpSpec& spec = *spec_.mtp;
+  const MtpWeights& weights = *weights_->mtp;
+  const LayerStep run = begin_step(backend, step, kv_of_group, nullptr);
+  const Workspace& work = run.work;
+  const std::int64_t n_rows = run.x.shape[0];
+  const TensorView token_ids = work.token_ids.view(DType::i32, {n_rows});
+  const TensorView of_hidden = work.delta.view(work.matmul_dtype, run.x.shape);
+  resolve_rows(backend, {step, slots, token_ids, run.rows});
+  // The last call's rows are in `normed`. They move to x before a norm writes there.
+  embedding(backend, {run.x, work.normed.view(work.dtype, {work.max_rows, spec_.d_model}), hidden_rows});
+  matmul(backend, weights.of_hidden.args(run_norm(run, spec.norm, weights.hidden_norm, {}), of_hidden));
+  embed(run, token_ids);
+  matmul(backend, weights.of_embedding.args(run_norm(run, spec.norm, weights.embedding_norm, {}), run.x));
+  const Deltas added = run_layer(run, spec.layer, weights.layer, mtp_index_, Deltas{of_hidden, {}, 1, {}});
+  return logits_of(run, run_norm(run, spec.norm, weights.output_norm, added).values);
 }
 
 }  // namespace baton

@@ -44,6 +44,7 @@ class Model {
   std::vector<KvShape> kv_shapes(std::int32_t n_blocks, std::int32_t block_len, DType dtype) const;
   /// The shape that each layer group's attention is planned for.
   std::vector<AttentionShape> attention_shapes(std::int32_t block_len, DType kv_dtype) const;
+  /// Without the layer for drafts, which kv_shapes has too.
   std::int32_t n_layers_of_group(int group) const;
   /// baton::state_shape of the spec.
   StateShape state_shape(std::int32_t n_slots) const;
@@ -56,13 +57,23 @@ class Model {
   TensorView forward(Backend& backend, const StepView& step, TensorView slots, std::span<KvStorage* const> kv_of_group,
                      StateStorage* states = nullptr);
 
+  /// Runs the layer for drafts (MtpSpec) over the rows of `step`, which must use it: row r computes from its token and from row
+  /// hidden_rows[r], i32 [n_rows], of what the call before left: of `forward` its last hidden states, of this function what it
+  /// gives for drafts. A forward of other rows between the two would overwrite them. Keys and values are stored where the step says.
+  /// Returns logits [n_samples, n_vocab] f32, valid until the next call.
+  TensorView draft(Backend& backend, const StepView& step, TensorView slots, const ConstTensorView& hidden_rows,
+                   std::span<KvStorage* const> kv_of_group);
+
  private:
+  LayerStep begin_step(Backend& backend, const StepView& step, std::span<KvStorage* const> kv_of_group, StateStorage* states) const;
+  TensorView logits_of(const LayerStep& run, const TensorView& normed) const;
   void embed(const LayerStep& run, const TensorView& token_ids) const;
 
   ModelSpec spec_;
   std::vector<const LayerSpec*> first_of_group_;  ///< a layer of each group; all layers of a group have the same shape
   std::vector<std::int32_t> n_layers_of_group_;
   std::vector<std::int32_t> index_in_group_;  ///< each layer's index among those of its group, or among the recurrent ones
+  std::int32_t mtp_index_ = 0;                ///< the same of the layer for drafts
   std::unique_ptr<ModelWeights> weights_;
   std::unique_ptr<Workspace> workspace_;
 };

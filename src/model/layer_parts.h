@@ -67,4 +67,23 @@ void visit_layer(const Visit& visit, Layers&&... layers) {
   visit(layers.feed_forward_post_norm...);
 }
 
+/// The same of the layer that drafts tokens (MtpSpec).
+template <class Norm, class Matrix, class Layer>
+struct MtpParts {
+  Norm embedding_norm, hidden_norm;
+  Matrix of_embedding, of_hidden;  ///< d_model to d_model: the two halves of the projection
+  Layer layer;
+  Norm output_norm;
+};
+
+template <class Visit, class... Parts>
+void visit_mtp(const Visit& visit, Parts&&... parts) {
+  visit(parts.embedding_norm...);
+  visit(parts.hidden_norm...);
+  visit(parts.of_embedding...);
+  visit(parts.of_hidden...);
+  visit_layer(visit, parts.layer...);
+  visit(parts.output_norm...);
+}
+
 }  // namespace baton

@@ -416,6 +416,26 @@ LayerTensors layer_tensors(const ModelSpec& whole, ModelRank rank, std::size_t i
   return made;
 }
 
+MtpTensors mtp_tensors(const ModelSpec& whole) {
+  const MtpSpec& spec = *whole.used_mtp();
+  ModelSpec named = whole;  // with the layer at its number, and under its names
+  if (!spec.root.empty()) named.names.root = spec.root;
+  named.layers.resize(spec.number);
+  named.layers.push_back(spec.layer);
+  const Namer make(named.names, spec.number);
+  const std::int64_t d = whole.d_model;
+  const Rows projection = all_rows(spec.projection, d);
+  const auto half = [&](std::int64_t begin) {
+    return make.linear(std::span(&projection, 1), 2 * d, {begin, begin + d}, false);
+  };
+  return {.embedding_norm = make.norm(spec.norm, spec.embedding_norm, d),
+          .hidden_norm = make.norm(spec.norm, spec.hidden_norm, d),
+          .of_embedding = half(0),
+          .of_hidden = half(d),
+          .layer = layer_tensors(named, {}, spec.number),
+          .output_norm = make.norm(spec.norm, spec.output_norm, d)};
+}
+
 LinearTensors embedding_tensors(const ModelSpec& whole, ModelRank rank) {
   const Rows rows = all_rows(whole.names.embedding, whole.n_vocab);
   return Namer(whole.names, 0).linear(std::span(&rows, 1), whole.d_model, even_share(whole.d_model, rank), false);
@@ -436,11 +456,16 @@ LinearTensors lm_head_tensors(const ModelSpec& whole, ModelRank rank) {
 
 std::set<std::string> unrounded_matrices(const ModelSpec& whole, bool rounds_lm_head) {
   std::set<std::string> names{embedding_tensors(whole, {}).weights.front().tensor.name};
-  for (std::size_t i = 0; i < whole.layers.size(); ++i) {
-    const LayerTensors layer = layer_tensors(whole, {}, i);
+  const auto leave_out = [&](const LayerTensors& layer) {
     for (const TensorPart& router : layer.router.weights) names.insert(router.tensor.name);
     for (const TensorPart& head : layer.keys_of_heads.heads) names.insert(head.tensor.name);
     for (const TensorPart& gate : layer.recurrent_gates.weights) names.insert(gate.tensor.name);
+  };
+  for (std::size_t i = 0; i < whole.layers.size(); ++i) leave_out(layer_tensors(whole, {}, i));
+  if (whole.used_mtp() != nullptr) {
+    const MtpTensors mtp = mtp_tensors(whole);
+    names.insert(mtp.of_embedding.weights.front().tensor.name);
+    leave_out(mtp.layer);
   }
   const std::string lm_head = lm_head_tensors(whole, {}).weights.front().tensor.name;
   if (rounds_lm_head)

@@ -42,8 +42,12 @@ struct HeadTensors {
 /// The tensors of one layer; what it does not have is empty.
 using LayerTensors = LayerParts<std::optional<NormTensors>, LinearTensors, std::vector<LinearTensors>, HeadTensors>;
 
+using MtpTensors = MtpParts<std::optional<NormTensors>, LinearTensors, LayerTensors>;
+
 /// The functions take the whole model's spec.
 LayerTensors layer_tensors(const ModelSpec& whole, ModelRank rank, std::size_t layer);
+/// Of a model that uses its layer for drafts, which one rank holds.
+MtpTensors mtp_tensors(const ModelSpec& whole);
 LinearTensors embedding_tensors(const ModelSpec& whole, ModelRank rank);
 NormTensors final_norm_tensors(const ModelSpec& whole);
 /// The weight is the embedding's if the embeddings are tied.
@@ -55,12 +59,13 @@ template <class Visit>
 void for_each_weight(const ModelSpec& whole, ModelRank rank, const Visit& visit) {
   visit(embedding_tensors(whole, rank));
   for (std::size_t i = 0; i < whole.layers.size(); ++i) visit_layer(visit, layer_tensors(whole, rank, i));
+  if (whole.used_mtp() != nullptr) visit_mtp(visit, mtp_tensors(whole));
   visit(std::optional(final_norm_tensors(whole)));
   visit(lm_head_tensors(whole, rank));
 }
 
 /// Names of the matrices that stay dense where weights are rounded: the embedding, routers, gates of recurrent layers, matrices
-/// of heads and, unless `rounds_lm_head`, the output layer. A tied one that is rounded has the embedding's name, which then is absent.
+/// of heads, the projection of MtpSpec and, unless `rounds_lm_head`, the output layer. A tied one that is rounded has the embedding's name, which then is absent.
 std::set<std::string> unrounded_matrices(const ModelSpec& whole, bool rounds_lm_head);
 
 /// All parts of tensors that a rank holds, in loading order. A tied output layer has none but its bias.

@@ -114,6 +114,12 @@ void group_layers(ModelSpec& spec) {
     layer.group = static_cast<std::int32_t>(found - keys.begin());
     if (found == keys.end()) keys.push_back(key);
   }
+  if (!spec.mtp) return;
+  const auto found = std::ranges::find(keys, group_key(spec.mtp->layer.attention));
+  if (found == keys.end())
+    spec.mtp.reset();
+  else
+    spec.mtp->layer.group = static_cast<std::int32_t>(found - keys.begin());
 }
 
 }  // namespace baton

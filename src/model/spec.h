@@ -311,6 +311,25 @@ struct TensorRoot {
   std::string_view lm_head;  ///< in the place of TensorNames::lm_head
 };
 
+/// A layer that drafts tokens (multi-token prediction). From the target's last hidden state at position p, after the final norm, and
+/// token p + 1 it computes, with keys and values of its own at p, what gives the logits of token p + 2:
+///
+///     x = W [norm_e(embedding(token p + 1)) | norm_h(hidden p)]       m = norm_o(layer(x))       logits = lm_head(m)
+///
+/// A further token is drafted from m in the place of the hidden state. The embedding and the output layer are the model's. Drafts
+/// are verified, so whatever the layer's keys and values at a position are, an answer is the same: wrong ones are accepted less often.
+struct MtpSpec {
+  LayerSpec layer;  ///< with attention; its layer group is one of the model's
+  NormSpec norm;    ///< of all three
+  /// The layer's tensors have the names of the model's, with this number in the place of "{}" and `root` as TensorNames::root.
+  std::size_t number = 0;
+  std::string_view root = {};       ///< empty: the model's
+  std::string_view embedding_norm;  ///< [d_model]; this and the next three begin with "model.", too
+  std::string_view hidden_norm;     ///< [d_model]
+  std::string_view projection;      ///< [d_model, 2 d_model], the columns of the embedding first
+  std::string_view output_norm;     ///< [d_model]
+};
+
 /// One of the processes that hold a model together (tensor parallelism, split.h), or the only one.
 struct ModelRank {
   std::int32_t rank = 0;
@@ -340,6 +359,8 @@ struct ModelSpec {
   bool states_dtype = true;             ///< the config does
   std::string_view ignored_prefix = {};  ///< tensors whose names begin so are not loaded
   std::int32_t n_draft_layers = 0;       ///< layers of a checkpoint after these, which only draft tokens and are not loaded
+  std::optional<MtpSpec> mtp = {};       ///< what the config says of one; see use_mtp
+  bool uses_mtp = false;                 ///< it is loaded and run
   QuantizationSpec quantization;         ///< of the checkpoint's matrices, as its config states
   std::optional<TokenId> bos_token_id;
   std::vector<TokenId> eos_token_ids;  ///< each in [0, n_vocab)
@@ -353,10 +374,12 @@ struct ModelSpec {
   const LayerSpec* recurrent_layer() const;
   std::int32_t n_recurrent_layers() const;
   bool has_recurrent_layers() const { return n_recurrent_layers() > 0; }
+  /// The layer that drafts tokens, if it is loaded, or null.
+  const MtpSpec* used_mtp() const { return uses_mtp ? &*mtp : nullptr; }
 };
 
 /// Numbers the layer groups from 0 in the order of their first layers: attention layers with the same heads, head size and
-/// window form a group. Each group has its own KV cache and attention plan.
+/// window form a group. The layer of `mtp` joins one of them; without any, there is no `mtp`. Each group has its own KV cache and attention plan.
 void group_layers(ModelSpec& spec);
 
 }  // namespace baton

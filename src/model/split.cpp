@@ -18,6 +18,7 @@ constexpr std::int64_t kGatheredGranule = 8;
 std::string obstacle(const ModelSpec& spec, ModelRank rank) {
   const std::int32_t n_ranks = rank.world_size;
   if (spec.has_recurrent_layers()) return "its recurrent layers have states, which ranks do not share yet";
+  if (spec.uses_mtp) return "its layer for drafts (--speculative-config) is on one rank only";
   if (spec.d_model % n_ranks != 0) return fmt::format("its hidden size {} is not a multiple of it", spec.d_model);
   for (const LayerSpec& layer : spec.layers) {
     const AttentionSpec& attention = layer.attention;

@@ -91,15 +91,16 @@ class Loader {
     BATON_TRY(std::unique_ptr<PackedMatrix> lm_head, load_embedding(weights));
     BATON_TRY(vectors_, backend_.allocate(all_vector_bytes(tensor_parts(spec_, rank_))));
     weights.layers.reserve(spec_.layers.size());
+    Result<void> loaded;
+    const auto load_part = [&](const auto& tensors, auto& weight) {
+      if (loaded) loaded = load_into(weight, tensors);
+    };
     for (std::size_t i = 0; i < spec_.layers.size(); ++i) {
-      Result<void> loaded;
-      visit_layer(
-          [&](const auto& tensors, auto& weight) {
-            if (loaded) loaded = load_into(weight, tensors);
-          },
-          layer_tensors(spec_, rank_, i), weights.layers.emplace_back());
+      visit_layer(load_part, layer_tensors(spec_, rank_, i), weights.layers.emplace_back());
       BATON_TRY_VOID(loaded);
     }
+    if (spec_.used_mtp() != nullptr) visit_mtp(load_part, mtp_tensors(spec_), weights.mtp.emplace());
+    BATON_TRY_VOID(loaded);
     BATON_TRY_VOID(load_into(weights.final_norm, std::optional(final_norm_tensors(spec_))));
     const LinearTensors lm_head_parts = lm_head_tensors(spec_, rank_);
     if (lm_head == nullptr) {
@@ -393,12 +394,11 @@ void log_schemes(const ModelWeights& weights) {
 std::size_t ModelWeights::size_bytes() const {
   std::size_t total = lm_head.size_bytes();
   for (const Buffer& buffer : buffers) total += buffer.size_bytes();
-  for (const LayerWeights& layer : layers)
-    visit_layer(
-        [&]<class Weight>(const Weight& weight) {
-          if constexpr (!std::is_same_v<Weight, NormWeights>) total += weight.size_bytes();  // norms are in the buffers
-        },
-        layer);
+  const auto add = [&]<class Weight>(const Weight& weight) {
+    if constexpr (!std::is_same_v<Weight, NormWeights>) total += weight.size_bytes();  // norms are in the buffers
+  };
+  for (const LayerWeights& layer : layers) visit_layer(add, layer);
+  if (mtp) visit_mtp(add, *mtp);
   return total;
 }
 

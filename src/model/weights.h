@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -28,11 +29,15 @@ struct NormWeights {
 /// One decoder layer, in the backend's memory: with several ranks this rank's part (split.h).
 using LayerWeights = LayerParts<NormWeights, Linear, GroupedLinear, HeadLinear>;
 
+/// The layer that drafts tokens.
+using MtpWeights = MtpParts<NormWeights, Linear, LayerWeights>;
+
 /// All weights of a model. `buffers` own the memory that the views refer to.
 struct ModelWeights {
   DType dtype = DType::f32;   ///< of the dense matrices and of the activations that matrices multiply
   ConstTensorView embedding;  ///< [n_vocab, d_model / world size] of `dtype`
   std::vector<LayerWeights> layers;
+  std::optional<MtpWeights> mtp = {};  ///< with ModelSpec::uses_mtp
   NormWeights final_norm;
   Linear lm_head;  ///< d_model to n_vocab, or to gathered_width; made from the embedding if they are tied
   std::vector<Buffer> buffers;

@@ -15,47 +15,49 @@ namespace {
 /// Elements in a row of each buffer, for the widest layer.
 struct Widths {
   explicit Widths(const ModelSpec& spec) {
-    for (const LayerSpec& layer : spec.layers) {
-      const AttentionSpec& attention = layer.attention;
-      q = std::max(q, attention.q_width());
-      qkv = std::max(qkv, attention.qkv_width());
-      heads = std::max<std::int64_t>(heads, attention.n_heads);
-      partial = std::max(partial, std::int64_t{attention.n_heads} * attention.v_dim());
-      attended = std::max(attended, partial);
-      if (attention.latent) {
-        attended = std::max<std::int64_t>(attended, attention.latent->q_rank);  // normed, before there is a result
-        of_heads = std::max({of_heads, attention.latent_q_width(), attention.out_width()});
-      }
-      if (layer.delta) {
-        qkv = std::max(qkv, layer.delta->in_width());
-        attended = std::max(attended, layer.delta->values_width());
-        conv_out = layer.delta->qkv_width();
-        recurrent_out = layer.delta->values_width();
-        recurrent_gates = 2 * std::int64_t{layer.delta->n_heads};
-      }
-      if (layer.conv) {
-        qkv = std::max(qkv, 3 * std::int64_t{layer.conv->n_channels});
-        attended = std::max<std::int64_t>(attended, layer.conv->n_channels);
-      }
-      if (layer.mamba2) {
-        qkv = std::max(qkv, layer.mamba2->in_width());
-        attended = std::max(attended, layer.mamba2->inner_width());
-        conv_out = layer.mamba2->conv_width();
-        recurrent_out = layer.mamba2->inner_width();
-      }
-      if (!layer.has_feed_forward) continue;
-      const FeedForwardSpec& feed_forward = layer.feed_forward;
-      up = std::max(
-          {up, feed_forward.blocks_per_row() * feed_forward.up_width(), feed_forward.up_width_of(feed_forward.d_ff_shared)});
-      activated = std::max(
-          {activated, feed_forward.blocks_per_row() * feed_forward.d_ff, static_cast<std::int64_t>(feed_forward.d_ff_shared)});
-      experts = std::max<std::int64_t>(experts, feed_forward.n_experts);
-      router = std::max<std::int64_t>(router, feed_forward.n_router_logits());
-      chosen = std::max<std::int64_t>(chosen, feed_forward.n_experts_per_row);
-      if (feed_forward.weighs_inputs) weighed = spec.d_model;
-      const bool has_ones = layer.attention.qk_norm != QkNorm::none && !layer.attention.has_qk_norm_weights;
-      if (has_ones || feed_forward.weighs_inputs) ones = std::max<std::int64_t>(ones, layer.attention.head_dim);
+    for (const LayerSpec& layer : spec.layers) add(spec, layer);
+    if (const MtpSpec* const mtp = spec.used_mtp()) add(spec, mtp->layer);
+  }
+  void add(const ModelSpec& spec, const LayerSpec& layer) {
+    const AttentionSpec& attention = layer.attention;
+    q = std::max(q, attention.q_width());
+    qkv = std::max(qkv, attention.qkv_width());
+    heads = std::max<std::int64_t>(heads, attention.n_heads);
+    partial = std::max(partial, std::int64_t{attention.n_heads} * attention.v_dim());
+    attended = std::max(attended, partial);
+    if (attention.latent) {
+      attended = std::max<std::int64_t>(attended, attention.latent->q_rank);  // normed, before there is a result
+      of_heads = std::max({of_heads, attention.latent_q_width(), attention.out_width()});
     }
+    if (layer.delta) {
+      qkv = std::max(qkv, layer.delta->in_width());
+      attended = std::max(attended, layer.delta->values_width());
+      conv_out = layer.delta->qkv_width();
+      recurrent_out = layer.delta->values_width();
+      recurrent_gates = 2 * std::int64_t{layer.delta->n_heads};
+    }
+    if (layer.conv) {
+      qkv = std::max(qkv, 3 * std::int64_t{layer.conv->n_channels});
+      attended = std::max<std::int64_t>(attended, layer.conv->n_channels);
+    }
+    if (layer.mamba2) {
+      qkv = std::max(qkv, layer.mamba2->in_width());
+      attended = std::max(attended, layer.mamba2->inner_width());
+      conv_out = layer.mamba2->conv_width();
+      recurrent_out = layer.mamba2->inner_width();
+    }
+    if (!layer.has_feed_forward) return;
+    const FeedForwardSpec& feed_forward = layer.feed_forward;
+    up = std::max(
+        {up, feed_forward.blocks_per_row() * feed_forward.up_width(), feed_forward.up_width_of(feed_forward.d_ff_shared)});
+    activated = std::max(
+        {activated, feed_forward.blocks_per_row() * feed_forward.d_ff, static_cast<std::int64_t>(feed_forward.d_ff_shared)});
+    experts = std::max<std::int64_t>(experts, feed_forward.n_experts);
+    router = std::max<std::int64_t>(router, feed_forward.n_router_logits());
+    chosen = std::max<std::int64_t>(chosen, feed_forward.n_experts_per_row);
+    if (feed_forward.weighs_inputs) weighed = spec.d_model;
+    const bool has_ones = layer.attention.qk_norm != QkNorm::none && !layer.attention.has_qk_norm_weights;
+    if (has_ones || feed_forward.weighs_inputs) ones = std::max<std::int64_t>(ones, layer.attention.head_dim);
   }
   std::int64_t q = 0;
   std::int64_t qkv = 0;
@@ -132,6 +134,7 @@ Result<std::unique_ptr<Workspace>> Workspace::make(const ModelSpec& spec, DType 
   made->dtype = dtype;
   made->matmul_dtype = backend.capabilities().rounds_matmul_outputs ? dtype : DType::f32;
   made->has_f8_rows = has_f8_rows;
+  made->max_rows = bounds.max_rows;
   made->max_partials = bounds.max_partials;
   const Widths widths(spec);
   const std::int64_t rows = bounds.max_rows;

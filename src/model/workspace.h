@@ -22,6 +22,7 @@ struct Workspace {
   DType dtype = DType::f32;         ///< of weights, and of the inputs of matmuls
   DType matmul_dtype = DType::f32;  ///< output dtype of the matmuls inside a layer: delta, qkv and up
   bool has_f8_rows = false;         ///< see ModelWeights
+  std::int64_t max_rows = 0;
   std::int64_t max_partials = 0;
   Buffer token_ids;
   Buffer rows;  ///< TokenRow [n_groups, rows]

@@ -162,7 +162,7 @@ constexpr QuantisedForm kBlocks{.kind = FormKind::f8,
                                 .block_rows = 128,
                                 .scale_dtype = "BF16",
                                 .scale_name = "weight_scale_inv"};
-constexpr QuantisedForm kRows{.kind = FormKind::f8, .scales = Scales::row, .scale_dtype = "BF16"};
+constexpr QuantisedForm kRowForm{.kind = FormKind::f8, .scales = Scales::row, .scale_dtype = "BF16"};
 constexpr QuantisedForm kTensor{.kind = FormKind::f8, .scales = Scales::tensor, .scale_dtype = "F32"};
 constexpr QuantisedForm kPacked{
     .kind = FormKind::packed, .scales = Scales::group, .bits = 4, .group = 128, .has_shape = true, .scale_dtype = "BF16"};
@@ -193,7 +193,7 @@ TEST(VendorCheckpoints, float8_with_dynamic_activations) {
                     "quant_method":"compressed-tensors","quantization_status":"frozen","sparsity_config":{
                     "format":"dense","global_sparsity":0.13,"ignore":[],"registry_requires_subclass":false,
                     "sparsity_structure":"0:0","targets":[]}})",
-                kRows, kRows, WeightScheme::f8, WeightScheme::f8, kF8});
+                kRowForm, kRowForm, WeightScheme::f8, WeightScheme::f8, kF8});
 }
 
 // MiniMaxAI/MiniMax-M2.
@@ -215,10 +215,10 @@ TEST(VendorCheckpoints, experts_of_glm_in_float8_beside_a_layer_that_is_not_load
                     "type":"float"}}},"format":"float-quantized","ignore":["lm_head","model.layers.0.mlp.gate",
                     "model.layers.1.eh_proj"],"kv_cache_scheme":null,"quant_method":"compressed-tensors",
                     "quantization_status":"compressed"})",
-                kRows, kRows, WeightScheme::f8, WeightScheme::f8, kF8},
+                kRowForm, kRowForm, WeightScheme::f8, WeightScheme::f8, kF8},
                [](test::ChangedCheckpoint& checkpoint) {
                  test::add_matrix("model.layers.1.eh_proj", kWidth, 2 * kWidth, kDense, checkpoint.tensors);
-                 test::add_matrix("model.layers.1.mlp.shared_experts.up_proj", kHidden, kWidth, kRows, checkpoint.tensors);
+                 test::add_matrix("model.layers.1.mlp.shared_experts.up_proj", kHidden, kWidth, kRowForm, checkpoint.tensors);
                });
 }
 
@@ -323,7 +323,7 @@ TEST(VendorCheckpoints, groups_of_modules_in_two_formats) {
                     "group_1":{"format":"pack-quantized","targets":["re:.*mlp.*"],"weights":{"group_size":128,"num_bits":4,
                     "strategy":"group","symmetric":true,"type":"int","dynamic":false}}},"format":"mixed-precision",
                     "ignore":["lm_head"],"quant_method":"compressed-tensors","quantization_status":"compressed"})",
-                kRows, kPacked, WeightScheme::f8, WeightScheme::i4, kI4});
+                kRowForm, kPacked, WeightScheme::f8, WeightScheme::i4, kI4});
 }
 
 TEST(VendorCheckpoints, float8_with_exponents_for_32_columns) {

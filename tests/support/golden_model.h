@@ -20,6 +20,7 @@
 #include "io/safetensors.h"
 #include "model/config.h"
 #include "model/decoder.h"
+#include "model/mtp.h"
 #include "model/source/safetensors.h"
 #include "model/split.h"
 #include "model/weights.h"
@@ -46,6 +47,7 @@ struct GoldenOptions {
   std::function<void(ModelSpec&)> change = {};  ///< may alter the spec before loading
   std::int32_t max_positions = 0;               ///< of the longest sequence; 0: as many as the cache holds
   bool batch_invariant = false;
+  bool uses_mtp = false;  ///< see use_mtp
   WeightRounding rounding = {};
   bool has_f8_rows = false;               ///< see ModelWeights
   bool has_int8_x = false;                ///< see load_weights
@@ -68,6 +70,7 @@ class GoldenModel {
     if (options.change) options.change(spec);
     const Checkpoint checkpoint = value_of(Checkpoint::open(folder), folder);
     value_of(fit_to_checkpoint(spec, checkpoint), folder);
+    if (options.uses_mtp) value_of(use_mtp(spec, &checkpoint), folder);
     const bool is_alone = options.ranks == nullptr;
     backend = value_of(make_backend(options.device, {.n_threads = is_alone ? 2 : 1,
                                                      .batch_invariant = options.batch_invariant,
@@ -121,6 +124,24 @@ class GoldenModel {
       sample(*backend, {view, logits, table, out});
       backend->copy_to_host({reinterpret_cast<std::byte*>(sampled), DType::u8, out.shape}, out);
     }
+    return copy;
+  }
+
+  /// Logits of every row of the layer for drafts, whose rows begin at `position`. `hidden_rows`: see Model::draft.
+  std::vector<float> draft(std::span<const TokenId> tokens, std::int32_t position, std::vector<std::int32_t> hidden_rows) {
+    StepSequence sequence;
+    const auto n_rows = static_cast<std::int32_t>(tokens.size());
+    sequence.rows = {SlotId{0}, blocks_, position + n_rows, n_rows};
+    sequence.tokens.assign(tokens.begin(), tokens.end());
+    sequence.logits_of_every_row = true;
+    step_ = pack_groups_step(std::span(&sequence, 1), shapes_, {});
+    const Buffer rows = value_of(backend->allocate(hidden_rows.size() * sizeof(std::int32_t)), "rows");
+    const TensorView on_device = rows.view(DType::i32, {n_rows});
+    backend->copy_from_host(on_device, view_of(std::span(hidden_rows), on_device.shape));
+    const TensorView table = slots_.view(DType::u8, {1, sizeof(SlotState)});
+    const TensorView logits = model->draft(*backend, backend->upload_step(step_), table, on_device, kv_of_group_);
+    std::vector<float> copy(static_cast<std::size_t>(logits.shape.n_elements()));
+    backend->copy_to_host(view_of(std::span(copy), logits.shape), logits);
     return copy;
   }
 

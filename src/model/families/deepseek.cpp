@@ -4,6 +4,7 @@
 #include <string>
 
 #include "model/families/latent.h"
+#include "model/families/llama.h"
 
 namespace baton {
 namespace {
@@ -73,6 +74,9 @@ Result<ModelSpec> read_deepseek_v3(const json::Value& config) {
   spec.names.choice_bias = "model.layers.{}.mlp.gate.e_score_correction_bias";
   BATON_TRY(const FeedForwardSpec experts, read_v3_experts(config));
   BATON_TRY_VOID(give_experts(config, experts, 3, spec));
+  LayerSpec drafting = spec.layers.back();
+  drafting.feed_forward = experts;
+  if (spec.n_draft_layers > 0) give_mtp_layer(drafting, spec);
   return spec;
 }
 

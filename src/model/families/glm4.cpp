@@ -52,8 +52,8 @@ Result<FeedForwardSpec> read_glm4_experts(const json::Value& config, const Group
 
 /// Llama with biases of queries, keys and values and norms of queries and keys if the config states them, heads of which the
 /// first half is rotated (element i with i + half of it, not as in GLM-4), and experts with a shared one after the first
-/// layers. The files have more layers for drafting (multi-token prediction), `num_nextn_predict_layers`, which are not
-/// loaded. The defaults are those of Transformers' Glm4MoeConfig.
+/// layers. The files have more layers for drafting (multi-token prediction), `num_nextn_predict_layers`, of which the first can be
+/// used. The defaults are those of Transformers' Glm4MoeConfig.
 Result<ModelSpec> read_glm4_moe(const json::Value& config) {
   BATON_TRY(ModelSpec spec, read_llama_layout(config, {.n_kv_heads = 8,
                                                        .max_position = 131072,
@@ -77,6 +77,9 @@ Result<ModelSpec> read_glm4_moe(const json::Value& config) {
     layer.attention.qk_norm_spec = layer.norm;
     if (static_cast<double>(i) >= n_dense) layer.feed_forward = experts;
   }
+  LayerSpec drafting = spec.layers.back();
+  drafting.feed_forward = experts;
+  if (spec.n_draft_layers > 0) give_mtp_layer(drafting, spec);
   return spec;
 }
 
@@ -101,6 +104,9 @@ Result<ModelSpec> read_glm4_moe_lite(const json::Value& config) {
       return fields::unsupported("mlp_layer_types", types[i], R"("dense" or "sparse")");
     if (types[i] == "sparse") spec.layers[i].feed_forward = experts;
   }
+  LayerSpec drafting = spec.layers.back();
+  drafting.feed_forward = experts;
+  if (spec.n_draft_layers > 0) give_mtp_layer(drafting, spec);
   return spec;
 }
 

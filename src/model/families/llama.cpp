@@ -69,6 +69,16 @@ void name_shared_experts(TensorNames& names) {
   names.shared_down = "model.layers.{}.mlp.shared_experts.down_proj";
 }
 
+void give_mtp_layer(const LayerSpec& layer, ModelSpec& spec) {
+  spec.mtp = MtpSpec{.layer = layer,
+                     .norm = layer.norm,
+                     .number = spec.layers.size(),
+                     .embedding_norm = "model.layers.{}.enorm",
+                     .hidden_norm = "model.layers.{}.hnorm",
+                     .projection = "model.layers.{}.eh_proj",
+                     .output_norm = "model.layers.{}.shared_head.norm"};
+}
+
 void name_mixtral_experts(TensorNames& names) {
   names.router = "model.layers.{}.block_sparse_moe.gate";
   names.expert_gate = "model.layers.{}.block_sparse_moe.experts.{}.w1";

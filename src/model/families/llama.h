@@ -35,6 +35,8 @@ void name_experts(TensorNames& names);
 void name_mixtral_experts(TensorNames& names);
 /// Names the shared expert as DeepSeek and those after it do (`mlp.shared_experts`).
 void name_shared_experts(TensorNames& names);
+/// Says that the checkpoint has `layer` after the model's own ones, for drafts (MtpSpec), as DeepSeek and those after it do.
+void give_mtp_layer(const LayerSpec& layer, ModelSpec& spec);
 /// Gives all layers the biases of `attention_bias` (queries, keys, values and output) and `mlp_bias`.
 Result<void> read_llama_biases(const json::Value& config, ModelSpec& spec);
 

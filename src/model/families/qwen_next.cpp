@@ -93,6 +93,25 @@ Result<ModelSpec> read_delta_layout(const Value& config, const fields::Defaults&
   return spec;
 }
 
+/// Says that there is one layer with attention for drafts, unless `mtp_num_hidden_layers` is 0 or it has an embedding of its own.
+/// The config of a Qwen3-Next does not mention it.
+Result<void> give_qwen_mtp(const Value& config, const FeedForwardSpec& feed_forward, ModelSpec& spec) {
+  BATON_TRY(const double n_layers, fields::optional_number(config, "mtp_num_hidden_layers", 0, fields::kMaxLayers, 1));
+  BATON_TRY(const bool has_embedding, fields::optional_flag(config, "mtp_use_dedicated_embeddings", false));
+  if (n_layers == 0 || has_embedding) return {};
+  LayerSpec layer = spec.layers.front();
+  layer.delta.reset();
+  layer.feed_forward = feed_forward;
+  spec.mtp = MtpSpec{.layer = layer,
+                     .norm = layer.norm,
+                     .root = "mtp.",
+                     .embedding_norm = "model.pre_fc_norm_embedding",
+                     .hidden_norm = "model.pre_fc_norm_hidden",
+                     .projection = "model.fc",
+                     .output_norm = "model.norm"};
+  return {};
+}
+
 }  // namespace
 
 /// With experts, and tensors that hold several parts of a recurrent layer for each key head. The defaults are those of
@@ -106,11 +125,16 @@ Result<ModelSpec> read_qwen3_next(const Value& config) {
             read_qwen_experts(
                 config, {.d_ff = 512, .n_experts = 512, .n_experts_per_row = 10, .d_ff_shared = 512, .renormalises = true}));
   BATON_TRY_VOID(give_qwen_experts(config, experts, spec));
+  BATON_TRY_VOID(give_qwen_mtp(config, experts, spec));
   return spec;
 }
 
 /// The defaults are those of Transformers' Qwen3_5TextConfig.
-Result<ModelSpec> read_qwen3_5(const Value& config) { return read_delta_layout(config, kDenseDefaults); }
+Result<ModelSpec> read_qwen3_5(const Value& config) {
+  BATON_TRY(ModelSpec spec, read_delta_layout(config, kDenseDefaults));
+  BATON_TRY_VOID(give_qwen_mtp(config, spec.layers.front().feed_forward, spec));
+  return spec;
+}
 
 /// With experts in all layers, a tensor for each or one for all. The defaults are those of Transformers' Qwen3_5MoeTextConfig.
 Result<ModelSpec> read_qwen3_5_moe(const Value& config) {
@@ -125,6 +149,7 @@ Result<ModelSpec> read_qwen3_5_moe(const Value& config) {
             read_qwen_experts(
                 config, {.d_ff = 512, .n_experts = 256, .n_experts_per_row = 8, .d_ff_shared = 512, .renormalises = true}));
   for (LayerSpec& layer : spec.layers) layer.feed_forward = experts;
+  BATON_TRY_VOID(give_qwen_mtp(config, experts, spec));
   return spec;
 }
 
