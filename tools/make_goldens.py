@@ -10,7 +10,7 @@
                         golden.safetensors: input_ids, positions and logits of its last rows, greedy_ids (float32),
                         max_positions where the longest sequence counts
                         by bf16: bf16.safetensors beside each golden.safetensors, what Transformers computes in bfloat16
-    mtp_*/              tiny random checkpoints with a layer for drafts; mtp.safetensors: what it gives for a prompt (goldens/mtp.py)
+    mtp_*/              tiny random checkpoints with a layer for drafts; mtp.safetensors: what it gives (goldens/mtp.py)
     quantised/*/        tiny random checkpoints in the formats of quantised ones; golden.safetensors: input_ids and logits (float32)
     made_up_*tiny/      the same as golden.safetensors for the made-up families of the tests, by NumPy in float64
     tokenizers/*/       tokenizer.json and cases.json {encode: [...], decode: [...]}

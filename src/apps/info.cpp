@@ -109,6 +109,8 @@ json::Value to_json(const std::string& name, const ModelInfo& info, const Memory
                                      {"window", group.window},
                                      {"kv_bytes_per_token", group.bytes_per_token}});
   value["recurrent_layers"] = info.n_recurrent_layers;
+  value["draft_layer"] = info.spec.mtp.has_value();
+  value["draft_layer_used"] = info.spec.uses_mtp;
   value["state_bytes_per_sequence"] = info.state_bytes;
   value["state_bytes_per_draft"] = info.draft_bytes;
   value["prefix_caching"] = info.has_prefix_cache();
@@ -201,6 +203,10 @@ void print_cache(const ModelInfo& info, const Memory& memory, const MemoryFit& f
     print_row("", fmt::format("{} layers{}: {}, {} bytes a token", group.n_layers,
                               group.window == 0 ? "" : fmt::format(" with a window of {} tokens", grouped(group.window)),
                               kept_text(group), grouped(group.bytes_per_token)));
+  if (info.spec.mtp)
+    print_row("drafts", info.spec.uses_mtp
+                            ? "by the checkpoint's layer for multi-token prediction, whose keys and values are counted"
+                            : "its config counts a layer for multi-token prediction: see --speculative-config");
   if (info.n_recurrent_layers > 0) {
     print_row("states", fmt::format("{} recurrent layers: {} a sequence, float32; {} for each draft", info.n_recurrent_layers,
                                     byte_text(info.state_bytes), byte_text(info.draft_bytes)));

@@ -82,6 +82,17 @@ void add_decode_bench_options(CLI::App& app, DecodeBenchOptions& options) {
       ->check(CLI::Range(1, 4096));
   row("--runs", options.n_runs, "Runs of each arm, interleaved")->check(CLI::Range(1, 1000));
   add_arms(app, options.arms);
+  app.add_option(
+         "--draft-acceptance", options.draft_acceptance,
+         "With --speculative-config of method mtp: a coin accepts each draft with this probability, as random weights accept "
+         "none; the report says so")
+      ->check(CLI::Range(0.0, 1.0))
+      ->group("Workload");
+  app.add_option("--drafts", options.drafts, "With it: numbers of drafts of a request in a step, beside each other; 0: none")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(0, kMaxDraftTokens))
+      ->group("Workload");
   app.add_flag("--count-experts", options.count_experts,
                "Also count the experts that a step reads (routes twice, so that steps take a little longer)")
       ->group("Workload");

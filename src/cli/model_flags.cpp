@@ -133,7 +133,8 @@ void add_model_options(CLI::App& app, ModelFlags& options) {
 
   json_row(app, "Speculation", "--speculative-config", options.speculation,
            "JSON, as {\"method\": \"ngram\", \"num_speculative_tokens\": 4}: draft the tokens that followed "
-           "the same prompt_lookup_min (2) to prompt_lookup_max (4) tokens earlier; same answers, sooner",
+           "the same prompt_lookup_min (2) to prompt_lookup_max (4) tokens earlier; same answers, sooner. With method "
+           "mtp (1): those of the checkpoint's layer for multi-token prediction",
            parse_speculative_config);
   app.add_option("--prefix", options.prefixes,
                  "NAME=FILE: a shared prompt (a text file is a system message, a .json file a list of "

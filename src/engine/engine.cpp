@@ -22,8 +22,13 @@ constexpr std::size_t kReserveBytes = std::size_t{16} << 20;
 Engine::Engine(const EngineOptions& options, EngineParts parts)
     : options_(options),
       info_(parts.info),
-      limits_{info_.max_model_len,       parts.executor->model().spec().n_vocab, info_.eos_token_ids,
-              options.speculation,       parts.bounds.max_list_entries,          options.has_priorities,
+      limits_{info_.max_model_len,
+              parts.executor->model().spec().n_vocab,
+              info_.eos_token_ids,
+              options.speculation,
+              parts.bounds.max_list_entries,
+              options.has_priorities,
+              info_.has_mtp,
               info_.state_slot_bytes > 0},
       mail_(options, info_.block_len),
       loop_(options, info_, std::move(parts), mail_) {}

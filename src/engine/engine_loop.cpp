@@ -60,15 +60,19 @@ EngineLoop::EngineLoop(const EngineOptions& options, const EngineInfo& info, Eng
                   .state_loads = state_loads_of(info),
                   .max_drafts = parts.max_drafts,
                   .drafters_wait_alone = parts.executor->backend().capabilities().is_asynchronous,
-                  .weighs_drafts = options.weighs_drafts},
+                  .weighs_drafts = options.weighs_drafts,
+                  .has_mtp = parts.drafter.has_value(),
+                  .drafts_always = options.simulated_acceptance.has_value()},
                  cache_),
       builder_(std::move(parts.builder)),
+      drafter_(std::move(parts.drafter)),
       executor_(std::move(parts.executor)),
       transfers_(cache_, layout_of(*executor_, info), *executor_, {info.max_model_len, options.max_pinned_blocks}, mail.mutex,
                  mail.transfers),
       masks_(options.mask_budget),
       is_recurrent_(info.state_slot_bytes > 0),
       watchdog_(std::chrono::milliseconds(options.step_timeout_ms)) {
+  if (options.simulated_acceptance) simulated_.emplace(*options.simulated_acceptance, info.n_vocab);
   metrics_recorder_.set_cache_size(cache_);
   metrics_recorder_.set_tier_size(info);
 }
@@ -113,7 +117,7 @@ bool EngineLoop::step() {
   bool has_worked = drain();
   end_due();
   has_worked |= move_blocks();
-  if (!in_flight_.empty() && scheduler_.awaits_commit()) has_worked |= commit_until(0);
+  if (!in_flight_.empty() && (in_flight_.back().n_draft_passes || scheduler_.awaits_commit())) has_worked |= commit_until(0);
   StepPlan next = plan();
   const bool has_rows = !next.is_empty();
   has_worked |= has_rows || next.needs_another();
@@ -252,9 +256,10 @@ StepPlan EngineLoop::plan() {
 bool EngineLoop::plans_ahead() const { return executor_->backend().capabilities().is_asynchronous || !scheduler_.is_shared(); }
 
 void EngineLoop::forward(StepPlan plan, BuiltStep built) {
+  const std::optional<std::int32_t> n_draft_passes = scheduler_.plan_draft_passes(plan);
   watchdog_.planned(state_of(plan, scheduler_, cache_, watchdog_.take_spare()));
   executor_->forward(std::move(built.input));
-  in_flight_.push_back({std::move(plan), std::move(built)});
+  in_flight_.push_back({.plan = std::move(plan), .built = std::move(built), .n_draft_passes = n_draft_passes});
 }
 
 /// Enqueues the sampling of the newest step. If it needs masks, these depend on the tokens of the step before, so the
@@ -275,17 +280,29 @@ void EngineLoop::sample() {
 void EngineLoop::read_oldest() {
   StepInFlight& step = in_flight_.front();
   record(StepRecord::What::run_begin, step.plan.step);
-  const std::span<const SampleResult> results = executor_->wait();
+  std::span<const SampleResult> results = executor_->wait();
   end_all_if_faulty();
   scheduler_.took(step.plan, executor_->last_step_seconds());
   record(StepRecord::What::run_end, step.plan.step);
   // A sequence that was finished from outside after this step was planned has already had its last event.
   for (std::size_t i = 0; i < step.plan.sequences.size(); ++i)
     step.built.sequences[i].sequence = scheduler_.find(step.plan.sequences[i]);
+  if (simulated_) results = simulated_->apply(step.built, results);
   read_results(step.plan, step.built, results, outcomes_);
   if (!step.built.masked.empty()) masks_.take(step.built, outcomes_);
   step.built.input = executor_->take_input();
   step.is_read = true;
+  if (step.n_draft_passes) draft(step);
+}
+
+/// Has the model draft after a step that was read: its rows still have their blocks, which the commit may free.
+void EngineLoop::draft(StepInFlight& step) {
+  const auto begin = Sequence::Clock::now();
+  step.draft_runs = scheduler_.draft_runs(step.plan, outcomes_, *step.n_draft_passes);
+  const std::vector<DraftPass> passes = drafter_->build(step.plan, step.built, outcomes_, step.draft_runs);
+  step.drafts = read_drafts(passes, executor_->draft(passes), step.draft_runs.size());
+  step.draft_seconds = std::chrono::duration<double>(Sequence::Clock::now() - begin).count();
+  metrics_recorder_.drafted(passes.size());
 }
 
 /// Applies the results of the oldest step, which it waits for if need be, and emits its events.
@@ -295,6 +312,7 @@ void EngineLoop::commit_oldest() {
   in_flight_.pop_front();
   record(StepRecord::What::commit_begin, step.plan.step);
   scheduler_.commit(step.plan, outcomes_);
+  scheduler_.offer(step.plan, step.draft_runs, std::move(step.drafts), step.draft_seconds);
   record(StepRecord::What::commit_end, step.plan.step);
 
   metrics_recorder_.ran(step.plan, step.built);

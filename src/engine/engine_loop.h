@@ -20,8 +20,10 @@
 #include "engine/schedule/scheduler.h"
 #include "engine/step/batch_builder.h"
 #include "engine/step/block_transfer.h"
+#include "engine/step/draft_builder.h"
 #include "engine/step/executor.h"
 #include "engine/step/in_flight.h"
+#include "engine/step/simulated_acceptance.h"
 #include "engine/step/step_masks.h"
 #include "engine/watchdog.h"
 
@@ -45,7 +47,10 @@ class EngineLoop {
   /// Ends all sequences and transfers (`abort`) and publishes their events. No step may be run afterwards.
   void end_all();
 
-  void set_relay(bool relay) { builder_.set_relay(relay); }
+  void set_relay(bool relay) {
+    builder_.set_relay(relay);
+    if (drafter_) drafter_->set_relay(relay);
+  }
   KvCache& cache() { return cache_; }
   const KvCache& cache() const { return cache_; }
   void check_invariants() const;
@@ -79,6 +84,7 @@ class EngineLoop {
   void forward(StepPlan plan, BuiltStep built);
   void sample();
   void read_oldest();
+  void draft(StepInFlight& step);
   void commit_oldest();
   bool commit_until(std::size_t n_in_flight);
   void report(const BuiltStep& built);
@@ -97,6 +103,8 @@ class EngineLoop {
   KvCache cache_;
   Scheduler scheduler_;
   BatchBuilder builder_;
+  std::optional<DraftBuilder> drafter_;  ///< of a model with a layer for drafts
+  std::optional<SimulatedAcceptance> simulated_;
   std::unique_ptr<Executor> executor_;
   BlockTransfers transfers_;
   StepMasks masks_;

@@ -47,6 +47,9 @@ struct EngineOptions {
   std::uint64_t seed = 0;                 ///< for requests without one
   SpeculationOptions speculation = {};    ///< of requests that do not set their own
   bool weighs_drafts = true;              ///< measured times of steps decide how many drafts they have; tests turn it off
+  /// Benchmarks with random weights: verification accepts a draft with this probability, whatever the model computed, and all drafts
+  /// are made.
+  std::optional<double> simulated_acceptance = {};
   /// Block list entries of a step, one for each block that a sequence reads by itself. 0: what max_num_seqs sequences
   /// of max_model_len have, at most kMaxBlockEntries. Sequences that could exceed the bound wait.
   std::int32_t max_block_entries = 0;
@@ -59,6 +62,8 @@ struct EngineOptions {
 /// Properties of a running engine for the start line, /metrics and /v1/models.
 struct EngineInfo {
   std::int32_t max_model_len = 0;
+  std::int32_t n_vocab = 0;
+  bool has_mtp = false;       ///< the model has loaded its layer for drafts
   std::int32_t n_blocks = 0;  ///< of the layer group that has the most
   std::vector<CacheGroup> cache_groups;
   std::int32_t block_len = 0;

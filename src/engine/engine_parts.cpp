@@ -38,6 +38,9 @@ Result<void> check_options(const EngineOptions& options, const ModelSpec& spec) 
                   options.max_prefill_tokens);
   if (options.step_timeout_ms < 0) return refuse("step_timeout", "--step-timeout must be 0 (off) or more");
   BATON_TRY_VOID(check_speculation(options.speculation));
+  if (options.speculation.method == DraftMethod::mtp && !spec.uses_mtp)
+    return refuse("speculative_config",
+                  "--speculative-config: method 'mtp': the model was loaded without its layer for drafts");
   if (options.snapshot_bytes && !spec.has_recurrent_layers())
     return refuse("state_cache_memory_bytes", "--state-cache-memory-bytes: {} has no recurrent layers", spec.family);
   if (options.snapshot_bytes && !options.enable_prefix_caching)
@@ -234,6 +237,8 @@ Result<SizedEngine> size_engine(const EngineOptions& options, const Backend& bac
   EngineInfo& info = sized.info;
   info.backend = backend.info();
   info.max_model_len = options.max_model_len > 0 ? options.max_model_len : spec.max_position;
+  info.n_vocab = spec.n_vocab;
+  info.has_mtp = spec.uses_mtp;
   info.block_len = options.block_len;
   info.kv_dtype = options.kv_dtype;
   info.weight_dtype = model.weight_dtype();
@@ -350,11 +355,19 @@ Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Bac
   }
   BATON_TRY_VOID(executor->allocate_cache(sized.info.cache_groups, options.block_len, options.kv_dtype));
   if (sized.info.n_tier_slots > 0) BATON_TRY_VOID(executor->allocate_tier(sized.info.n_tier_slots, sized.info.n_tier_states));
+  std::optional<DraftBuilder> drafter;
+  if (spec.uses_mtp) {
+    BATON_TRY_VOID(executor->allocate_drafts());
+    drafter.emplace(sized.groups.front(), sized.plan);
+  }
   BATON_TRY_VOID(capture_steps(*executor, options, tuning));
-  return EngineParts{
-      std::move(sized.info),        BatchBuilder(std::move(sized.groups), sized.plan, spec.has_recurrent_layers()),
-      std::move(executor),          sized.bounds,
-      max_scores_of(options, spec), max_drafts_of(options, spec)};
+  return EngineParts{std::move(sized.info),
+                     BatchBuilder(std::move(sized.groups), sized.plan, spec.has_recurrent_layers()),
+                     std::move(drafter),
+                     std::move(executor),
+                     sized.bounds,
+                     max_scores_of(options, spec),
+                     max_drafts_of(options, spec)};
 }
 
 }  // namespace baton

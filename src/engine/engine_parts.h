@@ -2,10 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "core/result.h"
 #include "engine/engine_options.h"
 #include "engine/step/batch_builder.h"
+#include "engine/step/draft_builder.h"
 #include "engine/step/executor.h"
 #include "model/decoder.h"
 
@@ -14,6 +16,7 @@ namespace baton {
 struct EngineParts {
   EngineInfo info;
   BatchBuilder builder;
+  std::optional<DraftBuilder> drafter;  ///< of a model with a layer for drafts
   std::unique_ptr<Executor> executor;
   StepBounds bounds;
   std::int32_t max_scores = 0;  ///< prompt rows that a step may score

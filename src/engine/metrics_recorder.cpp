@@ -68,16 +68,19 @@ void MetricsRecorder::read(Sequence& sequence, const SequenceReads& reads) {
   report.largest_group = std::max(report.largest_group, reads.largest_group);
 }
 
-void MetricsRecorder::verified(std::int32_t n_drafts, std::int32_t n_accepted) {
+void MetricsRecorder::verified(const StepOutcome& outcome) {
+  const auto source = static_cast<std::size_t>(outcome.draft_source);
   metrics_.spec_decode_num_drafts.add(1);
-  metrics_.spec_decode_num_draft_tokens.add(n_drafts);
-  metrics_.spec_decode_num_accepted_tokens.add(n_accepted);
-  for (std::int32_t i = 0; i < n_accepted; ++i)
+  metrics_.spec_decode_num_draft_tokens.add(outcome.n_drafts);
+  metrics_.spec_decode_num_accepted_tokens.add(outcome.n_accepted);
+  metrics_.draft_tokens_by_source[source].add(outcome.n_drafts);
+  metrics_.accepted_tokens_by_source[source].add(outcome.n_accepted);
+  for (std::int32_t i = 0; i < outcome.n_accepted; ++i)
     metrics_.spec_decode_num_accepted_tokens_per_pos[static_cast<std::size_t>(i)].add(1);
 }
 
 void MetricsRecorder::generated(Sequence& sequence, const StepOutcome& outcome, Time now) {
-  if (outcome.n_drafts > 0) verified(outcome.n_drafts, outcome.n_accepted);
+  if (outcome.n_drafts > 0) verified(outcome);
   const auto n_tokens = static_cast<std::int32_t>(outcome.tokens.size()) + (outcome.stop_token ? 1 : 0);
   if (n_tokens == 0) return;
   if (sequence.report->completion_tokens == 0) {

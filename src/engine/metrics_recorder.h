@@ -50,6 +50,7 @@ class MetricsRecorder {
     metrics_.grammar_mask_seconds.observe(seconds);
   }
   void read(Sequence& sequence, const SequenceReads& reads);
+  void drafted(std::size_t n_passes) { metrics_.draft_passes.add(static_cast<std::int64_t>(n_passes)); }
   /// A step gave a sequence tokens, or the stop token that ended it. The
   /// counters know of it after count_generated.
   void generated(Sequence& sequence, const StepOutcome& outcome, Time now);
@@ -60,7 +61,7 @@ class MetricsRecorder {
   void update_gauges(const Scheduler& scheduler, const KvCache& cache);
 
  private:
-  void verified(std::int32_t n_drafts, std::int32_t n_accepted);
+  void verified(const StepOutcome& outcome);
 
   void count_gaps();
 

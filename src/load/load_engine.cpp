@@ -18,6 +18,7 @@
 #include "load/rank_load.h"
 #include "load/weight_rounding.h"
 #include "model/config.h"
+#include "model/source/mtp.h"
 #include "model/source/safetensors.h"
 #include "model/split.h"
 #include "model/weights.h"
@@ -205,6 +206,7 @@ Result<LoadedModel> load_model(const ModelFiles& files, const ModelOptions& opti
     BATON_TRY(checkpoint, Checkpoint::open(files.folder));
     BATON_TRY_VOID(fit_to_checkpoint(spec, *checkpoint));
   }
+  if (options.speculation.method == DraftMethod::mtp) BATON_TRY_VOID(use_mtp(spec, checkpoint ? &*checkpoint : nullptr));
   BATON_TRY_VOID(check_recurrent_layers(spec, backend));
   BATON_TRY(const WeightRounding rounding, rounding_of(options, spec.quantization));
   BATON_TRY(const ActivationChoice activations, activations_of(options, spec.quantization, rounding, backend.capabilities()));

@@ -17,6 +17,7 @@
 #include "load/load_engine.h"
 #include "load/weight_rounding.h"
 #include "model/decoder.h"
+#include "model/source/mtp.h"
 #include "model/source/safetensors.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -27,8 +28,8 @@ namespace fs = std::filesystem;
 
 std::vector<KvGroup> groups_of(const ModelSpec& spec, DType kv_dtype) {
   std::vector<KvGroup> groups(static_cast<std::size_t>(spec.n_groups()));
-  for (const LayerSpec& layer : spec.layers) {
-    if (!layer.has_attention()) continue;
+  const auto add = [&](const LayerSpec& layer) {
+    if (!layer.has_attention()) return;
     KvGroup& group = groups[static_cast<std::size_t>(layer.group)];
     const AttentionSpec& attention = layer.attention;
     ++group.n_layers;
@@ -37,7 +38,9 @@ std::vector<KvGroup> groups_of(const ModelSpec& spec, DType kv_dtype) {
     group.window = attention.window;
     if (attention.latent) group.latent_dim = attention.latent->rank;
     group.bytes_per_token += attention.cached_width() * static_cast<std::int64_t>(size_bytes(kv_dtype));
-  }
+  };
+  for (const LayerSpec& layer : spec.layers) add(layer);
+  if (const MtpSpec* const mtp = spec.used_mtp()) add(mtp->layer);
   return groups;
 }
 
@@ -80,6 +83,8 @@ Result<void> read_weights(const fs::path& folder, const ModelOptions& options, c
   ModelSpec fitted = info.spec;
   if (const auto fits = fit_to_checkpoint(fitted, *checkpoint); !fits) {
     info.weights_fault = fits.error().message;
+  } else if (const auto drafts = fitted.uses_mtp ? use_mtp(fitted, &*checkpoint) : Result<void>(); !drafts) {
+    info.weights_fault = drafts.error().message;
   } else if (const auto are_there = check_weights(fitted, *checkpoint, ModelRank{}, rounding); !are_there) {
     info.weights_fault = are_there.error().message;
   } else {
@@ -139,6 +144,7 @@ std::int64_t kept(const KvGroup& group, std::int64_t len) {
 Result<ModelInfo> read_model_info(const fs::path& folder, const ModelOptions& options, const Backend* device) {
   ModelInfo info;
   BATON_TRY(info.spec, read_model_spec(folder));
+  if (options.speculation.method == DraftMethod::mtp) BATON_TRY_VOID(use_mtp(info.spec, nullptr));
   BATON_TRY(const WeightRounding rounding, rounding_of(options, info.spec.quantization));
   BATON_TRY_VOID(set_dtypes(options, device, info));
   info.weights = weight_bytes(info.spec, info.dtypes.weights, ModelRank{}, nullptr, rounding);

@@ -65,7 +65,8 @@ class Model {
                    std::span<KvStorage* const> kv_of_group);
 
  private:
-  LayerStep begin_step(Backend& backend, const StepView& step, std::span<KvStorage* const> kv_of_group, StateStorage* states) const;
+  LayerStep begin_step(Backend& backend, const StepView& step, std::span<KvStorage* const> kv_of_group,
+                       StateStorage* states) const;
   TensorView logits_of(const LayerStep& run, const TensorView& normed) const;
   void embed(const LayerStep& run, const TensorView& token_ids) const;
 

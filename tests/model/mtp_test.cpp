@@ -1,5 +1,5 @@
 /// The layer that drafts tokens, compared with Transformers' (tools/goldens/mtp.py), and what use_mtp refuses.
-#include "model/mtp.h"
+#include "model/source/mtp.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -79,7 +79,8 @@ TEST_P(MtpGolden, changes_no_logits_of_the_model) {
   GoldenModel drafting(folder(), DType::f32, {.uses_mtp = true});
   const auto ids = Golden(folder() / "mtp.safetensors").read<std::int32_t>("input_ids");
   EXPECT_EQ(plain.run(ids, 0, true, nullptr), drafting.run(ids, 0, true, nullptr));
-  EXPECT_EQ(plain.model->kv_shapes(1, 16, DType::f32)[0].n_layers + 1, drafting.model->kv_shapes(1, 16, DType::f32)[0].n_layers);
+  EXPECT_EQ(plain.model->kv_shapes(1, 16, DType::f32)[0].n_layers + 1,
+            drafting.model->kv_shapes(1, 16, DType::f32)[0].n_layers);
   EXPECT_EQ(plain.model->n_layers_of_group(0), drafting.model->n_layers_of_group(0));
   EXPECT_GT(drafting.model->weight_bytes(), plain.model->weight_bytes());
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "engine/step/draft_pass.h"
 #include "kernels/ops.h"
 
 namespace baton::testing {
@@ -373,8 +374,10 @@ void AsyncBackend::overwrite_blocks(const StepInput& step) {
     const auto group = static_cast<int>(g);
     if (view.section(SectionKind::kv_indices, group).offset == 0) continue;  // absent in steps made for capturing
     const std::int32_t block_len = storages_[g]->shape().block_len;
+    const bool may_begin = view.header->step != kDraftStep;
     for (const std::int64_t index : view.span<std::int64_t>(SectionKind::kv_indices, group)) {
-      if (index >= 0) storages_[g]->write(BlockId{static_cast<std::int32_t>(index / block_len)}, index % block_len == 0);
+      const BlockId block{static_cast<std::int32_t>(index / block_len)};
+      if (index >= 0) storages_[g]->write(block, may_begin && index % block_len == 0);
     }
   }
 }

@@ -20,7 +20,7 @@
 #include "io/safetensors.h"
 #include "model/config.h"
 #include "model/decoder.h"
-#include "model/mtp.h"
+#include "model/source/mtp.h"
 #include "model/source/safetensors.h"
 #include "model/split.h"
 #include "model/weights.h"

@@ -45,13 +45,18 @@ inline ModelSpec recurrent_spec() {
 /// f32 except for the cache, which has options.kv_dtype. The cache has memory for `n_blocks` blocks of
 /// options.block_len tokens in each layer group. Returns the error of a failed allocation.
 inline Result<std::unique_ptr<Engine>> create_tiny_engine(std::unique_ptr<Backend> backend, EngineOptions options,
-                                                          std::int32_t n_blocks, const ModelSpec& spec = tiny_spec()) {
-  BATON_TRY(std::unique_ptr<Model> model, random_model(spec)(*backend));
+                                                          std::int32_t n_blocks, const MakeRankModel& make_model) {
+  BATON_TRY(std::unique_ptr<Model> model, make_model(*backend));
   options.weighs_drafts = false;  // a test does not depend on times
   options.kv_cache_bytes = 0;
   for (const KvShape& shape : model->kv_shapes(n_blocks, options.block_len, options.kv_dtype))
     options.kv_cache_bytes += backend->kv_block_bytes(shape) * n_blocks;
   return Engine::create(options, std::move(backend), std::move(model));
+}
+
+inline Result<std::unique_ptr<Engine>> create_tiny_engine(std::unique_ptr<Backend> backend, const EngineOptions& options,
+                                                          std::int32_t n_blocks, const ModelSpec& spec = tiny_spec()) {
+  return create_tiny_engine(std::move(backend), options, n_blocks, random_model(spec));
 }
 
 /// On the CPU, everything in f32. With several ranks, all but this one are processes that end with the engine.

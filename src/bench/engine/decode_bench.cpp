@@ -91,7 +91,9 @@ class Runner {
     engine_->set_relay(has_relay(result.arm));
     Watched watched;
     for (std::int32_t i = 0; i < result.n_requests; ++i) {
-      BATON_TRY(const RequestId id, engine_->submit(request_of(result.arm, i, options_.n_new)));
+      Request request = request_of(result.arm, i, options_.n_new);
+      if (options_.draft_acceptance) request.speculation = {.n_tokens = result.n_drafts, .method = DraftMethod::mtp};
+      BATON_TRY(const RequestId id, engine_->submit(std::move(request)));
       watched.n_tokens[id] = 0;
     }
     BATON_TRY_VOID(watch(watched));
@@ -105,6 +107,7 @@ class Runner {
                   "new");
     const double seconds = seconds_between(watched.begin, watched.end);
     result.tokens_per_s.push_back(static_cast<double>(watched.n_timed) / seconds);
+    result.tokens_per_step = static_cast<double>(watched.n_timed) / static_cast<double>(watched.n_steps * result.n_requests);
     result.step_ms = 1e3 * seconds / static_cast<double>(watched.n_steps);
     result.host_ms = std::max(0.0, result.step_ms - 1e3 * mean_run_seconds(watched.n_steps));
     result.kv_bytes_requested = watched.kv_bytes_requested;
@@ -123,7 +126,9 @@ class Runner {
     Clock::time_point end;
     std::int64_t n_timed = 0;  ///< tokens
     std::int64_t n_steps = 0;
-    std::int64_t n_cached = 0;  ///< prompt tokens found in the cache
+    std::int64_t first_step = 0;  ///< metrics' number of steps before them
+    bool has_ended = false;       ///< with drafts: a request has ended
+    std::int64_t n_cached = 0;    ///< prompt tokens found in the cache
     std::int64_t kv_bytes_requested = 0;
     std::int64_t kv_bytes_saved = 0;
   };
@@ -170,11 +175,21 @@ class Runner {
         static_cast<std::int64_t>(info.n_blocks) * info.block_len, run.n_requests, run.arm);
   }
 
+  static bool is_last(const Event& event) { return event.finished.has_value(); }
+
+  static Result<void> count_cached(std::span<const Event> events, Watched& watched) {
+    for (const Event& event : events)
+      if (event.finished) watched.n_cached += event.stats.cached_tokens;
+    return {};
+  }
+
   /// Steps until nothing is left to do. Adds the steps' counts to `watched`.
   Result<void> watch(Watched& watched) {
     std::size_t n_without_token = watched.n_tokens.size();
     const auto after_step = [&](std::span<const Event> events) -> Result<void> {
       const bool is_timing = n_without_token == 0;
+      if (options_.draft_acceptance && is_timing) watched.has_ended |= std::ranges::any_of(events, is_last);
+      if (watched.has_ended) return count_cached(events, watched);
       for (const Event& event : events) {
         std::int32_t& count = watched.n_tokens[event.request];
         if (count == 0 && !event.tokens.empty()) --n_without_token;
@@ -188,6 +203,10 @@ class Runner {
         watched.begin = watched.end = Clock::now();
         watched.kv_bytes_requested = -metrics.kv_bytes_requested.value();
         watched.kv_bytes_saved = -metrics.kv_bytes_saved.value();
+        watched.first_step = metrics.steps.value();
+      } else if (options_.draft_acceptance) {
+        watched.end = Clock::now();
+        watched.n_steps = metrics.steps.value() - watched.first_step;
       } else if (watched.n_timed == static_cast<std::int64_t>(watched.n_tokens.size()) * (watched.n_steps + 1)) {
         // A step that gave each request a token; the last call of step() gives none.
         watched.end = Clock::now();
@@ -234,9 +253,15 @@ class Runner {
   std::vector<TokenId> shared_;
 };
 
+/// The numbers of drafts that are run beside each other.
+std::vector<std::int32_t> drafts_of(const DecodeBenchOptions& options) {
+  return options.drafts.empty() ? std::vector{options.model.speculation.n_tokens} : options.drafts;
+}
+
 /// The engine's options: room for the longest run, and all first tokens in one step.
 ModelOptions model_options_of(const DecodeBenchOptions& options, ModelOptions model) {
   model.max_num_seqs = *std::ranges::max_element(options.requests);
+  model.simulated_acceptance = options.draft_acceptance;
   model.max_num_batched_tokens = std::max(model.max_num_batched_tokens, model.max_num_seqs * model.block_len);
   if (model.max_model_len == 0) model.max_model_len = options.shared + std::max(options.own, 1) + options.n_new;
   return model;
@@ -276,6 +301,19 @@ Result<CountedEngine> load_counted_engine(const BenchModel& model, const DecodeB
 Result<void> check_options(const DecodeBenchOptions& options) {
   if (options.requests.empty() || options.arms.empty())
     return fail(ErrorCode::invalid_request, "at least one number of requests and one arm are needed");
+  const SpeculationOptions& drafts = options.model.speculation;
+  const bool has_drafts = drafts.n_tokens > 0 && drafts.method == DraftMethod::mtp;
+  if (options.draft_acceptance && !has_drafts)
+    return fail(ErrorCode::invalid_request, R"(--draft-acceptance needs --speculative-config '{"method": "mtp"}')",
+                "draft-acceptance");
+  if (!options.drafts.empty() && !options.draft_acceptance)
+    return fail(ErrorCode::invalid_request, "--drafts needs --draft-acceptance", "drafts");
+  for (const std::int32_t n_drafts : options.drafts)
+    if (n_drafts > drafts.n_tokens)
+      return fail(ErrorCode::invalid_request,
+                  fmt::format("--drafts {}: the graphs of steps are made for {} drafts (num_speculative_tokens)", n_drafts,
+                              drafts.n_tokens),
+                  "drafts");
   return {};
 }
 
@@ -300,16 +338,18 @@ Result<DecodeBenchReport> run_decode_bench(const DecodeBenchOptions& options) {
     BATON_TRY(const double filled, runner.fill(arm, most));
     if (!has_shared_prompts(arm)) report.unshared_tokens_per_s = filled;
   }
+  const std::vector<std::int32_t> drafts = drafts_of(options);
   for (const std::int32_t n_requests : options.requests) {
     const std::size_t first = report.runs.size();
     for (const std::string& arm : options.arms)
-      report.runs.push_back({.arm = arm, .n_requests = n_requests, .tokens_per_s = {}});
+      for (const std::int32_t n_drafts : drafts)
+        report.runs.push_back({.arm = arm, .n_requests = n_requests, .n_drafts = n_drafts, .tokens_per_s = {}});
     for (std::int32_t round = 0; round < options.n_runs; ++round) {
       for (std::size_t i = first; i < report.runs.size(); ++i) {
         DecodeRun& run = report.runs[i];
         BATON_TRY_VOID(runner.run(run));
-        print_note("{} request{}, {}, run {} of {}: {:.1f} tokens/s\n", n_requests, n_requests == 1 ? "" : "s", run.arm,
-                   round + 1, options.n_runs, run.tokens_per_s.back());
+        print_note("{} request{}, {}, {} drafts, run {} of {}: {:.1f} tokens/s\n", n_requests, n_requests == 1 ? "" : "s",
+                   run.arm, run.n_drafts, round + 1, options.n_runs, run.tokens_per_s.back());
       }
     }
   }

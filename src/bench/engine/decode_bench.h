@@ -4,12 +4,16 @@
 /// prefilled before a run. Its clock starts when the last request has its first token; all requests get it in the same
 /// step.
 ///
+/// With drafts, whose acceptance may be simulated, requests get several tokens in a step and do not end together: the clock then
+/// stops before the first one ends.
+///
 /// A model with recurrent layers finds its prompts up to a snapshot and not up to their end: the full blocks of the shared prompt in
 /// relay and paged. Each run computes the rest, in the unshared arm usually all. Its clock starts when the last request has its
 /// first token.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,7 +34,10 @@ struct DecodeBenchOptions {
   /// relay: the shared prompt is read once in each step; paged: each request reads it; unshared: each request has its
   /// own copy.
   std::vector<std::string> arms{"relay", "paged"};
-  bool count_experts = false;  ///< also counts the experts of a step; times are then a little longer
+  /// With drafts of the model's own layer: verification accepts a draft with this probability, because random weights accept none.
+  std::optional<double> draft_acceptance = {};
+  std::vector<std::int32_t> drafts = {};  ///< numbers of drafts that are run beside each other; 0: without; empty: the model's
+  bool count_experts = false;             ///< also counts the experts of a step; times are then a little longer
   std::string json_file;
 };
 
@@ -38,8 +45,10 @@ struct DecodeBenchOptions {
 struct DecodeRun {
   std::string arm;
   std::int32_t n_requests = 0;
+  std::int32_t n_drafts = 0;            ///< of each request in a step
   std::vector<double> tokens_per_s;     ///< in the steps after the first token, one value for each run
   double step_ms = 0;                   ///< mean over the steps of the last run
+  double tokens_per_step = 0;           ///< of each request
   double host_ms = 0;                   ///< host time in it; a device works meanwhile, a CPU does not
   std::int64_t kv_bytes_requested = 0;  ///< in the last run's decode steps
   std::int64_t kv_bytes_saved = 0;

@@ -13,8 +13,9 @@ namespace {
 
 /// The other arm's run beside `run`; null if there is none.
 const DecodeRun* beside(const DecodeBenchReport& report, const DecodeRun& run, const std::string& arm) {
-  const auto at = std::ranges::find_if(
-      report.runs, [&](const DecodeRun& other) { return other.n_requests == run.n_requests && other.arm == arm; });
+  const auto at = std::ranges::find_if(report.runs, [&](const DecodeRun& other) {
+    return other.n_requests == run.n_requests && other.n_drafts == run.n_drafts && other.arm == arm;
+  });
   return at == report.runs.end() ? nullptr : &*at;
 }
 
@@ -30,6 +31,7 @@ std::string gigabytes(std::int64_t bytes) { return fmt::format("{:.2f} GB", stat
 std::string decode_text(const DecodeBenchReport& report, const DecodeBenchOptions& options, const std::string& command) {
   std::vector<std::string> columns{"requests",       "arm",     "tokens/s", "spread", "over paged", "step, ms",
                                    "of it host, ms", "KV read", "KV saved"};
+  if (options.draft_acceptance) columns.insert(columns.end(), {"drafts", "tokens a step"});
   if (options.count_experts) columns.push_back("experts a layer");
   MarkdownTable table(columns);
   for (const DecodeRun& run : report.runs) {
@@ -42,6 +44,8 @@ std::string decode_text(const DecodeBenchReport& report, const DecodeBenchOption
                                  fmt::format("{:.2f}", run.host_ms),
                                  gigabytes(run.kv_bytes_requested),
                                  gigabytes(run.kv_bytes_saved)};
+    if (options.draft_acceptance)
+      row.insert(row.end(), {std::to_string(run.n_drafts), fmt::format("{:.2f}", run.tokens_per_step)});
     if (options.count_experts) row.push_back(fmt::format("{:.1f} of {}", run.experts_per_layer, report.n_experts));
     table.add(row);
   }
@@ -54,6 +58,11 @@ std::string decode_text(const DecodeBenchReport& report, const DecodeBenchOption
     text += fmt::format("Prefill of the unshared arm's copies: {:.0f} tokens/s.\n", report.unshared_tokens_per_s);
   if (options.count_experts)
     text += "Experts a layer: chosen by some row of the last run's last step, mean of the layers with experts.\n";
+  if (options.draft_acceptance)
+    text += fmt::format(
+        "Simulated: the model drafts after every step, and a coin accepts each draft with probability {:g}. Tokens a step\n"
+        "are of each request. The clock stops before the first request ends.\n",
+        *options.draft_acceptance);
   const bool keeps_prompts = report.engine.state_slot_bytes == 0;
   return text + fmt::format(
                     "Tokens/s are medians of {} interleaved runs, the spread is (largest - smallest) / median. {}. Step "
@@ -78,6 +87,7 @@ json::Value decode_json(const DecodeBenchReport& report, const DecodeBenchOption
                     {"host_ms", run.host_ms},
                     {"kv_bytes_requested", run.kv_bytes_requested},
                     {"kv_bytes_saved", run.kv_bytes_saved}});
+    if (options.draft_acceptance) runs.back().update({{"drafts", run.n_drafts}, {"tokens_per_step", run.tokens_per_step}});
     if (options.count_experts) runs.back()["experts_per_layer"] = run.experts_per_layer;
   }
   json::Value value = report_head(command, report.model, report.engine);
@@ -87,6 +97,7 @@ json::Value decode_json(const DecodeBenchReport& report, const DecodeBenchOption
                 {"prefill_tokens_per_s", report.prefill_tokens_per_s},
                 {"unshared_prefill_tokens_per_s", report.unshared_tokens_per_s},
                 {"runs", runs}});
+  if (options.draft_acceptance) value["simulated_draft_acceptance"] = *options.draft_acceptance;
   return value;
 }
 

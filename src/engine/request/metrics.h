@@ -92,9 +92,12 @@ struct EngineMetrics {
   Count prompt_tokens_cached;
   Count prompt_tokens_recomputed;  ///< after preemptions
   Count generation_tokens;
-  Count spec_decode_num_drafts;           ///< times that a sequence had drafts in a step
-  Count spec_decode_num_draft_tokens;     ///< drafts that were verified
-  Count spec_decode_num_accepted_tokens;  ///< of these, the accepted ones
+  Count spec_decode_num_drafts;                                           ///< times that a sequence had drafts in a step
+  Count spec_decode_num_draft_tokens;                                     ///< drafts that were verified
+  Count spec_decode_num_accepted_tokens;                                  ///< of these, the accepted ones
+  std::array<Count, kDraftSourceNames.size()> draft_tokens_by_source;     ///< verified
+  std::array<Count, kDraftSourceNames.size()> accepted_tokens_by_source;  ///< of these
+  Count draft_passes;                                                     ///< runs of the model's layer for drafts
   /// Accepted drafts at each place among the drafts of their step.
   std::array<Count, kMaxDraftTokens> spec_decode_num_accepted_tokens_per_pos;
   Count finished_stop;

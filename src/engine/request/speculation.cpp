@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -18,6 +19,8 @@ constexpr double kForgettingIdle = 0.02;
 constexpr double kMemoryOfSteps = 0.99;
 /// Tokens without drafts after n verifications in a row that accepted none: 2^n, at most this.
 constexpr std::int32_t kLongestPause = 64;
+/// A model's drafts do not come in runs that are all right or all wrong, so so many in vain in a row say nothing.
+constexpr std::int32_t kFailuresOfModel = 4;
 /// A draft's probability must exceed its cost by this factor, because both are estimates.
 constexpr double kMargin = 1.15;
 /// Drafts that did not pay are tried again after this many steps, with rows for a quarter of the sequences: 0.4% of
@@ -127,7 +130,12 @@ void Speculation::forget_some() {
   n_tries_ += kForgettingIdle * (kFirstTries - n_tries_);
 }
 
-bool Speculation::promises(std::span<const TokenId> tokens) { return !propose(tokens, 1).empty(); }
+void Speculation::offer(std::int32_t n_tokens, std::vector<TokenId> drafts) {
+  offered_ = std::move(drafts);
+  offered_after_ = n_tokens;
+}
+
+bool Speculation::promises(std::span<const TokenId> tokens) { return drafts_by_model() || !propose(tokens, 1).empty(); }
 
 bool Speculation::is_worth_a_step(std::span<const TokenId> tokens) {
   const double each = n_hits_ / n_tries_;
@@ -140,8 +148,13 @@ bool Speculation::is_worth_a_step(std::span<const TokenId> tokens) {
 }
 
 std::vector<TokenId> Speculation::propose(std::span<const TokenId> tokens, std::int32_t n) {
-  lookup_.follow(tokens);
   std::vector<TokenId> drafts;
+  if (drafts_by_model()) {
+    if (offered_after_ == std::ssize(tokens)) drafts = offered_;
+    drafts.resize(std::min(drafts.size(), static_cast<std::size_t>(std::min(n, options_.n_tokens))));
+    return drafts;
+  }
+  lookup_.follow(tokens);
   lookup_.propose(tokens, std::min(n, options_.n_tokens), drafts);
   return drafts;
 }
@@ -151,12 +164,20 @@ void Speculation::verified(std::int32_t n_drafts, std::int32_t n_accepted, std::
   n_hits_ = kMemoryOfDrafts * n_hits_ + n_accepted;
   n_tries_ = kMemoryOfDrafts * n_tries_ + n_accepted + (n_accepted < n_drafts ? 1 : 0);
   n_in_vain_ = n_accepted > 0 ? 0 : n_in_vain_ + 1;
-  if (n_in_vain_ > 0) resumes_at_ = n_tokens + std::min(kLongestPause, 1 << std::min(n_in_vain_, 10));
+  const std::int32_t n_too_many = n_in_vain_ - (drafts_by_model() ? kFailuresOfModel : 0);
+  if (n_too_many > 0) resumes_at_ = n_tokens + std::min(kLongestPause, 1 << std::min(n_too_many, 10));
 }
 
-RowCost::Line& RowCost::line_of(std::int32_t n_sequences) {
+std::size_t RowCost::place_of(std::int32_t n_sequences) {
   const auto size = static_cast<std::size_t>(std::bit_width(static_cast<std::uint32_t>(std::max(1, n_sequences)))) - 1;
-  return lines_[std::min(size, kSizes - 1)];
+  return std::min(size, kSizes - 1);
+}
+
+std::optional<double> RowCost::seconds(std::int32_t n_sequences, std::int32_t n_rows) const {
+  const Line& line = lines_[place_of(n_sequences)];
+  if (!is_known(line)) return std::nullopt;
+  const double mean = line.seconds / line.n;
+  return std::max(mean + std::max(0.0, line.slope()) * (n_rows - line.mean_rows()), mean / 8);
 }
 
 void RowCost::observe(std::int32_t n_sequences, std::int32_t n_rows, double seconds) {

@@ -1,4 +1,4 @@
-/// Speculative decoding: drafts from a sequence's own context, and the decision when drafting pays.
+/// Speculative decoding: drafts from a sequence's own context or from the model's own layer, and the decision when drafting pays.
 ///
 /// A step that verifies k drafts of a sequence has 1 + k rows of it: its last token and the drafts, each at its future
 /// position. The logits of each row are sampled with metadata of their own, as if the drafts before it had been
@@ -14,7 +14,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "core/ids.h"
@@ -52,15 +54,27 @@ class PromptLookup {
 
 inline constexpr std::int32_t kMaxLookupLen = 64;
 
+/// Where drafts come from.
+enum class DraftMethod : std::uint8_t {
+  ngram,  ///< prompt lookup
+  mtp,    ///< the model's own layer (MtpSpec), after each step
+};
+
+/// The same, and text that a grammar demands: for counts.
+enum class DraftSource : std::uint8_t { ngram, mtp, grammar };
+inline constexpr std::array<std::string_view, 3> kDraftSourceNames{"ngram", "mtp", "grammar"};
+
 struct SpeculationOptions {
   std::int32_t n_tokens = 0;    ///< most drafts of a step; 0: no speculation
   std::int32_t lookup_max = 4;  ///< longest run of tokens that is looked up in the context; the longest match counts
   std::int32_t lookup_min = 2;
+  DraftMethod method = DraftMethod::ngram;
   bool operator==(const SpeculationOptions&) const = default;
 };
 
 /// Drafts of a request that asks for speculation without a number.
 inline constexpr std::int32_t kDefaultDraftTokens = 4;
+inline constexpr std::int32_t kDefaultMtpTokens = 1;  ///< with method mtp
 
 /// Error: invalid_request, for the field speculative_config.
 Result<void> check_speculation(const SpeculationOptions& options);
@@ -72,7 +86,15 @@ class Speculation {
 
   /// Whether it would draft with `n_tokens` tokens: not for a while after drafts of which none was accepted.
   bool is_active(std::int32_t n_tokens) const { return n_tokens >= resumes_at_; }
-  /// Whether there will be drafts once the token after `tokens` is known: the context has an earlier occurrence.
+  /// Whether drafts are made by the model, and offered.
+  bool drafts_by_model() const { return options_.method == DraftMethod::mtp; }
+  /// Takes drafts to follow a sequence of `n_tokens` tokens.
+  void offer(std::int32_t n_tokens, std::vector<TokenId> drafts);
+  /// The estimated probability that a draft is accepted if those before it were.
+  double acceptance() const { return n_hits_ / n_tries_; }
+  std::int32_t n_most() const { return options_.n_tokens; }
+  /// Whether there will be drafts once the token after `tokens` is known: the context has an earlier occurrence, or the model makes
+  /// them.
   bool promises(std::span<const TokenId> tokens);
   /// Whether this is so, and drafts are expected to give more than the one token that waiting for them costs. If not,
   /// the estimate moves a little towards its first value.
@@ -96,8 +118,10 @@ class Speculation {
   // The share of accepted drafts among those whose predecessors were accepted. Older results have less weight.
   double n_hits_ = kFirstHits;
   double n_tries_ = kFirstTries;
-  std::int32_t n_in_vain_ = 0;   ///< consecutive verifications that accepted no draft
-  std::int32_t resumes_at_ = 0;  ///< in tokens: no drafts before this length
+  std::vector<TokenId> offered_;     ///< drafts of the model
+  std::int32_t offered_after_ = -1;  ///< tokens that they follow
+  std::int32_t n_in_vain_ = 0;       ///< consecutive verifications that accepted no draft
+  std::int32_t resumes_at_ = 0;      ///< in tokens: no drafts before this length
 };
 
 /// The cost of one more row in a step, learnt from executed steps: for each batch size a line fitted to step time over
@@ -116,6 +140,8 @@ class RowCost {
   };
   /// Changes only when drafts that did not pay are tried again. Call it once for each step that could have drafts.
   Allowance allow(std::int32_t n_sequences, std::int32_t n_rows);
+  /// The expected time of such a step; nothing while the cost of a row is unknown.
+  std::optional<double> seconds(std::int32_t n_sequences, std::int32_t n_rows) const;
   /// Whether drafts may pay in such a step, or it is time to try again. Call it for a sequence that would wait to
   /// draft.
   bool may_pay(std::int32_t n_sequences, std::int32_t n_rows);
@@ -131,7 +157,8 @@ class RowCost {
     double slope() const { return (rows_seconds / n - rows / n * (seconds / n)) / spread(); }
   };
   static constexpr std::size_t kSizes = 16;  ///< of batches: powers of two
-  Line& line_of(std::int32_t n_sequences);
+  static std::size_t place_of(std::int32_t n_sequences);
+  Line& line_of(std::int32_t n_sequences) { return lines_[place_of(n_sequences)]; }
   static bool is_known(const Line& line);
   static double least_probability(const Line& line, std::int32_t n_rows);
 

@@ -175,6 +175,11 @@ Result<void> check_request(const Request& request, const RequestLimits& limits) 
                   request.priority);
   }
   if (request.speculation) BATON_TRY_VOID(check_speculation(*request.speculation));
+  if (request.speculation && request.speculation->n_tokens > 0 && request.speculation->method == DraftMethod::mtp &&
+      !limits.has_mtp)
+    return refuse(
+        "speculative_config",
+        "method 'mtp' is not supported: this server was started without --speculative-config {{\"method\": \"mtp\"}}");
   if (request.deadline && request.deadline->count() < 1)
     return refuse("deadline_ms", "deadline_ms must be at least 1, got {}", request.deadline->count());
   if (request.tenant.id < 0 || request.tenant.id >= kMaxTenants || request.tenant.weight < 1 ||

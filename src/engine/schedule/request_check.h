@@ -21,6 +21,7 @@ struct RequestLimits {
   SpeculationOptions speculation = {};              ///< of requests that do not set their own
   std::int32_t max_list_entries = kMaxListEntries;  ///< see StepBounds
   bool has_priorities = false;                      ///< see EngineOptions::has_priorities
+  bool has_mtp = false;                             ///< see EngineInfo
   bool has_states = false;                          ///< a row of the model is computed once: no dropped samples
 };
 

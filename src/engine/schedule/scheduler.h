@@ -11,6 +11,7 @@
 
 #include "core/ids.h"
 #include "engine/cache/kv_cache.h"
+#include "engine/request/draft_pace.h"
 #include "engine/schedule/admission_policy.h"
 #include "engine/schedule/running_blocks.h"
 #include "engine/schedule/sequence.h"
@@ -33,7 +34,17 @@ struct SchedulerOptions {
   /// not set, or if most sequences would draft, all of them wait for the commit, so that all have rows in each step:
   /// the right choice where planning ahead gains nothing.
   bool drafters_wait_alone = false;
-  bool weighs_drafts = true;  ///< see EngineOptions
+  bool weighs_drafts = true;   ///< see EngineOptions
+  bool has_mtp = false;        ///< the model drafts (MtpSpec)
+  bool drafts_always = false;  ///< for benchmarks: all drafts in each step, whatever they cost
+};
+
+/// A sequence for which the model drafts after a step.
+struct DraftRun {
+  const Sequence* sequence = nullptr;
+  SlotId slot;
+  std::int32_t n_tokens = 0;  ///< with the step's
+  std::int32_t n_drafts = 0;  ///< at least 1
 };
 
 /// A cohort has at most kCohortTurns sequences for each slot. If it has fewer than kLeastCohortTurns for each running
@@ -81,11 +92,12 @@ struct StepOutcome {
   SequenceId id;
   ShortVector<TokenOutput> tokens;  ///< without the stop token
   std::optional<FinishReason> finished;
-  std::optional<TokenOutput> stop_token;        ///< see Event::stop_token
-  std::vector<TokenOutput> prompt_scores = {};  ///< of the prompt's next tokens
-  std::int32_t n_drafts = 0;                    ///< verified drafts
-  std::int32_t n_accepted = 0;                  ///< accepted drafts, the first ones
-  std::shared_ptr<const Error> error = {};      ///< see Event::error
+  std::optional<TokenOutput> stop_token;          ///< see Event::stop_token
+  std::vector<TokenOutput> prompt_scores = {};    ///< of the prompt's next tokens
+  std::int32_t n_drafts = 0;                      ///< verified drafts
+  std::int32_t n_accepted = 0;                    ///< accepted drafts, the first ones
+  DraftSource draft_source = DraftSource::ngram;  ///< of the drafts, if there were any
+  std::shared_ptr<const Error> error = {};        ///< see Event::error
 };
 
 struct PendingBlocks;
@@ -143,6 +155,8 @@ inline constexpr std::int32_t kPrefetchDistance = 6;
 /// expected gain is worth their rows. No sequence is preempted for them, and a step that preempts has none. Text that a
 /// sequence's grammar demands is drafted before tokens from its context.
 ///
+/// A model with a layer for drafts makes them after a step and before its commit (scheduler_mtp.cpp). The next plan waits for them.
+///
 /// Step n+1 may be planned before commit(n); a sequence whose drafts step n verifies has no rows in it. Plans are
 /// upper bounds; commit skips sequences that have ended meanwhile. Blocks and slots that commit(n) frees are therefore
 /// assigned by the plan of step n+2 at the earliest; those of a preempted sequence at once, because steps run in order.
@@ -169,6 +183,15 @@ class Scheduler {
   void commit(const StepPlan& plan, std::span<const StepOutcome> outcomes);
   /// Reports how long a step took; the cost of drafts is estimated from it.
   void took(const StepPlan& plan, double seconds);
+  /// How many tokens the model should draft for a sequence after the step of `plan`, the last plan, with which the next plan must
+  /// wait; nothing: the step's rows need not pass through the layer for drafts either. A row that does not has no keys and values
+  /// there, which makes later drafts worse and no answer wrong.
+  std::optional<std::int32_t> plan_draft_passes(const StepPlan& plan);
+  /// The sequences that draft after a step whose results are `outcomes`, before its commit, at most `n_most` tokens each. They get
+  /// blocks for it, as far as no other sequence needs them.
+  std::vector<DraftRun> draft_runs(const StepPlan& plan, std::span<const StepOutcome> outcomes, std::int32_t n_most);
+  /// Takes what was drafted for `runs`, whose sequences may have ended since, and how long it took in all. Call it after the commit.
+  void offer(const StepPlan& plan, std::span<const DraftRun> runs, std::vector<std::vector<TokenId>> drafts, double seconds);
   /// Ends a sequence now: its blocks are given back, and commit skips its results in flight.
   void finish(SequenceId id, FinishReason reason);
 
@@ -266,6 +289,7 @@ class Scheduler {
   std::int64_t n_list_entries_ = 0;   ///< of the running sequences
   std::int64_t n_block_entries_ = 0;  ///< of the running sequences, at their greatest length
   RowCost row_cost_;
+  DraftPace draft_pace_;
   /// Work that drafts may still cost the grammars until the next plan is made: some 4 ms.
   static constexpr std::int64_t kDraftWork = std::int64_t{1} << 16;
   grammar::MatcherWork draft_work_{kDraftWork};

@@ -107,7 +107,9 @@ void Scheduler::plan_drafts(PlanSketch& sketch) {
   for (std::size_t i = 0; i < static_cast<std::size_t>(sketch.plan.n_decodes); ++i)
     if (n_possible(sketch, *sketch.members[i]) > 0) able.push_back(i);
   if (able.empty()) return;
-  const RowCost::Allowance allowance = row_cost_.allow(sketch.plan.n_decodes, sketch.plan.n_rows);
+  const bool takes_all = options_.drafts_always || (options_.has_mtp && !options_.weighs_drafts);
+  const RowCost::Allowance allowance =
+      takes_all ? RowCost::Allowance{0, 1 << 20} : row_cost_.allow(sketch.plan.n_decodes, sketch.plan.n_rows);
   std::int32_t n_left = std::min({allowance.n_drafts, options_.max_drafts, sketch.budget, sketch.max_scores});
   for (std::size_t i = 0; i < able.size() && n_left > 0; ++i) {
     Sequence& sequence = *sketch.members[able[i]];

@@ -49,6 +49,11 @@ TokenId token_at(const Sequence& sequence, const PlannedSequence& planned, std::
   return kLastTokenOfSlot;
 }
 
+DraftSource source_of(const PlannedSequence& planned, const Sequence& sequence) {
+  if (planned.has_forced_drafts) return DraftSource::grammar;
+  return sequence.schedule->speculation->drafts_by_model() ? DraftSource::mtp : DraftSource::ngram;
+}
+
 /// A sequence's rows as the attention of a layer group sees them.
 SequenceRows rows_of(const Sequence& sequence, const PlannedSequence& planned, int group) {
   return {planned.slot, sequence.schedule->table.blocks_of(group), planned.first_position + planned.n_rows, planned.n_rows,
@@ -292,6 +297,7 @@ void read_results(const StepPlan& plan, const BuiltStep& built, std::span<const 
         join(outcomes.back(), std::move(*outcome), built.drafts_of_sample[i]);
       }
     }
+    if (has_outcome && !planned.drafts.empty()) outcomes.back().draft_source = source_of(planned, *sequence);
     if (!has_outcome && (planned.max_tokens == 0 || samples.count == 0)) outcomes.emplace_back().id = planned.id;
   }
 }

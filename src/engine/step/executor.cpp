@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "engine/request/speculation.h"
 #include "kernels/ops.h"
 
 namespace baton {
@@ -109,6 +110,58 @@ Result<void> Executor::allocate_tier(std::int32_t n_slots, std::int32_t n_states
   state_bytes_ = static_cast<std::size_t>(states_->shape().slot_bytes());
   BATON_TRY(tier_states_, backend_->allocate_host(static_cast<std::size_t>(n_states) * state_bytes_));
   return {};
+}
+
+Result<void> Executor::allocate_drafts() {
+  check(draft_rows_ == nullptr && !storages_.empty() && model_->spec().uses_mtp && backend_->info().world_size == 1,
+        "Executor: drafts are allocated once, after the cache, and by one rank");
+  const auto n_samples = static_cast<std::size_t>(bounds_.max_samples) * kMaxDraftTokens;
+  BATON_TRY(draft_slots_, backend_->allocate(static_cast<std::size_t>(bounds_.max_slots) * sizeof(SlotState)));
+  BATON_TRY(draft_results_, backend_->allocate(n_samples * sizeof(SampleResult)));
+  BATON_TRY(draft_readback_, backend_->make_readback(draft_results_.size_bytes()));
+  BATON_TRY(draft_rows_,
+            backend_->make_upload((static_cast<std::size_t>(bounds_.max_rows) + n_samples) * sizeof(std::int32_t)));
+  std::vector<SlotState> empty(static_cast<std::size_t>(bounds_.max_slots));
+  backend_->copy_from_host(table_of<SlotState>(draft_slots_, bounds_.max_slots), table_of(empty));
+  // A token over which the layer did not run has the keys of an earlier use of its block, but never NaN: new memory of a host is 0.
+  if (!backend_->capabilities().shares_host_memory)
+    for (KvStorage* const storage : storage_pointers_) storage->fill_bytes(0);
+  return {};
+}
+
+std::span<const SampleResult> Executor::draft(std::span<const DraftPass> passes) {
+  check(draft_rows_ != nullptr && in_flight_.empty(),
+        "Executor: drafts without memory for them, or after a later step has begun");
+  const std::span<std::byte> host = draft_rows_->host();
+  std::size_t n_bytes = 0;
+  for (const DraftPass& pass : passes) {
+    const auto excess = find_excess(pass.input.view(), bounds_);
+    check(!excess, [&] { return "Executor: drafts: " + *excess; });
+    const std::span<const std::byte> rows = std::as_bytes(std::span(pass.hidden_rows));
+    check(n_bytes + rows.size() <= host.size(), "Executor: more rows of drafts than there is memory for");
+    std::ranges::copy(rows, host.begin() + static_cast<std::ptrdiff_t>(n_bytes));
+    n_bytes += rows.size();
+  }
+  draft_rows_->enqueue(n_bytes);
+  const TensorView slots = table_of<SlotState>(draft_slots_, bounds_.max_slots);
+  const TensorView results =
+      table_of<SampleResult>(draft_results_, static_cast<std::int64_t>(bounds_.max_samples) * kMaxDraftTokens);
+  const std::byte* rows = draft_rows_->device();
+  std::int64_t n_results = 0;
+  for (const DraftPass& pass : passes) {
+    const StepView view = backend_->upload_step(pass.input);
+    const ConstTensorView hidden_rows{rows, DType::i32, {static_cast<std::int64_t>(pass.hidden_rows.size())}};
+    const TensorView logits = model_->draft(*backend_, view, slots, hidden_rows, storage_pointers_);
+    rows += pass.hidden_rows.size() * sizeof(std::int32_t);
+    const std::int32_t n_samples = view.n_samples();
+    if (n_samples == 0) continue;
+    baton::sample(*backend_, {view, logits, slots, results.rows(n_results, n_results + n_samples)});
+    n_results += n_samples;
+  }
+  if (n_results == 0) return {};
+  draft_readback_->enqueue(results.rows(0, n_results));
+  const std::span<const std::byte> bytes = draft_readback_->wait();
+  return {reinterpret_cast<const SampleResult*>(bytes.data()), bytes.size() / sizeof(SampleResult)};
 }
 
 Result<std::size_t> Executor::capture_steps(std::int32_t max_rows) {

@@ -17,6 +17,7 @@
 #include "engine/cache/cache_group.h"
 #include "engine/cache/host_tier.h"
 #include "engine/step/captured_steps.h"
+#include "engine/step/draft_pass.h"
 #include "engine/step/rank_steps.h"
 #include "kernels/backend.h"
 #include "kernels/batch.h"
@@ -64,6 +65,8 @@ class Executor {
   /// Allocates host memory for `n_slots` entries of the host tier, and for `n_states` states. Call it once, after allocate_cache
   /// and, with states, allocate_states. There must be one rank.
   Result<void> allocate_tier(std::int32_t n_slots, std::int32_t n_states);
+  /// Allocates what `draft` needs, for a model with a layer for drafts. Call it once, after allocate_cache. There must be one rank.
+  Result<void> allocate_drafts();
   /// Captures graphs for steps of at most `max_rows` rows that are all sampled; such steps replay them from now on
   /// (CapturedSteps). Call it once, after allocate_cache. Returns the number of graphs.
   Result<std::size_t> capture_steps(std::int32_t max_rows);
@@ -86,6 +89,10 @@ class Executor {
   /// Waits for the oldest step in flight. Returns its results in the order of its samples, valid until the next sample
   /// or wait.
   std::span<const SampleResult> wait();
+  /// Runs passes of the model's layer for drafts one after the other, after the step of the last wait, and waits for them. No step
+  /// may have begun since. The first pass has the rows of that step. A row's token may be that which an earlier pass sampled for its
+  /// slot (kLastTokenOfSlot). Returns the results of all passes in their order, valid until the next call.
+  std::span<const SampleResult> draft(std::span<const DraftPass> passes);
   /// The memory of the step of the last wait, for another step; only once for each wait.
   StepInput take_input() { return std::move(ended_input_); }
   /// Seconds that the step of the last wait took, from its enqueue or, if later, the end of the step before it.
@@ -145,6 +152,11 @@ class Executor {
   Buffer results_;                        ///< SampleResult [max_samples]
   std::unique_ptr<AsyncUpload> masks_;    ///< row_of, then bits, of StepBounds::masks_bytes
   std::array<std::unique_ptr<AsyncReadback>, kMaxInFlight> readbacks_;  ///< of results_, used in turn
+  // Of drafts; empty without a layer for them.
+  Buffer draft_slots_;                             ///< SlotState [max_slots]
+  Buffer draft_results_;                           ///< SampleResult, of all passes
+  std::unique_ptr<AsyncUpload> draft_rows_;        ///< DraftPass::hidden_rows of all passes
+  std::unique_ptr<AsyncReadback> draft_readback_;  ///< of draft_results_
   std::size_t n_enqueued_ = 0;
   std::unique_ptr<CapturedSteps> captured_steps_;  ///< null: every operation of a step is launched separately
   std::deque<InFlight> in_flight_;

@@ -181,6 +181,14 @@ void add_counters(Families& out, const EngineMetrics& m) {
   for (std::size_t i = 0; i < m.spec_decode_num_accepted_tokens_per_pos.size(); ++i)
     out.counter("vllm:spec_decode_num_accepted_tokens_per_pos_total", "Accepted draft tokens by position in their step.",
                 m.spec_decode_num_accepted_tokens_per_pos[i], {{"position", std::to_string(i)}});
+  for (std::size_t i = 0; i < kDraftSourceNames.size(); ++i) {
+    const std::string source(kDraftSourceNames[i]);
+    out.counter("baton:draft_tokens_total", "Verified draft tokens by source.", m.draft_tokens_by_source[i],
+                {{"source", source}});
+    out.counter("baton:accepted_draft_tokens_total", "Accepted draft tokens by source.", m.accepted_tokens_by_source[i],
+                {{"source", source}});
+  }
+  out.counter("baton:draft_passes_total", "Runs of the model's own layer for drafts (method mtp).", m.draft_passes);
   out.counters("vllm:request_success_total", "Finished sequences by reason.", "finished_reason",
                {{"stop", m.finished_stop},
                 {"length", m.finished_length},

@@ -215,9 +215,8 @@ Result<SpeculationOptions> parse_speculative_config(const json::Value& config, s
   };
   auto method = json::get_optional<std::string>(config, "method");
   if (!method) return named(std::move(method.error()));
-  if (*method && **method != "ngram")
-    return refuse(
-        fmt::format("method '{}' is not supported by this server; the method there is 'ngram'", (*method)->substr(0, 64)));
+  if (*method && **method != "ngram" && **method != "mtp")
+    return refuse(fmt::format("method '{}' is not supported by this server; 'ngram' and 'mtp' are", (*method)->substr(0, 64)));
   auto n_tokens = integer_field(config, kTokens, 0, kMaxDraftTokens);
   if (!n_tokens) return named(std::move(n_tokens.error()));
   auto longest = integer_field(config, kMax, 1, kMaxLookupLen);
@@ -226,7 +225,10 @@ Result<SpeculationOptions> parse_speculative_config(const json::Value& config, s
   if (!shortest) return named(std::move(shortest.error()));
 
   SpeculationOptions options;
-  options.n_tokens = n_tokens->value_or(kDefaultDraftTokens);
+  if (*method && **method == "mtp") options.method = DraftMethod::mtp;
+  if (options.method == DraftMethod::mtp && (*longest || *shortest))
+    return refuse(fmt::format("{} and {} belong to method 'ngram', not to 'mtp'", kMax, kMin));
+  options.n_tokens = n_tokens->value_or(options.method == DraftMethod::mtp ? kDefaultMtpTokens : kDefaultDraftTokens);
   if (*longest || *shortest) {
     options.lookup_max = *longest ? **longest : **shortest;
     options.lookup_min = *shortest ? **shortest : **longest;

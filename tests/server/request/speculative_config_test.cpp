@@ -28,6 +28,12 @@ TEST(SpeculativeConfig, has_vllms_keys_and_may_leave_out_each) {
   EXPECT_EQ(parsed(R"({"num_speculative_tokens": 0, "method": null})").value().n_tokens, 0);
 }
 
+TEST(SpeculativeConfig, drafts_of_the_model_have_a_number_only) {
+  EXPECT_EQ(parsed(R"({"method": "mtp"})").value(), (SpeculationOptions{.n_tokens = 1, .method = DraftMethod::mtp}));
+  EXPECT_EQ(parsed(R"({"method": "mtp", "num_speculative_tokens": 3})").value().n_tokens, 3);
+  EXPECT_EQ(parsed(R"({"method": "mtp", "num_speculative_tokens": 0})").value().method, DraftMethod::mtp) << "loaded, and off";
+}
+
 TEST(SpeculativeConfig, refuses_by_name_what_it_does_not_do) {
   const std::pair<const char*, const char*> refused[] = {
       {R"({"method": "eagle3"})", "method 'eagle3' is not supported"},
@@ -39,6 +45,7 @@ TEST(SpeculativeConfig, refuses_by_name_what_it_does_not_do) {
       {R"({"prompt_lookup_max": 0})", "prompt_lookup_max"},
       {R"({"prompt_lookup_max": 65})", "prompt_lookup_max"},
       {R"({"prompt_lookup_max": 2, "prompt_lookup_min": 3})", "prompt_lookup_min 3 is over"},
+      {R"({"method": "mtp", "prompt_lookup_max": 2})", "belong to method 'ngram'"},
       {"true", "must be an object"},
       {"[]", "must be an object"},
   };

@@ -1,5 +1,5 @@
 /// Looks for the tensors of the layer that drafts tokens.
-#include "model/mtp.h"
+#include "model/source/mtp.h"
 
 #include <string>
 #include <string_view>
