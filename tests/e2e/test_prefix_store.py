@@ -144,7 +144,7 @@ def test_states_of_recurrent_layers_outlive_the_server(tmp_path, catalogue):
     assert made["stored"] and not made["loaded"], made
     assert metric(first, "baton:host_tier_states_total") > 10
     answer = first_answer(first, "shop")
-    assert answer[2] >= made["pinned_tokens"]
+    assert answer[2] >= made["n_pinned_tokens"]
     assert first.stop() == 0
 
     second = Server(tmp_path / "second.log", *flags)
