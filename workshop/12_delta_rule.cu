@@ -1,7 +1,9 @@
 // How fast is the gated delta rule: decode of many sequences by rows, and prefill in chunks, by blocks of 16 and of 32 columns?
 //
 //   nvcc -O3 -std=c++20 -arch=sm_90a --expt-relaxed-constexpr -cudart static -Isrc -o 12_delta_rule workshop/12_delta_rule.cu
-//   ./12_delta_rule [checks|times]
+//   ./12_delta_rule [checks|times|decode|before90]
+//
+// `before90` checks what devices before sm_90 run; compile it with -gencode arch=compute_80,code=compute_80.
 //
 // Every kernel is checked first, against the recurrence in float64. Times are of the kernels alone, medians of 9 runs; before each
 // run the L2 is overwritten.
@@ -9,13 +11,16 @@
 #include <bit>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <random>
+#include <span>
 #include <string_view>
 #include <vector>
 
+#include "kernels/cuda/states/chunk_scan.cu"
 #include "kernels/cuda/states/delta_prepare.cu"
-#include "kernels/cuda/states/delta_scan.cu"
 #include "kernels/cuda/states/delta_steps.cu"
+#include "kernels/cuda/states/delta_sweep.cu"
 
 using namespace baton;
 using namespace baton::cuda;
@@ -38,7 +43,8 @@ T* on_device(const std::vector<T>& host) {
 }
 
 constexpr int kDim = 128;
-constexpr int kMatrices = 2048;
+
+int compute_capability = 90;
 
 /// A layer with its inputs on the device.
 struct Layer {
@@ -51,7 +57,8 @@ struct Layer {
   DeltaRuleParams params{};
   std::byte* step = nullptr;
   float* out = nullptr;
-  ChunkMatrices* matrices = nullptr;
+  ChunkScanParams scan{};
+  std::span<std::byte> memory;
 
   Layer(int key_heads, int heads, int slots, std::vector<StateRun> of, bool draws_states)
       : n_key_heads(key_heads), n_heads(heads), n_slots(slots), runs(std::move(of)) {
@@ -76,11 +83,13 @@ struct Layer {
     input.finish();
     step = on_device(std::vector<std::byte>(input.bytes().begin(), input.bytes().end()));
     must(cudaMalloc(&out, static_cast<std::size_t>(n_rows) * n_heads * kDim * 4));
-    must(cudaMalloc(&matrices, kMatrices * sizeof(ChunkMatrices)));
-    must(cudaMemset(matrices, 0xff, kMatrices * sizeof(ChunkMatrices)));
+    std::byte* data = nullptr;
+    must(cudaMalloc(&data, kChunkBytes));
+    must(cudaMemset(data, 0xff, kChunkBytes));
+    memory = {data, kChunkBytes};
     cudaDeviceProp properties;
     must(cudaGetDeviceProperties(&properties, 0));
-    device.compute_capability = 90;
+    device.compute_capability = compute_capability;
     device.n_multiprocessors = properties.multiProcessorCount;
     device.max_shared_bytes = properties.sharedMemPerBlockOptin;
     must(cudaStreamCreate(&device.stream));
@@ -100,11 +109,23 @@ struct Layer {
               .value_dim = kDim,
               .q_factor = 1 / std::sqrt(128.0f),
               .most_rows = 1 << 30};
+    scan = {.step = step,
+            .values = static_cast<const std::uint16_t*>(params.qkv) + 2 * n_key_heads * kDim,
+            .values_width = width(),
+            .skip = nullptr,
+            .out = out,
+            .out_dtype = DType::f32,
+            .matrices = params.matrices,
+            .slot_stride = params.slot_stride,
+            .n_heads = n_heads,
+            .n_key_heads = n_key_heads,
+            .value_dim = kDim};
   }
   ~Layer() {
-    for (const void* data : {params.qkv, static_cast<const void*>(params.gates), static_cast<const void*>(params.a_log),
-                             static_cast<const void*>(params.dt_bias), static_cast<const void*>(params.matrices),
-                             static_cast<const void*>(step), static_cast<const void*>(out), static_cast<const void*>(matrices)})
+    for (const void* data :
+         {params.qkv, static_cast<const void*>(params.gates), static_cast<const void*>(params.a_log),
+          static_cast<const void*>(params.dt_bias), static_cast<const void*>(params.matrices), static_cast<const void*>(step),
+          static_cast<const void*>(out), static_cast<const void*>(memory.data())})
       cudaFree(const_cast<void*>(data));
     cudaStreamDestroy(device.stream);
   }
@@ -114,15 +135,45 @@ struct Layer {
   void steps() {
     cuda::launch_of_columns<kColumns, 128>(device, params, static_cast<std::int64_t>(runs.size()));
   }
-  template <int kColumns>
+  void sweep() { launch_delta_sweep(device, params, static_cast<std::int64_t>(runs.size())); }
+  /// By the warpgroups of a block.
+  template <int kGroups>
   void chunks(bool prepares = true, bool scans = true) {
     const int n = n_rows / kStateChunk + 2 * static_cast<int>(runs.size());
-    const int at_once = kMatrices / n_heads;
+    const auto at_once = static_cast<int>(memory.size() / bytes_of_chunk(n_heads, n_key_heads));
+    auto* matrices = reinterpret_cast<ChunkMatrices*>(memory.data());
+    const ChunkOperands operands{matrices,
+                                 reinterpret_cast<ChunkKeys*>(matrices + static_cast<std::size_t>(at_once) * n_heads)};
     for (int first = 0; first < n; first += at_once) {
-      const ChunkRange range{first, std::min(at_once, n - first)};
-      if (prepares) launch_delta_prepare(device, params, range, matrices);
-      if (scans) cuda::launch_of_columns<kColumns>(device, params, range, matrices, static_cast<std::int64_t>(runs.size()));
+      const ChunkRange range{first, std::min(at_once, n - first), false};
+      if (prepares) launch_delta_prepare(device, params, range, operands);
+      if (scans)
+        cuda::launch_of_groups<ChunkRule::delta, kGroups>(device, scan, range, operands,
+                                                          static_cast<std::int64_t>(runs.size()));
     }
+  }
+
+  /// As Baton does it.
+  void overlapped_chunks() {
+    compute_in_chunks(
+        device, ChunkRule::delta, scan, n_rows, static_cast<std::int64_t>(runs.size()), memory,
+        [&](ChunkRange range, const ChunkOperands& operands) { launch_delta_prepare(device, params, range, operands); });
+  }
+
+  /// Both kernels of rows give the same bits.
+  void check_bits() {
+    const std::size_t n_out = static_cast<std::size_t>(n_rows) * n_heads * kDim;
+    std::vector<float> of_steps(n_out + states.size()), of_sweeps(of_steps.size());
+    for (std::vector<float>* got : {&of_steps, &of_sweeps}) {
+      must(cudaMemcpy(params.matrices, states.data(), states.size() * 4, cudaMemcpyHostToDevice));
+      got == &of_steps ? steps<32>() : sweep();
+      must(cudaStreamSynchronize(device.stream));
+      must(cudaMemcpy(got->data(), out, n_out * 4, cudaMemcpyDeviceToHost));
+      must(cudaMemcpy(got->data() + n_out, params.matrices, states.size() * 4, cudaMemcpyDeviceToHost));
+    }
+    must(cudaMemcpy(params.matrices, states.data(), states.size() * 4, cudaMemcpyHostToDevice));
+    const bool is_same = std::memcmp(of_steps.data(), of_sweeps.data(), of_steps.size() * 4) == 0;
+    std::printf("%-28s %s\n", "bits of both", is_same ? "ok" : "WRONG");
   }
 
   double value(std::size_t i) const { return std::bit_cast<float>(static_cast<std::uint32_t>(qkv[i]) << 16); }
@@ -214,14 +265,39 @@ void check_all() {
       {0, 1, 5, 0, 0}, {1, 70, 100, 1, 3}, {71, 5, 0, -1, 2}, {76, 33, 63, -1, 4}, {109, 200, 64, 5, 5}};
   Layer layer(2, 4, 6, mixed, true);
   layer.steps<32>(), layer.check_results("rows, 32 columns");
-  layer.steps<64>(), layer.check_results("rows, 64 columns");
-  layer.steps<128>(), layer.check_results("rows, 128 columns");
+  layer.sweep(), layer.check_results("rows, a sweep");
   layer.params.most_rows = kMostStepRows;
-  layer.steps<32>(), layer.chunks<16>(), layer.check_results("chunks, 16 columns");
-  layer.steps<32>(), layer.chunks<32>(), layer.check_results("chunks, 32 columns");
+  layer.steps<32>(), layer.chunks<1>(), layer.check_results("chunks, 64 columns");
+  layer.steps<32>(), layer.chunks<2>(), layer.check_results("chunks, 128 columns");
+  std::vector<StateRun> many{{0, 3, 9, 0, 0}, {3, 0, 5, 1, 1}, {3, 0, 5, -1, 2}, {3, 1, 0, -1, 3}};
+  for (int i = 4; i < 60; ++i) many.push_back({i, 1, i, i, i});
+  Layer decode(2, 8, 60, many, true);
+  decode.steps<32>(), decode.check_results("60 runs of few rows");
+  decode.sweep(), decode.check_results("60 runs, a sweep");
+  decode.check_bits();
   Layer longer(1, 2, 1, {{0, 3000, 0, -1, 0}}, false);
-  longer.chunks<16>(), longer.check_results("3000 rows, 16 columns");
-  longer.chunks<32>(), longer.check_results("3000 rows, 32 columns");
+  longer.chunks<1>(), longer.check_results("3000 rows, 64 columns");
+  longer.chunks<2>(), longer.check_results("3000 rows, 128 columns");
+  longer.overlapped_chunks(), longer.check_results("3000 rows, ranges that overlap");
+  for (std::uint16_t& x : longer.qkv)
+    x = static_cast<std::uint16_t>(
+        std::bit_cast<std::uint32_t>(static_cast<float>(longer.value(&x - longer.qkv.data())) * 1e-5f) >> 16);
+  must(cudaMemcpy(const_cast<void*>(longer.params.qkv), longer.qkv.data(), longer.qkv.size() * 2, cudaMemcpyHostToDevice));
+  longer.chunks<2>(), longer.check_results("of small numbers");
+  for (std::uint16_t& x : longer.qkv)
+    x = static_cast<std::uint16_t>(
+        std::bit_cast<std::uint32_t>(static_cast<float>(longer.value(&x - longer.qkv.data())) * 1e12f) >> 16);
+  must(cudaMemcpy(const_cast<void*>(longer.params.qkv), longer.qkv.data(), longer.qkv.size() * 2, cudaMemcpyHostToDevice));
+  longer.chunks<2>(), longer.check_results("of large numbers");
+}
+
+void check_before_sm_90() {
+  compute_capability = 80;
+  Layer layer(2, 4, 6, {{0, 1, 5, 0, 0}, {1, 70, 100, 1, 3}, {71, 5, 0, -1, 2}, {76, 33, 63, -1, 4}, {109, 200, 64, 5, 5}},
+              true);
+  layer.params.most_rows = kMostStepRows;
+  layer.steps<32>(), layer.chunks<1>(), layer.check_results("chunks, 64 columns");
+  layer.steps<32>(), layer.chunks<2>(), layer.check_results("chunks, 128 columns");
 }
 
 void time_decode(int key_heads, int heads, int n) {
@@ -232,8 +308,7 @@ void time_decode(int key_heads, int heads, int n) {
   };
   std::printf("decode %3d requests, %d heads:", n, heads);
   report("32 columns", layer.microseconds([&] { layer.steps<32>(); }));
-  report("64", layer.microseconds([&] { layer.steps<64>(); }));
-  report("128", layer.microseconds([&] { layer.steps<128>(); }));
+  report("sweep", layer.microseconds([&] { layer.sweep(); }));
   std::printf("\n");
 }
 
@@ -242,20 +317,24 @@ void time_prefill(int key_heads, int heads, int n_runs, int n_rows) {
   for (int i = 0; i < n_runs; ++i) runs.push_back({i * n_rows, n_rows, 0, -1, i});
   Layer layer(key_heads, heads, n_runs, runs, false);
   std::printf(
-      "prefill %d x %5d rows, %2d heads: prepare %7.1f us, scan of 16 columns %7.1f, of 32 %7.1f; both %7.1f, %7.1f us\n",
-      n_runs, n_rows, heads, layer.microseconds([&] { layer.chunks<16>(true, false); }),
-      layer.microseconds([&] { layer.chunks<16>(false, true); }), layer.microseconds([&] { layer.chunks<32>(false, true); }),
-      layer.microseconds([&] { layer.chunks<16>(); }), layer.microseconds([&] { layer.chunks<32>(); }));
+      "prefill %d x %5d rows, %2d heads: prepare %7.1f us, scan of 64 columns %7.1f, of 128 %7.1f; both %7.1f, %7.1f, as "
+      "ranges that overlap %7.1f us\n",
+      n_runs, n_rows, heads, layer.microseconds([&] { layer.chunks<1>(true, false); }),
+      layer.microseconds([&] { layer.chunks<1>(false, true); }), layer.microseconds([&] { layer.chunks<2>(false, true); }),
+      layer.microseconds([&] { layer.chunks<1>(); }), layer.microseconds([&] { layer.chunks<2>(); }),
+      layer.microseconds([&] { layer.overlapped_chunks(); }));
 }
 
 }  // namespace
 
 int main(int n_arguments, char** arguments) {
   const std::string_view only = n_arguments > 1 ? arguments[1] : "";
-  if (only != "times") check_all();
+  if (only == "before90") return check_before_sm_90(), 0;
+  if (only != "times" && only != "decode") check_all();
   if (only == "checks") return 0;
-  for (const int n : {1, 8, 32, 128}) time_decode(16, 32, n);
-  for (const int n : {1, 8, 32, 128}) time_decode(16, 48, n);
+  for (const int n : {1, 4, 8, 32, 128}) time_decode(16, 32, n);
+  for (const int n : {1, 4, 8, 32, 128}) time_decode(16, 48, n);
+  if (only == "decode") return 0;
   time_prefill(2, 8, 1, 65536);
   time_prefill(16, 48, 1, 8192);
   time_prefill(16, 32, 1, 8192);

@@ -4,14 +4,19 @@
 //
 // Checks against float64 first, then medians of 9 runs of the scan alone; before each run the L2 is overwritten.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <random>
 #include <vector>
 
 #include "kernels/cuda/rows/gates.cu"
+#include "kernels/cuda/states/chunk_scan.cu"
+#include "kernels/cuda/states/mamba2_prepare.cu"
 #include "kernels/cuda/states/mamba2_scan.cu"
+#include "kernels/cuda/states/mamba2_sweep.cu"
 
 using namespace baton;
 using namespace baton::cuda;
@@ -40,21 +45,29 @@ std::vector<float> drawn(std::size_t n, std::uint32_t seed) {
   return numbers;
 }
 
-/// A layer with its inputs on the device, in float32.
+/// A layer with its inputs on the device, in float32 or bf16.
 struct Layer {
   int n_heads, n_groups, key_dim, value_dim, n_slots;
   std::vector<StateRun> runs;
   int n_rows = 0;
   std::vector<float> xbc, dt, a_log, dt_bias, skip, states;
   Device device;
-  Mamba2ScanParams params{};
+  Mamba2Params params{};
+  ChunkScanParams scan_params{};
+  std::span<std::byte> memory;
   float* out = nullptr;
 
-  Layer(int heads, int groups, int keys, int values, int slots, std::vector<StateRun> of)
+  Layer(int heads, int groups, int keys, int values, int slots, std::vector<StateRun> of, bool is_bf16 = false)
       : n_heads(heads), n_groups(groups), key_dim(keys), value_dim(values), n_slots(slots), runs(std::move(of)) {
     for (const StateRun& run : runs) n_rows = std::max(n_rows, run.first_row + run.n_rows);
     xbc = drawn(static_cast<std::size_t>(n_rows) * width(), 1);
     dt = drawn(static_cast<std::size_t>(n_rows) * (n_heads + 8), 2);
+    std::vector<std::uint16_t> halves;
+    if (is_bf16)
+      for (float& x : xbc) {
+        halves.push_back(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(x) >> 16));
+        x = std::bit_cast<float>(static_cast<std::uint32_t>(halves.back()) << 16);
+      }
     a_log = drawn(n_heads, 3), dt_bias = drawn(n_heads, 4), skip = drawn(n_heads, 5);
     for (float& x : a_log) x = 2 * x - 2;
     states = drawn(static_cast<std::size_t>(n_slots) * n_heads * key_dim * value_dim, 6);
@@ -70,8 +83,8 @@ struct Layer {
     device.max_shared_bytes = properties.sharedMemPerBlockOptin;
     must(cudaStreamCreate(&device.stream));
     params = {.step = on_device(std::vector<std::byte>(input.bytes().begin(), input.bytes().end())),
-              .xbc = on_device(xbc),
-              .xbc_dtype = DType::f32,
+              .xbc = is_bf16 ? static_cast<const void*>(on_device(halves)) : on_device(xbc),
+              .xbc_dtype = is_bf16 ? DType::bf16 : DType::f32,
               .dt = on_device(dt),
               .dt_dtype = DType::f32,
               .dt_columns = n_heads + 8,
@@ -86,13 +99,42 @@ struct Layer {
               .n_heads = n_heads,
               .n_groups = n_groups,
               .key_dim = key_dim,
-              .value_dim = value_dim};
+              .value_dim = value_dim,
+              .most_rows = is_bf16 ? kMostStepRows : 1 << 30};
+    if (!is_bf16) return;
+    scan_params = {.step = params.step,
+                   .values = params.xbc,
+                   .values_width = width(),
+                   .skip = params.skip,
+                   .out = out,
+                   .out_dtype = DType::f32,
+                   .matrices = params.matrices,
+                   .slot_stride = params.slot_stride,
+                   .n_heads = n_heads,
+                   .n_key_heads = n_groups,
+                   .value_dim = value_dim};
+    std::byte* data = nullptr;
+    must(cudaMalloc(&data, kChunkBytes));
+    must(cudaMemset(data, 0xff, kChunkBytes));
+    memory = {data, kChunkBytes};
   }
   int width() const { return n_heads * value_dim + 2 * n_groups * key_dim; }
-  void scan() { launch_scan(device, params, static_cast<std::int64_t>(runs.size())); }
+  void sweep() { launch_mamba2_sweep(device, params, static_cast<std::int64_t>(runs.size())); }
+  /// Long runs in chunks, if the layer is of bf16.
+  void scan() {
+    const auto n_runs = static_cast<std::int64_t>(runs.size());
+    launch_scan(device, params, n_runs);
+    if (memory.empty()) return;
+    compute_in_chunks(
+        device, ChunkRule::mamba2, scan_params, n_rows, n_runs, memory,
+        [&](ChunkRange range, const ChunkOperands& operands) { launch_mamba2_prepare(device, params, range, operands); });
+  }
 
-  void check_results(const char* name) {
-    scan();
+  template <class Body>
+  void check_results(const char* name, Body&& body) {
+    must(cudaMemcpy(params.matrices, states.data(), states.size() * 4, cudaMemcpyHostToDevice));
+    must(cudaMemset(out, 0xff, static_cast<std::size_t>(n_rows) * n_heads * value_dim * 4));
+    body();
     must(cudaStreamSynchronize(device.stream));
     std::vector<float> got(static_cast<std::size_t>(n_rows) * n_heads * value_dim), after(states.size());
     must(cudaMemcpy(got.data(), out, got.size() * 4, cudaMemcpyDeviceToHost));
@@ -134,7 +176,26 @@ struct Layer {
                 of_out < 1.9e-6 && of_state < 1.9e-6 ? "ok" : "WRONG");
   }
 
-  double microseconds() {
+  void check_results(const char* name) {
+    check_results(name, [&] { scan(); });
+  }
+  /// Both kernels of rows give the same bits.
+  void check_bits() {
+    const std::size_t n_out = static_cast<std::size_t>(n_rows) * n_heads * value_dim;
+    std::vector<float> of_scan(n_out + states.size()), of_sweep(of_scan.size());
+    for (std::vector<float>* got : {&of_scan, &of_sweep}) {
+      must(cudaMemcpy(params.matrices, states.data(), states.size() * 4, cudaMemcpyHostToDevice));
+      got == &of_scan ? scan() : sweep();
+      must(cudaStreamSynchronize(device.stream));
+      must(cudaMemcpy(got->data(), out, n_out * 4, cudaMemcpyDeviceToHost));
+      must(cudaMemcpy(got->data() + n_out, params.matrices, states.size() * 4, cudaMemcpyDeviceToHost));
+    }
+    std::printf("%-34s %s\n", "bits of both",
+                std::memcmp(of_scan.data(), of_sweep.data(), of_scan.size() * 4) == 0 ? "ok" : "WRONG");
+  }
+
+  template <class Body>
+  double microseconds(Body&& body) {
     static std::byte* flush = nullptr;
     constexpr std::size_t kFlush = 128 << 20;
     if (flush == nullptr) must(cudaMalloc(&flush, kFlush));
@@ -144,7 +205,7 @@ struct Layer {
     for (int i = 0; i < 10; ++i) {
       must(cudaMemsetAsync(flush, i, kFlush, device.stream));
       cudaEventRecord(begin, device.stream);
-      scan();
+      body();
       cudaEventRecord(end, device.stream);
       must(cudaEventSynchronize(end));
       float ms = 0;
@@ -206,6 +267,16 @@ int main() {
   Layer(6, 3, 32, 48, 7, mixed).check_results("6 heads of 32 x 48");
   Layer(1, 1, 16, 16, 7, mixed).check_results("1 head of 16 x 16");
   Layer(2, 2, 64, 256, 7, mixed).check_results("2 heads of 64 x 256");
+  Layer(4, 2, 128, 64, 7, mixed, true).check_results("4 heads of 128 x 64, chunks");
+  Layer(2, 2, 128, 128, 7, mixed, true).check_results("2 heads of 128 x 128, chunks");
+  Layer(4, 1, 128, 64, 1, {{0, 3000, 0, -1, 0}}, true).check_results("4 heads, 3000 rows, chunks");
+  std::vector<StateRun> many{{0, 3, 9, 0, 0}, {3, 0, 5, 1, 1}, {3, 0, 5, -1, 2}, {3, 1, 0, -1, 3}};
+  for (int i = 4; i < 60; ++i) many.push_back({i, 1, i, i, i});
+  for (const bool is_bf16 : {false, true}) {
+    Layer decode(8, 2, 128, 64, 60, many, is_bf16);
+    decode.check_results("60 runs of few rows, a sweep", [&] { decode.sweep(); });
+    decode.check_bits();
+  }
   Layer last(4, 2, 128, 64, 7, mixed);
   for (const bool own : {true, false})
     for (const GatedNormOrder order : {GatedNormOrder::gate_first, GatedNormOrder::norm_first})
@@ -215,13 +286,17 @@ int main() {
     std::vector<StateRun> decodes;
     for (int i = 0; i < n; ++i) decodes.push_back({i, 1, 100 + i, i, i});
     Layer layer(64, 8, 128, 64, n, decodes);
-    const double us = layer.microseconds();
-    std::printf("decode %3d requests, 64 heads of 128 x 64: %7.2f us %5.2f TB/s\n", n, us,
-                2.0 * n * 64 * 128 * 64 * 4 / us * 1e-6);
+    const double bytes = 2.0 * n * 64 * 128 * 64 * 4;
+    const double us = layer.microseconds([&] { layer.scan(); });
+    const double of_sweep = layer.microseconds([&] { layer.sweep(); });
+    std::printf("decode %3d requests, 64 heads of 128 x 64: %7.2f us %5.2f TB/s, a sweep %7.2f us %5.2f TB/s\n", n, us,
+                bytes / us * 1e-6, of_sweep, bytes / of_sweep * 1e-6);
   }
   for (const int n : {512, 8192}) {
     Layer layer(64, 8, 128, 64, 1, {{0, n, 0, -1, 0}});
-    std::printf("prefill of %d rows: %.1f us\n", n, layer.microseconds());
+    Layer in_chunks(64, 8, 128, 64, 1, {{0, n, 0, -1, 0}}, true);
+    std::printf("prefill of %d rows: by rows %.1f us, in chunks %.1f us\n", n, layer.microseconds([&] { layer.scan(); }),
+                in_chunks.microseconds([&] { in_chunks.scan(); }));
   }
   return 0;
 }

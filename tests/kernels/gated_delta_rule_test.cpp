@@ -177,14 +177,56 @@ TEST(GatedDeltaRule, continues_states_of_the_same_and_of_other_slots) {
   }
 }
 
-// So many heads of all sequences occupy a whole GPU, which then divides matrices otherwise.
-TEST(GatedDeltaRule, computes_a_row_of_each_of_many_sequences) {
-  for (const TestBackend& test : recurrent_backends()) {
-    std::vector<StateRun> runs;
-    for (std::int32_t i = 0; i < 24; ++i)
-      runs.push_back({.first_row = i, .n_rows = 1, .position = 5 + i, .read_slot = i, .write_slot = i});
-    expect_recurrence(test, DeltaCase{2, 8, 128, 128}, runs, 24);
+/// `n` runs of a row each; the first have 3, no and 2 rows, and the third begins from zero.
+std::vector<StateRun> runs_of_few_rows(std::int32_t n) {
+  std::vector<StateRun> runs;
+  std::int32_t first_row = 0;
+  for (std::int32_t i = 0; i < n; ++i) {
+    const std::int32_t n_rows = i == 0 ? 3 : i == 1 ? 0 : i == 2 ? 2 : 1;
+    runs.push_back({.first_row = first_row,
+                    .n_rows = n_rows,
+                    .position = i == 2 ? 0 : 5 + i,
+                    .read_slot = i == 2 ? StateRun::kZeroState : i,
+                    .write_slot = i});
+    first_row += n_rows;
   }
+  return runs;
+}
+
+// So many heads of all sequences occupy a whole GPU, whose blocks then go from one to the next.
+TEST(GatedDeltaRule, computes_few_rows_of_each_of_many_sequences) {
+  for (const TestBackend& test : recurrent_backends())
+    for (const DeltaCase& of : {DeltaCase{2, 8, 128, 128}, DeltaCase{4, 8, 128, 128, DType::bf16, DType::bf16}})
+      expect_recurrence(test, of, runs_of_few_rows(40), 42);
+}
+
+// Their bits are those of a sequence that is alone.
+TEST(GatedDeltaRule, batch_invariant_rows_have_the_same_bits_beside_any_number_of_sequences) {
+  for (const TestBackend& test : recurrent_backends()) {
+    if (!test.backend.capabilities().has_batch_invariant) continue;
+    SCOPED_TRACE(test.name);
+    const auto backend = test.make({.n_threads = 2, .batch_invariant = true}).value();
+    const DeltaCase of{2, 8, 128, 128, DType::bf16};
+    const DeltaInputs in(of, 42, 7);
+    const auto results = [&](const std::vector<StateRun>& runs) {
+      StateRuns steps(*backend, of.shape(40), runs);
+      for (std::int32_t slot = 0; slot < 40; ++slot) steps.set_slot(slot, drawn_slot(of, 10 + slot));
+      const HostTensor got = run_rule(*backend, of, in, steps);
+      return std::pair{rows_of(got, runs.front()), steps.slot(0).bytes};
+    };
+    const std::vector<StateRun> runs = runs_of_few_rows(40);
+    EXPECT_EQ(results(runs), results({runs.front()}));
+  }
+}
+
+TEST(GatedDeltaRule, long_runs_begin_and_end_anywhere_in_a_chunk) {
+  for (const TestBackend& test : recurrent_backends())
+    for (const DeltaCase& of : {DeltaCase{2, 4, 128, 128, DType::bf16}, DeltaCase{1, 1, 128, 64, DType::bf16, DType::f16}})
+      expect_recurrence(test, of,
+                        {{.first_row = 0, .n_rows = 1, .position = 40, .read_slot = 0, .write_slot = 0},
+                         {.first_row = 1, .n_rows = 170, .position = 100, .read_slot = 1, .write_slot = 2},
+                         {.first_row = 171, .n_rows = 33, .position = 63, .read_slot = StateRun::kZeroState, .write_slot = 3}},
+                        204);
 }
 
 TEST(GatedDeltaRule, leaves_other_rows_slots_and_layers_alone) {

@@ -161,6 +161,16 @@ TEST(Mamba2Scan, continues_states_of_the_same_and_of_other_slots) {
                 76);
 }
 
+TEST(Mamba2Scan, long_runs_begin_and_end_anywhere_in_a_chunk) {
+  for (const TestBackend& test : mamba2_backends())
+    for (const ScanCase& of : {ScanCase{.dtype = DType::bf16}, ScanCase{1, 1, 128, 128, DType::bf16, DType::f16}})
+      expect_scan(test, of,
+                  {{.first_row = 0, .n_rows = 1, .position = 40, .read_slot = 0, .write_slot = 0},
+                   {.first_row = 1, .n_rows = 170, .position = 100, .read_slot = 1, .write_slot = 2},
+                   {.first_row = 171, .n_rows = 33, .position = 63, .read_slot = StateRun::kZeroState, .write_slot = 3}},
+                  204);
+}
+
 TEST(Mamba2Scan, leaves_other_rows_slots_and_layers_alone) {
   for (const TestBackend& test : mamba2_backends()) {
     SCOPED_TRACE(test.name);

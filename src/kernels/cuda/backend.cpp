@@ -181,7 +181,7 @@ CudaBackend::~CudaBackend() {
   cudaFree(sampling_.parts);
   cudaFree(step_);
   cudaFree(chunk_states_);
-  cudaFree(delta_memory_.data());
+  cudaFree(chunk_memory_.data());
   for (const Staging& staging : staging_) {
     cudaFreeHost(staging.data);
     if (staging.was_read != nullptr) cudaEventDestroy(staging.was_read);
@@ -387,10 +387,10 @@ std::int64_t CudaBackend::kv_block_bytes(const KvShape& shape) const { return kv
 
 Result<std::unique_ptr<StateStorage>> CudaBackend::make_state_storage(const StateShape& shape) {
   BATON_TRY(std::unique_ptr<StateStorage> storage, CudaStateStorage::make(device(), shape));
-  const std::size_t n_bytes = batch_invariant_ ? 0 : delta_memory_bytes(device_, shape);
-  if (n_bytes > 0 && delta_memory_.empty()) {
+  const std::size_t n_bytes = batch_invariant_ ? 0 : chunk_memory_bytes(device_, shape);
+  if (n_bytes > 0 && chunk_memory_.empty()) {
     BATON_TRY(std::byte * data, device_memory(n_bytes, "the chunks of recurrent layers"));
-    delta_memory_ = {data, n_bytes};
+    chunk_memory_ = {data, n_bytes};
   }
   return storage;
 }
@@ -406,8 +406,8 @@ void CudaBackend::head_matmul(const HeadMatmulArgs& args) { cuda::head_matmul(de
 void CudaBackend::latent_append(const LatentAppendArgs& args) { cuda::latent_append(device(), args); }
 void CudaBackend::attention_merge(const AttentionMergeArgs& args) { cuda::attention_merge(device(), args, batch_invariant_); }
 void CudaBackend::short_conv(const ShortConvArgs& args) { cuda::short_conv(device(), args); }
-void CudaBackend::gated_delta_rule(const GatedDeltaRuleArgs& args) { cuda::gated_delta_rule(device(), args, delta_memory_); }
-void CudaBackend::mamba2_scan(const Mamba2ScanArgs& args) { cuda::mamba2_scan(device(), args); }
+void CudaBackend::gated_delta_rule(const GatedDeltaRuleArgs& args) { cuda::gated_delta_rule(device(), args, chunk_memory_); }
+void CudaBackend::mamba2_scan(const Mamba2ScanArgs& args) { cuda::mamba2_scan(device(), args, chunk_memory_); }
 void CudaBackend::gated_norm(const GatedNormArgs& args) { cuda::gated_norm(device(), args); }
 void CudaBackend::sigmoid_gate(const SigmoidGateArgs& args) { cuda::sigmoid_gate(device(), args); }
 void CudaBackend::route_experts(const RouteExpertsArgs& args) { cuda::route_experts(device(), args); }

@@ -103,7 +103,7 @@ class CudaBackend final : public Backend {
   std::size_t step_bytes_ = 0;
   bool is_step_reserved_ = false;
   std::byte* chunk_states_ = nullptr;  ///< of batch-invariant mode, from the first storage on whose kernel keeps them there
-  std::span<std::byte> delta_memory_;  ///< for chunks of the gated delta rule; none in batch-invariant mode
+  std::span<std::byte> chunk_memory_;  ///< for chunks of recurrent layers; none in batch-invariant mode
   std::array<Staging, 2> staging_;
   std::size_t n_uploads_ = 0;
   cudaEvent_t timing_begin_ = nullptr;

@@ -1,95 +1,37 @@
-/// The gated delta rule in chunks, first kernel: the matrices T and A of all chunks (delta_chunks.h). A block computes those of one
+/// The gated delta rule in chunks, first kernel: the matrices T and A of all chunks (delta_rule.h). A block computes those of one
 /// head in one chunk, a warp 16 rows of them.
-#include "kernels/cuda/states/delta_chunks.h"
+#include "kernels/cuda/states/delta_rule.h"
 
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/device/shared_memory.h"
+#include "kernels/cuda/states/chunk_prepare.cuh"
 #include "kernels/cuda/states/delta_rows.cuh"
-#include "kernels/cuda/states/delta_tiles.cuh"
-#include "kernels/cuda/states/runs.cuh"
 
 namespace baton::cuda {
 namespace {
 
-constexpr int kPrepareThreads = 32 * kChunkTiles;
-constexpr int kStride = kStateChunk + 4;  ///< of a matrix in f32, in shared memory
-static_assert(kStateChunk * kStride * 4 == kKeyTileBytes, "L takes the place of the keys, and T that of the queries");
-using Matrix = float[kStateChunk][kStride];
-
 struct ChunkShared {
   alignas(16) std::byte keys[kKeyTileBytes];
   alignas(16) std::byte queries[kKeyTileBytes];
-  /// G as a sum of two, because differences of sums that are large count.
-  float high[kStateChunk];
-  float low[kStateChunk];
+  LogDecays decays;
   float beta[kStateChunk];
   float of_keys[kStateChunk];     ///< c
   float of_queries[kStateChunk];  ///< d
-
-  __device__ float decay(int from, int to) const { return expf((high[to] - high[from]) + (low[to] - low[from])); }
 };
 
 /// Gates of the chunk's rows, by one warp; rows from n_rows on have beta 0 and no decay.
-__device__ void set_gates(const DeltaRuleParams& p, const DeltaHead& head, std::int64_t first_row, int n_rows, ChunkShared& s) {
-  constexpr float kZeroDecay = -128;  // exp is 0 in f32
+__device__ void set_gates(const DeltaRuleParams& p, const DeltaHead& head, const ChunkPlace& chunk, ChunkShared& s) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  double own[2];
+  float log_decays[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int row = 2 * lane + i;
-    const bool is_row = row < n_rows;
-    const float log_decay = is_row ? head.log_decay(p.gates[head.gate(first_row + row) + p.n_heads]) : 0;
-    own[i] = log_decay < kZeroDecay ? kZeroDecay : log_decay;
-    s.beta[row] = is_row ? head.beta(p.gates[head.gate(first_row + row)]) : 0;
+    const bool is_row = row < chunk.n_rows;
+    const std::int64_t gate = head.gate(chunk.first_row + row);
+    log_decays[i] = is_row ? head.log_decay(p.gates[gate + p.n_heads]) : 0;
+    s.beta[row] = is_row ? head.beta(p.gates[gate]) : 0;
   }
-  double sum = own[0] + own[1];
-  for (int distance = 1; distance < kWarpSize; distance *= 2) {
-    const double other = __shfl_up_sync(0xffffffffu, sum, distance);
-    if (lane >= distance) sum += other;
-  }
-  const double sums[2] = {sum - own[1], sum};
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    s.high[2 * lane + i] = static_cast<float>(sums[i]);
-    s.low[2 * lane + i] = static_cast<float>(sums[i] - static_cast<float>(sums[i]));
-  }
-}
-
-/// unit_factor of a row of keys or queries, of which a thread reads half.
-__device__ float factor_of_row(const std::byte* rows) {
-  constexpr int kHalfBytes = kDeltaKeyDim;
-  const int row = static_cast<int>(threadIdx.x) / 2;
-  const auto* at = reinterpret_cast<const uint4*>(rows + row * kKeyRowBytes + threadIdx.x % 2 * kHalfBytes);
-  float squares = 0;
-#pragma unroll
-  for (int i = 0; i < kHalfBytes / 16; ++i) {
-    const uint4 words = at[i];
-    for (const std::uint32_t pair : {words.x, words.y, words.z, words.w}) {
-      const float low = __uint_as_float(pair << 16);
-      const float high = __uint_as_float(pair & 0xffff0000u);
-      squares = fmaf(low, low, squares);
-      squares = fmaf(high, high, squares);
-    }
-  }
-  return unit_factor(squares + __shfl_xor_sync(0xffffffffu, squares, 1));
-}
-
-/// The warp's 16 rows of `rows` times the keys, on and below the diagonal.
-__device__ __forceinline__ void multiply_by_keys(std::uint32_t rows, std::uint32_t keys, int m,
-                                                 float (&c)[2 * kChunkTiles][4]) {
-#pragma unroll
-  for (int step = 0; step < kDeltaKeyDim / 16; ++step) {
-    std::uint32_t a[4];
-    load_matrices(a, left_first(rows + m * 16 * kKeyRowBytes + step * 32, kKeyRowBytes));
-#pragma unroll
-    for (int n = 0; n < kChunkTiles; ++n) {
-      if (n > m) continue;
-      std::uint32_t b[4];
-      load_matrices(b, upper_first(keys + n * 16 * kKeyRowBytes + step * 32, kKeyRowBytes));
-      multiply_16x8x16<__nv_bfloat16>(c[2 * n], a, b[0], b[1]);
-      multiply_16x8x16<__nv_bfloat16>(c[2 * n + 1], a, b[2], b[3]);
-    }
-  }
+  s.decays.set(log_decays[0], log_decays[1]);
 }
 
 /// The inverses of I + L for the blocks of 16 x 16 on the diagonal: a thread has a column.
@@ -141,32 +83,33 @@ __device__ void invert_block(const Matrix& l, Matrix& t, int m, int n) {
   write();
 }
 
-__global__ void __launch_bounds__(kPrepareThreads)
-    delta_prepare_kernel(const __grid_constant__ DeltaRuleParams p, ChunkRange range, ChunkMatrices* matrices) {
-  extern __shared__ __align__(16) std::byte shared[];
-  ChunkShared& s = *reinterpret_cast<ChunkShared*>(shared);
-  let_next_kernel_start();
-  const Runs runs = runs_of(p.step);
-  const RunPart found = find_part(runs, range.first + static_cast<int>(blockIdx.y), chunks_of);
-  wait_for_kernel_before();
-  if (found.run < 0) return;
-  const StateRun run = runs.first[found.run];
-  const int begin = first_row_of(run, found.part);
-  const int n_rows = min(first_row_of(run, found.part + 1), run.n_rows) - begin;
-  const std::int64_t first_row = run.first_row + begin;
+/// By a thread for each row.
+__device__ __forceinline__ void write_factors(const ChunkShared& s, ChunkFactors& to) {
+  const int row = static_cast<int>(threadIdx.x);
+  const float decay = expf(s.decays.high[row]);
+  const float of_key = s.of_keys[row] / row_scale(s.of_keys[row]);
+  to.of_keys[row] = decay * of_key;
+  to.of_queries[row] = kAScale * decay * s.of_queries[row] / row_scale(s.of_queries[row]);
+  to.to_end[row] = s.decays.decay(row, kStateChunk - 1) * of_key;
+  if (row == kStateChunk - 1) to.decay = decay;
+}
+
+/// `place`: of the block's chunk in the operands.
+__device__ __forceinline__ void prepare_delta(const DeltaRuleParams& p, const ChunkPlace& chunk, int place,
+                                              const ChunkOperands& operands, ChunkShared& s) {
   const int head_index = static_cast<int>(blockIdx.x);
   const DeltaHead head(p, head_index);
   const auto* qkv = static_cast<const __nv_bfloat16*>(p.qkv);
   const std::int64_t width = head.query(1) - head.query(0);
-  copy_key_rows<kPrepareThreads>(shared_address(s.keys), qkv + head.key(first_row), width, n_rows);
-  copy_key_rows<kPrepareThreads>(shared_address(s.queries), qkv + head.query(first_row), width, n_rows);
+  copy_key_rows<kPrepareThreads>(shared_address(s.keys), qkv + head.key(chunk.first_row), width, chunk.n_rows);
+  copy_key_rows<kPrepareThreads>(shared_address(s.queries), qkv + head.query(chunk.first_row), width, chunk.n_rows);
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  if (warp == 0) set_gates(p, head, first_row, n_rows, s);
+  if (warp == 0) set_gates(p, head, chunk, s);
   wait_for_copies();
   __syncthreads();
-  const float key_factor = factor_of_row(s.keys);
-  const float query_factor = factor_of_row(s.queries) * p.q_factor;
+  const float key_factor = unit_factor(squares_of_row(s.keys));
+  const float query_factor = unit_factor(squares_of_row(s.queries)) * p.q_factor;
   if (lane % 2 == 0) {
     s.of_keys[threadIdx.x / 2] = key_factor;
     s.of_queries[threadIdx.x / 2] = query_factor;
@@ -177,6 +120,13 @@ __global__ void __launch_bounds__(kPrepareThreads)
   multiply_by_keys(shared_address(s.queries), shared_address(s.keys), warp, of_queries);
   own_accumulators(of_keys);
   own_accumulators(of_queries);
+  __syncthreads();
+  const int value_heads = p.n_heads / p.n_key_heads;
+  if (head_index % value_heads == 0) {
+    ChunkKeys& to = operands.keys[static_cast<std::int64_t>(place) * p.n_key_heads + head_index / value_heads];
+    write_rows(s.keys, s.of_keys, to.keys);
+    write_rows(s.queries, s.of_queries, to.queries);
+  }
   __syncthreads();  // from here on L and T take the place of keys and queries
 
   Matrix& l = *reinterpret_cast<Matrix*>(s.keys);
@@ -188,23 +138,13 @@ __global__ void __launch_bounds__(kPrepareThreads)
     for (int i = 0; i < 4; ++i) {
       const int row = 16 * warp + lane / 4 + i / 2 * 8;
       const int column = 8 * n + lane % 4 * 2 + i % 2;
-      const float decay = column <= row ? s.decay(column, row) * s.of_keys[column] : 0;
+      const float decay = column <= row ? s.decays.decay(column, row) * s.of_keys[column] : 0;
       of_queries[n][i] *= decay * s.of_queries[row];
       l[row][column] = column < row ? of_keys[n][i] * decay * s.of_keys[row] * s.beta[row] : 0;
     }
   }
-  ChunkMatrices& to = matrices[static_cast<std::int64_t>(blockIdx.y) * p.n_heads + head_index];
-#pragma unroll
-  for (int k = 0; k < kChunkTiles; ++k)
-    if (k <= warp) store_fragments(of_queries[2 * k], of_queries[2 * k + 1], to.a[triangle_place(warp, k)]);
-  if (threadIdx.x < kStateChunk) {
-    const int row = static_cast<int>(threadIdx.x);
-    const float decay = expf(s.high[row]);
-    to.of_keys[row] = decay * s.of_keys[row];
-    to.of_queries[row] = decay * s.of_queries[row];
-    to.to_end[row] = s.decay(row, kStateChunk - 1) * s.of_keys[row];
-    if (row == kStateChunk - 1) to.decay = decay;
-  }
+  ChunkMatrices& to = operands.matrices[static_cast<std::int64_t>(place) * p.n_heads + head_index];
+  if (threadIdx.x < kStateChunk) write_factors(s, to.factors);
   __syncthreads();
   invert_diagonal(l, t);
   __syncthreads();
@@ -212,27 +152,35 @@ __global__ void __launch_bounds__(kPrepareThreads)
     if (warp + distance < kChunkTiles) invert_block(l, t, warp + distance, warp);
     __syncthreads();
   }
+  write_matrix(
+      t, [&](int, int column) { return s.beta[column] * kTScale; }, to.t);
 #pragma unroll
-  for (int k = 0; k < kChunkTiles; ++k) {
-    if (k > warp) continue;
-    float halves[2][4];
+  for (int n = 0; n < 2 * kChunkTiles; ++n) {
+    if (n / 2 > warp) continue;
 #pragma unroll
-    for (int half = 0; half < 2; ++half)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int column = 16 * k + 8 * half + lane % 4 * 2 + i % 2;
-        halves[half][i] = t[16 * warp + lane / 4 + i / 2 * 8][column] * s.beta[column];
-      }
-    store_fragments(halves[0], halves[1], to.t[triangle_place(warp, k)]);
+    for (int i = 0; i < 4; ++i) l[16 * warp + lane / 4 + i / 2 * 8][8 * n + lane % 4 * 2 + i % 2] = of_queries[n][i];
   }
+  __syncthreads();
+  write_matrix(
+      l, [](int, int) { return kAScale; }, to.a);
+}
+
+__global__ void __launch_bounds__(kPrepareThreads)
+    delta_prepare_kernel(const __grid_constant__ DeltaRuleParams p, ChunkRange range,
+                         const __grid_constant__ ChunkOperands operands) {
+  extern __shared__ __align__(16) std::byte prepare_shared[];
+  prepare_chunk(p.step, range, [&](const ChunkPlace& chunk) {
+    prepare_delta(p, chunk, static_cast<int>(blockIdx.y), operands, *reinterpret_cast<ChunkShared*>(prepare_shared));
+  });
 }
 
 }  // namespace
 
-void launch_delta_prepare(const Device& device, const DeltaRuleParams& params, ChunkRange range, ChunkMatrices* matrices) {
+void launch_delta_prepare(const Device& device, const DeltaRuleParams& params, ChunkRange range,
+                          const ChunkOperands& operands) {
   prefer_shared_memory(delta_prepare_kernel);
   launch_overlapped(device, delta_prepare_kernel, dim3(static_cast<unsigned>(params.n_heads), static_cast<unsigned>(range.n)),
-                    kPrepareThreads, static_cast<int>(sizeof(ChunkShared)), "gated_delta_rule", params, range, matrices);
+                    kPrepareThreads, static_cast<int>(sizeof(ChunkShared)), "gated_delta_rule", params, range, operands);
 }
 
 }  // namespace baton::cuda

@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "kernels/cuda/device/alignment.h"
-#include "kernels/cuda/states/delta_chunks.h"
 #include "kernels/cuda/states/delta_rule.h"
 #include "kernels/cuda/states/state_storage.h"
 #include "kernels/cuda/states/states.h"
@@ -12,20 +11,17 @@
 namespace baton::cuda {
 namespace {
 
-/// Chunks of heads that have their matrices in memory at once: 1024 rows of 128 heads, or more rows of fewer.
-constexpr int kChunkMatrices = 2048;
-
 /// Whether long runs are computed in chunks. A captured launch serves runs of any lengths, but none of many rows.
 bool takes_chunks(const GatedDeltaRuleArgs& args, const StateShape& shape, std::span<std::byte> memory) {
-  return !memory.empty() && shape.key_dim == kDeltaKeyDim && shape.value_dim % kDeltaValueStep == 0 &&
-         shape.n_heads <= kChunkMatrices && args.qkv.dtype == DType::bf16 && is_aligned(args.qkv.data, 16) &&
-         args.state.step.header->n_rows > kMostStepRows;
+  return !memory.empty() && shape.key_dim == kChunkKeyDim && shape.value_dim % kChunkValueStep == 0 &&
+         bytes_of_chunk(shape.n_heads, static_cast<int>(args.n_key_heads)) <= memory.size() && args.qkv.dtype == DType::bf16 &&
+         is_aligned(args.qkv.data, 16) && args.state.step.header->n_rows > kMostStepRows;
 }
 
 }  // namespace
 
-std::size_t delta_memory_bytes(const Device& device, const StateShape& shape) {
-  return shape.key_dim == kDeltaKeyDim && runs_delta_scan(device) ? kChunkMatrices * sizeof(ChunkMatrices) : 0;
+std::size_t chunk_memory_bytes(const Device& device, const StateShape& shape) {
+  return shape.key_dim == kChunkKeyDim && runs_chunk_scan(device) ? kChunkBytes : 0;
 }
 
 void gated_delta_rule(const Device& device, const GatedDeltaRuleArgs& args, std::span<std::byte> memory) {
@@ -52,20 +48,29 @@ void gated_delta_rule(const Device& device, const GatedDeltaRuleArgs& args, std:
                                .key_dim = shape.key_dim,
                                .value_dim = shape.value_dim,
                                .q_factor = 1.0f / std::sqrt(static_cast<float>(shape.key_dim)),
-                               .most_rows = has_chunks ? kMostStepRows : std::numeric_limits<int>::max(),
-                               .may_choose = !memory.empty()};
-  launch_delta_steps(device, params, n_runs);
-  if (!has_chunks) return;
-  auto* matrices = reinterpret_cast<ChunkMatrices*>(memory.data());
-  // A run of n rows has parts of at most n / kStateChunk + 2 chunks.
+                               .most_rows = has_chunks ? kMostStepRows : std::numeric_limits<int>::max()};
   const std::int64_t n_rows = args.state.step.header->n_rows;
-  const auto n_chunks = static_cast<int>(n_rows / kStateChunk + 2 * std::min(n_runs, n_rows / (kMostStepRows + 1)));
-  const int at_once = kChunkMatrices / shape.n_heads;
-  for (int first = 0; first < n_chunks; first += at_once) {
-    const ChunkRange range{first, std::min(at_once, n_chunks - first)};
-    launch_delta_prepare(device, params, range, matrices);
-    launch_delta_scan(device, params, range, matrices, n_runs);
-  }
+  const bool has_few_rows = is_captured || has_chunks || n_rows <= kMostSweepRows * n_runs;
+  if (has_few_rows && runs_delta_sweep(device, params))
+    launch_delta_sweep(device, params, n_runs);
+  else
+    launch_delta_steps(device, params, n_runs);
+  if (!has_chunks) return;
+  const std::int64_t first_value = 2 * args.n_key_heads * shape.key_dim;
+  const ChunkScanParams scan{.step = params.step,
+                             .values = args.qkv.data + first_value * 2,
+                             .values_width = args.qkv.shape[1],
+                             .skip = nullptr,
+                             .out = params.out,
+                             .out_dtype = params.out_dtype,
+                             .matrices = params.matrices,
+                             .slot_stride = params.slot_stride,
+                             .n_heads = params.n_heads,
+                             .n_key_heads = params.n_key_heads,
+                             .value_dim = params.value_dim};
+  compute_in_chunks(
+      device, ChunkRule::delta, scan, n_rows, n_runs, memory,
+      [&](ChunkRange range, const ChunkOperands& operands) { launch_delta_prepare(device, params, range, operands); });
 }
 
 }  // namespace baton::cuda

@@ -27,12 +27,12 @@ inline std::int64_t most_runs(const StateArgs& state, bool is_captured) {
 
 /// A row's bits do not depend on how its sequence is cut into steps.
 void short_conv(const Device& device, const ShortConvArgs& args);
-/// The same.
-void mamba2_scan(const Device& device, const Mamba2ScanArgs& args);
 
-/// Memory that gated_delta_rule needs to compute long runs in chunks; 0: it computes all row by row.
-std::size_t delta_memory_bytes(const Device& device, const StateShape& shape);
+/// Memory that recurrent layers need to compute long runs in chunks; 0: they compute all row by row.
+std::size_t chunk_memory_bytes(const Device& device, const StateShape& shape);
 /// Without `memory` all rows are computed row by row, and then a row's bits do not depend on how its sequence is cut into steps.
 void gated_delta_rule(const Device& device, const GatedDeltaRuleArgs& args, std::span<std::byte> memory);
+/// The same.
+void mamba2_scan(const Device& device, const Mamba2ScanArgs& args, std::span<std::byte> memory);
 
 }  // namespace baton::cuda

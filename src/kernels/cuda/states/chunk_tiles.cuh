@@ -1,16 +1,16 @@
-/// Tiles of the chunked gated delta rule: rows of keys in shared memory, and numbers as sums of bf16 parts.
+/// Tiles of recurrent layers in chunks: rows of keys in shared memory, and numbers as sums of two of f16.
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/cuda/device/mma.cuh"
-#include "kernels/cuda/states/delta_chunks.h"
+#include "kernels/cuda/states/chunk_scan.h"
 
 namespace baton::cuda {
 
 /// Bytes from one row of keys or queries to the next in shared memory: 16 more than they have, so that matrix loads have no bank
 /// conflicts.
-inline constexpr int kKeyRowBytes = kDeltaKeyDim * 2 + 16;
+inline constexpr int kKeyRowBytes = kChunkKeyDim * 2 + 16;
 inline constexpr int kKeyTileBytes = kStateChunk * kKeyRowBytes;
 
 /// Copies 16 bytes, or fills them with zeros.
@@ -26,7 +26,7 @@ __device__ __forceinline__ void wait_for_copy_groups() {
 /// Begins to copy rows of key_dim numbers, `stride` numbers apart; rows from n_rows on become 0.
 template <int kThreads>
 __device__ __forceinline__ void copy_key_rows(std::uint32_t to, const __nv_bfloat16* from, std::int64_t stride, int n_rows) {
-  constexpr int kPieces = kDeltaKeyDim * 2 / 16;
+  constexpr int kPieces = kChunkKeyDim * 2 / 16;
 #pragma unroll
   for (int i = static_cast<int>(threadIdx.x); i < kStateChunk * kPieces; i += kThreads) {
     const int row = i / kPieces;
@@ -46,28 +46,14 @@ __device__ __forceinline__ std::uint32_t upper_first(std::uint32_t tile, int row
   return tile + (lane % 8 + lane / 16 * 8) * row_bytes + lane / 8 % 2 * 16;
 }
 
-/// The parts of two neighbours, each part as a pair: x = parts[0] + parts[1] + ...
-template <int kParts>
-__device__ __forceinline__ void split_pair(float x, float y, std::uint32_t (&parts)[kParts]) {
-#pragma unroll
-  for (int part = 0; part < kParts; ++part) {
-    parts[part] = pack_pair<__nv_bfloat16>(x, y);
-    x -= __uint_as_float(parts[part] << 16);
-    y -= __uint_as_float(parts[part] & 0xffff0000u);
-  }
+/// Two neighbours as pairs of f16: x = parts[0] + parts[1].
+__device__ __forceinline__ void split_pair(float x, float y, std::uint32_t (&parts)[kOperandParts]) {
+  parts[0] = pack_pair<__half>(x, y);
+  const float2 upper = __half22float2(*reinterpret_cast<const __half2*>(&parts[0]));
+  parts[1] = pack_pair<__half>(x - upper.x, y - upper.y);
 }
 
-/// A 16 x 16 tile, of which the lane has the accumulators of both 16 x 8 halves, in the order of operand A.
-template <int kParts>
-__device__ __forceinline__ void store_fragments(const float (&left)[4], const float (&right)[4], uint4 (&to)[kParts][32]) {
-  std::uint32_t parts[4][kParts];
-  split_pair(left[0], left[1], parts[0]);
-  split_pair(left[2], left[3], parts[1]);
-  split_pair(right[0], right[1], parts[2]);
-  split_pair(right[2], right[3], parts[3]);
-#pragma unroll
-  for (int part = 0; part < kParts; ++part)
-    to[part][threadIdx.x % 32] = make_uint4(parts[0][part], parts[1][part], parts[2][part], parts[3][part]);
-}
+/// The largest power of two that is not above a positive x.
+__device__ __forceinline__ float power_below(float x) { return __uint_as_float(__float_as_uint(x) & 0x7f800000u); }
 
 }  // namespace baton::cuda
