@@ -21,14 +21,17 @@ using testing::Golden;
 using testing::GoldenModel;
 using testing::relative_error;
 
-// float32: a few layers of matmuls over some hundred terms. bf16 rounds activations, the cache and the two halves of the projection:
-// as in decoder_test for recurrent layers and latent attention, against float32.
+// float32: a few layers of matmuls over some hundred terms. bf16, against float32, rounds activations, the cache and the two halves of
+// the projection. The goldens were not chosen for clear choices of experts in the layer for drafts, so a row may have another expert
+// in bf16: on an H200 errors of models with experts are up to 0.11. Unrelated logits differ by more than 1.
 constexpr double kF32Bound = 1e-4;
-constexpr double kBf16MtpBound = 6e-2;
+constexpr double kBf16DenseMtpBound = 6e-2;
+constexpr double kBf16ExpertsMtpBound = 0.2;
 
 class MtpGolden : public ::testing::TestWithParam<const char*> {
  protected:
   std::filesystem::path folder() const { return test::source_folder() / "tests/goldens" / GetParam(); }
+  bool has_experts() const { return read_model_spec(folder())->mtp->layer.feed_forward.has_experts(); }
 
   /// Runs the prompt in steps of `n_rows` rows, each followed by the layer for drafts, then drafts on. Expects the golden's logits.
   void expect_golden(DType dtype, const std::string& device, std::int32_t n_rows, double bound) const {
@@ -70,7 +73,7 @@ TEST_P(MtpGolden, gives_the_logits_of_transformers_whatever_the_steps) {
 TEST_P(MtpGolden, does_so_in_bf16) {
   for (const std::string& device : testing::devices_with_bf16()) {
     SCOPED_TRACE(device);
-    expect_golden(DType::bf16, device, 9, kBf16MtpBound);
+    expect_golden(DType::bf16, device, 9, has_experts() ? kBf16ExpertsMtpBound : kBf16DenseMtpBound);
   }
 }
 
