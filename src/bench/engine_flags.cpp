@@ -76,7 +76,7 @@ void add_decode_bench_options(CLI::App& app, DecodeBenchOptions& options) {
   row("--shared", options.shared, "Tokens of the shared prompt")->check(CLI::Range(0, 1 << 20));
   row("--own", options.own, "Prompt tokens of each request after it (at least one is sent)")->check(CLI::Range(0, 1 << 20));
   row("--new", options.n_new, "Tokens each request generates; the first is not timed")->check(CLI::Range(2, 1 << 20));
-  row("--requests", options.requests, "Numbers of requests at once")
+  row("--requests", options.requests, "Numbers of requests at once, as 1,8,32")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(CLI::Range(1, 4096));
@@ -88,7 +88,8 @@ void add_decode_bench_options(CLI::App& app, DecodeBenchOptions& options) {
          "none; the report says so")
       ->check(CLI::Range(0.0, 1.0))
       ->group("Workload");
-  app.add_option("--drafts", options.drafts, "With it: numbers of drafts of a request in a step, beside each other; 0: none")
+  app.add_option("--drafts", options.drafts,
+                 "With it: numbers of drafts of a request in a step, as 0,1,3, beside each other; 0: none")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(CLI::Range(0, kMaxDraftTokens))

@@ -121,6 +121,7 @@ TEST(Mtp, a_model_without_such_a_layer_is_refused_by_name) {
   const auto refused = use_mtp(spec, nullptr);
   ASSERT_FALSE(refused);
   EXPECT_NE(refused.error().message.find("has no layer for multi-token prediction"), std::string::npos);
+  EXPECT_NE(refused.error().message.find("mtp_use_dedicated_embeddings"), std::string::npos);
 }
 
 TEST(Mtp, a_layer_with_an_embedding_of_its_own_is_not_offered) {

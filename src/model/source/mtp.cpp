@@ -19,7 +19,12 @@ tl::unexpected<Error> refuse(const ModelSpec& spec, std::string_view reason) {
 }  // namespace
 
 Result<void> use_mtp(ModelSpec& spec, const Checkpoint* checkpoint) {
-  if (!spec.mtp) return refuse(spec, "has no layer for multi-token prediction that Baton computes");
+  if (!spec.mtp)
+    return refuse(
+        spec,
+        "has no layer for multi-token prediction that Baton computes: its config counts none (mtp_num_hidden_layers or "
+        "num_nextn_predict_layers is 0), the layer has an embedding of its own (mtp_use_dedicated_embeddings), or the "
+        "architecture has none");
   const MtpSpec& mtp = *spec.mtp;
   TensorNames names = spec.names;
   if (!mtp.root.empty()) names.root = mtp.root;
