@@ -6,7 +6,8 @@
 ///     python3 tools/kernel_timeline.py kernels.tsv
 ///
 /// A line of the file: start and end in ns, blocks, threads of a block, KiB of shared memory that the multiprocessors were
-/// set to, name.
+/// set to, name. Copies and fills are lines of their own: "copy" or "fill" with the bytes in the place of blocks. With
+/// BATON_TIMELINE_CALLS=1 every call of CUDA's runtime and driver, too: "call NAME", the thread in the place of blocks.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -22,7 +23,7 @@ namespace {
 struct Kernel {
   std::uint64_t start;
   std::uint64_t end;
-  int n_blocks;
+  long long n_blocks;
   int n_threads;
   unsigned shared_bytes;
   std::string name;
@@ -41,9 +42,22 @@ void take_buffer(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t, st
   const std::lock_guard lock(mutex);
   CUpti_Activity* record = nullptr;
   while (cuptiActivityGetNextRecord(buffer, valid_size, &record) == CUPTI_SUCCESS) {
+    if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
+      const auto& copy = *reinterpret_cast<const CUpti_ActivityMemcpy5*>(record);
+      kernels.push_back({copy.start, copy.end, static_cast<long long>(copy.bytes), 0, 0, "copy"});
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
+      const auto& fill = *reinterpret_cast<const CUpti_ActivityMemset4*>(record);
+      kernels.push_back({fill.start, fill.end, static_cast<long long>(fill.bytes), 0, 0, "fill"});
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_RUNTIME || record->kind == CUPTI_ACTIVITY_KIND_DRIVER) {
+      const auto& call = *reinterpret_cast<const CUpti_ActivityAPI*>(record);
+      const char* name = nullptr;
+      const auto domain = record->kind == CUPTI_ACTIVITY_KIND_RUNTIME ? CUPTI_CB_DOMAIN_RUNTIME_API : CUPTI_CB_DOMAIN_DRIVER_API;
+      if (cuptiGetCallbackName(domain, call.cbid, &name) != CUPTI_SUCCESS) name = "unknown";
+      kernels.push_back({call.start, call.end, static_cast<long long>(call.threadId), 0, 0, std::string("call ") + name});
+    }
     if (record->kind != CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) continue;
     const auto& kernel = *reinterpret_cast<const CUpti_ActivityKernel10*>(record);
-    kernels.push_back({kernel.start, kernel.end, kernel.gridX * kernel.gridY * kernel.gridZ,
+    kernels.push_back({kernel.start, kernel.end, 1LL * kernel.gridX * kernel.gridY * kernel.gridZ,
                        kernel.blockX * kernel.blockY * kernel.blockZ, kernel.sharedMemoryExecuted, kernel.name});
   }
   std::free(buffer);
@@ -55,7 +69,7 @@ void write_kernels() {
   std::FILE* const file = std::fopen(std::getenv("BATON_TIMELINE"), "w");
   if (file == nullptr) return;
   for (const Kernel& kernel : kernels)
-    std::fprintf(file, "%llu\t%llu\t%d\t%d\t%u\t%s\n", static_cast<unsigned long long>(kernel.start),
+    std::fprintf(file, "%llu\t%llu\t%lld\t%d\t%u\t%s\n", static_cast<unsigned long long>(kernel.start),
                  static_cast<unsigned long long>(kernel.end), kernel.n_blocks, kernel.n_threads, kernel.shared_bytes >> 10,
                  kernel.name.c_str());
   std::fclose(file);
@@ -68,6 +82,12 @@ extern "C" int InitializeInjection() {
   if (std::getenv("BATON_TIMELINE") == nullptr) return 1;
   cuptiActivityRegisterCallbacks(give_buffer, take_buffer);
   cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+  cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMCPY);
+  cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMSET);
+  if (std::getenv("BATON_TIMELINE_CALLS") != nullptr) {
+    cuptiActivityEnable(CUPTI_ACTIVITY_KIND_RUNTIME);
+    cuptiActivityEnable(CUPTI_ACTIVITY_KIND_DRIVER);
+  }
   std::atexit(write_kernels);
   return 1;
 }

@@ -1,16 +1,27 @@
-"""Where the time of a decode step goes: `python3 tools/kernel_timeline.py kernels.tsv [steps]`, from tools/kernel_timeline.cpp.
+"""Where the time of a decode step goes, and what memory does meanwhile: kernels.tsv comes from tools/kernel_timeline.cpp.
 
-A step begins with resolve_rows. Of each kind of step (its kernels and their blocks) the last `steps` are used, 20 unless
-told. A kernel counts from the end of the kernel before it (of the latest end so far) to its own end, so the
-counts add up to the step. Microseconds: "a step" is the sum of a kernel's launches in a step, "each" that of one launch,
-"gap" the part of "each" before its own start (negative: it started that much before the kernel before it ended), all
-medians over steps.
+    python3 tools/kernel_timeline.py kernels.tsv
+    python3 tools/kernel_timeline.py kernels.tsv --next 2     prints SKIP and COUNT: the last 2 steps of the kind that came last
+    ncu --graph-profiling node --cache-control none --clock-control none --print-kernel-base mangled --print-units base \
+      --page raw --csv --metrics dram__bytes_read.sum,dram__bytes_write.sum --launch-skip SKIP --launch-count COUNT \
+      baton-bench decode ... > bytes.csv
+    python3 tools/kernel_timeline.py kernels.tsv --bytes bytes.csv
+
+A step begins with resolve_rows. Of each kind of step (its kernels and their blocks) the last `--steps` are used. A kernel
+counts from the end of the kernel before it (of the latest end so far) to its own end, so the counts add up to the step.
+Microseconds: "a step" is the sum of a kernel's launches in a step, "each" that of one launch, "gap" the part of "each"
+before its own start (negative: it started that much before the kernel before it ended), all medians over steps. With
+counters, MB are the bytes read from and written to memory in a step, TB/s those over "a step"; the last row is the step,
+and its share of `--rate` is the share of the step in which memory is busy. For ncu kernels run one after another, so what
+one fetches ahead for the next is counted where the instructions are.
 """
+
+import argparse
 import collections
+import csv
 import pathlib
 import re
 import statistics
-import sys
 
 
 def short_name(name):
@@ -42,50 +53,97 @@ def role(kernels, i):
     return f"{matrix} {name}"
 
 
-def main():
-    path, n_steps = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 20
+def kind_of(step):
+    return tuple((row[5], row[2]) for row in step)
+
+
+def split_steps(rows):
+    """Rows between one resolve_rows and the next; what comes before the first and after the last is no whole step."""
+    begins = [i for i, row in enumerate(rows) if "resolve" in row[5]]
+    return [(begin, rows[begin:end]) for begin, end in zip(begins, begins[1:], strict=False)]
+
+
+def read_kernels(path):
     rows = []
     for line in pathlib.Path(path).read_text(encoding="utf-8").splitlines():
         start, end, blocks, threads, shared, name = line.split("\t")
-        rows.append((int(start), int(end), int(blocks), int(threads), int(shared), short_name(name)))
-    rows.sort()
-    steps, step = [], []
-    for row in rows:
-        if "resolve" in row[5] and step:
-            steps.append(step)
-            step = []
-        step.append(row)
+        if not name.startswith(("copy", "fill", "call ")):  # kernels only
+            rows.append((int(start), int(end), int(blocks), int(threads), int(shared), short_name(name)))
+    return sorted(rows)
+
+
+def read_bytes(path):
+    """Bytes of each kernel of the steps in ncu's file, by the kind of the step."""
+    lines = [line for line in pathlib.Path(path).read_text(encoding="utf-8").splitlines() if line.startswith('"')]
+    table = csv.DictReader(lines)
+    rows = []
+    for row in table:
+        if not row["ID"].isdigit():
+            continue  # the line of units
+        blocks = 1
+        for part in re.findall(r"\d+", row["Grid Size"]):
+            blocks *= int(part)
+        n_bytes = sum(float(row[name].replace(",", "")) for name in ("dram__bytes_read.sum", "dram__bytes_write.sum"))
+        rows.append((n_bytes, 0, blocks, 0, 0, short_name(row["Kernel Name"])))
+    return {kind_of(step): [row[0] for row in step] for _, step in split_steps(rows)}
+
+
+def print_kind(kind, steps, bytes_of_kind, arguments):
+    chosen = steps[-arguments.steps :]
+    totals = collections.defaultdict(list)
+    gaps = collections.defaultdict(list)
+    shape = {}
+    for step in chosen:
+        last_end = step[0][0]
+        sums = collections.Counter()
+        for i, row in enumerate(step):
+            key = role(step, i)
+            sums[key] += max(0, row[1] - last_end)
+            gaps[key].append((row[0] - last_end) / 1e3)
+            shape[key] = (row[2], row[3], row[4])
+            last_end = max(last_end, row[1])
+        for key, value in sums.items():
+            totals[key].append(value / 1e3)
+    length = statistics.median((max(row[1] for row in step) - step[0][0]) / 1e3 for step in chosen)
+    counted = bytes_of_kind.get(kind)
+    megabytes = collections.Counter()
+    for i, n_bytes in enumerate(counted or []):
+        megabytes[role(chosen[0], i)] += n_bytes / 1e6
+    print(f"{len(steps)} steps of {len(kind)} kernels, {length:.0f} us a step")
+    print("| kernel | launches | us a step | each | gap |" + (" MB | TB/s |" if counted else "") + " blocks x threads, KiB set |")
+    for key, values in sorted(totals.items(), key=lambda item: -statistics.median(item[1])):
+        n = len(gaps[key]) // len(chosen)
+        total = statistics.median(values)
+        blocks, threads, shared = shape[key]
+        times = f"{total:.0f} | {total / n:.2f} | {statistics.median(gaps[key]):.2f}"
+        traffic = f" {megabytes[key]:.1f} | {megabytes[key] / max(total, 1e-9):.2f} |" if counted else ""
+        print(f"| {key} | {n} | {times} |{traffic} {blocks} x {threads}, {shared} |")
+    if counted:
+        total = sum(megabytes.values())
+        busy = f"{total / length:.2f}, {total / length / arguments.rate:.0%} busy"
+        print(f"| the step | {len(kind)} | {length:.0f} | - | - | {total:.1f} | {busy} | - |")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kernels", help="the file of tools/kernel_timeline.cpp")
+    parser.add_argument("--steps", type=int, default=20, help="use so many of each kind, leave out kinds with fewer (20)")
+    parser.add_argument("--next", type=int, metavar="N", help="print what ncu needs for the last N steps of the last kind")
+    parser.add_argument("--bytes", metavar="FILE", help="ncu's counters of such steps")
+    parser.add_argument("--rate", type=float, default=4.565, help="TB/s that memory can be read at (4.565: an H200's)")
+    arguments = parser.parse_args()
     kinds = collections.defaultdict(list)
-    for step in steps[1:]:
-        if "resolve" in step[0][5]:
-            kinds[tuple((row[5], row[2]) for row in step)].append(step)
-    for names, of_kind in kinds.items():
-        if len(of_kind) < n_steps:
-            continue
-        chosen = of_kind[-n_steps:]
-        totals = collections.defaultdict(list)
-        gaps = collections.defaultdict(list)
-        shape = {}
-        for step in chosen:
-            last_end = step[0][0]
-            sums = collections.Counter()
-            for i, row in enumerate(step):
-                key = role(step, i)
-                sums[key] += max(0, row[1] - last_end)
-                gaps[key].append((row[0] - last_end) / 1e3)
-                shape[key] = (row[2], row[3], row[4])
-                last_end = max(last_end, row[1])
-            for key, value in sums.items():
-                totals[key].append(value / 1e3)
-        length = statistics.median((max(r[1] for r in s) - s[0][0]) / 1e3 for s in chosen)
-        print(f"{len(of_kind)} steps of {len(names)} kernels, {length:.0f} us a step")
-        print("| kernel | launches | us a step | each | gap | blocks x threads, KiB set |")
-        for key, values in sorted(totals.items(), key=lambda item: -statistics.median(item[1])):
-            n = len(gaps[key]) // len(chosen)
-            total = statistics.median(values)
-            blocks, threads, shared = shape[key]
-            times = f"{total:.0f} | {total / n:.2f} | {statistics.median(gaps[key]):.2f}"
-            print(f"| {key} | {n} | {times} | {blocks} x {threads}, {shared} |")
+    for begin, step in split_steps(read_kernels(arguments.kernels))[1:]:
+        kinds[kind_of(step)].append((begin, step))
+    if arguments.next:
+        kind, steps = max(((k, s) for k, s in kinds.items() if len(s) >= arguments.steps), key=lambda item: item[1][-1][0])
+        print(steps[-arguments.next - 1][0], (arguments.next + 1) * len(kind) + 1)
+        return
+    bytes_of_kind = read_bytes(arguments.bytes) if arguments.bytes else {}
+    for kind, steps in kinds.items():
+        if len(steps) >= arguments.steps:
+            print_kind(kind, [step for _, step in steps], bytes_of_kind, arguments)
 
 
-main()
+if __name__ == "__main__":
+    main()

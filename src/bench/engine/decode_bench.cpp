@@ -109,7 +109,7 @@ class Runner {
     result.tokens_per_s.push_back(static_cast<double>(watched.n_timed) / seconds);
     result.tokens_per_step = static_cast<double>(watched.n_timed) / static_cast<double>(watched.n_steps * result.n_requests);
     result.step_ms = 1e3 * seconds / static_cast<double>(watched.n_steps);
-    result.host_ms = std::max(0.0, result.step_ms - 1e3 * mean_run_seconds(watched.n_steps));
+    result.host_ms = std::max(0.0, result.step_ms - 1e3 * watched.run_seconds / static_cast<double>(watched.n_runs));
     result.kv_bytes_requested = watched.kv_bytes_requested;
     result.kv_bytes_saved = watched.kv_bytes_saved;
     if (experts_ != nullptr) result.experts_per_layer = mean_of(experts_->n_chosen());
@@ -126,11 +126,18 @@ class Runner {
     Clock::time_point end;
     std::int64_t n_timed = 0;  ///< tokens
     std::int64_t n_steps = 0;
+    std::int64_t n_runs = 0;  ///< whose times are in run_seconds; those of later steps, with fewer rows, are not
+    double run_seconds = 0;
     std::int64_t first_step = 0;  ///< metrics' number of steps before them
     bool has_ended = false;       ///< with drafts: a request has ended
     std::int64_t n_cached = 0;    ///< prompt tokens found in the cache
     std::int64_t kv_bytes_requested = 0;
     std::int64_t kv_bytes_saved = 0;
+
+    void add_run(double seconds) {
+      run_seconds += seconds;
+      ++n_runs;
+    }
   };
 
   Request make_request(std::int32_t index, std::int32_t n_new) const {
@@ -207,10 +214,12 @@ class Runner {
       } else if (options_.draft_acceptance) {
         watched.end = Clock::now();
         watched.n_steps = metrics.steps.value() - watched.first_step;
+        watched.add_run(newest_run_seconds());
       } else if (watched.n_timed == static_cast<std::int64_t>(watched.n_tokens.size()) * (watched.n_steps + 1)) {
         // A step that gave each request a token; the last call of step() gives none.
         watched.end = Clock::now();
         ++watched.n_steps;
+        watched.add_run(newest_run_seconds());
       }
       return {};
     };
@@ -222,19 +231,14 @@ class Runner {
     return {};
   }
 
-  /// Mean time in which the model ran, over the last `n_steps` steps or as many as are recorded.
-  double mean_run_seconds(std::int64_t n_steps) const {
-    std::map<std::int64_t, Clock::time_point> begun;
-    std::vector<double> seconds;
-    for (const StepRecord& record : engine_->recent_steps()) {
-      if (record.what == StepRecord::What::run_begin) begun[record.step] = record.at;
-      if (record.what == StepRecord::What::run_end && begun.contains(record.step))
-        seconds.push_back(seconds_between(begun[record.step], record.at));
-    }
-    const std::size_t n = std::min(seconds.size(), static_cast<std::size_t>(n_steps));
-    double sum = 0;
-    for (std::size_t i = seconds.size() - n; i < seconds.size(); ++i) sum += seconds[i];
-    return n == 0 ? 0 : sum / static_cast<double>(n);
+  /// Time between the beginning and the end of the newest recorded wait for the model; 0 if none is recorded.
+  double newest_run_seconds() const {
+    const std::vector<StepRecord> records = engine_->recent_steps();
+    const auto end = std::ranges::find(records.rbegin(), records.rend(), StepRecord::What::run_end, &StepRecord::what);
+    const auto begin = std::find_if(end, records.rend(), [&](const StepRecord& record) {
+      return record.what == StepRecord::What::run_begin && record.step == end->step;
+    });
+    return begin == records.rend() ? 0 : seconds_between(begin->at, end->at);
   }
 
   static double mean_of(std::span<const std::int32_t> counts) {
