@@ -75,9 +75,10 @@ std::int32_t max_list_entries_of(const EngineOptions& options, std::int32_t n_sa
   return static_cast<std::int32_t>(std::min<std::int64_t>(options.max_list_entries, n_each * n_samples));
 }
 
-/// Bound of the prompt rows that a step scores: their logits take at most 64 MB.
+/// Bound of the prompt rows that a step scores: their logits take at most 64 MB; 256 MB if the model drafts, as half of these rows
+/// are drafts, and 32 requests with 3 drafts each of a vocabulary of 248,320 take 96.
 std::int32_t max_scores_of(const EngineOptions& options, const ModelSpec& spec) {
-  const std::int64_t within = (std::int64_t{64} << 20) / (4 * static_cast<std::int64_t>(spec.n_vocab));
+  const std::int64_t within = (std::int64_t{spec.uses_mtp ? 256 : 64} << 20) / (4 * static_cast<std::int64_t>(spec.n_vocab));
   return static_cast<std::int32_t>(std::clamp<std::int64_t>(within, 1, options.max_num_batched_tokens));
 }
 

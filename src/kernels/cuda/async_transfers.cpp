@@ -1,15 +1,28 @@
 #include "kernels/cuda/async_transfers.h"
 
+#include <sys/prctl.h>
+
+#include <chrono>
 #include <span>
+#include <thread>
 
 #include <cuda_runtime_api.h>
 
+#include "core/expected_wait.h"
 #include "kernels/cuda/device/device_memory.h"
 
 namespace baton::cuda {
 namespace {
 
-/// Pinned memory, and an event after the copy to it.
+/// Sleeps within a few microseconds of `time`: the system may add a thread's timer slack, 50 us unless told.
+void nap(std::chrono::nanoseconds time) {
+  thread_local const int slack = prctl(PR_SET_TIMERSLACK, 1000UL, 0, 0, 0);
+  static_cast<void>(slack);
+  std::this_thread::sleep_for(time);
+}
+
+/// Pinned memory, and an event after the copy to it. CUDA waits for an event by asking all the time, or by an interrupt that costs
+/// tens of microseconds: see ExpectedWait.
 class CudaReadback final : public AsyncReadback {
  public:
   static Result<std::unique_ptr<AsyncReadback>> make(const Device& device, Collectives* collectives, std::size_t size_bytes) {
@@ -37,7 +50,14 @@ class CudaReadback final : public AsyncReadback {
     check_cuda(cudaEventRecord(arrived_, device_.stream), "AsyncReadback");
   }
   std::span<const std::byte> wait() override {
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point begin = Clock::now();
+    const std::chrono::nanoseconds pause = expected_.nap();
+    const bool sleeps = pause > pause.zero() && !has_arrived();
+    if (sleeps) nap(pause);
+    const bool was_over_after_nap = sleeps && has_arrived();
     wait_for_event(collectives_, arrived_, "AsyncReadback");
+    expected_.took(Clock::now() - begin, was_over_after_nap);
     return {data_, n_bytes_};
   }
 
@@ -45,12 +65,19 @@ class CudaReadback final : public AsyncReadback {
   CudaReadback(const Device& device, Collectives* collectives, std::size_t size_bytes)
       : device_(device), collectives_(collectives), size_bytes_(size_bytes) {}
 
+  bool has_arrived() const {
+    const bool has = cudaEventQuery(arrived_) != cudaErrorNotReady;  // an error is for wait_for_event to report
+    if (!has) cudaGetLastError();  // clears the answer, so that the next launch does not report it
+    return has;
+  }
+
   const Device& device_;
   Collectives* collectives_;  ///< null: one rank
   std::size_t size_bytes_;
   std::size_t n_bytes_ = 0;
   std::byte* data_ = nullptr;
   cudaEvent_t arrived_ = nullptr;
+  ExpectedWait expected_;
 };
 
 /// Pinned host memory and the device memory that it is copied to.
