@@ -317,6 +317,7 @@ void EngineLoop::commit_oldest() {
 
   metrics_recorder_.ran(step.plan, step.built);
   report(step.built);
+  retire();
   builder_.reuse(std::move(step.built));
   scheduler_.reuse(std::move(step.plan));
 }
@@ -373,7 +374,8 @@ PinPrefill& EngineLoop::prefill_of(const Sequence& sequence) {
   return mail_.pins.prefill_of(sequence.task->id);
 }
 
-/// Removes finished sequences, and requests without sequences.
+/// Removes finished sequences, and requests without sequences. Pins prefixes, right after the commit or plan in which they end:
+/// whatever allocates next could evict their blocks.
 void EngineLoop::retire() {
   const auto now = Sequence::Clock::now();
   for (const auto& sequence : scheduler_.take_finished()) {

@@ -13,15 +13,15 @@ using testing::make_tiny_engine;
 using testing::random_prompt;
 using testing::SequenceKey;
 
-constexpr std::int32_t kPromptLen = 200;
+constexpr std::int32_t kBoundsPromptLen = 200;
 constexpr std::int32_t kMaxTokens = 8;
 
 /// Requests with the same long prompt, each with penalties over all of it.
 std::vector<Request> crowd(std::int32_t n) {
   std::vector<Request> requests;
   for (std::int32_t i = 0; i < n; ++i) {
-    requests.push_back(
-        greedy(joined(random_prompt(1, kPromptLen - 5), random_prompt(100 + static_cast<std::uint32_t>(i), 5)), kMaxTokens));
+    requests.push_back(greedy(
+        joined(random_prompt(1, kBoundsPromptLen - 5), random_prompt(100 + static_cast<std::uint32_t>(i), 5)), kMaxTokens));
     requests.back().sampling.repetition_penalty = 1.2F;
   }
   return requests;

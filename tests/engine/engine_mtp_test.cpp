@@ -18,6 +18,7 @@ using testing::greedy;
 using testing::joined;
 using testing::mtp_spec;
 using testing::random_prompt;
+using testing::recurrent_mtp_spec;
 using testing::run_requests;
 using testing::token_after;
 
@@ -69,13 +70,6 @@ std::vector<Request> mixed_crowd(std::uint32_t n) {
     requests.push_back(request);
   }
   return requests;
-}
-
-/// Recurrent layers, one with attention, and one of these for drafts.
-ModelSpec recurrent_mtp_spec() {
-  ModelSpec spec = testing::recurrent_spec();
-  EXPECT_TRUE(use_mtp(spec, nullptr));
-  return spec;
 }
 
 TEST_P(EngineMtp, answers_are_those_without_it_whatever_is_asked) {

@@ -227,5 +227,24 @@ TEST_P(EngineSpeculation, caches_no_block_with_a_rejected_token) {
   }
 }
 
+/// A sequence that drafts has each step committed before the next plan. The prefix ends in such a commit, and the plan admits a
+/// request that needs the rest of the cache, and more.
+TEST_P(EngineSpeculation, leaves_a_prefix_its_blocks_when_it_ends_before_a_plan) {
+  const EngineOptions options{
+      .batch_invariant = true, .max_num_seqs = 2, .max_model_len = 128, .has_priorities = true, .speculation = kEager};
+  const auto engine = make_tiny_engine(options, 16);
+  Request drafting = greedy(joined(random_prompt(1, 8), random_prompt(1, 8)), 40);
+  Request large = greedy(random_prompt(2, 120), 8);
+  large.priority = 1;
+  const auto first = engine->submit(drafting);
+  const auto last = engine->submit(large);
+  ASSERT_TRUE(first && last);
+  const auto prefix = engine->pin(random_prompt(3, 112));
+  ASSERT_TRUE(prefix) << prefix.error().message;
+  EXPECT_EQ(prefix->n_pinned_tokens, 112);
+  EXPECT_EQ(engine->metrics().kv_blocks_used.value(), 7);
+  engine->check_invariants();
+}
+
 }  // namespace
 }  // namespace baton

@@ -29,8 +29,11 @@ class Load {
         n_blocks_(input.ConsumeIntegralInRange<std::int32_t>(3, 40)),
         options_(any_options(input)),
         n_state_slots_(input.ConsumeBool() ? options_.max_num_seqs + input.ConsumeIntegralInRange<std::int32_t>(0, 12) : 0),
-        driver_(options_, any_groups(input, n_blocks_, 2 * options_.max_num_batched_tokens, n_state_slots_ > 0),
-                input.ConsumeIntegralInRange(0, 3) != 0, 0, n_state_slots_) {
+        groups_(any_groups(input, n_blocks_, 2 * options_.max_num_batched_tokens, n_state_slots_ > 0)),
+        has_caching_(input.ConsumeIntegralInRange(0, 3) != 0),
+        n_tier_slots_(has_caching_ && groups_.size() == 1 && input.ConsumeBool() ? input.ConsumeIntegralInRange(1, 60) : 0),
+        driver_(options_, groups_, has_caching_, n_tier_slots_, n_state_slots_,
+                n_tier_slots_ > 0 && n_state_slots_ > 0 ? input.ConsumeIntegralInRange(1, 12) : 0) {
     driver_.max_pinned_blocks = input.ConsumeIntegralInRange<std::int32_t>(0, n_blocks_ - 2);
   }
 
@@ -51,9 +54,7 @@ class Load {
       }
     }
     for (int n_steps = 0; step(); ++n_steps) baton::check(n_steps < 100'000, "the sequences never end");
-    driver_.expect_empty();
-    while (driver_.n_pins() > 0) driver_.unpin_oldest();
-    baton::check(driver_.cache.n_available() == driver_.cache.n_blocks(), "blocks leaked");
+    driver_.expect_nothing_left();
   }
 
  private:
@@ -64,6 +65,9 @@ class Load {
     options.max_prefill_tokens = input.ConsumeBool() ? input.ConsumeIntegralInRange<std::int32_t>(1, 20) : 0;
     options.max_drafts = input.ConsumeBool() ? input.ConsumeIntegralInRange<std::int32_t>(1, 20) : 0;
     options.drafters_wait_alone = input.ConsumeBool();
+    options.has_mtp = options.max_drafts > 0 && input.ConsumeBool();
+    options.weighs_drafts = input.ConsumeBool();
+    options.state_loads = input.ConsumeIntegralInRange(0, 4);
     return options;
   }
 
@@ -94,9 +98,12 @@ class Load {
     baton::SequenceEditor::task(*sequence).priority = input_.ConsumeIntegralInRange<std::int32_t>(-1, 1);
     baton::SequenceEditor::task(*sequence).tenant = {input_.ConsumeIntegralInRange<std::int32_t>(0, 2),
                                                      input_.ConsumeIntegralInRange<std::int32_t>(1, 3)};
-    if (options_.max_drafts > 0 && input_.ConsumeBool())
-      baton::SequenceEditor::schedule(*sequence).speculation.emplace(
-          baton::SpeculationOptions{.n_tokens = 5, .lookup_max = 2, .lookup_min = 1});
+    if (options_.max_drafts > 0 && input_.ConsumeBool()) {
+      baton::SpeculationOptions speculation{.n_tokens = 5, .lookup_max = 2, .lookup_min = 1};
+      if (options_.has_mtp && input_.ConsumeBool())
+        speculation = {.n_tokens = input_.ConsumeIntegralInRange(1, 4), .method = baton::DraftMethod::mtp};
+      baton::SequenceEditor::schedule(*sequence).speculation.emplace(speculation);
+    }
     driver_.add(std::move(sequence));
   }
 
@@ -132,6 +139,9 @@ class Load {
   std::int32_t n_blocks_;
   baton::SchedulerOptions options_;
   std::int32_t n_state_slots_;  ///< of recurrent layers; 0: the model has none
+  std::vector<baton::CacheGroup> groups_;
+  bool has_caching_;
+  std::int32_t n_tier_slots_;  ///< of the host tier; 0: there is none
   SchedulerDriver driver_;
 };
 

@@ -15,6 +15,7 @@
 #include "model/weights.h"
 #include "support/checkpoint_writer.h"
 #include "support/test_ranks.h"
+#include "support/tiny_engine.h"
 
 namespace baton::testing {
 
@@ -29,6 +30,13 @@ inline ModelSpec mtp_spec(std::int32_t d_model = 48) {
   EXPECT_TRUE(spec) << spec.error().message;
   EXPECT_TRUE(use_mtp(*spec, nullptr));
   return std::move(*spec);
+}
+
+/// Recurrent layers, one with attention, and one of these for drafts.
+inline ModelSpec recurrent_mtp_spec() {
+  ModelSpec spec = recurrent_spec();
+  EXPECT_TRUE(use_mtp(spec, nullptr));
+  return spec;
 }
 
 /// The token that the model of ForeseeingModel generates after `token`.

@@ -7,6 +7,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -18,7 +20,8 @@ namespace baton::testing {
 
 /// A scheduler, its cache and its device, with one step in flight. After each plan and each commit all invariants must
 /// hold. Every sequence must end once: with exactly the tokens that it gets alone or, if it was cancelled, with the
-/// first of them. In a model with states, registered prefixes are pinned when they are computed, and must have their snapshots then.
+/// first of them. In a cache of one layer group registered prefixes are pinned when they are computed, and must have all their blocks
+/// and, in a model with states, a snapshot then.
 class SchedulerDriver {
  public:
   static constexpr std::int32_t kStateInterval = 2 * kBlockLen;
@@ -41,6 +44,7 @@ class SchedulerDriver {
   KvCache cache;
   Scheduler scheduler;
   std::int64_t n_accepted = 0;         ///< drafts
+  std::int64_t n_model_drafts = 0;     ///< sequences for which the model drafted after a step
   std::int32_t max_pinned_blocks = 0;  ///< a prefix beyond is unpinned at once; so is one beyond the slots for snapshots
 
   /// Called before a step runs. It may cancel sequences.
@@ -77,7 +81,7 @@ class SchedulerDriver {
   bool needs_plan() const { return needs_plan_; }
   /// Commits the steps in flight if the next plan awaits them. Returns whether it did.
   bool commit_awaited() {
-    if (in_flight_.empty() || !scheduler.awaits_commit()) return false;
+    if (in_flight_.empty() || !(in_flight_.back().n_draft_passes || scheduler.awaits_commit())) return false;
     while (commit_oldest()) {
     }
     return true;
@@ -91,9 +95,10 @@ class SchedulerDriver {
     const std::vector<TierCopy> copies = cache.take_copies();
     copies_.insert(copies_.end(), copies.begin(), copies.end());
     if (!is_planned_) return empty_ = std::move(plan);
-    in_flight_.push_back(build(scheduler, std::move(plan)));
-    in_flight_.back().copies = std::exchange(copies_, {});
-    return in_flight_.back().plan;
+    InFlight& made = in_flight_.emplace_back(InFlight{build(scheduler, std::move(plan)), {}});
+    made.step.copies = std::exchange(copies_, {});
+    made.n_draft_passes = scheduler.plan_draft_passes(made.step.plan);
+    return made.step.plan;
   }
   /// Commits the steps before the last plan. Returns whether there was one.
   bool commit_behind() {
@@ -106,16 +111,21 @@ class SchedulerDriver {
   /// Runs and commits the oldest step in flight. Returns false if there is none.
   bool commit_oldest() {
     if (in_flight_.empty()) return false;
-    const SimulatedDevice::Step step = std::move(in_flight_.front());
+    const auto [step, n_draft_passes] = std::move(in_flight_.front());
     in_flight_.pop_front();
     before_commit(step.plan);
     const std::vector<StepOutcome> outcomes = device_.run(step);
     for (const StepOutcome& outcome : outcomes) n_accepted += outcome.n_accepted;
+    std::vector<DraftRun> runs;
+    if (n_draft_passes) runs = scheduler.draft_runs(step.plan, outcomes, *n_draft_passes);
+    std::vector<std::vector<TokenId>> drafts = draft(runs, outcomes);
     scheduler.commit(step.plan, outcomes);
+    scheduler.offer(step.plan, runs, std::move(drafts), 0.001);
     scheduler.check_invariants();
+    take();
     return true;
   }
-  /// Takes the sequences that have ended and compares their tokens.
+  /// Takes the sequences that have ended and compares their tokens. Pins prefixes, see Scheduler::take_finished.
   void take() {
     for (const auto& sequence : scheduler.take_finished()) {
       EXPECT_LE(sequence->schedule->n_preemptions, kMaxPreemptions);
@@ -128,6 +138,26 @@ class SchedulerDriver {
       EXPECT_EQ(sequence->schedule->tokens, tokens) << "sequence " << sequence->task->id.value;
       expected_.erase(expected);
       if (sequence->is_prefix_prefill() && sequence->schedule->finished == FinishReason::length) pin(*sequence);
+    }
+  }
+  /// Once all sequences have ended: unpins everything, and drops what is cached. Then nothing may be left.
+  void expect_nothing_left() {
+    expect_empty();
+    while (!pins_.empty()) unpin_oldest();
+    EXPECT_EQ(cache.n_used(), 0) << "blocks leaked";
+    cache.drop_cached();
+    scheduler.check_invariants();
+    for (int g = 0; g < cache.n_groups(); ++g)
+      EXPECT_EQ(static_cast<std::int32_t>(cache.free_blocks(g).size()), cache.n_blocks(g)) << "blocks leaked";
+    EXPECT_EQ(cache.kept_rows().n_taken(), 0) << "drafts leaked";
+    if (cache.states() != nullptr) {
+      EXPECT_EQ(cache.states()->n_free(), cache.states()->n_slots()) << "slots leaked";
+    }
+    if (cache.tier() != nullptr) {
+      EXPECT_EQ(cache.tier()->n_entries(), 0);
+    }
+    if (cache.state_tier() != nullptr) {
+      EXPECT_EQ(cache.state_tier()->n_entries(), 0);
     }
   }
   std::size_t n_pins() const { return pins_.size(); }
@@ -153,23 +183,49 @@ class SchedulerDriver {
   }
 
  private:
+  struct InFlight {
+    SimulatedDevice::Step step;
+    std::optional<std::int32_t> n_draft_passes;  ///< see Scheduler::plan_draft_passes
+  };
+
+  /// What a model with a layer for drafts would draft: most of it is right.
+  std::vector<std::vector<TokenId>> draft(std::span<const DraftRun> runs, std::span<const StepOutcome> outcomes) {
+    std::vector<std::vector<TokenId>> all;
+    for (const DraftRun& run : runs) {
+      std::vector<TokenId> tokens(run.sequence->schedule->tokens.begin(), run.sequence->schedule->tokens.end());
+      const auto outcome = std::ranges::find(outcomes, run.sequence->task->id, &StepOutcome::id);
+      for (const TokenOutput& token : outcome->tokens) tokens.push_back(token.token);
+      EXPECT_EQ(static_cast<std::int32_t>(tokens.size()), run.n_tokens);
+      EXPECT_TRUE(cache.covers(run.sequence->schedule->table, run.n_tokens - 2 + run.n_drafts)) << "a draft has no place";
+      std::vector<TokenId>& drafts = all.emplace_back();
+      for (std::int32_t i = 0; i < run.n_drafts; ++i) {
+        const std::uint64_t hash = SimulatedDevice::chain(tokens);
+        drafts.push_back(SimulatedDevice::next_token(hash) + (hash % 4 == 0 ? 1 : 0));
+        tokens.push_back(drafts.back());
+      }
+    }
+    n_model_drafts += std::ssize(all);
+    return all;
+  }
   /// Sometimes fewer than steps have drafts.
   static std::int32_t n_kept_rows(const SchedulerOptions& options) { return options.max_drafts * 3 / 2; }
 
   void pin(const Sequence& prefix) {
-    if (cache.states() == nullptr || !cache.has_prefix_caching()) return;
+    if (!cache.has_prefix_caching() || cache.n_groups() > 1) return;
     const KvCache::Pin pin =
         cache.pin(prefix.task->scope, std::span(prefix.schedule->tokens.begin(), prefix.schedule->tokens.end()));
     EXPECT_EQ(pin.n_blocks, prefix.task->prompt_len / kBlockLen);
-    EXPECT_NE(pin.snapshot, StateSlots::kNone) << "prefix " << prefix.task->id.value << " has lost its snapshot";
+    EXPECT_EQ(pin.snapshot != StateSlots::kNone, cache.states() != nullptr)
+        << "prefix " << prefix.task->id.value << " has lost its snapshot";
     pins_.push_back(pin);
-    if (cache.n_pinned() <= max_pinned_blocks && cache.states()->n_pinned() <= cache.n_snapshot_slots()) return;
+    const std::int32_t n_states = cache.states() != nullptr ? cache.states()->n_pinned() : 0;
+    if (cache.n_pinned() <= max_pinned_blocks && n_states <= cache.n_snapshot_slots()) return;
     cache.unpin(pin);
     pins_.pop_back();
   }
 
   SimulatedDevice device_;
-  std::deque<SimulatedDevice::Step> in_flight_;
+  std::deque<InFlight> in_flight_;
   std::deque<KvCache::Pin> pins_;
   bool is_planned_ = false;  ///< the last plan was not empty
   bool needs_plan_ = false;

@@ -42,16 +42,21 @@ inline ModelSpec recurrent_spec() {
   return std::move(*spec);
 }
 
-/// f32 except for the cache, which has options.kv_dtype. The cache has memory for `n_blocks` blocks of
-/// options.block_len tokens in each layer group. Returns the error of a failed allocation.
-inline Result<std::unique_ptr<Engine>> create_tiny_engine(std::unique_ptr<Backend> backend, EngineOptions options,
-                                                          std::int32_t n_blocks, const MakeRankModel& make_model) {
-  BATON_TRY(std::unique_ptr<Model> model, make_model(*backend));
+/// Options of an engine whose cache has memory for `n_blocks` blocks of options.block_len tokens in each layer group.
+inline EngineOptions tiny_options(EngineOptions options, std::int32_t n_blocks, const Backend& backend, const Model& model) {
   options.weighs_drafts = false;  // a test does not depend on times
   options.kv_cache_bytes = 0;
-  for (const KvShape& shape : model->kv_shapes(n_blocks, options.block_len, options.kv_dtype))
-    options.kv_cache_bytes += backend->kv_block_bytes(shape) * n_blocks;
-  return Engine::create(options, std::move(backend), std::move(model));
+  for (const KvShape& shape : model.kv_shapes(n_blocks, options.block_len, options.kv_dtype))
+    options.kv_cache_bytes += backend.kv_block_bytes(shape) * n_blocks;
+  return options;
+}
+
+/// f32 except for the cache, which has options.kv_dtype. For `n_blocks` see tiny_options. Returns the error of a failed allocation.
+inline Result<std::unique_ptr<Engine>> create_tiny_engine(std::unique_ptr<Backend> backend, const EngineOptions& options,
+                                                          std::int32_t n_blocks, const MakeRankModel& make_model) {
+  BATON_TRY(std::unique_ptr<Model> model, make_model(*backend));
+  const EngineOptions sized = tiny_options(options, n_blocks, *backend, *model);
+  return Engine::create(sized, std::move(backend), std::move(model));
 }
 
 inline Result<std::unique_ptr<Engine>> create_tiny_engine(std::unique_ptr<Backend> backend, const EngineOptions& options,

@@ -17,6 +17,11 @@ void prefetch_ahead(std::span<Sequence* const> sequences, std::size_t i) {
   if (i + kPrefetchDistance < sequences.size()) sequences[i + kPrefetchDistance]->prefetch();
 }
 
+/// Whether the engine is to pin it.
+bool is_ended_prefix(const Sequence& sequence) {
+  return sequence.is_prefix_prefill() && sequence.schedule->finished == FinishReason::length;
+}
+
 }  // namespace
 
 Scheduler::Scheduler(const SchedulerOptions& options, KvCache& cache)
@@ -71,6 +76,8 @@ void Scheduler::reuse(StepPlan plan) {
 }
 
 StepPlan Scheduler::plan() {
+  check(std::ranges::none_of(finished_, [this](SequenceId id) { return is_ended_prefix(*find(id)); }),
+        "Scheduler: a prefix has ended and was not taken before the next plan");
   PlanSketch sketch;
   sketch.plan.sequences = std::move(spare_sequences_);
   sketch.members = std::move(members_);

@@ -205,6 +205,7 @@ class Scheduler {
   const Sequence* find(const PlannedSequence& planned) const;
   /// The sequences of the last plan, in its order. Valid until one of them is taken by take_finished.
   std::span<Sequence* const> members() const { return members_; }
+  /// Removes the sequences that have ended. A prefix must be taken, and pinned, before the next plan, which could evict its blocks.
   std::vector<std::unique_ptr<Sequence>> take_finished();
 
   std::int32_t n_running() const { return policy_.n_running(); }

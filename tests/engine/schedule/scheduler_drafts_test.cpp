@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-constexpr std::int32_t kPromptLen = 12;
+constexpr std::int32_t kDraftedPromptLen = 12;
 
 /// The token at a position of a text that repeats 1 2 3 or, if not `repeats`, of a text of the sequence's own without
 /// repetition.
@@ -22,11 +22,11 @@ std::unique_ptr<Sequence> sequence_of(std::int64_t id, bool repeats, bool specul
   SequenceTask task;
   task.id = SequenceId{id};
   task.request = RequestId{id};
-  task.prompt_len = kPromptLen;
+  task.prompt_len = kDraftedPromptLen;
   task.max_len = 400;
   if (speculates) task.speculation = SpeculationOptions{.n_tokens = 4, .lookup_max = 3, .lookup_min = 2};
   std::vector<TokenId> prompt;
-  for (std::int32_t i = 0; i < kPromptLen; ++i) prompt.push_back(token_of(id, repeats, i));
+  for (std::int32_t i = 0; i < kDraftedPromptLen; ++i) prompt.push_back(token_of(id, repeats, i));
   return std::make_unique<Sequence>(std::move(task), std::move(prompt));
 }
 

@@ -18,8 +18,8 @@ namespace {
 
 constexpr std::int32_t kCapturedBlockLen = 16;
 constexpr std::int32_t kBlocksEach = 4;
-constexpr std::int32_t kPromptLen = kCapturedBlockLen + 1;
-constexpr std::int32_t kMaxRows = 8 * kPromptLen;
+constexpr std::int32_t kCapturedPromptLen = kCapturedBlockLen + 1;
+constexpr std::int32_t kMaxRows = 8 * kCapturedPromptLen;
 constexpr std::int32_t kMaxSamples = 8;
 constexpr std::int32_t kCapturedRows = 6;
 constexpr std::int32_t kDecodes = 12;
@@ -130,9 +130,11 @@ std::vector<TokenId> tokens_of(Executor& executor, DType kv_dtype, std::int32_t 
     }
     EXPECT_GT(executor.last_step_seconds(), 0);
   };
-  submit_captured(executor, step_of(executor, kv_dtype, n, testing::random_prompt(1, kPromptLen), kPromptLen, false));
+  submit_captured(executor,
+                  step_of(executor, kv_dtype, n, testing::random_prompt(1, kCapturedPromptLen), kCapturedPromptLen, false));
   for (std::int32_t i = 0; i < kDecodes; ++i) {
-    submit_captured(executor, step_of(executor, kv_dtype, n, {kLastTokenOfSlot}, kPromptLen + 1 + i, /*shares=*/i % 3 != 0));
+    submit_captured(executor,
+                    step_of(executor, kv_dtype, n, {kLastTokenOfSlot}, kCapturedPromptLen + 1 + i, /*shares=*/i % 3 != 0));
     take();
   }
   take();
