@@ -72,11 +72,12 @@ void load_cublas(const Device& device, Gemms& gemms, const CudaMatrix& matrix) {
 std::vector<GemmChoice> choices_for(const Device& device, const Gemms& gemms, const CudaMatrix& matrix) {
   if (gemms.invariant) return {{.gemm = Gemm::invariant}};
   std::vector<GemmChoice> choices;
-  if (matrix.streamed) {
-    choices.push_back({Gemm::stream, 1, StreamGemm::kMostRows, 4});
-    if (matrix.chain && matrix.chain->fills_device)
-      choices.push_back({Gemm::chain, StreamGemm::kMostRows + 1, kMostRowsByChain, 16});
-  }
+  if (matrix.streamed) choices.push_back({Gemm::stream, 1, StreamGemm::kMostRows, 4});
+  if (matrix.broad)
+    for (const BroadChoice& choice : matrix.broad->choices)
+      choices.push_back({Gemm::broad, choice.fewest_rows, choice.most_rows, 16});
+  if (matrix.streamed && matrix.chain && matrix.chain->fills_device)
+    choices.push_back({Gemm::chain, StreamGemm::kMostRows + 1, kMostRowsByChain, 16});
   for (const std::int64_t n_rows : kSkinnyRows)
     if (can_multiply_skinny(device, n_rows, matrix.view())) choices.push_back({Gemm::skinny, n_rows, n_rows});
   if (!matrix.streamed && can_multiply_small(device, matrix.view())) choices.push_back({Gemm::small, 1, kMostSmallRows});
@@ -90,7 +91,7 @@ Gemm choose(const CudaMatrix& matrix, const MatmulArgs& args) {
   const bool has_bias_like_out = args.bias.data == nullptr || args.bias.dtype == args.out.dtype;
   const auto fits = [&](const GemmChoice& choice) {
     return n_rows >= choice.fewest_rows && n_rows <= choice.most_rows && is_aligned(args.out.data, choice.out_alignment) &&
-           (has_bias_like_out || (choice.gemm != Gemm::stream && choice.gemm != Gemm::chain));
+           (has_bias_like_out || (choice.gemm != Gemm::stream && choice.gemm != Gemm::broad && choice.gemm != Gemm::chain));
   };
   return (takes_ours ? std::ranges::find_if(matrix.choices, fits) : std::prev(matrix.choices.end()))->gemm;
 }
@@ -120,6 +121,7 @@ Result<std::unique_ptr<Gemms>> Gemms::make(const Device& device, bool batch_inva
   BATON_TRY(gemms->cublas, CublasMatmul::make(device));
   BATON_TRY(gemms->scratch, device_memory(kScratchBytes, "the scratch memory of matmuls"));
   BATON_TRY(gemms->stream, StreamGemm::make(device));
+  BATON_TRY(gemms->broad, BroadGemm::make(device));
   gemms->chain.emplace(device);
   if (batch_invariant)
     gemms->invariant.emplace(device, *gemms->cublas, *gemms->chain, std::span(gemms->scratch, kScratchBytes));
@@ -143,6 +145,7 @@ Result<std::unique_ptr<PackedMatrix>> CudaBackend::pack_matrix(const StoredMatri
   fill(device, gemms_->scratch, *matrix, weight);
   BATON_TRY_VOID(prepare(*gemms_->cublas, *matrix, name));
   matrix->streamed = gemms_->stream->describe(matrix->view());
+  matrix->broad = gemms_->broad->describe(matrix->view());
   matrix->chain = gemms_->chain->describe(matrix->view());
   matrix->choices = choices_for(device, *gemms_, *matrix);
   if (!std::exchange(gemms_->has_loaded_cublas, true)) load_cublas(device, *gemms_, *matrix);
@@ -159,6 +162,7 @@ void CudaBackend::matmul(const MatmulArgs& args) {
   const Gemm gemm = choose(matrix, args);
   switch (gemm) {
     case Gemm::stream: return gemms_->stream->multiply(x, *matrix.streamed, bias, out);
+    case Gemm::broad: return gemms_->broad->multiply(x, *matrix.broad, bias, out);
     case Gemm::chain: return gemms_->chain->multiply(x, *matrix.chain, bias, out);
     case Gemm::skinny: return multiply_skinny(device, x, matrix.view(), bias, out);
     case Gemm::small: return multiply_small(device, x, matrix.view(), bias, out);

@@ -10,6 +10,7 @@
 #include "core/result.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/device/device.h"
+#include "kernels/cuda/gemm/broad_gemm.h"
 #include "kernels/cuda/gemm/chain_gemm.h"
 #include "kernels/cuda/gemm/cublas_matmul.h"
 #include "kernels/cuda/gemm/invariant_matmul.h"
@@ -18,9 +19,10 @@
 namespace baton::cuda {
 
 /// A row of a weight's table: the GEMM for some numbers of rows. All but cuBLASLt's and that of the batch-invariant mode
-/// need x at a multiple of 16 bytes and out of x's dtype or f32. Of these, stream and chain need a bias of out's dtype.
+/// need x at a multiple of 16 bytes and out of x's dtype or f32. Of these, stream, broad and chain need a bias of out's
+/// dtype.
 struct GemmChoice {
-  enum class Gemm { stream, chain, skinny, small, cublas, invariant };
+  enum class Gemm { stream, broad, chain, skinny, small, cublas, invariant };
   Gemm gemm = Gemm::cublas;
   std::int64_t fewest_rows = 1;
   std::int64_t most_rows = INT64_MAX;
@@ -38,6 +40,7 @@ class CudaMatrix final : public PackedMatrix {
   InvariantWeight invariant() const { return {view(), chain ? &*chain : nullptr}; }
   std::byte* data = nullptr;
   std::optional<StreamWeight> streamed;  ///< for the streaming GEMM, if it takes this weight
+  std::optional<BroadWeight> broad;      ///< for the broad GEMM, if it takes this weight
   std::optional<ChainWeight> chain;      ///< for the chain GEMM, if it takes this weight
   std::vector<GemmChoice> choices;       ///< the first that fits a matmul serves it; the last fits all
 };
@@ -58,6 +61,7 @@ struct Gemms {
 
   std::unique_ptr<CublasMatmul> cublas;
   std::unique_ptr<StreamGemm> stream;
+  std::unique_ptr<BroadGemm> broad;
   std::optional<ChainGemm> chain;
   std::optional<InvariantMatmul> invariant;  ///< in batch-invariant mode
   std::byte* scratch = nullptr;

@@ -1,0 +1,250 @@
+/// Matmuls of 33 to 128 rows by weights large enough for the broad GEMM of CUDA. The other backends run the small ones as well.
+///
+/// Operands are multiples of 1/128 between -1 and 1. Their sums are multiples of 2^-14 and stay below 2^10, so that f32 holds
+/// them in any order, and the reference is exact in integers.
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "kernels/backend.h"
+#include "kernels/cuda/gemm/broad_layout.h"
+#include "support/host_tensor.h"
+#include "support/on_device.h"
+#include "support/test_backends.h"
+
+namespace baton {
+namespace {
+
+using testing::HostTensor;
+using testing::OnDevice;
+using testing::test_backends;
+using testing::TestBackend;
+
+struct WeightShape {
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+};
+
+constexpr std::int64_t kRows[] = {33, 48, 63, 64, 65, 96, 127, 128};
+constexpr std::int64_t kMostRows = 128;
+/// Units of the matrix units' last bits, where they drop what is small beside the largest term.
+constexpr double kMostError = 0x1p-12;
+
+/// For each width of tiles one that 132 multiprocessors have at once, the last with rows of the weight missing, and k that ends
+/// inside a stage; the same with two parts of k; and weights of models.
+std::vector<WeightShape> weight_shapes() {
+  std::vector<WeightShape> shapes;
+  for (const int width : cuda::kBroadWidths) shapes.push_back({width * 132 - 40, 328});
+  for (const int width : cuda::kBroadWidths)
+    if (width <= 112) shapes.push_back({width * 66 - 24, 4104});
+  for (const WeightShape& shape : {WeightShape{4096, 4096},
+                                   {6144, 4096},
+                                   {4096, 11008},
+                                   {4096, 14336},
+                                   {5120, 5120},
+                                   {5120, 17408},
+                                   {3072, 8192},
+                                   {9216, 3072},
+                                   {11264, 2048}})
+    shapes.push_back(shape);
+  return shapes;
+}
+
+/// Numerators of a matrix.
+struct Numbers {
+  Shape shape;
+  std::vector<std::int8_t> numbers;
+
+  Numbers(std::uint64_t seed, Shape sizes) : shape(sizes), numbers(static_cast<std::size_t>(sizes.n_elements())) {
+    for (std::int8_t& number : numbers) {
+      seed = seed * 6364136223846793005u + 1442695040888963407u;
+      number = static_cast<std::int8_t>(seed >> 56);
+    }
+  }
+  double at(std::int64_t index) const { return numbers[static_cast<std::size_t>(index)] / 128.0; }
+  HostTensor as(DType dtype) const {
+    HostTensor tensor(dtype, shape);
+    visit_float(dtype, [&](auto zero) {
+      std::array<decltype(zero), 256> values;
+      for (int i = 0; i < 256; ++i)
+        values[static_cast<std::size_t>(i)] =
+            static_cast<decltype(zero)>(static_cast<float>(static_cast<std::int8_t>(i)) / 128);
+      for (std::size_t i = 0; i < numbers.size(); ++i)
+        std::memcpy(tensor.bytes.data() + i * sizeof(zero), &values[static_cast<std::uint8_t>(numbers[i])], sizeof(zero));
+    });
+    return tensor;
+  }
+};
+
+/// Columns of out that are compared: the first, the last, and some between.
+std::vector<std::int64_t> places(std::int64_t n) {
+  std::vector<std::int64_t> columns;
+  for (std::int64_t i = 0; i < 16; ++i) columns.push_back(i), columns.push_back(n - 1 - i);
+  for (std::int64_t i = 0; i < 64; ++i) columns.push_back(i * 1009 % n);
+  return columns;
+}
+
+/// x W^T in some columns of out: [rows, columns].
+std::vector<double> reference(const Numbers& x, const Numbers& weight, const std::vector<std::int64_t>& columns) {
+  const std::int64_t k = x.shape[1];
+  std::vector<double> out;
+  for (std::int64_t row = 0; row < x.shape[0]; ++row)
+    for (const std::int64_t column : columns) {
+      const std::int8_t* const a = x.numbers.data() + row * k;
+      const std::int8_t* const b = weight.numbers.data() + column * k;
+      std::int64_t sum = 0;
+      for (std::int64_t i = 0; i < k; ++i) sum += a[i] * b[i];
+      out.push_back(static_cast<double>(sum) / (128 * 128));
+    }
+  return out;
+}
+
+bool multiplies(const TestBackend& test, DType dtype) {
+  const BackendCapabilities capabilities = test.backend.capabilities();
+  return dtype == DType::bf16 ? capabilities.has_bf16_matmul : capabilities.has_f16_matmul;
+}
+
+/// x W^T + bias. The test fails if anything is written after the last row of out.
+HostTensor product(Backend& backend, const PackedMatrix& weight, const ConstTensorView& x, DType out_dtype,
+                   const ConstTensorView& bias = {}) {
+  const std::int64_t rows = x.shape[0];
+  const OnDevice out(backend, HostTensor(out_dtype, {rows + 1, weight.n}));  // all ones: NaN
+  matmul(backend, {x, &weight, out.view().rows(0, rows), bias});
+  const HostTensor got = out.to_host();
+  const HostTensor untouched(out_dtype, {1, weight.n});
+  EXPECT_EQ(std::memcmp(got.view().rows(rows, rows + 1).data, untouched.bytes.data(), untouched.bytes.size()), 0);
+  return first_rows(got, rows);
+}
+
+/// Numbers of out that are not those of the f32 sums, rounded. NaN is none of them.
+std::int64_t n_wrongly_rounded(const HostTensor& out, const HostTensor& sums) {
+  const double epsilon = testing::epsilon(out.dtype);
+  std::int64_t n_wrong = 0;
+  for (std::int64_t i = 0; i < out.shape.n_elements(); ++i)
+    n_wrong += !(std::fabs(out.at(i) - sums.at(i)) <= epsilon / 2 * std::fabs(sums.at(i)));
+  return n_wrong;
+}
+
+void check_shape(const TestBackend& test, DType dtype, const WeightShape& of) {
+  const Numbers weight(1, {of.n, of.k});
+  const Numbers x(2, {kMostRows, of.k});
+  const std::vector<std::int64_t> columns = places(of.n);
+  const std::vector<double> expected = reference(x, weight, columns);
+  const auto packed = test.backend.pack_matrix(weight.as(dtype).view(), dtype, "w");
+  ASSERT_TRUE(packed) << packed.error().message;
+  const OnDevice all_x(test.backend, x.as(dtype));
+  for (const std::int64_t rows : kRows) {
+    SCOPED_TRACE(test.name + ", " + std::string(to_string(dtype)) + ", " + std::to_string(rows) + " rows, " +
+                 std::to_string(of.n) + " x " + std::to_string(of.k));
+    const ConstTensorView some_x = all_x.view().rows(0, rows);
+    const HostTensor sums = product(test.backend, **packed, some_x, DType::f32);
+    std::int64_t n_wrong = 0;
+    for (std::int64_t row = 0; row < rows; ++row)
+      for (std::size_t i = 0; i < columns.size(); ++i) {
+        const double right = expected[static_cast<std::size_t>(row) * columns.size() + i];
+        n_wrong += !(std::fabs(sums.at(row * of.n + columns[i]) - right) <= kMostError);
+      }
+    EXPECT_EQ(n_wrong, 0);
+    EXPECT_EQ(product(test.backend, **packed, some_x, DType::f32).bytes, sums.bytes) << "other bits in the second run";
+    if (!test.backend.capabilities().rounds_matmul_outputs) continue;
+    EXPECT_EQ(n_wrongly_rounded(product(test.backend, **packed, some_x, dtype), sums), 0);
+  }
+}
+
+TEST(BroadGemm, equals_exact_sums_for_numbers_of_rows_around_its_tiles) {
+  for (const TestBackend& test : test_backends())
+    for (const WeightShape& shape : weight_shapes()) {
+      if (!test.is_cuda() && shape.n * shape.k > 4 << 20) continue;
+      for (const DType dtype : {DType::bf16, DType::f16})
+        if (multiplies(test, dtype) && (dtype == DType::bf16 || shape.k < 4096)) check_shape(test, dtype, shape);
+    }
+}
+
+TEST(BroadGemm, adds_the_bias) {
+  for (const TestBackend& test : test_backends())
+    for (const DType dtype : {DType::bf16, DType::f16}) {
+      if (!multiplies(test, dtype)) continue;
+      for (const WeightShape& of : {WeightShape{6296, 328}, {9240, 264}, {3144, 2056}}) {
+        const Numbers weight(3, {of.n, of.k});
+        const Numbers x(4, {kMostRows, of.k});
+        const Numbers bias(5, {of.n});
+        const auto packed = test.backend.pack_matrix(weight.as(dtype).view(), dtype, "w");
+        ASSERT_TRUE(packed) << packed.error().message;
+        const OnDevice all_x(test.backend, x.as(dtype));
+        for (const std::int64_t rows : {37, 64, 101, 128})
+          for (const DType out_dtype : {DType::f32, dtype}) {
+            if (out_dtype != DType::f32 && !test.backend.capabilities().rounds_matmul_outputs) continue;
+            const OnDevice added(test.backend, bias.as(out_dtype));
+            const ConstTensorView some_x = all_x.view().rows(0, rows);
+            HostTensor sums = product(test.backend, **packed, some_x, DType::f32);
+            for (std::int64_t i = 0; i < rows * of.n; ++i) sums.set(i, static_cast<float>(sums.at(i) + bias.at(i % of.n)));
+            EXPECT_EQ(n_wrongly_rounded(product(test.backend, **packed, some_x, out_dtype, added.view()), sums), 0)
+                << test.name << ' ' << to_string(dtype) << " to " << to_string(out_dtype) << ", " << rows << " rows, " << of.n
+                << " x " << of.k;
+          }
+      }
+    }
+}
+
+// Matmuls of several shapes share the memory of partial sums and overlap. Each must find it as at first.
+TEST(BroadGemm, matmuls_after_one_another_and_replayed_have_the_same_bits) {
+  for (const TestBackend& test : test_backends()) {
+    const DType dtype = DType::bf16;
+    if (!test.is_cuda() || !multiplies(test, dtype)) continue;
+    // A chain of matmuls: the out of each is the x of the next.
+    const std::vector<WeightShape> shapes{{4096, 4096}, {6144, 4096}, {4096, 6144}, {5120, 4096}, {4096, 5120}};
+    std::vector<std::unique_ptr<PackedMatrix>> weights;
+    for (const WeightShape& of : shapes) {
+      auto packed = test.backend.pack_matrix(Numbers(6, {of.n, of.k}).as(dtype).view(), dtype, "w");
+      ASSERT_TRUE(packed) << packed.error().message;
+      weights.push_back(std::move(*packed));
+    }
+    for (const std::int64_t rows : {40, 64, 90, 128}) {
+      const OnDevice x(test.backend, Numbers(7, {rows, shapes[0].k}).as(dtype));
+      std::vector<std::unique_ptr<OnDevice>> outs;
+      for (const WeightShape& of : shapes)
+        outs.push_back(std::make_unique<OnDevice>(test.backend, HostTensor(dtype, {rows, of.n})));
+      const auto chain = [&] {
+        for (std::size_t i = 0; i < shapes.size(); ++i)
+          matmul(test.backend, {i == 0 ? ConstTensorView(x.view()) : ConstTensorView(outs[i - 1]->view()), weights[i].get(),
+                                outs[i]->view()});
+      };
+      chain();
+      const HostTensor expected = outs.back()->to_host();
+      const auto graph = test.backend.capture([&] {
+        for (int i = 0; i < 4; ++i) chain();
+      });
+      ASSERT_TRUE(graph) << graph.error().message;
+      for (int replay = 0; replay < 50; ++replay) {
+        (*graph)->replay();
+        ASSERT_EQ(outs.back()->to_host().bytes, expected.bytes) << test.name << ", " << rows << " rows, replay " << replay;
+      }
+    }
+  }
+}
+
+// So that the tests above see every kernel, and sums that are passed on, where a device has 132 multiprocessors.
+TEST(BroadGemm, the_tested_shapes_have_every_width_for_few_and_many_rows) {
+  std::set<std::pair<int, int>> whole;
+  std::set<std::pair<int, int>> cut;
+  for (const WeightShape& shape : weight_shapes())
+    for (const std::int64_t rows : {48, 64, 96, 128})
+      if (const auto layout = cuda::best_broad_layout({rows, shape.n, shape.k}, 132, cuda::kBroadRatesOfH200))
+        (layout->n_parts == 1 ? whole : cut).emplace(layout->width, rows > 64);
+  for (const int width : cuda::kBroadWidths)
+    for (const int is_many : {0, 1}) EXPECT_TRUE(whole.contains({width, is_many})) << width;
+  for (const auto& of : {std::pair{48, 0}, {64, 0}, {64, 1}, {80, 0}, {80, 1}, {96, 1}})
+    EXPECT_TRUE(cut.contains(of)) << of.first;
+}
+
+}  // namespace
+}  // namespace baton
