@@ -70,7 +70,6 @@ TEST(BroadLayout, weights_of_llamas_have_the_fastest_layouts) {
                          {28672, 4096, 48, "224x1"},
                          {28672, 4096, 128, "224x1"},
                          {4096, 14336, 64, "64x2"},
-                         {10240, 8192, 48, "160x2"},
                          {8192, 8192, 48, "64x1"}})
     EXPECT_EQ(named(best_broad_layout({row.n_rows, row.n, row.k}, kBlocks, kBroadRatesOfH200)), row.layout)
         << row.n << " x " << row.k << ", " << row.n_rows << " rows";

@@ -78,7 +78,7 @@ struct BroadRates {
 };
 
 /// Fitted to the times of 12 weights on an H200: bench/results/streaming-gemm.md.
-inline constexpr BroadRates kBroadRatesOfH200{1.35, 4.23e6, 96.2e3, 5.06e6, 44.8e3, 3.4, 4.0e6, 560e6};
+inline constexpr BroadRates kBroadRatesOfH200{1.35, 4.23e6, 96.2e3, 5.06e6, 44.8e3, 3.4, 3.75e6, 540e6};
 
 /// A little more than the largest, where several are nearly as large.
 inline double slowest_of(double a, double b, double c = 0) {
