@@ -319,16 +319,13 @@ BroadKernel kernel_of(int width, int row_groups) {
   return row_groups == 1 ? kernel_of_width<T, 1>(width, kWidths) : kernel_of_width<T, 2>(width, kWidths);
 }
 
-/// Rates of a device: an H200's, scaled by its memory and its clock.
+/// An H200's rates, scaled by the device's memory.
 BroadRates broad_rates_of(const Device& device) {
-  const DeviceRates rates = rates_of(device.figures);
-  const double memory = rates.memory_bytes_per_us / kH200Rates.memory_bytes_per_us;
-  const double cycles = rates.cache_bytes_per_us / kH200Rates.cache_bytes_per_us;
-  BroadRates scaled = kBroadRatesOfH200;
-  scaled.memory_bytes_per_us *= memory;
-  scaled.cublas_bytes_per_us *= memory;
-  scaled.cublas_flops_per_us *= cycles;
-  return scaled;
+  const double ratio = rates_of(device.figures).memory_bytes_per_us / kH200Rates.memory_bytes_per_us;
+  BroadRates rates = kBroadRatesOfH200;
+  rates.memory_bytes_per_us *= ratio;
+  rates.cublas_bytes_per_us *= ratio;
+  return rates;
 }
 
 }  // namespace
@@ -345,7 +342,7 @@ Result<std::unique_ptr<BroadGemm>> BroadGemm::make(const Device& device) {
   void* const encode = tensor_map_encoder();
   if (encode == nullptr) return made(nullptr, nullptr);
   const std::size_t size_bytes =
-      static_cast<std::size_t>(device.n_multiprocessors) / kMostBroadParts * kMostBroadRows * kMostBroadWidth * sizeof(float);
+      static_cast<std::size_t>(device.n_multiprocessors) / kMostBroadParts * kMostBroadRows * kMostCutWidth * sizeof(float);
   BATON_TRY(std::byte* const partials, device_memory(size_bytes, "the partial sums of matmuls"));
   check_cuda(cudaMemsetAsync(partials, 0xff, size_bytes, device.stream), "broad_gemm");
   return made(encode, partials);
@@ -358,10 +355,11 @@ std::optional<BroadWeight> BroadGemm::describe(const ConstTensorView& weight) co
   if (encode_ == nullptr || (weight.dtype != DType::bf16 && weight.dtype != DType::f16) || n % 8 != 0 || k % 8 != 0 ||
       n > kMost || k > kMost || !is_aligned(weight.data, 16))
     return std::nullopt;
+  const BroadRates rates = broad_rates_of(device_);
   BroadWeight described{weight, {}};
   std::int64_t fewest = kFewestBroadRows;
   for (const std::int64_t most : {std::int64_t{48}, std::int64_t{64}, std::int64_t{96}, kMostBroadRows}) {
-    const auto layout = best_broad_layout({most, n, k}, device_.n_multiprocessors, broad_rates_of(device_));
+    const auto layout = best_broad_layout({most, n, k}, device_.n_multiprocessors, rates);
     if (layout) described.choices.push_back({fewest, most, *layout, matrix_map(encode_, weight, layout->width)});
     fewest = most + 1;
   }

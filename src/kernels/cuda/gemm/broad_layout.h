@@ -17,8 +17,8 @@ inline constexpr std::int64_t kFewestBroadRows = 33;
 inline constexpr std::int64_t kMostBroadRows = 128;
 inline constexpr int kBroadBoxK = 64;  ///< numbers of each row in a box, which one copy brings
 inline constexpr int kBroadWidths[] = {48, 64, 80, 96, 112, 128, 144, 160, 168, 192, 224};
-inline constexpr int kMostBroadWidth = 224;
 inline constexpr int kMostBroadParts = 2;
+inline constexpr int kMostCutWidth = 128;  ///< of tiles with several parts
 
 /// Boxes of the weight in a stage.
 constexpr int broad_boxes(int width) { return width <= 96 ? 2 : 1; }
@@ -60,12 +60,12 @@ constexpr BroadSchedule broad_schedule(const BroadLayout& layout, std::int64_t n
   return {n_tiles, k_stages, layout.n_parts, first};
 }
 
-/// Whether blocks that wait for sums find them: all items of a cut tile run at once.
+/// Whether blocks that wait for sums get them: all items of cut tiles run at once.
 constexpr bool can_run(const BroadSchedule& schedule, int n_blocks) {
   return schedule.n_parts == 1 || (schedule.n_items() <= n_blocks && schedule.first_part < schedule.k_stages);
 }
 
-/// In bytes and floating-point operations per microsecond.
+/// Rates in bytes and floating-point operations per microsecond.
 struct BroadRates {
   double start_us = 0;             ///< of a kernel
   double memory_bytes_per_us = 0;  ///< weights from memory, all blocks
@@ -75,16 +75,14 @@ struct BroadRates {
   double cublas_start_us = 0;
   double cublas_bytes_per_us = 0;
   double cublas_flops_per_us = 0;  ///< of the device
+  double cublas_split_us = 0;      ///< where it splits k, which it does for weights with many more columns than rows
 };
 
-/// Fitted to the times of 12 weights on an H200: bench/results/streaming-gemm.md.
-inline constexpr BroadRates kBroadRatesOfH200{1.35, 4.23e6, 96.2e3, 5.06e6, 44.8e3, 3.4, 3.75e6, 540e6};
+/// Fitted to the times of 25 weights on an H200: bench/results/streaming-gemm.md.
+inline constexpr BroadRates kBroadRatesOfH200{2.2, 4.32e6, 135e3, 7.3e6, 27e3, 4.4, 4.17e6, 1.05e9, 3.4};
 
-/// A little more than the largest, where several are nearly as large.
-inline double slowest_of(double a, double b, double c = 0) {
-  const auto sixth_power = [](double x) { return x * x * x * x * x * x; };
-  return std::sqrt(std::cbrt(sixth_power(a) + sixth_power(b) + sixth_power(c)));
-}
+/// The time of what overlaps: more than the longest, where others are nearly as long.
+inline double overlapped(double a, double b, double c = 0) { return std::cbrt(a * a * a + b * b * b + c * c * c); }
 
 /// Microseconds of a matmul whose weight comes from memory and x from the L2.
 inline double broad_cost_us(const BroadMatmul& of, const BroadLayout& layout, int n_blocks, const BroadRates& rates) {
@@ -96,14 +94,16 @@ inline double broad_cost_us(const BroadMatmul& of, const BroadLayout& layout, in
   const double rows = of.row_groups() * kBroadRowGroup;
   const double multiplying = busiest_k * layout.width * rows * 2 / rates.flops_per_us;
   const double sums = (layout.n_parts - 1) * rows * layout.width * 4 / rates.sum_bytes_per_us;
-  return rates.start_us + slowest_of(reading, arriving, multiplying) + sums;
+  return rates.start_us + overlapped(reading, arriving, multiplying) + sums;
 }
 
-/// The same for cuBLASLt.
+/// The same for cuBLASLt's first choice.
 inline double cublas_cost_us(const BroadMatmul& of, const BroadRates& rates) {
   const auto weights = static_cast<double>(of.n * of.k);
-  return rates.cublas_start_us + slowest_of(weights * 2 / rates.cublas_bytes_per_us,
-                                            weights * of.row_groups() * kBroadRowGroup * 2 / rates.cublas_flops_per_us);
+  const double rows = of.row_groups() * kBroadRowGroup;
+  return rates.cublas_start_us +
+         overlapped(weights * 2 / rates.cublas_bytes_per_us, weights * rows * 2 / rates.cublas_flops_per_us) +
+         (2 * of.n < of.k ? rates.cublas_split_us : 0);
 }
 
 /// The layout that costs least, of those that keep most of the blocks busy to the end; nothing where cuBLASLt costs less.
@@ -112,7 +112,7 @@ inline std::optional<BroadLayout> best_broad_layout(const BroadMatmul& of, int n
   std::optional<BroadLayout> best;
   double least = cublas_cost_us(of, rates);
   for (const int width : kBroadWidths)
-    for (int n_parts = 1; n_parts <= kMostBroadParts; ++n_parts) {
+    for (int n_parts = 1; n_parts <= (width <= kMostCutWidth ? kMostBroadParts : 1); ++n_parts) {
       const BroadLayout layout{width, n_parts};
       const BroadSchedule schedule = broad_schedule(layout, of.n, of.k);
       const int n_waves = (schedule.n_items() + n_blocks - 1) / n_blocks;
