@@ -108,7 +108,7 @@ inline double cublas_cost_us(const BroadMatmul& of, const BroadRates& rates) {
 
 /// The layout that costs least, of those that keep most of the blocks busy to the end; nothing where cuBLASLt costs less.
 inline std::optional<BroadLayout> best_broad_layout(const BroadMatmul& of, int n_blocks, const BroadRates& rates) {
-  constexpr double kFewestBusy = 0.82;
+  constexpr double kFewestBusy = 0.75;
   std::optional<BroadLayout> best;
   double least = cublas_cost_us(of, rates);
   for (const int width : kBroadWidths)
