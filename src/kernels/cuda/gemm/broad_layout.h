@@ -34,7 +34,7 @@ struct BroadMatmul {
   std::int64_t n = 0;
   std::int64_t k = 0;
   constexpr int row_groups() const { return static_cast<int>((n_rows + kBroadRowGroup - 1) / kBroadRowGroup); }
-  /// Rows of x in a box: what wgmma reads behind them gives sums that are not stored.
+  /// Rows of x in a box: what wgmma reads after them gives sums that are not stored.
   constexpr int x_rows() const { return static_cast<int>((n_rows + 7) / 8 * 8); }
 };
 
@@ -106,7 +106,7 @@ inline double cublas_cost_us(const BroadMatmul& of, const BroadRates& rates) {
          (2 * of.n < of.k ? rates.cublas_split_us : 0);
 }
 
-/// The layout that costs least, of those that keep most of the blocks busy to the end; nothing where cuBLASLt costs less.
+/// The cheapest layout that keeps most of the blocks busy to the end; nothing where cuBLASLt costs less.
 inline std::optional<BroadLayout> best_broad_layout(const BroadMatmul& of, int n_blocks, const BroadRates& rates) {
   constexpr double kFewestBusy = 0.75;
   std::optional<BroadLayout> best;
