@@ -42,4 +42,17 @@ void launch_overlapped(const Device& device, void (*kernel)(Parameters...), dim3
   check_cuda(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), what);
 }
 
+/// Launches `kernel` so that it starts when the kernel before it has ended.
+template <class... Parameters, class... Arguments>
+void launch_in_turn(const Device& device, void (*kernel)(Parameters...), dim3 grid, int n_threads, int shared_bytes,
+                    const char* what, Arguments&&... arguments) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(static_cast<unsigned>(n_threads));
+  config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
+  config.stream = device.stream;
+  device.is_after_collective = false;
+  check_cuda(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), what);
+}
+
 }  // namespace baton::cuda

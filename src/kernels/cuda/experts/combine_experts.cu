@@ -12,7 +12,8 @@ namespace baton::cuda {
 namespace {
 
 constexpr int kCombineThreads = 256;
-constexpr int kTermsAtOnce = 4;  ///< of a sum, whose loads are in flight together
+constexpr int kTermsAtOnce = 8;  ///< of a sum, whose loads are in flight together
+constexpr int kBlocksAMultiprocessor = 4;
 
 struct CombineParams {
   const void* in;
@@ -33,18 +34,21 @@ __global__ void __launch_bounds__(kCombineThreads) combine_experts_kernel(const 
   const std::int64_t row = blockIdx.x;
   const auto* const in = static_cast<const In*>(p.in);
   const auto* const shared = static_cast<const In*>(p.shared);
-  const float gate = p.gate_logits == nullptr ? 1 : 1 / (1 + expf(-p.gate_logits[row * p.gate_stride]));
+  const float gate_logit = p.gate_logits == nullptr ? 0 : p.gate_logits[row * p.gate_stride];
   const std::int64_t step = static_cast<std::int64_t>(gridDim.y) * kCombineThreads * N;
   for (std::int64_t i = (static_cast<std::int64_t>(blockIdx.y) * kCombineThreads + threadIdx.x) * N; i < p.d; i += step) {
     float sum[N] = {};
+    float of_shared[N] = {};
+    if (shared != nullptr) load_f32(shared + row * p.d + i, of_shared);
     for (int first = 0; first < p.n_chosen; first += kTermsAtOnce) {
       std::int64_t places[kTermsAtOnce];
       float weights[kTermsAtOnce];
       float terms[kTermsAtOnce][N];
 #pragma unroll
       for (int c = 0; c < kTermsAtOnce; ++c) {
-        places[c] = first + c < p.n_chosen ? p.places[row * p.n_chosen + first + c] : -1;
-        weights[c] = places[c] < 0 ? 0 : p.weights[row * p.n_chosen + first + c];
+        const bool exists = first + c < p.n_chosen;
+        places[c] = exists ? p.places[row * p.n_chosen + first + c] : -1;
+        weights[c] = exists ? p.weights[row * p.n_chosen + first + c] : 0;
       }
 #pragma unroll
       for (int c = 0; c < kTermsAtOnce; ++c)
@@ -57,10 +61,9 @@ __global__ void __launch_bounds__(kCombineThreads) combine_experts_kernel(const 
       }
     }
     if (shared != nullptr) {
-      float term[N];
-      load_f32(shared + row * p.d + i, term);
+      const float gate = p.gate_logits == nullptr ? 1 : 1 / (1 + expf(-gate_logit));
 #pragma unroll
-      for (int j = 0; j < N; ++j) sum[j] = fmaf(gate, term[j], sum[j]);
+      for (int j = 0; j < N; ++j) sum[j] = fmaf(gate, of_shared[j], sum[j]);
     }
     store_f32(sum, static_cast<Out*>(p.out) + row * p.d + i);
   }
@@ -76,8 +79,8 @@ void combine_experts(const Device& device, const CombineExpertsArgs& args) {
   const bool is_aligned = rows_are_aligned(d, args.in, args.out) && (!has_shared || rows_are_aligned(d, args.shared));
   // Few rows are cut, so that more multiprocessors read them.
   const std::int64_t n_steps = (d + kCombineThreads * kElementsAtOnce - 1) / (kCombineThreads * kElementsAtOnce);
-  const auto n_slices =
-      static_cast<unsigned>(std::clamp<std::int64_t>(device.n_multiprocessors / args.out.shape[0], 1, n_steps));
+  const auto n_slices = static_cast<unsigned>(
+      std::clamp<std::int64_t>(kBlocksAMultiprocessor * device.n_multiprocessors / args.out.shape[0], 1, n_steps));
   CombineParams params{};
   params.in = args.in.data;
   params.places = reinterpret_cast<const std::int32_t*>(args.choices.places.data);

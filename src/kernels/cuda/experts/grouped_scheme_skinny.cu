@@ -87,8 +87,8 @@ __global__ void __launch_bounds__(kThreads, 4) grouped_scheme_skinny_kernel(cons
   const auto thread = static_cast<int>(threadIdx.x);
   const int warp = thread / kWarpSize;
   const int lane = thread % kWarpSize;
-  let_next_kernel_start();
   wait_for_kernel_before();
+  let_next_kernel_start();  // not earlier: see GroupedMatmulArgs::routed_earlier
   count_units<kPlaces, kWarpRows>(p.group, offsets);
   const int n_units = offsets[p.group.n_experts];
   for (int index = static_cast<int>(blockIdx.x); index < n_units; index += static_cast<int>(gridDim.x)) {

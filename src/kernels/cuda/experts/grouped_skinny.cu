@@ -115,8 +115,8 @@ __global__ void __launch_bounds__(kThreads, kMaxTiles == 1 ? 3 : 2)
   const auto thread = static_cast<int>(threadIdx.x);
   const int warp = thread / kWarpSize;
   const int lane = thread % kWarpSize;
-  let_next_kernel_start();
   wait_for_kernel_before();
+  let_next_kernel_start();  // not earlier: see GroupedMatmulArgs::routed_earlier
   count_units<kPlaces, kColumns>(p, offsets);
   auto* out = static_cast<Out*>(p.out);
   for (int index = static_cast<int>(blockIdx.x); index < offsets[p.n_experts]; index += static_cast<int>(gridDim.x)) {
@@ -153,7 +153,11 @@ void grouped_skinny(const Device& device, const GroupedMatmulArgs& args, const s
   const GroupedParams params = grouped_params(args, weight);
   const bool has_few = args.out.shape[0] <= kFewPlaces * args.experts->n_experts;
   const auto launch = [&](auto* kernel) {
-    launch_overlapped(device, kernel, dim3(resident_blocks(device, kernel, kThreads)), kThreads, 0, "grouped_matmul", params);
+    const dim3 grid(resident_blocks(device, kernel, kThreads));
+    // Its loads pass through the L1. A block that started while route_experts runs would have none there: see
+    // prefer_shared_memory.
+    if (args.rows.data != nullptr) return launch_in_turn(device, kernel, grid, kThreads, 0, "grouped_matmul", params);
+    launch_overlapped(device, kernel, grid, kThreads, 0, "grouped_matmul", params);
   };
   visit_operands(args.x.dtype, args.out.dtype, [&]<class T, class Out>(T, Out) {
     launch(has_few ? grouped_skinny_kernel<T, Out, 1> : grouped_skinny_kernel<T, Out, 4>);
