@@ -61,7 +61,7 @@ ROOMS = {
         "schemes": ["device", "gemm"],
         "schemes/stream": ["schemes", "device", "gemm"],
         "schemes/wide": ["schemes", "device", "gemm"],
-        "experts": ["device", "schemes"],
+        "experts": ["device", "gemm", "schemes"],
         "sampling": ["device"],
         "states": ["device", "rows"],
         "ranks": ["device"],

@@ -69,6 +69,7 @@ TESTED_THROUGH = {
     "src/kernels/cuda/sampling/gather.cu": "tests/kernels/sampling_lists_test.cpp",
     "src/kernels/cuda/experts/combine_experts.cu": "tests/kernels/experts_test.cpp",
     "src/kernels/cuda/experts/grouped_skinny.cu": "tests/kernels/grouped_matmul_test.cpp",
+    "src/kernels/cuda/experts/grouped_stream.cu": "tests/kernels/grouped_matmul_test.cpp",
     "src/kernels/cuda/experts/grouped_tiles.cu": "tests/kernels/grouped_matmul_test.cpp",
     "src/kernels/cuda/experts/pack_experts.cpp": "tests/kernels/grouped_scheme_test.cpp",
     "src/kernels/cuda/gemm/small_gemm.cu": "tests/kernels/stream_gemm_test.cpp",

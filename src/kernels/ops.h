@@ -501,6 +501,8 @@ void route_experts(Backend& backend, const RouteExpertsArgs& args);
 ///     rows     [places] i32, or null data: row p of x, which then is [places, k]     offsets  [n_experts + 1] i32
 ///     out      [places, n] float; places from offsets[n_experts] on are not written; no overlap with x
 ///     bias     [n_experts, n] f32, or null data
+///     routed_earlier  whether another grouped_matmul by the same offsets came before, with an operation between; weights may
+///                     then be read while that operation still runs
 /// Offsets begin with 0 and do not decrease. The device reads them; nothing depends on them before that. Sums in f32.
 /// With BackendOptions::batch_invariant a place of out has the same bits whatever the other places are.
 struct GroupedMatmulArgs {
@@ -510,6 +512,7 @@ struct GroupedMatmulArgs {
   const PackedExperts* experts = nullptr;
   TensorView out;
   ConstTensorView bias = {};
+  bool routed_earlier = false;
 };
 void grouped_matmul(Backend& backend, const GroupedMatmulArgs& args);
 

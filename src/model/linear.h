@@ -73,9 +73,11 @@ class GroupedLinear {
                          Linear::Split split = Linear::Split::none);
 
   /// For the operation grouped_matmul: out is [places, n_out] in the order of the sorted choices, x [rows, n_in] of the
-  /// dtype that the weights were packed for or, with `is_sorted`, [places, n_in] in that order.
+  /// dtype that the weights were packed for or, with `is_sorted`, [places, n_in] in that order, computed from the outputs of
+  /// other experts' weights for the same choices.
   GroupedMatmulArgs args(const ConstTensorView& x, const ExpertChoices& choices, bool is_sorted, const TensorView& out) const {
-    return {x, is_sorted ? ConstTensorView{} : ConstTensorView(choices.rows), choices.offsets, &weights(), out, bias_};
+    return {x,        is_sorted ? ConstTensorView{} : ConstTensorView(choices.rows), choices.offsets, &weights(), out, bias_,
+            is_sorted};
   }
 
   bool is_empty() const { return weights_ == nullptr; }

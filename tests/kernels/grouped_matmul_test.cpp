@@ -140,8 +140,8 @@ void expect_the_products(const TestBackend& test, DType dtype, const GroupCase& 
   }
 }
 
-// On CUDA: sizes that the matrix units do not take; few places per expert, one tile of 8 and several; many, more and
-// less than a tile of 64; fewer and more columns than a unit has.
+// On CUDA: sizes that the matrix units do not take; few places per expert, one tile of 8 and several, in few units and in so
+// many that each warp has its own; many, more and less than a tile of 64; fewer and more columns than a unit has.
 TEST(GroupedMatmul, equals_float64_for_every_number_of_places) {
   for (const TestBackend& test : test_backends())
     for (const DType dtype : grouped_dtypes(test))
@@ -152,6 +152,8 @@ TEST(GroupedMatmul, equals_float64_for_every_number_of_places) {
                                   {{8, 0, 7, 1}, 80, 96},
                                   {{9, 17, 0, 33, 31, 16}, 96, 352},
                                   {most_have(128, 3), 34, 32},
+                                  {most_have(192, 3), 340, 200},
+                                  {{3, 0, 1, 0, 0, 20, 1, 1}, 136, 1096},
                                   {{100, 0, 0, 65, 1}, 130, 64},
                                   {{0, 64, 200, 63}, 256, 192},
                                   {{300}, 72, 80}})

@@ -35,6 +35,11 @@ void grouped_scheme_tiles(const Device& device, const GroupedMatmulArgs& args, i
 /// and for all that fits_scheme_units does not take, without matrix units.
 void grouped_scheme_general(const Device& device, const GroupedMatmulArgs& args);
 
+/// Few places per expert, by dense weights or others, on compute capability 9.0: weights pass through rings in shared memory. x bf16
+/// or f16, k a multiple of 8, aligned memory; of weights that are not dense what fits_scheme_units takes.
+bool fits_stream_units(const Device& device, const GroupedMatmulArgs& args);
+void grouped_stream(const Device& device, const GroupedMatmulArgs& args);
+
 /// The number of blocks that can run at once, so that all units of the grid begin together.
 template <class Kernel>
 unsigned resident_blocks(const Device& device, Kernel* kernel, int n_threads) {

@@ -2,6 +2,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,6 +15,7 @@
 #include "kernels/cuda/device/device_memory.h"
 #include "kernels/cuda/experts/experts.h"
 #include "kernels/cuda/experts/packed_experts.h"
+#include "kernels/cuda/gemm/tensor_map.h"
 #include "kernels/cuda/schemes/scheme_kernels.h"
 
 namespace baton::cuda {
@@ -108,7 +110,10 @@ class ExpertPacker {
     experts_->size_bytes = value_bytes_ + scale_bytes_ + zero_bytes_ + permutation_bytes_ * static_cast<std::size_t>(shape_[0]);
     BATON_TRY(std::byte* const data, device_memory(experts_->size_bytes, name));
     experts_->buffer = Buffer(data, experts_->size_bytes, [](std::byte* address, std::size_t) { cudaFree(address); });
-    if (first.scheme == WeightScheme::dense) return {};
+    if (first.scheme == WeightScheme::dense) {
+      describe();
+      return {};
+    }
     check_cuda(cudaMemsetAsync(data, 0, experts_->size_bytes, device_.stream), "pack_experts");
     experts_->view.values = data;
     if (first.scheme == WeightScheme::f4)
@@ -147,6 +152,17 @@ class ExpertPacker {
 
   void upload(const ConstTensorView& from, std::byte* to) const {
     check_cuda(cudaMemcpyAsync(to, from.data, from.size_bytes(), cudaMemcpyHostToDevice, device_.stream), "pack_experts");
+  }
+
+  /// Describes dense experts, one below the other, to the copies of compute capability 9.0.
+  void describe() {
+    const DType dtype = experts_->dtype;
+    const std::int64_t n_rows = shape_[0] * shape_[1];
+    if (device_.compute_capability != 90 || (dtype != DType::bf16 && dtype != DType::f16) || shape_[2] % 8 != 0 ||
+        n_rows == 0 || n_rows > std::numeric_limits<std::int32_t>::max())
+      return;
+    if (void* const encode = tensor_map_encoder(); encode != nullptr)
+      experts_->map = matrix_map(encode, {experts_->buffer.data(), dtype, {n_rows, shape_[2]}}, kSchemeTileRows);
   }
 
   SchemeView view_of(std::int64_t expert) const {

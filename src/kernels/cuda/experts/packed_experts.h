@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+
+#include <cuda.h>
 
 #include "kernels/backend.h"
 #include "kernels/cuda/schemes/scheme_layout.h"
@@ -23,6 +26,7 @@ class CudaExperts final : public PackedExperts, public NamedKernels {
   Buffer buffer;
   SchemeView view;                             ///< of the first expert
   const std::int32_t* permutations = nullptr;  ///< [n_experts, k], or null
+  std::optional<CUtensorMap> map;  ///< describes dense experts to copies of boxes of 64 rows, where a device has them
 };
 
 }  // namespace baton::cuda
