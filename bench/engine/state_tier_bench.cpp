@@ -51,7 +51,7 @@ std::unique_ptr<Engine> make_engine(std::int32_t n_tokens) {
   auto weights = random_weights(*spec, **backend, dtype, 1, 2);
   check(weights.has_value(), "state_tier_bench: no weights");
   auto model = std::make_unique<Model>(*spec, std::move(*weights));
-  const std::int64_t state_bytes = state_shape(*spec, 1).slot_bytes();
+  const std::int64_t state_bytes = state_shape(*spec, 1, EngineOptions{}.state_dtype).slot_bytes();
   std::int64_t block_bytes = 0;
   for (const KvShape& shape : model->kv_shapes(1, kBlockLen, dtype)) block_bytes += (*backend)->kv_block_bytes(shape);
   const std::int64_t prompt_bytes = n_tokens / kBlockLen * block_bytes;

@@ -149,6 +149,9 @@ void add_info_options(CLI::App& app, InfoOptions& options) {
       ->check(CLI::Range(0.01, 1.0));
   row(app, "Memory", "--kv-cache-dtype", options.model.kv_cache_dtype, "auto (the weights'), bfloat16, float16, float32, fp8")
       ->check(CLI::IsMember(choices(kKvDtypeNames)));
+  row(app, "Memory", "--state-cache-dtype,--mamba-ssm-cache-dtype", options.model.state_cache_dtype,
+      "Of the states of recurrent layers: auto (float32), float32, bfloat16 (half the bytes, rounded after each token)")
+      ->check(CLI::IsMember(choices(kStateDtypeNames)));
   add_quantization_options(app, options.model);
   row(app, "Memory", "--context", options.context_len, "Tokens of a context; 0: the model's longest, at most 8192")
       ->transform(count_units())

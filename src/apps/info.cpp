@@ -111,6 +111,7 @@ json::Value to_json(const std::string& name, const ModelInfo& info, const Memory
   value["recurrent_layers"] = info.n_recurrent_layers;
   value["draft_layer"] = info.spec.mtp.has_value();
   value["draft_layer_used"] = info.spec.uses_mtp;
+  value["state_cache_dtype"] = to_string(info.dtypes.states);
   value["state_bytes_per_sequence"] = info.state_bytes;
   value["state_bytes_per_draft"] = info.draft_bytes;
   value["prefix_caching"] = info.has_prefix_cache();
@@ -208,8 +209,8 @@ void print_cache(const ModelInfo& info, const Memory& memory, const MemoryFit& f
                             ? "by the checkpoint's layer for multi-token prediction, whose keys and values are counted"
                             : "its config counts a layer for multi-token prediction: see --speculative-config");
   if (info.n_recurrent_layers > 0) {
-    print_row("states", fmt::format("{} recurrent layers: {} a sequence, float32; {} for each draft", info.n_recurrent_layers,
-                                    byte_text(info.state_bytes), byte_text(info.draft_bytes)));
+    print_row("states", fmt::format("{} recurrent layers: {} a sequence, {}; {} for each draft", info.n_recurrent_layers,
+                                    byte_text(info.state_bytes), to_string(info.dtypes.states), byte_text(info.draft_bytes)));
     print_row("", info.has_prefix_cache()
                       ? fmt::format("room for {} snapshots of them in the prefix cache, beside those of {} sequences",
                                     grouped(fit.n_snapshots), EngineOptions{}.max_num_seqs)

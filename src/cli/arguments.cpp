@@ -145,8 +145,9 @@ std::vector<ArgumentRow> argument_rows() {
   add_rows(app, arguments);
   std::vector<ArgumentRow> rows;
   for (const CLI::Option* option : app.get_options())
-    if (const std::string flag = "--" + option->get_lnames().front(); program_flag(flag) == nullptr)
-      rows.push_back({argument_of(flag), "acts", "", ""});
+    for (const std::string& name : option->get_lnames())
+      if (const std::string flag = "--" + name; program_flag(flag) == nullptr && !name.starts_with("no-"))
+        rows.push_back({argument_of(flag), "acts", "", ""});
   for (const VllmFlag& row : vllm_flags())
     if (row.name.starts_with("--"))
       rows.push_back({argument_of(row.name), row.values == kNothing ? "refused" : "neutral", values_of(row),

@@ -47,6 +47,9 @@ void add_scheduler_options(CLI::App& app, ModelFlags& options) {
   row(app, "Cache and scheduler", "--kv-cache-dtype", options.kv_cache_dtype,
       "auto (the weights'), bfloat16, float16, float32; on CUDA fp8 (float8_e4m3, with weights in bfloat16)")
       ->check(CLI::IsMember(choices(kKvDtypeNames)));
+  row(app, "Cache and scheduler", "--state-cache-dtype,--mamba-ssm-cache-dtype", options.state_cache_dtype,
+      "Of the states of recurrent layers: auto (float32), float32, bfloat16 (half the bytes, rounded after each token)")
+      ->check(CLI::IsMember(choices(kStateDtypeNames)));
   parsed_row(app, "Cache and scheduler", "--kv-cache-memory-bytes", options.kv_cache_bytes,
              "Size of the cache, with K, M or G; default: as much as the requests can use, at most a share of free memory",
              [](const std::string& text) { return parse_bytes(text, "--kv-cache-memory-bytes"); });

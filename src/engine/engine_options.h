@@ -38,6 +38,7 @@ struct EngineOptions {
   std::optional<std::int64_t> snapshot_bytes = {};
   std::int64_t host_tier_bytes = 0;  ///< host memory for blocks that the prefix cache evicts; 0: none
   DType kv_dtype = DType::bf16;
+  DType state_dtype = DType::f32;         ///< of the matrices of recurrent states: f32 or bf16
   bool enforce_eager = false;             ///< decode steps are not captured as graphs
   bool has_priorities = false;            ///< requests may have a priority; otherwise they are refused
   bool by_size = false;                   ///< see SchedulerOptions; not together with has_priorities
@@ -68,6 +69,7 @@ struct EngineInfo {
   std::vector<CacheGroup> cache_groups;
   std::int32_t block_len = 0;
   std::int64_t kv_cache_bytes = 0;    ///< of each rank
+  DType state_dtype = DType::f32;     ///< see EngineOptions
   std::int64_t state_slot_bytes = 0;  ///< of one sequence's state in recurrent layers; 0: there are none
   std::int32_t n_state_slots = 0;     ///< max_num_seqs, and one for each snapshot
   std::int64_t kept_row_bytes = 0;    ///< of one draft beside these states

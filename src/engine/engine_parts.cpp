@@ -267,8 +267,10 @@ Result<SizedEngine> size_engine(const EngineOptions& options, const Backend& bac
     cache.groups.push_back({backend.kv_block_bytes(shape), sized.groups.at(cache.groups.size()).shape.window});
     info.tier_entry_bytes += cache.groups.back().block_bytes;
   }
-  info.state_slot_bytes = model.state_shape(1).slot_bytes();
-  info.kept_row_bytes = model.state_shape(1).kept_row_bytes();
+  info.state_dtype = options.state_dtype;
+  const StateShape state = model.state_shape(1, options.state_dtype);
+  info.state_slot_bytes = state.slot_bytes();
+  info.kept_row_bytes = state.kept_row_bytes();
   info.n_kept_rows = n_kept_rows(options, spec);
   BATON_TRY_VOID(size_tier(options, cache, info));
   cache.block_len = options.block_len;
@@ -348,11 +350,13 @@ Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Bac
             Executor::create(std::move(backend), std::move(model), sized.bounds, options.ranks));
   BATON_TRY_VOID(size_cache(options, executor->free_memory_bytes(), sized));
   if (sized.info.n_state_slots > 0) {
-    BATON_TRY_VOID(executor->allocate_states(sized.info.n_state_slots, sized.info.n_kept_rows));
-    log::info("event=recurrent_layers state_mb={:.1f} sequences={} snapshots={} draft_mb={:.2f} drafts={} prefix_caching={}",
-              static_cast<double>(sized.info.state_slot_bytes) / 1e6, sized.info.max_num_seqs,
-              sized.info.n_state_slots - sized.info.max_num_seqs, static_cast<double>(sized.info.kept_row_bytes) / 1e6,
-              sized.info.n_kept_rows, options.enable_prefix_caching ? "on" : "off");
+    BATON_TRY_VOID(executor->allocate_states(sized.info.n_state_slots, sized.info.n_kept_rows, sized.info.state_dtype));
+    log::info(
+        "event=recurrent_layers state_dtype={} state_mb={:.1f} sequences={} snapshots={} draft_mb={:.2f} drafts={} "
+        "prefix_caching={}",
+        to_string(sized.info.state_dtype), static_cast<double>(sized.info.state_slot_bytes) / 1e6, sized.info.max_num_seqs,
+        sized.info.n_state_slots - sized.info.max_num_seqs, static_cast<double>(sized.info.kept_row_bytes) / 1e6,
+        sized.info.n_kept_rows, options.enable_prefix_caching ? "on" : "off");
   }
   BATON_TRY_VOID(executor->allocate_cache(sized.info.cache_groups, options.block_len, options.kv_dtype));
   if (sized.info.n_tier_slots > 0) BATON_TRY_VOID(executor->allocate_tier(sized.info.n_tier_slots, sized.info.n_tier_states));

@@ -92,12 +92,26 @@ Result<void> check_attention(const ModelSpec& of_rank, DType kv_dtype, Backend& 
   return {};
 }
 
+/// Refuses states that the device does not offer before weights are read: it makes a storage of one slot in one layer.
+Result<void> check_states(const ModelOptions& options, const ModelSpec& of_rank, DType dtype, Backend& backend) {
+  StateShape shape = state_shape(of_rank, 1, dtype);
+  if (shape.n_layers == 0) return {};
+  shape.n_layers = 1;
+  const auto storage = backend.make_state_storage(shape);
+  if (storage) return {};
+  if (options.state_cache_dtype == "auto") return tl::unexpected(storage.error());
+  return fail(storage.error().code,
+              fmt::format("--state-cache-dtype {}: {}", options.state_cache_dtype, storage.error().message),
+              "state_cache_dtype");
+}
+
 EngineOptions engine_options(const ModelOptions& options, LoadDtypes dtypes) {
   EngineOptions made = options;
   made.relay = options.attention == "relay";
   made.has_priorities = options.scheduling_policy == "priority";
   made.by_size = options.scheduling_policy == "fair";
   made.kv_dtype = dtypes.kv;
+  made.state_dtype = dtypes.states;
   made.host_tier_bytes = static_cast<std::int64_t>(options.kv_offloading_size * 0x1p30);
   made.step_timeout_ms = static_cast<std::int32_t>(options.step_timeout_s * 1000);
   return made;
@@ -190,11 +204,27 @@ Result<std::unique_ptr<Backend>> open_device(const ModelOptions& options) {
   return backend;
 }
 
+Result<DType> state_dtype(const ModelOptions& options, const ModelSpec& spec) {
+  const std::string& word = options.state_cache_dtype;
+  if (word == "auto") return DType::f32;
+  const auto refuse = [&](std::string_view reason) {
+    return fail(ErrorCode::invalid_request, fmt::format("--state-cache-dtype {}: {} {}", word, spec.family, reason),
+                "state_cache_dtype");
+  };
+  const DType dtype = dtype_from_name(word).value();
+  const StateShape shape = state_shape(spec, 1, dtype);
+  if (shape.n_layers == 0) return refuse("has no recurrent layers");
+  if (shape.n_heads == 0 && dtype != DType::f32)
+    return refuse("keeps the last inputs of its convolutions, which are float32, and no matrices");
+  return dtype;
+}
+
 Result<LoadDtypes> load_dtypes(const ModelOptions& options, const ModelSpec& spec, const Backend& backend) {
   LoadDtypes dtypes;
   BATON_TRY(dtypes.weights, weight_dtype(options, spec, backend));
   dtypes.kv = options.kv_cache_dtype == "auto" ? dtypes.weights : dtype_from_name(options.kv_cache_dtype).value();
   BATON_TRY_VOID(check_kv_dtype(options, spec, dtypes.kv, dtypes.weights));
+  BATON_TRY(dtypes.states, state_dtype(options, spec));
   return dtypes;
 }
 
@@ -218,6 +248,7 @@ Result<LoadedModel> load_model(const ModelFiles& files, const ModelOptions& opti
     RankSteps(options.ranks).device(describe_device(dtype, word_for_ranks(activations, options), backend.info()));
   const BackendInfo device = backend.info();
   BATON_TRY(ModelSpec of_rank, split_spec(spec, {device.rank, device.world_size}));
+  BATON_TRY_VOID(check_states(options, of_rank, dtypes.states, backend));
   BATON_TRY_VOID(check_attention(of_rank, dtypes.kv, backend));
   const WeightBytes bytes =
       weight_bytes(spec, dtype, {device.rank, device.world_size}, checkpoint ? &*checkpoint : nullptr, rounding);

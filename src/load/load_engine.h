@@ -24,6 +24,8 @@ Result<std::unique_ptr<Backend>> open_device(const ModelOptions& options);
 Result<std::unique_ptr<Engine>> load_engine(const ModelFiles& files, const ModelOptions& options,
                                             std::unique_ptr<Backend> backend);
 
+/// The type of the matrices of recurrent states. Errors: invalid_request, with the flag, if the model has none.
+Result<DType> state_dtype(const ModelOptions& options, const ModelSpec& spec);
 /// What `options` and the checkpoint ask for, as far as the device has it. Errors: unsupported, with the flag.
 Result<LoadDtypes> load_dtypes(const ModelOptions& options, const ModelSpec& spec, const Backend& backend);
 

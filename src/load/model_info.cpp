@@ -55,6 +55,7 @@ Result<void> set_dtypes(const ModelOptions& options, const Backend* device, Mode
   }
   info.dtypes.weights = info.spec.dtype;
   info.dtypes.kv = options.kv_cache_dtype == "auto" ? info.spec.dtype : dtype_from_name(options.kv_cache_dtype).value();
+  BATON_TRY(info.dtypes.states, state_dtype(options, info.spec));
   return {};
 }
 
@@ -152,8 +153,9 @@ Result<ModelInfo> read_model_info(const fs::path& folder, const ModelOptions& op
   BATON_TRY_VOID(set_activations(options, device, rounding, info));
   info.groups = groups_of(info.spec, info.dtypes.kv);
   info.n_recurrent_layers = info.spec.n_recurrent_layers();
-  info.state_bytes = state_shape(info.spec, 1).slot_bytes();
-  info.draft_bytes = state_shape(info.spec, 1).kept_row_bytes();
+  const StateShape state = state_shape(info.spec, 1, info.dtypes.states);
+  info.state_bytes = state.slot_bytes();
+  info.draft_bytes = state.kept_row_bytes();
   read_tokenizer(folder, info);
   BATON_TRY(info.generation, read_generation_config(folder));
   return info;

@@ -35,8 +35,8 @@ struct ModelInfo {
   LoadDtypes dtypes;
   std::vector<KvGroup> groups;
   std::int32_t n_recurrent_layers = 0;
-  std::int64_t state_bytes = 0;  ///< of a sequence, in all recurrent layers
-  std::int64_t draft_bytes = 0;  ///< of a draft beside it
+  std::int64_t state_bytes = 0;               ///< of a sequence, in all recurrent layers
+  std::int64_t draft_bytes = 0;               ///< of a draft beside it
   /// Bytes of the stored tensors by number format ("BF16"); empty if there are no weights, only a configuration.
   std::map<std::string, std::int64_t> stored_bytes;
   std::string weights_fault;  ///< why the weights that are there cannot be loaded; empty if they can
@@ -55,7 +55,7 @@ struct ModelInfo {
   }
 };
 
-/// Reads `folder`. Of `options` kv_cache_dtype, quantization, quantize_lm_head and activation_dtype count. `device`: where
+/// Reads `folder`. Of `options` kv_cache_dtype, state_cache_dtype, quantization, quantize_lm_head and activation_dtype count. `device`: where
 /// the model would be loaded, which decides the dtypes; null: any, and the configuration does. A tokenizer or weights that
 /// cannot be loaded are facts. Errors: those of the configuration, rounding_of, activations_of, load_dtypes, expect_taken.
 Result<ModelInfo> read_model_info(const std::filesystem::path& folder, const ModelOptions& options,

@@ -32,6 +32,7 @@ Result<void> check_model_options(const ModelOptions& options) {
   BATON_TRY_VOID(check_word("scheduling_policy", options.scheduling_policy, kSchedulingPolicies));
   BATON_TRY_VOID(check_word("kv_offloading_backend", options.kv_offloading_backend, kOffloadingBackends));
   BATON_TRY_VOID(check_word("kv_cache_dtype", options.kv_cache_dtype, kKvDtypeNames));
+  BATON_TRY_VOID(check_word("state_cache_dtype", options.state_cache_dtype, kStateDtypeNames));
   BATON_TRY_VOID(check_number("threads", options.threads, 0, 1 << 16));
   BATON_TRY_VOID(check_number("step_timeout", options.step_timeout_s, 0, 86400));
   BATON_TRY_VOID(check_number("gpu_memory_utilization", options.memory_utilization, 0.01, 1));

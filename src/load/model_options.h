@@ -18,6 +18,7 @@ inline constexpr auto kDtypeNames =
     std::to_array<std::string_view>({"auto", "bfloat16", "bf16", "float16", "half", "float32", "float"});
 inline constexpr auto kKvDtypeNames = std::to_array<std::string_view>(
     {"auto", "bfloat16", "bf16", "float16", "half", "float32", "float", "fp8", "fp8_e4m3", "float8_e4m3"});
+inline constexpr auto kStateDtypeNames = std::to_array<std::string_view>({"auto", "float32", "float", "bfloat16", "bf16"});
 inline constexpr auto kQuantizationNames =
     std::to_array<std::string_view>({"fp8", "int8", "int4", "compressed-tensors", "gptq", "gptq_marlin", "awq", "awq_marlin",
                                      "fbgemm_fp8", "modelopt", "modelopt_fp4", "mxfp4"});
@@ -28,8 +29,8 @@ inline constexpr auto kOffloadingBackends = std::to_array<std::string_view>({"na
 inline constexpr auto kGenerationConfigs = std::to_array<std::string_view>({"auto", "vllm"});
 
 /// An engine's options as they are set by a program, and what finds and loads a model. Each field has the name and the
-/// meaning of a flag (`baton serve --help`). engine_options() sets relay, has_priorities, by_size, kv_dtype, host_tier_bytes
-/// and step_timeout_ms of the engine by fields of this struct.
+/// meaning of a flag (`baton serve --help`). engine_options() sets relay, has_priorities, by_size, kv_dtype,
+/// state_dtype, host_tier_bytes and step_timeout_ms of the engine by fields of this struct.
 struct ModelOptions : EngineOptions {
   std::string model;  ///< folder or Hugging Face id; empty or "demo": the demo model
   std::string revision = "main";
@@ -44,6 +45,7 @@ struct ModelOptions : EngineOptions {
   std::string attention = "relay";               ///< one of kAttentionNames
   double step_timeout_s = 60;                    ///< up to a day; 0: never
   std::string kv_cache_dtype = "auto";           ///< one of kKvDtypeNames; auto: the weights'
+  std::string state_cache_dtype = "auto";        ///< one of kStateDtypeNames; auto: float32
   double kv_offloading_size = 0;                 ///< GiB of host memory for what the cache evicts; 0: none
   std::string kv_offloading_backend = "native";  ///< one of kOffloadingBackends
   std::string scheduling_policy = "fair";        ///< one of kSchedulingPolicies
@@ -57,6 +59,7 @@ struct ModelOptions : EngineOptions {
 struct LoadDtypes {
   DType weights = DType::f32;  ///< of dense weights and of the activations
   DType kv = DType::f32;       ///< of the cache
+  DType states = DType::f32;   ///< of the matrices of recurrent states
 };
 
 /// Refuses words and numbers that no later check refuses, by the name of the field. The numbers that the engine itself

@@ -175,12 +175,12 @@ std::int32_t Model::n_layers_of_group(int group) const {
   return n_layers_of_group_[static_cast<std::size_t>(group)];
 }
 
-StateShape Model::state_shape(std::int32_t n_slots) const { return baton::state_shape(spec_, n_slots); }
+StateShape Model::state_shape(std::int32_t n_slots, DType dtype) const { return baton::state_shape(spec_, n_slots, dtype); }
 
-StateShape state_shape(const ModelSpec& spec, std::int32_t n_slots) {
+StateShape state_shape(const ModelSpec& spec, std::int32_t n_slots, DType dtype) {
   const LayerSpec* const layer = spec.recurrent_layer();
   if (layer == nullptr) return {};
-  StateShape shape{.n_layers = spec.n_recurrent_layers(), .n_slots = n_slots};
+  StateShape shape{.n_layers = spec.n_recurrent_layers(), .n_slots = n_slots, .matrix_dtype = dtype};
   if (layer->delta) {
     const GatedDeltaSpec& delta = *layer->delta;
     shape.n_channels = static_cast<std::int32_t>(delta.qkv_width());

@@ -17,8 +17,9 @@ namespace baton {
 struct LayerStep;
 struct ModelWeights;
 
-/// The shape of the storage of states for `n_slots` sequences; no layers if the model has no recurrent ones.
-StateShape state_shape(const ModelSpec& spec, std::int32_t n_slots);
+/// The shape of the storage of states for `n_slots` sequences, with matrices of type `dtype`; no layers if the model has no
+/// recurrent ones.
+StateShape state_shape(const ModelSpec& spec, std::int32_t n_slots, DType dtype);
 
 /// The kind of recurrent layers that a backend does not compute for the spec, for people; empty if it computes all.
 std::string_view kind_not_computed(const ModelSpec& spec, const BackendCapabilities& capabilities);
@@ -47,7 +48,7 @@ class Model {
   /// Without the layer for drafts, which kv_shapes has too.
   std::int32_t n_layers_of_group(int group) const;
   /// baton::state_shape of the spec.
-  StateShape state_shape(std::int32_t n_slots) const;
+  StateShape state_shape(std::int32_t n_slots, DType dtype) const;
 
   /// Allocates the workspace and the RoPE tables. Must be called once, before forward.
   Result<void> prepare(Backend& backend, const StepBounds& bounds);

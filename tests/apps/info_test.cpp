@@ -62,6 +62,13 @@ TEST(Info, states_of_recurrent_layers_take_memory_from_the_cache) {
             std::string::npos)
       << out("1M");
   EXPECT_NE(out("100K").find("nothing: loading the weights needs "), std::string::npos) << out("100K");
+  const auto row_of_states = [&](const char* dtype) {
+    const std::string table = run({golden.folder().string(), "--memory", "1G", "--state-cache-dtype", dtype}).out;
+    const auto at = table.find("recurrent layers: ");
+    return at == std::string::npos ? table : table.substr(at, table.find('\n', at) - at);
+  };
+  EXPECT_NE(row_of_states("auto").find(" a sequence, float32;"), std::string::npos) << row_of_states("auto");
+  EXPECT_NE(row_of_states("bfloat16").find(" a sequence, bfloat16;"), std::string::npos) << row_of_states("bfloat16");
 }
 
 TEST(Info, names_the_file_that_the_tokenizer_is_read_from) {

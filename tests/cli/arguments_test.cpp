@@ -26,6 +26,7 @@ Error refused(const std::vector<Argument>& arguments) {
 TEST(Arguments, are_the_flags_of_the_command_line) {
   const EngineArguments made = parsed({{"max_num_seqs", "7"},
                                        {"kv_cache_dtype", "float32"},
+                                       {"mamba_ssm_cache_dtype", "bfloat16"},
                                        {"enable_prefix_caching", "false"},
                                        {"enforce_eager", "true"},
                                        {"batch_invariant", "false"},
@@ -40,6 +41,7 @@ TEST(Arguments, are_the_flags_of_the_command_line) {
   EXPECT_EQ(made.model.model, "org/name");
   EXPECT_EQ(made.model.max_num_seqs, 7);
   EXPECT_EQ(made.model.kv_cache_dtype, "float32");
+  EXPECT_EQ(made.model.state_cache_dtype, "bfloat16");
   EXPECT_FALSE(made.model.enable_prefix_caching);
   EXPECT_TRUE(made.model.enforce_eager);
   EXPECT_FALSE(made.model.batch_invariant);

@@ -152,7 +152,16 @@ def test_states_of_recurrent_layers_outlive_the_server(tmp_path, catalogue):
     assert metric(second, "baton:state_snapshots_pinned") == 1
     assert first_answer(second, "shop") == answer
     assert metric(second, "baton:prompt_tokens_replayed_total") == 0
+    slot_bytes = metric(second, "baton:state_slot_bytes")
     assert second.stop() == 0
+
+    third = Server(tmp_path / "third.log", *flags, "--state-cache-dtype", "bfloat16")
+    assert "shop" not in listed(third)
+    assert 0.5 * slot_bytes < metric(third, "baton:state_slot_bytes") < 0.6 * slot_bytes
+    log = (tmp_path / "third.log").read_text()
+    assert "event=prefix_store_refused" in log and "3 heads of 128 x 128, bfloat16" in log, log
+    assert "state_dtype=bfloat16" in log
+    assert third.stop() == 0
 
 
 def test_files_that_do_not_fit_are_refused_by_name_and_the_server_serves(

@@ -227,6 +227,10 @@ def test_recurrent_models_say_what_their_prefix_cache_has_room_for(tmp_path: pat
     assert facts["recurrent_layers"] == 3
     assert facts["state_bytes_per_sequence"] == 3 * 4 * (3 * (2 * 128 + 3 * 128) + 3 * 128 * 128)
     assert facts["state_bytes_per_draft"] == 3 * 4 * (2 * (2 * 128 + 3 * 128) + 16)
+    assert facts["state_cache_dtype"] == "float32"
+    rounded = json.loads(run("info", str(tmp_path), "--memory", "1G", "--json", "--state-cache-dtype", "bfloat16").stdout)
+    assert rounded["state_bytes_per_sequence"] == 3 * (4 * 3 * (2 * 128 + 3 * 128) + 2 * 3 * 128 * 128)
+    assert rounded["fits"]["snapshots"] >= facts["fits"]["snapshots"]
     assert facts["prefix_caching"] is True
     assert facts["fits"]["snapshots"] > 0
     assert facts["sharing"]["kv_bytes_shared"] < facts["sharing"]["kv_bytes_apart"]

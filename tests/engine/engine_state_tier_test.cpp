@@ -32,7 +32,7 @@ class EngineStateTier : public testing::EngineOnDevice {
     EngineOnDevice::SetUp();
     if (n_test_ranks() > 1) GTEST_SKIP() << "states are refused with several ranks";
   }
-  static std::int64_t state_bytes() { return state_shape(recurrent_spec(), 1).slot_bytes(); }
+  static std::int64_t state_bytes() { return state_shape(recurrent_spec(), 1, DType::f32).slot_bytes(); }
   /// Of one attention layer with one KV head of 64.
   std::int64_t block_bytes() const { return std::int64_t{16} * 64 * 2 * (is_cuda() ? 2 : 4); }
   /// A tier of `n` states, and twice their bytes for blocks.
@@ -104,6 +104,30 @@ TEST_P(EngineStateTier, gives_the_bits_that_computing_gives_while_small_pools_ev
       with->check_invariants();
     }
   }
+}
+
+TEST_P(EngineStateTier, states_in_bfloat16_take_fewer_bytes_and_come_back_with_the_same_bits) {
+  if (is_cuda()) GTEST_SKIP() << "states are float32 on CUDA";
+  constexpr std::int32_t kBlocks = 34;
+  EngineOptions with_tier = options(20, 3);
+  with_tier.state_dtype = DType::bf16;
+  EngineOptions off = with_tier;
+  off.host_tier_bytes = 0;
+  off.enable_prefix_caching = false;
+  off.snapshot_bytes.reset();
+  const auto without = make_engine(off, kBlocks);
+  const auto with = make_engine(with_tier, kBlocks);
+  const std::int64_t bytes = state_shape(recurrent_spec(), 1, DType::bf16).slot_bytes();
+  EXPECT_LT(bytes, 2 * state_bytes() / 3);
+  EXPECT_EQ(with->info().state_slot_bytes, bytes);
+  EXPECT_EQ(with->info().n_tier_states, 20 * state_bytes() / bytes);
+  EXPECT_EQ(with->prefix_layout().states.matrix_dtype, DType::bf16);
+  EXPECT_NE(with->prefix_layout().text(), make_engine(options(20, 3), kBlocks)->prefix_layout().text());
+  for (int round = 0; round < 2; ++round)
+    for (const Request& request : state_conversations(6, round))
+      expect_same_bits(run_requests(*with, {request}), run_requests(*without, {request}));
+  EXPECT_GT(with->metrics().kv_offload_loaded_bytes.value(), 3 * bytes) << "the load was too light to show anything";
+  expect_no_state_held(*with);
 }
 
 TEST_P(EngineStateTier, sequences_that_are_preempted_have_the_same_bits) {

@@ -86,7 +86,7 @@ class Chaos {
   }
 
   EngineOptions any_options() {
-    const std::int64_t state_bytes = state_shape(spec_, 1).slot_bytes();
+    const std::int64_t state_bytes = state_shape(spec_, 1, DType::f32).slot_bytes();
     EngineOptions options{.relay = !one_in(3), .batch_invariant = true};
     options.kv_events = one_in(2);
     options.max_num_seqs = between(1, 7);

@@ -33,6 +33,7 @@ using testing::SequenceKey;
 using testing::tiny_spec;
 
 constexpr std::int64_t kStateBytes = 3 * 4 * (3 * 128 + 2 * 32 * 32);  // of recurrent_spec
+constexpr std::int64_t kBf16StateBytes = 3 * (4 * 3 * 128 + 2 * 2 * 32 * 32);
 
 EngineOptions state_options() {
   return {.batch_invariant = true, .max_num_seqs = 8, .max_num_batched_tokens = 60, .max_model_len = 160};
@@ -249,6 +250,39 @@ TEST(EngineStates, answers_have_the_same_bits_with_and_without_snapshots) {
   }
 }
 
+// Rounded after each row, they are the same numbers wherever steps end.
+TEST(EngineStates, in_bfloat16_give_the_same_bits_relayed_and_paged_and_with_and_without_snapshots_and_drafts) {
+  std::vector<Request> requests = state_requests();
+  for (std::uint32_t i = 0; i < 5; ++i)
+    requests.push_back(greedy(joined(random_prompt(1, 96), random_prompt(200 + i, 1 + 11 * i)), 12));
+  EngineOptions off = state_options();
+  off.state_dtype = DType::bf16;
+  off.enable_prefix_caching = false;
+  const auto without = make_tiny_engine(off, 60, recurrent_spec(), 1);
+  EXPECT_EQ(without->info().state_dtype, DType::bf16);
+  EXPECT_EQ(without->info().state_slot_bytes, kBf16StateBytes);
+  const auto expected = run_requests(*without, requests);
+  EngineOptions in_f32 = off;
+  in_f32.state_dtype = DType::f32;
+  EXPECT_NE(run_requests(*make_tiny_engine(in_f32, 60, recurrent_spec(), 1), requests)[0].logprobs, expected[0].logprobs);
+  EngineOptions paged = off;
+  paged.relay = false;
+  expect_same_bits(run_requests(*make_tiny_engine(paged, 60, recurrent_spec(), 1), requests), expected, "paged");
+  for (const std::int64_t n_snapshots : {0, 1, 30}) {
+    for (const std::int32_t n_drafts : {0, 3}) {
+      EngineOptions options = state_options();
+      options.state_dtype = DType::bf16;
+      options.snapshot_bytes = n_snapshots * kBf16StateBytes;
+      options.speculation.n_tokens = n_drafts;
+      const auto engine = make_async_engine(options, 60, Pace::random, recurrent_spec());
+      EXPECT_EQ(engine->info().n_state_slots, 8 + n_snapshots);
+      for (const char* cache : {"cold", "warm"})
+        expect_same_bits(run_requests(*engine, requests), expected, cache + std::to_string(n_snapshots));
+      EXPECT_GT(engine->metrics().prefix_cache_hits.value(), 0);
+    }
+  }
+}
+
 TEST(EngineStates, a_model_with_windows_beside_recurrent_layers_has_no_prefix_cache) {
   ModelSpec spec = recurrent_spec();
   for (LayerSpec& layer : spec.layers)
@@ -296,7 +330,7 @@ TEST(EngineStates, states_that_do_not_fit_are_refused_with_their_sizes) {
     }
   EngineOptions options = state_options();
   options.max_num_seqs = 4096;
-  const StateShape shape = state_shape(spec, 4096);
+  const StateShape shape = state_shape(spec, 4096, DType::f32);
   EXPECT_EQ(shape.slot_bytes(), 3 * 4 * (3 * (2LL * 256 + 512 * 256) + 512LL * 256 * 256));
   auto engine = create_tiny_engine(std::move(make_backend("cpu", {}).value()), options, 20, spec);
   ASSERT_FALSE(engine);

@@ -135,6 +135,29 @@ TEST(LoadEngine, recurrent_layers_are_refused_on_a_device_without_them) {
   }
 }
 
+/// A device with recurrent layers that refuses every storage of states.
+class WithoutStateStorage final : public test::RecordingBackend {
+ public:
+  BackendCapabilities capabilities() const override { return {.has_recurrent_layers = true}; }
+  Result<std::unique_ptr<StateStorage>> make_state_storage(const StateShape& shape) override {
+    return fail(ErrorCode::unsupported,
+                fmt::format("{} layers of states in {}", shape.n_layers, to_string(shape.matrix_dtype)));
+  }
+};
+
+TEST(LoadEngine, states_that_a_device_does_not_offer_are_refused_before_weights_are_read) {
+  ModelOptions options = small_options();
+  options.load_format = "dummy";
+  WithoutStateStorage backend;
+  const ModelFiles files{.name = "it", .folder = test::source_folder() / "tests/goldens/qwen3_5_tiny_chunks"};
+  EXPECT_EQ(load_model(files, options, backend).error().message, "1 layers of states in float32");
+  options.state_cache_dtype = "bf16";
+  const auto refused = load_model(files, options, backend);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message, "--state-cache-dtype bf16: 1 layers of states in bfloat16");
+  EXPECT_EQ(refused.error().param, "state_cache_dtype");
+}
+
 /// A device without memory, which refuses every cache.
 class NoAttention final : public test::RecordingBackend {
  public:

@@ -42,6 +42,27 @@ TEST(ModelInfo, is_read_from_the_configuration_and_the_headers) {
   EXPECT_EQ(read_model_info(golden.folder(), in_bf16)->groups[0].bytes_per_token, info->groups[0].bytes_per_token / 2);
 }
 
+TEST(ModelInfo, matrices_of_states_in_bfloat16_take_half_the_bytes) {
+  const auto info_of = [](const char* golden, const char* dtype) {
+    ModelOptions options;
+    options.state_cache_dtype = dtype;
+    return read_model_info(test::source_folder() / "tests/goldens" / golden, options);
+  };
+  constexpr std::int64_t kConv = 3 * 4 * 3 * (2 * 128 + 3 * 128);
+  constexpr std::int64_t kMatrices = 3 * 4 * 3 * 128 * 128;
+  for (const char* dtype : {"auto", "float32"})
+    EXPECT_EQ(info_of("qwen3_5_tiny_chunks", dtype)->state_bytes, kConv + kMatrices) << dtype;
+  EXPECT_EQ(info_of("qwen3_5_tiny_chunks", "bfloat16")->state_bytes, kConv + kMatrices / 2);
+  EXPECT_EQ(info_of("qwen3_5_tiny_chunks", "bfloat16")->draft_bytes, info_of("qwen3_5_tiny_chunks", "auto")->draft_bytes);
+  EXPECT_TRUE(info_of("lfm2_tiny_biases", "float32"));
+  EXPECT_EQ(
+      info_of("lfm2_tiny_biases", "bfloat16").error().message,
+      "--state-cache-dtype bfloat16: Lfm2ForCausalLM keeps the last inputs of its convolutions, which are float32, and no "
+      "matrices");
+  EXPECT_EQ(info_of("llama_tiny_gqa64", "float32").error().message,
+            "--state-cache-dtype float32: LlamaForCausalLM has no recurrent layers");
+}
+
 TEST(ModelInfo, counts_the_bytes_of_quantised_weights) {
   for (const auto& [name, dtype] : {std::pair("ct_int8", "I8"), {"ct_int4", "int32"}, {"fp8_block", "float8_e4m3"}}) {
     const auto info = read_model_info(test::source_folder() / "tests/goldens/quantised" / name, {});

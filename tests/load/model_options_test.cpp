@@ -32,6 +32,10 @@ TEST(ModelOptions, defaults_and_every_listed_word_are_taken) {
     EXPECT_EQ(refused_after([&](auto& o) { o.kv_cache_dtype = word; }), "");
     EXPECT_TRUE(word == "auto" || dtype_from_name(word)) << word;
   }
+  for (const auto word : kStateDtypeNames) {
+    EXPECT_EQ(refused_after([&](auto& o) { o.state_cache_dtype = word; }), "");
+    EXPECT_TRUE(word == "auto" || dtype_from_name(word)) << word;
+  }
 }
 
 TEST(ModelOptions, other_words_and_numbers_out_of_range_are_refused_by_name) {
@@ -40,6 +44,7 @@ TEST(ModelOptions, other_words_and_numbers_out_of_range_are_refused_by_name) {
   EXPECT_EQ(refused_after([](auto& o) { o.dtype = "fp8"; }), "dtype");
   EXPECT_EQ(refused_after([](auto& o) { o.attention = ""; }), "attention");
   EXPECT_EQ(refused_after([](auto& o) { o.kv_cache_dtype = "int8"; }), "kv_cache_dtype");
+  EXPECT_EQ(refused_after([](auto& o) { o.state_cache_dtype = "float16"; }), "state_cache_dtype");
   EXPECT_EQ(refused_after([](auto& o) { o.quantization = "bitsandbytes"; }), "quantization");
   EXPECT_EQ(refused_after([](auto& o) { o.threads = -1; }), "threads");
   EXPECT_EQ(refused_after([](auto& o) { o.step_timeout_s = 1e9; }), "step_timeout");

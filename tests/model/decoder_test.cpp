@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <stdexcept>
@@ -34,6 +35,11 @@ constexpr double kBf16RoundedWeightsBound = 3e-2;
 // Recurrent layers carry what they round from row to row: Transformers' rows are up to 3.9e-2 from float32.
 constexpr double kBf16WideRowBound = 4e-2;
 constexpr double kBf16WideBound = 3e-2;
+// States that are rounded to bf16 after each row: a rounding changes a number by at most 2^-9 of it, and what a state has of earlier
+// ones decays as the state does. Independent roundings of n rows, and of several layers, add up as squares. n is at most 64: these
+// gates forget, so that 700 rows have 1.4 times the error of 63, 4.0e-2.
+constexpr double kStateRounding = 1.0 / 512;
+constexpr double kMostRoundedRows = 64;
 
 /// A golden of a tiny checkpoint, and the same in bf16.
 class DecoderGolden : public testing::GoldenRows {
@@ -63,6 +69,13 @@ class DecoderGolden : public testing::GoldenRows {
   }
   std::vector<std::string> devices_in_bf16() const { return devices_that_take_it(DType::bf16, testing::devices_with_bf16()); }
 
+  /// 2 x what roundings add up to in the logits.
+  double bf16_states_bound() const {
+    const double n_rows = std::min(static_cast<double>(ids_.size()), kMostRoundedRows);
+    return 2 * kStateRounding * std::sqrt(n_rows * read_model_spec(GetParam().folder)->n_recurrent_layers());
+  }
+  /// Whether states have matrices beside inputs of convolutions.
+  bool has_matrices() const { return state_shape(read_model_spec(GetParam().folder).value(), 1, DType::f32).n_heads > 0; }
   bool has_recurrent_layers() const { return read_model_spec(GetParam().folder)->has_recurrent_layers(); }
   /// Whether bf16 has the wider bounds.
   bool rounds_more() const { return is_latent() || has_recurrent_layers(); }
@@ -108,6 +121,35 @@ TEST_P(DecoderGolden, greedy_generations_equal_those_of_transformers) {
   const auto expected = golden_.read<std::int32_t>("greedy_ids");
   EXPECT_EQ(expected.size(), 64u);
   EXPECT_EQ(model.generate(ids_, expected.size()), expected);
+}
+
+// Matrices of states in bf16, all else in float32: how far rounding states alone takes a row, see kStateRounding.
+TEST_P(DecoderGolden, bf16_states_stay_near_float32) {
+  if (!has_matrices()) GTEST_SKIP() << "no matrices of states";
+  GoldenModel model(GetParam().folder, DType::f32,
+                    {.max_positions = max_positions(), .batch_invariant = true, .state_dtype = DType::bf16});
+  const std::vector<float> logits = run_rows(model);
+  const double error = row_error(logits, expected_);
+  EXPECT_LE(error, bf16_states_bound());
+  if (ids_.size() > 1) {
+    EXPECT_GT(error, 1e-4) << "states that equal float32 were not rounded";
+  }
+  testing::say_once(fmt::format("cpu, {} with bf16 states: relative error {:.5f}", GetParam().name, error));
+  EXPECT_EQ(run_rows_in_three(model), logits) << "rounded after each row, wherever steps end";
+}
+
+// All in bf16, states too.
+TEST_P(DecoderGolden, bf16_with_bf16_states_stays_near_float32) {
+  if (!has_matrices()) GTEST_SKIP() << "no matrices of states";
+  const std::vector<float> expected = float32_of_bf16_weights();
+  for (const std::string& device : devices_in_bf16()) {
+    if (device == "cuda") continue;  // states are float32 there
+    GoldenModel model(GetParam().folder, DType::bf16,
+                      {.device = device, .max_positions = max_positions(), .state_dtype = DType::bf16});
+    const double error = row_error(run_rows(model), expected);
+    EXPECT_LE(error, kBf16WideRowBound + bf16_states_bound()) << device;
+    testing::say_once(fmt::format("{}, {} in bf16 with bf16 states: relative error {:.5f}", device, GetParam().name, error));
+  }
 }
 
 // Weights, activations and cache in bf16, compared with Transformers in float32 from the same bf16 weights, row by row.

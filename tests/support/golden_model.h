@@ -47,7 +47,8 @@ struct GoldenOptions {
   std::function<void(ModelSpec&)> change = {};  ///< may alter the spec before loading
   std::int32_t max_positions = 0;               ///< of the longest sequence; 0: as many as the cache holds
   bool batch_invariant = false;
-  bool uses_mtp = false;  ///< see use_mtp
+  bool uses_mtp = false;           ///< see use_mtp
+  DType state_dtype = DType::f32;  ///< of the matrices of recurrent states
   WeightRounding rounding = {};
   bool has_f8_rows = false;               ///< see ModelWeights
   bool has_int8_x = false;                ///< see load_weights
@@ -94,7 +95,7 @@ class GoldenModel {
       storages_.back()->fill_bytes(0xff);
       kv_of_group_.push_back(storages_.back().get());
     }
-    if (const StateShape shape = model->state_shape(1); shape.n_layers > 0) {
+    if (const StateShape shape = model->state_shape(1, options.state_dtype); shape.n_layers > 0) {
       states_ = value_of(backend->make_state_storage(shape), folder);
       states_->fill_bytes(0xff);
     }

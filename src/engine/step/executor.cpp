@@ -89,10 +89,10 @@ Result<void> Executor::allocate_storages(std::span<const CacheGroup> groups, std
   return {};
 }
 
-Result<void> Executor::allocate_states(std::int32_t n_slots, std::int32_t n_kept_rows) {
+Result<void> Executor::allocate_states(std::int32_t n_slots, std::int32_t n_kept_rows, DType dtype) {
   check(states_ == nullptr && n_slots > 0 && backend_->info().world_size == 1,
         "Executor: states are allocated once, and by one rank");
-  StateShape shape = model_->state_shape(n_slots);
+  StateShape shape = model_->state_shape(n_slots, dtype);
   shape.n_kept_rows = n_kept_rows;
   BATON_TRY(states_, backend_->make_state_storage(shape));
   return {};

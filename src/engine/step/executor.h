@@ -59,9 +59,9 @@ class Executor {
 
   /// Allocates one storage for each layer group. Call it once, before the first step.
   Result<void> allocate_cache(std::span<const CacheGroup> groups, std::int32_t block_len, DType dtype);
-  /// Allocates the states of recurrent layers, which the model must have, and rows for drafts. Call it once, before capture_steps.
-  /// There must be one rank.
-  Result<void> allocate_states(std::int32_t n_slots, std::int32_t n_kept_rows);
+  /// Allocates the states of recurrent layers, which the model must have, with matrices of type `dtype`, and rows for drafts. Call
+  /// it once, before capture_steps. There must be one rank.
+  Result<void> allocate_states(std::int32_t n_slots, std::int32_t n_kept_rows, DType dtype);
   /// Allocates host memory for `n_slots` entries of the host tier, and for `n_states` states. Call it once, after allocate_cache
   /// and, with states, allocate_states. There must be one rank.
   Result<void> allocate_tier(std::int32_t n_slots, std::int32_t n_states);

@@ -103,6 +103,7 @@ void add_gauges(Families& out, const EngineMetrics& m, const EngineInfo& info) {
             {{"block_size", std::to_string(info.block_len)},
              {"num_gpu_blocks", std::to_string(info.n_blocks)},
              {"cache_dtype", std::string(to_string(info.kv_dtype))},
+             {"state_cache_dtype", info.state_slot_bytes > 0 ? std::string(to_string(info.state_dtype)) : "none"},
              {"enable_prefix_caching", info.enable_prefix_caching ? "True" : "False"},
              {"kv_offloading_size", fmt::format("{:g}", static_cast<double>(info.tier_bytes()) / 0x1p30)},
              {"max_num_seqs", std::to_string(info.max_num_seqs)},
@@ -115,6 +116,7 @@ void add_gauges(Families& out, const EngineMetrics& m, const EngineInfo& info) {
   out.gauge("baton:kv_blocks_pinned", "KV blocks that registered prefixes keep.", m.kv_blocks_pinned);
   out.gauge("baton:state_slots_total", "States of recurrent layers that there is memory for; 0: the model has none.",
             m.state_slots_total);
+  out.gauge("baton:state_slot_bytes", "Bytes of one of them.", static_cast<double>(info.state_slot_bytes));
   out.gauge("baton:state_snapshots", "States that the prefix cache keeps at the ends of prompts, answers and shared text.",
             m.state_snapshots);
   out.gauge("baton:state_snapshots_pinned", "Of these, at the ends of registered prefixes.", m.state_snapshots_pinned);
