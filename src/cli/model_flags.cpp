@@ -57,6 +57,11 @@ void add_scheduler_options(CLI::App& app, ModelFlags& options) {
              "Memory for snapshots of recurrent states in the prefix cache, with K, M or G; default: a quarter of what the "
              "cache may take",
              [](const std::string& text) { return parse_bytes(text, "--state-cache-memory-bytes"); });
+  row(app, "Cache and scheduler", "--state-snapshot-interval", options.state_snapshot_interval,
+      "Keep a snapshot of recurrent states at every so many tokens of a prompt, too, for unannounced forks: a multiple of 64 "
+      "and of the block size; 0: none")
+      ->transform(count_units())
+      ->check(at_least_zero());
   row(app, "Cache and scheduler", "--kv-offloading-size", options.kv_offloading_size,
       "GiB of host memory for blocks and states that the cache evicts: a prompt that needs them copies them back; 0: none")
       ->check(CLI::Range(0.0, 0x1p20));

@@ -57,6 +57,7 @@ EngineLoop::EngineLoop(const EngineOptions& options, const EngineInfo& info, Eng
                   .max_scores = parts.max_scores,
                   .max_list_entries = parts.bounds.max_list_entries,
                   .max_block_entries = parts.bounds.max_block_entries,
+                  .state_snapshot_interval = options.state_snapshot_interval,
                   .state_loads = state_loads_of(info),
                   .max_drafts = parts.max_drafts,
                   .drafters_wait_alone = parts.executor->backend().capabilities().is_asynchronous,

@@ -36,6 +36,8 @@ struct EngineOptions {
   double memory_utilization = 0.9;
   /// Of snapshots of recurrent states, beside the states of running sequences; absent: a share of memory, see cache_size.h.
   std::optional<std::int64_t> snapshot_bytes = {};
+  /// Tokens of a prompt from one snapshot to the next, see Scheduler::find_state; 0: no such ones.
+  std::int32_t state_snapshot_interval = 0;
   std::int64_t host_tier_bytes = 0;  ///< host memory for blocks that the prefix cache evicts; 0: none
   DType kv_dtype = DType::bf16;
   DType state_dtype = DType::f32;         ///< of the matrices of recurrent states: f32 or bf16

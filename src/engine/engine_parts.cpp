@@ -13,9 +13,27 @@
 #include "core/limits/memory_limit.h"
 #include "core/log.h"
 #include "engine/cache/cache_size.h"
+#include "kernels/ops.h"
 
 namespace baton {
 namespace {
+
+/// A snapshot stands at a block's end. Where it is made a step ends, which must not cut a chunk of an operation on states.
+Result<void> check_snapshot_interval(const EngineOptions& options, const ModelSpec& spec) {
+  const std::int32_t interval = options.state_snapshot_interval;
+  if (interval == 0) return {};
+  const auto refuse = [&](const std::string& reason) {
+    return fail(ErrorCode::invalid_request, fmt::format("--state-snapshot-interval {}: {}", interval, reason),
+                "state_snapshot_interval");
+  };
+  if (!spec.has_recurrent_layers()) return refuse(spec.family + " has no recurrent layers");
+  if (!options.enable_prefix_caching) return refuse("snapshots of states belong to the prefix cache, which is off");
+  const std::int32_t unit = std::max(kStateChunk, options.block_len);
+  if (interval > 0 && interval % unit == 0) return {};
+  return refuse(fmt::format("it must be 0 (off) or a multiple of {}, the {}", unit,
+                            unit == kStateChunk ? "positions of a chunk in which recurrent layers compute prompts"
+                                                : "tokens of a block (--block-size)"));
+}
 
 Result<void> check_options(const EngineOptions& options, const ModelSpec& spec) {
   const auto refuse = []<class... Args>(const char* field, fmt::format_string<Args...> message, Args&&... args) {
@@ -46,6 +64,7 @@ Result<void> check_options(const EngineOptions& options, const ModelSpec& spec) 
   if (options.snapshot_bytes && !options.enable_prefix_caching)
     return refuse("state_cache_memory_bytes",
                   "--state-cache-memory-bytes: snapshots of states belong to the prefix cache, which is off");
+  BATON_TRY_VOID(check_snapshot_interval(options, spec));
   if (options.max_num_queued_reqs < 0)
     return refuse("max_num_queued_reqs", "--max-num-queued-reqs must be 0 (no limit) or more, got {}",
                   options.max_num_queued_reqs);

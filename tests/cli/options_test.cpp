@@ -99,6 +99,8 @@ TEST(Options, sizes_and_speculation_are_values_when_they_are_parsed) {
   EXPECT_EQ(Parsed({"--kv-cache-memory-bytes", "1M", "--kv-cache-memory-bytes", "4K"}).options.kv_cache_bytes, 4096);
   EXPECT_EQ(Parsed({"--state-cache-memory-bytes", "2K"}).options.snapshot_bytes, 2048);
   EXPECT_FALSE(Parsed({}).options.snapshot_bytes.has_value());
+  EXPECT_EQ(Parsed({"--state-snapshot-interval", "2k"}).options.state_snapshot_interval, 2048);
+  EXPECT_EQ(Parsed({}).options.state_snapshot_interval, 0);
   EXPECT_EQ(Parsed({}).options.state_cache_dtype, "auto");
   for (const char* flag : {"--state-cache-dtype", "--mamba-ssm-cache-dtype"})
     EXPECT_EQ(Parsed({flag, "bfloat16"}).options.state_cache_dtype, "bfloat16");

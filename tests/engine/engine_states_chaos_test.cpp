@@ -96,6 +96,7 @@ class Chaos {
     options.snapshot_bytes = state_bytes * between(0, 8);
     options.host_tier_bytes = one_in(3) ? 0 : 3 * state_bytes * between(1, 12);
     options.enforce_eager = one_in(4);
+    options.state_snapshot_interval = one_in(3) ? 64 : 0;
     options.has_priorities = true;
     options.max_pinned_blocks = one_in(2) ? between(4, 20) : 0;
     if (one_in(3)) options.speculation = {.n_tokens = between(1, 6), .lookup_max = 3, .lookup_min = 1};

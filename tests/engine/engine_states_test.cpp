@@ -250,6 +250,50 @@ TEST(EngineStates, answers_have_the_same_bits_with_and_without_snapshots) {
   }
 }
 
+TEST(EngineStates, an_interval_serves_unannounced_forks_with_the_same_bits) {
+  EngineOptions options = long_options();
+  options.state_snapshot_interval = 128;
+  const Request first = greedy(joined(random_prompt(1, 700), random_prompt(2, 100)), 4);
+  const Request fork = greedy(joined(random_prompt(1, 600), random_prompt(3, 60)), 4);
+  const Request in_prefix = greedy(joined(random_prompt(5, 300), random_prompt(6, 40)), 4);
+  const std::vector<Generated> expected =
+      run_requests(*make_tiny_engine(long_options(), 130, recurrent_spec(), 1), {first, fork});
+  for (const Pace pace : {Pace::late, Pace::at_once}) {
+    const auto engine = make_async_engine(options, 200, pace, recurrent_spec());
+    expect_same_bits(run_requests(*engine, {first}), {expected[0]});
+    const std::vector<Generated> got = run_requests(*engine, {fork});
+    expect_same_bits(got, {expected[1]});
+    EXPECT_EQ(got[0].stats.cached_tokens, 512);
+    EXPECT_EQ(got[0].stats.replayed_tokens, 592 - 512);
+    ASSERT_TRUE(engine->pin(random_prompt(5, 400), {}, {}));
+    EXPECT_EQ(n_replayed(*engine, in_prefix), 288 - 256) << "also in registered prefixes";
+    engine->check_invariants();
+  }
+}
+
+TEST(EngineStates, an_interval_that_cuts_chunks_or_blocks_is_refused) {
+  const auto refusal_of = [](std::int32_t interval, std::int32_t block_len, const ModelSpec& spec, bool has_cache) {
+    EngineOptions options = long_options();
+    options.state_snapshot_interval = interval;
+    options.block_len = block_len;
+    options.enable_prefix_caching = has_cache;
+    options.max_model_len = 160;
+    options.snapshot_bytes.reset();
+    const auto engine = create_tiny_engine(make_backend("cpu", {}).value(), options, 20, spec);
+    return engine ? std::string("none") : engine.error().message;
+  };
+  EXPECT_EQ(refusal_of(192, 16, recurrent_spec(), true), "none");
+  for (const std::int32_t interval : {-64, 16, 100})
+    EXPECT_EQ(
+        refusal_of(interval, 16, recurrent_spec(), true),
+        "--state-snapshot-interval " + std::to_string(interval) +
+            ": it must be 0 (off) or a multiple of 64, the positions of a chunk in which recurrent layers compute prompts");
+  EXPECT_EQ(refusal_of(192, 128, recurrent_spec(), true),
+            "--state-snapshot-interval 192: it must be 0 (off) or a multiple of 128, the tokens of a block (--block-size)");
+  EXPECT_NE(refusal_of(64, 16, recurrent_spec(), false).find("the prefix cache, which is off"), std::string::npos);
+  EXPECT_NE(refusal_of(64, 16, tiny_spec(), true).find("has no recurrent layers"), std::string::npos);
+}
+
 // Rounded after each row, they are the same numbers wherever steps end.
 TEST(EngineStates, in_bfloat16_give_the_same_bits_relayed_and_paged_and_with_and_without_snapshots_and_drafts) {
   std::vector<Request> requests = state_requests();

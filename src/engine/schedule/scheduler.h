@@ -28,6 +28,7 @@ struct SchedulerOptions {
   std::int32_t max_scores = 1 << 30;                ///< prompt rows that a step scores (Sequence::scores_row)
   std::int64_t max_list_entries = kMaxListEntries;  ///< of the running sequences (Sequence::n_list_entries)
   std::int64_t max_block_entries = 1 << 30;         ///< blocks that all running sequences can reach
+  std::int32_t state_snapshot_interval = 0;         ///< see EngineOptions
   std::int32_t state_loads = 0;  ///< blocks of the host tier that take as many bytes as a state, see find_state
   std::int32_t max_drafts = 0;   ///< drafts of a step; each has a slot, numbered after those of the sequences
   /// If set, a sequence that would draft but whose last token is in flight has no row in a step; the others continue. If

@@ -18,9 +18,10 @@ constexpr std::int32_t kHeaderRoom = 16;
 }  // namespace
 
 /// Gives a sequence that has its cached and loaded blocks the state that it continues from, and decides where its steps end to
-/// leave snapshots: at the end of these blocks, from which others may continue as this one does, and near the end of its prompt.
-/// None is made where a sequence would compute fewer tokens again than the interval: of the prompt's end a block less, because
-/// the answer may end in the block after it. Returns false, and does nothing, if the state is to be loaded from the host tier and
+/// leave snapshots: at the end of these blocks, from which others may continue as this one does, near the end of its prompt, and
+/// at the multiples of state_snapshot_interval in the prompt. None of the first two is made where a sequence would compute fewer
+/// tokens again than KvCache::state_interval: of the prompt's end a block less, because the answer may end in the block after it.
+/// Returns false, and does nothing, if the state is to be loaded from the host tier and
 /// the plan has loaded too much already.
 bool Scheduler::find_state(PlanSketch& sketch, Sequence& sequence) {
   SequenceSchedule& schedule = sequence.schedule.write();
@@ -37,15 +38,23 @@ bool Scheduler::find_state(PlanSketch& sketch, Sequence& sequence) {
   if (!cache_.has_prefix_caching()) return true;
   const std::int32_t block_len = cache_.block_len();
   std::int32_t last = schedule.n_planned;
-  const auto add = [&](std::int32_t position, std::int32_t least) {
+  const auto add_one = [&](std::int32_t position, std::int32_t least) {
     if (position - last < least) return;
     schedule.stops.push_back(position);
     last = position;
+  };
+  const std::int32_t interval = options_.state_snapshot_interval;
+  const auto add = [&](std::int32_t position, std::int32_t least) {
+    if (interval > 0)
+      for (std::int32_t next = (last / interval + 1) * interval; next <= position; next += interval) add_one(next, 1);
+    add_one(position, least);
   };
   add(schedule.table.n_cached_blocks * block_len, cache_.state_interval());
   if (!sequence.is_prefix_prefill())
     add((sequence.task->prompt_len - 1 - kHeaderRoom) / block_len * block_len,
         std::max(block_len, cache_.state_interval() - block_len));
+  else if (interval > 0)
+    add((sequence.task->prompt_len - 1) / interval * interval, 1);
   return true;
 }
 

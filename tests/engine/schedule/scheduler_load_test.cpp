@@ -40,6 +40,7 @@ struct LoadOptions {
   std::int32_t n_tier_slots = 0;
   std::int32_t n_state_slots = 0;
   std::int32_t n_tier_states = 0;
+  std::int32_t state_snapshot_interval = 0;
 };
 
 struct LoadCounts {
@@ -71,6 +72,7 @@ class RandomLoad {
                  .max_num_seqs = options.max_num_seqs,
                  .max_num_batched_tokens = options.max_num_batched_tokens,
                  .max_prefill_tokens = options.max_prefill_tokens,
+                 .state_snapshot_interval = options.state_snapshot_interval,
                  .state_loads = 3,
                  .max_drafts = options.max_drafts,
                  .drafters_wait_alone = options.drafters_wait_alone},
@@ -356,6 +358,7 @@ TEST(SchedulerLoad, keeps_its_promises_to_sequences_that_load_their_states) {
   LoadCounts counts;
   const LoadOptions loads[] = {
       {.n_tier_slots = 200, .n_state_slots = 6, .n_tier_states = 100},
+      {.n_tier_slots = 200, .n_state_slots = 7, .n_tier_states = 100, .state_snapshot_interval = 3 * kBlockLen},
       {.n_tier_slots = 200, .n_state_slots = 5, .n_tier_states = 5},
       {.n_tier_slots = 12, .n_state_slots = 9, .n_tier_states = 1},
       {.max_drafts = 12, .drafters_wait_alone = true, .n_tier_slots = 90, .n_state_slots = 7, .n_tier_states = 30},
@@ -420,6 +423,13 @@ TEST(SchedulerLoad, keeps_its_promises_to_sequences_that_continue_from_snapshots
       {.n_blocks = 60, .most_new_tokens = 60, .n_state_slots = 5},
       {.n_blocks = 60, .most_new_tokens = 60, .n_state_slots = 6},
       {.n_blocks = 14, .n_state_slots = 30},
+      {.n_blocks = 60, .most_new_tokens = 60, .n_state_slots = 9, .state_snapshot_interval = 2 * kBlockLen},
+      {.n_blocks = 200,
+       .max_num_seqs = 16,
+       .max_num_batched_tokens = 64,
+       .mean_gap = 2,
+       .n_state_slots = 100,
+       .state_snapshot_interval = 4 * kBlockLen},
       {.n_blocks = 9, .max_num_seqs = 8, .max_num_batched_tokens = 30, .with_pin = true, .n_state_slots = 10},
       {.n_blocks = 11, .max_num_seqs = 3, .max_num_batched_tokens = 5, .caching = false, .n_state_slots = 3},
       {.n_blocks = 200,
