@@ -50,6 +50,9 @@ class CaseRunner {
     ComputedTokens computed;
     std::int64_t n_told = 0;
     BATON_TRY(const std::optional<PinInfo> pin, register_prefix(of, prompts));
+    const auto unpin = [&] {
+      if (pin) engine_.unpin(pin->id);
+    };
     if (pin) {
       const auto pinned = std::span(prompts.shared()).first(static_cast<std::size_t>(pin->n_pinned_tokens));
       computed.add({pinned.begin(), pinned.end()});
@@ -60,8 +63,12 @@ class CaseRunner {
       std::vector<std::vector<TokenId>> wave;
       do wave.push_back(prompts.next(answer));
       while (of.is_at_once() && std::ssize(wave) < of.n_requests);
-      BATON_TRY(std::vector<Answered> answered, answer_all(std::move(wave), of.answer_len));
-      for (Answered& each : answered) {
+      auto answered = answer_all(std::move(wave), of.answer_len);
+      if (!answered) {
+        unpin();
+        return tl::unexpected(std::move(answered.error()));
+      }
+      for (Answered& each : *answered) {
         n_told += std::ssize(each.prompt) - each.cached_len + of.answer_len - 1;
         result.requests.push_back(counts_of(each, computed));
         answer = each.answer;
@@ -71,7 +78,7 @@ class CaseRunner {
       }
     }
     result.n_rows_untold = n_rows() - rows_before - n_told;
-    if (pin) engine_.unpin(pin->id);
+    unpin();
     return result;
   }
 
@@ -83,10 +90,19 @@ class CaseRunner {
     return pin;
   }
 
-  /// Answers all prompts, which come at once.
+  /// Answers all prompts, which come at once. After an error the engine has none of them.
   Result<std::vector<Answered>> answer_all(std::vector<std::vector<TokenId>> prompts, std::int32_t answer_len) {
-    std::vector<Answered> answered(prompts.size());
     std::map<RequestId, std::size_t> index_of;
+    auto answered = answer(std::move(prompts), answer_len, index_of);
+    if (answered) return answered;
+    for (const auto& [id, index] : index_of) engine_.cancel(id);
+    static_cast<void>(step_to_end(engine_));  // another failure is that of the next case
+    return answered;
+  }
+
+  Result<std::vector<Answered>> answer(std::vector<std::vector<TokenId>> prompts, std::int32_t answer_len,
+                                       std::map<RequestId, std::size_t>& index_of) {
+    std::vector<Answered> answered(prompts.size());
     const auto begin = Clock::now();
     for (std::size_t i = 0; i < prompts.size(); ++i) {
       Request request;
@@ -165,17 +181,26 @@ Result<PrefixCacheReport> run_prefix_cache_bench(const PrefixCacheBenchOptions& 
   BATON_TRY_VOID(runner.warm_up());
   Progress progress("prefix-cache:", "cases", std::ssize(cases));
   for (const PrefixCase& each : cases) {
-    BATON_TRY(PrefixCaseResult result, runner.run(each));
-    report.cases.push_back(std::move(result));
-    progress.update(std::ssize(report.cases));
+    if (auto result = runner.run(each))
+      report.cases.push_back(std::move(*result));
+    else
+      report.failed.push_back({each, std::move(result.error().message)});
+    progress.update(std::ssize(report.cases) + std::ssize(report.failed));
   }
   progress.finish();
   return report;
 }
 
 int prefix_cache_bench_main(const PrefixCacheBenchOptions& options, const std::string& command) {
-  return run_benchmark("baton bench prefix-cache", options, command, run_prefix_cache_bench, prefix_cache_text,
-                       prefix_cache_json);
+  bool has_failed = false;
+  const auto run = [&](const PrefixCacheBenchOptions& of) {
+    return run_prefix_cache_bench(of).map([&](PrefixCacheReport report) {
+      has_failed = !report.failed.empty();
+      return report;
+    });
+  };
+  const int code = run_benchmark("baton bench prefix-cache", options, command, run, prefix_cache_text, prefix_cache_json);
+  return has_failed ? 1 : code;
 }
 
 }  // namespace baton

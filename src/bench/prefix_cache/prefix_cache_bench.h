@@ -52,15 +52,21 @@ struct PrefixCaseResult {
   bool keeps_goal() const { return most_more() <= kPrefixCacheGoal; }
 };
 
+struct FailedPrefixCase {
+  PrefixCase of;
+  std::string error;
+};
+
 struct PrefixCacheReport {
   std::string model;
   EngineInfo engine;
   std::vector<PrefixCaseResult> cases;
-  std::vector<PrefixCase> left_out;  ///< longer than the model's contexts
+  std::vector<FailedPrefixCase> failed;  ///< their requests are not in `cases`
+  std::vector<PrefixCase> left_out;      ///< longer than the model's contexts
 };
 
-/// Loads the model and runs every case over an empty cache. Errors: those of loading and of the engine; invalid_request: no case
-/// fits the model.
+/// Loads the model and runs every case over an empty cache; what a case fails of does not end the others. Errors: those of loading
+/// and of the first steps; invalid_request: no case fits the model.
 Result<PrefixCacheReport> run_prefix_cache_bench(const PrefixCacheBenchOptions& options);
 
 /// Command, machine, a row for each request, and which cases keep the goal.
@@ -72,7 +78,7 @@ json::Value prefix_cache_json(const PrefixCacheReport& report, const PrefixCache
 /// Adds the flags only.
 void add_prefix_cache_bench_options(CLI::App& app, PrefixCacheBenchOptions& options);
 
-/// Runs the benchmark and prints the report. Returns the exit code.
+/// Runs the benchmark and prints the report. Returns the exit code: 1 too if a case failed.
 int prefix_cache_bench_main(const PrefixCacheBenchOptions& options, const std::string& command);
 
 }  // namespace baton

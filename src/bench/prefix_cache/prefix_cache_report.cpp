@@ -35,6 +35,7 @@ std::string exceptions(const PrefixCacheReport& report) {
   for (const PrefixCaseResult& each : report.cases)
     if (each.n_rows_untold != 0)
       text += fmt::format("{}: the steps had {} rows that no request tells of.\n", name_of(each.of), each.n_rows_untold);
+  for (const FailedPrefixCase& each : report.failed) text += fmt::format("Failed: {}: {}\n", name_of(each.of), each.error);
   std::string left_out;
   for (const PrefixCase& each : report.left_out) left_out += fmt::format("{}{}", left_out.empty() ? "" : ", ", name_of(each));
   if (!left_out.empty()) text += fmt::format("Left out, longer than the model's contexts: {}.\n", left_out);
@@ -95,7 +96,14 @@ json::Value prefix_cache_json(const PrefixCacheReport& report, const PrefixCache
   json::Value left_out = json::Value::array();
   for (const PrefixCase& each : report.left_out)
     left_out.push_back({{"case", each.kind}, {"shared", each.shared_len}, {"own", each.own_len}});
-  value.update({{"block_size", report.engine.block_len}, {"goal", kPrefixCacheGoal}, {"cases", cases}, {"left_out", left_out}});
+  json::Value failed = json::Value::array();
+  for (const auto& [of, error] : report.failed)
+    failed.push_back({{"case", of.kind}, {"shared", of.shared_len}, {"own", of.own_len}, {"error", error}});
+  value.update({{"block_size", report.engine.block_len},
+                {"goal", kPrefixCacheGoal},
+                {"cases", cases},
+                {"failed", failed},
+                {"left_out", left_out}});
   return value;
 }
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "support/program_run.h"
 #include "support/source_folder.h"
 #include "support/tiny_shape.h"
 
@@ -66,6 +67,26 @@ TEST_F(PrefixCacheBench, finds_that_recurrent_layers_compute_at_most_the_goal_mo
       EXPECT_EQ(each.most_more(), 0) << name;
     }
   }
+}
+
+/// Without memory for snapshots no prefix can be registered.
+TEST_F(PrefixCacheBench, keeps_the_cases_that_finish_when_others_fail) {
+  options_.shape = (test::source_folder() / "tests/goldens/qwen3_5_tiny_chunks").string();
+  options_.model.snapshot_bytes = 0;
+  options_.cases = {.kinds = {"shared", "registered", "identical"}, .shared = {100}, .own = {40}, .answer_len = 4};
+  const auto report = run_prefix_cache_bench(options_);
+  ASSERT_TRUE(report) << report.error().message;
+  ASSERT_EQ(report->failed.size(), 1U);
+  EXPECT_EQ(report->failed[0].of.kind, "registered");
+  EXPECT_NE(report->failed[0].error.find("raise --state-cache-memory-bytes"), std::string::npos) << report->failed[0].error;
+  ASSERT_EQ(report->cases.size(), 2U);
+  EXPECT_EQ(report->cases[1].of.kind, "identical") << "the case after it runs";
+  for (const PrefixCaseResult& each : report->cases) EXPECT_EQ(std::ssize(each.requests), each.of.n_requests);
+  options_.model.log_level = "error";
+  const test::ProgramEnd end = test::run_program("", [&] { return prefix_cache_bench_main(options_, "the command"); });
+  EXPECT_EQ(end.code, 1);
+  EXPECT_NE(end.out.find("| identical | 100 | 40 | 2 |"), std::string::npos) << end.out;
+  EXPECT_NE(end.out.find("Failed: registered 100 + 40: "), std::string::npos) << end.out;
 }
 
 TEST_F(PrefixCacheBench, leaves_out_what_is_longer_than_contexts) {

@@ -20,13 +20,15 @@ TEST(PrefixCacheReport, judges_requests_that_can_know_what_they_share) {
   report.cases = {made_up("identical", 1, 80), made_up("turns", 1, 81), made_up("shared", 2, 480),
                   made_up("registered", 0, 80)};
   report.cases[1].n_rows_untold = 3;
+  report.failed = {{{.kind = "registered", .shared_len = 100, .own_len = 40}, "no room"}};
   report.left_out = {{.kind = "forks", .shared_len = 7000, .own_len = 40}};
   const std::string text = prefix_cache_text(report, options, "the command");
   EXPECT_TRUE(text.starts_with("the command\nbaton ")) << text;
-  for (const char* part : {"| identical | 480 | 40 | 2 | 520 | 480 | 16 | 80 | 64 | 76.9% | 0.00 |", "Kept in 2 of 4 cases.\n",
-                           "Missed: turns 480 + 40, by 65 tokens more.\nMissed: registered 480 + 40, by 464 tokens more.\n",
-                           "turns 480 + 40: the steps had 3 rows that no request tells of.\n",
-                           "Left out, longer than the model's contexts: forks 7000 + 40.\n"})
+  for (const char* part :
+       {"| identical | 480 | 40 | 2 | 520 | 480 | 16 | 80 | 64 | 76.9% | 0.00 |", "Kept in 2 of 4 cases.\n",
+        "Missed: turns 480 + 40, by 65 tokens more.\nMissed: registered 480 + 40, by 464 tokens more.\n",
+        "turns 480 + 40: the steps had 3 rows that no request tells of.\n", "Failed: registered 100 + 40: no room\n",
+        "Left out, longer than the model's contexts: forks 7000 + 40.\n"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
   const json::Value written = prefix_cache_json(report, options, "the command");
   EXPECT_EQ(written["goal"], 64);
@@ -34,6 +36,8 @@ TEST(PrefixCacheReport, judges_requests_that_can_know_what_they_share) {
   EXPECT_EQ(written["cases"][1]["keeps_goal"], false);
   EXPECT_EQ(written["cases"][1]["requests"][1]["more"], 65);
   EXPECT_EQ(written["cases"][3]["most_more"], 464);
+  EXPECT_EQ(written["failed"][0]["shared"], 100);
+  EXPECT_EQ(written["failed"][0]["error"], "no room");
   EXPECT_EQ(written["left_out"][0]["case"], "forks");
 }
 
