@@ -111,6 +111,12 @@ json::Value to_json(const std::string& name, const ModelInfo& info, const Memory
   value["recurrent_layers"] = info.n_recurrent_layers;
   value["draft_layer"] = info.spec.mtp.has_value();
   value["draft_layer_used"] = info.spec.uses_mtp;
+  if (info.draft_layer && info.draft_layer->fault.empty()) {
+    value["draft_layer_weight_bytes"] = info.draft_layer->weight_bytes;
+    value["draft_layer_kv_bytes_per_token"] = info.draft_layer->kv_bytes_per_token;
+  } else if (info.draft_layer) {
+    value["draft_layer_fault"] = info.draft_layer->fault;
+  }
   value["state_cache_dtype"] = to_string(info.dtypes.states);
   value["state_bytes_per_sequence"] = info.state_bytes;
   value["state_bytes_per_draft"] = info.draft_bytes;
@@ -198,16 +204,20 @@ std::string kept_text(const KvGroup& group) {
   return fmt::format("a latent vector of {} and {} rotated elements", group.latent_dim, group.head_dim - group.latent_dim);
 }
 
+std::string draft_text(const DraftLayerInfo& layer, bool is_used) {
+  if (!layer.fault.empty()) return layer.fault;
+  return fmt::format("a layer for multi-token prediction, {} of weights and {} bytes a token{}", byte_text(layer.weight_bytes),
+                     grouped(layer.kv_bytes_per_token),
+                     is_used ? ", is loaded and counted" : ": loaded with --speculative-config, and not counted here");
+}
+
 void print_cache(const ModelInfo& info, const Memory& memory, const MemoryFit& fit, const SharedWorkload& workload) {
   print_row("KV cache", fmt::format("{} bytes a token, {}", grouped(context_bytes(info.groups, 1)), to_string(info.dtypes.kv)));
   for (const KvGroup& group : info.groups)
     print_row("", fmt::format("{} layers{}: {}, {} bytes a token", group.n_layers,
                               group.window == 0 ? "" : fmt::format(" with a window of {} tokens", grouped(group.window)),
                               kept_text(group), grouped(group.bytes_per_token)));
-  if (info.spec.mtp)
-    print_row("drafts", info.spec.uses_mtp
-                            ? "by the checkpoint's layer for multi-token prediction, whose keys and values are counted"
-                            : "its config counts a layer for multi-token prediction: see --speculative-config");
+  if (info.draft_layer) print_row("drafts", draft_text(*info.draft_layer, info.spec.uses_mtp));
   if (info.n_recurrent_layers > 0) {
     print_row("states", fmt::format("{} recurrent layers: {} a sequence, {}; {} for each draft", info.n_recurrent_layers,
                                     byte_text(info.state_bytes), to_string(info.dtypes.states), byte_text(info.draft_bytes)));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -183,12 +184,18 @@ Result<void> size_tier(const EngineOptions& options, const CacheSizeOptions& siz
       static_cast<std::int64_t>(has_states ? kTierStateShare * static_cast<double>(options.host_tier_bytes) : 0);
   const std::int64_t n_slots = (options.host_tier_bytes - state_bytes) / info.tier_entry_bytes;
   const std::int64_t n_states = has_states ? state_bytes / info.state_slot_bytes : 0;
-  if (n_slots == 0)
+  const auto too_small = [&](const std::string& reason) {
+    const double state_part = has_states ? static_cast<double>(info.state_slot_bytes) / kTierStateShare : 0;
+    const double block_part = static_cast<double>(info.tier_entry_bytes) / (has_states ? 1 - kTierStateShare : 1);
+    const double least_gib = std::max(state_part, block_part) / 0x1p30;
+    const double digits = std::pow(10, std::floor(std::log10(least_gib)) - 2);  // rounded up to three significant ones
     return refuse(ErrorCode::invalid_request,
-                  fmt::format("a block of {} tokens takes {} bytes", options.block_len, info.tier_entry_bytes));
+                  fmt::format("{}; the smallest size is {:g}", reason, (std::floor(least_gib / digits) + 1) * digits));
+  };
+  if (n_slots == 0)
+    return too_small(fmt::format("a block of {} tokens takes {} bytes", options.block_len, info.tier_entry_bytes));
   if (has_states && n_states == 0)
-    return refuse(
-        ErrorCode::invalid_request,
+    return too_small(
         fmt::format("a third of it is for states of recurrent layers, and one takes {} bytes", info.state_slot_bytes));
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
   info.n_tier_slots = static_cast<std::int32_t>(std::min(n_slots, kMost));
@@ -320,6 +327,11 @@ Result<void> size_cache(const EngineOptions& options, std::int64_t free_bytes, S
     if (options.enable_prefix_caching) {
       BATON_TRY(n_snapshots, choose_snapshots(cache, info.state_slot_bytes, options.snapshot_bytes));
     }
+    if (options.snapshot_bytes.value_or(0) > 0 && n_snapshots == 0)
+      log::warning(
+          "event=no_snapshots state_cache_memory_bytes={} state_bytes={} effect=\"the memory has room for no snapshot of "
+          "a state: only slots that no sequence uses hold some, and no prefix can be registered\"",
+          *options.snapshot_bytes, info.state_slot_bytes);
     cache.free_memory_bytes -= n_snapshots * info.state_slot_bytes;
     info.n_state_slots = info.max_num_seqs + n_snapshots;
   }

@@ -44,6 +44,21 @@ std::vector<KvGroup> groups_of(const ModelSpec& spec, DType kv_dtype) {
   return groups;
 }
 
+/// Of a model whose configuration has a layer for drafts. `checkpoint`: null: there are no weights.
+DraftLayerInfo draft_layer_of(ModelSpec spec, const LoadDtypes& dtypes, const Checkpoint* checkpoint,
+                              const WeightRounding& rounding) {
+  const auto held = [&] { return weight_bytes(spec, dtypes.weights, ModelRank{}, checkpoint, rounding).held; };
+  const auto kept = [&] {
+    std::int64_t bytes = 0;
+    for (const KvGroup& group : groups_of(spec, dtypes.kv)) bytes += group.bytes_per_token;
+    return bytes;
+  };
+  spec.uses_mtp = false;
+  const std::int64_t held_without = held(), kept_without = kept();
+  if (const auto used = use_mtp(spec, checkpoint); !used) return {.fault = used.error().message};
+  return {.weight_bytes = held() - held_without, .kv_bytes_per_token = kept() - kept_without};
+}
+
 /// Numbers that only quantised weights are stored in, and that are not read as tensors of their own.
 bool is_of_schemes_alone(std::string_view stored_dtype) { return stored_dtype == "I8" || stored_dtype == "F8_E8M0"; }
 
@@ -92,6 +107,7 @@ Result<void> read_weights(const fs::path& folder, const ModelOptions& options, c
     info.spec = std::move(fitted);
     BATON_TRY_VOID(set_dtypes(options, device, info));
     info.weights = weight_bytes(info.spec, info.dtypes.weights, ModelRank{}, &*checkpoint, rounding);
+    if (info.spec.mtp) info.draft_layer = draft_layer_of(info.spec, info.dtypes, &*checkpoint, rounding);
   }
   return {};
 }
@@ -149,6 +165,7 @@ Result<ModelInfo> read_model_info(const fs::path& folder, const ModelOptions& op
   BATON_TRY(const WeightRounding rounding, rounding_of(options, info.spec.quantization));
   BATON_TRY_VOID(set_dtypes(options, device, info));
   info.weights = weight_bytes(info.spec, info.dtypes.weights, ModelRank{}, nullptr, rounding);
+  if (info.spec.mtp) info.draft_layer = draft_layer_of(info.spec, info.dtypes, nullptr, rounding);
   BATON_TRY_VOID(read_weights(folder, options, device, rounding, info));
   BATON_TRY_VOID(set_activations(options, device, rounding, info));
   info.groups = groups_of(info.spec, info.dtypes.kv);

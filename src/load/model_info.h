@@ -30,6 +30,13 @@ struct KvGroup {
   std::int64_t bytes_per_token = 0;  ///< keys and values of all its layers
 };
 
+/// What drafts by a checkpoint's own layer (MtpSpec) take, whether it is loaded or not.
+struct DraftLayerInfo {
+  std::int64_t weight_bytes = 0;
+  std::int64_t kv_bytes_per_token = 0;
+  std::string fault = {};  ///< why it cannot be loaded; then there are no bytes
+};
+
 struct ModelInfo {
   ModelSpec spec;
   LoadDtypes dtypes;
@@ -37,6 +44,7 @@ struct ModelInfo {
   std::int32_t n_recurrent_layers = 0;
   std::int64_t state_bytes = 0;               ///< of a sequence, in all recurrent layers
   std::int64_t draft_bytes = 0;               ///< of a draft beside it
+  std::optional<DraftLayerInfo> draft_layer;  ///< absent: the configuration has none
   /// Bytes of the stored tensors by number format ("BF16"); empty if there are no weights, only a configuration.
   std::map<std::string, std::int64_t> stored_bytes;
   std::string weights_fault;  ///< why the weights that are there cannot be loaded; empty if they can

@@ -293,10 +293,16 @@ TEST(EngineStateTierOptions, a_tier_without_room_for_a_state_is_refused) {
   EngineOptions options{.max_num_seqs = 2, .max_model_len = 320};
   options.kv_dtype = DType::f32;
   options.host_tier_bytes = 80'000;
-  const auto refused = testing::create_tiny_engine(*make_backend("cpu", {.n_threads = 1}), options, 40, recurrent_spec());
+  const auto made = [&] {
+    return testing::create_tiny_engine(*make_backend("cpu", {.n_threads = 1}), options, 40, recurrent_spec());
+  };
+  const auto refused = made();
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().message,
-            "--kv-offloading-size 7.45058e-05: a third of it is for states of recurrent layers, and one takes 29184 bytes");
+            "--kv-offloading-size 7.45058e-05: a third of it is for states of recurrent layers, and one takes 29184 bytes; the "
+            "smallest size is 8.16e-05");
+  options.host_tier_bytes = static_cast<std::int64_t>(8.16e-05 * 0x1p30);
+  EXPECT_EQ(made().value()->info().n_tier_states, 1);
 }
 
 }  // namespace

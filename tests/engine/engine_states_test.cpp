@@ -365,6 +365,20 @@ TEST(EngineStates, memory_for_snapshots_is_refused_where_there_are_none) {
   EXPECT_NE(refusal_of(options, recurrent_spec()).find("the prefix cache, which is off"), std::string::npos);
 }
 
+TEST(EngineStates, memory_for_less_than_a_snapshot_is_named) {
+  const auto logged_with = [](std::int64_t bytes) {
+    EngineOptions options = state_options();
+    options.snapshot_bytes = bytes;
+    ::testing::internal::CaptureStderr();
+    const auto engine = make_tiny_engine(options, 20, recurrent_spec(), 1);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  const std::string logged = logged_with(kStateBytes - 1);
+  EXPECT_NE(logged.find("event=no_snapshots state_cache_memory_bytes=29183 state_bytes=29184 "), std::string::npos) << logged;
+  for (const std::int64_t bytes : {std::int64_t{0}, kStateBytes})
+    EXPECT_EQ(logged_with(bytes).find("event=no_snapshots"), std::string::npos) << bytes;
+}
+
 TEST(EngineStates, states_that_do_not_fit_are_refused_with_their_sizes) {
   ModelSpec spec = recurrent_spec();
   for (LayerSpec& layer : spec.layers)

@@ -250,7 +250,12 @@ TEST(EngineTierOptions, are_refused_by_name_where_there_can_be_no_tier) {
             "and prefix caching is off");
   EngineOptions tiny = options;
   tiny.host_tier_bytes = 1000;
-  EXPECT_EQ(refused(tiny), "kv_offloading_size: --kv-offloading-size 9.31323e-07: a block of 16 tokens takes 65536 bytes");
+  EXPECT_EQ(
+      refused(tiny),
+      "kv_offloading_size: --kv-offloading-size 9.31323e-07: a block of 16 tokens takes 65536 bytes; the smallest size is "
+      "6.11e-05");
+  tiny.host_tier_bytes = static_cast<std::int64_t>(6.11e-05 * 0x1p30);
+  EXPECT_EQ(refused(tiny), "accepted");
   EngineOptions negative = options;
   negative.host_tier_bytes = -1;
   EXPECT_NE(refused(negative).find("it must be 0 (off) or more"), std::string::npos);

@@ -63,6 +63,25 @@ TEST(ModelInfo, matrices_of_states_in_bfloat16_take_half_the_bytes) {
             "--state-cache-dtype float32: LlamaForCausalLM has no recurrent layers");
 }
 
+TEST(ModelInfo, tells_what_a_layer_for_drafts_takes_whether_it_is_loaded_or_not) {
+  const test::DrawnGolden golden(test::source_folder() / "tests/goldens/mtp_qwen3_5");
+  ModelOptions loads;
+  loads.speculation = {.n_tokens = 1, .method = DraftMethod::mtp};
+  for (const fs::path& folder : {golden.folder(), test::source_folder() / "tests/goldens/mtp_qwen3_5"}) {
+    const auto without = read_model_info(folder, {});
+    ASSERT_TRUE(without) << without.error().message;
+    const auto with = read_model_info(folder, loads);
+    ASSERT_TRUE(with) << with.error().message;
+    ASSERT_TRUE(without->draft_layer.has_value());
+    EXPECT_EQ(without->draft_layer->fault, "");
+    EXPECT_GT(without->draft_layer->weight_bytes, 0);
+    EXPECT_EQ(without->draft_layer->weight_bytes, with->weights.held - without->weights.held);
+    EXPECT_EQ(without->draft_layer->kv_bytes_per_token, context_bytes(with->groups, 1) - context_bytes(without->groups, 1));
+    EXPECT_EQ(with->draft_layer->weight_bytes, without->draft_layer->weight_bytes);
+  }
+  EXPECT_FALSE(read_model_info(kGolden, {})->draft_layer.has_value());
+}
+
 TEST(ModelInfo, counts_the_bytes_of_quantised_weights) {
   for (const auto& [name, dtype] : {std::pair("ct_int8", "I8"), {"ct_int4", "int32"}, {"fp8_block", "float8_e4m3"}}) {
     const auto info = read_model_info(test::source_folder() / "tests/goldens/quantised" / name, {});
