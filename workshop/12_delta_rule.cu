@@ -101,8 +101,7 @@ struct Layer {
               .dt_bias = on_device(dt_bias),
               .out = out,
               .out_dtype = DType::f32,
-              .matrices = on_device(states),
-              .slot_stride = static_cast<std::int64_t>(n_heads) * kDim * kDim,
+              .matrices = {on_device(states), DType::f32, static_cast<std::int64_t>(n_heads) * kDim * kDim},
               .n_heads = n_heads,
               .n_key_heads = n_key_heads,
               .key_dim = kDim,
@@ -116,7 +115,6 @@ struct Layer {
             .out = out,
             .out_dtype = DType::f32,
             .matrices = params.matrices,
-            .slot_stride = params.slot_stride,
             .n_heads = n_heads,
             .n_key_heads = n_key_heads,
             .value_dim = kDim};
@@ -124,8 +122,8 @@ struct Layer {
   ~Layer() {
     for (const void* data :
          {params.qkv, static_cast<const void*>(params.gates), static_cast<const void*>(params.a_log),
-          static_cast<const void*>(params.dt_bias), static_cast<const void*>(params.matrices), static_cast<const void*>(step),
-          static_cast<const void*>(out), static_cast<const void*>(memory.data())})
+          static_cast<const void*>(params.dt_bias), static_cast<const void*>(params.matrices.first),
+          static_cast<const void*>(step), static_cast<const void*>(out), static_cast<const void*>(memory.data())})
       cudaFree(const_cast<void*>(data));
     cudaStreamDestroy(device.stream);
   }
@@ -165,13 +163,13 @@ struct Layer {
     const std::size_t n_out = static_cast<std::size_t>(n_rows) * n_heads * kDim;
     std::vector<float> of_steps(n_out + states.size()), of_sweeps(of_steps.size());
     for (std::vector<float>* got : {&of_steps, &of_sweeps}) {
-      must(cudaMemcpy(params.matrices, states.data(), states.size() * 4, cudaMemcpyHostToDevice));
+      must(cudaMemcpy(params.matrices.first, states.data(), states.size() * 4, cudaMemcpyHostToDevice));
       got == &of_steps ? steps<32>() : sweep();
       must(cudaStreamSynchronize(device.stream));
       must(cudaMemcpy(got->data(), out, n_out * 4, cudaMemcpyDeviceToHost));
-      must(cudaMemcpy(got->data() + n_out, params.matrices, states.size() * 4, cudaMemcpyDeviceToHost));
+      must(cudaMemcpy(got->data() + n_out, params.matrices.first, states.size() * 4, cudaMemcpyDeviceToHost));
     }
-    must(cudaMemcpy(params.matrices, states.data(), states.size() * 4, cudaMemcpyHostToDevice));
+    must(cudaMemcpy(params.matrices.first, states.data(), states.size() * 4, cudaMemcpyHostToDevice));
     const bool is_same = std::memcmp(of_steps.data(), of_sweeps.data(), of_steps.size() * 4) == 0;
     std::printf("%-28s %s\n", "bits of both", is_same ? "ok" : "WRONG");
   }
@@ -183,7 +181,7 @@ struct Layer {
     must(cudaStreamSynchronize(device.stream));
     std::vector<float> got(static_cast<std::size_t>(n_rows) * n_heads * kDim), after(states.size());
     must(cudaMemcpy(got.data(), out, got.size() * 4, cudaMemcpyDeviceToHost));
-    must(cudaMemcpy(after.data(), params.matrices, after.size() * 4, cudaMemcpyDeviceToHost));
+    must(cudaMemcpy(after.data(), params.matrices.first, after.size() * 4, cudaMemcpyDeviceToHost));
     double worst_out = 0, worst_state = 0;
     for (const StateRun& run : runs) {
       double d_out = 0, n_out = 0, d_state = 0, n_state = 0;
@@ -227,7 +225,7 @@ struct Layer {
     }
     std::printf("%-28s out %.2e state %.2e %s\n", name, worst_out, worst_state,
                 worst_out < 1.9e-6 && worst_state < 1.9e-6 ? "ok" : "WRONG");
-    must(cudaMemcpy(params.matrices, states.data(), states.size() * 4, cudaMemcpyHostToDevice));
+    must(cudaMemcpy(params.matrices.first, states.data(), states.size() * 4, cudaMemcpyHostToDevice));
     must(cudaMemset(out, 0xff, got.size() * 4));
   }
 

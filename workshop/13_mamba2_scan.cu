@@ -92,8 +92,7 @@ struct Layer {
               .a_log = on_device(a_log),
               .dt_bias = on_device(dt_bias),
               .skip = on_device(skip),
-              .matrices = on_device(states),
-              .slot_stride = static_cast<std::int64_t>(n_heads) * key_dim * value_dim,
+              .matrices = {on_device(states), DType::f32, static_cast<std::int64_t>(n_heads) * key_dim * value_dim},
               .out = out,
               .out_dtype = DType::f32,
               .n_heads = n_heads,
@@ -109,7 +108,6 @@ struct Layer {
                    .out = out,
                    .out_dtype = DType::f32,
                    .matrices = params.matrices,
-                   .slot_stride = params.slot_stride,
                    .n_heads = n_heads,
                    .n_key_heads = n_groups,
                    .value_dim = value_dim};
@@ -132,13 +130,13 @@ struct Layer {
 
   template <class Body>
   void check_results(const char* name, Body&& body) {
-    must(cudaMemcpy(params.matrices, states.data(), states.size() * 4, cudaMemcpyHostToDevice));
+    must(cudaMemcpy(params.matrices.first, states.data(), states.size() * 4, cudaMemcpyHostToDevice));
     must(cudaMemset(out, 0xff, static_cast<std::size_t>(n_rows) * n_heads * value_dim * 4));
     body();
     must(cudaStreamSynchronize(device.stream));
     std::vector<float> got(static_cast<std::size_t>(n_rows) * n_heads * value_dim), after(states.size());
     must(cudaMemcpy(got.data(), out, got.size() * 4, cudaMemcpyDeviceToHost));
-    must(cudaMemcpy(after.data(), params.matrices, after.size() * 4, cudaMemcpyDeviceToHost));
+    must(cudaMemcpy(after.data(), params.matrices.first, after.size() * 4, cudaMemcpyDeviceToHost));
     double d_out = 0, n_out = 0, d_state = 0, n_state = 0;
     for (const StateRun& run : runs)
       for (int h = 0; h < n_heads; ++h) {
@@ -184,11 +182,11 @@ struct Layer {
     const std::size_t n_out = static_cast<std::size_t>(n_rows) * n_heads * value_dim;
     std::vector<float> of_scan(n_out + states.size()), of_sweep(of_scan.size());
     for (std::vector<float>* got : {&of_scan, &of_sweep}) {
-      must(cudaMemcpy(params.matrices, states.data(), states.size() * 4, cudaMemcpyHostToDevice));
+      must(cudaMemcpy(params.matrices.first, states.data(), states.size() * 4, cudaMemcpyHostToDevice));
       got == &of_scan ? scan() : sweep();
       must(cudaStreamSynchronize(device.stream));
       must(cudaMemcpy(got->data(), out, n_out * 4, cudaMemcpyDeviceToHost));
-      must(cudaMemcpy(got->data() + n_out, params.matrices, states.size() * 4, cudaMemcpyDeviceToHost));
+      must(cudaMemcpy(got->data() + n_out, params.matrices.first, states.size() * 4, cudaMemcpyDeviceToHost));
     }
     std::printf("%-34s %s\n", "bits of both",
                 std::memcmp(of_scan.data(), of_sweep.data(), of_scan.size() * 4) == 0 ? "ok" : "WRONG");

@@ -21,7 +21,8 @@ struct StateShape {
   std::int32_t n_heads = 0;     ///< matrices of a layer; may be 0
   std::int32_t key_dim = 0;     ///< rows of a matrix; a multiple of 16 and at most kMaxStateDim
   std::int32_t value_dim = 0;   ///< columns of a matrix; the same
-  /// f32, or bf16: then matrices are rounded to nearest even after each row, whose output is that of the state before it is rounded.
+  /// f32, or bf16: then matrices are rounded to nearest even after each row, whose output is that of the state before it is rounded;
+  /// in chunks of rows (kStateChunk), where a state is written.
   DType matrix_dtype = DType::f32;
   std::int32_t n_kept_rows = 0;
 

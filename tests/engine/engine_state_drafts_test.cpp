@@ -140,9 +140,11 @@ class EngineStateDraftsOnDevice : public testing::EngineOnDevice {};
 INSTANTIATE_TEST_SUITE_P(Devices, EngineStateDraftsOnDevice, ::testing::Values("cuda"), testing::name_of_device);
 
 TEST_P(EngineStateDraftsOnDevice, answers_have_the_bits_they_have_without_drafts) {
-  for (const bool enforce_eager : {false, true}) {
+  for (const auto& [enforce_eager, state_dtype] :
+       {std::pair(false, DType::f32), std::pair(true, DType::f32), std::pair(false, DType::bf16)}) {
     EngineOptions options = drafting_options();
     options.enforce_eager = enforce_eager;
+    options.state_dtype = state_dtype;
     const auto expected = run_requests(*make_tiny_engine(options, 200, recurrent_spec()), repeating_requests(false));
     const auto engine = make_tiny_engine(options, 200, recurrent_spec());
     for (const char* cache : {"cold", "warm"})

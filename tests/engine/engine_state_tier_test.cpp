@@ -107,7 +107,6 @@ TEST_P(EngineStateTier, gives_the_bits_that_computing_gives_while_small_pools_ev
 }
 
 TEST_P(EngineStateTier, states_in_bfloat16_take_fewer_bytes_and_come_back_with_the_same_bits) {
-  if (is_cuda()) GTEST_SKIP() << "states are float32 on CUDA";
   constexpr std::int32_t kBlocks = 34;
   EngineOptions with_tier = options(20, 3);
   with_tier.state_dtype = DType::bf16;

@@ -15,26 +15,43 @@ namespace {
 
 constexpr std::int64_t kHeads = 4;
 constexpr std::int64_t kKeyHeads = 2;  ///< and groups of a scan
-constexpr std::int64_t kKeyDim = 32;
-constexpr std::int64_t kValueDim = 80;
 
-StateShape shape_of_dtype(DType dtype) {
-  return {.n_layers = 2,
-          .n_slots = 3,
-          .n_channels = 16,
-          .conv_len = 3,
-          .n_heads = kHeads,
-          .key_dim = kKeyDim,
-          .value_dim = kValueDim,
-          .matrix_dtype = dtype};
+struct StateCase {
+  bool is_delta = true;
+  std::int32_t key_dim = 32;
+  std::int32_t value_dim = 80;
+  std::int32_t n_slots = 3;
+
+  StateShape shape(DType dtype) const {
+    return {.n_layers = 2,
+            .n_slots = n_slots,
+            .n_channels = 16,
+            .conv_len = 3,
+            .n_heads = kHeads,
+            .key_dim = key_dim,
+            .value_dim = value_dim,
+            .matrix_dtype = dtype};
+  }
+  std::int64_t n_matrices() const { return shape(DType::f32).n_matrices(); }
+  std::string name() const {
+    return (is_delta ? "delta rule, " : "scan, ") + std::to_string(key_dim) + " x " + std::to_string(value_dim);
+  }
+};
+
+/// Small ones, and the shapes that a GPU has kernels of their own for.
+std::vector<StateCase> state_cases() {
+  return {{.is_delta = true},
+          {.is_delta = false},
+          {.is_delta = true, .key_dim = 128, .value_dim = 128},
+          {.is_delta = false, .key_dim = 128, .value_dim = 64}};
 }
 
 /// Inputs of some rows, for one of the operations.
 struct StateOp {
-  StateOp(bool is_delta, std::int64_t n_rows)
-      : is_delta(is_delta), rows(DType::f32, {}), gates(DType::f32, {}), a_log(DType::f32, {}), bias(DType::f32, {}) {
+  StateOp(const StateCase& of, std::int64_t n_rows, DType dtype = DType::f32)
+      : of(of), rows(dtype, {}), gates(DType::f32, {}), a_log(DType::f32, {}), bias(DType::f32, {}) {
     std::mt19937 random(7);
-    rows = random_tensor(random, DType::f32, {n_rows, kHeads * kValueDim + 2 * kKeyHeads * kKeyDim});
+    rows = random_tensor(random, dtype, {n_rows, kHeads * of.value_dim + 2 * kKeyHeads * of.key_dim});
     gates = random_tensor(random, DType::f32, {n_rows, 2 * kHeads});
     a_log = random_tensor(random, DType::f32, {kHeads});
     for (std::int64_t h = 0; h < kHeads; ++h) a_log.set(h, a_log.at(h) - 3);  // half-lives of tens of tokens
@@ -45,8 +62,8 @@ struct StateOp {
   std::vector<std::byte> run(Backend& backend, const StateRuns& runs, std::int64_t begin, std::int64_t end) const {
     const OnDevice in(backend, part(rows, begin, end)), of_heads(backend, part(gates, begin, end)), rate(backend, a_log),
         dt_bias(backend, bias);
-    const OnDevice out(backend, HostTensor(DType::f32, {end - begin, kHeads, kValueDim}));
-    if (is_delta) {
+    const OnDevice out(backend, HostTensor(DType::f32, {end - begin, kHeads, of.value_dim}));
+    if (of.is_delta) {
       gated_delta_rule(backend, {runs.args(1), in.view(), kKeyHeads, of_heads.view(), rate.view(), dt_bias.view(), out.view()});
     } else {
       mamba2_scan(backend, {runs.args(1), in.view(), kKeyHeads, of_heads.view(), 0, rate.view(), dt_bias.view(), rate.view(),
@@ -56,18 +73,18 @@ struct StateOp {
   }
 
   static HostTensor part(const HostTensor& all, std::int64_t begin, std::int64_t end) {
-    HostTensor some(DType::f32, {end - begin, all.shape[1]});
+    HostTensor some(all.dtype, {end - begin, all.shape[1]});
     std::memcpy(some.bytes.data(), all.view().rows(begin, end).data, some.bytes.size());
     return some;
   }
 
-  bool is_delta;
+  StateCase of;
   HostTensor rows, gates, a_log, bias;
 };
 
 /// The matrices of layer 1 in a slot of f32 states.
-std::span<float> matrices_in(HostTensor& slot) {
-  const std::int64_t n = shape_of_dtype(DType::f32).n_matrices();
+std::span<float> matrices_in(HostTensor& slot, const StateCase& of) {
+  const std::int64_t n = of.n_matrices();
   return {reinterpret_cast<float*>(slot.bytes.data()) + slot.shape[0] - n, static_cast<std::size_t>(n)};
 }
 
@@ -81,7 +98,7 @@ StateRun run_of(std::int64_t begin, std::int64_t end, std::int32_t read, std::in
 /// Results and the last matrices of float32 states that are rounded after each row.
 std::pair<std::vector<std::byte>, std::vector<std::uint16_t>> rounded_by_hand(Backend& backend, const StateOp& op,
                                                                               std::int64_t n_rows) {
-  StateRuns steps(backend, shape_of_dtype(DType::f32), {});
+  StateRuns steps(backend, op.of.shape(DType::f32), {});
   std::vector<std::byte> all;
   std::vector<std::uint16_t> last;
   for (std::int64_t row = 0; row < n_rows; ++row) {
@@ -90,7 +107,7 @@ std::pair<std::vector<std::byte>, std::vector<std::uint16_t>> rounded_by_hand(Ba
     all.insert(all.end(), got.begin(), got.end());
     HostTensor slot = steps.slot(0);
     last.clear();
-    for (float& number : matrices_in(slot)) {
+    for (float& number : matrices_in(slot, op.of)) {
       const BFloat16 rounded(number);
       number = static_cast<float>(rounded);
       last.push_back(rounded.bits);
@@ -100,10 +117,17 @@ std::pair<std::vector<std::byte>, std::vector<std::uint16_t>> rounded_by_hand(Ba
   return {all, last};
 }
 
+/// The matrices of layer 1 in a slot of bf16 states.
+std::vector<std::uint16_t> bf16_matrices_in(const HostTensor& slot, const StateCase& of) {
+  std::vector<std::uint16_t> numbers(static_cast<std::size_t>(of.n_matrices()));
+  std::memcpy(numbers.data(), slot.bytes.data() + slot.bytes.size() - 2 * numbers.size(), 2 * numbers.size());
+  return numbers;
+}
+
 /// The same of states in bfloat16, over steps that end before the given rows. Each step writes another slot than it reads.
 std::pair<std::vector<std::byte>, std::vector<std::uint16_t>> stored_rounded(Backend& backend, const StateOp& op,
                                                                              const std::vector<std::int64_t>& ends) {
-  StateRuns steps(backend, shape_of_dtype(DType::bf16), {});
+  StateRuns steps(backend, op.of.shape(DType::bf16), {});
   std::vector<std::byte> all;
   std::int64_t begin = 0;
   std::int32_t slot = 0;
@@ -114,41 +138,106 @@ std::pair<std::vector<std::byte>, std::vector<std::uint16_t>> stored_rounded(Bac
     begin = end;
     slot = (slot + 1) % 3;
   }
-  const HostTensor contents = steps.slot(slot);
-  std::vector<std::uint16_t> last(static_cast<std::size_t>(shape_of_dtype(DType::bf16).n_matrices()));
-  std::memcpy(last.data(), contents.bytes.data() + contents.bytes.size() - 2 * last.size(), 2 * last.size());
-  return {all, last};
+  return {all, bf16_matrices_in(steps.slot(slot), op.of)};
 }
 
 TEST(Bf16States, are_rounded_after_each_row_wherever_their_sequence_is_cut) {
   constexpr std::int64_t n_rows = 150;
-  bool has_run = false;
   for (const TestBackend& test : recurrent_backends()) {
-    if (!test.backend.make_state_storage(shape_of_dtype(DType::bf16))) continue;
     const auto backend = test.make({.n_threads = 2}).value();
-    for (const bool is_delta : {true, false}) {
-      SCOPED_TRACE(test.name + (is_delta ? ", delta rule" : ", scan"));
-      const StateOp op(is_delta, n_rows);
+    for (const StateCase& of : state_cases()) {
+      SCOPED_TRACE(test.name + ", " + of.name());
+      const StateOp op(of, n_rows);
       const auto expected = rounded_by_hand(*backend, op, n_rows);
       std::vector<std::int64_t> each;
       for (std::int64_t row = 1; row <= n_rows; ++row) each.push_back(row);
       for (const auto& ends : {std::vector<std::int64_t>{n_rows}, {1, n_rows}, {63, 64, 130, n_rows}, {3, 19, n_rows}, each})
         EXPECT_EQ(stored_rounded(*backend, op, ends), expected) << ends.front();
-      has_run = true;
     }
   }
-  EXPECT_TRUE(has_run);
+}
+
+/// Slots of random matrices that bf16 holds exactly, in storages of either type.
+class EqualSlots {
+ public:
+  EqualSlots(Backend& backend, const StateCase& of)
+      : in_f32(backend, of.shape(DType::f32), {}), in_bf16(backend, of.shape(DType::bf16), {}) {
+    std::mt19937 random(11);
+    for (std::int32_t slot = 0; slot < of.n_slots; ++slot) {
+      HostTensor f32(DType::f32, {of.shape(DType::f32).slot_bytes() / 4});
+      HostTensor bf16(DType::f32, {of.shape(DType::bf16).slot_bytes() / 4});
+      const HostTensor drawn = random_tensor(random, DType::bf16, {of.n_matrices()});
+      const std::span<float> numbers = matrices_in(f32, of);
+      for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(drawn.at(static_cast<std::int64_t>(i)));
+      std::memcpy(bf16.bytes.data() + bf16.bytes.size() - drawn.bytes.size(), drawn.bytes.data(), drawn.bytes.size());
+      in_f32.set_slot(slot, f32);
+      in_bf16.set_slot(slot, bf16);
+    }
+  }
+
+  /// Expects that a step gives the same outputs over both, and slots that differ by one rounding.
+  void expect_equal_after(Backend& backend, const StateOp& op, const std::vector<StateRun>& runs, std::int32_t n_rows) {
+    in_f32.start(backend, runs, n_rows);
+    const std::vector<std::byte> expected = op.run(backend, in_f32, 0, n_rows);
+    in_bf16.start(backend, runs, n_rows);
+    EXPECT_EQ(op.run(backend, in_bf16, 0, n_rows), expected);
+    for (const StateRun& run : runs) {
+      HostTensor f32 = in_f32.slot(run.write_slot);
+      std::vector<std::uint16_t> rounded;
+      for (const float number : matrices_in(f32, op.of)) rounded.push_back(BFloat16(number).bits);
+      EXPECT_EQ(bf16_matrices_in(in_bf16.slot(run.write_slot), op.of), rounded) << run.write_slot;
+      if (::testing::Test::HasFailure()) return;
+    }
+  }
+
+  StateRuns in_f32, in_bf16;
+};
+
+// So many that blocks of a GPU have more matrices in turn than they can hold.
+TEST(Bf16States, of_many_sequences_have_the_bits_of_float32_that_is_rounded_at_the_end) {
+  for (const TestBackend& test : recurrent_backends()) {
+    const auto backend = test.make({.n_threads = 2}).value();
+    for (StateCase of : state_cases()) {
+      SCOPED_TRACE(test.name + ", " + of.name());
+      const std::int32_t n_runs = test.is_cuda() ? 450 : 5;
+      of.n_slots = n_runs;
+      std::vector<StateRun> runs;
+      for (std::int32_t i = 0; i < n_runs; ++i)
+        runs.push_back(
+            {.first_row = i, .n_rows = 1, .position = 9, .read_slot = (i + 1) % n_runs, .write_slot = (i + 1) % n_runs});
+      EqualSlots(*backend, of).expect_equal_after(*backend, StateOp(of, n_runs), runs, n_runs);
+    }
+  }
+}
+
+// A GPU computes prompts of bf16 weights in chunks: a state is in float32 until the run ends.
+TEST(Bf16States, of_prompts_in_chunks_are_rounded_at_the_end) {
+  for (const TestBackend& test : recurrent_backends()) {
+    if (!test.is_cuda()) continue;
+    const auto backend = test.make({}).value();
+    for (StateCase of : state_cases()) {
+      if (of.key_dim != 128) continue;
+      SCOPED_TRACE(test.name + ", " + of.name());
+      of.n_slots = 4;
+      for (const std::int32_t position : {64, 70}) {
+        EqualSlots(*backend, of)
+            .expect_equal_after(*backend, StateOp(of, 900, DType::bf16),
+                                {{.n_rows = 900, .position = position, .read_slot = 1, .write_slot = 2}}, 900);
+        EqualSlots(*backend, of)
+            .expect_equal_after(
+                *backend, StateOp(of, 400, DType::bf16),
+                {{.n_rows = 40, .position = position, .read_slot = 0, .write_slot = 0},
+                 {.first_row = 40, .n_rows = 360, .position = 0, .read_slot = StateRun::kZeroState, .write_slot = 3}},
+                400);
+      }
+    }
+  }
 }
 
 TEST(Bf16States, take_half_the_memory_of_matrices) {
-  const std::int64_t n = 2 * 4 * kKeyDim * kValueDim;
-  EXPECT_EQ(shape_of_dtype(DType::f32).slot_bytes() - shape_of_dtype(DType::bf16).slot_bytes(), 2 * n);
-  for (const TestBackend& test : recurrent_backends()) {
-    const auto made = test.backend.make_state_storage(shape_of_dtype(DType::bf16));
-    if (made) continue;
-    EXPECT_EQ(made.error().code, ErrorCode::unsupported);
-    EXPECT_NE(made.error().message.find("not bfloat16"), std::string::npos) << made.error().message;
-  }
+  const StateCase of;
+  EXPECT_EQ(of.shape(DType::f32).slot_bytes() - of.shape(DType::bf16).slot_bytes(), 2 * 2 * of.n_matrices());
+  for (const TestBackend& test : recurrent_backends()) EXPECT_TRUE(test.backend.make_state_storage(of.shape(DType::bf16)));
 }
 
 }  // namespace

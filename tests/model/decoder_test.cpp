@@ -143,7 +143,6 @@ TEST_P(DecoderGolden, bf16_with_bf16_states_stays_near_float32) {
   if (!has_matrices()) GTEST_SKIP() << "no matrices of states";
   const std::vector<float> expected = float32_of_bf16_weights();
   for (const std::string& device : devices_in_bf16()) {
-    if (device == "cuda") continue;  // states are float32 there
     GoldenModel model(GetParam().folder, DType::bf16,
                       {.device = device, .max_positions = max_positions(), .state_dtype = DType::bf16});
     const double error = row_error(run_rows(model), expected);

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/device/elements.cuh"
 #include "kernels/cuda/device/warp.cuh"
 #include "kernels/cuda/states/chunk_matmuls.cuh"
 #include "kernels/cuda/states/chunk_scan.h"
@@ -31,22 +32,31 @@ template <ChunkRule kRule>
 class ScanConsumer {
  public:
   /// The state of 64 columns: the lane has rows 2 (lane % 4) and one further of each 8, of columns column() and 8 further.
-  /// `matrix` [key_dim, value_dim] begins at the first of them; null: zero.
-  __device__ __forceinline__ void load_state(const float* matrix, int value_dim) {
+  /// `matrix` [key_dim, value_dim], f32 or bf16, begins at the first of them.
+  template <class T>
+  __device__ __forceinline__ void load_state(const T* matrix, int value_dim) {
 #pragma unroll
     for (int n = 0; n < 16; ++n)
 #pragma unroll
-      for (int e = 0; e < 4; ++e)
-        state_[n][e] = matrix == nullptr ? 0 : matrix[(8 * n + pair_ + e % 2) * value_dim + column_ + e / 2 * 8];
+      for (int e = 0; e < 4; ++e) state_[n][e] = to_f32(matrix[(8 * n + pair_ + e % 2) * value_dim + column_ + e / 2 * 8]);
     scale_[0] = scale_[1] = 1;
   }
-  __device__ __forceinline__ void store_state(float* matrix, int value_dim) const {
+  __device__ __forceinline__ void clear_state() {
+#pragma unroll
+    for (auto& of_rows : state_)
+#pragma unroll
+      for (float& x : of_rows) x = 0;
+    scale_[0] = scale_[1] = 1;
+  }
+  /// Rounds to nearest even if T is bf16.
+  template <class T>
+  __device__ __forceinline__ void store_state(T* matrix, int value_dim) const {
     const float unscaled[2] = {1 / scale_[0], 1 / scale_[1]};
 #pragma unroll
     for (int n = 0; n < 16; ++n)
 #pragma unroll
       for (int e = 0; e < 4; ++e)
-        matrix[(8 * n + pair_ + e % 2) * value_dim + column_ + e / 2 * 8] = state_[n][e] * unscaled[e / 2];
+        matrix[(8 * n + pair_ + e % 2) * value_dim + column_ + e / 2 * 8] = from_f32<T>(state_[n][e] * unscaled[e / 2]);
   }
 
   /// Computes a chunk, calls leave() when it has read the stage, and then store(out) for the lane's outputs: out[n][2 half + i] is

@@ -6,6 +6,7 @@
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/states/chunk_consumer.cuh"
 #include "kernels/cuda/states/runs.cuh"
+#include "kernels/cuda/states/state_quads.cuh"
 
 namespace baton::cuda {
 namespace {
@@ -220,7 +221,8 @@ class OutputWriter {
   int n_rows_ = 0;
 };
 
-template <ChunkRule kRule, int kGroups>
+/// The states are numbers T: no branch on their type, beside which matmuls would not overlap.
+template <ChunkRule kRule, int kGroups, class T>
 __global__ void __launch_bounds__(ScanShared<kRule, kGroups>::kThreads, 1)
     chunk_scan_kernel(const __grid_constant__ ChunkScanParams p, ChunkRange range,
                       const __grid_constant__ ChunkOperands operands) {
@@ -239,8 +241,10 @@ __global__ void __launch_bounds__(ScanShared<kRule, kGroups>::kThreads, 1)
       static_cast<std::int64_t>(work.head) * kChunkKeyDim * p.value_dim + work.first_column + group * 64;
   const std::int32_t from_slot = work.first_chunk == 0 ? work.run.read_slot : work.run.write_slot;
   ScanConsumer<kRule> consumer;
-  consumer.load_state(from_slot == StateRun::kZeroState ? nullptr : p.matrices + from_slot * p.slot_stride + in_slot,
-                      p.value_dim);
+  if (from_slot == StateRun::kZeroState)
+    consumer.clear_state();
+  else
+    consumer.load_state(matrices_of<T>(p.matrices, from_slot) + in_slot, p.value_dim);
   OutputWriter<kRule> writer(p, work, consumer, group * kGroupColumns);
   const float skip = kRule == ChunkRule::mamba2 ? p.skip[work.head] : 0;
 #pragma unroll 1
@@ -257,14 +261,15 @@ __global__ void __launch_bounds__(ScanShared<kRule, kGroups>::kThreads, 1)
          shared_address(s.values[stage][group]), &s.factors[stage]},
         skip, [&] { copies.leave(i); }, writer);
   }
-  consumer.store_state(p.matrices + work.run.write_slot * p.slot_stride + in_slot, p.value_dim);
+  consumer.store_state(matrices_of<T>(p.matrices, work.run.write_slot) + in_slot, p.value_dim);
 }
 
 template <ChunkRule kRule, int kGroups>
 void launch_of_groups(const Device& device, const ChunkScanParams& params, ChunkRange range, const ChunkOperands& operands,
                       std::int64_t n_runs) {
   constexpr int kBytes = sizeof(ScanShared<kRule, kGroups>);
-  auto* kernel = chunk_scan_kernel<kRule, kGroups>;
+  auto* kernel = params.matrices.dtype == DType::bf16 ? chunk_scan_kernel<kRule, kGroups, __nv_bfloat16>
+                                                      : chunk_scan_kernel<kRule, kGroups, float>;
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes), "chunk_scan");
   const int n_slabs = params.value_dim / (kGroups * kGroupColumns);
   launch_overlapped(device, kernel, dim3(static_cast<unsigned>(params.n_heads * n_slabs), static_cast<unsigned>(n_runs)),

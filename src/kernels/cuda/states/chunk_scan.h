@@ -16,6 +16,7 @@
 #include "core/dtype.h"
 #include "kernels/batch.h"
 #include "kernels/cuda/device/device.h"
+#include "kernels/cuda/states/state_storage.h"
 #include "kernels/ops.h"
 
 namespace baton::cuda {
@@ -91,8 +92,7 @@ struct ChunkScanParams {
   const float* skip;          ///< Mamba-2: [n_heads]
   void* out;                  ///< [rows, n_heads, value_dim]
   DType out_dtype;
-  float* matrices;  ///< [n_heads, key_dim, value_dim] of slot 0
-  std::int64_t slot_stride;
+  MatricesOfLayer matrices;
   int n_heads;
   int n_key_heads;
   int value_dim;

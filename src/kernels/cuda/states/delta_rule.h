@@ -30,8 +30,7 @@ struct DeltaRuleParams {
   const float* dt_bias;  ///< [n_heads]
   void* out;             ///< [rows, n_heads, value_dim]
   DType out_dtype;
-  float* matrices;  ///< [n_heads, key_dim, value_dim] of slot 0
-  std::int64_t slot_stride;
+  MatricesOfLayer matrices;
   KeptRowsOfLayer kept;
   int n_heads;
   int n_key_heads;

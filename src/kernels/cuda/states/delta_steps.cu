@@ -14,8 +14,9 @@ namespace {
 constexpr int kStepThreads = 256;
 constexpr int kStepWarps = kStepThreads / kWarpSize;
 
-/// Matrices of at most kKeyDim rows, kColumns columns of them in a block, which computes the rows of a run in turn.
-template <int kColumns, int kKeyDim>
+/// Matrices of at most kKeyDim rows, in memory of numbers T, kColumns columns of them in a block, which computes the rows of a run in
+/// turn.
+template <int kColumns, int kKeyDim, class T>
 __global__ void __launch_bounds__(kStepThreads) delta_steps_kernel(const __grid_constant__ DeltaRuleParams p) {
   constexpr int kLanes = kColumns / kStateQuad;       // that have all columns of a row
   constexpr int kRowsAtOnce = kStepThreads / kLanes;  // of a matrix
@@ -43,7 +44,7 @@ __global__ void __launch_bounds__(kStepThreads) delta_steps_kernel(const __grid_
 
   float state[kPasses][kStateQuad];
   {
-    const float* const from = p.matrices + run.read_slot * p.slot_stride + in_slot;
+    const T* const from = matrices_of<T>(p.matrices, run.read_slot) + in_slot;
     const bool reads = run.read_slot != StateRun::kZeroState && has_columns;
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass)
@@ -55,7 +56,7 @@ __global__ void __launch_bounds__(kStepThreads) delta_steps_kernel(const __grid_
   DeltaRowReader<kColumns, kKeyDim> reader;
   const auto write_state = [&] {
     if (!has_columns) return;
-    float* const to = p.matrices + run.write_slot * p.slot_stride + in_slot;
+    T* const to = matrices_of<T>(p.matrices, run.write_slot) + in_slot;
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass)
       if (first_key + pass * kRowsAtOnce < p.key_dim)
@@ -108,8 +109,10 @@ __global__ void __launch_bounds__(kStepThreads) delta_steps_kernel(const __grid_
       store_delta_out(p, row, of_head.out(run.first_row + r - run.n_replayed) + first_column + column, written, of_q);
     }
 #pragma unroll
-    for (int pass = 0; pass < kPasses; ++pass)
+    for (int pass = 0; pass < kPasses; ++pass) {
       update_delta_state(row.k[first_key + pass * kRowsAtOnce], row.decay, written, state[pass]);
+      round_state_quad<T>(state[pass]);
+    }
   }
 
   if (run.n_drafts == 0) write_state();
@@ -117,7 +120,8 @@ __global__ void __launch_bounds__(kStepThreads) delta_steps_kernel(const __grid_
 
 template <int kColumns, int kKeyDim>
 void launch_of_columns(const Device& device, const DeltaRuleParams& params, std::int64_t n_runs) {
-  auto* kernel = delta_steps_kernel<kColumns, kKeyDim>;
+  auto* kernel = params.matrices.dtype == DType::bf16 ? delta_steps_kernel<kColumns, kKeyDim, __nv_bfloat16>
+                                                      : delta_steps_kernel<kColumns, kKeyDim, float>;
   const dim3 grid(static_cast<unsigned>(params.n_heads * ((params.value_dim + kColumns - 1) / kColumns)),
                   static_cast<unsigned>(n_runs));
   prefer_shared_memory(kernel);

@@ -41,7 +41,6 @@ void gated_delta_rule(const Device& device, const GatedDeltaRuleArgs& args, std:
                                .out = args.out.data,
                                .out_dtype = args.out.dtype,
                                .matrices = states.matrices(args.state.layer),
-                               .slot_stride = states.slot_stride(),
                                .kept = states.kept(args.state.layer),
                                .n_heads = shape.n_heads,
                                .n_key_heads = static_cast<int>(args.n_key_heads),
@@ -64,7 +63,6 @@ void gated_delta_rule(const Device& device, const GatedDeltaRuleArgs& args, std:
                              .out = params.out,
                              .out_dtype = params.out_dtype,
                              .matrices = params.matrices,
-                             .slot_stride = params.slot_stride,
                              .n_heads = params.n_heads,
                              .n_key_heads = params.n_key_heads,
                              .value_dim = params.value_dim};

@@ -28,8 +28,7 @@ struct Mamba2Params {
   const float* a_log;
   const float* dt_bias;
   const float* skip;
-  float* matrices;  ///< of slot 0
-  std::int64_t slot_stride;
+  MatricesOfLayer matrices;
   KeptRowsOfLayer kept;
   void* out;
   DType out_dtype;

@@ -30,8 +30,9 @@ struct ScanRow {
   float step;
 };
 
-/// Matrices of at most kKeyDim rows, of which a block computes the rows of a run in turn. The state is read once and written once.
-template <int kKeyDim>
+/// Matrices of at most kKeyDim rows, in memory of numbers T, of which a block computes the rows of a run in turn. The state is read
+/// once and written once.
+template <int kKeyDim, class T>
 __global__ void __launch_bounds__(kScanThreads) mamba2_scan_kernel(const __grid_constant__ Mamba2Params p) {
   constexpr int kLanes = kScanColumns / kStateQuad;   // that have all columns of a row
   constexpr int kRowsAtOnce = kScanThreads / kLanes;  // of a matrix
@@ -59,7 +60,7 @@ __global__ void __launch_bounds__(kScanThreads) mamba2_scan_kernel(const __grid_
 
   float state[kPasses][kStateQuad];
   {
-    const float* const from = p.matrices + run.read_slot * p.slot_stride + in_slot;
+    const T* const from = matrices_of<T>(p.matrices, run.read_slot) + in_slot;
     const bool reads = run.read_slot != StateRun::kZeroState && has_columns;
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass)
@@ -89,7 +90,7 @@ __global__ void __launch_bounds__(kScanThreads) mamba2_scan_kernel(const __grid_
   };
   const auto write_state = [&] {
     if (!has_columns) return;
-    float* const to = p.matrices + run.write_slot * p.slot_stride + in_slot;
+    T* const to = matrices_of<T>(p.matrices, run.write_slot) + in_slot;
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass)
       if (first_key + pass * kRowsAtOnce < p.key_dim)
@@ -118,6 +119,7 @@ __global__ void __launch_bounds__(kScanThreads) mamba2_scan_kernel(const __grid_
         state[pass][i] = fmaf(b, written[i], row.decay * state[pass][i]);
         of_c[i] = fmaf(c, state[pass][i], of_c[i]);
       }
+      round_state_quad<T>(state[pass]);
     }
 #pragma unroll
     for (int distance = kLanes; distance < kWarpSize; distance *= 2)
@@ -140,7 +142,11 @@ __global__ void __launch_bounds__(kScanThreads) mamba2_scan_kernel(const __grid_
 }
 
 void launch_scan(const Device& device, const Mamba2Params& params, std::int64_t n_runs) {
-  auto* kernel = params.key_dim <= 128 ? mamba2_scan_kernel<128> : mamba2_scan_kernel<256>;
+  const auto of_keys = [&]<int kKeyDim>() {
+    return params.matrices.dtype == DType::bf16 ? mamba2_scan_kernel<kKeyDim, __nv_bfloat16>
+                                                : mamba2_scan_kernel<kKeyDim, float>;
+  };
+  auto* kernel = params.key_dim <= 128 ? of_keys.template operator()<128>() : of_keys.template operator()<256>();
   const dim3 grid(static_cast<unsigned>(params.n_heads * ((params.value_dim + kScanColumns - 1) / kScanColumns)),
                   static_cast<unsigned>(n_runs));
   prefer_shared_memory(kernel);
@@ -175,7 +181,6 @@ void mamba2_scan(const Device& device, const Mamba2ScanArgs& args, std::span<std
                             .dt_bias = reinterpret_cast<const float*>(args.dt_bias.data),
                             .skip = reinterpret_cast<const float*>(args.skip.data),
                             .matrices = states.matrices(args.state.layer),
-                            .slot_stride = states.slot_stride(),
                             .kept = states.kept(args.state.layer),
                             .out = args.out.data,
                             .out_dtype = args.out.dtype,
@@ -198,7 +203,6 @@ void mamba2_scan(const Device& device, const Mamba2ScanArgs& args, std::span<std
                              .out = params.out,
                              .out_dtype = params.out_dtype,
                              .matrices = params.matrices,
-                             .slot_stride = params.slot_stride,
                              .n_heads = params.n_heads,
                              .n_key_heads = params.n_groups,
                              .value_dim = params.value_dim};

@@ -15,9 +15,7 @@ Result<std::unique_ptr<CudaStateStorage>> CudaStateStorage::make(const Device& d
                 fmt::format("recurrent layers with heads of {} x {}, {} channels and a convolution of {} tokens: heads must be "
                             "multiples of 16 and at most {}, channels a multiple of 16, convolutions of 2 to {} tokens",
                             shape.key_dim, shape.value_dim, shape.n_channels, shape.conv_len + 1, kMaxStateDim, kMaxConvTaps));
-  if (shape.matrix_dtype != DType::f32)
-    return fail(ErrorCode::unsupported,
-                fmt::format("recurrent states are float32 on CUDA, not {}", to_string(shape.matrix_dtype)));
+  check(shape.matrix_dtype == DType::f32 || shape.matrix_dtype == DType::bf16, "StateStorage: matrices of another type");
   check(shape.n_layers >= 1 && shape.n_slots >= 1, "CudaStateStorage: an empty shape");
   BATON_TRY(std::byte * data, device_memory(static_cast<std::size_t>(shape.storage_bytes()), "recurrent states"));
   return std::unique_ptr<CudaStateStorage>(new CudaStateStorage(device, shape, reinterpret_cast<float*>(data)));

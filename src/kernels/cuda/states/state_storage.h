@@ -19,8 +19,15 @@ struct KeptRowsOfLayer {
   std::int64_t gates;
 };
 
-/// [layer][slot]{[conv_len][n_channels], [head][key_dim][value_dim]}: a slot of a layer is a piece of the canonical form. It uses the
-/// device's stream; the device must outlive it. Thread: engine only.
+/// The matrices of a layer, as kernels are given them: that of slot 0's first head, and numbers from one slot to the next.
+struct MatricesOfLayer {
+  void* first;
+  DType dtype;  ///< f32 or bf16
+  std::int64_t slot_stride;
+};
+
+/// [layer][slot]{f32 [conv_len][n_channels], matrix_dtype [head][key_dim][value_dim]}: a slot of a layer is a piece of the canonical
+/// form. It uses the device's stream; the device must outlive it. Thread: engine only.
 class CudaStateStorage final : public StateStorage {
  public:
   /// Errors: as Backend::make_state_storage.
@@ -36,11 +43,14 @@ class CudaStateStorage final : public StateStorage {
   /// Enqueued on the stream.
   void fill_bytes(std::uint8_t value) override;
 
-  /// f32 numbers from one slot of a layer to the next.
-  std::int64_t slot_stride() const { return shape().n_conv() + shape().n_matrices(); }
-  /// Device addresses in slot 0 of a layer: the last inputs of its convolution, and the matrix of its first head.
+  /// f32 numbers from one slot of a layer to the next. A slot's bytes are a multiple of 64.
+  std::int64_t slot_stride() const { return shape().layer_bytes() / 4; }
+  /// The last inputs of the convolution in slot 0 of a layer.
   float* conv(int layer) const { return data_ + layer * shape().n_slots * slot_stride(); }
-  float* matrices(int layer) const { return conv(layer) + shape().n_conv(); }
+  MatricesOfLayer matrices(int layer) const {
+    const DType dtype = shape().matrix_dtype;
+    return {conv(layer) + shape().n_conv(), dtype, shape().layer_bytes() / static_cast<std::int64_t>(baton::size_bytes(dtype))};
+  }
   KeptRowsOfLayer kept(int layer) const {
     return {conv(shape().n_layers) + std::int64_t{layer} * shape().n_kept_rows * shape().n_kept(), shape().n_kept(),
             shape().kept_output(), shape().kept_gates()};

@@ -43,22 +43,22 @@ class StateWalk {
 };
 
 /// Of a StateRing.
-template <int kNumbers, class Row, int kStages>
+template <class T, int kNumbers, class Row, int kStages>
 struct StateRingMemory {
-  alignas(128) float matrices[kStages][kNumbers];
+  alignas(128) T matrices[kStages][kNumbers];
   alignas(128) Row rows[kStages];
   alignas(8) std::uint64_t barriers[kStages];
 };
 
 #ifdef BATON_SM90A
 
-/// kStages matrices of kNumbers f32 in shared memory, each with what its run's first row needs and a barrier. The matrices of a
+/// kStages matrices of kNumbers numbers T in shared memory, each with what its run's first row needs and a barrier. The matrices of a
 /// block take the stages in turn; one thread begins the copies. Rows come this way because a block that loads them when it needs
 /// them waits until all matrices that were asked for before have come.
-template <int kNumbers, class Row, int kStages>
+template <class T, int kNumbers, class Row, int kStages>
 class StateRing {
  public:
-  using Memory = StateRingMemory<kNumbers, Row, kStages>;
+  using Memory = StateRingMemory<T, kNumbers, Row, kStages>;
 
   __device__ explicit StateRing(Memory& memory) : memory_(memory) {}
 
@@ -69,15 +69,16 @@ class StateRing {
   }
   /// By the same thread: begins to copy the block's matrix number `i`, after all threads have read number i - kStages. Null: none.
   /// `n_row_bytes`: of the row, by copy_row.
-  __device__ void copy_matrix(int i, const float* from, int n_row_bytes) const {
+  __device__ void copy_matrix(int i, const T* from, int n_row_bytes) const {
     constexpr int kPieces = 4;
-    constexpr int kPieceBytes = kNumbers * 4 / kPieces;
+    constexpr int kPieceNumbers = kNumbers / kPieces;
+    constexpr int kPieceBytes = kPieceNumbers * static_cast<int>(sizeof(T));
     const std::uint32_t to = shared_address(memory_.matrices[i % kStages]);
     barrier_expect(barrier(i), (from == nullptr ? 0 : kPieces * kPieceBytes) + n_row_bytes);
     if (from == nullptr) return;
 #pragma unroll
     for (int piece = 0; piece < kPieces; ++piece)
-      copy_bytes(to + piece * kPieceBytes, from + piece * kPieceBytes / 4, kPieceBytes, barrier(i), read_once_policy());
+      copy_bytes(to + piece * kPieceBytes, from + piece * kPieceNumbers, kPieceBytes, barrier(i), read_once_policy());
   }
   /// By the same thread: copies a part of row number `i`.
   __device__ void copy_row(int i, const void* to, const void* from, int n_bytes) const {
@@ -90,7 +91,7 @@ class StateRing {
   __device__ void end_row(int i) const { arrive_with_copies(barrier(i)); }
   __device__ Row& row(int i) const { return memory_.rows[i % kStages]; }
   /// Waits for matrix and row number `i`.
-  __device__ const float* wait(int i) const {
+  __device__ const T* wait(int i) const {
     barrier_wait(barrier(i), i / kStages % 2);
     return memory_.matrices[i % kStages];
   }
@@ -153,11 +154,22 @@ struct SweepLayout {
   }
 };
 
+template <class Layout, class T>
+__device__ __forceinline__ void round_state(typename Layout::State& state) {
+#pragma unroll
+  for (int pass = 0; pass < Layout::kPasses; ++pass)
+#pragma unroll
+    for (int i = 0; i < Layout::kRows; ++i) round_state_quad<T>(state[pass][i]);
+}
+
 /// A rule's rows in a sweep. Rule::RawRow has the inputs of a row as they are in memory, Rule::Row as the rule needs them, and
-/// Rule::Sums what the warps of a block add. A Rule is made by each thread.
-template <class Rule>
+/// Rule::Sums what the warps of a block add. A Rule is made by each thread. The states are numbers T; Rule::kStages of f32, or twice as
+/// many of bf16, fit into shared memory.
+template <class Rule, class T>
+inline constexpr int kSweepStages = Rule::kStages * static_cast<int>(sizeof(float) / sizeof(T));
+template <class Rule, class T>
 struct SweepMemory {
-  StateRingMemory<kSweepKeyDim * Rule::kValueDim, typename Rule::RawRow, Rule::kStages> ring;
+  StateRingMemory<T, kSweepKeyDim * Rule::kValueDim, typename Rule::RawRow, kSweepStages<Rule, T>> ring;
   typename Rule::Row rows[3];  ///< the row before may still be read where the next is written
   typename Rule::Sums sums[2];
 };
@@ -165,12 +177,12 @@ struct SweepMemory {
 #ifdef BATON_SM90A
 
 /// The copying thread's way through the units of its block.
-template <class Rule>
+template <class Rule, class T>
 class SweepCopies {
  public:
   static constexpr int kMatrix = kSweepKeyDim * Rule::kValueDim;
   using Params = typename Rule::Params;
-  using Ring = StateRing<kMatrix, typename Rule::RawRow, Rule::kStages>;
+  using Ring = StateRing<T, kMatrix, typename Rule::RawRow, kSweepStages<Rule, T>>;
 
   __device__ SweepCopies(const Params& p, const Runs& runs, const Ring& ring)
       : p_(p), runs_(runs), ring_(ring), matrices_(runs, p.n_heads, p.most_rows), rows_(matrices_) {}
@@ -180,7 +192,7 @@ class SweepCopies {
     const StateUnit unit = matrices_.next();
     if (unit.run < 0) return;
     const StateRun& run = runs_.first[unit.run];
-    const float* const from = p_.matrices + run.read_slot * p_.slot_stride + static_cast<std::int64_t>(unit.head) * kMatrix;
+    const T* const from = matrices_of<T>(p_.matrices, run.read_slot) + static_cast<std::int64_t>(unit.head) * kMatrix;
     ring_.copy_matrix(i, run.read_slot == StateRun::kZeroState ? nullptr : from,
                       run.n_replayed + run.n_rows > 0 ? Rule::row_bytes(p_) : 0);
   }
@@ -201,28 +213,29 @@ class SweepCopies {
   StateWalk rows_;
 };
 
-template <class Rule>
-__device__ __forceinline__ void sweep(const typename Rule::Params& p, SweepMemory<Rule>& s) {
+template <class Rule, class T>
+__device__ __forceinline__ void sweep(const typename Rule::Params& p, SweepMemory<Rule, T>& s) {
   using Layout = SweepLayout<Rule::kValueDim>;
-  using Copies = SweepCopies<Rule>;
+  using Copies = SweepCopies<Rule, T>;
+  constexpr int kStages = kSweepStages<Rule, T>;
   const Runs runs = runs_of(p.step);
   const typename Copies::Ring ring(s.ring);
   const bool copies_units = threadIdx.x == 0;
   Copies copies(p, runs, ring);
   if (copies_units) {
     ring.start();
-    for (int i = 0; i < Rule::kStages; ++i) copies.copy_matrix(i);
+    for (int i = 0; i < kStages; ++i) copies.copy_matrix(i);
   }
   wait_for_kernel_before();
   if (copies_units)
-    for (int i = 0; i < Rule::kStages; ++i) copies.copy_row(i);
+    for (int i = 0; i < kStages; ++i) copies.copy_row(i);
   StateWalk walk(runs, p.n_heads, p.most_rows);
   int n_rows = 0;  // so far
   __syncthreads();
   StateUnit unit = walk.next();
   for (int i = 0; unit.run >= 0; ++i, unit = walk.next()) {
     const StateRun run = runs.first[unit.run];
-    const float* const from = ring.wait(i);
+    const T* const from = ring.wait(i);
     const int n_of_run = run.n_replayed + run.n_rows;
     const int first_draft = n_of_run - run.n_drafts;
     Rule rule(p, unit.head, ring.row(i), run);
@@ -239,11 +252,11 @@ __device__ __forceinline__ void sweep(const typename Rule::Params& p, SweepMemor
       }
     __syncthreads();  // the row is there, and all have read the stage
     if (copies_units) {
-      copies.copy_matrix(i + Rule::kStages);
-      copies.copy_row(i + Rule::kStages);
+      copies.copy_matrix(i + kStages);
+      copies.copy_row(i + kStages);
     }
     const auto write_state = [&] {
-      float* const to = p.matrices + run.write_slot * p.slot_stride + static_cast<std::int64_t>(unit.head) * Copies::kMatrix;
+      T* const to = matrices_of<T>(p.matrices, run.write_slot) + static_cast<std::int64_t>(unit.head) * Copies::kMatrix;
 #pragma unroll
       for (int pass = 0; pass < Layout::kPasses; ++pass)
 #pragma unroll
@@ -259,6 +272,7 @@ __device__ __forceinline__ void sweep(const typename Rule::Params& p, SweepMemor
                      if (has_next) rule.prepare(s.rows[(n_rows + 1) % 3]);
                      __syncthreads();
                    });
+      round_state<Layout, T>(state);
     }
     if (run.n_drafts == 0) write_state();
   }
@@ -266,28 +280,35 @@ __device__ __forceinline__ void sweep(const typename Rule::Params& p, SweepMemor
 
 #endif  // BATON_SM90A
 
-template <class Rule>
+template <class Rule, class T>
 __global__ void __launch_bounds__(kSweepThreads, 1) sweep_kernel(const __grid_constant__ typename Rule::Params p) {
 #ifdef BATON_SM90A
   extern __shared__ __align__(128) std::byte sweep_shared[];
   let_next_kernel_start();
-  sweep<Rule>(p, *reinterpret_cast<SweepMemory<Rule>*>(sweep_shared));
+  sweep<Rule, T>(p, *reinterpret_cast<SweepMemory<Rule, T>*>(sweep_shared));
 #endif
 }
 
 template <class Rule>
 bool runs_sweep(const Device& device, const typename Rule::Params& params) {
   return device.compute_capability >= 90 && params.key_dim == kSweepKeyDim && params.value_dim == Rule::kValueDim &&
-         params.slot_stride % kStateQuad == 0 && device.max_shared_bytes >= sizeof(SweepMemory<Rule>);
+         params.matrices.slot_stride % (2 * kStateQuad) == 0 &&
+         device.max_shared_bytes >= std::max(sizeof(SweepMemory<Rule, float>), sizeof(SweepMemory<Rule, __nv_bfloat16>));
+}
+
+template <class Rule, class T>
+void launch_sweep_of(const Device& device, const typename Rule::Params& params, std::int64_t n_runs, const char* what) {
+  constexpr int kBytes = sizeof(SweepMemory<Rule, T>);
+  auto* kernel = sweep_kernel<Rule, T>;
+  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes), what);
+  const auto n_blocks = std::min<std::int64_t>(device.n_multiprocessors, n_runs * params.n_heads);
+  launch_overlapped(device, kernel, dim3(static_cast<unsigned>(n_blocks)), kSweepThreads, kBytes, what, params);
 }
 
 template <class Rule>
 void launch_sweep(const Device& device, const typename Rule::Params& params, std::int64_t n_runs, const char* what) {
-  constexpr int kBytes = sizeof(SweepMemory<Rule>);
-  auto* kernel = sweep_kernel<Rule>;
-  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes), what);
-  const auto n_blocks = std::min<std::int64_t>(device.n_multiprocessors, n_runs * params.n_heads);
-  launch_overlapped(device, kernel, dim3(static_cast<unsigned>(n_blocks)), kSweepThreads, kBytes, what, params);
+  if (params.matrices.dtype == DType::bf16) return launch_sweep_of<Rule, __nv_bfloat16>(device, params, n_runs, what);
+  launch_sweep_of<Rule, float>(device, params, n_runs, what);
 }
 
 }  // namespace baton::cuda
