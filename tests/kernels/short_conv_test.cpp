@@ -15,9 +15,9 @@
 namespace baton::testing {
 namespace {
 
-StateShape conv_shape(std::int32_t n_channels, std::int32_t conv_len) {
+StateShape conv_shape(std::int32_t n_channels, std::int32_t conv_len, std::int32_t n_slots = 4) {
   return {.n_layers = 2,
-          .n_slots = 4,
+          .n_slots = n_slots,
           .n_channels = n_channels,
           .conv_len = conv_len,
           .n_heads = 1,
@@ -83,10 +83,11 @@ void expect_convolution(const TestBackend& test, const StateShape& shape, const 
   HostTensor of_runs(out_dtype, {0});
   for (const StateRun& run : runs) {
     std::vector<double> expected(static_cast<std::size_t>(run.n_rows * shape.n_channels));
+    const HostTensor before = drawn_conv_slot(shape, 40 + run.read_slot);
     const HostTensor after = steps.slot(run.write_slot);
     for (std::int64_t c = 0; c < shape.n_channels; ++c) {
       std::vector<double> inputs(static_cast<std::size_t>(shape.conv_len));
-      if (run.read_slot != StateRun::kZeroState) inputs = kept_inputs(shape, drawn_conv_slot(shape, 40 + run.read_slot), c);
+      if (run.read_slot != StateRun::kZeroState) inputs = kept_inputs(shape, before, c);
       for (std::int64_t r = 0; r < run.n_rows; ++r) {
         const auto part = [&](std::int64_t place) {
           return in.x.at((run.first_row + r) * in.x.shape[1] + form.first + place * shape.n_channels + c);
@@ -141,6 +142,25 @@ TEST(ShortConv, has_a_bias_and_gates) {
                               {.first_row = 1, .n_rows = 5, .position = 9, .read_slot = 1, .write_slot = 2},
                               {.first_row = 6, .n_rows = 20, .position = 0, .write_slot = 3}},
                              26, dtype, dtype, form);
+}
+
+// More runs than a kernel may take at once, of one row each and with a long one among them.
+TEST(ShortConv, continues_many_states) {
+  constexpr std::int32_t kRuns = 100;
+  for (const TestBackend& test : recurrent_backends())
+    for (const std::int32_t n_of_long : {1, 50}) {
+      std::vector<StateRun> runs;
+      std::int32_t n_rows = 0;
+      for (std::int32_t i = 0; i < kRuns; ++i) {
+        runs.push_back({.first_row = n_rows,
+                        .n_rows = i == 60 ? n_of_long : 1,
+                        .position = 9,
+                        .read_slot = i % 5 == 4 ? StateRun::kZeroState : i % 5,
+                        .write_slot = 4 + i});
+        n_rows += runs.back().n_rows;
+      }
+      expect_convolution(test, conv_shape(2688, 3, 4 + kRuns), runs, n_rows, DType::bf16, DType::bf16);
+    }
 }
 
 TEST(ShortConv, leaves_rows_without_a_run_alone) {
