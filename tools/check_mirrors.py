@@ -72,7 +72,6 @@ TESTED_THROUGH = {
     "src/kernels/cuda/experts/grouped_stream.cu": "tests/kernels/grouped_matmul_test.cpp",
     "src/kernels/cuda/experts/grouped_tiles.cu": "tests/kernels/grouped_matmul_test.cpp",
     "src/kernels/cuda/experts/pack_experts.cpp": "tests/kernels/grouped_scheme_test.cpp",
-    "src/kernels/cuda/gemm/small_gemm.cu": "tests/kernels/stream_gemm_test.cpp",
     "src/kernels/cuda/backend.cpp": "tests/kernels/small_ops_test.cpp",
     "src/kernels/cuda/async_transfers.cpp": "tests/engine/step/executor_test.cpp",
     "src/kernels/cuda/device/device_memory.cpp": "tests/kernels/small_ops_test.cpp",

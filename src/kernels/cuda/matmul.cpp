@@ -78,9 +78,11 @@ std::vector<GemmChoice> choices_for(const Device& device, const Gemms& gemms, co
       choices.push_back({Gemm::broad, choice.fewest_rows, choice.most_rows, 16});
   if (matrix.streamed && matrix.chain && matrix.chain->fills_device)
     choices.push_back({Gemm::chain, StreamGemm::kMostRows + 1, kMostRowsByChain, 16});
+  const GemmChoice narrow{Gemm::narrow, 1, matrix.streamed ? 0 : most_narrow_rows(device, matrix.view())};
+  if (matrix.n <= kFewOutputs) choices.push_back(narrow);
   for (const std::int64_t n_rows : kSkinnyRows)
     if (can_multiply_skinny(device, n_rows, matrix.view())) choices.push_back({Gemm::skinny, n_rows, n_rows});
-  if (!matrix.streamed && can_multiply_small(device, matrix.view())) choices.push_back({Gemm::small, 1, kMostSmallRows});
+  if (matrix.n > kFewOutputs) choices.push_back(narrow);
   choices.push_back({.gemm = Gemm::cublas});
   return choices;
 }
@@ -165,7 +167,7 @@ void CudaBackend::matmul(const MatmulArgs& args) {
     case Gemm::broad: return gemms_->broad->multiply(x, *matrix.broad, bias, out);
     case Gemm::chain: return gemms_->chain->multiply(x, *matrix.chain, bias, out);
     case Gemm::skinny: return multiply_skinny(device, x, matrix.view(), bias, out);
-    case Gemm::small: return multiply_small(device, x, matrix.view(), bias, out);
+    case Gemm::narrow: return multiply_narrow(device, x, matrix.view(), bias, out);
     case Gemm::cublas:
       if (out.dtype == DType::f32 || out.dtype == matrix.dtype) return gemms_->cublas->multiply(x, matrix.view(), bias, out);
       return multiply_through_f32(device, gemms_->scratch, x, out, [&](const ConstTensorView& some_x, const TensorView& sums) {

@@ -22,7 +22,7 @@ namespace baton::cuda {
 /// need x at a multiple of 16 bytes and out of x's dtype or f32. Of these, stream, broad and chain need a bias of out's
 /// dtype.
 struct GemmChoice {
-  enum class Gemm { stream, broad, chain, skinny, small, cublas, invariant };
+  enum class Gemm { stream, broad, chain, narrow, skinny, cublas, invariant };
   Gemm gemm = Gemm::cublas;
   std::int64_t fewest_rows = 1;
   std::int64_t most_rows = INT64_MAX;

@@ -21,17 +21,18 @@ bool can_multiply_skinny(const Device& device, std::int64_t n_rows, const ConstT
 void multiply_skinny(const Device& device, const ConstTensorView& x, const ConstTensorView& weight, const ConstTensorView& bias,
                      const TensorView& out);
 
-/// Most rows of the GEMM of small weights. With more, cuBLASLt is as fast.
-inline constexpr std::int64_t kMostSmallRows = 8;
+/// A weight with at most so many outputs is multiplied by the GEMM of narrow weights, whatever the number of rows; with more the skinny
+/// GEMM is as fast for its numbers of rows, and cuBLASLt for more than eight.
+inline constexpr std::int64_t kFewOutputs = 512;
 
-/// Whether the GEMM of small weights takes a weight [n, k]: bf16 or f16, k a multiple of 8, n up to 16 for each multiprocessor, on
-/// devices of compute capability 9.0 or more, where kernels overlap.
-bool can_multiply_small(const Device& device, const ConstTensorView& weight);
+/// Most rows that the GEMM of narrow weights multiplies by a weight [n, k], 128 or 8; 0: it does not take the weight. It takes bf16 or
+/// f16, k a multiple of 8, n up to 16 for each multiprocessor, on devices of compute capability 9.0 or more, where kernels overlap.
+std::int64_t most_narrow_rows(const Device& device, const ConstTensorView& weight);
 
-/// out = x W^T + bias for 1 to kMostSmallRows rows. The order of the f32 sums depends on k alone. Operands as
+/// out = x W^T + bias for 1 to most_narrow_rows rows. The order of the f32 sums depends on n, k and the number of rows. Operands as
 /// multiply_skinny's. Weights may be read while the operation before still runs.
-void multiply_small(const Device& device, const ConstTensorView& x, const ConstTensorView& weight, const ConstTensorView& bias,
-                    const TensorView& out);
+void multiply_narrow(const Device& device, const ConstTensorView& x, const ConstTensorView& weight, const ConstTensorView& bias,
+                     const TensorView& out);
 
 /// out[r] += bias, in f32, rounded once. out [rows, n] float, bias [n] float. For matmuls that cannot add the bias
 /// themselves.
