@@ -51,7 +51,8 @@ void take_buffer(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t, st
     } else if (record->kind == CUPTI_ACTIVITY_KIND_RUNTIME || record->kind == CUPTI_ACTIVITY_KIND_DRIVER) {
       const auto& call = *reinterpret_cast<const CUpti_ActivityAPI*>(record);
       const char* name = nullptr;
-      const auto domain = record->kind == CUPTI_ACTIVITY_KIND_RUNTIME ? CUPTI_CB_DOMAIN_RUNTIME_API : CUPTI_CB_DOMAIN_DRIVER_API;
+      const auto domain =
+          record->kind == CUPTI_ACTIVITY_KIND_RUNTIME ? CUPTI_CB_DOMAIN_RUNTIME_API : CUPTI_CB_DOMAIN_DRIVER_API;
       if (cuptiGetCallbackName(domain, call.cbid, &name) != CUPTI_SUCCESS) name = "unknown";
       kernels.push_back({call.start, call.end, static_cast<long long>(call.threadId), 0, 0, std::string("call ") + name});
     }

@@ -8,7 +8,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "core/expected_wait.h"
+#include "kernels/expected_wait.h"
 #include "kernels/cuda/device/device_memory.h"
 
 namespace baton::cuda {

@@ -1,4 +1,4 @@
-#include "core/expected_wait.h"
+#include "kernels/expected_wait.h"
 
 #include <gtest/gtest.h>
 
