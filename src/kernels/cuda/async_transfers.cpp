@@ -8,8 +8,8 @@
 
 #include <cuda_runtime_api.h>
 
-#include "kernels/expected_wait.h"
 #include "kernels/cuda/device/device_memory.h"
+#include "kernels/expected_wait.h"
 
 namespace baton::cuda {
 namespace {
