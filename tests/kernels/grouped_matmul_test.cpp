@@ -140,8 +140,8 @@ void expect_the_products(const TestBackend& test, DType dtype, const GroupCase& 
   }
 }
 
-// On CUDA: sizes that the matrix units do not take; few places per expert, one tile of 8 and several, in few units and in so
-// many that each warp has its own; many, more and less than a tile of 64; fewer and more columns than a unit has.
+// On CUDA: sizes that the matrix units do not take; few places per expert, one tile of 8 and several, in units that warps share
+// and in units of their own; many, more and less than a tile of 64; fewer and more columns than a unit has.
 TEST(GroupedMatmul, equals_float64_for_every_number_of_places) {
   for (const TestBackend& test : test_backends())
     for (const DType dtype : grouped_dtypes(test))

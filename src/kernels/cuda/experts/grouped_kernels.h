@@ -36,7 +36,8 @@ void grouped_scheme_tiles(const Device& device, const GroupedMatmulArgs& args, i
 void grouped_scheme_general(const Device& device, const GroupedMatmulArgs& args);
 
 /// Few places per expert, by dense weights or others, on compute capability 9.0: weights pass through rings in shared memory. x bf16
-/// or f16, k a multiple of 8, aligned memory; of weights that are not dense what fits_scheme_units takes.
+/// or f16, k a multiple of 8, aligned memory. Of weights that are not dense what fits_scheme_units takes, and only many units: a warp
+/// widens the stages of a unit one after the other, and of few units memory would wait for that.
 bool fits_stream_units(const Device& device, const GroupedMatmulArgs& args);
 void grouped_stream(const Device& device, const GroupedMatmulArgs& args);
 

@@ -1,4 +1,5 @@
-/// Launches of the grouped matmul that streams weights: the rings of a weight's stages, and whether warps share units.
+/// Launches of the grouped matmul that streams weights: which it takes, the rings of a weight's stages, and whether warps share
+/// units.
 #include <algorithm>
 #include <cstdint>
 
@@ -10,9 +11,10 @@
 namespace baton::cuda {
 namespace {
 
-/// Units, at most, for each multiprocessor, from which a warp has units of its own: fewer rings would not keep memory busy.
+/// Units, at most, for each multiprocessor, from which weights in 8 and 4 bits are streamed.
 constexpr std::int64_t kFewUnits = 4;
-constexpr std::int64_t kFewestShared = 1024;  ///< columns of a weight whose stages warps divide
+/// Columns of a dense weight from which warps divide the stages of a unit: else what one has left at the end is waited for.
+constexpr std::int64_t kFewestShared = 1024;
 constexpr int kStageAlignment = 128;
 
 /// Bytes of a stage's scales, or of its zeros, with `element` bytes a row and group.
@@ -51,11 +53,10 @@ void launch_stream(const Device& device, const GroupedMatmulArgs& args, const Cu
                     "grouped_matmul", params, experts.map.value_or(CUtensorMap{}));
 }
 
-/// Whether warps share units: there are too few for each to have some, and units have stages for all warps.
-bool shares_units(const Device& device, const GroupedMatmulArgs& args, const CudaExperts& experts) {
-  const std::int64_t n_slices = (experts.n + kStreamRows - 1) / kStreamRows;
-  const std::int64_t n_units = std::min(args.out.shape[0], experts.n_experts) * n_slices;
-  return n_units < kFewUnits * device.n_multiprocessors && experts.k >= kFewestShared;
+/// Of all experts that places may be of.
+std::int64_t most_units(const GroupedMatmulArgs& args) {
+  const std::int64_t n_slices = (args.experts->n + kStreamRows - 1) / kStreamRows;
+  return std::min(args.out.shape[0], args.experts->n_experts) * n_slices;
 }
 
 }  // namespace
@@ -64,21 +65,19 @@ bool fits_stream_units(const Device& device, const GroupedMatmulArgs& args) {
   const auto& experts = static_cast<const CudaExperts&>(*args.experts);
   if (device.compute_capability != 90 || !is_aligned(args.x.data, 16)) return false;
   if (experts.scheme == WeightScheme::dense) return experts.map.has_value();
-  return fits_scheme_units(args);
+  return fits_scheme_units(args) && most_units(args) >= kFewUnits * device.n_multiprocessors;
 }
 
 void grouped_stream(const Device& device, const GroupedMatmulArgs& args) {
   check(fits_stream_units(device, args), "grouped_stream: a matmul that it does not take");
   const auto& experts = static_cast<const CudaExperts&>(*args.experts);
-  const bool shares = shares_units(device, args, experts);
-  const auto launch = [&]<class T, WeightScheme kScheme>() {
-    if (shares) return launch_stream<T, kScheme, stream_warps(kScheme)>(device, args, experts);
-    launch_stream<T, kScheme, 1>(device, args, experts);
-  };
   visit_x(args.x.dtype, [&]<class T>(T) {
-    if (experts.scheme == WeightScheme::dense) return launch.template operator()<T, WeightScheme::dense>();
+    constexpr WeightScheme kDense = WeightScheme::dense;
+    if (experts.scheme == kDense && experts.k >= kFewestShared)
+      return launch_stream<T, kDense, stream_warps(kDense)>(device, args, experts);
+    if (experts.scheme == kDense) return launch_stream<T, kDense, 1>(device, args, experts);
     visit_expert_scheme(experts.scheme, [&]<WeightScheme kScheme>(std::integral_constant<WeightScheme, kScheme>) {
-      launch.template operator()<T, kScheme>();
+      launch_stream<T, kScheme, 1>(device, args, experts);
     });
   });
 }

@@ -2,8 +2,8 @@
 /// places. Each warp has a ring of its own, which the copy engine fills: a warp asks for stages of its next unit while it
 /// multiplies those of this one, so memory never waits for the end of a unit, and warps wait for no other.
 ///
-/// Where there are units enough, each warp computes whole ones. Where there are few, the warps of a block divide the stages of
-/// a unit among them and add their sums in order. So a place has the same bits whatever the other places are.
+/// Each warp computes whole units or, of dense weights with many columns, the warps of a block divide the stages of a unit among them
+/// and add their sums in order. So a place has the same bits whatever the other places are.
 #pragma once
 
 #include <algorithm>
