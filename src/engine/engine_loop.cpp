@@ -249,6 +249,7 @@ StepPlan EngineLoop::plan() {
     if (sequence.task->request.is_valid() && sequence.schedule->n_admissions == 1)
       news_.unqueued.push_back(mail_.line_of(*sequence.task));
   }
+  if (plan.n_cached_prefixes > 0) retire();
   return plan;
 }
 

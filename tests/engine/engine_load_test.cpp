@@ -191,13 +191,12 @@ TEST_P(EngineLoad, ends_every_request_with_the_tokens_it_gets_alone_from_snapsho
     GTEST_SKIP() << "this device has no recurrent layers";
   std::int64_t n_preempted = 0;
   EngineOptions options = small_steps();
-  constexpr std::int64_t kStateBytes = 29'184;  // of recurrent_spec
-  options.snapshot_bytes = 2 * kStateBytes;
+  options.snapshot_bytes = 2 * testing::recurrent_state_bytes(DType::f32);
   run_load({options, 24, 21, 1, true}, 80, &n_preempted);
   options.relay = false;
   options.max_num_seqs = 12;
   options.max_num_batched_tokens = 200;
-  options.snapshot_bytes = 40 * kStateBytes;
+  options.snapshot_bytes = 40 * testing::recurrent_state_bytes(DType::f32);
   run_load({options, 34, 22, 3, true}, 80, &n_preempted);
   options.enable_prefix_caching = false;
   options.snapshot_bytes.reset();

@@ -27,7 +27,6 @@ using testing::run_requests;
 using testing::SequenceKey;
 
 constexpr SpeculationOptions kStateDrafts{.n_tokens = 6, .lookup_max = 3, .lookup_min = 1};
-constexpr std::int64_t kDraftStateBytes = 3 * 4 * (3 * 128 + 2 * 32 * 32);  // of recurrent_spec
 
 struct DraftingKind {
   std::string name;
@@ -158,7 +157,7 @@ TEST(EngineStateDraftsOfOne, turns_of_a_conversation_continue_where_the_answer_e
     EngineOptions options = drafting_options();
     options.max_num_batched_tokens = 256;
     options.max_model_len = 2048;
-    options.snapshot_bytes = 60 * kDraftStateBytes;
+    options.snapshot_bytes = 60 * testing::recurrent_state_bytes(DType::f32);
     options.speculation = kStateDrafts;
     const auto engine = make_async_engine(options, 200, pace, recurrent_spec());
     std::vector<TokenId> conversation = random_prompt(1, 200);

@@ -15,6 +15,7 @@
 namespace baton {
 namespace {
 
+using testing::conversations;
 using testing::expect_same_bits;
 using testing::Generated;
 using testing::greedy;
@@ -22,6 +23,7 @@ using testing::joined;
 using testing::n_test_ranks;
 using testing::random_prompt;
 using testing::recurrent_spec;
+using testing::recurrent_state_bytes;
 using testing::run_requests;
 
 using StatePieces = std::vector<std::vector<std::byte>>;
@@ -32,14 +34,13 @@ class EngineStateTier : public testing::EngineOnDevice {
     EngineOnDevice::SetUp();
     if (n_test_ranks() > 1) GTEST_SKIP() << "states are refused with several ranks";
   }
-  static std::int64_t state_bytes() { return state_shape(recurrent_spec(), 1, DType::f32).slot_bytes(); }
   /// Of one attention layer with one KV head of 64.
   std::int64_t block_bytes() const { return std::int64_t{16} * 64 * 2 * (is_cuda() ? 2 : 4); }
   /// A tier of `n` states, and twice their bytes for blocks.
   EngineOptions options(std::int64_t n_states, std::int64_t n_snapshots = 2) const {
     EngineOptions made{.batch_invariant = true, .max_num_seqs = 3, .max_num_batched_tokens = 128, .max_model_len = 480};
-    made.host_tier_bytes = 3 * n_states * state_bytes();
-    made.snapshot_bytes = n_snapshots * state_bytes();
+    made.host_tier_bytes = 3 * n_states * recurrent_state_bytes(DType::f32);
+    made.snapshot_bytes = n_snapshots * recurrent_state_bytes(DType::f32);
     return made;
   }
   std::unique_ptr<Engine> make_engine(const EngineOptions& options, std::int32_t n_blocks) const {
@@ -54,23 +55,6 @@ void expect_no_state_held(const Engine& engine, std::int64_t n_pinned = 0) {
   engine.check_invariants();
 }
 
-/// Conversations that come back in turn, some of them sampled, some with several answers.
-std::vector<Request> state_conversations(std::uint32_t n, int round) {
-  std::vector<Request> requests;
-  for (std::uint32_t i = 0; i < n; ++i) {
-    std::vector<TokenId> prompt = joined(random_prompt(i / 2, 64), random_prompt(100 + i, 90 + 9 * i));
-    for (int r = 0; r < round; ++r) prompt = joined(prompt, random_prompt(500 + i, 21));
-    Request request = greedy(prompt, 8);
-    if (i % 3 == 1) request.n_sequences = 2;
-    if (i % 2 == 1) {
-      request.sampling.temperature = 1;
-      request.sampling.seed = i;
-    }
-    requests.push_back(request);
-  }
-  return requests;
-}
-
 TEST_P(EngineStateTier, gives_the_bits_that_computing_gives_while_small_pools_evict) {
   constexpr std::int32_t kBlocks = 34;
   EngineOptions off = options(0);
@@ -82,20 +66,21 @@ TEST_P(EngineStateTier, gives_the_bits_that_computing_gives_while_small_pools_ev
       SCOPED_TRACE(::testing::Message() << n_states << " states, " << n_snapshots << " snapshots");
       const auto with = make_engine(options(n_states, n_snapshots), kBlocks);
       ASSERT_EQ(with->info().n_tier_states, n_states);
-      ASSERT_EQ(with->info().n_tier_slots, 2 * n_states * state_bytes() / block_bytes());
+      ASSERT_EQ(with->info().n_tier_slots, 2 * n_states * recurrent_state_bytes(DType::f32) / block_bytes());
       for (int round = 0; round < 2; ++round) {
         for (const bool together : {true, false}) {
-          for (const Request& request : state_conversations(6, round)) {
-            const std::vector<Request> group = together ? state_conversations(6, round) : std::vector{request};
+          for (const Request& request : conversations(6, round, 64, 90)) {
+            const std::vector<Request> group = together ? conversations(6, round, 64, 90) : std::vector{request};
             expect_same_bits(run_requests(*with, group), run_requests(*without, group));
             if (together || HasFailure()) break;
           }
         }
       }
       const EngineMetrics& metrics = with->metrics();
-      EXPECT_GT(metrics.kv_offload_saved_bytes.value(), 3 * state_bytes());
+      EXPECT_GT(metrics.kv_offload_saved_bytes.value(), 3 * recurrent_state_bytes(DType::f32));
       if (n_states >= 40) {
-        EXPECT_GT(metrics.kv_offload_loaded_bytes.value(), 6 * state_bytes()) << "the load was too light to show anything";
+        EXPECT_GT(metrics.kv_offload_loaded_bytes.value(), 6 * recurrent_state_bytes(DType::f32))
+            << "the load was too light to show anything";
         EXPECT_GT(metrics.external_prefix_cache_hits.value(), 600);
       }
       EXPECT_LE(metrics.external_prefix_cache_hits.value(), metrics.external_prefix_cache_queries.value());
@@ -116,7 +101,7 @@ TEST_P(EngineStateTier, states_in_bfloat16_take_fewer_bytes_and_come_back_with_t
   off.snapshot_bytes.reset();
   const auto without = make_engine(off, kBlocks);
   const auto with = make_engine(with_tier, kBlocks);
-  const std::int64_t bytes = state_shape(recurrent_spec(), 1, DType::bf16).slot_bytes();
+  const std::int64_t bytes = recurrent_state_bytes(DType::bf16);
   EXPECT_LT(bytes, 2 * state_bytes() / 3);
   EXPECT_EQ(with->info().state_slot_bytes, bytes);
   EXPECT_EQ(with->info().n_tier_states, 20 * state_bytes() / bytes);
@@ -161,7 +146,7 @@ TEST_P(EngineStateTier, counts_what_the_cache_and_the_tier_each_had) {
   const EngineMetrics& metrics = engine->metrics();
   EXPECT_EQ(metrics.prefix_cache_hits.value() - hits + metrics.external_prefix_cache_hits.value(), 368);
   EXPECT_GE(metrics.external_prefix_cache_hits.value(), 300);
-  EXPECT_GE(metrics.kv_offload_loaded_bytes.value(), state_bytes() + 20 * block_bytes());
+  EXPECT_GE(metrics.kv_offload_loaded_bytes.value(), recurrent_state_bytes(DType::f32) + 20 * block_bytes());
   EXPECT_EQ(metrics.host_tier_states_total.value(), 20);
   EXPECT_GE(ask(prompt).cached_tokens, 368) << "the state is a snapshot of the cache again";
   EXPECT_LT(metrics.external_prefix_cache_hits.value(), 400) << "it was loaded once";
@@ -192,7 +177,7 @@ TEST_P(EngineStateTier, gives_back_what_a_request_holds_that_is_cancelled_while_
   const std::vector<Generated> got = run_requests(*engine, {asked});
   expect_same_bits(got, expected);
   EXPECT_GE(got[0].stats.cached_tokens, 368);
-  EXPECT_GE(engine->metrics().kv_offload_loaded_bytes.value(), state_bytes());
+  EXPECT_GE(engine->metrics().kv_offload_loaded_bytes.value(), recurrent_state_bytes(DType::f32));
 }
 
 /// The pieces of a prompt, pinned for that.
@@ -226,7 +211,7 @@ TEST_P(EngineStateTier, a_stored_prefix_has_its_state_in_another_engine) {
   ASSERT_FALSE(pieces.empty());
   std::size_t n_bytes = 0;
   for (const auto& piece : pieces) n_bytes += piece.size();
-  EXPECT_EQ(static_cast<std::int64_t>(n_bytes), 20 * block_bytes() + state_bytes());
+  EXPECT_EQ(static_cast<std::int64_t>(n_bytes), 20 * block_bytes() + recurrent_state_bytes(DType::f32));
   const std::vector<Generated> expected = run_requests(*first, {asked});
 
   const auto second = make_engine(made, 80);

@@ -2,9 +2,11 @@
 /// conversations, draft, and keep to grammars; cancelled ones; prefixes that are registered, stored and given up; a host tier. Every
 /// answer is that of an engine without a cache and drafts, and nothing is left over.
 #include <algorithm>
-#include <chrono>
+#include <array>
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -39,7 +41,7 @@ struct ChaosCounts {
   std::int64_t n_preempted = 0, n_cancelled = 0, n_hits = 0, n_replayed = 0, n_saved_bytes = 0, n_loaded_bytes = 0;
   std::int64_t n_ngram_drafts = 0, n_mtp_drafts = 0, n_grammar_drafts = 0, n_accepted = 0;
   std::int64_t n_registered = 0, n_refused = 0, n_stopped = 0, n_copied_out = 0, n_copied_in = 0, n_copies_failed = 0;
-  std::int64_t n_snapshots_evicted = 0, n_replays = 0;
+  std::int64_t n_snapshots_evicted = 0, n_replays = 0, n_states_overwritten = 0;
 };
 
 /// A prefix as it was copied out: a later engine of the same model may take it in.
@@ -58,7 +60,8 @@ class Chaos {
         stored_(stored),
         options_(any_options()),
         n_blocks_(between(12, 40)) {
-    const Pace pace = std::vector{Pace::late, Pace::at_once, Pace::random, Pace::random}[rng_() % 4];
+    const std::optional<Pace> pace =
+        std::array<std::optional<Pace>, 5>{Pace::late, Pace::at_once, Pace::random, Pace::random, std::nullopt}[rng_() % 5];
     engine_ = std::make_unique<SteppedEngine>(options_, n_blocks_, pace, seed, spec_);
   }
 
@@ -285,7 +288,9 @@ class Chaos {
     counts_.n_mtp_drafts += metrics.draft_tokens_by_source[1].value();
     counts_.n_grammar_drafts += metrics.draft_tokens_by_source[2].value();
     counts_.n_accepted += metrics.spec_decode_num_accepted_tokens.value();
-    counts_.n_replays += static_cast<std::int64_t>(engine_->device().n_replays());
+    if (engine_->device() == nullptr) return;
+    counts_.n_replays += static_cast<std::int64_t>(engine_->device()->n_replays());
+    counts_.n_states_overwritten += static_cast<std::int64_t>(engine_->device()->n_states_overwritten());
   }
 
   /// With the answers of an engine that has room for all of them. What was ended early has their first tokens.
@@ -350,7 +355,7 @@ void run_chaos(const ModelSpec& spec, std::uint32_t first_seed, std::uint32_t n_
 }
 
 TEST(EngineStatesChaos, answers_are_those_without_a_cache_and_drafts_whatever_is_asked_meanwhile) {
-  const std::uint32_t n_seeds = testing::is_long_run() ? 150 : 8;
+  const std::uint32_t n_seeds = testing::is_long_run() ? 100 : 8;
   ChaosCounts counts;
   run_chaos(testing::recurrent_spec(), 1, n_seeds, counts);
   run_chaos(testing::recurrent_mtp_spec(), 1001, n_seeds, counts);
@@ -374,6 +379,7 @@ TEST(EngineStatesChaos, answers_are_those_without_a_cache_and_drafts_whatever_is
   EXPECT_GT(counts.n_copied_in, n / 4);
   EXPECT_GT(counts.n_copies_failed, 0);
   EXPECT_GT(counts.n_replays, 10 * n) << "decode steps are replayed";
+  EXPECT_GT(counts.n_states_overwritten, 10 * n) << "freed states are overwritten";
 }
 
 }  // namespace

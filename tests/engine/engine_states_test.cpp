@@ -27,13 +27,11 @@ using testing::make_tiny_engine;
 using testing::Pace;
 using testing::random_prompt;
 using testing::recurrent_spec;
+using testing::recurrent_state_bytes;
 using testing::run_requests;
 using testing::run_to_end;
 using testing::SequenceKey;
 using testing::tiny_spec;
-
-constexpr std::int64_t kStateBytes = 3 * 4 * (3 * 128 + 2 * 32 * 32);  // of recurrent_spec
-constexpr std::int64_t kBf16StateBytes = 3 * (4 * 3 * 128 + 2 * 2 * 32 * 32);
 
 EngineOptions state_options() {
   return {.batch_invariant = true, .max_num_seqs = 8, .max_num_batched_tokens = 60, .max_model_len = 160};
@@ -124,7 +122,7 @@ EngineOptions long_options() {
           .max_num_seqs = 8,
           .max_num_batched_tokens = 256,
           .max_model_len = 2048,
-          .snapshot_bytes = std::int64_t{60} * kStateBytes};
+          .snapshot_bytes = std::int64_t{60} * recurrent_state_bytes(DType::f32)};
 }
 
 /// Tokens that the request computes although a cache of keys alone would have given them.
@@ -137,7 +135,7 @@ std::int32_t n_replayed(Engine& engine, const Request& request, Generated* answe
 TEST(EngineStates, the_same_prompt_again_continues_near_its_end) {
   const auto engine = make_tiny_engine(long_options(), 130, recurrent_spec(), 1);
   EXPECT_TRUE(engine->info().enable_prefix_caching);
-  EXPECT_EQ(engine->info().state_slot_bytes, kStateBytes);
+  EXPECT_EQ(engine->info().state_slot_bytes, recurrent_state_bytes(DType::f32));
   EXPECT_EQ(engine->info().n_state_slots, 8 + 60);
   for (const std::size_t n : {40U, 64U, 65U, 100U, 700U}) {
     const Request request = greedy(random_prompt(static_cast<std::uint32_t>(n), n), 6);
@@ -240,7 +238,7 @@ TEST(EngineStates, answers_have_the_same_bits_with_and_without_snapshots) {
   const auto expected = run_requests(*make_tiny_engine(off, 60, recurrent_spec(), 1), requests);
   for (const std::int64_t n_snapshots : {0, 1, 30}) {
     EngineOptions options = state_options();
-    options.snapshot_bytes = n_snapshots * kStateBytes;
+    options.snapshot_bytes = n_snapshots * recurrent_state_bytes(DType::f32);
     for (const Pace pace : {Pace::late, Pace::random}) {
       const auto engine = make_async_engine(options, 60, pace, recurrent_spec());
       for (const char* cache : {"cold", "warm"})
@@ -304,7 +302,7 @@ TEST(EngineStates, in_bfloat16_give_the_same_bits_relayed_and_paged_and_with_and
   off.enable_prefix_caching = false;
   const auto without = make_tiny_engine(off, 60, recurrent_spec(), 1);
   EXPECT_EQ(without->info().state_dtype, DType::bf16);
-  EXPECT_EQ(without->info().state_slot_bytes, kBf16StateBytes);
+  EXPECT_EQ(without->info().state_slot_bytes, recurrent_state_bytes(DType::bf16));
   const auto expected = run_requests(*without, requests);
   EngineOptions in_f32 = off;
   in_f32.state_dtype = DType::f32;
@@ -316,7 +314,7 @@ TEST(EngineStates, in_bfloat16_give_the_same_bits_relayed_and_paged_and_with_and
     for (const std::int32_t n_drafts : {0, 3}) {
       EngineOptions options = state_options();
       options.state_dtype = DType::bf16;
-      options.snapshot_bytes = n_snapshots * kBf16StateBytes;
+      options.snapshot_bytes = n_snapshots * recurrent_state_bytes(DType::bf16);
       options.speculation.n_tokens = n_drafts;
       const auto engine = make_async_engine(options, 60, Pace::random, recurrent_spec());
       EXPECT_EQ(engine->info().n_state_slots, 8 + n_snapshots);
@@ -358,7 +356,7 @@ TEST(EngineStates, memory_for_snapshots_is_refused_where_there_are_none) {
     return engine ? std::string("none") : engine.error().message;
   };
   EngineOptions options = state_options();
-  options.snapshot_bytes = 4 * kStateBytes;
+  options.snapshot_bytes = 4 * recurrent_state_bytes(DType::f32);
   EXPECT_EQ(refusal_of(options, recurrent_spec()), "none");
   EXPECT_NE(refusal_of(options, tiny_spec()).find("has no recurrent layers"), std::string::npos);
   options.enable_prefix_caching = false;
@@ -373,9 +371,9 @@ TEST(EngineStates, memory_for_less_than_a_snapshot_is_named) {
     const auto engine = make_tiny_engine(options, 20, recurrent_spec(), 1);
     return ::testing::internal::GetCapturedStderr();
   };
-  const std::string logged = logged_with(kStateBytes - 1);
+  const std::string logged = logged_with(recurrent_state_bytes(DType::f32) - 1);
   EXPECT_NE(logged.find("event=no_snapshots state_cache_memory_bytes=29183 state_bytes=29184 "), std::string::npos) << logged;
-  for (const std::int64_t bytes : {std::int64_t{0}, kStateBytes})
+  for (const std::int64_t bytes : {std::int64_t{0}, recurrent_state_bytes(DType::f32)})
     EXPECT_EQ(logged_with(bytes).find("event=no_snapshots"), std::string::npos) << bytes;
 }
 

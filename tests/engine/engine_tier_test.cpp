@@ -16,6 +16,7 @@
 namespace baton {
 namespace {
 
+using testing::conversations;
 using testing::expect_same_bits;
 using testing::Generated;
 using testing::greedy;
@@ -54,24 +55,6 @@ void expect_nothing_held(const Engine& engine, std::int64_t n_pinned = 0) {
   engine.check_invariants();
 }
 
-/// Conversations that come back in turn: each round repeats a prompt and its answer, and asks on.
-std::vector<Request> conversations(std::uint32_t n, int round) {
-  std::vector<Request> requests;
-  for (std::uint32_t i = 0; i < n; ++i) {
-    std::vector<TokenId> prompt = joined(random_prompt(i / 2, 48), random_prompt(100 + i, 60 + 9 * i));
-    for (int r = 0; r < round; ++r) prompt = joined(prompt, random_prompt(500 + i, 21));
-    Request request = greedy(prompt, 8);
-    if (i % 3 == 1) request.n_sequences = 3;
-    if (i % 3 == 2) request.scope = {.adapter = "", .salt = "tenant " + std::to_string(i % 2), .salt_from = 32};
-    if (i % 2 == 1) {
-      request.sampling.temperature = 1;
-      request.sampling.seed = i;
-    }
-    requests.push_back(request);
-  }
-  return requests;
-}
-
 TEST_P(EngineTier, gives_the_bits_that_computing_gives_while_a_small_cache_evicts) {
   constexpr std::int32_t kBlocks = 30;
   for (const std::int64_t n_entries : {400, 20, 1}) {
@@ -82,8 +65,8 @@ TEST_P(EngineTier, gives_the_bits_that_computing_gives_while_a_small_cache_evict
     std::int64_t n_cached_with = 0, n_cached_without = 0;
     for (int round = 0; round < 3; ++round) {
       for (const bool together : {true, false}) {
-        for (const Request& request : conversations(6, round)) {
-          const std::vector<Request> group = together ? conversations(6, round) : std::vector{request};
+        for (const Request& request : conversations(6, round, 48, 60)) {
+          const std::vector<Request> group = together ? conversations(6, round, 48, 60) : std::vector{request};
           const std::vector<Generated> expected = run_requests(*without, group);
           const std::vector<Generated> got = run_requests(*with, group);
           expect_same_bits(got, expected);

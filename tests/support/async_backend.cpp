@@ -174,12 +174,13 @@ class AsyncBackend::Storage final : public KvStorage {
   std::vector<std::uint8_t> is_overwritten_;
 };
 
-/// Fills a slot that a run writes and does not read with 0xff, before its step.
+/// Fills a slot that a run writes and does not read with 0xff, before its step, and slots that the engine has freed.
 class AsyncBackend::States final : public StateStorage {
  public:
   States(AsyncBackend& backend, std::unique_ptr<StateStorage> inner)
       : StateStorage(inner->shape()), backend_(backend), inner_(std::move(inner)) {
     nothing_.assign(static_cast<std::size_t>(shape().slot_bytes()), static_cast<std::byte>(kNothing));
+    is_overwritten_.assign(static_cast<std::size_t>(shape().n_slots), 1);
     inner_->fill_bytes(kNothing);
     backend_.states_ = this;
   }
@@ -191,13 +192,14 @@ class AsyncBackend::States final : public StateStorage {
   }
   void import_slot(std::int32_t slot, ConstTensorView in, int first_layer) override {
     backend_.synchronize();
+    is_overwritten_[static_cast<std::size_t>(slot)] = 0;
     inner_->import_slot(slot, in, first_layer);
   }
   void save_slot(std::int32_t slot, std::byte* host) const override {
     backend_.enqueue([this, slot, host] { inner_->save_slot(slot, host); });
   }
   void load_slot(std::int32_t slot, const std::byte* host) override {
-    begin(slot);
+    write(slot, /*begins=*/true);
     backend_.enqueue([this, slot, host] { inner_->load_slot(slot, host); });
   }
   void fill_bytes(std::uint8_t value) override {
@@ -206,7 +208,15 @@ class AsyncBackend::States final : public StateStorage {
   }
 
   StateStorage* inner() const { return inner_.get(); }
-  void begin(std::int32_t slot) {
+  /// A run or a copy writes the slot. `begins`: without reading it.
+  void write(std::int32_t slot, bool begins) {
+    if (begins) overwrite(slot);
+    is_overwritten_[static_cast<std::size_t>(slot)] = 0;
+  }
+  /// Fills the slot with 0xff after the operations so far.
+  void overwrite(std::int32_t slot) {
+    if (std::exchange(is_overwritten_[static_cast<std::size_t>(slot)], 1) != 0) return;
+    ++backend_.n_states_overwritten_;
     backend_.enqueue([this, slot] {
       inner_->import_slot(slot, {nothing_.data(), DType::f32, {static_cast<std::int64_t>(nothing_.size() / sizeof(float))}}, 0);
     });
@@ -216,6 +226,7 @@ class AsyncBackend::States final : public StateStorage {
   AsyncBackend& backend_;
   std::unique_ptr<StateStorage> inner_;
   std::vector<std::byte> nothing_;
+  std::vector<std::uint8_t> is_overwritten_;
 };
 
 Result<std::unique_ptr<AsyncBackend>> AsyncBackend::make(const BackendOptions& options, Pace pace, std::uint32_t seed) {
@@ -366,10 +377,12 @@ void AsyncBackend::overwrite_blocks(const StepInput& step) {
     for (std::size_t g = 0; g < storages_.size(); ++g)
       for (const BlockId block : free_blocks_(static_cast<int>(g))) storages_[g]->overwrite(block);
   }
+  if (free_states_)
+    for (const std::int32_t slot : free_states_()) states_->overwrite(slot);
   const StepView view = step.view();
   if (states_ != nullptr)
     for (const StateRun& run : view.span<StateRun>(SectionKind::state_runs))
-      if (run.read_slot != run.write_slot) states_->begin(run.write_slot);
+      states_->write(run.write_slot, run.read_slot != run.write_slot);
   for (std::size_t g = 0; g < std::min(storages_.size(), static_cast<std::size_t>(view.header->n_groups)); ++g) {
     const auto group = static_cast<int>(g);
     if (view.section(SectionKind::kv_indices, group).offset == 0) continue;  // absent in steps made for capturing

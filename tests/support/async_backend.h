@@ -60,12 +60,16 @@ class AsyncBackend final : public Backend {
   /// operations. Storages must have been made in the order of the groups.
   void watch_free_blocks(std::function<std::vector<BlockId>(int group)> free_blocks) { free_blocks_ = std::move(free_blocks); }
 
+  /// The same for the free slots of recurrent states.
+  void watch_free_states(std::function<std::vector<std::int32_t>()> free_states) { free_states_ = std::move(free_states); }
+
   std::uint64_t n_replays() const { return n_replays_; }
   /// Number of operations, graphs, uploads and copies that were enqueued, and that have run.
   std::uint64_t n_enqueued() const { return n_enqueued_; }
   std::uint64_t n_run() const { return n_run_; }
   /// Number of blocks that were overwritten because the engine had freed them or because a new use of them began.
   std::uint64_t n_blocks_overwritten() const { return n_blocks_overwritten_; }
+  std::uint64_t n_states_overwritten() const { return n_states_overwritten_; }  ///< the same of slots of states
 
   BackendInfo info() const override;
   BackendCapabilities capabilities() const override;
@@ -171,9 +175,11 @@ class AsyncBackend final : public Backend {
   std::vector<Storage*> storages_;               ///< by layer group
   States* states_ = nullptr;                     ///< null: there are none
   std::function<std::vector<BlockId>(int group)> free_blocks_;
+  std::function<std::vector<std::int32_t>()> free_states_;
   int n_calls_until_failure_ = -1;
   std::uint64_t n_replays_ = 0;
   std::uint64_t n_blocks_overwritten_ = 0;
+  std::uint64_t n_states_overwritten_ = 0;
 
   mutable std::mutex mutex_;
   std::condition_variable allowed_more_;

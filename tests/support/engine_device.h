@@ -124,4 +124,23 @@ inline auto engine_devices_at_each_pace() {
                                            : Names{"cpu", "async_random", "cuda"});
 }
 
+/// `n` conversations that come back in turn, some of them sampled, with several answers, or with a salt: each round repeats a prompt
+/// and asks on. Two of them share their first `n_shared` tokens, which at least `n_own` of its own follow.
+inline std::vector<Request> conversations(std::uint32_t n, int round, std::size_t n_shared, std::size_t n_own) {
+  std::vector<Request> requests;
+  for (std::uint32_t i = 0; i < n; ++i) {
+    std::vector<TokenId> prompt = joined(random_prompt(i / 2, n_shared), random_prompt(100 + i, n_own + 9 * i));
+    for (int r = 0; r < round; ++r) prompt = joined(prompt, random_prompt(500 + i, 21));
+    Request request = greedy(prompt, 8);
+    if (i % 3 == 1) request.n_sequences = 3;
+    if (i % 3 == 2) request.scope = {.adapter = "", .salt = "tenant " + std::to_string(i % 2), .salt_from = 32};
+    if (i % 2 == 1) {
+      request.sampling.temperature = 1;
+      request.sampling.seed = i;
+    }
+    requests.push_back(request);
+  }
+  return requests;
+}
+
 }  // namespace baton::testing

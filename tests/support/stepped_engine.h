@@ -42,16 +42,16 @@ class SteppedEngine {
     bool is_import() const { return transfer.direction == BlockTransfer::Direction::into_cache; }
   };
 
-  /// On an asynchronous test device, which overwrites the blocks that the engine frees. `n_blocks`: see tiny_options.
-  SteppedEngine(EngineOptions options, std::int32_t n_blocks, Pace pace, std::uint32_t seed, const ModelSpec& spec) {
+  /// On an asynchronous test device, which overwrites the blocks and the slots of states that the engine frees; without a pace, on the
+  /// CPU. `spec` has recurrent layers. `n_blocks`: see tiny_options.
+  SteppedEngine(EngineOptions options, std::int32_t n_blocks, std::optional<Pace> pace, std::uint32_t seed,
+                const ModelSpec& spec) {
     options.kv_dtype = DType::f32;
-    auto backend = AsyncBackend::make({.n_threads = 1, .batch_invariant = options.batch_invariant}, pace, seed);
-    EXPECT_TRUE(backend) << backend.error().message;
-    device_ = backend->get();
-    auto model = random_model(spec)(**backend);
+    std::unique_ptr<Backend> backend = make_device({.n_threads = 1, .batch_invariant = options.batch_invariant}, pace, seed);
+    auto model = random_model(spec)(*backend);
     EXPECT_TRUE(model) << model.error().message;
-    options_ = options_for(spec, tiny_options(options, n_blocks, **backend, **model));
-    auto parts = make_parts(options_, std::move(*backend), std::move(*model));
+    options_ = options_for(spec, tiny_options(options, n_blocks, *backend, **model));
+    auto parts = make_parts(options_, std::move(backend), std::move(*model));
     EXPECT_TRUE(parts) << parts.error().message;
     info_ = parts->info;
     limits_ = {.max_model_len = info_.max_model_len,
@@ -64,10 +64,7 @@ class SteppedEngine {
                .has_states = info_.state_slot_bytes > 0};
     mail_.emplace(options_, info_.block_len);
     loop_.emplace(options_, info_, std::move(*parts), *mail_);
-    device_->watch_free_blocks([this](int group) {
-      const std::span<const BlockId> blocks = loop_->cache().free_blocks(group);
-      return std::vector<BlockId>(blocks.begin(), blocks.end());
-    });
+    if (device_ != nullptr) watch();
   }
   ~SteppedEngine() { loop_->end_all(); }
   SteppedEngine(const SteppedEngine&) = delete;
@@ -77,7 +74,7 @@ class SteppedEngine {
   const EngineMetrics& metrics() const { return loop_->metrics_recorder().metrics(); }
   EngineLoop& loop() { return *loop_; }
   KvCache& cache() { return loop_->cache(); }
-  const AsyncBackend& device() const { return *device_; }
+  const AsyncBackend* device() const { return device_; }  ///< null: the CPU
 
   RequestId submit(const Request& request) {
     const auto checked = check_request(request, limits_);
@@ -216,6 +213,28 @@ class SteppedEngine {
   }
 
  private:
+  std::unique_ptr<Backend> make_device(const BackendOptions& options, std::optional<Pace> pace, std::uint32_t seed) {
+    if (!pace) return make_backend("cpu", options).value();
+    auto made = AsyncBackend::make(options, *pace, seed);
+    EXPECT_TRUE(made) << made.error().message;
+    device_ = made->get();
+    return std::move(*made);
+  }
+  /// The device overwrites what is free.
+  void watch() {
+    device_->watch_free_blocks([this](int group) {
+      const std::span<const BlockId> blocks = loop_->cache().free_blocks(group);
+      return std::vector<BlockId>(blocks.begin(), blocks.end());
+    });
+    device_->watch_free_states([this] {
+      const StateSlots& slots = *loop_->cache().states();
+      std::vector<std::int32_t> free;
+      for (std::int32_t slot = 0; slot < slots.n_slots(); ++slot)
+        if (slots.use(slot) == StateSlots::Use::free) free.push_back(slot);
+      return free;
+    });
+  }
+
   EngineOptions options_;
   EngineInfo info_;
   RequestLimits limits_;
@@ -223,7 +242,7 @@ class SteppedEngine {
   std::list<Copy> copies_;
   std::optional<Mailbox> mail_;
   std::optional<EngineLoop> loop_;
-  AsyncBackend* device_ = nullptr;  ///< the loop's
+  AsyncBackend* device_ = nullptr;  ///< the loop's; null: the CPU
 };
 
 }  // namespace baton::testing

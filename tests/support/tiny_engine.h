@@ -42,6 +42,9 @@ inline ModelSpec recurrent_spec() {
   return std::move(*spec);
 }
 
+/// Bytes of one sequence's state in it, whose matrices have this dtype.
+inline std::int64_t recurrent_state_bytes(DType dtype) { return state_shape(recurrent_spec(), 1, dtype).slot_bytes(); }
+
 /// Options of an engine whose cache has memory for `n_blocks` blocks of options.block_len tokens in each layer group.
 inline EngineOptions tiny_options(EngineOptions options, std::int32_t n_blocks, const Backend& backend, const Model& model) {
   options.weighs_drafts = false;  // a test does not depend on times

@@ -6,6 +6,9 @@
 #include <map>
 #include <random>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -41,22 +44,24 @@ struct LoadOptions {
   std::int32_t n_state_slots = 0;
   std::int32_t n_tier_states = 0;
   std::int32_t state_snapshot_interval = 0;
+  bool has_mtp = false;  ///< the model drafts for half of the sequences that draft
 };
 
 struct LoadCounts {
-  int n_preempted = 0;
-  int n_deferred = 0;
-  int n_overtaken = 0;
-  int n_cancelled = 0;
-  int n_mixed_steps = 0;  ///< with decodes and prefill
-  int n_drafts = 0;
+  std::int64_t n_preempted = 0;
+  std::int64_t n_deferred = 0;
+  std::int64_t n_overtaken = 0;
+  std::int64_t n_cancelled = 0;
+  std::int64_t n_mixed_steps = 0;  ///< with decodes and prefill
+  std::int64_t n_drafts = 0;
+  std::int64_t n_model_drafts = 0;  ///< sequences that the model drafted for
   std::int64_t n_accepted = 0;
-  int n_mixed_with_drafts = 0;
-  int n_cached = 0;              ///< tokens found at first admissions
-  std::int64_t n_loaded = 0;     ///< entries from the host tier
-  std::int64_t n_forgotten = 0;  ///< entries
-  int n_loads_without_rows = 0;  ///< steps
-  int n_replayed = 0;            ///< tokens, at first admissions
+  std::int64_t n_mixed_with_drafts = 0;
+  std::int64_t n_cached = 0;              ///< tokens found at first admissions
+  std::int64_t n_loaded = 0;              ///< entries from the host tier
+  std::int64_t n_forgotten = 0;           ///< entries
+  std::int64_t n_loads_without_rows = 0;  ///< steps
+  std::int64_t n_replayed = 0;            ///< tokens, at first admissions
   std::int64_t n_snapshots_evicted = 0;
   std::int64_t n_states_loaded = 0;
   std::int64_t n_states_forgotten = 0;
@@ -75,7 +80,8 @@ class RandomLoad {
                  .state_snapshot_interval = options.state_snapshot_interval,
                  .state_loads = 3,
                  .max_drafts = options.max_drafts,
-                 .drafters_wait_alone = options.drafters_wait_alone},
+                 .drafters_wait_alone = options.drafters_wait_alone,
+                 .has_mtp = options.has_mtp},
                 options.groups.empty() ? std::vector<CacheGroup>{{.n_blocks = options.n_blocks}} : options.groups,
                 options.caching, options.n_tier_slots, options.n_state_slots, options.n_tier_states),
         longest_(options.longest > 0 ? options.longest : (options.n_blocks - (options.with_pin ? 2 : 0)) * kBlockLen) {
@@ -105,9 +111,11 @@ class RandomLoad {
           << "it continues for ever";
       if (::testing::Test::HasFailure()) return;
     }
-    driver_.expect_empty();
     EXPECT_EQ(driver_.cache.n_pinned(0), options_.with_pin ? 2 : 0);
+    if (options_.with_pin) driver_.cache.unpin(pin_);
+    driver_.expect_nothing_left();
     counts_->n_accepted += driver_.n_accepted;
+    counts_->n_model_drafts += driver_.n_model_drafts;
     if (const HostTier* const tier = driver_.cache.tier()) {
       counts_->n_loaded += tier->n_loaded();
       counts_->n_forgotten += tier->n_forgotten();
@@ -124,7 +132,8 @@ class RandomLoad {
     driver_.add(make_sequence(driver_.next_id(), prompt_of(8, 1), 0));
     while (driver_.step()) {
     }
-    EXPECT_EQ(driver_.cache.pin({}, prompt_of(8, 1)).n_blocks, 2);
+    pin_ = driver_.cache.pin({}, prompt_of(8, 1));
+    EXPECT_EQ(pin_.n_blocks, 2);
   }
 
   void arrive() {
@@ -139,9 +148,11 @@ class RandomLoad {
     auto sequence = make_sequence(driver_.next_id(), prompt, max_tokens, scopes[rng_() % scopes.size()]);
     SequenceEditor::task(*sequence).priority =
         static_cast<std::int32_t>(rng_() % static_cast<std::uint32_t>(options_.n_priorities));
-    if (options_.max_drafts > 0 && rng_() % 4 != 0)
-      SequenceEditor::schedule(*sequence).speculation.emplace(
-          SpeculationOptions{.n_tokens = 5, .lookup_max = 2, .lookup_min = 1});
+    if (options_.max_drafts > 0 && rng_() % 4 != 0) {
+      SpeculationOptions speculation{.n_tokens = 5, .lookup_max = 2, .lookup_min = 1};
+      if (options_.has_mtp && rng_() % 2 == 0) speculation = {.n_tokens = 3, .method = DraftMethod::mtp};
+      SequenceEditor::schedule(*sequence).speculation.emplace(speculation);
+    }
     driver_.add(std::move(sequence));
   }
 
@@ -239,327 +250,358 @@ class RandomLoad {
   std::int32_t longest_;
   std::map<SequenceId, std::size_t> n_overtaken_;
   std::int64_t n_rows_due_ = 0;
+  KvCache::Pin pin_;
 };
 
-TEST(SchedulerLoad, keeps_its_promises_to_thousands_of_sequences_in_tiny_caches) {
-  LoadCounts counts;
-  const LoadOptions loads[] = {
-      {},
-      {.n_blocks = 9, .max_num_seqs = 8, .max_num_batched_tokens = 30, .with_pin = true},
-      {.n_blocks = 11, .max_num_seqs = 3, .max_num_batched_tokens = 5, .caching = false},
-      {.n_blocks = 200, .max_num_seqs = 16, .max_num_batched_tokens = 64, .max_prefill_tokens = 7, .mean_gap = 2},
-      {.n_blocks = 30,
-       .max_num_seqs = 12,
-       .max_num_batched_tokens = 40,
-       .max_prefill_tokens = 9,
-       .n_priorities = 3,
-       .mean_gap = 2},
-      {.n_blocks = 12, .max_num_seqs = 6, .max_num_batched_tokens = 2},
-      {.n_blocks = 40, .max_num_seqs = 24, .max_num_batched_tokens = 48, .mean_gap = 2},
-      {.n_blocks = 20, .max_num_seqs = 8, .max_num_batched_tokens = 64, .caching = false, .n_priorities = 2},
-      {.max_drafts = 6},
-      {.n_blocks = 200,
-       .max_num_seqs = 16,
-       .max_num_batched_tokens = 64,
-       .max_prefill_tokens = 9,
-       .mean_gap = 2,
-       .max_drafts = 30},
-      {.n_blocks = 40, .max_num_seqs = 24, .max_num_batched_tokens = 48, .n_priorities = 2, .mean_gap = 2, .max_drafts = 20},
-      {.n_blocks = 12, .max_num_seqs = 8, .max_num_batched_tokens = 30, .caching = false, .mean_gap = 2, .max_drafts = 30},
-      {.n_blocks = 40,
-       .max_num_seqs = 24,
-       .max_num_batched_tokens = 48,
-       .n_priorities = 2,
-       .mean_gap = 2,
-       .max_drafts = 20,
-       .drafters_wait_alone = true},
-      {.n_blocks = 12,
-       .max_num_seqs = 8,
-       .max_num_batched_tokens = 30,
-       .mean_gap = 2,
-       .max_drafts = 30,
-       .drafters_wait_alone = true},
-      {.max_num_seqs = 3, .mean_gap = 2, .by_size = true},
-      {.n_blocks = 200, .max_num_seqs = 2, .mean_gap = 2, .most_new_tokens = 300, .by_size = true},
-      {.n_blocks = 200,
-       .max_num_seqs = 3,
-       .max_num_batched_tokens = 30,
-       .mean_gap = 2,
-       .max_drafts = 20,
-       .drafters_wait_alone = true,
-       .most_new_tokens = 200,
-       .by_size = true},
-  };
-  const int n_seeds = testing::is_long_run() ? 4 : 1;
-  for (std::uint32_t seed = 1; seed <= static_cast<std::uint32_t>(n_seeds); ++seed) {
-    for (const LoadOptions& options : loads) {
-      SCOPED_TRACE(::testing::Message() << "seed " << seed << ", " << options.n_blocks << " blocks");
-      RandomLoad(seed, options, &counts).run(500);
-      if (HasFailure()) return;
-    }
-  }
-  EXPECT_GT(counts.n_preempted, 50 * n_seeds) << "the load was too light to show anything";
-  EXPECT_GT(counts.n_deferred, 50 * n_seeds);
-  EXPECT_GT(counts.n_overtaken, 10 * n_seeds);
-  EXPECT_GT(counts.n_cancelled, 100 * n_seeds);
-  EXPECT_GT(counts.n_mixed_steps, 250 * n_seeds);
-  EXPECT_GT(counts.n_drafts, 2500 * n_seeds);
-  EXPECT_GT(counts.n_accepted, 100 * n_seeds);
-  EXPECT_GT(counts.n_mixed_with_drafts, 50 * n_seeds);
-}
+/// What the loads of a kind must do, for each seed.
+struct LeastCount {
+  const char* name;
+  std::int64_t LoadCounts::*count;
+  std::int64_t least;
+};
 
-/// A host tier that holds much, little, and one entry; prompts that are loaded at once and in pieces.
-TEST(SchedulerLoad, keeps_its_promises_to_sequences_that_load_what_was_evicted) {
-  LoadCounts counts;
-  const LoadOptions loads[] = {
-      {.n_tier_slots = 200},
-      {.n_tier_slots = 12},
-      {.n_tier_slots = 1},
-      {.n_blocks = 9, .max_num_seqs = 8, .max_num_batched_tokens = 30, .with_pin = true, .n_tier_slots = 60},
-      {.n_blocks = 12, .max_num_seqs = 6, .max_num_batched_tokens = 2, .n_tier_slots = 60},
-      {.n_blocks = 30,
-       .max_num_seqs = 12,
-       .max_num_batched_tokens = 40,
-       .max_prefill_tokens = 9,
-       .n_priorities = 3,
-       .mean_gap = 2,
-       .n_tier_slots = 50},
-      {.n_blocks = 12,
-       .max_num_seqs = 8,
-       .max_num_batched_tokens = 30,
-       .mean_gap = 2,
-       .max_drafts = 30,
-       .drafters_wait_alone = true,
-       .n_tier_slots = 30},
-      {.max_drafts = 6, .n_tier_slots = 100},
-      {.n_blocks = 14, .max_num_batched_tokens = 6, .groups = {{.n_blocks = 14}, {.n_blocks = 17}}, .n_tier_slots = 40},
-      {.max_num_seqs = 3, .mean_gap = 2, .by_size = true, .n_tier_slots = 40},
-  };
-  const int n_seeds = testing::is_long_run() ? 4 : 1;
-  for (std::uint32_t seed = 1; seed <= static_cast<std::uint32_t>(n_seeds); ++seed) {
-    for (const LoadOptions& options : loads) {
-      SCOPED_TRACE(::testing::Message() << "seed " << seed << ", " << options.n_blocks << " blocks, " << options.n_tier_slots
-                                        << " slots");
-      RandomLoad(seed, options, &counts).run(500);
-      if (HasFailure()) return;
-    }
-  }
-  EXPECT_GT(counts.n_loaded, 1000 * n_seeds) << "the load was too light to show anything";
-  EXPECT_GT(counts.n_forgotten, 500 * n_seeds);
-  EXPECT_GT(counts.n_loads_without_rows, 5 * n_seeds);
-  EXPECT_GT(counts.n_preempted, 50 * n_seeds);
-  EXPECT_GT(counts.n_deferred, 50 * n_seeds);
-  EXPECT_GT(counts.n_cancelled, 50 * n_seeds);
-  EXPECT_GT(counts.n_accepted, 25 * n_seeds);
-}
+/// Loads of one kind: each runs with a few seeds, and all together must have done so much, or they were too light to show anything.
+struct LoadKind {
+  std::string name;
+  std::vector<LoadOptions> loads;
+  int n_sequences = 0;   ///< of each load
+  int n_long_seeds = 0;  ///< in a long run
+  std::vector<LeastCount> least;
+};
 
-/// Blocks and states that were evicted come back together.
-TEST(SchedulerLoad, keeps_its_promises_to_sequences_that_load_their_states) {
-  LoadCounts counts;
-  const LoadOptions loads[] = {
-      {.n_tier_slots = 200, .n_state_slots = 6, .n_tier_states = 100},
-      {.n_tier_slots = 200, .n_state_slots = 7, .n_tier_states = 100, .state_snapshot_interval = 3 * kBlockLen},
-      {.n_tier_slots = 200, .n_state_slots = 5, .n_tier_states = 5},
-      {.n_tier_slots = 12, .n_state_slots = 9, .n_tier_states = 1},
-      {.max_drafts = 12, .drafters_wait_alone = true, .n_tier_slots = 90, .n_state_slots = 7, .n_tier_states = 30},
-      {.n_blocks = 60, .most_new_tokens = 60, .n_tier_slots = 30, .n_state_slots = 6, .n_tier_states = 20},
-      {.n_blocks = 9,
-       .max_num_seqs = 8,
-       .max_num_batched_tokens = 30,
-       .with_pin = true,
-       .n_tier_slots = 60,
-       .n_state_slots = 10,
-       .n_tier_states = 20},
-      {.n_blocks = 14,
-       .max_num_seqs = 6,
-       .max_num_batched_tokens = 2,
-       .n_tier_slots = 90,
-       .n_state_slots = 8,
-       .n_tier_states = 30},
-      {.n_blocks = 30,
-       .max_num_seqs = 12,
-       .max_num_batched_tokens = 40,
-       .max_prefill_tokens = 9,
-       .n_priorities = 3,
-       .mean_gap = 2,
-       .n_tier_slots = 50,
-       .n_state_slots = 16,
-       .n_tier_states = 12},
-      {.n_blocks = 40,
-       .max_num_seqs = 1,
-       .max_num_batched_tokens = 9,
-       .n_tier_slots = 60,
-       .n_state_slots = 1,
-       .n_tier_states = 9},
-      {.n_blocks = 20,
-       .max_num_seqs = 3,
-       .mean_gap = 2,
-       .by_size = true,
-       .n_tier_slots = 40,
-       .n_state_slots = 5,
-       .n_tier_states = 9},
-  };
-  const int n_seeds = testing::is_long_run() ? 6 : 1;
-  for (std::uint32_t seed = 1; seed <= static_cast<std::uint32_t>(n_seeds); ++seed) {
-    for (const LoadOptions& options : loads) {
-      SCOPED_TRACE(::testing::Message() << "seed " << seed << ", load " << &options - loads);
-      RandomLoad(seed, options, &counts).run(500);
-      if (HasFailure()) return;
-    }
-  }
-  EXPECT_GT(counts.n_states_loaded, 150 * n_seeds) << "the load was too light to show anything";
-  EXPECT_GT(counts.n_states_forgotten, 100 * n_seeds);
-  EXPECT_GT(counts.n_loaded, 150 * n_seeds);
-  EXPECT_GT(counts.n_loads_without_rows, n_seeds);
-  EXPECT_GT(counts.n_replayed, 100 * n_seeds);
-  EXPECT_GT(counts.n_preempted, 50 * n_seeds);
-  EXPECT_GT(counts.n_cancelled, 50 * n_seeds);
-}
+const LoadKind kLoadKinds[] = {
+    {.name = "thousands_of_sequences_in_tiny_caches",
+     .loads =
+         {{},
+          {.n_blocks = 9, .max_num_seqs = 8, .max_num_batched_tokens = 30, .with_pin = true},
+          {.n_blocks = 11, .max_num_seqs = 3, .max_num_batched_tokens = 5, .caching = false},
+          {.n_blocks = 200, .max_num_seqs = 16, .max_num_batched_tokens = 64, .max_prefill_tokens = 7, .mean_gap = 2},
+          {.n_blocks = 30,
+           .max_num_seqs = 12,
+           .max_num_batched_tokens = 40,
+           .max_prefill_tokens = 9,
+           .n_priorities = 3,
+           .mean_gap = 2},
+          {.n_blocks = 12, .max_num_seqs = 6, .max_num_batched_tokens = 2},
+          {.n_blocks = 40, .max_num_seqs = 24, .max_num_batched_tokens = 48, .mean_gap = 2},
+          {.n_blocks = 20, .max_num_seqs = 8, .max_num_batched_tokens = 64, .caching = false, .n_priorities = 2},
+          {.max_drafts = 6},
+          {.n_blocks = 200,
+           .max_num_seqs = 16,
+           .max_num_batched_tokens = 64,
+           .max_prefill_tokens = 9,
+           .mean_gap = 2,
+           .max_drafts = 30},
+          {.n_blocks = 40,
+           .max_num_seqs = 24,
+           .max_num_batched_tokens = 48,
+           .n_priorities = 2,
+           .mean_gap = 2,
+           .max_drafts = 20},
+          {.n_blocks = 12, .max_num_seqs = 8, .max_num_batched_tokens = 30, .caching = false, .mean_gap = 2, .max_drafts = 30},
+          {.n_blocks = 40,
+           .max_num_seqs = 24,
+           .max_num_batched_tokens = 48,
+           .n_priorities = 2,
+           .mean_gap = 2,
+           .max_drafts = 20,
+           .drafters_wait_alone = true},
+          {.n_blocks = 12,
+           .max_num_seqs = 8,
+           .max_num_batched_tokens = 30,
+           .mean_gap = 2,
+           .max_drafts = 30,
+           .drafters_wait_alone = true},
+          {.max_num_seqs = 3, .mean_gap = 2, .by_size = true},
+          {.n_blocks = 200, .max_num_seqs = 2, .mean_gap = 2, .most_new_tokens = 300, .by_size = true},
+          {.n_blocks = 200,
+           .max_num_seqs = 3,
+           .max_num_batched_tokens = 30,
+           .mean_gap = 2,
+           .max_drafts = 20,
+           .drafters_wait_alone = true,
+           .most_new_tokens = 200,
+           .by_size = true}},
+     .n_sequences = 500,
+     .n_long_seeds = 4,
+     .least = {{"preempted", &LoadCounts::n_preempted, 50},
+               {"deferred", &LoadCounts::n_deferred, 50},
+               {"overtaken", &LoadCounts::n_overtaken, 10},
+               {"cancelled", &LoadCounts::n_cancelled, 100},
+               {"mixed steps", &LoadCounts::n_mixed_steps, 250},
+               {"drafts", &LoadCounts::n_drafts, 2500},
+               {"accepted", &LoadCounts::n_accepted, 100},
+               {"mixed with drafts", &LoadCounts::n_mixed_with_drafts, 50}}},
+    // A host tier that holds much, little, and one entry; prompts that are loaded at once and in pieces.
+    {.name = "sequences_that_load_what_was_evicted",
+     .loads =
+         {{.n_tier_slots = 200},
+          {.n_tier_slots = 12},
+          {.n_tier_slots = 1},
+          {.n_blocks = 9, .max_num_seqs = 8, .max_num_batched_tokens = 30, .with_pin = true, .n_tier_slots = 60},
+          {.n_blocks = 12, .max_num_seqs = 6, .max_num_batched_tokens = 2, .n_tier_slots = 60},
+          {.n_blocks = 30,
+           .max_num_seqs = 12,
+           .max_num_batched_tokens = 40,
+           .max_prefill_tokens = 9,
+           .n_priorities = 3,
+           .mean_gap = 2,
+           .n_tier_slots = 50},
+          {.n_blocks = 12,
+           .max_num_seqs = 8,
+           .max_num_batched_tokens = 30,
+           .mean_gap = 2,
+           .max_drafts = 30,
+           .drafters_wait_alone = true,
+           .n_tier_slots = 30},
+          {.max_drafts = 6, .n_tier_slots = 100},
+          {.n_blocks = 14, .max_num_batched_tokens = 6, .groups = {{.n_blocks = 14}, {.n_blocks = 17}}, .n_tier_slots = 40},
+          {.max_num_seqs = 3, .mean_gap = 2, .by_size = true, .n_tier_slots = 40}},
+     .n_sequences = 500,
+     .n_long_seeds = 4,
+     .least = {{"loaded", &LoadCounts::n_loaded, 1000},
+               {"forgotten", &LoadCounts::n_forgotten, 500},
+               {"loads without rows", &LoadCounts::n_loads_without_rows, 5},
+               {"preempted", &LoadCounts::n_preempted, 50},
+               {"deferred", &LoadCounts::n_deferred, 50},
+               {"cancelled", &LoadCounts::n_cancelled, 50},
+               {"accepted", &LoadCounts::n_accepted, 25}}},
+    // Blocks and states that were evicted come back together.
+    {.name = "sequences_that_load_their_states",
+     .loads = {{.n_tier_slots = 200, .n_state_slots = 6, .n_tier_states = 100},
+               {.n_tier_slots = 200, .n_state_slots = 5, .n_tier_states = 5},
+               {.n_tier_slots = 200, .n_state_slots = 7, .n_tier_states = 100, .state_snapshot_interval = 3 * kBlockLen},
+               {.n_tier_slots = 12, .n_state_slots = 9, .n_tier_states = 1},
+               {.max_drafts = 12, .drafters_wait_alone = true, .n_tier_slots = 90, .n_state_slots = 7, .n_tier_states = 30},
+               {.n_blocks = 60, .most_new_tokens = 60, .n_tier_slots = 30, .n_state_slots = 6, .n_tier_states = 20},
+               {.n_blocks = 9,
+                .max_num_seqs = 8,
+                .max_num_batched_tokens = 30,
+                .with_pin = true,
+                .n_tier_slots = 60,
+                .n_state_slots = 10,
+                .n_tier_states = 20},
+               {.n_blocks = 14,
+                .max_num_seqs = 6,
+                .max_num_batched_tokens = 2,
+                .n_tier_slots = 90,
+                .n_state_slots = 8,
+                .n_tier_states = 30},
+               {.n_blocks = 30,
+                .max_num_seqs = 12,
+                .max_num_batched_tokens = 40,
+                .max_prefill_tokens = 9,
+                .n_priorities = 3,
+                .mean_gap = 2,
+                .n_tier_slots = 50,
+                .n_state_slots = 16,
+                .n_tier_states = 12},
+               {.n_blocks = 40,
+                .max_num_seqs = 1,
+                .max_num_batched_tokens = 9,
+                .n_tier_slots = 60,
+                .n_state_slots = 1,
+                .n_tier_states = 9},
+               {.n_blocks = 20,
+                .max_num_seqs = 3,
+                .mean_gap = 2,
+                .by_size = true,
+                .n_tier_slots = 40,
+                .n_state_slots = 5,
+                .n_tier_states = 9}},
+     .n_sequences = 500,
+     .n_long_seeds = 6,
+     .least = {{"states loaded", &LoadCounts::n_states_loaded, 150},
+               {"states forgotten", &LoadCounts::n_states_forgotten, 100},
+               {"loaded", &LoadCounts::n_loaded, 150},
+               {"loads without rows", &LoadCounts::n_loads_without_rows, 1},
+               {"replayed", &LoadCounts::n_replayed, 100},
+               {"preempted", &LoadCounts::n_preempted, 50},
+               {"cancelled", &LoadCounts::n_cancelled, 50}}},
+    // States of recurrent layers: as many slots as sequences, a few snapshots, and many.
+    {.name = "sequences_that_continue_from_snapshots",
+     .loads = {{.n_blocks = 60, .most_new_tokens = 60, .n_state_slots = 5},
+               {.n_blocks = 60, .most_new_tokens = 60, .n_state_slots = 6},
+               {.n_blocks = 60, .most_new_tokens = 60, .n_state_slots = 9, .state_snapshot_interval = 2 * kBlockLen},
+               {.n_blocks = 200,
+                .max_num_seqs = 16,
+                .max_num_batched_tokens = 64,
+                .mean_gap = 2,
+                .n_state_slots = 100,
+                .state_snapshot_interval = 4 * kBlockLen},
+               {.n_blocks = 14, .n_state_slots = 30},
+               {.n_blocks = 9, .max_num_seqs = 8, .max_num_batched_tokens = 30, .with_pin = true, .n_state_slots = 10},
+               {.n_blocks = 11, .max_num_seqs = 3, .max_num_batched_tokens = 5, .caching = false, .n_state_slots = 3},
+               {.n_blocks = 200,
+                .max_num_seqs = 16,
+                .max_num_batched_tokens = 64,
+                .max_prefill_tokens = 7,
+                .mean_gap = 2,
+                .n_state_slots = 100},
+               {.n_blocks = 30,
+                .max_num_seqs = 12,
+                .max_num_batched_tokens = 40,
+                .max_prefill_tokens = 9,
+                .n_priorities = 3,
+                .mean_gap = 2,
+                .n_state_slots = 16},
+               {.n_blocks = 12, .max_num_seqs = 6, .max_num_batched_tokens = 2, .n_state_slots = 8},
+               {.n_blocks = 40, .max_num_seqs = 24, .max_num_batched_tokens = 48, .mean_gap = 2, .n_state_slots = 26},
+               {.n_blocks = 200, .max_num_seqs = 2, .mean_gap = 2, .most_new_tokens = 300, .by_size = true, .n_state_slots = 9},
+               {.n_blocks = 40, .max_num_seqs = 1, .max_num_batched_tokens = 9, .n_state_slots = 1},
+               {.n_blocks = 60, .max_num_batched_tokens = 24, .max_drafts = 9, .most_new_tokens = 60, .n_state_slots = 12},
+               {.n_blocks = 200,
+                .max_num_seqs = 16,
+                .max_num_batched_tokens = 64,
+                .mean_gap = 2,
+                .max_drafts = 40,
+                .drafters_wait_alone = true,
+                .most_new_tokens = 100,
+                .n_state_slots = 60},
+               {.n_blocks = 24,
+                .max_num_seqs = 8,
+                .max_num_batched_tokens = 30,
+                .mean_gap = 2,
+                .max_drafts = 7,
+                .n_state_slots = 10},
+               {.n_blocks = 20,
+                .max_num_seqs = 6,
+                .max_num_batched_tokens = 30,
+                .caching = false,
+                .max_drafts = 20,
+                .drafters_wait_alone = true,
+                .n_state_slots = 6}},
+     .n_sequences = 400,
+     .n_long_seeds = 6,
+     .least = {{"preempted", &LoadCounts::n_preempted, 50},
+               {"deferred", &LoadCounts::n_deferred, 50},
+               {"cancelled", &LoadCounts::n_cancelled, 50},
+               {"cached", &LoadCounts::n_cached, 1000},
+               {"replayed", &LoadCounts::n_replayed, 300},
+               {"snapshots evicted", &LoadCounts::n_snapshots_evicted, 500},
+               {"drafts", &LoadCounts::n_drafts, 500},
+               {"accepted", &LoadCounts::n_accepted, 50}}},
+    // Layer groups with windows, in caches that just fit one long sequence and in caches that fit several.
+    {.name = "sequences_that_give_back_what_has_left_a_window",
+     .loads = {{.n_blocks = 20,
+                .max_num_batched_tokens = 5,
+                .groups = {{.n_blocks = 20}, {.n_blocks = 8, .window = 6}},
+                .most_new_tokens = 60},
+               {.n_blocks = 30,
+                .max_num_seqs = 8,
+                .max_num_batched_tokens = 5,
+                .mean_gap = 2,
+                .groups = {{.n_blocks = 30}, {.n_blocks = 16, .window = 20}},
+                .most_new_tokens = 60},
+               {.max_num_seqs = 8,
+                .max_num_batched_tokens = 6,
+                .mean_gap = 2,
+                .groups = {{.n_blocks = 18, .window = 24}},
+                .longest = 120,
+                .most_new_tokens = 80},
+               {.n_blocks = 14,
+                .max_num_seqs = 8,
+                .max_num_batched_tokens = 5,
+                .caching = false,
+                .mean_gap = 2,
+                .groups = {{.n_blocks = 14}, {.n_blocks = 14, .window = 14}}},
+               {.n_blocks = 30,
+                .max_num_seqs = 8,
+                .max_num_batched_tokens = 11,
+                .with_pin = true,
+                .groups = {{.n_blocks = 16, .window = 9}, {.n_blocks = 32}, {.n_blocks = 11, .window = 3}},
+                .most_new_tokens = 40},
+               {.max_num_seqs = 8,
+                .max_num_batched_tokens = 6,
+                .mean_gap = 2,
+                .groups = {{.n_blocks = 12, .window = 10}},
+                .longest = 120,
+                .most_new_tokens = 80},
+               {.max_num_batched_tokens = 4,
+                .with_pin = true,
+                .n_priorities = 2,
+                .groups = {{.n_blocks = 18, .window = 8}, {.n_blocks = 22, .window = 17}},
+                .longest = 90,
+                .most_new_tokens = 50},
+               {.n_blocks = 40,
+                .max_num_seqs = 8,
+                .max_num_batched_tokens = 5,
+                .caching = false,
+                .groups = {{.n_blocks = 40}, {.n_blocks = 10, .window = 7}}},
+               {.n_blocks = 60,
+                .max_num_seqs = 8,
+                .max_num_batched_tokens = 12,
+                .mean_gap = 2,
+                .max_drafts = 8,
+                .groups = {{.n_blocks = 60}, {.n_blocks = 13, .window = 8}},
+                .most_new_tokens = 40},
+               {.n_blocks = 200,
+                .max_num_seqs = 16,
+                .max_num_batched_tokens = 40,
+                .mean_gap = 2,
+                .max_drafts = 20,
+                .groups = {{.n_blocks = 200}, {.n_blocks = 60, .window = 12}}}},
+     .n_sequences = 300,
+     .n_long_seeds = 6,
+     .least = {{"preempted", &LoadCounts::n_preempted, 33},
+               {"deferred", &LoadCounts::n_deferred, 33},
+               {"drafts", &LoadCounts::n_drafts, 166},
+               {"cached", &LoadCounts::n_cached, 333}}},
+    // A layer of the model drafts after each step, for half of the sequences that draft.
+    {.name = "sequences_that_the_model_drafts_for",
+     .loads = {{.max_drafts = 12, .has_mtp = true},
+               {.n_blocks = 60,
+                .max_num_seqs = 8,
+                .max_num_batched_tokens = 30,
+                .mean_gap = 2,
+                .max_drafts = 20,
+                .drafters_wait_alone = true,
+                .most_new_tokens = 60,
+                .has_mtp = true},
+               {.n_blocks = 12,
+                .max_num_seqs = 8,
+                .max_num_batched_tokens = 30,
+                .caching = false,
+                .max_drafts = 30,
+                .has_mtp = true},
+               {.n_blocks = 24,
+                .max_num_seqs = 8,
+                .max_num_batched_tokens = 30,
+                .mean_gap = 2,
+                .max_drafts = 7,
+                .n_state_slots = 10,
+                .has_mtp = true},
+               {.max_drafts = 12,
+                .drafters_wait_alone = true,
+                .n_tier_slots = 90,
+                .n_state_slots = 7,
+                .n_tier_states = 30,
+                .has_mtp = true}},
+     .n_sequences = 400,
+     .n_long_seeds = 6,
+     .least = {{"model drafts", &LoadCounts::n_model_drafts, 500},
+               {"accepted", &LoadCounts::n_accepted, 500},
+               {"preempted", &LoadCounts::n_preempted, 50},
+               {"states loaded", &LoadCounts::n_states_loaded, 10},
+               {"cancelled", &LoadCounts::n_cancelled, 50}}},
+};
 
-/// States of recurrent layers: as many slots as sequences, a few snapshots, and many.
-TEST(SchedulerLoad, keeps_its_promises_to_sequences_that_continue_from_snapshots) {
-  LoadCounts counts;
-  const LoadOptions loads[] = {
-      {.n_blocks = 60, .most_new_tokens = 60, .n_state_slots = 5},
-      {.n_blocks = 60, .most_new_tokens = 60, .n_state_slots = 6},
-      {.n_blocks = 14, .n_state_slots = 30},
-      {.n_blocks = 60, .most_new_tokens = 60, .n_state_slots = 9, .state_snapshot_interval = 2 * kBlockLen},
-      {.n_blocks = 200,
-       .max_num_seqs = 16,
-       .max_num_batched_tokens = 64,
-       .mean_gap = 2,
-       .n_state_slots = 100,
-       .state_snapshot_interval = 4 * kBlockLen},
-      {.n_blocks = 9, .max_num_seqs = 8, .max_num_batched_tokens = 30, .with_pin = true, .n_state_slots = 10},
-      {.n_blocks = 11, .max_num_seqs = 3, .max_num_batched_tokens = 5, .caching = false, .n_state_slots = 3},
-      {.n_blocks = 200,
-       .max_num_seqs = 16,
-       .max_num_batched_tokens = 64,
-       .max_prefill_tokens = 7,
-       .mean_gap = 2,
-       .n_state_slots = 100},
-      {.n_blocks = 30,
-       .max_num_seqs = 12,
-       .max_num_batched_tokens = 40,
-       .max_prefill_tokens = 9,
-       .n_priorities = 3,
-       .mean_gap = 2,
-       .n_state_slots = 16},
-      {.n_blocks = 12, .max_num_seqs = 6, .max_num_batched_tokens = 2, .n_state_slots = 8},
-      {.n_blocks = 40, .max_num_seqs = 24, .max_num_batched_tokens = 48, .mean_gap = 2, .n_state_slots = 26},
-      {.n_blocks = 200, .max_num_seqs = 2, .mean_gap = 2, .most_new_tokens = 300, .by_size = true, .n_state_slots = 9},
-      {.n_blocks = 40, .max_num_seqs = 1, .max_num_batched_tokens = 9, .n_state_slots = 1},
-      {.n_blocks = 60, .max_num_batched_tokens = 24, .max_drafts = 9, .most_new_tokens = 60, .n_state_slots = 12},
-      {.n_blocks = 200,
-       .max_num_seqs = 16,
-       .max_num_batched_tokens = 64,
-       .mean_gap = 2,
-       .max_drafts = 40,
-       .drafters_wait_alone = true,
-       .most_new_tokens = 100,
-       .n_state_slots = 60},
-      {.n_blocks = 24, .max_num_seqs = 8, .max_num_batched_tokens = 30, .mean_gap = 2, .max_drafts = 7, .n_state_slots = 10},
-      {.n_blocks = 20,
-       .max_num_seqs = 6,
-       .max_num_batched_tokens = 30,
-       .caching = false,
-       .max_drafts = 20,
-       .drafters_wait_alone = true,
-       .n_state_slots = 6},
-  };
-  const int n_seeds = testing::is_long_run() ? 6 : 1;
-  for (std::uint32_t seed = 1; seed <= static_cast<std::uint32_t>(n_seeds); ++seed) {
-    for (const LoadOptions& options : loads) {
-      SCOPED_TRACE(::testing::Message() << "seed " << seed << ", load " << &options - loads);
-      RandomLoad(seed, options, &counts).run(400);
-      if (HasFailure()) return;
-    }
-  }
-  EXPECT_GT(counts.n_preempted, 50 * n_seeds) << "the load was too light to show anything";
-  EXPECT_GT(counts.n_deferred, 50 * n_seeds);
-  EXPECT_GT(counts.n_cancelled, 50 * n_seeds);
-  EXPECT_GT(counts.n_cached, 1000 * n_seeds) << "nothing was found";
-  EXPECT_GT(counts.n_replayed, 300 * n_seeds);
-  EXPECT_GT(counts.n_snapshots_evicted, 500 * n_seeds);
-  EXPECT_GT(counts.n_drafts, 500 * n_seeds);
-  EXPECT_GT(counts.n_accepted, 50 * n_seeds);
-}
+class SchedulerLoad : public ::testing::TestWithParam<LoadKind> {};
+INSTANTIATE_TEST_SUITE_P(Kinds, SchedulerLoad, ::testing::ValuesIn(kLoadKinds), [](const auto& of) { return of.param.name; });
 
-/// Layer groups with windows, in caches that just fit one long sequence and in caches that fit several.
-TEST(SchedulerLoad, keeps_its_promises_to_sequences_that_give_back_what_has_left_a_window) {
+TEST_P(SchedulerLoad, keeps_its_promises) {
+  const LoadKind& kind = GetParam();
   LoadCounts counts;
-  const LoadOptions loads[] = {
-      {.n_blocks = 20,
-       .max_num_batched_tokens = 5,
-       .groups = {{.n_blocks = 20}, {.n_blocks = 8, .window = 6}},
-       .most_new_tokens = 60},
-      {.n_blocks = 30,
-       .max_num_seqs = 8,
-       .max_num_batched_tokens = 5,
-       .mean_gap = 2,
-       .groups = {{.n_blocks = 30}, {.n_blocks = 16, .window = 20}},
-       .most_new_tokens = 60},
-      {.max_num_seqs = 8,
-       .max_num_batched_tokens = 6,
-       .mean_gap = 2,
-       .groups = {{.n_blocks = 18, .window = 24}},
-       .longest = 120,
-       .most_new_tokens = 80},
-      {.n_blocks = 14,
-       .max_num_seqs = 8,
-       .max_num_batched_tokens = 5,
-       .caching = false,
-       .mean_gap = 2,
-       .groups = {{.n_blocks = 14}, {.n_blocks = 14, .window = 14}}},
-      {.n_blocks = 30,
-       .max_num_seqs = 8,
-       .max_num_batched_tokens = 11,
-       .with_pin = true,
-       .groups = {{.n_blocks = 16, .window = 9}, {.n_blocks = 32}, {.n_blocks = 11, .window = 3}},
-       .most_new_tokens = 40},
-      {.max_num_seqs = 8,
-       .max_num_batched_tokens = 6,
-       .mean_gap = 2,
-       .groups = {{.n_blocks = 12, .window = 10}},
-       .longest = 120,
-       .most_new_tokens = 80},
-      {.max_num_batched_tokens = 4,
-       .with_pin = true,
-       .n_priorities = 2,
-       .groups = {{.n_blocks = 18, .window = 8}, {.n_blocks = 22, .window = 17}},
-       .longest = 90,
-       .most_new_tokens = 50},
-      {.n_blocks = 40,
-       .max_num_seqs = 8,
-       .max_num_batched_tokens = 5,
-       .caching = false,
-       .groups = {{.n_blocks = 40}, {.n_blocks = 10, .window = 7}}},
-      {.n_blocks = 60,
-       .max_num_seqs = 8,
-       .max_num_batched_tokens = 12,
-       .mean_gap = 2,
-       .max_drafts = 8,
-       .groups = {{.n_blocks = 60}, {.n_blocks = 13, .window = 8}},
-       .most_new_tokens = 40},
-      {.n_blocks = 200,
-       .max_num_seqs = 16,
-       .max_num_batched_tokens = 40,
-       .mean_gap = 2,
-       .max_drafts = 20,
-       .groups = {{.n_blocks = 200}, {.n_blocks = 60, .window = 12}}},
-  };
-  const int n_seeds = testing::is_long_run() ? 6 : 1;
+  const int n_seeds = testing::is_long_run() ? kind.n_long_seeds : 1;
   for (std::uint32_t seed = 1; seed <= static_cast<std::uint32_t>(n_seeds); ++seed) {
-    for (const LoadOptions& options : loads) {
-      SCOPED_TRACE(::testing::Message() << "seed " << seed << ", load " << &options - loads);
-      RandomLoad(seed, options, &counts).run(300);
+    for (const LoadOptions& options : kind.loads) {
+      SCOPED_TRACE(::testing::Message() << "seed " << seed << ", load " << &options - kind.loads.data());
+      RandomLoad(seed, options, &counts).run(kind.n_sequences);
       if (HasFailure()) return;
     }
   }
-  EXPECT_GT(counts.n_preempted, 33 * n_seeds) << "the load was too light to show anything";
-  EXPECT_GT(counts.n_deferred, 33 * n_seeds);
-  EXPECT_GT(counts.n_drafts, 166 * n_seeds);
-  EXPECT_GT(counts.n_cached, 333 * n_seeds) << "nothing was found";
+  for (const auto& [name, count, least] : kind.least)
+    EXPECT_GT(counts.*count, least * n_seeds) << name << ": the load was too light to show anything";
 }
 
 }  // namespace
