@@ -301,6 +301,7 @@ void EngineLoop::read_oldest() {
 void EngineLoop::draft(StepInFlight& step) {
   const auto begin = Sequence::Clock::now();
   step.draft_runs = scheduler_.draft_runs(step.plan, outcomes_, *step.n_draft_passes);
+  executor_->copy(cache_.take_copies());  // what was evicted for the runs goes to the host tier before they write
   const std::vector<DraftPass> passes = drafter_->build(step.plan, step.built, outcomes_, step.draft_runs);
   step.drafts = read_drafts(passes, executor_->draft(passes), step.draft_runs.size());
   step.draft_seconds = std::chrono::duration<double>(Sequence::Clock::now() - begin).count();

@@ -102,13 +102,13 @@ TEST_P(EngineStateTier, states_in_bfloat16_take_fewer_bytes_and_come_back_with_t
   const auto without = make_engine(off, kBlocks);
   const auto with = make_engine(with_tier, kBlocks);
   const std::int64_t bytes = recurrent_state_bytes(DType::bf16);
-  EXPECT_LT(bytes, 2 * state_bytes() / 3);
+  EXPECT_LT(bytes, 2 * recurrent_state_bytes(DType::f32) / 3);
   EXPECT_EQ(with->info().state_slot_bytes, bytes);
-  EXPECT_EQ(with->info().n_tier_states, 20 * state_bytes() / bytes);
+  EXPECT_EQ(with->info().n_tier_states, 20 * recurrent_state_bytes(DType::f32) / bytes);
   EXPECT_EQ(with->prefix_layout().states.matrix_dtype, DType::bf16);
   EXPECT_NE(with->prefix_layout().text(), make_engine(options(20, 3), kBlocks)->prefix_layout().text());
   for (int round = 0; round < 2; ++round)
-    for (const Request& request : state_conversations(6, round))
+    for (const Request& request : conversations(6, round, 64, 90))
       expect_same_bits(run_requests(*with, {request}), run_requests(*without, {request}));
   EXPECT_GT(with->metrics().kv_offload_loaded_bytes.value(), 3 * bytes) << "the load was too light to show anything";
   expect_no_state_held(*with);

@@ -117,7 +117,14 @@ class SchedulerDriver {
     const std::vector<StepOutcome> outcomes = device_.run(step);
     for (const StepOutcome& outcome : outcomes) n_accepted += outcome.n_accepted;
     std::vector<DraftRun> runs;
-    if (n_draft_passes) runs = scheduler.draft_runs(step.plan, outcomes, *n_draft_passes);
+    if (n_draft_passes) {
+      runs = scheduler.draft_runs(step.plan, outcomes, *n_draft_passes);
+      // What was evicted for the runs goes to the host tier before they write.
+      const std::vector<TierCopy> copies = cache.take_copies();
+      copies_.insert(copies_.end(), copies.begin(), copies.end());
+      EXPECT_TRUE(in_flight_.empty()) << "a step was planned that drafts would come after";
+      device_.carry_out(std::exchange(copies_, {}));
+    }
     std::vector<std::vector<TokenId>> drafts = draft(runs, outcomes);
     scheduler.commit(step.plan, outcomes);
     scheduler.offer(step.plan, runs, std::move(drafts), 0.001);
@@ -200,6 +207,8 @@ class SchedulerDriver {
       std::vector<TokenId>& drafts = all.emplace_back();
       for (std::int32_t i = 0; i < run.n_drafts; ++i) {
         const std::uint64_t hash = SimulatedDevice::chain(tokens);
+        if (const std::int32_t position = run.n_tokens - 2 + i; position >= run.sequence->schedule->n_planned)
+          device_.write_draft(run.sequence->schedule->table.groups, position);
         drafts.push_back(SimulatedDevice::next_token(hash) + (hash % 4 == 0 ? 1 : 0));
         tokens.push_back(drafts.back());
       }

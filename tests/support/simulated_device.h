@@ -114,6 +114,13 @@ class SimulatedDevice {
         std::ranges::copy(slot, block.begin());
     }
   }
+  /// A layer for drafts stores keys at a position, which no step has computed yet.
+  void write_draft(const std::vector<GroupTable>& tables, std::int32_t position) {
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      const BlockId block = tables[g].blocks[static_cast<std::size_t>(position / kBlockLen)];
+      content_[g][static_cast<std::size_t>(block.value * kBlockLen + position % kBlockLen)] = 0xdeadULL;
+    }
+  }
   std::vector<StepOutcome> run(const Step& step) {
     carry_out(step.copies);
     for (const SlotId slot : step.plan.reset_slots) slots_[static_cast<std::size_t>(slot.value)] = {};
