@@ -19,9 +19,10 @@ namespace {
 using Gemm = GemmChoice::Gemm;
 
 constexpr std::size_t kScratchBytes = Gemms::kScratchBytes;
-/// Above the streaming GEMM's rows and up to this many, the chain GEMM is faster than cuBLASLt for large weights whose
-/// tiles fill the device. With more rows its times vary, because it reads x as often as the weight.
+/// Above the streaming GEMM's rows and up to this many, the chain GEMM is as fast as the broad GEMM or faster for large weights
+/// of up to so many columns whose tiles fill the device (bench/results/streaming-gemm.md).
 constexpr std::int64_t kMostRowsByChain = 48;
+constexpr std::int64_t kMostColumnsByChain = 4096;
 /// Rows of the matmul that loads cuBLASLt's kernels.
 constexpr std::int64_t kFirstRows = 32;
 
@@ -73,11 +74,11 @@ std::vector<GemmChoice> choices_for(const Device& device, const Gemms& gemms, co
   if (gemms.invariant) return {{.gemm = Gemm::invariant}};
   std::vector<GemmChoice> choices;
   if (matrix.streamed) choices.push_back({Gemm::stream, 1, StreamGemm::kMostRows, 4});
+  if (matrix.streamed && matrix.chain && matrix.chain->fills_device && matrix.k <= kMostColumnsByChain)
+    choices.push_back({Gemm::chain, StreamGemm::kMostRows + 1, kMostRowsByChain, 16});
   if (matrix.broad)
     for (const BroadChoice& choice : matrix.broad->choices)
       choices.push_back({Gemm::broad, choice.fewest_rows, choice.most_rows, 16});
-  if (matrix.streamed && matrix.chain && matrix.chain->fills_device)
-    choices.push_back({Gemm::chain, StreamGemm::kMostRows + 1, kMostRowsByChain, 16});
   const GemmChoice narrow{Gemm::narrow, 1, matrix.streamed ? 0 : most_narrow_rows(device, matrix.view())};
   if (matrix.n <= kFewOutputs) choices.push_back(narrow);
   for (const std::int64_t n_rows : kSkinnyRows)
