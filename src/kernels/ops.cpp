@@ -171,6 +171,14 @@ void embedding(Backend& backend, const EmbeddingArgs& args) {
 void rms_norm(Backend& backend, const RmsNormArgs& args) {
   check_norm(args);
   check_rows(args.out, args.out_scales, "rms_norm out");
+  if (args.wide_out.data != nullptr) {
+    check(args.out.dtype == DType::f8_e4m3, "rms_norm: wide_out without out in 8 bits");
+    check_float(args.wide_out, "rms_norm wide_out");
+    check_shape(args.wide_out, args.x.shape, "rms_norm wide_out");
+    for (const ConstTensorView& other :
+         {ConstTensorView(args.out), ConstTensorView(args.x), args.deltas.first, args.deltas.second})
+      check(!overlap(args.wide_out, other), "rms_norm: wide_out overlaps another tensor");
+  }
   if (const Deltas& deltas = args.deltas; deltas.norm_weight.data != nullptr) {
     check((deltas.first.data != nullptr || args.x.shape[0] == 0) && deltas.second.data == nullptr,
           "rms_norm: the norm of a delta needs one delta");
@@ -390,14 +398,14 @@ void gated_norm(Backend& backend, const GatedNormArgs& args) {
   check(args.x.shape.rank() == 3 && args.gate.shape.rank() == 2, "gated_norm: x [rows, n_heads, d], gate [rows, n]");
   check_float(args.x, "gated_norm x");
   check_float(args.gate, "gated_norm gate");
-  check_float(args.out, "gated_norm out");
-  check_shape(args.out, args.x.shape, "gated_norm out");
-  check(args.gate.shape[0] == args.x.shape[0] && args.first >= 0 &&
-            args.first + args.x.shape[1] * args.x.shape[2] <= args.gate.shape[1],
+  const std::int64_t width = args.x.shape[1] * args.x.shape[2];
+  const bool in_8_bits = args.out.dtype == DType::f8_e4m3;
+  check_rows(args.out, args.out_scales, "gated_norm out");
+  check_shape(args.out, in_8_bits ? Shape{args.x.shape[0], width} : args.x.shape, "gated_norm out");
+  check(args.gate.shape[0] == args.x.shape[0] && args.first >= 0 && args.first + width <= args.gate.shape[1],
         "gated_norm: the gate has other rows than x, or too few columns");
   check_dtype(args.weight, DType::f32, "gated_norm weight");
-  const bool is_of_heads = args.weight.shape == Shape{args.x.shape[1] * args.x.shape[2]};
-  check_shape(args.weight, {is_of_heads ? args.x.shape[1] * args.x.shape[2] : args.x.shape[2]}, "gated_norm weight");
+  check_shape(args.weight, {args.weight.shape == Shape{width} ? width : args.x.shape[2]}, "gated_norm weight");
   check(args.eps >= 0, "gated_norm: eps is negative");
   check(!overlap(args.gate, args.out), "gated_norm: out overlaps the gate");
   check_in_place(args.x, args.out, "gated_norm");
@@ -408,7 +416,7 @@ void sigmoid_gate(Backend& backend, const SigmoidGateArgs& args) {
   check(args.x.shape.rank() == 2, "sigmoid_gate: x [rows, n]");
   check_float(args.x, "sigmoid_gate x");
   check_float(args.gate, "sigmoid_gate gate");
-  check_float(args.out, "sigmoid_gate out");
+  check_rows(args.out, args.out_scales, "sigmoid_gate out");
   check_shape(args.gate, args.x.shape, "sigmoid_gate gate");
   check_shape(args.out, args.x.shape, "sigmoid_gate out");
   check(!overlap(args.gate, args.out), "sigmoid_gate: out overlaps the gate");

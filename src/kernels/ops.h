@@ -83,6 +83,7 @@ struct Deltas {
 ///     x  [rows, d] f32, updated in place     out  [rows, d] float or 8 bits; no overlap with the others
 ///     weight  [d] f32, or null data: out = x
 ///     out_scales  [rows] f32 with out in 8 bits, otherwise null data
+///     wide_out  [rows, d] float beside out in 8 bits, or null data: the same rows, rounded to its own dtype only
 /// Sums in f32. Source: arXiv:1910.07467.
 struct RmsNormArgs {
   TensorView x;
@@ -91,6 +92,7 @@ struct RmsNormArgs {
   TensorView out;
   float eps = 1e-5f;
   TensorView out_scales = {};
+  TensorView wide_out = {};
 };
 void rms_norm(Backend& backend, const RmsNormArgs& args);
 
@@ -398,7 +400,8 @@ void mamba2_scan(Backend& backend, const Mamba2ScanArgs& args);
 ///
 ///     x       [rows, n_heads, d] float     gate  [rows, at least first + n_heads d] float
 ///     weight  [d] f32, or [n_heads d]: heads have weights of their own
-///     out     [rows, n_heads, d] float; no overlap with gate; may be x
+///     out     [rows, n_heads, d] float; no overlap with gate; may be x. Or [rows, n_heads d] in 8 bits; no overlap
+///     out_scales  [rows] f32 with out in 8 bits, otherwise null data
 /// In f32. Sources: arXiv:2412.06464 (norm_first), arXiv:2405.21060 (gate_first).
 enum class GatedNormOrder { norm_first, gate_first };
 struct GatedNormArgs {
@@ -409,17 +412,20 @@ struct GatedNormArgs {
   TensorView out;
   float eps = 1e-6f;
   GatedNormOrder order = GatedNormOrder::norm_first;
+  TensorView out_scales = {};
 };
 void gated_norm(Backend& backend, const GatedNormArgs& args);
 
 /// out = x / (1 + exp(-gate)), element by element: the gate of an attention block's output.
 ///
-///     x, gate, out  [rows, n] float; out may be x
+///     x, gate  [rows, n] float     out  [rows, n] float, may be x; or in 8 bits, no overlap
+///     out_scales  [rows] f32 with out in 8 bits, otherwise null data
 /// In f32. Source: arXiv:2505.06708.
 struct SigmoidGateArgs {
   ConstTensorView x;
   ConstTensorView gate;
   TensorView out;
+  TensorView out_scales = {};
 };
 void sigmoid_gate(Backend& backend, const SigmoidGateArgs& args);
 

@@ -7,12 +7,35 @@
 namespace baton {
 namespace {
 
-/// Memory for [rows, n] in 8 bits or in the model's dtype, for a matmul by all of `readers`.
-MatmulRows rows_for(std::span<const Linear* const> readers, const Workspace& work, const Buffer& buffer, const Shape& shape) {
-  const bool in_8_bits = work.has_f8_rows && !readers.empty() &&
-                         std::ranges::all_of(readers, [&](const Linear* reader) { return reader->takes_f8(shape[0]); });
-  if (!in_8_bits) return {buffer.view(work.dtype, shape), {}};
-  return {buffer.view(DType::f8_e4m3, shape), work.row_scales.view(DType::f32, {shape[0]})};
+/// Where rows that matmuls read are written: in the model's dtype, or in 8 bits with their scales. `wide` and `f8` may be
+/// one buffer if there is one reader.
+struct RowBuffers {
+  const Buffer& wide;
+  const Buffer& f8;
+  const Buffer& scales;
+};
+
+/// Memory for [rows, n] for matmuls by `readers`, without empty ones: in 8 bits if one takes them, and then in the model's
+/// dtype, too, if another does not.
+MatmulRows rows_for(std::span<const Linear* const> readers, const Workspace& work, const RowBuffers& buffers,
+                    const Shape& shape) {
+  bool in_8_bits = false;
+  bool is_wide = false;
+  for (const Linear* const reader : readers) {
+    if (reader->is_empty()) continue;
+    const bool takes_f8 = work.has_f8_rows && reader->takes_f8(shape[0]);
+    in_8_bits = in_8_bits || takes_f8;
+    is_wide = is_wide || !takes_f8;
+  }
+  if (!in_8_bits) return {buffers.wide.view(work.dtype, shape), {}};
+  return {buffers.f8.view(DType::f8_e4m3, shape), buffers.scales.view(DType::f32, {shape[0]}),
+          is_wide ? buffers.wide.view(work.dtype, shape) : TensorView{}};
+}
+
+/// The same for one reader and one buffer.
+MatmulRows rows_for(const Linear& reader, const Workspace& work, const Buffer& buffer, const Shape& shape) {
+  const Linear* const readers[] = {&reader};
+  return rows_for(readers, work, {buffer, buffer, work.row_scales}, shape);
 }
 
 /// Adds what the ranks computed, each from some of a matrix's inputs.
@@ -68,8 +91,7 @@ void append_latent(const LayerStep& step, const LayerSpec& layer, const LayerWei
   TensorView queries = compressed;  // at its beginning
   matmul(backend, weights.qkv.args(normed, compressed));
   if (latent.q_rank > 0) {
-    const Linear* const reader = &weights.q_b;
-    const MatmulRows q_normed = rows_for({&reader, 1}, work, work.attended, {n_rows, latent.q_rank});
+    const MatmulRows q_normed = rows_for(weights.q_b, work, work.attended, {n_rows, latent.q_rank});
     queries = work.of_heads.view(work.dtype, {n_rows, spec.latent_q_width()});
     norm_columns(backend, {compressed, 0, weights.q_norm.weight, q_normed.values, spec.qk_norm_spec.epsilon, q_normed.scales});
     matmul(backend, weights.q_b.args(q_normed, queries));
@@ -111,7 +133,11 @@ void attention_block(const LayerStep& step, const LayerSpec& layer, const LayerW
     const TensorView attended{views.attended.data, work.dtype, {n_rows, spec.out_width()}};
     const TensorView gate = work.qkv.view(work.matmul_dtype, attended.shape);
     matmul(backend, weights.attention_gate.args(normed, gate));
-    sigmoid_gate(backend, {attended, gate, attended});
+    // Queries are not needed any more.
+    const Linear* const readers[] = {&weights.attention_out};
+    const MatmulRows gated = rows_for(readers, work, {work.attended, work.q, work.row_scales}, attended.shape);
+    sigmoid_gate(backend, {attended, gate, gated.values, gated.scales});
+    return matmul(backend, weights.attention_out.args(gated, delta));
   }
   ConstTensorView out{views.attended.data, work.dtype, {n_rows, spec.n_heads * spec.v_dim()}};
   if (spec.latent) {
@@ -141,6 +167,17 @@ void conv_block(const LayerStep& step, const ShortConvSpec& spec, const LayerWei
   matmul(backend, weights.attention_out.args(mixed, delta));
 }
 
+/// The end of a recurrent block: `norm`, whose `out` is not set yet, then the last matrix.
+void project_normed(const LayerStep& step, const LayerWeights& weights, GatedNormArgs norm, const TensorView& delta) {
+  const Shape shape{norm.x.shape[0], norm.x.shape[1] * norm.x.shape[2]};
+  const MatmulRows rows = rows_for(weights.attention_out, step.work, step.work.attended, shape);
+  const bool in_8_bits = rows.scales.data != nullptr;
+  norm.out = {rows.values.data, rows.values.dtype, in_8_bits ? shape : norm.x.shape};
+  norm.out_scales = rows.scales;
+  gated_norm(step.backend, norm);
+  matmul(step.backend, weights.attention_out.args(rows, delta));
+}
+
 /// Mamba-2, as attention_block. The first matrix writes the gate, the convolution's inputs and the time steps, in this order.
 void mamba2_block(const LayerStep& step, const Mamba2Spec& spec, const LayerWeights& weights, int index,
                   const MatmulRows& normed, const TensorView& delta) {
@@ -152,21 +189,18 @@ void mamba2_block(const LayerStep& step, const Mamba2Spec& spec, const LayerWeig
   const TensorView xbc = work.conv_out.view(work.matmul_dtype, {n_rows, spec.conv_width()});
   const TensorView out = work.recurrent_out.view(work.matmul_dtype, {n_rows, spec.n_heads, spec.head_dim});
   const Shape in_groups{n_rows, spec.n_norm_groups, spec.inner_width() / spec.n_norm_groups};
-  const TensorView normed_out = work.attended.view(work.dtype, in_groups);
   const ConstTensorView taps{weights.conv.weight.data, DType::f32, {spec.conv_width(), spec.n_taps}};
   matmul(backend, weights.recurrent_in.args(normed, in));
   short_conv(backend, {state, in, taps, xbc, spec.inner_width(), weights.conv_bias.weight});
   mamba2_scan(backend, {state, xbc, spec.n_groups, in, spec.inner_width() + spec.conv_width(), weights.a_log.weight,
                         weights.dt_bias.weight, weights.skip.weight, out});
-  gated_norm(backend, {{out.data, out.dtype, in_groups},
-                       in,
-                       0,
-                       weights.recurrent_norm.weight,
-                       normed_out,
-                       spec.norm.epsilon,
-                       GatedNormOrder::gate_first});
-  const ConstTensorView read{normed_out.data, work.dtype, {n_rows, spec.inner_width()}};
-  matmul(backend, weights.attention_out.args(read, delta));
+  const GatedNormArgs norm{.x = {out.data, out.dtype, in_groups},
+                           .gate = in,
+                           .weight = weights.recurrent_norm.weight,
+                           .out = {},
+                           .eps = spec.norm.epsilon,
+                           .order = GatedNormOrder::gate_first};
+  project_normed(step, weights, norm, delta);
 }
 
 /// Gated DeltaNet, as attention_block.
@@ -180,15 +214,18 @@ void delta_block(const LayerStep& step, const GatedDeltaSpec& spec, const LayerW
   const TensorView gates = work.recurrent_gates.view(DType::f32, {n_rows, 2LL * spec.n_heads});
   const TensorView qkv = work.conv_out.view(work.matmul_dtype, {n_rows, spec.qkv_width()});
   const TensorView out = work.recurrent_out.view(work.matmul_dtype, {n_rows, spec.n_heads, spec.value_dim});
-  const TensorView attended = work.attended.view(work.dtype, out.shape);
   const ConstTensorView taps{weights.conv.weight.data, DType::f32, {spec.qkv_width(), spec.n_taps}};
   matmul(backend, weights.recurrent_in.args(normed, in));
   matmul(backend, weights.recurrent_gates.args(normed, gates));
   short_conv(backend, {state, in, taps, qkv});
   gated_delta_rule(backend, {state, qkv, spec.n_key_heads, gates, weights.a_log.weight, weights.dt_bias.weight, out});
-  gated_norm(backend, {out, in, spec.qkv_width(), weights.recurrent_norm.weight, attended, spec.norm.epsilon});
-  const ConstTensorView read{attended.data, work.dtype, {n_rows, spec.values_width()}};
-  matmul(backend, weights.attention_out.args(read, delta));
+  const GatedNormArgs norm{.x = out,
+                           .gate = in,
+                           .first = spec.qkv_width(),
+                           .weight = weights.recurrent_norm.weight,
+                           .out = {},
+                           .eps = spec.norm.epsilon};
+  project_normed(step, weights, norm, delta);
 }
 
 /// The layer's first block.
@@ -226,7 +263,7 @@ void common_block(const LayerStep& step, const FeedForwardSpec& spec, const Laye
   const TensorView up = work.up.view(work.matmul_dtype, {n_rows, spec.up_width_of(d_ff)});
   const Linear* const down = &weights.down;
   const std::span<const Linear* const> readers(&down, spec.is_gated() ? 1 : 0);
-  const MatmulRows activated = rows_for(readers, work, work.activated, {n_rows, d_ff});
+  const MatmulRows activated = rows_for(readers, work, {work.activated, work.activated, work.row_scales}, {n_rows, d_ff});
   matmul(step.backend, weights.up.args(normed, up));
   activate(step, spec, up, activated);
   matmul(step.backend, weights.down.args(activated, out));
@@ -286,26 +323,27 @@ MatmulRows run_norm(const LayerStep& step, const NormSpec& spec, const NormWeigh
                     std::span<const Linear* const> readers) {
   const bool is_rms = spec.kind == NormSpec::Kind::rms || weights.weight.data == nullptr;
   if (!is_rms) readers = {};
-  const MatmulRows normed = rows_for(readers, step.work, step.work.normed, step.x.shape);
+  const Workspace& work = step.work;
+  const MatmulRows normed = rows_for(readers, work, {work.normed, work.normed_f8, work.norm_scales}, step.x.shape);
   if (is_rms)
-    rms_norm(step.backend, {step.x, added, weights.weight, normed.values, spec.epsilon, normed.scales});
+    rms_norm(step.backend, {step.x, added, weights.weight, normed.values, spec.epsilon, normed.scales, normed.wide});
   else
     layer_norm(step.backend, {step.x, added, weights.weight, weights.bias, normed.values, spec.epsilon});
   return normed;
 }
 
 Deltas run_layer(const LayerStep& step, const LayerSpec& spec, const LayerWeights& weights, int index, const Deltas& added) {
-  // Experts and their router read 16 or 32 bits, and so do the gates of blocks.
-  const std::array<const Linear*, 2> readers{&weights.qkv, &weights.up};
+  // Experts and their router read 16 or 32 bits.
+  const std::array<const Linear*, 5> readers{&weights.qkv, &weights.attention_gate, &weights.recurrent_in,
+                                             &weights.recurrent_gates, &weights.up};
   const bool has_experts = spec.feed_forward.has_experts();
-  const bool has_gates = spec.is_recurrent() || spec.attention.has_output_gate;
-  const auto of_attention = std::span(readers).first(has_gates ? 0 : !spec.is_parallel ? 1 : has_experts ? 0 : 2);
+  const auto of_mixer = std::span(readers).first(!spec.is_parallel ? 4 : has_experts ? 0 : 5);
   const std::int64_t n_rows = step.x.shape[0];
   const std::int64_t d = step.x.shape[1];
   const float scale = spec.residual_scale;
   const Workspace& work = step.work;
   if (spec.is_parallel) {
-    const MatmulRows normed = run_norm(step, spec.norm, weights.attention_norm, added, of_attention);
+    const MatmulRows normed = run_norm(step, spec.norm, weights.attention_norm, added, of_mixer);
     // Both blocks' outputs lie one after the other, so that ranks add them in one call.
     const TensorView both = work.delta.view(work.matmul_dtype, {2 * n_rows, d});
     const TensorView attended = both.rows(0, n_rows);
@@ -318,14 +356,14 @@ Deltas run_layer(const LayerStep& step, const LayerSpec& spec, const LayerWeight
   const TensorView delta = work.delta.view(work.matmul_dtype, {n_rows, d});
   Deltas from_mixer = added;
   if (spec.has_mixer) {
-    const MatmulRows normed = run_norm(step, spec.norm, weights.attention_norm, added, of_attention);
+    const MatmulRows normed = run_norm(step, spec.norm, weights.attention_norm, added, of_mixer);
     mixer_block(step, spec, weights, index, normed, delta);
     add_ranks(step.backend, weights.attention_out.split(), delta);
     from_mixer = {delta, {}, scale, weights.attention_post_norm.weight, spec.norm.epsilon};
   }
   if (!spec.has_feed_forward) return from_mixer;
   const MatmulRows fed =
-      run_norm(step, spec.norm, weights.feed_forward_norm, from_mixer, std::span(readers).subspan(1, has_experts ? 0 : 1));
+      run_norm(step, spec.norm, weights.feed_forward_norm, from_mixer, std::span(readers).last(has_experts ? 0 : 1));
   feed_forward_block(step, spec.feed_forward, weights, fed, delta);
   add_ranks(step.backend, split_of_down(weights), delta);
   return {delta, {}, scale, weights.feed_forward_post_norm.weight, spec.norm.epsilon};

@@ -22,7 +22,8 @@ struct LayerStep {
 };
 
 /// Adds `added` to the residual stream and returns the norm of the sum; without weights, the sum itself. Valid until the next
-/// call. In 8 bits if Workspace::has_f8_rows and all of `readers`, at least one, take them.
+/// call. In 8 bits if Workspace::has_f8_rows, the norm is an RMS norm and one of `readers` takes them; then in the model's
+/// dtype, too, if another one does not. Empty ones do not count.
 MatmulRows run_norm(const LayerStep& step, const NormSpec& spec, const NormWeights& weights, const Deltas& added,
                     std::span<const Linear* const> readers = {});
 

@@ -18,8 +18,9 @@ struct RankParts {
 
 /// Rows that matmuls read: of the dtype that weights were packed for, without scales, or in 8 bits (kernels/ops.h).
 struct MatmulRows {
-  TensorView values;  ///< [rows, n]
-  TensorView scales;  ///< [rows] f32, or no data
+  TensorView values;     ///< [rows, n]
+  TensorView scales;     ///< [rows] f32, or no data
+  TensorView wide = {};  ///< beside values in 8 bits the same rows in the weights' dtype, or no data
 };
 
 /// out = x W^T + bias, with W in the backend's packed layout. Move-only.
@@ -39,7 +40,10 @@ class Linear {
 
   /// For the operation matmul: x is [rows, n_in] of the dtype that the weight was packed for, out [rows, n_out] float.
   MatmulArgs args(const ConstTensorView& x, const TensorView& out) const { return {x, &weight(), out, bias_, {}}; }
-  MatmulArgs args(const MatmulRows& x, const TensorView& out) const { return {x.values, &weight(), out, bias_, x.scales}; }
+  MatmulArgs args(const MatmulRows& x, const TensorView& out) const {
+    if (x.wide.data != nullptr && !takes_f8(out.shape[0])) return args(x.wide, out);
+    return {x.values, &weight(), out, bias_, x.scales};
+  }
   /// Whether x of so many rows may be in 8 bits.
   bool takes_f8(std::int64_t n_rows) const { return n_rows >= weight().fewest_f8_rows; }
   /// Multiplies for the outputs of all ranks: out is [rows, up to n_out() of each rank]. With Split::column, `parts` is

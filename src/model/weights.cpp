@@ -419,16 +419,17 @@ bool takes_f8_rows(const ModelSpec& spec, const ModelWeights& weights) {
   for (std::size_t i = 0; i < weights.layers.size(); ++i) {
     const LayerSpec& layer = spec.layers[i];
     const LayerWeights& of_layer = weights.layers[i];
+    const auto takes = [](const Linear& linear) { return !linear.is_empty() && linear.takes_f8(kMostRows); };
     const bool has_experts = layer.feed_forward.has_experts();
-    const bool takes_activated =
-        !of_layer.down.is_empty() && layer.feed_forward.is_gated() && of_layer.down.takes_f8(kMostRows);
-    const bool takes_fed = layer.has_feed_forward && !has_experts && of_layer.up.takes_f8(kMostRows);
-    const bool has_gates = layer.attention.has_output_gate;
+    const bool takes_activated = layer.feed_forward.is_gated() && takes(of_layer.down);
+    const bool takes_fed = !has_experts && takes(of_layer.up);
     const bool takes_normed =
-        layer.has_attention() && !has_gates && of_layer.qkv.takes_f8(kMostRows) && (!layer.is_parallel || takes_fed);
-    const bool takes_queries = !of_layer.q_b.is_empty() && of_layer.q_b.takes_f8(kMostRows);
+        !(layer.is_parallel && has_experts) && (takes(of_layer.qkv) || takes(of_layer.attention_gate) ||
+                                                takes(of_layer.recurrent_in) || takes(of_layer.recurrent_gates));
+    const bool has_gated_out = layer.attention.has_output_gate || layer.delta || layer.mamba2;
+    const bool takes_gated = has_gated_out && takes(of_layer.attention_out);
     const bool is_rms = layer.norm.kind == NormSpec::Kind::rms;
-    if (takes_activated || takes_queries || (is_rms && (takes_normed || (takes_fed && !layer.is_parallel)))) return true;
+    if (takes_activated || takes_gated || takes(of_layer.q_b) || (is_rms && (takes_normed || takes_fed))) return true;
   }
   return false;
 }

@@ -54,7 +54,8 @@ struct ModelWeights {
   std::string scheme_text() const;
 };
 
-/// Whether some rows can be in 8 bits (kernels/ops.h): outputs of RMS norms and gated activations, for matrices that take them.
+/// Whether some rows can be in 8 bits (kernels/ops.h): outputs of RMS norms, gated activations and gated blocks, for matrices that
+/// take them.
 bool takes_f8_rows(const ModelSpec& spec, const ModelWeights& weights);
 
 /// The tensors that a checkpoint must hold for a whole model, in loading order, each once.

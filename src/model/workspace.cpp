@@ -147,6 +147,8 @@ Result<std::unique_ptr<Workspace>> Workspace::make(const ModelSpec& spec, DType 
   BATON_TRY(made->x, allocate(rows * spec.d_model, DType::f32));
   BATON_TRY(made->normed, allocate(rows * spec.d_model, dtype));
   if (has_f8_rows) {
+    BATON_TRY(made->normed_f8, allocate(rows * spec.d_model, DType::f8_e4m3));
+    BATON_TRY(made->norm_scales, allocate(rows, DType::f32));
     BATON_TRY(made->row_scales, allocate(rows, DType::f32));
   }
   const bool has_parallel_blocks = std::ranges::any_of(spec.layers, &LayerSpec::is_parallel);

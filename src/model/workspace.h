@@ -28,7 +28,8 @@ struct Workspace {
   Buffer rows;  ///< TokenRow [n_groups, rows]
   Buffer x;     ///< the residual stream
   Buffer normed, qkv, q, attended, up, activated, gathered, logits;
-  Buffer row_scales;  ///< [rows] f32, of normed or activated in 8 bits; empty without has_f8_rows
+  /// Empty without has_f8_rows: what the norms of `normed` give in 8 bits, and scales [rows] f32 of these rows and of others.
+  Buffer normed_f8, norm_scales, row_scales;
   /// Of recurrent layers, otherwise empty: what the convolution gives, and outputs of the delta rule or of the scan;
   /// for the delta rule also b and a of each head in f32.
   Buffer conv_out, recurrent_out, recurrent_gates;

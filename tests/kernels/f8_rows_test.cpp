@@ -5,6 +5,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -103,6 +104,19 @@ TEST(F8Rows, of_norms_are_those_of_f32_rounded) {
         rms_norm(test.backend, {second.view(), added, by, got.values.view(), 1e-5f, got.scales.view()});
         expect_rounded(test, got, wide.to_host());
         EXPECT_EQ(second.to_host().bytes, first.to_host().bytes) << "the residual stream";
+        for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {  // both forms of the rows
+          const OnDevice third(test.backend, x);
+          const OnDevice alone(test.backend, HostTensor(dtype, {3, d}));
+          rms_norm(test.backend, {third.view(), added, by, alone.view(), 1e-5f});
+          const OnDevice fourth(test.backend, x);
+          const F8OnDevice again(test.backend, 3, d);
+          const OnDevice beside(test.backend, HostTensor(dtype, {3, d}));
+          rms_norm(test.backend, {fourth.view(), added, by, again.values.view(), 1e-5f, again.scales.view(), beside.view()});
+          EXPECT_EQ(beside.to_host().bytes, alone.to_host().bytes) << to_string(dtype);
+          EXPECT_EQ(again.values.to_host().bytes, got.values.to_host().bytes);
+          EXPECT_EQ(again.scales.to_host().bytes, got.scales.to_host().bytes);
+          EXPECT_EQ(fourth.to_host().bytes, first.to_host().bytes) << "the residual stream";
+        }
       }
     }
   }
@@ -144,6 +158,63 @@ TEST(F8Rows, of_gated_activations_are_those_of_f32_rounded) {
           gated_activation(test.backend, {gate_up.view(), got.values.view(), kind, got.scales.view()});
           expect_rounded(test, got, wide.to_host());
         }
+  }
+}
+
+TEST(F8Rows, of_gated_norms_are_those_of_f32_rounded) {
+  for (const TestBackend& test : backends_with_f8_rows()) {
+    SCOPED_TRACE(test.name);
+    std::mt19937 random(9);
+    for (const GatedNormOrder order : {GatedNormOrder::norm_first, GatedNormOrder::gate_first})
+      for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+        for (const auto& [n_heads, d, first] : {std::tuple<std::int64_t, std::int64_t, std::int64_t>{1, 16, 0},
+                                                {16, 20, 3},
+                                                {3, 128, 64},
+                                                {48, 128, 8},
+                                                {67, 64, 0},
+                                                {130, 128, 0},
+                                                {8, 512, 1},
+                                                {1, 13312, 0}})
+          for (const bool are_of_heads : {false, true}) {
+            const std::int64_t n = n_heads * d;
+            if (!has_f8_rows_of(test, n)) continue;
+            SCOPED_TRACE(std::string(to_string(dtype)) + ", " + std::to_string(n_heads) + " x " + std::to_string(d) +
+                         (order == GatedNormOrder::gate_first ? ", gate first" : ""));
+            HostTensor x = random_tensor(random, dtype, {3, n_heads, d});
+            for (std::int64_t i = 0; i < n; ++i) x.set(n + i, 0);  // the second row
+            const OnDevice in(test.backend, x);
+            const OnDevice gate(test.backend, random_tensor(random, dtype, {3, first + n + 8}));
+            const OnDevice weights(test.backend, random_tensor(random, DType::f32, {are_of_heads ? n : d}));
+            const OnDevice wide(test.backend, HostTensor(DType::f32, x.shape));
+            GatedNormArgs args{in.view(), gate.view(), first, weights.view(), wide.view(), 1e-5f, order};
+            gated_norm(test.backend, args);
+            const F8OnDevice got(test.backend, 3, n);
+            args.out = got.values.view();
+            args.out_scales = got.scales.view();
+            gated_norm(test.backend, args);
+            HostTensor rows = wide.to_host();
+            rows.shape = {3, n};
+            expect_rounded(test, got, rows);
+          }
+  }
+}
+
+TEST(F8Rows, of_gated_outputs_are_those_of_f32_rounded) {
+  for (const TestBackend& test : backends_with_f8_rows()) {
+    SCOPED_TRACE(test.name);
+    std::mt19937 random(10);
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+      for (const std::int64_t n : {16, 160, 192, 6144, 24576}) {
+        if (!has_f8_rows_of(test, n)) continue;
+        SCOPED_TRACE(std::string(to_string(dtype)) + ", " + std::to_string(n) + " columns");
+        const OnDevice x(test.backend, random_tensor(random, dtype, {3, n}));
+        const OnDevice gate(test.backend, random_tensor(random, DType::bf16, {3, n}));
+        const OnDevice wide(test.backend, HostTensor(DType::f32, {3, n}));
+        sigmoid_gate(test.backend, {x.view(), gate.view(), wide.view()});
+        const F8OnDevice got(test.backend, 3, n);
+        sigmoid_gate(test.backend, {x.view(), gate.view(), got.values.view(), got.scales.view()});
+        expect_rounded(test, got, wide.to_host());
+      }
   }
 }
 

@@ -132,5 +132,23 @@ TEST(GatesDeathTest, gates_must_have_the_rows_and_columns_of_what_they_multiply)
   EXPECT_DEATH(sigmoid_gate(backend, {flat.view(), other.view(), other.view()}), "out overlaps the gate");
 }
 
+TEST(GatesDeathTest, rows_in_8_bits_are_of_all_heads_and_have_scales) {
+  test::RecordingBackend backend;
+  HostTensor x(DType::f32, {3, 2, 8}), gate(DType::f32, {3, 16}), weight(DType::f32, {8}), scales(DType::f32, {3});
+  HostTensor f8(DType::f8_e4m3, {3, 16});
+  GatedNormArgs args{.x = x.view(), .gate = gate.view(), .weight = weight.view(), .out = f8.view()};
+  EXPECT_DEATH(gated_norm(backend, args), "gated_norm out in 8 bits without scales");
+  args.out_scales = scales.view();
+  args.out.shape = x.shape;
+  EXPECT_DEATH(gated_norm(backend, args), "gated_norm out in 8 bits must have a multiple of 16 columns");
+  args.out = {f8.bytes.data(), DType::f8_e4m3, {1, 16}};
+  args.out_scales = scales.view().rows(0, 1);
+  EXPECT_DEATH(gated_norm(backend, args), "gated_norm out has shape .*1, 16.*expected .*3, 16");
+  args.out = {x.bytes.data(), DType::f8_e4m3, {3, 16}};
+  args.out_scales = scales.view();
+  EXPECT_DEATH(gated_norm(backend, args), "out overlaps x, and is not x");
+  EXPECT_DEATH(sigmoid_gate(backend, {gate.view(), gate.view(), f8.view()}), "sigmoid_gate out in 8 bits without scales");
+}
+
 }  // namespace
 }  // namespace baton::testing

@@ -80,6 +80,20 @@ TEST(OpsDeathTest, overlapping_memory_is_refused) {
   EXPECT_DEATH(all_gather(backend, {parts, x.view()}), "out overlaps parts");
 }
 
+TEST(OpsDeathTest, the_second_form_of_a_norm_is_beside_rows_in_8_bits) {
+  test::RecordingBackend backend;
+  HostTensor x(DType::f32, {3, 16}), out(DType::f32, {3, 16}), f8(DType::f8_e4m3, {3, 16}), scales(DType::f32, {3});
+  RmsNormArgs args{.x = x.view(), .deltas = {}, .weight = {}, .out = out.view()};
+  args.wide_out = out.view();
+  EXPECT_DEATH(rms_norm(backend, args), "wide_out without out in 8 bits");
+  args.out = f8.view();
+  args.out_scales = scales.view();
+  args.wide_out = x.view();
+  EXPECT_DEATH(rms_norm(backend, args), "wide_out overlaps another tensor");
+  args.wide_out = f8.view();
+  EXPECT_DEATH(rms_norm(backend, args), "rms_norm wide_out must be f32, bf16 or f16");
+}
+
 TEST(OpsDeathTest, a_product_needs_a_weight_of_its_width_and_dtype) {
   test::RecordingBackend backend;
   HostTensor x(DType::f32, {3, 8});

@@ -1,14 +1,19 @@
 /// Checkpoints in the formats of quantised ones: what they compute is what Transformers computes from the weights that they stand
 /// for; every trap of a format; and what is refused. Written by tools/goldens/quantised.py.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <memory>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "bench/engine/forwarding_backend.h"
 #include "model/config.h"
 #include "model/weights.h"
 #include "support/changed_checkpoint.h"
@@ -143,6 +148,65 @@ TEST(F8Activations, logits_equal_those_of_activations_that_are_rounded_as_the_fi
   EXPECT_GT(error_from("logits"), kBound) << "activations were not rounded";
   std::printf("%.4f from activations in float8 everywhere, %.4f from the dequantised model\n",
               error_from("logits_of_f8_activations"), error_from("logits"));
+}
+
+/// Rounds the rows of a matmul by FP8 weights to 8 bits, with a scale for each, and gives them back in f32.
+class RoundingBackend final : public ForwardingBackend {
+ public:
+  /// Of rows of a multiple of `step` columns.
+  RoundingBackend(std::unique_ptr<Backend> cpu, std::int64_t step) : ForwardingBackend(std::move(cpu)), step_(step) {}
+  void matmul(const MatmulArgs& args) override {
+    const std::int64_t k = args.x.shape[1];
+    if (args.weight->scheme != WeightScheme::f8 || k % step_ != 0) return ForwardingBackend::matmul(args);
+    const auto x = args.x.elements<float>();
+    std::vector<float> rounded;
+    for (std::size_t begin = 0; begin < x.size(); begin += static_cast<std::size_t>(k)) {
+      const auto row = x.subspan(begin, static_cast<std::size_t>(k));
+      float most = 0;
+      for (const float value : row) most = std::max(most, std::abs(value));
+      const float scale = most / Float8E4M3::kLargest;
+      for (const float value : row) rounded.push_back(static_cast<float>(Float8E4M3(value * (1 / scale))) * scale);
+    }
+    MatmulArgs changed = args;
+    changed.x = view_of(std::span<const float>(rounded), args.x.shape);
+    ForwardingBackend::matmul(changed);
+  }
+
+ private:
+  std::int64_t step_;
+};
+
+// Gated DeltaNet and attention with a gate: dense matrices and FP8 ones read the same rows. All matrices of these layers that are in
+// FP8 multiply rounded rows, and no others.
+TEST(F8Activations, of_recurrent_layers_and_of_gated_attention_are_those_of_matmuls_that_round_what_they_read) {
+  const fs::path folder = test::source_folder() / "tests/goldens/qwen3_5_tiny_chunks";
+  std::vector<TokenId> tokens;
+  for (int i = 0; i < GoldenModel::kMaxSamples; ++i) tokens.push_back(TokenId{3 + i * 37 % 300});
+  const testing::GoldenOptions plain{.max_positions = 128, .rounding = {WeightScheme::f8}};
+  const auto logits_of_all = [&](DType dtype, const testing::GoldenOptions& options) {
+    return GoldenModel(folder, dtype, options).run(tokens, 0, true, nullptr);
+  };
+  const auto of_rounded = [&](std::int64_t step) {
+    testing::GoldenOptions options = plain;
+    options.wrap = [&](std::unique_ptr<Backend> cpu) { return std::make_unique<RoundingBackend>(std::move(cpu), step); };
+    return logits_of_all(DType::f32, options);
+  };
+  const std::vector<float> unrounded = logits_of_all(DType::f32, plain);
+  testing::GoldenOptions f8 = plain;
+  f8.has_f8_rows = true;
+  const std::vector<float> expected = of_rounded(kF8RowStep);
+  const double error = testing::relative_error(logits_of_all(DType::f32, f8), expected);
+  const double of_rounding = testing::relative_error(unrounded, expected);
+  std::printf("%.5f from matmuls that round; rounding changes %.5f\n", error, of_rounding);
+  EXPECT_LE(error, of_rounding / 8);
+  for (const std::string& device : testing::devices_with_bf16()) {
+    if (device == "cuda" && make_backend(device, {.n_threads = 1}).value()->info().features != "sm_90") continue;
+    f8.device = device;
+    const double in_bf16 =
+        testing::relative_error(logits_of_all(DType::bf16, f8), of_rounded(device == "cuda" ? 64 : kF8RowStep));
+    std::printf("%.5f in bf16 on %s\n", in_bf16, device.c_str());
+    EXPECT_LE(in_bf16, of_rounding) << device;
+  }
 }
 
 // The file states activations in int8 with a scale for each token; the CPU has one for 128 columns of it at most.

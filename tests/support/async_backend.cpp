@@ -509,6 +509,8 @@ void AsyncBackend::rms_norm(const RmsNormArgs& args) {
     moment.narrow(current.deltas.first);
     moment.narrow(current.deltas.second);
     moment.narrow(current.out);
+    moment.narrow(current.out_scales);
+    moment.narrow(current.wide_out);
     baton::rms_norm(*inner_, current);
   });
 }
@@ -652,6 +654,7 @@ void AsyncBackend::gated_norm(const GatedNormArgs& args) {
     moment.narrow(current.x);
     moment.narrow(current.gate);
     moment.narrow(current.out);
+    moment.narrow(current.out_scales);
     baton::gated_norm(*inner_, current);
   });
 }
@@ -662,6 +665,7 @@ void AsyncBackend::sigmoid_gate(const SigmoidGateArgs& args) {
     moment.narrow(current.x);
     moment.narrow(current.gate);
     moment.narrow(current.out);
+    moment.narrow(current.out_scales);
     baton::sigmoid_gate(*inner_, current);
   });
 }

@@ -50,8 +50,10 @@ struct GoldenOptions {
   bool uses_mtp = false;           ///< see use_mtp
   DType state_dtype = DType::f32;  ///< of the matrices of recurrent states
   WeightRounding rounding = {};
-  bool has_f8_rows = false;               ///< see ModelWeights
-  bool has_int8_x = false;                ///< see load_weights
+  bool has_f8_rows = false;  ///< see ModelWeights
+  bool has_int8_x = false;   ///< see load_weights
+  /// May put a backend of the test before the device's.
+  std::function<std::unique_ptr<Backend>(std::unique_ptr<Backend>)> wrap = {};
   std::shared_ptr<RankGroup> ranks = {};  ///< the model is one rank's, on the GPU of the rank's number
 };
 
@@ -78,6 +80,7 @@ class GoldenModel {
                                                      .device = is_alone ? 0 : options.ranks->rank(),
                                                      .ranks = options.ranks}),
                        folder);
+    if (options.wrap) backend = options.wrap(std::move(backend));
     const ModelSpec of_rank = value_of(split_spec(spec, {backend->info().rank, backend->info().world_size}), folder);
     ModelWeights weights =
         value_of(load_weights(spec, checkpoint, *backend, dtype, 2, options.rounding, options.has_int8_x), folder);

@@ -36,7 +36,10 @@ void CpuBackend::sigmoid_gate(const SigmoidGateArgs& args) {
       load_f32(args.x, r * n, n, x.data());
       load_f32(args.gate, r * n, n, gate.data());
       sigmoid_times(gate.data(), x.data(), n, x.data());
-      store_f32(x.data(), n, args.out, r * n);
+      if (args.out.dtype == DType::f8_e4m3)
+        store_f8_row(x.data(), n, args.out, args.out_scales, r);
+      else
+        store_f32(x.data(), n, args.out, r * n);
     }
   });
 }

@@ -48,10 +48,9 @@ void CpuBackend::rms_norm(const RmsNormArgs& args) {
     std::vector<float> row(static_cast<std::size_t>(d));
     std::vector<float> second;
     const auto store = [&](const float* from, std::int64_t r) {
-      if (args.out.dtype == DType::f8_e4m3)
-        store_f8_row(from, d, args.out, args.out_scales, r);
-      else
-        store_f32(from, d, args.out, r * d);
+      if (args.out.dtype != DType::f8_e4m3) return store_f32(from, d, args.out, r * d);
+      store_f8_row(from, d, args.out, args.out_scales, r);
+      if (args.wide_out.data != nullptr) store_f32(from, d, args.wide_out, r * d);
     };
     for (std::int64_t r = begin; r < end; ++r) {
       float* x = args.x.elements<float>().data() + r * d;
@@ -97,7 +96,10 @@ void CpuBackend::gated_norm(const GatedNormArgs& args) {
       else
         normalize(row.data(), n, d, args.weight, args.eps);
       if (args.order == GatedNormOrder::norm_first) silu_times(gate.data(), row.data(), n, row.data());
-      store_f32(row.data(), n, args.out, r * n);
+      if (args.out.dtype == DType::f8_e4m3)
+        store_f8_row(row.data(), n, args.out, args.out_scales, r);
+      else
+        store_f32(row.data(), n, args.out, r * n);
     }
   });
 }

@@ -6,6 +6,7 @@
 #include <cuda_fp8.h>
 
 #include "kernels/cuda/device/f8_rows.h"
+#include "kernels/cuda/device/warp.cuh"
 
 namespace baton::cuda {
 
@@ -71,6 +72,44 @@ __device__ __forceinline__ void store_f8(const float (&values)[16], float factor
   exchange(words[0], words[2], 2);
   exchange(words[1], words[3], 2);
   *reinterpret_cast<uint4*>(row + i) = {words[0], words[1], words[2], words[3]};
+}
+
+/// Threads of a block that rounds a row. They have 16 columns at once and hold some of them until the row's scale is known.
+constexpr int kF8RowThreads = 512;
+constexpr int kF8RowColumns = 16;
+constexpr int kF8RowHeld = 2;
+
+/// Writes a row of `n` columns and its scale, by all threads of a block. `load(i, values)` computes columns
+/// [i, i + kF8RowColumns), of long rows twice.
+template <class Load>
+__device__ __forceinline__ void round_row(std::int64_t n, std::uint8_t* row, float* scale, Load&& load) {
+  __shared__ float of_warps[kF8RowThreads / kWarpSize];
+  constexpr std::int64_t kStep = kF8RowThreads * kF8RowColumns;
+  const std::int64_t first = static_cast<std::int64_t>(threadIdx.x) * kF8RowColumns;
+  float most = 0;
+  const auto load_next = [&](std::int64_t i, float(&values)[kF8RowColumns]) {
+    load(i, values);
+#pragma unroll
+    for (int j = 0; j < kF8RowColumns; ++j) most = fmaxf(most, fabsf(values[j]));
+  };
+  float held[kF8RowHeld][kF8RowColumns];
+#pragma unroll
+  for (int h = 0; h < kF8RowHeld; ++h)
+    if (first + h * kStep < n) load_next(first + h * kStep, held[h]);
+  for (std::int64_t i = first + kF8RowHeld * kStep; i < n; i += kStep) {
+    float values[kF8RowColumns];
+    load_next(i, values);
+  }
+  const F8Scale of_row(block_join(most, of_warps, [](float a, float b) { return fmaxf(a, b); }));
+  if (threadIdx.x == 0) *scale = of_row.scale;
+#pragma unroll
+  for (int h = 0; h < kF8RowHeld; ++h)
+    if (first + h * kStep < n) store_f8(held[h], of_row.factor, row, first + h * kStep);
+  for (std::int64_t i = first + kF8RowHeld * kStep; i < n; i += kStep) {
+    float values[kF8RowColumns];
+    load(i, values);
+    store_f8(values, of_row.factor, row, i);
+  }
 }
 
 }  // namespace baton::cuda

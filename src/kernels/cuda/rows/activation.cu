@@ -108,55 +108,24 @@ __global__ void __launch_bounds__(kThreads, 8)
   *reinterpret_cast<Wide*>(out + row * n + i) = gate;
 }
 
-/// A row in 8 bits: a block's, whose threads have 16 columns at once and hold some of them until the row's scale is known.
-constexpr int kF8Threads = 512;
-constexpr int kF8Columns = 16;
-constexpr int kF8Held = 2;
-
 template <GateKind kKind, class In>
-__global__ void __launch_bounds__(kF8Threads, 2)
+__global__ void __launch_bounds__(kF8RowThreads, 2)
     gated_activation_f8_kernel(const In* gate_up, std::uint8_t* out, float* scales, std::int64_t n, Clamp clamp) {
-  __shared__ float of_warps[kF8Threads / kWarpSize];
-  constexpr std::int64_t kStep = kF8Threads * kF8Columns;
   let_next_kernel_start();
   const In* const gate_row = gate_up + blockIdx.x * 2 * n;
-  std::uint8_t* const row = out + blockIdx.x * n;
-  const std::int64_t first = static_cast<std::int64_t>(threadIdx.x) * kF8Columns;
-  float most = 0;
-  const auto load = [&](std::int64_t i, float(&values)[kF8Columns]) {
+  wait_for_kernel_before();
+  round_row(n, out + blockIdx.x * n, scales + blockIdx.x, [&](std::int64_t i, float(&values)[kF8RowColumns]) {
     constexpr int kAtOnce = 16 / sizeof(In);
 #pragma unroll
-    for (int c = 0; c < kF8Columns; c += kAtOnce) {
+    for (int c = 0; c < kF8RowColumns; c += kAtOnce) {
       float gate[kAtOnce];
       float up[kAtOnce];
       load_f32(gate_row + i + c, gate);
       load_f32(gate_row + n + i + c, up);
 #pragma unroll
-      for (int j = 0; j < kAtOnce; ++j) {
-        values[c + j] = gated<kKind>(gate[j], up[j], clamp);
-        most = fmaxf(most, fabsf(values[c + j]));
-      }
+      for (int j = 0; j < kAtOnce; ++j) values[c + j] = gated<kKind>(gate[j], up[j], clamp);
     }
-  };
-  wait_for_kernel_before();
-  float held[kF8Held][kF8Columns];
-#pragma unroll
-  for (int h = 0; h < kF8Held; ++h)
-    if (first + h * kStep < n) load(first + h * kStep, held[h]);
-  for (std::int64_t i = first + kF8Held * kStep; i < n; i += kStep) {
-    float values[kF8Columns];
-    load(i, values);
-  }
-  const F8Scale of_row(block_join(most, of_warps, [](float a, float b) { return fmaxf(a, b); }));
-  if (threadIdx.x == 0) scales[blockIdx.x] = of_row.scale;
-#pragma unroll
-  for (int h = 0; h < kF8Held; ++h)
-    if (first + h * kStep < n) store_f8(held[h], of_row.factor, row, first + h * kStep);
-  for (std::int64_t i = first + kF8Held * kStep; i < n; i += kStep) {
-    float values[kF8Columns];
-    load(i, values);
-    store_f8(values, of_row.factor, row, i);
-  }
+  });
 }
 
 template <GateKind kKind>
@@ -165,8 +134,8 @@ void launch_gated_f8(const Device& device, const GatedActivationArgs& args) {
         "gated_activation: rows in 8 bits must be aligned and have a multiple of 64 columns");
   visit_element(args.gate_up.dtype, [&](auto in) {
     using In = decltype(in);
-    launch_overlapped(device, gated_activation_f8_kernel<kKind, In>, dim3(static_cast<unsigned>(args.out.shape[0])), kF8Threads,
-                      0, "gated_activation", reinterpret_cast<const In*>(args.gate_up.data),
+    launch_overlapped(device, gated_activation_f8_kernel<kKind, In>, dim3(static_cast<unsigned>(args.out.shape[0])),
+                      kF8RowThreads, 0, "gated_activation", reinterpret_cast<const In*>(args.gate_up.data),
                       reinterpret_cast<std::uint8_t*>(args.out.data), reinterpret_cast<float*>(args.out_scales.data),
                       args.out.shape[1], Clamp{args.alpha, args.limit});
   });

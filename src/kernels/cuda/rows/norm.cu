@@ -37,11 +37,23 @@ struct NormParams {
   const float* bias;          ///< or null
   void* out;
   float* out_scales;  ///< of rows in 8 bits
+  void* wide_out;     ///< beside rows in 8 bits, or null
+  DType wide_dtype;
   std::int64_t d;
   float eps;
   float delta_scale;
   float delta_eps;
 };
+
+/// Stores adjacent elements, aligned to their total size, of a dtype that is known at run time.
+template <int N>
+__device__ __forceinline__ void store_as(DType dtype, const float (&values)[N], void* to, std::int64_t i) {
+  switch (dtype) {
+    case DType::bf16: return store_f32(values, static_cast<__nv_bfloat16*>(to) + i);
+    case DType::f16: return store_f32(values, static_cast<__half*>(to) + i);
+    default: return store_f32(values, static_cast<float*>(to) + i);
+  }
+}
 
 /// Stores a row: `values`, which the thread holds from column `first` on, and what for_others(use) computes.
 template <class Out, int N, int kHeld, class ForOthers>
@@ -57,9 +69,10 @@ __device__ __forceinline__ void store_row(const NormParams& params, std::int64_t
   };
   if constexpr (std::is_same_v<Out, F8>) {
     float most = 0;
-    for_all([&](std::int64_t /*i*/, const float(&value)[N]) {
+    for_all([&](std::int64_t i, const float(&value)[N]) {
 #pragma unroll
       for (int j = 0; j < N; ++j) most = fmaxf(most, fabsf(value[j]));
+      if (params.wide_out != nullptr) store_as(params.wide_dtype, value, params.wide_out, blockIdx.x * params.d + i);
     });
     const F8Scale of_row(block_join(most, of_warps, [](float a, float b) { return fmaxf(a, b); }));
     if (threadIdx.x == 0) params.out_scales[blockIdx.x] = of_row.scale;
@@ -211,7 +224,7 @@ __global__ void __launch_bounds__(kThreads, kHeld == kHeldOfShort ? kBlocksOfSho
 
 template <Kind kKind, class Args>
 void launch_norm(const Device& device, const Args& args, const ConstTensorView& bias, const TensorView& out_scales,
-                 const char* what) {
+                 const TensorView& wide_out, const char* what) {
   const auto n_rows = static_cast<unsigned>(args.x.shape[0]);
   const std::int64_t d = args.x.shape[1];
   if (n_rows == 0 || d == 0) return;
@@ -224,13 +237,15 @@ void launch_norm(const Device& device, const Args& args, const ConstTensorView& 
                           .bias = reinterpret_cast<const float*>(bias.data),
                           .out = args.out.data,
                           .out_scales = reinterpret_cast<float*>(out_scales.data),
+                          .wide_out = wide_out.data,
+                          .wide_dtype = wide_out.dtype,
                           .d = d,
                           .eps = args.eps,
                           .delta_scale = deltas.scale,
                           .delta_eps = deltas.norm_eps};
   const auto is_ready = [&](const ConstTensorView& tensor) { return tensor.data == nullptr || rows_are_aligned(d, tensor); };
   const bool is_aligned = rows_are_aligned(d, args.x, args.out) && is_ready(deltas.first) && is_ready(deltas.second) &&
-                          is_ready(deltas.norm_weight) && is_ready(args.weight) && is_ready(bias);
+                          is_ready(deltas.norm_weight) && is_ready(args.weight) && is_ready(bias) && is_ready(wide_out);
   const auto dtype_of = [](const ConstTensorView& tensor) { return tensor.data == nullptr ? DType::f32 : tensor.dtype; };
   visit_element(dtype_of(deltas.first), [&](auto delta) {
     using Delta = decltype(delta);
@@ -258,13 +273,13 @@ void launch_norm(const Device& device, const Args& args, const ConstTensorView& 
 
 void rms_norm(const Device& device, const RmsNormArgs& args) {
   if (args.deltas.norm_weight.data != nullptr || args.weight.data == nullptr)
-    launch_norm<Kind::post>(device, args, {}, args.out_scales, "rms_norm");
+    launch_norm<Kind::post>(device, args, {}, args.out_scales, args.wide_out, "rms_norm");
   else
-    launch_norm<Kind::rms>(device, args, {}, args.out_scales, "rms_norm");
+    launch_norm<Kind::rms>(device, args, {}, args.out_scales, args.wide_out, "rms_norm");
 }
 
 void layer_norm(const Device& device, const LayerNormArgs& args) {
-  launch_norm<Kind::layer>(device, args, args.bias, {}, "layer_norm");
+  launch_norm<Kind::layer>(device, args, args.bias, {}, {}, "layer_norm");
 }
 
 }  // namespace baton::cuda
