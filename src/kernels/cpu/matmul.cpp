@@ -129,7 +129,10 @@ class MatmulEngine {
     for (const std::int64_t rows : steps()) BATON_TRY_VOID(onednn_.make_matmuls(rows, *matrix, DType::f32, name));
     const MatrixShape shape{matrix->n, matrix->k, dtype};
     if (!choice_of_.contains(shape)) {
-      if (serves(*matrix, Gemm::skinny, 1) || serves(*matrix, Gemm::tiles, 1)) {
+      const bool has_tiles = serves(*matrix, Gemm::tiles, 1);
+      if (batch_invariant_ && has_tiles) {
+        matrix->choice.fill(Gemm::tiles);
+      } else if (has_tiles || serves(*matrix, Gemm::skinny, 1)) {
         BATON_TRY(matrix->choice, measure(weight, dtype, name));
       }
       if (batch_invariant_) BATON_TRY_VOID(prove(*matrix, name));
@@ -281,11 +284,10 @@ class MatmulEngine {
     return choice;
   }
 
-  /// Makes sure that the bits of a row do not depend on the other rows. If the tile GEMM is fastest at oneDNN's only
-  /// row count, it is used for all counts. Otherwise our GEMMs are used where they are faster, if they give the same
-  /// bits as oneDNN at its row count; if not, only oneDNN is used.
+  /// Makes sure that the bits of a row depend neither on the other rows nor on times measured at load, as another process, which
+  /// reads a prefix store, has the same bits then. The tile GEMM is used for all row counts where it can multiply. Otherwise the
+  /// skinny GEMM is used where it is faster than oneDNN, if it gives the same bits; if not, only oneDNN is used.
   Result<void> prove(CpuMatrix& matrix, std::string_view name) {
-    if (matrix.choice[step_index(kInvariantRows)] == Gemm::tiles) matrix.choice.fill(Gemm::tiles);
     if (matrix.choice != Choice{}) {
       if (compare_bits(matrix, name)) return {};
       log::debug("event=own_gemms_off n={} k={} reason=other_bits", matrix.n, matrix.k);
