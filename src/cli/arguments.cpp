@@ -10,8 +10,8 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/flag_rows.h"
+#include "cli/flags/vllm_flags.h"
 #include "cli/help_text.h"
-#include "cli/vllm_flags.h"
 
 namespace baton {
 namespace {

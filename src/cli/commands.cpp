@@ -1,6 +1,8 @@
 /// Parses the words of a program and runs what they name.
 #include "cli/commands.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <iostream>
 #include <sstream>
@@ -10,46 +12,69 @@
 #include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
+#include "cli/flags/environment.h"
+#include "cli/flags/vllm_flags.h"
 #include "cli/help_text.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/rank_session.h"
 #include "cli/version.h"
-#include "cli/vllm_flags.h"
+#include "core/log.h"
 
 namespace baton {
 namespace {
 
 constexpr const char* kProgram = "baton";
+constexpr const char* kRankCommand = "rank";
 
 /// A word with more errors is not taken for a mistyped subcommand.
 constexpr int kMostTypingErrors = 2;
 
 /// The subcommand of this name; null if there is none.
-const CLI::App* find_command(const CLI::App& app, const std::string& name) {
-  const std::vector<const CLI::App*> known = app.get_subcommands([](const CLI::App*) { return true; });
+CLI::App* find_command(CLI::App& app, const std::string& name) {
+  const std::vector<CLI::App*> known = app.get_subcommands([](CLI::App*) { return true; });
   const auto found = std::ranges::find(known, name, &CLI::App::get_name);
   return found == known.end() ? nullptr : *found;
 }
 
-/// The words after the program's name. A subcommand's configuration file is inserted after the subcommand.
-Result<std::vector<std::string>> words_of(const CLI::App& app, int argc, char** argv) {
-  std::vector<std::string> words(argv + 1, argv + argc);
-  const std::ptrdiff_t n_commands = words.empty() || words[0].starts_with("-") ? 0 : 1;
-  const CLI::App* const command = n_commands == 0 ? nullptr : find_command(app, words[0]);
+/// What a program was started with.
+struct CommandLine {
+  std::vector<std::string> words;  ///< with those of a configuration file after the subcommand
+  EnvironmentFlags environment;
+  std::vector<std::string> repeated;  ///< log lines about flags that are given several times
+};
+
+/// `argv` without the program's name, the subcommand's configuration file and its variables.
+Result<CommandLine> read_command_line(CLI::App& app, int argc, char** argv) {
+  CommandLine line;
+  line.words.assign(argv + 1, argv + argc);
+  CLI::App* const command = line.words.empty() ? nullptr : find_command(app, line.words[0]);
+  const std::ptrdiff_t n_commands = line.words.empty() || line.words[0].starts_with("-") ? 0 : 1;
+  const std::vector<std::string> given(line.words.begin() + n_commands, line.words.end());
   const auto is_own = [command](const std::string& flag) {
     return command != nullptr && command->get_option_no_throw(flag) != nullptr;
   };
-  BATON_TRY(const std::vector<std::string> all, with_config_file({words.begin() + n_commands, words.end()}));
+  if (command != nullptr) {
+    std::vector<std::string> spelled;
+    for (const std::string& word : given) spelled.push_back(in_own_spelling(word));
+    line.repeated = repeated_flags(*command, spelled);
+    BATON_TRY(line.environment, bind_environment(app, *command, spelled, variables_of(environ)));
+  }
+  const auto is_in_environment = [&](const std::string& flag) {
+    const CLI::Option* const option = command == nullptr ? nullptr : find_option(*command, in_own_spelling(flag));
+    return option != nullptr && line.environment.variables.contains(option->get_name());
+  };
+  BATON_TRY(const std::vector<std::string> all, with_config_file(given, is_in_environment));
   BATON_TRY(const std::vector<std::string> flags, without_neutral_flags(all, is_own));
-  words.resize(static_cast<std::size_t>(n_commands));
-  words.insert(words.end(), flags.begin(), flags.end());
-  return words;
+  line.words.resize(static_cast<std::size_t>(n_commands));
+  line.words.insert(line.words.end(), flags.begin(), flags.end());
+  line.words.insert(line.words.end(), line.environment.words.begin(), line.environment.words.end());
+  return line;
 }
 
 /// Refuses an unknown word in place of a subcommand. The parser would only say that there is no subcommand, or show
 /// the general help.
-Result<void> refuse_unknown_command(const CLI::App& app, const std::vector<std::string>& words) {
+Result<void> refuse_unknown_command(CLI::App& app, const std::vector<std::string>& words) {
   if (words.empty() || words[0].starts_with("-")) return {};
   if (find_command(app, words[0]) != nullptr) return {};
   std::vector<std::string> names;
@@ -63,13 +88,28 @@ Result<void> refuse_unknown_command(const CLI::App& app, const std::vector<std::
                           is_near ? fmt::format("did you mean '{}'? ", nearest) : "", fmt::join(names, ", ")));
 }
 
-/// An error about an argument that is missing, with the name that the help lists it under: OUT, not --out.
-CLI::ParseError in_words_of_help(const CLI::App& app, const CLI::ParseError& error) {
+/// An error in its user's words: with the name that the help lists a missing argument under (OUT, not --out), and with the variable
+/// of a value from the environment.
+CLI::Error in_words_of_user(const CLI::App& app, const CLI::ParseError& error, const EnvironmentFlags& environment) {
+  const std::string message = error.what();
+  for (const auto& [flag, variable] : environment.variables)
+    if (message.starts_with(flag + ":"))
+      return CLI::Error(error.get_name(), fmt::format("{} (from {})", message, variable), error.get_exit_code());
   for (const CLI::App* command : app.get_subcommands())
     for (const CLI::Option* option : command->get_options())
       if (option->get_positional() && std::string_view(error.what()) == CLI::RequiredError(option->get_name()).what())
         return CLI::RequiredError(option->get_name(/*positional=*/true));
   return error;
+}
+
+/// Logs what is odd about a command line, if its --log-level lets warnings through. Ranks are silent: rank 0 has said it.
+void log_warnings(const CLI::App& command, const CommandLine& line) {
+  if (command.get_name() == kRankCommand) return;
+  const CLI::Option* const level = command.get_option_no_throw("--log-level");
+  if (level != nullptr && level->count() > 0)
+    if (const auto known = log::level_from_name(level->as<std::string>())) log::set_level(*known);
+  for (const auto* lines : {&line.environment.warnings, &line.repeated})
+    for (const std::string& each : *lines) log::warning("{}", each);
 }
 
 }  // namespace
@@ -81,7 +121,7 @@ Commands::Commands(const std::string& name, const std::string& introduction)
   use_help_text(*app_);
   // Rank 0 starts its own program again for each other rank.
   add_ranked(
-      "rank", "A rank > 0 of tensor parallelism, which follows rank 0; rank 0 starts it by itself",
+      kRankCommand, "A rank > 0 of tensor parallelism, which follows rank 0; rank 0 starts it by itself",
       [](CLI::App& sub) { sub.group(""); },
       [] {
         print_note("baton rank: --rank must be from 1 to --tensor-parallel-size - 1; rank 0 is the command itself\n");
@@ -132,22 +172,23 @@ int Commands::run_command(const Command& command) {
 }
 
 int Commands::run_words(int argc, char** argv) {
-  auto words = words_of(*app_, argc, argv);
-  if (!words) {
-    print_error(kProgram, words.error());
+  auto line = read_command_line(*app_, argc, argv);
+  if (!line) {
+    print_error(kProgram, line.error());
     return 2;
   }
-  if (auto known = refuse_unknown_command(*app_, *words); !known) {
+  const std::vector<std::string>& words = line->words;
+  if (auto known = refuse_unknown_command(*app_, words); !known) {
     print_error(kProgram, known.error());
     return 2;
   }
-  command_line_ = fmt::format("{} {}", name_, fmt::join(*words, " "));
+  command_line_ = fmt::format("{} {}", name_, fmt::join(words, " "));
   try {
-    std::vector<std::string> reversed(words->rbegin(), words->rend());
+    std::vector<std::string> reversed(words.rbegin(), words.rend());
     app_->parse(reversed);
   } catch (const CLI::ParseError& error) {
     std::ostringstream out;
-    const int code = app_->exit(in_words_of_help(*app_, error), out, std::cerr);
+    const int code = app_->exit(in_words_of_user(*app_, error, line->environment), out, std::cerr);
     write_output(out.str());
     return code == 0 ? 0 : 2;
   }
@@ -157,6 +198,7 @@ int Commands::run_words(int argc, char** argv) {
       print_note("{} {}: {}\n", name_, command.app->get_name(), known.error().message);
       return 2;
     }
+    log_warnings(*command.app, *line);
     return run_command(command);
   }
   return 2;

@@ -1,4 +1,4 @@
-/// The flags of programs that load a model as rows: names, help, limits; and their names in the environment.
+/// The flags of programs that load a model as rows: names, help, limits.
 #include <algorithm>
 #include <cctype>
 #include <cmath>
@@ -206,16 +206,6 @@ void add_rank_options(CLI::App& app, RankFlags& flags) {
       ->check(CLI::Range(1.0, 3600.0));
 }
 
-void name_environment_variables(CLI::App& app) {
-  for (CLI::Option* option : app.get_options()) {
-    if (option->get_lnames().empty() || option->get_lnames()[0] == "help" || option->get_lnames()[0] == "config") continue;
-    std::string name = "BATON_" + option->get_lnames()[0];
-    std::transform(name.begin(), name.end(), name.begin(),
-                   [](char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c))); });
-    option->envname(name);
-  }
-}
-
 void refuse_not_a_number(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) {
     if (!option->get_type_name().starts_with("FLOAT")) continue;
@@ -223,6 +213,25 @@ void refuse_not_a_number(CLI::App& app) {
       return std::isnan(std::strtod(text.c_str(), nullptr)) ? "'" + text + "' is not a number" : std::string();
     });
   }
+}
+
+const CLI::Option* find_option(const CLI::App& app, const std::string& word) {
+  return word.starts_with("-") ? app.get_option_no_throw(word.substr(0, word.find('='))) : nullptr;
+}
+
+std::vector<std::string> repeated_flags(const CLI::App& app, const std::vector<std::string>& words) {
+  std::vector<std::string> lines;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_multi_option_policy() != CLI::MultiOptionPolicy::TakeLast) continue;
+    std::vector<std::string> given;
+    for (const std::string& word : words)
+      if (find_option(app, word) == option) given.push_back(word.substr(0, word.find('=')));
+    if (given.size() < 2) continue;
+    const auto other = std::ranges::find_if(given, [&](const std::string& name) { return name != given.back(); });
+    lines.push_back(fmt::format("flag={} effect=last reason=\"{}given {} times; the last one counts\"", given.back(),
+                                other == given.end() ? "" : fmt::format("another name of {}, ", *other), given.size()));
+  }
+  return lines;
 }
 
 Result<void> refuse_unknown_flags(const CLI::App& app, const std::vector<std::string>& extras) {

@@ -46,7 +46,8 @@ void use_log_level(const ModelFlags& options) {
   if (const auto level = log::level_from_name(options.log_level)) log::set_level(*level);
 }
 
-Result<std::vector<std::string>> with_config_file(std::vector<std::string> arguments) {
+Result<std::vector<std::string>> with_config_file(std::vector<std::string> arguments,
+                                                  const std::function<bool(const std::string& flag)>& is_in_environment) {
   std::string file;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i] == "--config" && i + 1 < arguments.size()) file = arguments[i + 1];
@@ -60,6 +61,7 @@ Result<std::vector<std::string>> with_config_file(std::vector<std::string> argum
     if (!root.IsMap()) return fail(ErrorCode::invalid_data, fmt::format("{}: not a mapping of flags to values", file));
     for (const auto& entry : root) {
       const auto key = entry.first.as<std::string>();
+      if (is_in_environment && is_in_environment("--" + key)) continue;
       if (key == "model") {
         model = entry.second.as<std::string>();
       } else if (entry.second.IsSequence()) {

@@ -1,10 +1,11 @@
 /// Command-line flags: one row each, the names that vLLM's users know and Baton's own.
 ///
-/// Every flag can be given in the environment too (BATON_ and the flag's name in capitals) and in a YAML file
-/// (`--config`); the command line wins, then the environment, then the file.
+/// Every flag can be given in the environment too (cli/flags/environment.h) and in a YAML file (`--config`); the command line wins, then
+/// the environment, then the file.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,7 +18,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace baton {
 
@@ -45,9 +47,6 @@ void add_rank_options(CLI::App& app, RankFlags& flags);
 /// Sets the log level given by --log-level.
 void use_log_level(const ModelFlags& options);
 
-/// Gives each option of `app` its environment variable. Call after all options are added.
-void name_environment_variables(CLI::App& app);
-
 /// Makes each option of `app` that is a fraction refuse "nan", which every comparison with a limit lets pass. Call after all
 /// options are added.
 void refuse_not_a_number(CLI::App& app);
@@ -55,9 +54,17 @@ void refuse_not_a_number(CLI::App& app);
 /// Refuses words that `app` did not know (`extras`), by name and with the nearest known flag.
 Result<void> refuse_unknown_flags(const CLI::App& app, const std::vector<std::string>& extras);
 
+/// The flag of `app` that a word of the command line names, as --x, --x=VALUE or -x; null for other words.
+const CLI::Option* find_option(const CLI::App& app, const std::string& word);
+
+/// A log line for each flag that `words` give several times, by one name or by two. The last one counts; of lists
+/// (`--prefix`) all do, and there is no line.
+std::vector<std::string> repeated_flags(const CLI::App& app, const std::vector<std::string>& words);
+
 /// Puts the flags of the `--config` file before those of the command line, so that the command line wins. `model:`
-/// is the positional MODEL.
-Result<std::vector<std::string>> with_config_file(std::vector<std::string> arguments);
+/// is the positional MODEL. Flags (--x) for which `is_in_environment` is true are left out.
+Result<std::vector<std::string>> with_config_file(std::vector<std::string> arguments,
+                                                  const std::function<bool(const std::string& flag)>& is_in_environment = {});
 
 /// The number of bytes that "512M" means (K, M and G are powers of 1024; no letter: bytes).
 Result<std::int64_t> parse_bytes(const std::string& text, const std::string& flag);

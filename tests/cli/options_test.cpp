@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <CLI/CLI.hpp>
 
+#include "cli/flags/environment.h"
 #include "core/log.h"
 #include "engine/engine_options.h"
 
@@ -151,6 +152,27 @@ TEST(Options, other_flags_are_refused_with_the_nearest_there_is) {
   const Parsed two({"a", "b"});
   ASSERT_FALSE(refuse_unknown_flags(two.app, two.app.remaining()));
   EXPECT_TRUE(refuse_unknown_flags(two.app, {}));
+}
+
+TEST(Options, the_last_of_several_values_of_a_flag_counts_whichever_name_it_has) {
+  const std::vector<std::string> names = {"--state-cache-dtype", "float32", "--mamba-ssm-cache-dtype=bfloat16"};
+  const Parsed two_names(names);
+  EXPECT_EQ(two_names.options.state_cache_dtype, "bfloat16");
+  EXPECT_EQ(repeated_flags(two_names.app, names),
+            (std::vector<std::string>{
+                "flag=--mamba-ssm-cache-dtype effect=last reason=\"another name of --state-cache-dtype, given 2 "
+                "times; the last one counts\""}));
+  const std::vector<std::string> turned = {"--mamba-ssm-cache-dtype", "bfloat16", "--state-cache-dtype", "float32"};
+  EXPECT_EQ(Parsed(turned).options.state_cache_dtype, "float32");
+  const std::vector<std::string> once = {"org/name", "--block-size", "32",       "--block-size", "64",
+                                         "--prefix", "a=b",          "--prefix", "c=d"};
+  EXPECT_EQ(Parsed(once).options.block_len, 64);
+  EXPECT_EQ(repeated_flags(two_names.app, once),
+            (std::vector<std::string>{"flag=--block-size effect=last reason=\"given 2 times; the last one counts\""}));
+  EXPECT_TRUE(repeated_flags(two_names.app, {"org/name", "--block-size", "32"}).empty());
+  const std::vector<std::string> switches = {"--no-enable-prefix-caching", "--enable-prefix-caching"};
+  EXPECT_TRUE(Parsed(switches).options.enable_prefix_caching);
+  EXPECT_EQ(repeated_flags(two_names.app, switches).size(), 1u);
 }
 
 TEST(Options, the_command_line_wins_over_the_file) {

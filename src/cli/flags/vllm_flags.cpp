@@ -1,5 +1,5 @@
 /// The table of vLLM's flags that Baton does not have, and the removal of flags that change nothing.
-#include "cli/vllm_flags.h"
+#include "cli/flags/vllm_flags.h"
 
 #include <algorithm>
 #include <array>
@@ -211,8 +211,14 @@ const VllmFlag* find_row(std::string_view flag) {
   return row != nullptr && row->is_switch() ? row : nullptr;
 }
 
-/// A word as the parser takes it. vLLM writes names of flags with underscores too, and --tensor-parallel-size as -tp; the parser takes
-/// one dash and two letters for two flags.
+tl::unexpected<Error> refuse(const VllmFlag& row, std::string_view written) {
+  return fail(ErrorCode::unsupported, fmt::format("{} is not supported: {}", written, row.reason));
+}
+
+}  // namespace
+
+std::span<const VllmFlag> vllm_flags() { return kVllmFlags; }
+
 std::string in_own_spelling(const std::string& word) {
   std::string own = word;
   const std::size_t end = std::min(word.find('='), word.size());
@@ -221,14 +227,6 @@ std::string in_own_spelling(const std::string& word) {
   if (own.size() == 3 && own.starts_with("-O") && own[2] >= '0' && own[2] <= '9') own.insert(2, "=");
   return own;
 }
-
-tl::unexpected<Error> refuse(const VllmFlag& row, std::string_view written) {
-  return fail(ErrorCode::unsupported, fmt::format("{} is not supported: {}", written, row.reason));
-}
-
-}  // namespace
-
-std::span<const VllmFlag> vllm_flags() { return kVllmFlags; }
 
 Result<std::vector<std::string>> without_neutral_flags(const std::vector<std::string>& words,
                                                        const std::function<bool(const std::string& flag)>& is_own) {

@@ -31,6 +31,10 @@ struct VllmFlag {
 /// The table, in the order of the names.
 std::span<const VllmFlag> vllm_flags();
 
+/// A word of the command line as the parser takes it. vLLM writes names of flags with underscores too, and --tensor-parallel-size as
+/// -tp; the parser takes one dash and two letters for two flags.
+std::string in_own_spelling(const std::string& word);
+
 /// Removes vLLM's flags that change nothing, each with one log line. Refuses other values of them (unsupported), except of flags
 /// that are the program's own (`is_own`). `-tp` becomes --tensor-parallel-size, and --max_num_seqs --max-num-seqs.
 Result<std::vector<std::string>> without_neutral_flags(const std::vector<std::string>& words,

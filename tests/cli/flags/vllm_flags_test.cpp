@@ -1,5 +1,5 @@
-/// Flags of vLLM that change nothing (cli/vllm_flags.h, without_neutral_flags).
-#include "cli/vllm_flags.h"
+/// Flags of vLLM that change nothing (cli/flags/vllm_flags.h, without_neutral_flags).
+#include "cli/flags/vllm_flags.h"
 
 #include <algorithm>
 #include <string>
