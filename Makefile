@@ -27,7 +27,7 @@ build:  ## the programs: build/PRESET/bin/baton, baton-bench (asks before it ins
 demo: build  ## what sharing a prompt saves, then 64 questions about one catalogue over HTTP
 	@$(BUILD)/bin/baton demo $(DEMO_FLAGS)
 
-test:  ## C++ tests and goldens: offline, some ten processor minutes once they are built
+test:  ## C++ tests and goldens: offline, some twelve processor minutes once they are built
 	@packaging/install-packages build test
 	@packaging/compile $(PRESET) all test_programs
 	@tools/run_tests $(BUILD) short
