@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <set>
 #include <string>
 #include <tuple>
@@ -18,6 +17,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/gemm/broad_layout.h"
 #include "support/host_tensor.h"
+#include "support/matmul_checks.h"
 #include "support/on_device.h"
 #include "support/test_backends.h"
 
@@ -25,14 +25,12 @@ namespace baton {
 namespace {
 
 using testing::HostTensor;
+using testing::multiplies;
+using testing::multiply;
 using testing::OnDevice;
 using testing::test_backends;
 using testing::TestBackend;
-
-struct WeightShape {
-  std::int64_t n = 0;
-  std::int64_t k = 0;
-};
+using testing::WeightShape;
 
 constexpr std::int64_t kRows[] = {33, 48, 63, 64, 65, 96, 127, 128};
 constexpr std::int64_t kMostRows = 128;
@@ -110,23 +108,6 @@ std::vector<double> reference(const Numbers& x, const Numbers& weight, const std
   return out;
 }
 
-bool multiplies(const TestBackend& test, DType dtype) {
-  const BackendCapabilities capabilities = test.backend.capabilities();
-  return dtype == DType::bf16 ? capabilities.has_bf16_matmul : capabilities.has_f16_matmul;
-}
-
-/// x W^T + bias. The test fails if anything is written after the last row of out.
-HostTensor product(Backend& backend, const PackedMatrix& weight, const ConstTensorView& x, DType out_dtype,
-                   const ConstTensorView& bias = {}) {
-  const std::int64_t rows = x.shape[0];
-  const OnDevice out(backend, HostTensor(out_dtype, {rows + 1, weight.n}));  // all ones: NaN
-  matmul(backend, {x, &weight, out.view().rows(0, rows), bias});
-  const HostTensor got = out.to_host();
-  const HostTensor untouched(out_dtype, {1, weight.n});
-  EXPECT_EQ(std::memcmp(got.view().rows(rows, rows + 1).data, untouched.bytes.data(), untouched.bytes.size()), 0);
-  return first_rows(got, rows);
-}
-
 /// Numbers of out that are not those of the f32 sums, rounded. NaN is none of them.
 std::int64_t n_wrongly_rounded(const HostTensor& out, const HostTensor& sums) {
   const double epsilon = testing::epsilon(out.dtype);
@@ -148,7 +129,7 @@ void check_shape(const TestBackend& test, DType dtype, const WeightShape& of) {
     SCOPED_TRACE(test.name + ", " + std::string(to_string(dtype)) + ", " + std::to_string(rows) + " rows, " +
                  std::to_string(of.n) + " x " + std::to_string(of.k));
     const ConstTensorView some_x = all_x.view().rows(0, rows);
-    const HostTensor sums = product(test.backend, **packed, some_x, DType::f32);
+    const HostTensor sums = multiply(test.backend, **packed, some_x, DType::f32);
     std::int64_t n_wrong = 0;
     for (std::int64_t row = 0; row < rows; ++row)
       for (std::size_t i = 0; i < columns.size(); ++i) {
@@ -156,9 +137,9 @@ void check_shape(const TestBackend& test, DType dtype, const WeightShape& of) {
         n_wrong += !(std::fabs(sums.at(row * of.n + columns[i]) - right) <= kMostError);
       }
     EXPECT_EQ(n_wrong, 0);
-    EXPECT_EQ(product(test.backend, **packed, some_x, DType::f32).bytes, sums.bytes) << "other bits in the second run";
+    EXPECT_EQ(multiply(test.backend, **packed, some_x, DType::f32).bytes, sums.bytes) << "other bits in the second run";
     if (!test.backend.capabilities().rounds_matmul_outputs) continue;
-    EXPECT_EQ(n_wrongly_rounded(product(test.backend, **packed, some_x, dtype), sums), 0);
+    EXPECT_EQ(n_wrongly_rounded(multiply(test.backend, **packed, some_x, dtype), sums), 0);
   }
 }
 
@@ -187,9 +168,9 @@ TEST(BroadGemm, adds_the_bias) {
             if (out_dtype != DType::f32 && !test.backend.capabilities().rounds_matmul_outputs) continue;
             const OnDevice added(test.backend, bias.as(out_dtype));
             const ConstTensorView some_x = all_x.view().rows(0, rows);
-            HostTensor sums = product(test.backend, **packed, some_x, DType::f32);
+            HostTensor sums = multiply(test.backend, **packed, some_x, DType::f32);
             for (std::int64_t i = 0; i < rows * of.n; ++i) sums.set(i, static_cast<float>(sums.at(i) + bias.at(i % of.n)));
-            EXPECT_EQ(n_wrongly_rounded(product(test.backend, **packed, some_x, out_dtype, added.view()), sums), 0)
+            EXPECT_EQ(n_wrongly_rounded(multiply(test.backend, **packed, some_x, out_dtype, added.view()), sums), 0)
                 << test.name << ' ' << to_string(dtype) << " to " << to_string(out_dtype) << ", " << rows << " rows, " << of.n
                 << " x " << of.k;
           }
@@ -197,41 +178,12 @@ TEST(BroadGemm, adds_the_bias) {
     }
 }
 
-// Matmuls of several shapes share the memory of partial sums and overlap. Each must find it as at first.
+// Matmuls of several shapes share the memory of partial sums.
 TEST(BroadGemm, matmuls_after_one_another_and_replayed_have_the_same_bits) {
-  for (const TestBackend& test : test_backends()) {
-    const DType dtype = DType::bf16;
-    if (!test.is_cuda() || !multiplies(test, dtype)) continue;
-    // A chain of matmuls: the out of each is the x of the next.
-    const std::vector<WeightShape> shapes{{4096, 4096}, {6144, 4096}, {4096, 6144}, {5120, 4096}, {4096, 5120}};
-    std::vector<std::unique_ptr<PackedMatrix>> weights;
-    for (const WeightShape& of : shapes) {
-      auto packed = test.backend.pack_matrix(Numbers(6, {of.n, of.k}).as(dtype).view(), dtype, "w");
-      ASSERT_TRUE(packed) << packed.error().message;
-      weights.push_back(std::move(*packed));
-    }
-    for (const std::int64_t rows : {40, 64, 90, 128}) {
-      const OnDevice x(test.backend, Numbers(7, {rows, shapes[0].k}).as(dtype));
-      std::vector<std::unique_ptr<OnDevice>> outs;
-      for (const WeightShape& of : shapes)
-        outs.push_back(std::make_unique<OnDevice>(test.backend, HostTensor(dtype, {rows, of.n})));
-      const auto chain = [&] {
-        for (std::size_t i = 0; i < shapes.size(); ++i)
-          matmul(test.backend, {i == 0 ? ConstTensorView(x.view()) : ConstTensorView(outs[i - 1]->view()), weights[i].get(),
-                                outs[i]->view()});
-      };
-      chain();
-      const HostTensor expected = outs.back()->to_host();
-      const auto graph = test.backend.capture([&] {
-        for (int i = 0; i < 4; ++i) chain();
-      });
-      ASSERT_TRUE(graph) << graph.error().message;
-      for (int replay = 0; replay < 50; ++replay) {
-        (*graph)->replay();
-        ASSERT_EQ(outs.back()->to_host().bytes, expected.bytes) << test.name << ", " << rows << " rows, replay " << replay;
-      }
-    }
-  }
+  constexpr WeightShape kShapes[] = {{4096, 4096}, {6144, 4096}, {4096, 6144}, {5120, 4096}, {4096, 5120}};
+  constexpr std::int64_t kChainRows[] = {40, 64, 90, 128};
+  for (const TestBackend& test : test_backends())
+    if (test.is_cuda()) testing::check_matmul_chain(test, kShapes, kChainRows);
 }
 
 // So that the tests above see every kernel, and sums that are passed on, where a device has 132 multiprocessors.
