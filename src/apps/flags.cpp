@@ -152,6 +152,9 @@ void add_info_options(CLI::App& app, InfoOptions& options) {
   row(app, "Memory", "--state-cache-dtype,--mamba-ssm-cache-dtype", options.model.state_cache_dtype,
       "Of the states of recurrent layers: auto (float32), float32, bfloat16 (half the bytes, rounded after each token)")
       ->check(CLI::IsMember(choices(kStateDtypeNames)));
+  row(app, "Memory", "--max-num-seqs", options.model.max_num_seqs, "Sequences whose states of recurrent layers are counted")
+      ->transform(count_units())
+      ->check(CLI::Range(1, 4096));
   add_quantization_options(app, options.model);
   row(app, "Memory", "--context", options.context_len, "Tokens of a context; 0: the model's longest, at most 8192")
       ->transform(count_units())

@@ -119,6 +119,7 @@ json::Value to_json(const std::string& name, const ModelInfo& info, const Memory
   }
   value["state_cache_dtype"] = to_string(info.dtypes.states);
   value["state_bytes_per_sequence"] = info.state_bytes;
+  value["max_num_seqs"] = info.max_num_seqs;
   value["state_bytes_per_draft"] = info.draft_bytes;
   value["prefix_caching"] = info.has_prefix_cache();
   value["fits"] = {{"memory_bytes", memory.bytes},
@@ -182,25 +183,27 @@ std::string fit_text(const ModelInfo& info, const Memory& memory, const MemoryFi
   if (!info.weights_fault.empty()) return "nothing: the weights cannot be loaded";
   const std::string of = fmt::format("{}{}", byte_text(memory.bytes),
                                      memory.device.empty() ? "" : fmt::format(" that are free ({})", memory.device));
-  const std::int32_t n_sequences = EngineOptions{}.max_num_seqs;
+  const std::int32_t n_sequences = info.max_num_seqs;
   const bool has_states = info.n_recurrent_layers > 0;
   if (fit.cache_bytes == 0 && has_states && fit.weight_bytes <= memory.bytes)
-    return fmt::format("nothing: weights and the states of {} sequences need {}, of {}; serve it with a lower --max-num-seqs",
-                       n_sequences, byte_text(info.weights.held + n_sequences * info.state_bytes), of);
+    return fmt::format("nothing: weights, the states of {} and of drafts need {}, of {}; lower --max-num-seqs",
+                       counted(n_sequences, "sequence"), byte_text(info.weights.held + fit.state_bytes), of);
   if (fit.cache_bytes == 0) return fmt::format("nothing: loading the weights needs {}, of {}", byte_text(fit.weight_bytes), of);
-  const std::string beside = has_states ? fmt::format("weights and {} states", n_sequences + fit.n_snapshots) : "the weights";
+  const std::string beside =
+      has_states ? fmt::format("weights and {}", counted(n_sequences + fit.n_snapshots, "state")) : "the weights";
   return fmt::format("{} tokens in contexts of {}: a cache of {}, {:.0f}% of what {} leave of {}", grouped(fit.n_tokens),
                      grouped(fit.context_len), byte_text(fit.cache_bytes), 100 * memory.share, beside, of);
 }
 
 std::string heads_text(const AttentionSpec& spec) {
-  if (spec.latent) return fmt::format("{} query heads, latent attention", spec.n_heads);
-  return fmt::format("{} query heads, {} KV heads, head size {}", spec.n_heads, spec.n_kv_heads, spec.head_dim);
+  if (spec.latent) return fmt::format("{}, latent attention", counted(spec.n_heads, "query head"));
+  return fmt::format("{}, {}, head size {}", counted(spec.n_heads, "query head"), counted(spec.n_kv_heads, "KV head"),
+                     spec.head_dim);
 }
 
 /// What a layer keeps of a token.
 std::string kept_text(const KvGroup& group) {
-  if (group.latent_dim == 0) return fmt::format("{} heads of {}", group.n_kv_heads, group.head_dim);
+  if (group.latent_dim == 0) return fmt::format("{} of {}", counted(group.n_kv_heads, "head"), group.head_dim);
   return fmt::format("a latent vector of {} and {} rotated elements", group.latent_dim, group.head_dim - group.latent_dim);
 }
 
@@ -214,16 +217,17 @@ std::string draft_text(const DraftLayerInfo& layer, bool is_used) {
 void print_cache(const ModelInfo& info, const Memory& memory, const MemoryFit& fit, const SharedWorkload& workload) {
   print_row("KV cache", fmt::format("{} bytes a token, {}", grouped(context_bytes(info.groups, 1)), to_string(info.dtypes.kv)));
   for (const KvGroup& group : info.groups)
-    print_row("", fmt::format("{} layers{}: {}, {} bytes a token", group.n_layers,
+    print_row("", fmt::format("{}{}: {}, {} bytes a token", counted(group.n_layers, "layer"),
                               group.window == 0 ? "" : fmt::format(" with a window of {} tokens", grouped(group.window)),
                               kept_text(group), grouped(group.bytes_per_token)));
   if (info.draft_layer) print_row("drafts", draft_text(*info.draft_layer, info.spec.uses_mtp));
   if (info.n_recurrent_layers > 0) {
-    print_row("states", fmt::format("{} recurrent layers: {} a sequence, {}; {} for each draft", info.n_recurrent_layers,
-                                    byte_text(info.state_bytes), to_string(info.dtypes.states), byte_text(info.draft_bytes)));
+    print_row("states",
+              fmt::format("{}: {} a sequence, {}; {} for each draft", counted(info.n_recurrent_layers, "recurrent layer"),
+                          byte_text(info.state_bytes), to_string(info.dtypes.states), byte_text(info.draft_bytes)));
     print_row("", info.has_prefix_cache()
-                      ? fmt::format("room for {} snapshots of them in the prefix cache, beside those of {} sequences",
-                                    grouped(fit.n_snapshots), EngineOptions{}.max_num_seqs)
+                      ? fmt::format("room for {} {} of them in the prefix cache, beside those of {}", grouped(fit.n_snapshots),
+                                    plural(fit.n_snapshots, "snapshot"), counted(info.max_num_seqs, "sequence"))
                       : "no prefix caching beside sliding windows: each request computes its whole prompt");
   }
   print_row("fits", fit_text(info, memory, fit));
@@ -231,9 +235,9 @@ void print_cache(const ModelInfo& info, const Memory& memory, const MemoryFit& f
     print_row("", "less than the longest context: serve it with --max-model-len auto, or a length that fits");
   if (!info.has_prefix_cache()) return;  // requests share nothing
   const SharingBytes sharing = sharing_bytes(info.groups, workload);
-  print_row("sharing", fmt::format("{} requests with {} shared and {} own tokens keep {} of KV, and {} without sharing",
-                                   workload.n_requests, grouped(workload.shared_len), grouped(workload.own_len),
-                                   byte_text(sharing.shared), byte_text(sharing.apart)));
+  print_row("sharing", fmt::format("{} with {} shared and {} own tokens keep {} of KV, and {} without sharing",
+                                   counted(workload.n_requests, "request"), grouped(workload.shared_len),
+                                   grouped(workload.own_len), byte_text(sharing.shared), byte_text(sharing.apart)));
   print_row("",
             fmt::format("a decode step reads as much: {:.1f} times less with relayed attention",
                         static_cast<double>(sharing.apart) / static_cast<double>(std::max<std::int64_t>(1, sharing.shared))));

@@ -20,6 +20,7 @@
 #include "core/limits/memory_limit.h"
 #include "core/limits/thread_body.h"
 #include "core/log.h"
+#include "core/one_line.h"
 #include "load/model_checksum.h"
 #include "ranks/rank_group.h"
 #include "web/pages.h"
@@ -112,6 +113,16 @@ std::string weights_text(const EngineInfo& info) {
   return info.weight_scheme == dtype ? dtype : fmt::format("{} weights, {}", info.weight_scheme, dtype);
 }
 
+/// A line about the states of recurrent layers; empty for a model without them.
+std::string states_line(const EngineInfo& info) {
+  if (info.state_slot_bytes == 0) return "";
+  const std::string interval = info.state_snapshot_interval == 0
+                                   ? ""
+                                   : fmt::format(", also at every {} tokens of a prompt", info.state_snapshot_interval);
+  return fmt::format("states of recurrent layers in {}; room for {} of them in the prefix cache{}\n",
+                     to_string(info.state_dtype), counted(info.n_snapshots(), "snapshot"), interval);
+}
+
 /// Once a rank is lost, /health says so for a moment, and then the server ends.
 class EndAtFault {
  public:
@@ -160,10 +171,10 @@ Result<void> run(const ServeCommandOptions& options) {
   BATON_TRY_VOID(server->start(std::move(model), *engine, std::move(prefixes)));
   const EngineInfo info = engine->info();
   print_output(
-      "Baton {} serves {} ({}) at {}\n{} tokens fit the cache of {:.0f} MB; contexts up to {} tokens; attention: {}{}\n",
+      "Baton {} serves {} ({}) at {}\n{} tokens fit the cache of {:.0f} MB; contexts up to {} tokens; attention: {}{}\n{}",
       version_number(), name, weights_text(info), server->address(), static_cast<std::int64_t>(info.n_blocks) * info.block_len,
       static_cast<double>(info.kv_cache_bytes) / 1e6, info.max_model_len, info.attention,
-      info.batch_invariant ? ", batch-invariant" : "");
+      info.batch_invariant ? ", batch-invariant" : "", states_line(info));
   flush_output();
   const EndAtFault watcher(options.model.ranks, *server);
   server->wait();

@@ -61,4 +61,8 @@ std::string log_value(std::string_view text) {
   return one_line(value + "\"", 2 * kMaxMessageBytes);
 }
 
+std::string plural(std::int64_t number, std::string_view noun) { return std::string(noun) + (number == 1 ? "" : "s"); }
+
+std::string counted(std::int64_t number, std::string_view noun) { return std::to_string(number) + " " + plural(number, noun); }
+
 }  // namespace baton

@@ -1,7 +1,8 @@
-/// Text of unknown origin as one line for a terminal or a log.
+/// Text for a terminal or a log: of unknown origin as one line, and numbers with their nouns.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -17,5 +18,11 @@ std::string one_line(std::string_view text, std::size_t max_bytes);
 /// `text` as the value of a `key=value` pair in the log: as it is if it is a word, otherwise in quotation marks, with a
 /// backslash before a quotation mark and before a backslash. No text can end its value or begin another pair.
 std::string log_value(std::string_view text);
+
+/// A noun as it stands after a number: "snapshot" after 1, otherwise "snapshots".
+std::string plural(std::int64_t number, std::string_view noun);
+
+/// "1 snapshot", "12 snapshots".
+std::string counted(std::int64_t number, std::string_view noun);
 
 }  // namespace baton

@@ -1,6 +1,7 @@
 /// What an engine is made with, and what it says of itself.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -70,10 +71,13 @@ struct EngineInfo {
   std::int32_t n_blocks = 0;  ///< of the layer group that has the most
   std::vector<CacheGroup> cache_groups;
   std::int32_t block_len = 0;
-  std::int64_t kv_cache_bytes = 0;    ///< of each rank
-  DType state_dtype = DType::f32;     ///< see EngineOptions
-  std::int64_t state_slot_bytes = 0;  ///< of one sequence's state in recurrent layers; 0: there are none
-  std::int32_t n_state_slots = 0;     ///< max_num_seqs, and one for each snapshot
+  std::int64_t kv_cache_bytes = 0;           ///< of each rank
+  DType state_dtype = DType::f32;            ///< see EngineOptions
+  std::int64_t state_slot_bytes = 0;         ///< of one sequence's state in recurrent layers; 0: there are none
+  std::int32_t n_state_slots = 0;            ///< max_num_seqs, and one for each snapshot
+  std::int32_t state_snapshot_interval = 0;  ///< see EngineOptions
+  /// Snapshots of states that there is memory for, beside the states of running sequences.
+  std::int32_t n_snapshots() const { return std::max(0, n_state_slots - max_num_seqs); }
   std::int64_t kept_row_bytes = 0;    ///< of one draft beside these states
   std::int32_t n_kept_rows = 0;       ///< drafts that can be kept
   std::int32_t n_tier_slots = 0;      ///< entries that the host tier can hold, one block of each layer group

@@ -13,6 +13,7 @@
 
 #include "core/limits/memory_limit.h"
 #include "core/log.h"
+#include "core/one_line.h"
 #include "engine/cache/cache_size.h"
 #include "kernels/ops.h"
 
@@ -30,10 +31,15 @@ Result<void> check_snapshot_interval(const EngineOptions& options, const ModelSp
   if (!spec.has_recurrent_layers()) return refuse(spec.family + " has no recurrent layers");
   if (!options.enable_prefix_caching) return refuse("snapshots of states belong to the prefix cache, which is off");
   const std::int32_t unit = std::max(kStateChunk, options.block_len);
-  if (interval > 0 && interval % unit == 0) return {};
-  return refuse(fmt::format("it must be 0 (off) or a multiple of {}, the {}", unit,
-                            unit == kStateChunk ? "positions of a chunk in which recurrent layers compute prompts"
-                                                : "tokens of a block (--block-size)"));
+  if (interval < 0 || interval % unit != 0)
+    return refuse(fmt::format("it must be 0 (off) or a multiple of {}, the {}", unit,
+                              unit == kStateChunk ? "positions of a chunk in which recurrent layers compute prompts"
+                                                  : "tokens of a block (--block-size)"));
+  const bool is_asked = options.max_model_len > 0;
+  const std::int32_t limit = is_asked ? options.max_model_len : spec.max_position;
+  if (interval < limit) return {};
+  return refuse(fmt::format("prompts have fewer than {} tokens ({}), so none would have a snapshot at an interval", limit,
+                            is_asked ? "--max-model-len" : "the model's limit"));
 }
 
 Result<void> check_options(const EngineOptions& options, const ModelSpec& spec) {
@@ -294,6 +300,7 @@ Result<SizedEngine> size_engine(const EngineOptions& options, const Backend& bac
     info.tier_entry_bytes += cache.groups.back().block_bytes;
   }
   info.state_dtype = options.state_dtype;
+  info.state_snapshot_interval = options.state_snapshot_interval;
   const StateShape state = model.state_shape(1, options.state_dtype);
   info.state_slot_bytes = state.slot_bytes();
   info.kept_row_bytes = state.kept_row_bytes();
@@ -339,6 +346,11 @@ Result<void> size_cache(const EngineOptions& options, std::int64_t free_bytes, S
     const std::int32_t most = std::exchange(info.max_model_len, longest_fitting(cache));
     cache.max_model_len = info.max_model_len;
     log::info("event=max_model_len_chosen max_model_len={} model={}", info.max_model_len, most);
+    if (options.state_snapshot_interval >= info.max_model_len)
+      log::warning(
+          "event=no_interval_snapshots state_snapshot_interval={} max_model_len={} effect=\"prompts are too short for a "
+          "snapshot at an interval\"",
+          options.state_snapshot_interval, info.max_model_len);
   }
   BATON_TRY(info.cache_groups, choose_cache_groups(cache));
   info.n_blocks = std::ranges::max(info.cache_groups, {}, &CacheGroup::n_blocks).n_blocks;
@@ -360,13 +372,11 @@ Result<void> check_states(const EngineInfo& info, const Backend& backend) {
   const std::int64_t needed = running_state_bytes(info);
   const std::int64_t free_bytes = backend.free_memory_bytes();
   if (needed > free_bytes)
-    return fail(
-        ErrorCode::out_of_memory,
-        fmt::format(
-            "the states of {} sequences in recurrent layers, and of their drafts, need {} bytes ({} each), and {} bytes "
-            "are free: lower --max-num-seqs",
-            info.max_num_seqs, needed, info.state_slot_bytes, free_bytes),
-        "max_num_seqs");
+    return fail(ErrorCode::out_of_memory,
+                fmt::format("the states of {} in recurrent layers, and of their drafts, need {} bytes ({} each), and {} bytes "
+                            "are free: lower --max-num-seqs",
+                            counted(info.max_num_seqs, "sequence"), needed, info.state_slot_bytes, free_bytes),
+                "max_num_seqs");
   return {};
 }
 
@@ -383,10 +393,10 @@ Result<EngineParts> make_parts(const EngineOptions& options, std::unique_ptr<Bac
   if (sized.info.n_state_slots > 0) {
     BATON_TRY_VOID(executor->allocate_states(sized.info.n_state_slots, sized.info.n_kept_rows, sized.info.state_dtype));
     log::info(
-        "event=recurrent_layers state_dtype={} state_mb={:.1f} sequences={} snapshots={} draft_mb={:.2f} drafts={} "
-        "prefix_caching={}",
+        "event=recurrent_layers state_dtype={} state_mb={:.1f} sequences={} snapshots={} snapshot_interval={} draft_mb={:.2f} "
+        "drafts={} prefix_caching={}",
         to_string(sized.info.state_dtype), static_cast<double>(sized.info.state_slot_bytes) / 1e6, sized.info.max_num_seqs,
-        sized.info.n_state_slots - sized.info.max_num_seqs, static_cast<double>(sized.info.kept_row_bytes) / 1e6,
+        sized.info.n_snapshots(), sized.info.state_snapshot_interval, static_cast<double>(sized.info.kept_row_bytes) / 1e6,
         sized.info.n_kept_rows, options.enable_prefix_caching ? "on" : "off");
   }
   BATON_TRY_VOID(executor->allocate_cache(sized.info.cache_groups, options.block_len, options.kv_dtype));

@@ -160,6 +160,7 @@ std::int64_t kept(const KvGroup& group, std::int64_t len) {
 
 Result<ModelInfo> read_model_info(const fs::path& folder, const ModelOptions& options, const Backend* device) {
   ModelInfo info;
+  info.max_num_seqs = options.max_num_seqs;
   BATON_TRY(info.spec, read_model_spec(folder));
   if (options.speculation.method == DraftMethod::mtp) BATON_TRY_VOID(use_mtp(info.spec, nullptr));
   BATON_TRY(const WeightRounding rounding, rounding_of(options, info.spec.quantization));
@@ -182,15 +183,17 @@ std::int32_t default_context(const ModelInfo& info) { return std::min(info.spec.
 
 MemoryFit fit_in(const ModelInfo& info, std::int64_t memory_bytes, double share, std::int32_t context_len, bool is_host) {
   MemoryFit fit{.weight_bytes = info.weights.needed(is_host), .context_len = context_len};
+  EngineOptions engine;
+  engine.max_num_seqs = info.max_num_seqs;
+  fit.state_bytes = info.max_num_seqs * info.state_bytes + n_kept_rows(engine, info.spec) * info.draft_bytes;
   if (!info.weights_fault.empty() || fit.weight_bytes > memory_bytes) return fit;
-  const std::int32_t n_sequences = EngineOptions{}.max_num_seqs;
-  std::int64_t left = memory_bytes - info.weights.held - n_sequences * info.state_bytes -
-                      n_kept_rows(EngineOptions{}, info.spec) * info.draft_bytes;
+  std::int64_t left = memory_bytes - info.weights.held - fit.state_bytes;
   if (left <= 0) return fit;
   if (info.has_prefix_cache() && info.state_bytes > 0) {
-    fit.n_snapshots = choose_snapshots({.max_num_seqs = n_sequences, .free_memory_bytes = left, .memory_utilization = share},
-                                       info.state_bytes, std::nullopt)
-                          .value();
+    fit.n_snapshots =
+        choose_snapshots({.max_num_seqs = info.max_num_seqs, .free_memory_bytes = left, .memory_utilization = share},
+                         info.state_bytes, std::nullopt)
+            .value();
     left -= fit.n_snapshots * info.state_bytes;
   }
   fit.cache_bytes = static_cast<std::int64_t>(static_cast<double>(left) * share);

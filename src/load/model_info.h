@@ -42,6 +42,7 @@ struct ModelInfo {
   LoadDtypes dtypes;
   std::vector<KvGroup> groups;
   std::int32_t n_recurrent_layers = 0;
+  std::int32_t max_num_seqs = 0;              ///< sequences whose states are counted
   std::int64_t state_bytes = 0;               ///< of a sequence, in all recurrent layers
   std::int64_t draft_bytes = 0;               ///< of a draft beside it
   std::optional<DraftLayerInfo> draft_layer;  ///< absent: the configuration has none
@@ -63,7 +64,7 @@ struct ModelInfo {
   }
 };
 
-/// Reads `folder`. Of `options` kv_cache_dtype, state_cache_dtype, quantization, quantize_lm_head and activation_dtype count. `device`: where
+/// Reads `folder`. Of `options` max_num_seqs, kv_cache_dtype, state_cache_dtype, quantization, quantize_lm_head and activation_dtype count. `device`: where
 /// the model would be loaded, which decides the dtypes; null: any, and the configuration does. A tokenizer or weights that
 /// cannot be loaded are facts. Errors: those of the configuration, rounding_of, activations_of, load_dtypes, expect_taken.
 Result<ModelInfo> read_model_info(const std::filesystem::path& folder, const ModelOptions& options,
@@ -76,11 +77,12 @@ std::int32_t default_context(const ModelInfo& info);
 struct MemoryFit {
   std::int32_t n_snapshots = 0;   ///< of recurrent states, beside those of running sequences
   std::int64_t weight_bytes = 0;  ///< that must be free before the weights are loaded
+  std::int64_t state_bytes = 0;   ///< of recurrent states of running sequences, and of drafts beside them
   std::int64_t cache_bytes = 0;   ///< 0: the weights or the states do not fit, or the weights cannot be loaded
   std::int32_t context_len = 0;
   std::int64_t n_tokens = 0;  ///< in contexts of this length
 };
-/// `share`: for the cache, of what weights and EngineOptions{}.max_num_seqs states leave. `is_host`: see WeightBytes::needed.
+/// `share`: for the cache, of what weights and the states of max_num_seqs sequences leave. `is_host`: see WeightBytes::needed.
 MemoryFit fit_in(const ModelInfo& info, std::int64_t memory_bytes, double share, std::int32_t context_len, bool is_host);
 
 /// KV bytes of one context of `len` tokens: of each group at most a window's.

@@ -57,10 +57,13 @@ TEST(Info, states_of_recurrent_layers_take_memory_from_the_cache) {
   EXPECT_NE(fits.find("states leave of 209.7 MB\n"), std::string::npos) << fits;
   EXPECT_EQ(fits.find("weights and 128 states"), std::string::npos) << fits;
   EXPECT_NE(fits.find("relayed attention"), std::string::npos) << fits;
-  EXPECT_NE(out("1M").find("nothing: weights and the states of 128 sequences need 35.8 MB, of 1048.6 kB; serve it with a lower "
+  EXPECT_NE(out("1M").find("nothing: weights, the states of 128 sequences and of drafts need 52.7 MB, of 1048.6 kB; lower "
                            "--max-num-seqs\n"),
             std::string::npos)
       << out("1M");
+  const std::string one = run({golden.folder().string(), "--memory", "2M", "--max-num-seqs", "1"}).out;
+  EXPECT_NE(one.find("beside those of 1 sequence\n"), std::string::npos) << one;
+  EXPECT_NE(one.find("tokens in contexts of"), std::string::npos) << one;
   EXPECT_NE(out("100K").find("nothing: loading the weights needs "), std::string::npos) << out("100K");
   const auto row_of_states = [&](const char* dtype) {
     const std::string table = run({golden.folder().string(), "--memory", "1G", "--state-cache-dtype", dtype}).out;

@@ -51,5 +51,13 @@ TEST(OneLine, a_long_text_keeps_its_beginning_and_its_end) {
   }
 }
 
+TEST(OneLine, one_thing_has_no_s) {
+  EXPECT_EQ(counted(1, "snapshot"), "1 snapshot");
+  EXPECT_EQ(counted(0, "snapshot"), "0 snapshots");
+  EXPECT_EQ(counted(2, "snapshot"), "2 snapshots");
+  EXPECT_EQ(plural(1, "KV head"), "KV head");
+  EXPECT_EQ(plural(21, "KV head"), "KV heads");
+}
+
 }  // namespace
 }  // namespace baton

@@ -269,18 +269,19 @@ TEST(EngineStates, an_interval_serves_unannounced_forks_with_the_same_bits) {
   }
 }
 
-TEST(EngineStates, an_interval_that_cuts_chunks_or_blocks_is_refused) {
-  const auto refusal_of = [](std::int32_t interval, std::int32_t block_len, const ModelSpec& spec, bool has_cache) {
+TEST(EngineStates, an_interval_that_cuts_chunks_or_blocks_or_that_prompts_do_not_reach_is_refused) {
+  std::int32_t max_model_len = 160;
+  const auto refusal_of = [&](std::int32_t interval, std::int32_t block_len, const ModelSpec& spec, bool has_cache) {
     EngineOptions options = long_options();
     options.state_snapshot_interval = interval;
     options.block_len = block_len;
     options.enable_prefix_caching = has_cache;
-    options.max_model_len = 160;
+    options.max_model_len = max_model_len;
     options.snapshot_bytes.reset();
     const auto engine = create_tiny_engine(make_backend("cpu", {}).value(), options, 20, spec);
     return engine ? std::string("none") : engine.error().message;
   };
-  EXPECT_EQ(refusal_of(192, 16, recurrent_spec(), true), "none");
+  EXPECT_EQ(refusal_of(128, 16, recurrent_spec(), true), "none");
   for (const std::int32_t interval : {-64, 16, 100})
     EXPECT_EQ(
         refusal_of(interval, 16, recurrent_spec(), true),
@@ -290,6 +291,31 @@ TEST(EngineStates, an_interval_that_cuts_chunks_or_blocks_is_refused) {
             "--state-snapshot-interval 192: it must be 0 (off) or a multiple of 128, the tokens of a block (--block-size)");
   EXPECT_NE(refusal_of(64, 16, recurrent_spec(), false).find("the prefix cache, which is off"), std::string::npos);
   EXPECT_NE(refusal_of(64, 16, tiny_spec(), true).find("has no recurrent layers"), std::string::npos);
+  EXPECT_EQ(refusal_of(192, 16, recurrent_spec(), true),
+            "--state-snapshot-interval 192: prompts have fewer than 160 tokens (--max-model-len), so none would have a "
+            "snapshot at an "
+            "interval");
+  max_model_len = 128;
+  EXPECT_NE(refusal_of(128, 16, recurrent_spec(), true).find("fewer than 128 tokens"), std::string::npos);
+  max_model_len = 0;
+  EXPECT_NE(refusal_of(2048, 16, recurrent_spec(), true).find("fewer than 2048 tokens (the model's limit)"), std::string::npos);
+}
+
+TEST(EngineStates, an_interval_that_the_chosen_length_of_contexts_does_not_reach_is_logged) {
+  const auto logged_with = [](std::int32_t interval) {
+    EngineOptions options = long_options();
+    options.max_model_len = kFittingLength;
+    options.state_snapshot_interval = interval;
+    ::testing::internal::CaptureStderr();
+    const auto engine = make_tiny_engine(options, 20, recurrent_spec(), 1);
+    EXPECT_EQ(engine->info().max_model_len, 20 * 16);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  const std::string logged = logged_with(320);
+  EXPECT_NE(logged.find("event=no_interval_snapshots state_snapshot_interval=320 max_model_len=320 "), std::string::npos)
+      << logged;
+  EXPECT_NE(logged.find(" snapshots=60 snapshot_interval=320 "), std::string::npos) << logged;
+  EXPECT_EQ(logged_with(256).find("event=no_interval_snapshots"), std::string::npos);
 }
 
 // Rounded after each row, they are the same numbers wherever steps end.

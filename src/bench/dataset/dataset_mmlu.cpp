@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "bench/dataset/dataset_kinds.h"
+#include "core/one_line.h"
 #include "core/parallel.h"
 #include "io/file.h"
 
@@ -194,8 +195,7 @@ Result<Workload> mmlu_workload(const DatasetSource& source) {
   std::ranges::sort(sample);  // the questions of a subject one after another again
 
   Workload workload;
-  workload.name =
-      fmt::format("mmlu, {} shots, {} subject{}", options.num_shots, subjects.size(), subjects.size() == 1 ? "" : "s");
+  workload.name = fmt::format("mmlu, {}, {}", counted(options.num_shots, "shot"), counted(std::ssize(subjects), "subject"));
   std::vector<int> n_questions(subjects.size());
   for (const std::size_t index : sample) ++n_questions[places[index].subject];
   std::vector<std::vector<TokenId>> shared_ids;

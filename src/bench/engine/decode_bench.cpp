@@ -17,6 +17,7 @@
 #include "bench/report/machine_report.h"
 #include "bench/report/statistics.h"
 #include "cli/output.h"
+#include "core/one_line.h"
 #include "load/load_engine.h"
 
 namespace baton {
@@ -352,8 +353,8 @@ Result<DecodeBenchReport> run_decode_bench(const DecodeBenchOptions& options) {
       for (std::size_t i = first; i < report.runs.size(); ++i) {
         DecodeRun& run = report.runs[i];
         BATON_TRY_VOID(runner.run(run));
-        print_note("{} request{}, {}, {} drafts, run {} of {}: {:.1f} tokens/s\n", n_requests, n_requests == 1 ? "" : "s",
-                   run.arm, run.n_drafts, round + 1, options.n_runs, run.tokens_per_s.back());
+        print_note("{}, {}, {}, run {} of {}: {:.1f} tokens/s\n", baton::counted(n_requests, "request"), run.arm,
+                   baton::counted(run.n_drafts, "draft"), round + 1, options.n_runs, run.tokens_per_s.back());
       }
     }
   }

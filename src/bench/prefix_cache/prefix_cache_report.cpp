@@ -7,11 +7,22 @@
 #include "bench/prefix_cache/prefix_cache_bench.h"
 #include "bench/report/machine_report.h"
 #include "bench/report/markdown_table.h"
+#include "core/one_line.h"
 
 namespace baton {
 namespace {
 
 std::string name_of(const PrefixCase& each) { return fmt::format("{} {} + {}", each.kind, each.shared_len, each.own_len); }
+
+/// What prompts can continue from in a model with recurrent layers; empty for others.
+std::string states_text(const EngineInfo& engine) {
+  if (engine.state_slot_bytes == 0) return "";
+  const std::string interval = engine.state_snapshot_interval == 0
+                                   ? "no snapshots at an interval"
+                                   : fmt::format("snapshots also at every {} tokens", engine.state_snapshot_interval);
+  return fmt::format("{} states, room for {}, {}; ", to_string(engine.state_dtype), counted(engine.n_snapshots(), "snapshot"),
+                     interval);
+}
 
 std::string verdict(const PrefixCacheReport& report) {
   std::size_t n_kept = 0;
@@ -58,15 +69,15 @@ std::string prefix_cache_text(const PrefixCacheReport& report, const PrefixCache
     }
   }
   return fmt::format(
-      "{}\n{}\n\n{}\n{}, {} weights, {} KV, blocks of {}; turns have answers of {} tokens.\n"
+      "{}\n{}\n\n{}\n{}, {} weights, {} KV, blocks of {}; {}turns have answers of {} tokens.\n"
       "Known: tokens of the prompt that were computed before. Again: of these, computed again. KV alone: by a cache of whole "
       "blocks of keys and\nvalues. Hit rate: the share of the prompt's tokens that was not computed. {} forks come at once, "
       "all "
       "other "
       "requests one after another.\n{}{}",
       command, machine_line(report.engine), table.text(), report.model, report.engine.weight_scheme,
-      to_string(report.engine.kv_dtype), report.engine.block_len, options.cases.answer_len, options.cases.n_forks,
-      verdict(report), exceptions(report));
+      to_string(report.engine.kv_dtype), report.engine.block_len, states_text(report.engine), options.cases.answer_len,
+      options.cases.n_forks, verdict(report), exceptions(report));
 }
 
 json::Value prefix_cache_json(const PrefixCacheReport& report, const PrefixCacheBenchOptions& /*options*/,
@@ -99,6 +110,10 @@ json::Value prefix_cache_json(const PrefixCacheReport& report, const PrefixCache
   json::Value failed = json::Value::array();
   for (const auto& [of, error] : report.failed)
     failed.push_back({{"case", of.kind}, {"shared", of.shared_len}, {"own", of.own_len}, {"error", error}});
+  const bool has_states = report.engine.state_slot_bytes > 0;
+  value["state_cache_dtype"] = has_states ? json::Value(to_string(report.engine.state_dtype)) : json::Value(nullptr);
+  value["state_snapshot_interval"] = report.engine.state_snapshot_interval;
+  value["snapshots"] = report.engine.n_snapshots();
   value.update({{"block_size", report.engine.block_len},
                 {"goal", kPrefixCacheGoal},
                 {"cases", cases},

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "core/check.h"
+#include "core/one_line.h"
 
 namespace baton {
 
@@ -144,8 +145,8 @@ Result<std::int32_t> choose_snapshots(const CacheSizeOptions& options, std::int6
   const std::int64_t free_bytes = std::max<std::int64_t>(0, options.free_memory_bytes);
   if (requested_bytes && *requested_bytes > free_bytes)
     return fail(ErrorCode::out_of_memory,
-                fmt::format("--state-cache-memory-bytes {}: {} bytes are free beside the states of {} sequences",
-                            *requested_bytes, free_bytes, options.max_num_seqs),
+                fmt::format("--state-cache-memory-bytes {}: {} bytes are free beside the states of {}", *requested_bytes,
+                            free_bytes, counted(options.max_num_seqs, "sequence")),
                 "state_cache_memory_bytes");
   const std::int64_t n_most = std::int64_t{kSnapshotsEach} * (options.max_num_seqs + kKeptContexts);
   if (requested_bytes) return static_cast<std::int32_t>(std::min<std::int64_t>(*requested_bytes / slot_bytes, 1 << 20));
@@ -187,10 +188,10 @@ Result<KvCache::Pin> pin_beside(KvCache& cache, const CacheScope& scope, std::sp
                       tokens.size()));
     return fail(
         ErrorCode::out_of_memory,
-        fmt::format("a prefix of {} tokens cannot be pinned: there is memory for {} snapshots of recurrent states, and all "
-                    "of them are pinned (a new version of a prefix needs one of its own until it is there); delete a prefix or "
+        fmt::format("a prefix of {} tokens cannot be pinned: there is memory for {} of recurrent states, and no "
+                    "more can be pinned (a new version of a prefix needs one of its own until it is there); delete a prefix or "
                     "raise --state-cache-memory-bytes",
-                    tokens.size(), cache.n_snapshot_slots()));
+                    tokens.size(), counted(cache.n_snapshot_slots(), "snapshot")));
   }
   return pinned;
 }

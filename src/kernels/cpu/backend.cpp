@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "core/limits/memory_limit.h"
+#include "core/one_line.h"
 #include "kernels/cpu/kv_storage.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/pages.h"
@@ -87,7 +88,7 @@ Result<std::unique_ptr<Backend>> CpuBackend::make(const BackendOptions& options)
 BackendInfo CpuBackend::info() const {
   BackendInfo info;
   info.name = "cpu";
-  info.device = fmt::format("{}, {} thread{}", processor_name(), parallel_.n_threads(), parallel_.n_threads() == 1 ? "" : "s");
+  info.device = fmt::format("{}, {}", processor_name(), counted(parallel_.n_threads(), "thread"));
   info.features = to_string(isa_);
   info.memory_bytes = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
   info.rank = collectives_.rank();

@@ -41,5 +41,27 @@ TEST(PrefixCacheReport, judges_requests_that_can_know_what_they_share) {
   EXPECT_EQ(written["left_out"][0]["case"], "forks");
 }
 
+TEST(PrefixCacheReport, names_states_and_interval_of_a_model_that_has_some) {
+  const PrefixCacheBenchOptions options;
+  PrefixCacheReport report;
+  const std::string without = prefix_cache_text(report, options, "the command");
+  EXPECT_EQ(without.find("states,"), std::string::npos) << without;
+  EXPECT_TRUE(prefix_cache_json(report, options, "the command")["state_cache_dtype"].is_null());
+  report.engine.state_slot_bytes = 1 << 20;
+  report.engine.state_dtype = DType::bf16;
+  report.engine.max_num_seqs = 4;
+  report.engine.n_state_slots = 5;
+  const auto text = [&] { return prefix_cache_text(report, options, "the command"); };
+  EXPECT_NE(text().find("; bfloat16 states, room for 1 snapshot, no snapshots at an interval; turns"), std::string::npos)
+      << text();
+  report.engine.n_state_slots = 16;
+  report.engine.state_snapshot_interval = 2048;
+  EXPECT_NE(text().find("room for 12 snapshots, snapshots also at every 2048 tokens; turns"), std::string::npos) << text();
+  const json::Value written = prefix_cache_json(report, options, "the command");
+  EXPECT_EQ(written["state_cache_dtype"], "bfloat16");
+  EXPECT_EQ(written["state_snapshot_interval"], 2048);
+  EXPECT_EQ(written["snapshots"], 12);
+}
+
 }  // namespace
 }  // namespace baton

@@ -275,7 +275,7 @@ TEST(KvCacheStates, a_pin_keeps_its_snapshot_while_there_is_room_for_running_seq
   run_prompt(cache, count_up(500, 16), {});
   const auto other = pin_beside(cache, {}, count_up(500, 16), 20, 0);
   ASSERT_FALSE(other);
-  EXPECT_NE(other.error().message.find("memory for 1 snapshots"), std::string::npos) << other.error().message;
+  EXPECT_NE(other.error().message.find("memory for 1 snapshot of"), std::string::npos) << other.error().message;
   EXPECT_EQ(cache.n_pinned(), 4);
   cache.unpin(*pin);
   EXPECT_EQ(cache.states()->n_pinned(), 0);
