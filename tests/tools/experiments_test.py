@@ -19,6 +19,7 @@ sys.path.insert(0, str(ROOT / "bench" / "experiments"))
 import harness  # noqa: E402
 import result_rows  # noqa: E402
 import run_all  # noqa: E402
+import serving  # noqa: E402
 import workloads  # noqa: E402
 
 MACHINE = {"device": "a machine"}
@@ -42,6 +43,33 @@ def job_of(name, *arguments, seconds=1):
             runner.add({"shared": 64}, entry["arm"], {"elapsed_times": entry["elapsed_times"]}, entry.get("error"))
 
     return harness.Job(name, seconds, run)
+
+
+class LoadRunner:
+    """Stands for harness.Runner: keeps the words of `baton bench serve`, whose result it writes."""
+
+    def __init__(self, scratch, scale):
+        self.settings = harness.Settings(scale=scale)
+        self.scratch = scratch
+        self.begin = 0.0
+        self.words = []
+
+    def run(self, arguments):
+        self.words = [str(word) for word in arguments]
+        folder = Path(self.words[self.words.index("--result-dir") + 1])
+        name = self.words[self.words.index("--result-filename") + 1]
+        (folder / name).write_text(json.dumps({"completed": 4, "label": "relay"}), encoding="utf-8")
+
+
+class ServingTest(unittest.TestCase):
+    def test_answers_of_random_weights_come_with_their_ids(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for scale, wants_ids in (("full", True), ("quick", False)):
+                runner = LoadRunner(Path(folder), scale)
+                self.assertEqual(serving.load(runner, "http://127.0.0.1:1", ["--num-prompts", 4]), {"completed": 4})
+                self.assertEqual(runner.words[:2], ["bench", "serve"])
+                bodies = [json.loads(runner.words[i + 1]) for i, word in enumerate(runner.words) if word == "--extra-body"]
+                self.assertEqual(bodies, [{"return_token_ids": True}] if wants_ids else [])
 
 
 class ExperimentsTest(unittest.TestCase):
