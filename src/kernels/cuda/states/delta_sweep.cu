@@ -10,7 +10,10 @@ namespace baton::cuda {
 class DeltaSweep {
  public:
   static constexpr int kValueDim = 128;
-  static constexpr int kStages = 3;  ///< what shared memory holds
+  template <class T>
+  static constexpr int kBlocks = 2;
+  template <class T>
+  static constexpr int kStages = static_cast<int>(sizeof(float) / sizeof(T));
   using Params = DeltaRuleParams;
   using Layout = SweepLayout<kValueDim>;
   using Row = DeltaRow<kValueDim, kSweepKeyDim>;

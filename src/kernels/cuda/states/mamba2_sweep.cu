@@ -11,7 +11,10 @@ namespace baton::cuda {
 class Mamba2Sweep {
  public:
   static constexpr int kValueDim = 64;
-  static constexpr int kStages = 6;  ///< what shared memory holds
+  template <class T>
+  static constexpr int kBlocks = sizeof(T) == sizeof(float) ? 1 : 2;
+  template <class T>
+  static constexpr int kStages = sizeof(T) == sizeof(float) ? 6 : 5;
   using Params = Mamba2Params;
   using Layout = SweepLayout<kValueDim>;
   struct Row {

@@ -163,10 +163,12 @@ __device__ __forceinline__ void round_state(typename Layout::State& state) {
 }
 
 /// A rule's rows in a sweep. Rule::RawRow has the inputs of a row as they are in memory, Rule::Row as the rule needs them, and
-/// Rule::Sums what the warps of a block add. A Rule is made by each thread. The states are numbers T; Rule::kStages of f32, or twice as
-/// many of bf16, fit into shared memory.
+/// Rule::Sums what the warps of a block add. A Rule is made by each thread. The states are numbers T. Rule::kBlocks<T> blocks of
+/// Rule::kStages<T> matrices are on a multiprocessor: of two, one reads while the other waits between two matrices.
 template <class Rule, class T>
-inline constexpr int kSweepStages = Rule::kStages * static_cast<int>(sizeof(float) / sizeof(T));
+inline constexpr int kSweepStages = Rule::template kStages<T>;
+template <class Rule, class T>
+inline constexpr int kSweepBlocks = Rule::template kBlocks<T>;
 template <class Rule, class T>
 struct SweepMemory {
   StateRingMemory<T, kSweepKeyDim * Rule::kValueDim, typename Rule::RawRow, kSweepStages<Rule, T>> ring;
@@ -281,7 +283,8 @@ __device__ __forceinline__ void sweep(const typename Rule::Params& p, SweepMemor
 #endif  // BATON_SM90A
 
 template <class Rule, class T>
-__global__ void __launch_bounds__(kSweepThreads, 1) sweep_kernel(const __grid_constant__ typename Rule::Params p) {
+__global__ void __launch_bounds__(kSweepThreads, kSweepBlocks<Rule, T>)
+    sweep_kernel(const __grid_constant__ typename Rule::Params p) {
 #ifdef BATON_SM90A
   extern __shared__ __align__(128) std::byte sweep_shared[];
   let_next_kernel_start();
@@ -301,7 +304,7 @@ void launch_sweep_of(const Device& device, const typename Rule::Params& params, 
   constexpr int kBytes = sizeof(SweepMemory<Rule, T>);
   auto* kernel = sweep_kernel<Rule, T>;
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes), what);
-  const auto n_blocks = std::min<std::int64_t>(device.n_multiprocessors, n_runs * params.n_heads);
+  const auto n_blocks = std::min<std::int64_t>(kSweepBlocks<Rule, T> * device.n_multiprocessors, n_runs * params.n_heads);
   launch_overlapped(device, kernel, dim3(static_cast<unsigned>(n_blocks)), kSweepThreads, kBytes, what, params);
 }
 
