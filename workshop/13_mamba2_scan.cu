@@ -1,6 +1,9 @@
 // Is the scan of Mamba-2 on a GPU the recurrence, and how fast is it row by row? Is the norm after a gate its formula?
 //
 //   nvcc -O3 -std=c++20 -arch=sm_90a --expt-relaxed-constexpr -cudart static -Isrc -o 13_mamba2_scan workshop/13_mamba2_scan.cu
+//   ./13_mamba2_scan [before90]
+//
+// `before90` checks and times chunks by the kernels that devices before sm_90 run.
 //
 // Checks against float64 first, then medians of 9 runs of the scan alone; before each run the L2 is overwritten.
 #include <algorithm>
@@ -10,9 +13,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <random>
+#include <string_view>
 #include <vector>
 
+#include "kernels/cuda/device/architecture.h"
 #include "kernels/cuda/rows/gates.cu"
+#include "kernels/cuda/states/chunk_pieces.cu"
 #include "kernels/cuda/states/chunk_scan.cu"
 #include "kernels/cuda/states/mamba2_prepare.cu"
 #include "kernels/cuda/states/mamba2_scan.cu"
@@ -22,6 +28,8 @@ using namespace baton;
 using namespace baton::cuda;
 
 namespace {
+
+int compute_capability = 90;
 
 void must(cudaError_t error) {
   if (error == cudaSuccess) return;
@@ -78,9 +86,9 @@ struct Layer {
     must(cudaMalloc(&out, static_cast<std::size_t>(n_rows) * n_heads * value_dim * 4));
     cudaDeviceProp properties;
     must(cudaGetDeviceProperties(&properties, 0));
-    device.compute_capability = 90;
+    device.compute_capability = compute_capability;
     device.n_multiprocessors = properties.multiProcessorCount;
-    device.max_shared_bytes = properties.sharedMemPerBlockOptin;
+    device.max_shared_bytes = most_shared_bytes(compute_capability);
     must(cudaStreamCreate(&device.stream));
     params = {.step = on_device(std::vector<std::byte>(input.bytes().begin(), input.bytes().end())),
               .xbc = is_bf16 ? static_cast<const void*>(on_device(halves)) : on_device(xbc),
@@ -255,19 +263,40 @@ void check_norm(const Device& device, int n_rows, int n_heads, int d, int first,
               std::sqrt(difference / norm) < 5e-7 ? "ok" : "WRONG");
 }
 
+void time_prefill(int n_rows) {
+  Layer layer(64, 8, 128, 64, 1, {{0, n_rows, 0, -1, 0}});
+  Layer in_chunks(64, 8, 128, 64, 1, {{0, n_rows, 0, -1, 0}}, true);
+  std::printf("sm_%d, prefill of %d rows: by rows %.1f us, in chunks %.1f us\n", compute_capability, n_rows,
+              layer.microseconds([&] { layer.scan(); }), in_chunks.microseconds([&] { in_chunks.scan(); }));
+}
+
+void check_chunks(const std::vector<StateRun>& mixed) {
+  Layer(4, 2, 128, 64, 7, mixed, true).check_results("4 heads of 128 x 64, chunks");
+  Layer(2, 2, 128, 128, 7, mixed, true).check_results("2 heads of 128 x 128, chunks");
+  Layer(4, 1, 128, 64, 1, {{0, 3000, 0, -1, 0}}, true).check_results("4 heads, 3000 rows, chunks");
+}
+
+/// With the shared memory of an A100, and with that of an RTX 4090, where a block has room for one chunk.
+void check_before_sm_90(const std::vector<StateRun>& mixed) {
+  for (const int architecture : {80, 89}) {
+    compute_capability = architecture;
+    check_chunks(mixed);
+    time_prefill(8192);
+  }
+}
+
 }  // namespace
 
-int main() {
+int main(int n_arguments, char** arguments) {
   const std::vector<StateRun> mixed{{0, 1, 5, 0, 0},     {1, 70, 100, 1, 3},   {71, 5, 0, -1, 2},
                                     {76, 33, 63, -1, 4}, {109, 200, 64, 5, 5}, {309, 0, 7, 1, 6}};
+  if (n_arguments > 1 && std::string_view(arguments[1]) == "before90") return check_before_sm_90(mixed), 0;
   Layer(4, 2, 128, 64, 7, mixed).check_results("4 heads of 128 x 64");
   Layer(3, 1, 256, 64, 7, mixed).check_results("3 heads of 256 x 64");
   Layer(6, 3, 32, 48, 7, mixed).check_results("6 heads of 32 x 48");
   Layer(1, 1, 16, 16, 7, mixed).check_results("1 head of 16 x 16");
   Layer(2, 2, 64, 256, 7, mixed).check_results("2 heads of 64 x 256");
-  Layer(4, 2, 128, 64, 7, mixed, true).check_results("4 heads of 128 x 64, chunks");
-  Layer(2, 2, 128, 128, 7, mixed, true).check_results("2 heads of 128 x 128, chunks");
-  Layer(4, 1, 128, 64, 1, {{0, 3000, 0, -1, 0}}, true).check_results("4 heads, 3000 rows, chunks");
+  check_chunks(mixed);
   std::vector<StateRun> many{{0, 3, 9, 0, 0}, {3, 0, 5, 1, 1}, {3, 0, 5, -1, 2}, {3, 1, 0, -1, 3}};
   for (int i = 4; i < 60; ++i) many.push_back({i, 1, i, i, i});
   for (const bool is_bf16 : {false, true}) {
@@ -280,21 +309,17 @@ int main() {
     for (const GatedNormOrder order : {GatedNormOrder::gate_first, GatedNormOrder::norm_first})
       for (const auto& [heads, d, first] : {std::tuple{8, 512, 0}, {1, 3072, 8}, {3, 80, 7}, {2, 17, 3}})
         check_norm(last.device, 9, heads, d, first, order, own);
-  for (const int n : {1, 8, 32, 128}) {
-    std::vector<StateRun> decodes;
-    for (int i = 0; i < n; ++i) decodes.push_back({i, 1, 100 + i, i, i});
-    Layer layer(64, 8, 128, 64, n, decodes);
-    const double bytes = 2.0 * n * 64 * 128 * 64 * 4;
-    const double us = layer.microseconds([&] { layer.scan(); });
-    const double of_sweep = layer.microseconds([&] { layer.sweep(); });
-    std::printf("decode %3d requests, 64 heads of 128 x 64: %7.2f us %5.2f TB/s, a sweep %7.2f us %5.2f TB/s\n", n, us,
-                bytes / us * 1e-6, of_sweep, bytes / of_sweep * 1e-6);
-  }
-  for (const int n : {512, 8192}) {
-    Layer layer(64, 8, 128, 64, 1, {{0, n, 0, -1, 0}});
-    Layer in_chunks(64, 8, 128, 64, 1, {{0, n, 0, -1, 0}}, true);
-    std::printf("prefill of %d rows: by rows %.1f us, in chunks %.1f us\n", n, layer.microseconds([&] { layer.scan(); }),
-                in_chunks.microseconds([&] { in_chunks.scan(); }));
-  }
+  for (const bool is_bf16 : {false, true})
+    for (const int n : {1, 8, 32, 128}) {
+      std::vector<StateRun> decodes;
+      for (int i = 0; i < n; ++i) decodes.push_back({i, 1, 100 + i, i, i});
+      Layer layer(64, 8, 128, 64, n, decodes, is_bf16);
+      const double bytes = 2.0 * n * 64 * 128 * 64 * (is_bf16 ? 2 : 4);
+      const double us = layer.microseconds([&] { layer.scan(); });
+      const double of_sweep = layer.microseconds([&] { layer.sweep(); });
+      std::printf("decode %3d requests, 64 heads of 128 x 64 in %s: %7.2f us %5.2f TB/s, a sweep %7.2f us %5.2f TB/s\n", n,
+                  is_bf16 ? "bf16" : "f32", us, bytes / us * 1e-6, of_sweep, bytes / of_sweep * 1e-6);
+    }
+  for (const int n : {512, 8192}) time_prefill(n);
   return 0;
 }

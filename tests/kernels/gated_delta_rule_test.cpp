@@ -58,6 +58,12 @@ struct DeltaInputs {
     for (std::int64_t h = 0; h < of.n_heads; ++h) a_log.set(h, log_rate(random));
     dt_bias = random_tensor(random, DType::f32, dt_bias.shape);
   }
+  /// Multiplies the values of rows [first, end) of all heads.
+  void multiply_values(const DeltaCase& of, std::int64_t first, std::int64_t end, double factor) {
+    for (std::int64_t r = first; r < end; ++r)
+      for (std::int64_t i = r * of.width() + 2 * of.n_key_heads * of.key_dim; i < (r + 1) * of.width(); ++i)
+        qkv.set(i, static_cast<float>(factor * qkv.at(i)));
+  }
   HostTensor qkv, gates, a_log, dt_bias;
 };
 
@@ -83,17 +89,20 @@ std::vector<double> recurrence(const DeltaCase& of, const DeltaInputs& in, const
       const double a = in.gates.at(r * 2 * of.n_heads + of.n_heads + h) + in.dt_bias.at(h);
       const double decay = std::exp(-std::exp(in.a_log.at(h)) * std::log1p(std::exp(a)));
       double* const s = state.data() + h * dk * dv;
+      std::vector<double> written(static_cast<std::size_t>(dv)), out(written.size());
+      for (std::int64_t i = 0; i < dk; ++i)
+        for (std::int64_t c = 0; c < dv; ++c)
+          written[static_cast<std::size_t>(c)] -= k[static_cast<std::size_t>(i)] * (s[i * dv + c] *= decay);
       for (std::int64_t c = 0; c < dv; ++c) {
-        const double v = in.qkv.at(r * of.width() + 2 * of.n_key_heads * dk + h * dv + c);
-        double known = 0;
-        for (std::int64_t i = 0; i < dk; ++i) known += k[static_cast<std::size_t>(i)] * (s[i * dv + c] *= decay);
-        double out = 0;
-        for (std::int64_t i = 0; i < dk; ++i) {
-          s[i * dv + c] += k[static_cast<std::size_t>(i)] * (v - known) / (1 + std::exp(-b));
-          out += q[static_cast<std::size_t>(i)] * s[i * dv + c];
-        }
-        all.push_back(out / std::sqrt(static_cast<double>(dk)));
+        double& of_column = written[static_cast<std::size_t>(c)];
+        of_column = (in.qkv.at(r * of.width() + 2 * of.n_key_heads * dk + h * dv + c) + of_column) / (1 + std::exp(-b));
       }
+      for (std::int64_t i = 0; i < dk; ++i)
+        for (std::int64_t c = 0; c < dv; ++c) {
+          s[i * dv + c] += k[static_cast<std::size_t>(i)] * written[static_cast<std::size_t>(c)];
+          out[static_cast<std::size_t>(c)] += q[static_cast<std::size_t>(i)] * s[i * dv + c];
+        }
+      for (const double number : out) all.push_back(number / std::sqrt(static_cast<double>(dk)));
     }
   return all;
 }
@@ -140,10 +149,10 @@ double error_of(const std::vector<double>& got, const std::vector<double>& expec
 /// Errors of a row decay with the state, so they do not grow with the number of rows; sums have key_dim terms, twice.
 constexpr double kGrowth = 16;
 
-void expect_recurrence(const TestBackend& test, const DeltaCase& of, const std::vector<StateRun>& runs, std::int64_t n_rows) {
-  SCOPED_TRACE(describe(test, of) + ", " + std::to_string(n_rows) + " rows");
-  const DeltaInputs in(of, n_rows, 3);
-  const auto n_slots = static_cast<std::int32_t>(std::max<std::size_t>(4, runs.size()));
+void expect_recurrence_of(const TestBackend& test, const DeltaCase& of, const DeltaInputs& in,
+                          const std::vector<StateRun>& runs, double state_growth = kGrowth) {
+  SCOPED_TRACE(describe(test, of) + ", " + std::to_string(in.qkv.shape[0]) + " rows");
+  const auto n_slots = static_cast<std::int32_t>(std::max<std::size_t>(4, runs.size() + 1));
   StateRuns steps(test.backend, of.shape(n_slots), runs);
   for (std::int32_t slot = 0; slot < n_slots; ++slot) steps.set_slot(slot, drawn_slot(of, 10 + slot));
   const HostTensor got = run_rule(test.backend, of, in, steps);
@@ -153,8 +162,11 @@ void expect_recurrence(const TestBackend& test, const DeltaCase& of, const std::
     if (run.read_slot != StateRun::kZeroState) state = matrices(of, drawn_slot(of, 10 + run.read_slot));
     const std::vector<double> expected = recurrence(of, in, run, state);
     EXPECT_LE(error_of(rows_of(got, run), expected), bound) << "run at row " << run.first_row;
-    EXPECT_LE(error_of(matrices(of, steps.slot(run.write_slot)), state), kGrowth * epsilon(DType::f32)) << run.write_slot;
+    EXPECT_LE(error_of(matrices(of, steps.slot(run.write_slot)), state), state_growth * epsilon(DType::f32)) << run.write_slot;
   }
+}
+void expect_recurrence(const TestBackend& test, const DeltaCase& of, const std::vector<StateRun>& runs, std::int64_t n_rows) {
+  expect_recurrence_of(test, of, DeltaInputs(of, n_rows, 3), runs);
 }
 
 TEST(GatedDeltaRule, equals_the_recurrence_from_zero) {
@@ -200,7 +212,17 @@ TEST(GatedDeltaRule, computes_few_rows_of_each_of_many_sequences) {
       expect_recurrence(test, of, runs_of_few_rows(40), 42);
 }
 
-// Their bits are those of a sequence that is alone.
+// As those do that share a prompt.
+TEST(GatedDeltaRule, many_sequences_may_begin_from_one_state) {
+  for (const TestBackend& test : recurrent_backends()) {
+    std::vector<StateRun> runs;
+    for (std::int32_t i = 0; i < 40; ++i)
+      runs.push_back({.first_row = i, .n_rows = 1, .position = 64, .read_slot = 40, .write_slot = i});
+    expect_recurrence(test, {2, 8, 128, 128, DType::bf16}, runs, 40);
+  }
+}
+
+// Bits are those of a sequence that is alone.
 TEST(GatedDeltaRule, batch_invariant_rows_have_the_same_bits_beside_any_number_of_sequences) {
   for (const TestBackend& test : recurrent_backends()) {
     if (!test.backend.capabilities().has_batch_invariant) continue;
@@ -227,6 +249,59 @@ TEST(GatedDeltaRule, long_runs_begin_and_end_anywhere_in_a_chunk) {
                          {.first_row = 1, .n_rows = 170, .position = 100, .read_slot = 1, .write_slot = 2},
                          {.first_row = 171, .n_rows = 33, .position = 63, .read_slot = StateRun::kZeroState, .write_slot = 3}},
                         204);
+}
+
+// A GPU cuts the chunks of one long run into pieces when the heads alone do not occupy it. The state is that of the slot that the run
+// writes.
+TEST(GatedDeltaRule, a_long_run_may_be_computed_in_pieces) {
+  for (const TestBackend& test : recurrent_backends())
+    for (const DeltaCase& of : {DeltaCase{1, 2, 128, 128, DType::bf16}, DeltaCase{1, 1, 128, 64, DType::bf16, DType::bf16}})
+      for (const std::int32_t n_rows : {1920, 2500})
+        expect_recurrence(test, of, {{.n_rows = n_rows, .position = 77, .read_slot = 1, .write_slot = 1}}, n_rows);
+}
+
+/// Rows 0 to 1999 as one run, which a GPU may cut into pieces, and as two of the same length.
+std::vector<std::vector<StateRun>> runs_of_2000_rows() {
+  return {{{.n_rows = 2000, .read_slot = 0, .write_slot = 2}},
+          {{.n_rows = 1000, .position = 10, .read_slot = 0, .write_slot = 2},
+           {.first_row = 1000, .n_rows = 1000, .read_slot = StateRun::kZeroState, .write_slot = 3}}};
+}
+
+// In chunks a column's scale grows while its state decays and nothing is written. Nothing makes up for the errors of the decays of all
+// these rows.
+TEST(GatedDeltaRule, a_state_may_decay_to_nothing_and_be_written_again) {
+  for (const TestBackend& test : recurrent_backends())
+    for (const double last_values : {0.0, 1.0, 1e5})
+      for (const auto& runs : runs_of_2000_rows()) {
+        SCOPED_TRACE("values of the last rows times " + std::to_string(last_values));
+        const DeltaCase of{.dtype = DType::bf16};
+        DeltaInputs in(of, 2000, 3);
+        for (std::int64_t h = 0; h < of.n_heads; ++h) in.a_log.set(h, static_cast<float>(h) - 4);
+        for (const StateRun& run : runs) {
+          const std::int64_t end = run.first_row + run.n_rows;
+          in.multiply_values(of, run.first_row + 100, end - 20, 0);
+          in.multiply_values(of, end - 20, end, last_values);
+        }
+        expect_recurrence_of(test, of, in, runs, 8 * kGrowth);
+      }
+}
+
+// A head each that forgets everything at once in some rows, writes nothing in some, overwrites what a key knows, and never forgets.
+TEST(GatedDeltaRule, gates_may_be_extreme) {
+  for (const TestBackend& test : recurrent_backends())
+    for (const auto& runs : runs_of_2000_rows()) {
+      const DeltaCase of{.dtype = DType::bf16};
+      DeltaInputs in(of, 2000, 3);
+      for (std::int64_t r = 0; r < 2000; ++r) {
+        const std::int64_t b = r * 2 * of.n_heads;
+        const std::int64_t a = b + of.n_heads;
+        if (r % 50 == 33) in.gates.set(a, 1e4F);
+        if (r % 300 > 100) in.gates.set(b + 1, -1e4F);
+        in.gates.set(b + 2, 1e4F);
+        in.gates.set(a + 3, -1e4F);
+      }
+      expect_recurrence_of(test, of, in, runs);
+    }
 }
 
 TEST(GatedDeltaRule, leaves_other_rows_slots_and_layers_alone) {

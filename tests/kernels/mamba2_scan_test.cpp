@@ -57,6 +57,14 @@ struct ScanInputs {
     dt_bias = random_tensor(random, DType::f32, dt_bias.shape);
     skip = random_tensor(random, DType::f32, skip.shape);
   }
+  /// Multiplies columns [first_column, end_column) of rows [first, end) of xbc.
+  void multiply(std::int64_t first, std::int64_t end, std::int64_t first_column, std::int64_t end_column, double factor) {
+    for (std::int64_t r = first; r < end; ++r)
+      for (std::int64_t c = first_column; c < end_column; ++c) {
+        const std::int64_t i = r * xbc.shape[1] + c;
+        xbc.set(i, static_cast<float>(factor * xbc.at(i)));
+      }
+  }
   HostTensor xbc, dt, a_log, dt_bias, skip;
 };
 
@@ -73,16 +81,21 @@ std::vector<double> scan_recurrence(const ScanCase& of, const ScanInputs& in, co
       const double step = std::log1p(std::exp(in.dt.at(r * in.dt.shape[1] + of.first_dt + h) + in.dt_bias.at(h)));
       const double decay = std::exp(-std::exp(in.a_log.at(h)) * step);
       double* const s = state.data() + h * dk * dv;
+      std::vector<double> x, out;
       for (std::int64_t column = 0; column < dv; ++column) {
-        const double x = in.xbc.at(r * of.width() + h * dv + column);
-        double out = in.skip.at(h) * x;
-        for (std::int64_t i = 0; i < dk; ++i) {
-          double& element = s[i * dv + column];
-          element = decay * element + in.xbc.at(b + i) * step * x;
-          out += element * in.xbc.at(c + i);
-        }
-        all.push_back(out);
+        x.push_back(in.xbc.at(r * of.width() + h * dv + column));
+        out.push_back(in.skip.at(h) * x.back());
       }
+      for (std::int64_t i = 0; i < dk; ++i) {
+        const double of_b = in.xbc.at(b + i) * step;
+        const double of_c = in.xbc.at(c + i);
+        for (std::int64_t column = 0; column < dv; ++column) {
+          double& element = s[i * dv + column];
+          element = decay * element + of_b * x[static_cast<std::size_t>(column)];
+          out[static_cast<std::size_t>(column)] += element * of_c;
+        }
+      }
+      all.insert(all.end(), out.begin(), out.end());
     }
   return all;
 }
@@ -121,9 +134,9 @@ double scan_error(const std::vector<double>& got, const std::vector<double>& exp
 /// Errors of a row decay with the state, so they do not grow with the number of rows; sums have key_dim terms.
 constexpr double kScanGrowth = 16;
 
-void expect_scan(const TestBackend& test, const ScanCase& of, const std::vector<StateRun>& runs, std::int64_t n_rows) {
-  SCOPED_TRACE(test.name + ", " + of.name() + ", " + std::to_string(n_rows) + " rows");
-  const ScanInputs in(of, n_rows, 3);
+void expect_scan_of(const TestBackend& test, const ScanCase& of, const ScanInputs& in, const std::vector<StateRun>& runs,
+                    double state_growth = kScanGrowth) {
+  SCOPED_TRACE(test.name + ", " + of.name() + ", " + std::to_string(in.xbc.shape[0]) + " rows");
   StateRuns steps(test.backend, of.shape(), runs);
   for (std::int32_t slot = 0; slot < 4; ++slot) steps.set_slot(slot, drawn_scan_slot(of, 10 + slot));
   const HostTensor got = run_scan(test.backend, of, in, steps);
@@ -136,9 +149,12 @@ void expect_scan(const TestBackend& test, const ScanCase& of, const std::vector<
     std::vector<double> rows;
     for (std::int64_t i = run.first_row * n; i < (run.first_row + run.n_rows) * n; ++i) rows.push_back(got.at(i));
     EXPECT_LE(scan_error(rows, expected), bound) << "run at row " << run.first_row;
-    EXPECT_LE(scan_error(scan_matrices(of, steps.slot(run.write_slot)), state), kScanGrowth * epsilon(DType::f32))
+    EXPECT_LE(scan_error(scan_matrices(of, steps.slot(run.write_slot)), state), state_growth * epsilon(DType::f32))
         << run.write_slot;
   }
+}
+void expect_scan(const TestBackend& test, const ScanCase& of, const std::vector<StateRun>& runs, std::int64_t n_rows) {
+  expect_scan_of(test, of, ScanInputs(of, n_rows, 3), runs);
 }
 
 std::vector<TestBackend> mamba2_backends() { return recurrent_backends(&BackendCapabilities::has_mamba2); }
@@ -169,6 +185,49 @@ TEST(Mamba2Scan, long_runs_begin_and_end_anywhere_in_a_chunk) {
                    {.first_row = 1, .n_rows = 170, .position = 100, .read_slot = 1, .write_slot = 2},
                    {.first_row = 171, .n_rows = 33, .position = 63, .read_slot = StateRun::kZeroState, .write_slot = 3}},
                   204);
+}
+
+/// Two runs of 700 rows.
+std::vector<StateRun> runs_of_700_rows() {
+  return {{.n_rows = 700, .position = 10, .read_slot = 0, .write_slot = 2},
+          {.first_row = 700, .n_rows = 700, .read_slot = StateRun::kZeroState, .write_slot = 3}};
+}
+
+// In chunks a column's scale grows while its state decays and nothing is written. Nothing makes up for the errors of the decays of all
+// these rows.
+TEST(Mamba2Scan, a_state_may_decay_to_nothing_and_be_written_again) {
+  for (const TestBackend& test : mamba2_backends())
+    for (const double last_values : {0.0, 1.0, 1e5}) {
+      SCOPED_TRACE("values of the last rows times " + std::to_string(last_values));
+      const ScanCase of{.dtype = DType::bf16};
+      ScanInputs in(of, 1400, 3);
+      for (std::int64_t h = 0; h < of.n_heads; ++h) in.a_log.set(h, static_cast<float>(h) - 4);
+      const std::int64_t values = std::int64_t{of.n_heads} * of.value_dim;
+      for (const std::int64_t end : {700, 1400}) {
+        in.multiply(end - 600, end - 20, 0, values, 0);
+        in.multiply(end - 20, end, 0, values, last_values);
+      }
+      expect_scan_of(test, of, in, runs_of_700_rows(), 8 * kScanGrowth);
+    }
+}
+
+// A head each whose time steps are 0 in some rows, so that nothing is written or forgotten, and long in some, so that all is forgotten;
+// and rows whose keys or queries are zero.
+TEST(Mamba2Scan, time_steps_may_be_extreme) {
+  for (const TestBackend& test : mamba2_backends()) {
+    const ScanCase of{.dtype = DType::bf16};
+    ScanInputs in(of, 1400, 3);
+    const std::int64_t keys = std::int64_t{of.n_heads} * of.value_dim;
+    for (std::int64_t r = 0; r < 1400; ++r) {
+      const std::int64_t dt = r * in.dt.shape[1] + of.first_dt;
+      if (r % 300 > 100) in.dt.set(dt, -1e4F);
+      if (r % 50 == 33) in.dt.set(dt + 1, 200);
+      if (r % 5 == 2) in.multiply(r, r + 1, keys, keys + of.key_dim, 0);
+      if (r % 7 == 2) in.multiply(r, r + 1, keys + of.n_groups * of.key_dim, in.xbc.shape[1], 0);
+    }
+    in.a_log.set(1, 2);
+    expect_scan_of(test, of, in, runs_of_700_rows());
+  }
 }
 
 TEST(Mamba2Scan, leaves_other_rows_slots_and_layers_alone) {

@@ -8,6 +8,9 @@
 ///
 /// A row of these matrices, a column of the values, is multiplied by a power of two that brings its largest number in the state
 /// and in what the chunk writes to 2^5: so its f16 parts have 22 bits, and no sum of a chunk, of at most 64 times that, overflows.
+///
+/// With V = 0 and the identity as the first state, the state after some chunks is their map (chunk_scan.h): its columns are those of
+/// the identity.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +31,8 @@ struct ScanStage {
   const ChunkFactors* factors;
 };
 
-template <ChunkRule kRule>
+/// By ByWgmma or ByMma. Without outputs: only the delta rule.
+template <ChunkRule kRule, class Matmuls, bool kHasOutputs>
 class ScanConsumer {
  public:
   /// The state of 64 columns: the lane has rows 2 (lane % 4) and one further of each 8, of columns column() and 8 further.
@@ -39,30 +43,40 @@ class ScanConsumer {
     for (int n = 0; n < 16; ++n)
 #pragma unroll
       for (int e = 0; e < 4; ++e) state_[n][e] = to_f32(matrix[(8 * n + pair_ + e % 2) * value_dim + column_ + e / 2 * 8]);
-    scale_[0] = scale_[1] = 1;
   }
   __device__ __forceinline__ void clear_state() {
 #pragma unroll
     for (auto& of_rows : state_)
 #pragma unroll
       for (float& x : of_rows) x = 0;
-    scale_[0] = scale_[1] = 1;
   }
-  /// Rounds to nearest even if T is bf16.
+  /// That of columns `first_column` to first_column + 63 of the identity times x.
+  __device__ __forceinline__ void load_identity(int first_column, float x) {
+#pragma unroll
+    for (int n = 0; n < 16; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) state_[n][e] = 8 * n + pair_ + e % 2 == first_column + column_ + e / 2 * 8 ? x : 0;
+  }
+  /// To a matrix whose rows and columns are so many numbers apart, and that begins at the first of the columns. Rounds to nearest even
+  /// if T is bf16.
   template <class T>
-  __device__ __forceinline__ void store_state(T* matrix, int value_dim) const {
+  __device__ __forceinline__ void store_state(T* matrix, int row_stride, int column_stride) const {
     const float unscaled[2] = {1 / scale_[0], 1 / scale_[1]};
 #pragma unroll
     for (int n = 0; n < 16; ++n)
 #pragma unroll
       for (int e = 0; e < 4; ++e)
-        matrix[(8 * n + pair_ + e % 2) * value_dim + column_ + e / 2 * 8] = from_f32<T>(state_[n][e] * unscaled[e / 2]);
+        matrix[(8 * n + pair_ + e % 2) * row_stride + (column_ + e / 2 * 8) * column_stride] =
+            from_f32<T>(state_[n][e] * unscaled[e / 2]);
   }
 
   /// Computes a chunk, calls leave() when it has read the stage, and then store(out) for the lane's outputs: out[n][2 half + i] is
   /// of column column() + 8 half, row 8 n + pair() + i.
   template <class Leave, class Store>
-  __device__ __forceinline__ void chunk(const ScanStage& stage, float skip, Leave&& leave, Store&& store) {
+  __device__ __forceinline__ void chunk(const ScanStage& arrived, float skip, Leave&& leave, Store&& store) {
+    // Matrix loads are not volatile: without this, some of a stage that has the same place in every chunk would leave the loop.
+    const ScanStage stage{Matmuls::current(arrived.keys), Matmuls::current(arrived.t), Matmuls::current(arrived.a),
+                          arrived.values, arrived.factors};
     const float2 rescale = rescale_by(stage);
     const float factor[2] = {rescale.x, rescale.y};
     float u[8][4];
@@ -76,18 +90,20 @@ class ScanConsumer {
     Fragments to_end[4];
 #pragma unroll
     for (int step = 0; step < 4; ++step) split_fragment(u[2 * step], u[2 * step + 1], one, to_end[step]);
-    begin_matmuls();
+    Matmuls::begin();
 #pragma unroll
     for (int step = 0; step < 4; ++step)
 #pragma unroll
-      for (int part = 0; part < kOperandParts; ++part) multiply_by_columns(state_, to_end[step][part], stage.keys, step);
-    end_matmuls();
-    wait_for_matmuls<0>();
-    own_accumulators(out);
+      for (int part = 0; part < kOperandParts; ++part) Matmuls::by_columns(state_, to_end[step][part], stage.keys, step);
+    Matmuls::end();
+    Matmuls::template wait<0>();
     own_accumulators(state_);
-    finish_outputs(stage, skip, out);
+    if constexpr (kHasOutputs) {
+      own_accumulators(out);
+      finish_outputs(stage, skip, out);
+    }
     leave();
-    store(out);
+    if constexpr (kHasOutputs) store(out);
   }
   __device__ __forceinline__ int pair() const { return pair_; }
   __device__ __forceinline__ int column() const { return column_; }
@@ -101,36 +117,47 @@ class ScanConsumer {
       float by_keys[8][4];
       {
         Fragments state[8];
+        if constexpr (kHasOutputs) {
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          split_state(factor, half, state);
-          multiply_state(state, half, stage.keys, by_keys);
-          multiply_state(state, half, stage.keys + 2 * sizeof(ChunkTile), out);
+          for (int half = 0; half < 2; ++half) {
+            split_state(factor, half, state);
+            multiply_state(state, half, stage.keys, by_keys);
+            multiply_state(state, half, stage.keys + 2 * sizeof(ChunkTile), out);
+          }
+        } else {  // were the second half split beside a matmul, the compiler would let each matmul wait for the one before
+#pragma unroll
+          for (int half = 0; half < 2; ++half) split_state(factor, half, state);
+#pragma unroll
+          for (int half = 0; half < 2; ++half) multiply_state(state, half, stage.keys, by_keys);
         }
-        wait_for_matmuls<1>();
+        Matmuls::template wait<kHasOutputs ? 1 : 0>();
         own_accumulators(by_keys);
         subtract_from_values(stage, by_keys);
         own_accumulators(by_keys);
-        wait_for_matmuls<0>();
-        own_accumulators(out);
+        if constexpr (kHasOutputs) {
+          Matmuls::template wait<0>();
+          own_accumulators(out);
+        }
       }
       Fragments inputs[4];
 #pragma unroll
       for (int step = 0; step < 4; ++step) split_fragment(by_keys[2 * step], by_keys[2 * step + 1], one, inputs[step]);
       multiply_matrix(inputs, stage.t, u, false);
       decay_state(stage.factors->decay, factor);
-      multiply_rows_by(stage.factors->of_queries, out);
-      wait_for_matmuls<0>();
+      if constexpr (kHasOutputs) multiply_rows_by(stage.factors->of_queries, out);
+      Matmuls::template wait<0>();
       own_accumulators(u);
     }
 #pragma unroll
     for (int n = 0; n < 8; ++n)
 #pragma unroll
       for (int e = 0; e < 4; ++e) u[n][e] *= 1 / kTScale;
-    Fragments updates[4];
+    if constexpr (kHasOutputs) {
+      Fragments updates[4];
 #pragma unroll
-    for (int step = 0; step < 4; ++step) split_fragment(u[2 * step], u[2 * step + 1], one, updates[step]);
-    multiply_matrix(updates, stage.a, out, true);
+      for (int step = 0; step < 4; ++step) split_fragment(u[2 * step], u[2 * step + 1], one, updates[step]);
+      multiply_matrix(updates, stage.a, out, true);
+    }
   }
 
   __device__ __forceinline__ void begin_mamba2(const ScanStage& stage, const float (&factor)[2], float (&u)[8][4],
@@ -147,20 +174,20 @@ class ScanConsumer {
         u[n][2 * half] = values.x * scale_[half];
         u[n][2 * half + 1] = values.y * scale_[half];
       });
-      wait_for_matmuls<0>();
+      Matmuls::template wait<0>();
       own_accumulators(out);
     }
     multiply_rows_by(stage.factors->of_queries, out);
     Fragment values[4];
 #pragma unroll
     for (int step = 0; step < 4; ++step) round_fragment(u[2 * step], u[2 * step + 1], values[step]);
-    begin_matmuls();
+    Matmuls::begin();
 #pragma unroll
     for (int step = 0; step < 4; ++step)
 #pragma unroll
       for (int part = 0; part < kOperandParts; ++part)
-        multiply_by_rows(out, values[step], stage.a + part * sizeof(ChunkTile), 0, step, true);
-    end_matmuls();
+        Matmuls::by_rows(out, values[step], stage.a + part * sizeof(ChunkTile), step, true);
+    Matmuls::end();
   }
 
   __device__ __forceinline__ void split_state(const float (&factor)[2], int half, Fragments (&to)[8]) const {
@@ -212,9 +239,11 @@ class ScanConsumer {
     load_matrices_transposed(to, as_of_now(stage.values) + swizzled_byte(row, warp_ * 2 + lane_ / 8 % 2));
   }
 
-  /// Brings the largest number of each of the lane's two columns to 2^5; returns what the state must be multiplied by.
+  /// Brings the largest number of each of the lane's two columns to 2^5, but not all the way if it is below 2^-80, because the scale
+  /// is a float and multiplies values; returns what the state must still be multiplied by.
   __device__ __forceinline__ float2 rescale_by(const ScanStage& stage) {
-    float largest[2] = {};
+    constexpr float kSmallest = 0x1p-80f;
+    float largest[2] = {kSmallest * scale_[0], kSmallest * scale_[1]};
 #pragma unroll
     for (int n = 0; n < 16; ++n)
 #pragma unroll
@@ -240,7 +269,7 @@ class ScanConsumer {
       constexpr int kBias = 127;
       constexpr int kTarget = 5;
       const int exponent = static_cast<int>(__float_as_uint(largest[half]) >> 23);
-      const int shift = exponent == 0 ? 0 : min(max(kBias + kTarget - exponent, -100), 100);
+      const int shift = exponent == 0 ? 0 : min(max(kBias + kTarget - exponent, -126), 100);
       factor[half] = __uint_as_float(static_cast<std::uint32_t>(kBias + shift) << 23);
       scale_[half] *= factor[half];
     }
@@ -250,26 +279,26 @@ class ScanConsumer {
   /// c = or += the transpose of half the state's rows, in parts, times that of 64 rows of keys or queries.
   __device__ __forceinline__ static void multiply_state(const Fragments (&state)[8], int half, std::uint32_t rows,
                                                         float (&c)[8][4]) {
-    begin_matmuls();
+    Matmuls::begin();
 #pragma unroll
     for (int step = 0; step < 4; ++step)
 #pragma unroll
       for (int part = 0; part < kOperandParts; ++part)
-        multiply_by_rows(c, state[4 * half + step][part], rows + half * sizeof(ChunkTile), 0, step, half + step + part > 0);
-    end_matmuls();
+        Matmuls::by_rows(c, state[4 * half + step][part], rows + half * sizeof(ChunkTile), step, half + step + part > 0);
+    Matmuls::end();
   }
 
   /// c = or += x times the transpose of a matrix.
   __device__ __forceinline__ static void multiply_matrix(const Fragments (&x)[4], std::uint32_t tiles, float (&c)[8][4],
                                                          bool accumulate) {
-    begin_matmuls();
+    Matmuls::begin();
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
-      multiply_by_rows(c, x[step][0], tiles, 0, step, accumulate || step > 0);
-      multiply_by_rows(c, x[step][1], tiles, 0, step, true);
-      multiply_by_rows(c, x[step][0], tiles + sizeof(ChunkTile), 0, step, true);
+      Matmuls::by_rows(c, x[step][0], tiles, step, accumulate || step > 0);
+      Matmuls::by_rows(c, x[step][1], tiles, step, true);
+      Matmuls::by_rows(c, x[step][0], tiles + sizeof(ChunkTile), step, true);
     }
-    end_matmuls();
+    Matmuls::end();
   }
 
   /// by_keys = V^T - by_keys diag(of_keys).
@@ -297,7 +326,7 @@ class ScanConsumer {
   int pair_ = lane_ % 4 * 2;                                  ///< first of two neighbours in each group of eight
   int column_ = warp_ * 16 + lane_ / 4;                       ///< of the warpgroup's columns
   float state_[16][4];
-  float scale_[2];  ///< what the state is multiplied by
+  float scale_[2] = {1, 1};  ///< what the state is multiplied by
 };
 
 }  // namespace baton::cuda

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/device/launch.cuh"
-#include "kernels/cuda/states/chunk_tiles.cuh"
+#include "kernels/cuda/states/chunk_matmuls.cuh"
 #include "kernels/cuda/states/runs.cuh"
 
 namespace baton::cuda {
