@@ -1,12 +1,10 @@
 /// Grouped matmul for few places per expert. The warps of a block divide k among them and add their sums in order, so
 /// a place has the same bits whatever the other places are.
 ///
-/// The matrix units multiply 16 weight rows (A) by 8 places (B). The order of k inside a step of 32 is free if A and B
-/// have the same one: lane 4 g + t takes the 8 numbers from 8 t on of weight row g and of place g, one 16-byte load
-/// each, as the fragments of two multiplications. So weights come from memory straight into registers, and need no
-/// shared memory.
+/// Weights and places go from memory straight to the matrix units (direct_chunks.cuh), and need no shared memory.
 #include <cstdint>
 
+#include "kernels/cuda/device/direct_chunks.cuh"
 #include "kernels/cuda/device/elements.cuh"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/device/mma.cuh"
@@ -33,15 +31,6 @@ constexpr std::int64_t kFewPlaces = 2;
 template <int kMaxTiles>
 using WarpSums = float[kWarps][kMaxTiles * kTile][kColumns + kPadding];
 
-/// Loads 16 bytes that are read only once.
-__device__ __forceinline__ uint4 load_weights(const void* from) {
-  uint4 words;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
-               : "l"(from));
-  return words;
-}
-
 /// The sums of one warp over its steps: every kWarps-th from `warp` on.
 template <class T, int kTiles, int kMaxTiles>
 __device__ __forceinline__ void multiply_unit(const GroupedParams& p, const GroupedUnit& unit, int warp, int lane,
@@ -67,7 +56,7 @@ __device__ __forceinline__ void multiply_unit(const GroupedParams& p, const Grou
   const auto load = [&](int step, uint4(&to_a)[4], uint4(&to_b)[kTiles]) {
     if (step >= n_steps) return;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) to_a[i] = load_weights(weight + (weights[i] + step * kStep));
+    for (int i = 0; i < 4; ++i) to_a[i] = load_chunk_once(weight + (weights[i] + step * kStep));
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile)
       to_b[tile] =
@@ -82,17 +71,10 @@ __device__ __forceinline__ void multiply_unit(const GroupedParams& p, const Grou
       const int step = begin + i * kWarps;
       if (step >= n_steps) continue;
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const uint4& low = a[i][2 * half];
-        const uint4& high = a[i][2 * half + 1];
-        const std::uint32_t first[4] = {low.x, high.x, low.y, high.y};
-        const std::uint32_t second[4] = {low.z, high.z, low.w, high.w};
+      for (int half = 0; half < 2; ++half)
 #pragma unroll
-        for (int tile = 0; tile < kTiles; ++tile) {
-          multiply_16x8x16<T>(c[half][tile], first, b[i][tile].x, b[i][tile].y);
-          multiply_16x8x16<T>(c[half][tile], second, b[i][tile].z, b[i][tile].w);
-        }
-      }
+        for (int tile = 0; tile < kTiles; ++tile)
+          multiply_chunks<T>(c[half][tile], a[i][2 * half], a[i][2 * half + 1], b[i][tile]);
       load(step + kAhead * kWarps, a[i], b[i]);
     }
   }

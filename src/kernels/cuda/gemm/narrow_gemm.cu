@@ -1,9 +1,7 @@
 /// The GEMM of narrow weights, those with few outputs, by up to 128 rows. A cluster of blocks multiplies a tile of outputs by a tile of
 /// rows: its warps divide k. Operands go from memory straight to the matrix units, the first weights before the kernel before has
 /// ended. The blocks then exchange their sums through each other's shared memory, and each adds a part of the tile in order.
-///
-/// The order of k inside a step of 32 is free if weight and x have the same one: lane 4 g + t takes the 8 numbers from 8 t on of
-/// weight rows g and g + 8 and of row g of x, one 16-byte load each, as the fragments of two multiplications.
+/// direct_chunks.cuh says in which order a step's numbers are taken.
 #include "kernels/cuda/gemm/kernels.h"
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/device/alignment.h"
+#include "kernels/cuda/device/direct_chunks.cuh"
 #include "kernels/cuda/device/elements.cuh"
 #include "kernels/cuda/device/launch_clusters.cuh"
 #include "kernels/cuda/device/mma.cuh"
@@ -49,15 +48,6 @@ __device__ __forceinline__ float narrow_bias(const NarrowGemmParams& p, int colu
     case DType::f16: return to_f32(static_cast<const __half*>(p.bias)[column]);
     default: return static_cast<const float*>(p.bias)[column];
   }
-}
-
-/// Loads 16 bytes that are read only once.
-__device__ __forceinline__ uint4 load_narrow_chunk(const void* from) {
-  uint4 words;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
-               : "l"(from));
-  return words;
 }
 
 __device__ __forceinline__ std::uint32_t shared_address(const void* shared) {
@@ -140,8 +130,8 @@ __global__ void __launch_bounds__(kThreads, kResidents)
 #pragma unroll
     for (int i = 0; i < 2 * kOutputTiles; ++i) {
       const int row = min(first_output + 8 * i + group, p.n - 1);
-      to[i] = exists(step) ? load_narrow_chunk(weight + static_cast<std::int64_t>(row) * p.k + step * kStep)
-                           : make_uint4(0, 0, 0, 0);
+      to[i] =
+          exists(step) ? load_chunk_once(weight + static_cast<std::int64_t>(row) * p.k + step * kStep) : make_uint4(0, 0, 0, 0);
     }
   };
   const auto load_inputs = [&](int step, uint4(&to)[kRowTiles]) {
@@ -163,17 +153,10 @@ __global__ void __launch_bounds__(kThreads, kResidents)
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
 #pragma unroll
-      for (int o = 0; o < kOutputTiles; ++o) {
-        const uint4& low = weights[i][2 * o];
-        const uint4& high = weights[i][2 * o + 1];
-        const std::uint32_t even[4] = {low.x, high.x, low.y, high.y};
-        const std::uint32_t odd[4] = {low.z, high.z, low.w, high.w};
+      for (int o = 0; o < kOutputTiles; ++o)
 #pragma unroll
-        for (int r = 0; r < kRowTiles; ++r) {
-          multiply_16x8x16<T>(sums[o][r], even, inputs[i][r].x, inputs[i][r].y);
-          multiply_16x8x16<T>(sums[o][r], odd, inputs[i][r].z, inputs[i][r].w);
-        }
-      }
+        for (int r = 0; r < kRowTiles; ++r)
+          multiply_chunks<T>(sums[o][r], weights[i][2 * o], weights[i][2 * o + 1], inputs[i][r]);
       const int next = begin + (i + kAhead) * stride;  // after the last step: zeros
       load_weights(next, weights[i]);
       load_inputs(next, inputs[i]);
