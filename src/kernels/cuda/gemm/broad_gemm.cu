@@ -23,11 +23,11 @@
 
 #include "kernels/cuda/device/alignment.h"
 #include "kernels/cuda/device/async_copy.cuh"
-#include "kernels/cuda/device/device_memory.h"
 #include "kernels/cuda/device/elements.cuh"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/device/mma.cuh"
 #include "kernels/cuda/device/wgmma_shared.cuh"
+#include "kernels/cuda/gemm/partial_memory.h"
 #include "kernels/cuda/gemm/partial_sums.cuh"
 #include "kernels/cuda/gemm/stream_ring.cuh"
 #include "kernels/cuda/gemm/tensor_map.h"
@@ -335,17 +335,13 @@ BroadGemm::BroadGemm(const Device& device, void* encode, std::byte* partials)
 BroadGemm::~BroadGemm() { cudaFree(partials_); }
 
 Result<std::unique_ptr<BroadGemm>> BroadGemm::make(const Device& device) {
-  const auto made = [&](void* encode, std::byte* partials) {
-    return std::unique_ptr<BroadGemm>(new BroadGemm(device, encode, partials));
-  };
-  if (device.compute_capability != 90) return made(nullptr, nullptr);
-  void* const encode = tensor_map_encoder();
-  if (encode == nullptr) return made(nullptr, nullptr);
-  const std::size_t size_bytes =
-      static_cast<std::size_t>(device.n_multiprocessors) / kMostBroadParts * kMostBroadRows * kMostCutWidth * sizeof(float);
-  BATON_TRY(std::byte* const partials, device_memory(size_bytes, "the partial sums of matmuls"));
-  check_cuda(cudaMemsetAsync(partials, 0xff, size_bytes, device.stream), "broad_gemm");
-  return made(encode, partials);
+  void* const encode = device.compute_capability == 90 ? tensor_map_encoder() : nullptr;
+  std::byte* partials = nullptr;
+  if (encode != nullptr) {
+    BATON_TRY(partials, partial_sums_memory(device, static_cast<std::size_t>(device.n_multiprocessors) / kMostBroadParts *
+                                                        kMostBroadRows * kMostCutWidth * sizeof(float)));
+  }
+  return std::unique_ptr<BroadGemm>(new BroadGemm(device, encode, partials));
 }
 
 std::optional<BroadWeight> BroadGemm::describe(const ConstTensorView& weight) const {

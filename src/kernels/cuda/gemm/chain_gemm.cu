@@ -19,7 +19,7 @@
 #include "kernels/cuda/device/elements.cuh"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/device/mma.cuh"
-#include "kernels/cuda/device/wgmma_shared.cuh"
+#include "kernels/cuda/gemm/ring_multiply.cuh"
 #include "kernels/cuda/gemm/stream_ring.cuh"
 #include "kernels/cuda/gemm/tensor_map.h"
 
@@ -126,40 +126,11 @@ class ChainMultiplier {
  private:
   /// The sums of a tile.
   __device__ __forceinline__ void multiply() {
-#pragma unroll
-    for (int group = 0; group < kGroups; ++group)
-#pragma unroll
-      for (float& sum : sums_[group]) sum = 0;
-    int before = -1;  // the slot whose matmuls may still run
-#pragma unroll 1
-    for (int stage = 0; stage < p_.k_stages; ++stage) {
-      barrier_wait(ring_.has_weight + 8 * place_.slot, place_.parity);
-      barrier_wait(ring_.has_x + 8 * place_.slot, place_.parity);
-      const std::uint32_t weight = ring_.stages + place_.slot * stage_bytes(kWidth, p_.x_rows);
-      const std::uint32_t x = weight + kBoxes * box_bytes(kWidth);
-      own_accumulators(sums_);
-      wgmma_fence();
-#pragma unroll
-      for (int box = 0; box < kBoxes; ++box) {
-        const std::uint64_t a = wgmma_descriptor(x + box * box_bytes(p_.x_rows), 16, 1024);
-        const std::uint64_t b = wgmma_descriptor(weight + box * box_bytes(kWidth), 16, 1024);
-#pragma unroll
-        for (int step = 0; step < kBoxK / 16; ++step)  // of 16 numbers; descriptors count 16 bytes
-          wgmma_shared<T>(sums_, a + step * 2, b + step * 2);
-      }
-      wgmma_commit();
-      wgmma_wait<1>();
-      release(before);
-      before = place_.slot;
-      place_.advance(p_.n_stages);
-    }
-    wgmma_wait<0>();
-    own_accumulators(sums_);
-    release(before);
-  }
-  /// This warp has read the stage.
-  __device__ __forceinline__ void release(int slot) {
-    if (slot >= 0 && thread_ % 32 == 0) barrier_arrive(ring_.empty + 8 * slot);
+    multiply_stages<T, kBoxes>(ring_, place_, p_.n_stages, p_.k_stages, sums_, box_bytes(p_.x_rows), box_bytes(kWidth),
+                               [&](int slot) {
+                                 const std::uint32_t weight = ring_.stages + slot * stage_bytes(kWidth, p_.x_rows);
+                                 return Operands{weight + kBoxes * box_bytes(kWidth), weight};
+                               });
   }
 
   /// Writes the columns of out after `first`.
@@ -173,8 +144,8 @@ class ChainMultiplier {
 #pragma unroll
       for (int group = 0; group < kGroups; ++group) {
         if (first + group * 8 >= p_.n) break;
-        float low = sums_[group][2 * half];
-        float high = sums_[group][2 * half + 1];
+        float low = sums_[0][group][2 * half];
+        float high = sums_[0][group][2 * half + 1];
         if (p_.bias != nullptr) {
           const Out* const bias = static_cast<const Out*>(p_.bias) + column + group * 8;
           low += to_f32(bias[0]);
@@ -192,7 +163,7 @@ class ChainMultiplier {
   const Ring& ring_;
   int thread_;
   RingPlace place_;
-  float sums_[kGroups][4];
+  float sums_[1][kGroups][4];
 };
 
 #endif  // BATON_SM90A

@@ -7,7 +7,7 @@
 ///
 /// Each block takes an equal run of all stages (stream_layout.h), so a tile of 64 weight rows may belong to several blocks.
 /// The block with the tile's first stages adds the partial sums of the others (partial_sums.cuh), in the order of k. All
-/// words of partial sums are kNotWritten again when the kernel ends. They are touched only after wait_for_kernel_before, so the next product, whose blocks
+/// words of partial sums are kNotWritten again when the kernel ends. They are touched only after wait_for_kernel_before, so the next matmul, whose blocks
 /// may start earlier, finds them reset. No block waits for one that cannot start: there are no more blocks than
 /// multiprocessors, and the next kernel starts only when all of them run.
 #include "kernels/cuda/gemm/stream_gemm.h"
@@ -23,12 +23,12 @@
 
 #include "kernels/cuda/device/alignment.h"
 #include "kernels/cuda/device/async_copy.cuh"
-#include "kernels/cuda/device/device_memory.h"
 #include "kernels/cuda/device/elements.cuh"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/device/mma.cuh"
-#include "kernels/cuda/device/wgmma_shared.cuh"
+#include "kernels/cuda/gemm/partial_memory.h"
 #include "kernels/cuda/gemm/partial_sums.cuh"
+#include "kernels/cuda/gemm/ring_multiply.cuh"
 #include "kernels/cuda/gemm/stream_layout.h"
 #include "kernels/cuda/gemm/stream_ring.cuh"
 #include "kernels/cuda/gemm/tensor_map.h"
@@ -157,38 +157,11 @@ class StreamMultiplier {
  private:
   /// The sums of the next stages of the ring, in sums_[0].
   __device__ __forceinline__ void multiply(int n_stages) {
-#pragma unroll
-    for (int chain = 0; chain < kChains; ++chain)
-#pragma unroll
-      for (int group = 0; group < kGroups; ++group)
-#pragma unroll
-        for (float& sum : sums_[chain][group]) sum = 0;
-    int before = -1;  // the slot whose matmuls may still run
-#pragma unroll 1
-    for (int stage = 0; stage < n_stages; ++stage) {
-      barrier_wait(ring_.has_weight + 8 * place_.slot, place_.parity);
-      barrier_wait(ring_.has_x + 8 * place_.slot, place_.parity);
-      const std::uint32_t weight = ring_.stages + place_.slot * stage_bytes(kWidth);
-      const std::uint32_t x = weight + kBoxes * kWeightBoxBytes;
-      own_all();
-      wgmma_fence();
-#pragma unroll
-      for (int box = 0; box < kBoxes; ++box) {
-        const std::uint64_t a = wgmma_descriptor(weight + box * kWeightBoxBytes, 16, 1024);
-        const std::uint64_t b = wgmma_descriptor(x + box * x_box_bytes(kWidth), 16, 1024);
-#pragma unroll
-        for (int step = 0; step < 4; ++step)  // of 16 numbers; descriptors count 16 bytes
-          wgmma_shared<T>(sums_[(box * 4 + step) % kChains], a + step * 2, b + step * 2);
-      }
-      wgmma_commit();
-      wgmma_wait<1>();
-      release(before);
-      before = place_.slot;
-      place_.advance(p_.n_stages);
-    }
-    wgmma_wait<0>();
-    own_all();
-    release(before);
+    multiply_stages<T, kBoxes>(ring_, place_, p_.n_stages, n_stages, sums_, kWeightBoxBytes, x_box_bytes(kWidth),
+                               [&](int slot) {
+                                 const std::uint32_t weight = ring_.stages + slot * stage_bytes(kWidth);
+                                 return Operands{weight, weight + kBoxes * kWeightBoxBytes};
+                               });
 #pragma unroll
     for (int distance = 1; distance < kChains; distance *= 2)
 #pragma unroll
@@ -197,14 +170,6 @@ class StreamMultiplier {
         for (int group = 0; group < kGroups; ++group)
 #pragma unroll
           for (int i = 0; i < 4; ++i) sums_[chain][group][i] += sums_[chain + distance][group][i];
-  }
-  __device__ __forceinline__ void own_all() {
-#pragma unroll
-    for (int chain = 0; chain < kChains; ++chain) own_accumulators(sums_[chain]);
-  }
-  /// This warp has read the stage.
-  __device__ __forceinline__ void release(int slot) {
-    if (slot >= 0 && thread_ % 32 == 0) barrier_arrive(ring_.empty + 8 * slot);
   }
 
   __device__ __forceinline__ uint4* partials_of(int block) {
@@ -318,17 +283,13 @@ StreamGemm::StreamGemm(const Device& device, void* encode, std::byte* partials)
 StreamGemm::~StreamGemm() { cudaFree(partials_); }
 
 Result<std::unique_ptr<StreamGemm>> StreamGemm::make(const Device& device) {
-  const auto made = [&](void* encode, std::byte* partials) {
-    return std::unique_ptr<StreamGemm>(new StreamGemm(device, encode, partials));
-  };
-  if (device.compute_capability != 90) return made(nullptr, nullptr);
-  void* const encode = tensor_map_encoder();
-  if (encode == nullptr) return made(nullptr, nullptr);
-  const std::size_t size_bytes =
-      static_cast<std::size_t>(device.n_multiprocessors) * kStreamTileRows * kMaxRows * sizeof(float);
-  BATON_TRY(std::byte* const partials, device_memory(size_bytes, "the partial sums of matmuls"));
-  check_cuda(cudaMemsetAsync(partials, 0xff, size_bytes, device.stream), "stream_gemm");
-  return made(encode, partials);
+  void* const encode = device.compute_capability == 90 ? tensor_map_encoder() : nullptr;
+  std::byte* partials = nullptr;
+  if (encode != nullptr) {
+    BATON_TRY(partials, partial_sums_memory(device, static_cast<std::size_t>(device.n_multiprocessors) * kStreamTileRows *
+                                                        kMaxRows * sizeof(float)));
+  }
+  return std::unique_ptr<StreamGemm>(new StreamGemm(device, encode, partials));
 }
 
 std::optional<StreamWeight> StreamGemm::describe(const ConstTensorView& weight) const {

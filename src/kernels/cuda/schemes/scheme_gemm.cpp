@@ -12,6 +12,7 @@
 #include "kernels/cuda/device/alignment.h"
 #include "kernels/cuda/device/device_memory.h"
 #include "kernels/cuda/gemm/kernels.h"
+#include "kernels/cuda/gemm/partial_memory.h"
 #include "kernels/cuda/gemm/tensor_map.h"
 #include "kernels/cuda/schemes/f8_gemm.h"
 #include "kernels/cuda/schemes/scheme_kernels.h"
@@ -141,9 +142,7 @@ Result<void> SchemeGemm::open() {
   if (partials_ != nullptr || device_.compute_capability != 90) return {};
   encode_ = tensor_map_encoder();
   if (encode_ == nullptr) return {};
-  const std::size_t size = scheme_partial_bytes(device_.n_multiprocessors);
-  BATON_TRY(partials_, device_memory(size, "the partial sums of matmuls"));
-  check_cuda(cudaMemsetAsync(partials_, 0xff, size, device_.stream), "scheme_gemm");
+  BATON_TRY(partials_, partial_sums_memory(device_, scheme_partial_bytes(device_.n_multiprocessors)));
   clusters_ = wide_clusters(device_);
   return {};
 }
