@@ -16,6 +16,7 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -25,6 +26,7 @@
 #include "core/one_line.h"
 #include "core/parallel.h"
 #include "kernels/named_kernels.h"
+#include "kernels/random_packing.h"
 #include "kernels/row_packing.h"
 #include "model/model_tensors.h"
 #include "model/source/head_matrices.h"
@@ -78,6 +80,7 @@ class Loader {
         rank_(rank_of(backend)),
         backend_(backend),
         row_packing_(dynamic_cast<RowPacking*>(&backend)),
+        random_packing_(dynamic_cast<RandomPacking*>(&backend)),
         dtype_(dtype),
         matmul_dtype_(backend.capabilities().rounds_matmul_outputs ? dtype : DType::f32),
         source_(source),
@@ -175,6 +178,20 @@ class Loader {
     takes_int8_x_ = takes_int8_x_ || weight.has_int8_x;
   }
 
+  /// What the backend draws of a stack; nothing if it does not, or the source has other numbers.
+  std::vector<RandomRows> random_rows(std::span<const TensorPart> parts) const {
+    const auto* const source = dynamic_cast<const RandomSource*>(&source_);
+    std::vector<RandomRows> rows;
+    if (random_packing_ == nullptr || source == nullptr) return rows;
+    for (const TensorPart& part : parts) {
+      const auto form = source->form_of(part.tensor);
+      const std::optional<RandomRows> drawn = source->rows_of(part);
+      if (!form || form->scheme != WeightScheme::dense || !drawn) return {};
+      rows.push_back(*drawn);
+    }
+    return rows;
+  }
+
   Result<std::unique_ptr<PackedMatrix>> packed(const LinearTensors& tensors) {
     const std::string& name = tensors.weights.front().tensor.name;
     if (row_packing_ != nullptr) {
@@ -188,6 +205,8 @@ class Loader {
         return row_packing_->pack_rows(rest, read, dtype_, name);
       }
     }
+    if (const std::vector<RandomRows> rows = random_rows(tensors.weights); !rows.empty())
+      return random_packing_->pack_random(rows, tensors.weights.front().shape()[1], dtype_, name);
     BATON_TRY(StoredMatrix weight, stored(tensors));
     ask_for_int8_x(weight);
     return backend_.pack_matrix(weight, dtype_, name);
@@ -300,7 +319,8 @@ class Loader {
   const ModelSpec& spec_;
   const ModelRank rank_;
   Backend& backend_;
-  RowPacking* const row_packing_;  ///< the backend, or null
+  RowPacking* const row_packing_;        ///< the backend, or null
+  RandomPacking* const random_packing_;  ///< the same
   const DType dtype_;
   const DType matmul_dtype_;  ///< output dtype of the matmuls inside a layer
   WeightSource& source_;

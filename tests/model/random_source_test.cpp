@@ -4,11 +4,15 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <tuple>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "support/dense_values.h"
+#include "support/host_tensor.h"
+#include "support/on_device.h"
+#include "support/test_backends.h"
 
 namespace baton {
 namespace {
@@ -90,6 +94,50 @@ TEST(RandomSource, has_the_scheme_that_the_config_states_with_the_variance_of_th
                 0)
           << "row " << row;
   }
+}
+
+TEST(RandomSource, a_backend_that_draws_has_the_same_numbers) {
+  const Parallel parallel(2);
+  const std::vector<ExpectedTensor> tensors{matrix_named("a"), matrix_named("b")};
+  RandomSource source(7, tensors, parallel, {}, {});
+  // A rank's columns, which are fewer than, as many as and more than what the host draws at a time.
+  for (const std::int64_t k : {24, 64, 200}) {
+    std::vector<TensorPart> parts{{tensors[0], {5, 40}, {64, 64 + k}, 3}, {tensors[1], {0, 96}, {64, 64 + k}, 0}};
+    std::vector<RandomRows> rows;
+    for (const TensorPart& part : parts) rows.push_back(source.rows_of(part).value());
+    for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
+      testing::HostTensor expected(dtype, {35 + 3 + 96, k});
+      for (std::int64_t i = 0; i < 3 * k; ++i) expected.set(35 * k + i, 0);
+      ASSERT_TRUE(source.read(parts[0], expected.view().rows(0, 35)));
+      ASSERT_TRUE(source.read(parts[1], expected.view().rows(38, 134)));
+      testing::HostTensor one(dtype, {1});
+      for (const auto& [row, of, at] : {std::tuple{0, 0, 0}, {34, 0, 34}, {38, 1, 0}, {133, 1, 95}})
+        for (std::int64_t column = 0; column < k; ++column) {
+          const RandomRows& drawn = rows[static_cast<std::size_t>(of)];
+          const auto place = static_cast<std::uint64_t>(drawn.first + at * drawn.row_stride + column);
+          one.set(0, random_element(drawn.key, place, drawn.half_width));
+          ASSERT_EQ(expected.at(row * k + column), one.at(0)) << row << ", " << column;
+        }
+      // Rows of the unit matrix bring the matrix back: all terms but one of each sum are 0.
+      testing::HostTensor unit(dtype, {k, k});
+      for (std::int64_t i = 0; i < k * k; ++i) unit.set(i, i % (k + 1) == 0 ? 1 : 0);
+      for (const testing::TestBackend& test : testing::test_backends()) {
+        auto* const packing = dynamic_cast<RandomPacking*>(&test.backend);
+        EXPECT_EQ(packing != nullptr, test.is_cuda()) << test.name;
+        if (packing == nullptr) continue;
+        const auto packed = packing->pack_random(rows, k, dtype, "w");
+        ASSERT_TRUE(packed) << packed.error().message;
+        const testing::OnDevice out(test.backend, testing::HostTensor(DType::f32, {k, 134}));
+        matmul(test.backend, {testing::OnDevice(test.backend, unit).view(), packed->get(), out.view()});
+        const testing::HostTensor got = out.to_host();
+        for (std::int64_t i = 0; i < 134 * k; ++i)
+          ASSERT_EQ(got.at(i % k * 134 + i / k), expected.at(i)) << test.name << ", " << to_string(dtype) << ", element " << i;
+      }
+    }
+  }
+  ExpectedTensor of_heads = tensors[0];
+  of_heads.interleaved_dim = 16;
+  EXPECT_FALSE(source.rows_of({of_heads, {0, 16}, {0, kColumns}, 0})) << "loading moves rows of these afterwards";
 }
 
 TEST(RandomSource, keeps_what_is_never_quantised_dense) {

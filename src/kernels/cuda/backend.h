@@ -14,12 +14,13 @@
 #include "kernels/cuda/ranks/collectives.h"
 #include "kernels/cuda/sampling/sampling.h"
 #include "kernels/cuda/schemes/scheme_gemm.h"
+#include "kernels/random_packing.h"
 
 namespace baton::cuda {
 
 /// Enqueues every operation on one stream when it is called. All steps are uploaded to the same address. Invariant:
 /// device_ does not move and outlives all objects made with it. Thread: engine only.
-class CudaBackend final : public Backend {
+class CudaBackend final : public Backend, public RandomPacking {
  public:
   /// Errors name the cause: no driver, no device with this number, a driver or device that is too old, or too little
   /// memory.
@@ -44,6 +45,8 @@ class CudaBackend final : public Backend {
   Result<std::unique_ptr<CapturedGraph>> capture(std::function<void()> operations) override;
   double time_us(const std::function<void()>& operations) override;
   Result<std::unique_ptr<PackedMatrix>> pack_matrix(const StoredMatrix& weight, DType dtype, std::string_view name) override;
+  Result<std::unique_ptr<PackedMatrix>> pack_random(std::span<const RandomRows> rows, std::int64_t k, DType dtype,
+                                                    std::string_view name) override;
   Result<std::unique_ptr<PackedExperts>> pack_experts(const Shape& shape, DType dtype, std::string_view name,
                                                       const ReadExpert& read) override;
   Result<std::unique_ptr<PackedHeads>> pack_heads(const ConstTensorView& weights, std::string_view name) override;
@@ -89,6 +92,9 @@ class CudaBackend final : public Backend {
   CudaBackend() = default;
   Result<void> open(const BackendOptions& options);
   Result<void> allocate_step(std::size_t size_bytes);
+  /// Packs a dense matrix [n, k] that `write` writes to its memory.
+  Result<std::unique_ptr<PackedMatrix>> pack_dense(const Shape& shape, DType dtype, std::string_view name,
+                                                   const std::function<void(CudaMatrix& matrix)>& write);
   /// The device, after making it the calling thread's current device, which launches use.
   const Device& device() const;
 

@@ -138,14 +138,34 @@ Result<std::unique_ptr<PackedMatrix>> CudaBackend::pack_matrix(const StoredMatri
   if (stored.scheme != WeightScheme::dense) return schemes_->pack(stored, dtype, name);
   const ConstTensorView& weight = stored.values;
   check(weight.shape.rank() == 2, "pack_matrix: the weight must be [n, k]");
+  return pack_dense(weight.shape, dtype, name, [&](CudaMatrix& matrix) { fill(device, gemms_->scratch, matrix, weight); });
+}
+
+Result<std::unique_ptr<PackedMatrix>> CudaBackend::pack_random(std::span<const RandomRows> rows, std::int64_t k, DType dtype,
+                                                               std::string_view name) {
+  std::int64_t n = 0;
+  for (const RandomRows& part : rows) n += part.n_rows + part.n_zero_rows;
+  return pack_dense({n, k}, dtype, name, [&](CudaMatrix& matrix) {
+    std::byte* to = matrix.data;
+    for (const RandomRows& part : rows) {
+      draw(device(), part, k, to, dtype);
+      to += static_cast<std::size_t>((part.n_rows + part.n_zero_rows) * k) * size_bytes(dtype);
+    }
+    check_cuda(cudaStreamSynchronize(device().stream), "pack_random");
+  });
+}
+
+Result<std::unique_ptr<PackedMatrix>> CudaBackend::pack_dense(const Shape& shape, DType dtype, std::string_view name,
+                                                              const std::function<void(CudaMatrix& matrix)>& write) {
+  const Device& device = this->device();
   auto matrix = std::make_unique<CudaMatrix>();
-  matrix->n = weight.shape[0];
-  matrix->k = weight.shape[1];
+  matrix->n = shape[0];
+  matrix->k = shape[1];
   matrix->dtype = dtype;
-  matrix->size_bytes = static_cast<std::size_t>(weight.shape.n_elements()) * size_bytes(dtype);
+  matrix->size_bytes = static_cast<std::size_t>(shape.n_elements()) * size_bytes(dtype);
   check(matrix->n > 0 && matrix->k > 0, "pack_matrix: the weight is empty");
   BATON_TRY(matrix->data, device_memory(matrix->size_bytes, name));
-  fill(device, gemms_->scratch, *matrix, weight);
+  write(*matrix);
   BATON_TRY_VOID(prepare(*gemms_->cublas, *matrix, name));
   matrix->streamed = gemms_->stream->describe(matrix->view());
   matrix->broad = gemms_->broad->describe(matrix->view());

@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
 #include <utility>
 
 #include "core/parallel.h"
+#include "kernels/random_packing.h"
 #include "model/quantization.h"
 #include "model/source/source.h"
 
@@ -32,6 +34,10 @@ class RandomSource final : public WeightSource {
   Result<MatrixForm> form_of(const ExpectedTensor& matrix) const override;
   /// Errors (unsupported): columns that begin inside a byte.
   Result<void> read_stored(const TensorPart& part, const StoredRows& out) override;
+
+  /// What read() writes for a part of a dense matrix, for a backend that draws it; nothing if heads change places, as loading does
+  /// after read() (see part_pairs).
+  std::optional<RandomRows> rows_of(const TensorPart& part) const;
 
  private:
   std::uint64_t key_of(const ExpectedTensor& tensor) const;
