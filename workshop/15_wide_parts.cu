@@ -170,7 +170,7 @@ Launch prepare(const Machine& machine, const Named& named, const How& how, int n
   p.first_part =
       f.parts == 1 ? p.k_stages : (p.k_stages + f.parts - 1) / f.parts + (f.exchange == Exchange::first_adds ? how.extra : 0);
   p.x_rows = f.weight_is_m ? f.rows : (n_rows + 7) / 8 * 8;
-  if (p.x_rows > f.rows || (f.parts > 1 && p.n_tiles * f.parts > kBlocks)) return l;
+  if (n_rows > f.rows || (f.parts > 1 && p.n_tiles * f.parts > kBlocks)) return l;
   const int stage = boxes * (box_bytes(f.width) + box_bytes(p.x_rows));
   const int other = box_bytes(f.rows - p.x_rows) + exchange_bytes(f) + kBarrierBytes;
   p.n_stages = std::min({kMaxStages, how.most_stages, (machine.max_shared - other) / stage});
