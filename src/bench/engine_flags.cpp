@@ -8,6 +8,7 @@
 #include "bench/engine/arms.h"
 #include "bench/engine/decode_bench.h"
 #include "bench/engine/grammar_bench.h"
+#include "bench/engine/steps_bench.h"
 #include "bench/offline/ablation_bench.h"
 #include "bench/offline/latency_bench.h"
 #include "bench/offline/mmlu_bench.h"
@@ -98,6 +99,29 @@ void add_decode_bench_options(CLI::App& app, DecodeBenchOptions& options) {
                "Also count the experts that a step reads (routes twice, so that steps take a little longer)")
       ->group("Workload");
   row("--json", options.json_file, "File for the numbers");
+}
+
+void add_steps_bench_options(CLI::App& app, StepsBenchOptions& options) {
+  add_bench_model_options(app, options.model, options.shape);
+  // The numbers decide them.
+  for (const char* flag : {"--max-num-seqs", "--max-prefill-tokens"}) app.remove_option(app.get_option(flag));
+  const auto row = [&](const char* flag, auto& value, const char* help) {
+    return app.add_option(flag, value, help)->capture_default_str()->group("Workload");
+  };
+  row("--shared", options.shared, "Tokens of a prompt that all requests share, rounded down to blocks")
+      ->check(CLI::Range(0, 1 << 20));
+  row("--own", options.own, "Prompt tokens of each decoding request after it (at least one)")->check(CLI::Range(0, 1 << 20));
+  row("--requests", options.requests, "Numbers of decoding requests, as 0,32,128")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(0, 4096));
+  row("--prompt-tokens", options.prompt_tokens, "Numbers of prompt tokens in a step, as 0,64,512")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(0, 32768));
+  row("--prompts", options.n_prompts, "Requests that have these tokens, each an equal part")->check(CLI::Range(1, 1024));
+  row("--steps", options.n_steps, "Timed steps of each size")->check(CLI::Range(1, 1000));
+  row("--output-json,--json", options.json_file, "File for the numbers");
 }
 
 void add_grammar_bench_options(CLI::App& app, GrammarBenchOptions& options) {

@@ -8,6 +8,7 @@
 #include "bench/demo/demo.h"
 #include "bench/engine/decode_bench.h"
 #include "bench/engine/grammar_bench.h"
+#include "bench/engine/steps_bench.h"
 #include "bench/offline/ablation_bench.h"
 #include "bench/offline/latency_bench.h"
 #include "bench/offline/mmlu_bench.h"
@@ -32,13 +33,15 @@ struct BenchOptions {
   MmluBenchOptions mmlu;
   PrefixCacheBenchOptions prefix_cache;
   StartupBenchOptions startup;
+  StepsBenchOptions steps;
   StreamBenchOptions stream;
   ServeBenchOptions serve;
 };
 
 /// Adds all subcommands; `options` must outlive the parser.
 void add_commands(Commands& commands, BenchOptions& options) {
-  auto& [ablation, attention, decode, grammar, throughput, latency, mmlu, prefix_cache, startup, stream, serve] = options;
+  auto& [ablation, attention, decode, grammar, throughput, latency, mmlu, prefix_cache, startup, steps, stream, serve] =
+      options;
   commands.add(
       "ablation", "What each lesson of vLLM's issue 421 is worth, alone",
       [&](CLI::App& sub) { add_ablation_bench_options(sub, ablation); },
@@ -74,6 +77,10 @@ void add_commands(Commands& commands, BenchOptions& options) {
       "startup", "Seconds from the start of a process to its first token, cold and warm",
       [&](CLI::App& sub) { add_startup_bench_options(sub, startup); },
       [&] { return startup_bench_main(startup, commands.command_line()); });
+  commands.add_ranked(
+      "steps", "Milliseconds of a step, by decodes and prompt tokens",
+      [&](CLI::App& sub) { add_steps_bench_options(sub, steps); },
+      [&] { return steps_bench_main(steps, commands.command_line()); }, steps.model.ranks);
   commands.add(
       "stream", "Many clients that read streams of a running server, and what they cost it",
       [&](CLI::App& sub) { add_stream_bench_options(sub, stream); },

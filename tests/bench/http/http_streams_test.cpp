@@ -79,19 +79,19 @@ HttpStreams streams_of(std::size_t n_slots, std::vector<std::string> headers = {
 }
 
 /// What came of the request of a slot.
-struct Answer {
+struct CannedAnswer {
   HttpHead head;
   std::string body;
   std::optional<std::string> error;  ///< of the end
 };
 
 /// Waits until all slots have ended.
-std::vector<Answer> answers_of(HttpStreams& streams) {
-  std::vector<Answer> answers(streams.size());
-  const auto has_ended = [](const Answer& answer) { return answer.error.has_value(); };
+std::vector<CannedAnswer> answers_of(HttpStreams& streams) {
+  std::vector<CannedAnswer> answers(streams.size());
+  const auto has_ended = [](const CannedAnswer& answer) { return answer.error.has_value(); };
   while (!std::ranges::all_of(answers, has_ended))
     streams.wait(HttpStreams::Clock::now() + std::chrono::seconds(1), [&](const HttpStreams::News& news) {
-      Answer& answer = answers[news.slot];
+      CannedAnswer& answer = answers[news.slot];
       answer.head = news.head;
       answer.body += news.bytes;
       if (news.is_end) answer.error = news.error;
@@ -107,7 +107,7 @@ TEST(HttpStreams, bring_each_slot_its_own_answer) {
   streams.send(0, server.url() + "/0", "");
   streams.send(1, server.url() + "/1", "{}");
   streams.send(2, server.url() + "/2", "{}");
-  const std::vector<Answer> answers = answers_of(streams);
+  const std::vector<CannedAnswer> answers = answers_of(streams);
   for (std::size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(answers[i].error, "");
     EXPECT_EQ(answers[i].body, "/" + std::to_string(i));
@@ -143,7 +143,7 @@ TEST(HttpStreams, say_why_there_is_no_answer) {
   streams.send(0, gone, "");
   streams.send(1, "http://no-such-host.invalid", "");
   streams.send(2, cutting.url(), "");
-  const std::vector<Answer> answers = answers_of(streams);
+  const std::vector<CannedAnswer> answers = answers_of(streams);
   EXPECT_EQ(answers[0].error, "cannot connect: Connection refused");
   EXPECT_EQ(answers[1].error, "cannot connect: the host is unknown");
   EXPECT_EQ(answers[2].error, "the server closed the connection before the answer's end");
@@ -171,7 +171,7 @@ TEST(HttpStreams, report_nothing_of_a_cancelled_request) {
   EXPECT_EQ(n_news[2], 0U);
   for (const std::size_t slot : {0U, 2U}) streams.send(slot, server.url() + "/9", "");  // the slots are free
   streams.send(1, server.url() + "/9", "");
-  for (const Answer& answer : answers_of(streams)) EXPECT_EQ(answer.body, std::string(1 << 20, '9'));
+  for (const CannedAnswer& answer : answers_of(streams)) EXPECT_EQ(answer.body, std::string(1 << 20, '9'));
 }
 
 TEST(HttpStreams, wait_until_a_time_and_not_earlier) {
@@ -190,7 +190,7 @@ TEST(HttpStreams, bring_many_answers_at_once) {
   const EchoServer server(kPosts);
   HttpStreams streams = streams_of(kPosts);
   for (std::size_t i = 0; i < kPosts; ++i) streams.send(i, server.url, "{\"number\": " + std::to_string(i) + "}");
-  const std::vector<Answer> answers = answers_of(streams);
+  const std::vector<CannedAnswer> answers = answers_of(streams);
   for (std::size_t i = 0; i < kPosts; ++i) {
     EXPECT_EQ(answers[i].head.status, 200) << *answers[i].error;
     EXPECT_EQ(answers[i].body, "{\"number\": " + std::to_string(i) + "}");
