@@ -257,12 +257,15 @@ void add_simulate_options(CLI::App& app, SimulateOptions& options) {
       ->transform(count_units())
       ->check(CLI::Range(1, 65536));
   row("--max-prefill-tokens", options.replay.scheduler.max_prefill_tokens,
-      "Prompt tokens of a step in which others decode; 0: no other limit")
+      "Prompt tokens of a step in which others decode; 0: no other limit, with --step-costs as many as these advise")
       ->transform(count_units())
       ->check(at_least_zero());
-  row("--step-ms", options.step_ms, "What a step takes at least")->check(CLI::Range(0.001, 1e6));
-  row("--tokens-per-second", options.tokens_per_second, "How fast prompts are computed beside that")
-      ->check(CLI::Range(1.0, 1e12));
+  CLI::Option* const step_ms = row("--step-ms", options.step_ms, "What a step takes at least")->check(CLI::Range(0.001, 1e6));
+  CLI::Option* const speed = row("--tokens-per-second", options.tokens_per_second, "How fast prompts are computed beside that")
+                                 ->check(CLI::Range(1.0, 1e12));
+  row("--step-costs", options.step_costs_file, "File of baton bench steps --json: what steps take, as measured")
+      ->excludes(step_ms)
+      ->excludes(speed);
   row("--rate", options.rate, "Arrivals this many times as fast as in the trace")->check(CLI::Range(1e-6, 1e6));
   row("--limit", options.limit, "The first so many requests only; 0: all")->transform(count_units())->check(at_least_zero());
   row("--json", options.json_file, "File for the numbers as JSON");

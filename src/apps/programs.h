@@ -57,6 +57,7 @@ struct SimulateOptions {
   std::string scheduling_policy = "fair";  ///< or fcfs
   double step_ms = 10;
   double tokens_per_second = 50000;
+  std::string step_costs_file;  ///< measured times in place of these two
   double rate = 1;
   std::int64_t limit = 0;
   std::string json_file;

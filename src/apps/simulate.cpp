@@ -39,6 +39,11 @@ Result<ReplayOptions> replay_options(const SimulateOptions& options, const Trace
   made.life_of_reuse = options.eviction == "lru" ? 0 : PrefixTree::kLifeOfReuse;
   made.step_s = options.step_ms / 1e3;
   made.row_s = 1 / options.tokens_per_second;
+  if (!options.step_costs_file.empty()) {
+    BATON_TRY(const std::string text, read_file(options.step_costs_file));
+    BATON_TRY(made.costs, parse_step_costs(text, options.step_costs_file));
+    made.scheduler.paces_prefill = made.scheduler.max_prefill_tokens == 0;
+  }
   const std::int64_t n_blocks =
       options.cache_tokens > 0 ? options.cache_tokens / made.block_len : blocks_for_all(trace, made.block_len);
   if (n_blocks < 1 || n_blocks > kMaxBlocks)
@@ -55,7 +60,10 @@ void print(const ReplayReport& report, const ReplayOptions& options, const Simul
   print_output("{} requests, {} prompt tokens, {} generated; cache of {} tokens in {} blocks, eviction {}\n", report.n_requests,
                report.prompt_tokens, report.output_tokens, static_cast<std::int64_t>(options.n_blocks) * options.block_len,
                options.n_blocks, !options.enable_prefix_caching ? "none (no prefix caching)" : given.eviction);
-  print_output("A step takes {} ms and a second for {} rows, by assumption.\n\n", given.step_ms, given.tokens_per_second);
+  if (options.costs)
+    print_output("Steps take what {} has.\n\n", given.step_costs_file);
+  else
+    print_output("A step takes {} ms and a second for {} rows, by assumption.\n\n", given.step_ms, given.tokens_per_second);
   row("prompt tokens found in the cache", fmt::format("{:.2f}%  ({})", 100 * report.share_of_tokens(), report.cached_tokens));
   row("blocks of the trace found whole",
       fmt::format("{:.2f}%  ({} of {})", 100 * report.share_of_runs(), report.cached_runs, report.runs));
@@ -66,6 +74,8 @@ void print(const ReplayReport& report, const ReplayOptions& options, const Simul
   row("queue, median / p99 / most", times(report.queue_s));
   row("first token, median / p99 / most", times(report.first_token_s));
   row("between tokens, median / p99 / most", times(report.gap_s));
+  row("time per token, mean / median / p99", fmt::format("{:.2f} / {:.2f} / {:.2f} ms", 1e3 * report.mean_token_s,
+                                                         1e3 * report.token_s.median, 1e3 * report.token_s.p99));
   row("steps, rows", fmt::format("{}, {}", report.steps, report.rows));
   row("simulated, took", fmt::format("{:.0f} s, {:.1f} s", report.simulated_s, wall_s));
 }
@@ -94,6 +104,8 @@ Result<void> write_json(const ReplayReport& report, const ReplayOptions& options
   value["queue_s"] = to_json(report.queue_s);
   value["first_token_s"] = to_json(report.first_token_s);
   value["gap_s"] = to_json(report.gap_s);
+  value["token_s"] = to_json(report.token_s);
+  value["mean_token_s"] = report.mean_token_s;
   value["steps"] = report.steps;
   value["rows"] = report.rows;
   value["simulated_s"] = report.simulated_s;

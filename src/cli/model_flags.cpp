@@ -77,7 +77,7 @@ void add_scheduler_options(CLI::App& app, ModelFlags& options) {
       ->transform(count_units())
       ->check(CLI::Range(1, 65536));
   row(app, "Cache and scheduler", "--max-prefill-tokens", options.max_prefill_tokens,
-      "Most prompt tokens in a step in which other requests decode; 0: 128 on a CPU, otherwise no separate limit")
+      "Most prompt tokens in a step in which other requests decode; 0: 128 on a CPU, on CUDA as many as measured times advise")
       ->transform(count_units())
       ->check(at_least_zero());
   row(app, "Cache and scheduler", "--step-timeout", options.step_timeout_s,

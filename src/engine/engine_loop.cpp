@@ -54,6 +54,7 @@ EngineLoop::EngineLoop(const EngineOptions& options, const EngineInfo& info, Eng
                   .max_num_seqs = options.max_num_seqs,
                   .max_num_batched_tokens = options.max_num_batched_tokens,
                   .max_prefill_tokens = info.max_prefill_tokens,
+                  .paces_prefill = info.paces_prefill,
                   .max_scores = parts.max_scores,
                   .max_list_entries = parts.bounds.max_list_entries,
                   .max_block_entries = parts.bounds.max_block_entries,

@@ -30,8 +30,9 @@ struct EngineOptions {
   bool kv_events = false;                      ///< Engine::wait_kv_events has events, which a caller must take
   std::int32_t max_num_seqs = 128;             ///< sequences that run at once
   std::int32_t max_num_batched_tokens = 2048;  ///< rows of a step
-  std::int32_t max_prefill_tokens = 0;         ///< prompt rows of a step that also decodes; 0: the backend's default
-  std::int32_t max_model_len = 0;              ///< 0: the model's; kFittingLength: the longest that the cache has room for
+  /// Prompt rows of a step that also decodes; 0: the backend's default, and where it has none PrefillPace decides.
+  std::int32_t max_prefill_tokens = 0;
+  std::int32_t max_model_len = 0;  ///< 0: the model's; kFittingLength: the longest that the cache has room for
   std::int32_t block_len = 16;
   std::int64_t kv_cache_bytes = 0;  ///< of each rank; 0: a share of free memory, see gpu_memory_utilization
   double memory_utilization = 0.9;
@@ -50,7 +51,7 @@ struct EngineOptions {
   std::int32_t step_timeout_ms = 60'000;  ///< a longer step marks the engine as stuck; 0: never
   std::uint64_t seed = 0;                 ///< for requests without one
   SpeculationOptions speculation = {};    ///< of requests that do not set their own
-  bool weighs_drafts = true;              ///< measured times of steps decide how many drafts they have; tests turn it off
+  bool weighs_drafts = true;              ///< measured times of steps decide how many drafts, and prompt rows, they have; tests turn it off
   /// Benchmarks with random weights: verification accepts a draft with this probability, whatever the model computed, and all drafts
   /// are made.
   std::optional<double> simulated_acceptance = {};
@@ -95,6 +96,7 @@ struct EngineInfo {
   std::int32_t max_num_seqs = 0;
   std::int32_t max_num_batched_tokens = 0;
   std::int32_t max_prefill_tokens = 0;  ///< the value in use
+  bool paces_prefill = false;           ///< steps have fewer where that is cheaper, see PrefillPace
   std::vector<TokenId> eos_token_ids;   ///< of the model and the options: the ids that end an answer
   BackendInfo backend;
 };

@@ -1,4 +1,4 @@
-/// Parses traces line by line.
+/// Parses traces line by line, and the medians of a benchmark of steps.
 #include "load/trace.h"
 
 #include <algorithm>
@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -114,6 +116,36 @@ Result<TraceRequest> parse_row(std::string_view line, const Columns& columns) {
   return request;
 }
 
+constexpr std::int64_t kMostStepRows = 1 << 20;
+
+Result<StepCostTable::Entry> parse_step_cost(const json::Value& object) {
+  StepCostTable::Entry entry;
+  BATON_TRY(const std::int64_t n_decodes, json::get<std::int64_t>(object, "decodes"));
+  BATON_TRY(const std::int64_t n_tokens, json::get<std::int64_t>(object, "prompt_tokens"));
+  BATON_TRY(entry.seconds, json::get<double>(object, "median_seconds"));
+  if (n_decodes < 0 || n_decodes > kMostStepRows || n_tokens < 0 || n_tokens > kMostStepRows)
+    return fail(ErrorCode::invalid_data, fmt::format("a step of {} decodes and {} prompt tokens", n_decodes, n_tokens));
+  entry.n_decodes = static_cast<std::int32_t>(n_decodes);
+  entry.n_prompt_tokens = static_cast<std::int32_t>(n_tokens);
+  return entry;
+}
+
+Result<StepCostTable> parse_cost_table(std::string_view text) {
+  BATON_TRY(const json::Value value, json::parse(text, "costs"));
+  const json::Value* const steps = json::find(value, "steps");
+  if (steps == nullptr || !steps->is_array())
+    return fail(ErrorCode::invalid_data, "'steps' must be a list, as baton bench steps writes it");
+  std::vector<StepCostTable::Entry> entries;
+  for (const json::Value& step : *steps) {
+    BATON_TRY(const StepCostTable::Entry entry, parse_step_cost(step));
+    entries.push_back(entry);
+  }
+  std::string fault;
+  std::optional<StepCostTable> table = StepCostTable::make(entries, fault);
+  if (!table) return fail(ErrorCode::invalid_data, fault);
+  return *std::move(table);
+}
+
 }  // namespace
 
 Result<Trace> parse_trace(std::string_view text, std::string_view what) {
@@ -140,6 +172,12 @@ Result<Trace> parse_trace(std::string_view text, std::string_view what) {
   const double first = trace.requests.front().arrival_s;
   for (TraceRequest& request : trace.requests) request.arrival_s -= first;
   return trace;
+}
+
+Result<StepCostTable> parse_step_costs(std::string_view text, std::string_view what) {
+  auto table = parse_cost_table(text);
+  if (!table) return fail(ErrorCode::invalid_data, fmt::format("{}: {}", what, table.error().message));
+  return table;
 }
 
 }  // namespace baton

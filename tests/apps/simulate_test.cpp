@@ -49,6 +49,7 @@ class Simulate : public ::testing::Test {
     EXPECT_TRUE(value);
     return value ? *value : json::Value();
   }
+  const fs::path& folder() const { return folder_; }
 
  private:
   fs::path folder_;
@@ -69,6 +70,21 @@ TEST_F(Simulate, reports_what_a_trace_finds_in_the_cache) {
   EXPECT_EQ(report["output_tokens"], 10);
   EXPECT_EQ(report["preemptions"], 0);
   EXPECT_GT(report["simulated_s"].get<double>(), 60);
+}
+
+TEST_F(Simulate, takes_measured_times_of_steps) {
+  const std::string file = (folder() / "costs.json").string();
+  ASSERT_TRUE(write_file(file, R"({"steps": [
+    {"decodes": 0, "prompt_tokens": 512, "median_seconds": 2}, {"decodes": 0, "prompt_tokens": 1024, "median_seconds": 4},
+    {"decodes": 1, "prompt_tokens": 0, "median_seconds": 0.25}, {"decodes": 1, "prompt_tokens": 512, "median_seconds": 3},
+    {"decodes": 1, "prompt_tokens": 1024, "median_seconds": 5}]})"));
+  ASSERT_EQ(run(kTwoTurns, {"--limit", "1", "--step-costs", file}), 0);
+  EXPECT_DOUBLE_EQ(numbers()["simulated_s"].get<double>(), 4 + 8 * 0.25);
+  EXPECT_DOUBLE_EQ(numbers()["first_token_s"]["median"].get<double>(), 4);
+  EXPECT_DOUBLE_EQ(numbers()["mean_token_s"].get<double>(), 0.25);
+  EXPECT_DOUBLE_EQ(numbers()["token_s"]["p99"].get<double>(), 0.25);
+  EXPECT_EQ(run(kTwoTurns, {"--step-costs", file, "--step-ms", "3"}), -1) << "they say different things";
+  EXPECT_EQ(run(kTwoTurns, {"--step-costs", file + "x"}), 1);
 }
 
 TEST_F(Simulate, honours_its_flags) {

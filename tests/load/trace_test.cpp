@@ -1,4 +1,4 @@
-/// Parsing of trace files.
+/// Parsing of trace files, and of the JSON of `baton bench steps`.
 #include "load/trace.h"
 
 #include <string>
@@ -57,6 +57,30 @@ TEST(Trace, names_the_line_at_fault) {
         << time;
   EXPECT_FALSE(parse_trace("{\"timestamp\": 1e300, \"input_length\": 6, \"output_length\": 5}", "x"));
   EXPECT_NE(parse_trace("\n", "x").error().message.find("no requests"), std::string::npos);
+}
+
+TEST(StepCosts, are_the_medians_of_a_benchmark) {
+  const auto table = parse_step_costs(
+      R"({"model": "m", "steps": [
+           {"decodes": 1, "prompt_tokens": 0, "seconds": [0.001, 0.002, 0.009], "median_seconds": 0.002},
+           {"decodes": 1, "prompt_tokens": 8, "median_seconds": 0.003},
+           {"decodes": 3, "prompt_tokens": 0, "median_seconds": 0.004},
+           {"decodes": 3, "prompt_tokens": 8, "median_seconds": 0.005}]})",
+      "f");
+  ASSERT_TRUE(table) << table.error().message;
+  EXPECT_DOUBLE_EQ(table->seconds(2, 0), 0.003);
+  EXPECT_DOUBLE_EQ(table->seconds(3, 8), 0.005);
+}
+
+TEST(StepCosts, of_other_files_are_refused_by_name) {
+  const auto message = [](const std::string& text) { return parse_step_costs(text, "f").error().message; };
+  EXPECT_EQ(message("{}"), "f: 'steps' must be a list, as baton bench steps writes it");
+  EXPECT_EQ(message(R"({"steps": []})"),
+            "f: times are needed for at least two numbers of decodes, and for 0 and another number of prompt tokens");
+  EXPECT_EQ(message(R"({"steps": [{"decodes": -1, "prompt_tokens": 0, "median_seconds": 1}]})"),
+            "f: a step of -1 decodes and 0 prompt tokens");
+  EXPECT_NE(message(R"({"steps": [{"decodes": 1, "prompt_tokens": 0}]})").find("median_seconds"), std::string::npos);
+  EXPECT_EQ(message("no JSON").substr(0, 3), "f: ");
 }
 
 }  // namespace

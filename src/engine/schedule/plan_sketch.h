@@ -20,7 +20,8 @@ struct PlanSketch {
   std::vector<Sequence*> cached_prefixes = {};  ///< registered prefixes that need no rows
   std::vector<std::size_t> prefills = {};       ///< places, in the order of the running sequences, of the prefilling ones
   std::int32_t budget = 0;
-  std::int32_t n_loads = 0;  ///< entries that may still be loaded from the host tier
+  std::int32_t n_withheld = 0;  ///< rows that prompts may not take (Scheduler::pace)
+  std::int32_t n_loads = 0;     ///< entries that may still be loaded from the host tier
   AdmissionPolicy::Limits limits = {};
   std::vector<bool> is_held_back = {};        ///< by slot; empty: every decode has its row (Scheduler::hold_back_decodes)
   std::int32_t max_scores = 0;                ///< prompt rows that may still be scored, or drafts that may be verified

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <utility>
 
 #include "core/check.h"
@@ -99,6 +100,7 @@ StepPlan Scheduler::plan() {
   plan_decodes(sketch);
   sketch.plan.n_decodes = sketch.plan.n_rows;
   sketch.budget = policy_.prefill_limit(sketch.budget, sketch.plan.n_decodes > 0);
+  if (options_.paces_prefill && sketch.plan.n_decodes > 0) pace(sketch);
   if (policy_.waiting().has_several_tenants()) share_out(sketch);
   plan_prefills(sketch);
   for (std::size_t i = 0; i < sketch.members.size(); ++i) {
@@ -113,6 +115,7 @@ StepPlan Scheduler::plan() {
     plan_waiting(sketch);
     top_up(sketch);
   }
+  sketch.budget += sketch.n_withheld;
   if (sketch.plan.n_preempted == 0) plan_drafts(sketch);
   end_cached_prefixes(sketch);
   draft_work_ = {kDraftWork};
@@ -135,6 +138,18 @@ void Scheduler::plan_decodes(PlanSketch& sketch) {
     if (sketch.budget == 0) return;
     if (!sits_out(sequence) && !sketch.holds_back(sequence.schedule->slot)) add_rows(sketch, sequence, n_left);
   }
+}
+
+/// Withholds rows of the step from prompts that later steps compute at less cost.
+void Scheduler::pace(PlanSketch& sketch) {
+  std::int64_t n_waiting = static_cast<std::int64_t>(
+      pace_.rows_of_waiting() * static_cast<double>(std::min(policy_.waiting().size(), free_slots_.size())));
+  for (const std::size_t i : sketch.prefills)
+    if (policy_.order()[i]->schedule->state == SequenceState::running) n_waiting += policy_.order()[i]->n_rows_left();
+  if (n_waiting == 0) return;
+  const auto n_rows = static_cast<std::int32_t>(std::min<std::int64_t>(n_waiting, std::numeric_limits<std::int32_t>::max()));
+  sketch.n_withheld = sketch.budget - std::min(sketch.budget, pace_.n_rows(sketch.plan.n_decodes, n_rows, sketch.budget));
+  sketch.budget -= sketch.n_withheld;
 }
 
 /// Plans the rows of the listed sequences that prefill.

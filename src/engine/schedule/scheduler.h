@@ -12,6 +12,7 @@
 #include "core/ids.h"
 #include "engine/cache/kv_cache.h"
 #include "engine/request/draft_pace.h"
+#include "engine/request/prefill_pace.h"
 #include "engine/schedule/admission_policy.h"
 #include "engine/schedule/running_blocks.h"
 #include "engine/schedule/sequence.h"
@@ -25,7 +26,8 @@ struct SchedulerOptions {
   std::int32_t max_num_batched_tokens = 2048;  ///< rows of a step
   /// Prefill rows of a step that also decodes, and of any step after several tenants had sequences; 0: no other limit
   std::int32_t max_prefill_tokens = 0;
-  std::int32_t max_scores = 1 << 30;                ///< prompt rows that a step scores (Sequence::scores_row)
+  bool paces_prefill = false;         ///< measured times of steps decide how many of these rows a step has, see PrefillPace
+  std::int32_t max_scores = 1 << 30;  ///< prompt rows that a step scores (Sequence::scores_row)
   std::int64_t max_list_entries = kMaxListEntries;  ///< of the running sequences (Sequence::n_list_entries)
   std::int64_t max_block_entries = 1 << 30;         ///< blocks that all running sequences can reach
   std::int32_t state_snapshot_interval = 0;         ///< see EngineOptions
@@ -114,7 +116,8 @@ inline constexpr std::int32_t kPrefetchDistance = 6;
 ///   there a tenant's decodes beyond its share are held back, first the sequences that were held back least. A sequence
 ///   is admitted only if the running ones leave rows. Prefill gets the rows that decodes leave, at most
 ///   max_prefill_tokens of them while a sequence decodes or several tenants are there, so the length of a step is
-///   bounded whatever arrives.
+///   bounded whatever arrives. With SchedulerOptions::paces_prefill it gets fewer of them where that makes prompts cheaper
+///   for the decodes (PrefillPace).
 /// - A prompt longer than the rest of a step takes three quarters of it while other sequences follow, so that a short
 ///   prompt does not wait for the end of a long one. Rows that no other sequence needs go to the long prompt after all.
 /// - The order is by priority, then arrival, for rows, for admission and (from the end) for preemption. Within a cohort,
@@ -182,7 +185,7 @@ class Scheduler {
   /// is shortened by the difference, and by its rejected drafts; no later step of it may have been planned in that
   /// case.
   void commit(const StepPlan& plan, std::span<const StepOutcome> outcomes);
-  /// Reports how long a step took; the cost of drafts is estimated from it.
+  /// Reports how long a step took; the costs of drafts and of prompt rows are estimated from it.
   void took(const StepPlan& plan, double seconds);
   /// How many tokens the model should draft for a sequence after the step of `plan`, the last plan, with which the next plan must
   /// wait; nothing: the step's rows need not pass through the layer for drafts either. A row that does not has no keys and values
@@ -231,6 +234,7 @@ class Scheduler {
     return at < of_slot_.size() ? of_slot_[at] : nullptr;
   }
   void plan_decodes(PlanSketch& sketch);
+  void pace(PlanSketch& sketch);
   void plan_prefills(PlanSketch& sketch);
   void add_rows(PlanSketch& sketch, Sequence& sequence, std::int32_t n_left);
   void plan_waiting(PlanSketch& sketch);
@@ -291,6 +295,7 @@ class Scheduler {
   std::int64_t n_list_entries_ = 0;   ///< of the running sequences
   std::int64_t n_block_entries_ = 0;  ///< of the running sequences, at their greatest length
   RowCost row_cost_;
+  PrefillPace pace_;
   DraftPace draft_pace_;
   /// Work that drafts may still cost the grammars until the next plan is made: some 4 ms.
   static constexpr std::int64_t kDraftWork = std::int64_t{1} << 16;

@@ -153,6 +153,7 @@ bool Scheduler::admit(PlanSketch& sketch, Sequence& sequence) {
   schedule.n_loaded = 0;
   load_blocks(sketch, sequence);
   const std::int32_t n_left = sequence.n_rows_left();
+  pace_.admitted(n_left);
   const std::int32_t n_kept = sketch.n_kept_from(sequence, n_left, policy_.waiting().size() > 1 && !policy_.is_alone(sequence));
   sketch.budget -= n_kept;
   const std::int32_t n_rows = sketch.n_rows_of(sequence, schedule.n_planned, n_left);

@@ -208,6 +208,7 @@ void Scheduler::drop_sample(PlannedSequence& planned) {
 void Scheduler::took(const StepPlan& plan, double seconds) {
   if (options_.weighs_drafts && plan.n_decodes > 0 && plan.n_prefill() == 0)
     row_cost_.observe(plan.n_decodes, plan.n_rows, seconds);
+  if (options_.paces_prefill) pace_.observe(plan.n_decodes + plan.n_drafts, plan.n_prefill(), seconds);
 }
 
 }  // namespace baton

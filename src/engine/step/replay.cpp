@@ -58,7 +58,9 @@ class Replay {
       std::optional<StepPlan> next;
       if (!plan.is_empty()) next = std::move(plan);
       if (in_flight_) {
-        now_ += options_.step_s + options_.row_s * in_flight_->n_rows;
+        const double seconds = seconds_of(*in_flight_);
+        now_ += seconds;
+        scheduler_.took(*in_flight_, seconds);
         commit(*in_flight_);
       } else if (!next) {
         check(scheduler_.n_running() + scheduler_.n_waiting() == 0, "replay: sequences wait, and nothing is planned");
@@ -72,14 +74,22 @@ class Replay {
     report_.queue_s = distribution_of(queue_s_);
     report_.first_token_s = distribution_of(first_token_s_);
     report_.gap_s = distribution_of(gap_s_);
+    for (const float seconds : token_s_) report_.mean_token_s += seconds / static_cast<double>(token_s_.size());
+    report_.token_s = distribution_of(token_s_);
     return report_;
   }
 
  private:
   struct Times {
     double arrival = 0;
+    double first_token = -1;
     double last_token = -1;
   };
+
+  double seconds_of(const StepPlan& plan) const {
+    if (options_.costs) return options_.costs->seconds(plan.n_decodes, plan.n_prefill());
+    return options_.step_s + options_.row_s * plan.n_rows;
+  }
 
   void take_arrivals() {
     for (; next_request_ < trace_.requests.size() && trace_.requests[next_request_].arrival_s <= now_; ++next_request_) {
@@ -95,7 +105,7 @@ class Replay {
         ++report_.n_refused;
         continue;
       }
-      times_[task.id] = {request.arrival_s, -1};
+      times_[task.id] = {.arrival = request.arrival_s};
       std::vector<TokenId> prompt = prompt_of(trace_, request, task.id);
       scheduler_.add(std::make_unique<Sequence>(std::move(task), std::move(prompt)));
     }
@@ -134,8 +144,12 @@ class Replay {
       Times& times = times_.at(planned.id);
       auto& list = times.last_token < 0 ? first_token_s_ : gap_s_;
       list.push_back(static_cast<float>(now_ - (times.last_token < 0 ? times.arrival : times.last_token)));
+      if (times.first_token < 0) times.first_token = now_;
       times.last_token = now_;
       ++report_.output_tokens;
+      const std::int32_t n_generated = sequence->n_tokens() + 1 - sequence->task->prompt_len;
+      if (outcome.finished && n_generated > 1)
+        token_s_.push_back(static_cast<float>((now_ - times.first_token) / (n_generated - 1)));
     }
     scheduler_.commit(plan, outcomes_);
   }
@@ -159,6 +173,7 @@ class Replay {
   std::vector<float> queue_s_;
   std::vector<float> first_token_s_;
   std::vector<float> gap_s_;
+  std::vector<float> token_s_;
   ReplayReport report_;
 };
 

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "engine/cache/prefix_tree.h"
 #include "engine/schedule/scheduler.h"
+#include "engine/step/step_cost_table.h"
 
 namespace baton {
 
@@ -32,6 +34,7 @@ struct ReplayOptions {
   double life_of_reuse = PrefixTree::kLifeOfReuse;  ///< see PrefixTree; 0: least recently used
   double step_s = 0.01;                             ///< least time of a step
   double row_s = 2e-5;                              ///< time that each row adds
+  std::optional<StepCostTable> costs = {};          ///< measured times, in place of these two
 };
 
 /// A distribution of times in seconds.
@@ -59,6 +62,8 @@ struct ReplayReport {
   Distribution queue_s;        ///< from arrival to admission
   Distribution first_token_s;  ///< from arrival
   Distribution gap_s;          ///< between two tokens of a request
+  Distribution token_s;        ///< time per output token: of each request from its first token to its last, over their number
+  double mean_token_s = 0;     ///< over requests
 
   double share_of_tokens() const {
     return prompt_tokens == 0 ? 0 : static_cast<double>(cached_tokens) / static_cast<double>(prompt_tokens);
@@ -66,8 +71,8 @@ struct ReplayReport {
   double share_of_runs() const { return runs == 0 ? 0 : static_cast<double>(cached_runs) / static_cast<double>(runs); }
 };
 
-/// Steps are planned one ahead, as in the engine. A step takes step_s plus row_s for each of its rows. Every request
-/// gets exactly output_len tokens (at least one), which no other request shares. Sampling is left out, and with it the
+/// Steps are planned one ahead, as in the engine, and the scheduler is told how long they took. A step takes step_s plus row_s for
+/// each of its rows, or what the table of costs says. Every request gets exactly output_len tokens (at least one), which no other request shares. Sampling is left out, and with it the
 /// time of token masks and the drafts of text that a grammar demands. The same trace and options give the same report.
 ReplayReport replay(const Trace& trace, const ReplayOptions& options);
 

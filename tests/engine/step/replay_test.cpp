@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <random>
 #include <set>
+#include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -135,6 +137,35 @@ TEST(Replay, with_eviction_by_reuse_finds_more_than_least_recently_used_where_st
   options.life_of_reuse = 0;
   const ReplayReport lru = replay(trace, options);
   EXPECT_GT(reuse.cached_runs, lru.cached_runs * 11 / 10) << reuse.share_of_runs() << " against " << lru.share_of_runs();
+}
+
+/// Steps in which 100 rows cost nothing and each further one 25 us, on a device that 30 requests a second keep half busy.
+TEST(Replay, of_paced_prompts_shortens_the_time_per_token_where_steps_have_free_rows) {
+  std::mt19937 rng(2);
+  std::exponential_distribution<double> gap(30);
+  Trace trace{kRunLen, {}};
+  double now = 0;
+  for (int i = 0; i < 1000; ++i)
+    trace.requests.push_back(
+        {now += gap(rng), static_cast<std::int32_t>(20 + rng() % 800), static_cast<std::int32_t>(50 + rng() % 300), {}});
+  ReplayOptions options = options_for(trace, 16);
+  options.scheduler = {.max_num_seqs = 256, .max_num_batched_tokens = 2048};
+  std::string fault;
+  std::vector<StepCostTable::Entry> entries;
+  for (const std::int32_t n_decodes : {0, 256})
+    for (const std::int32_t n_tokens : {0, 100, 2100})
+      entries.push_back({n_decodes, n_tokens, 5e-3 + 1e-5 * n_decodes + 25e-6 * std::max(0, n_tokens - 100)});
+  options.costs = StepCostTable::make(entries, fault);
+  ASSERT_TRUE(options.costs) << fault;
+  const ReplayReport at_once = replay(trace, options);
+  options.scheduler.paces_prefill = true;
+  const ReplayReport paced = replay(trace, options);
+  EXPECT_EQ(paced.output_tokens, at_once.output_tokens);
+  EXPECT_EQ(paced.rows, at_once.rows);
+  EXPECT_LT(paced.mean_token_s, 0.85 * at_once.mean_token_s);
+  EXPECT_LT(paced.gap_s.p99, at_once.gap_s.p99);
+  EXPECT_LT(paced.first_token_s.p99, at_once.first_token_s.p99 + 0.1);
+  EXPECT_LE(paced.simulated_s, 1.01 * at_once.simulated_s) << "the rate of requests stays";
 }
 
 TEST(Replay, of_nothing_is_nothing) {
