@@ -23,6 +23,12 @@ namespace {
 /// stages may be cut into pairs of them.
 constexpr std::int32_t kLeastLatentPiece = 120;
 
+/// With so many decodes, tiles that they do not fill are expected to be slower.
+constexpr std::int32_t kManyDecodes = 16;
+/// Steps of decodes and prompts take about so much of what is estimated with the tiles of kind 0, whose blocks hide much of their
+/// items' fixed time, and what is estimated with those of kind 1 (bench/results/h200-mixed-steps.md).
+constexpr double kMeasuredShare = 0.75;
+
 /// A kind of tiles in a plan: what its kernel costs, and its part of the work.
 struct TileKind {
   AttentionPlanOptions options;  ///< with the costs of its kernel
@@ -77,6 +83,14 @@ std::size_t filled_kind(const LaidOutRows& rows, const AttentionShape& shape, co
     if (2 * n_many > rows.first_row.back()) return kind;
   }
   return 0;
+}
+
+/// The number of sequences that fill at most half of a tile of the kind.
+std::int32_t n_filling_little(const LaidOutRows& rows, const AttentionShape& shape, const LargerTiles& tiles) {
+  const std::int32_t group = shape.n_heads / shape.n_kv_heads;
+  return static_cast<std::int32_t>(std::ranges::count_if(rows.sequences, [&](const SequenceRows& sequence) {
+    return 2 * sequence.n_rows * group <= tiles.costs.row_tile_queries;
+  }));
 }
 
 /// The tiles that may serve shared runs beside those of `kind`, or null.
@@ -326,16 +340,36 @@ struct AttentionPlanner::Work {
     }
   }
 
+  /// Makes the plan for tiles of the largest kind that most rows fill or, where its estimate is shorter, of the kind before: the
+  /// larger tiles compute a decode's own context at the cost of as many rows as they have.
   void make(std::span<const SequenceRows> sequences, const AttentionShape& shape, const AttentionPlanOptions& options) {
-    TileKind& main = kinds[kMainTiles];
     const LaidOutRows rows = lay_out(sequences, shape, first_row, sequence_of_row, plan.rows);
-    const std::size_t tile_kind = filled_kind(rows, shape, options.costs);
+    const std::size_t filled = filled_kind(rows, shape, options.costs);
+    const std::int32_t n_little =
+        filled == 0 || options.batch_invariant ? 0 : n_filling_little(rows, shape, options.costs.larger_tiles[filled - 1]);
+    if (n_little == 0) return make_of_kind(rows, shape, options, filled);
+    const auto us_of_kind = [&](std::size_t kind) {
+      make_of_kind(rows, shape, options, kind);
+      return plan.stats.makespan_us * (kind < filled ? kMeasuredShare : 1);
+    };
+    // The kind that is expected to be faster is made last, so that it need not be made again.
+    const std::size_t last = n_little >= kManyDecodes ? filled - 1 : filled;
+    const std::size_t first = last == filled ? filled - 1 : filled;
+    const double first_us = us_of_kind(first);
+    if (first_us < us_of_kind(last)) make_of_kind(rows, shape, options, first);
+  }
+
+  void make_of_kind(const LaidOutRows& rows, const AttentionShape& shape, const AttentionPlanOptions& options,
+                    std::size_t tile_kind) {
+    TileKind& main = kinds[kMainTiles];
     plan.tile_kind = static_cast<std::int32_t>(tile_kind);
     const LargerTiles* const larger = tiles_beside(tile_kind, shape, options);
     for (TileKind& kind : kinds) {
       kind.options = options;
       kind.options.costs =
           options.costs.of_shape(shape).of_kind(&kind == &main || larger == nullptr ? tile_kind : tile_kind + 1);
+      if (tile_kind > 0)
+        kind.options.costs.query_granule = kind.options.costs.row_tile_queries;  // no tile takes less than a full one
       if (shape.latent_dim > 0) kind.options.costs.min_piece = std::min(kind.options.costs.min_piece, kLeastLatentPiece);
       kind.model.emplace(shape, kind.options.costs);
     }

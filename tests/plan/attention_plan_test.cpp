@@ -626,7 +626,7 @@ TEST(AttentionPlan, has_larger_tiles_where_most_rows_belong_to_sequences_that_fi
     return plan_attention(sequences, shape,
                           {.relay = false, .batch_invariant = batch_invariant, .costs = costs, .deals_pairs = true});
   };
-  const AttentionPlan wide = plan_with(100, 99, llama_8b(), false);
+  const AttentionPlan wide = plan_with(100, 0, llama_8b(), false);
   EXPECT_EQ(wide.tile_kind, 1);
   EXPECT_EQ(wide.row_tile, 32);
   EXPECT_EQ(wide.worker_offsets.size(), 133u);
@@ -646,6 +646,28 @@ TEST(AttentionPlan, has_larger_tiles_where_most_rows_belong_to_sequences_that_fi
   shape = llama_8b();
   shape.kv_element_bytes = 1;
   EXPECT_EQ(plan_with(100, 0, shape, false).tile_kind, 1);
+}
+
+/// A decode's own context costs larger tiles as much as 32 rows would.
+TEST(AttentionPlan, has_larger_tiles_beside_decodes_only_where_prompts_are_most_of_the_work) {
+  const AttentionCosts costs = costs_of_both_kernels();
+  const auto kind_with = [&](std::int32_t n_rows, int n_decodes, bool batch_invariant) {
+    Batch batch;
+    const std::vector<BlockId> shared = batch.fresh_blocks(128);
+    batch.add(shared, 2048 + n_rows, n_rows, kBlockLen);
+    for (int i = 0; i < n_decodes; ++i) batch.add(shared, 2048 + 200 + i % 50, 1, kBlockLen);
+    std::mt19937 random(5);
+    batch.finish(random);
+    return plan_attention(batch.sequences, llama_8b(),
+                          {.batch_invariant = batch_invariant, .costs = costs, .deals_pairs = true})
+        .tile_kind;
+  };
+  EXPECT_EQ(kind_with(256, 96, false), 0);
+  EXPECT_EQ(kind_with(256, 224, false), 0);
+  EXPECT_EQ(kind_with(1024, 96, false), 1);
+  EXPECT_EQ(kind_with(256, 4, false), 1);
+  EXPECT_EQ(kind_with(1024, 1, false), 1);
+  EXPECT_EQ(kind_with(256, 96, true), 1) << "most rows fill a tile: that mode's kernels are not compared";
 }
 
 TEST(AttentionPlan, both_kernels_share_a_step_with_a_long_prefix_of_many_rows) {
