@@ -1,7 +1,7 @@
 #!/bin/bash
 # Runs peers of Baton on one GPU, one step after the other, and leaves JSON and a log in $OUT.
 #
-#   OUT=FOLDER bench/peers/run_peers.sh --pack FOLDER[:FOLDER] [--seconds 540] [--side-by-side KV_GB] [--engine-flags FLAGS] STEP...
+#   OUT=FOLDER bench/peers/run_peers.sh --pack FOLDER[:FOLDER] [--seconds 540] [--side-by-side KV_GB] [--engine-flags FLAGS] [--keep-caches] STEP...
 #
 # A step:   vllm:SHAPE:POINT,POINT          (vllm, vllm-cascade, vllm-no-prefix-caching, vllm-flashinfer; vllm-tp2, vllm-tp4 on so many GPUs)
 #           vllm:SHAPE:POINT,POINT:int4     weights in a form of --quantization: none, fp8, int4 (and vllm-marlin)
@@ -20,11 +20,15 @@
 # --side-by-side loads the engines of all steps at once, each with so many GB for keys and values; they measure one after
 # the other (vllm_engine.py --turn). It is for vllm steps: five engines load in the time of one.
 # --engine-flags gives flags to each vllm_engine.py: "--or vllm-triton --runs 2 --no-difference".
+# --keep-caches packs what the engines of this GPU compiled (vLLM's graphs, Inductor's and Triton's kernels) into
+# $OUT/peers_cache_gpuN.tar.xz. In the pack of a later call on the same GPU number it is unpacked first, and steps of the
+# same kind, shape and weights start with it: with 16 cores vLLM compiles Qwen3.5-27B for up to 270 s.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
-pack= seconds=540 kv_gb= engine_flags=()
+pack= seconds=540 kv_gb= engine_flags=() keep_caches=
 while [[ ${1:-} == --* ]]; do
   case $1 in
+    --keep-caches) keep_caches=1; shift; continue ;;
     --pack) pack=$2 ;;
     --seconds) seconds=$2 ;;
     --side-by-side) kv_gb=$2 ;;
@@ -55,6 +59,7 @@ unpack() {
     name=$(basename "$archive" .tar.xz) folder=$site
     [[ $name == *flashinfer* ]] && folder=/tmp/$name
     [[ $name == sglang* ]] && folder=/tmp/site_sglang
+    [[ $name == peers_cache* ]] && folder=/tmp
     [[ -e $archive && ! -e $site/.$name.done ]] || continue
     mkdir -p "$folder"
     tar -xJf "$archive" -C "$folder" --no-same-owner || { say "$archive does not unpack"; exit 1; }
@@ -70,15 +75,15 @@ export BATON_TEST_DATA=${BATON_TEST_DATA:-$site/data}
 export FLASHINFER_WORKSPACE_BASE=/tmp/peers_cache/flashinfer FLASHINFER_CUDA_ARCH_LIST=9.0a MAX_JOBS=${MAX_JOBS:-6}
 
 do_step() {  # STEP INDEX
-  local step=$1 index=$2 left=$((seconds - SECONDS)) cache kind first second third command path begin code
+  local step=$1 left=$((seconds - SECONDS)) cache kind first second third command path begin code
   if ((left < 20)); then
     say "LEFT OUT, no time: $step"
     return
   fi
-  # A cache for each engine: two that compile the same graph at once must not share files.
-  cache=/tmp/peers_cache/$gpu${kv_gb:+/$kv_gb.$index}
-  export VLLM_CACHE_ROOT=$cache/vllm TORCHINDUCTOR_CACHE_DIR=$cache/inductor TRITON_CACHE_DIR=$cache/triton
   IFS=: read -r kind first second third <<<"$step"
+  # A cache for each engine: two that compile the same graph at once must not share files.
+  cache=/tmp/peers_cache/$gpu/$kind.$first${third:+.$third}
+  export VLLM_CACHE_ROOT=$cache/vllm TORCHINDUCTOR_CACHE_DIR=$cache/inductor TRITON_CACHE_DIR=$cache/triton
   case $kind in
     vllm | vllm-*) command=(vllm_engine.py --arm "$kind" --shape "$first" --points "$second" --seconds $((left - 10))
         ${third:+--quantization "$third"} ${kv_gb:+--kv-gb "$kv_gb" --turn "$OUT/.turn_gpu$gpu"} "${engine_flags[@]}") ;;
@@ -105,16 +110,18 @@ do_step() {  # STEP INDEX
   ((code == 0)) || tail -n 4 "$log" | cut -c1-300
 }
 
-index=0
 for step in "$@"; do
   if [[ -n $kv_gb && $step != vllm* ]]; then
     say "$step: only vllm steps run side by side"
     continue
   fi
-  index=$((index + 1))
-  if [[ -n $kv_gb ]]; then do_step "$step" "$index" & else do_step "$step" "$index"; fi
+  if [[ -n $kv_gb ]]; then do_step "$step" & else do_step "$step"; fi
 done
 wait
 rm -f "$OUT/.turn_gpu$gpu"
+if [[ -n $keep_caches && -d /tmp/peers_cache/$gpu ]]; then
+  tar -C /tmp -c "peers_cache/$gpu" | xz -T0 -3 >"$OUT/peers_cache_gpu$gpu.tar.xz"
+  say "caches: $(stat -c %s "$OUT/peers_cache_gpu$gpu.tar.xz") bytes"
+fi
 grep -E "^(vllm|sglang|transformers|FlashAttention|FlashInfer|cuDNN|eager|torch relay|no sharing|compiled)" "$log" | cut -c1-220
 say "all done after $SECONDS s"
