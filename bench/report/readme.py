@@ -33,12 +33,17 @@ def is_comparison(times):
     return times[0] is not None and any(times[2:])
 
 
+def older_mark(row):
+    """What stands behind the day of a row of earlier kernels."""
+    return " \\*" if has_older_kernels(row) else ""
+
+
 def about(results, names):
     """Machine and dates in one line."""
     rows = [row for name in names for one in results.find(name=name) for row in one.rows if one.arm in (*ARMS[:2], VLLM, CASCADE)]
 
     def days(others):
-        return " and ".join(sorted({day_of(row) for row in rows if is_other_program(row) == others}))
+        return " and ".join(sorted({day_of(row) + older_mark(row) for row in rows if is_other_program(row) == others}))
 
     older = any(map(has_older_kernels, rows))
     mark = f"\n\\* Before Baton's kernels changed last ({KERNELS}, {KERNELS_DAY})." if older else ""
@@ -68,7 +73,7 @@ def jobs(results, _published):
         relay = results.one(ARMS[0], name=name)
         ran = [relay, *(one for arm in (VLLM, CASCADE) if (one := results.one(arm, name=name)))]
         largest = max(spread(one.repetitions("elapsed_times")) or 0 for one in ran)
-        day = day_of(relay.rows[-1]) + (" \\*" if any(map(has_older_kernels, relay.rows)) else "")
+        day = day_of(relay.rows[-1]) + max(map(older_mark, relay.rows))
         rows.append([NAMES[relay.point["model"]], words.format(**relay.point), *cells(times), f"{100 * largest:.0f}%", day])
         names.append(name)
     return markdown(["shape", "job", *COLUMNS, "spread", "Baton measured"], rows) + about(results, names) if rows else ""

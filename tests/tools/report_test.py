@@ -136,12 +136,13 @@ class Readme(unittest.TestCase):
 
     def test_machine_and_days_are_one_line_and_older_kernels_are_marked(self):
         vllm = self.job("vllm", [9], date="2026-11-22T10:00:00Z", commit="vllm 0.24.0")
-        new = readme.jobs(selection.Results([self.job("relay", [6]), vllm]), None)
-        self.assertIn("| 2026-11-26 |", new)
-        self.assertTrue(new.endswith("NVIDIA H200 for each program; Baton on 2026-11-26, vLLM 0.24.0 on 2026-11-22."), new)
+        day = selection.KERNELS_DAY
+        new = readme.jobs(selection.Results([self.job("relay", [6], date=f"{day}T10:00:00Z"), vllm]), None)
+        self.assertIn(f"| {day} |", new)
+        self.assertTrue(new.endswith(f"NVIDIA H200 for each program; Baton on {day}, vLLM 0.24.0 on 2026-11-22."), new)
         old = readme.jobs(selection.Results([self.job("relay", [6], date="2026-11-23T10:00:00Z"), vllm]), None)
         self.assertIn("| 2026-11-23 \\* |", old)
-        self.assertIn("\n\\* Before Baton's kernels changed last", old)
+        self.assertIn("Baton on 2026-11-23 \\*, vLLM 0.24.0 on 2026-11-22.\n\\* Before Baton's kernels changed last", old)
 
 
 class Theory(unittest.TestCase):
