@@ -54,6 +54,7 @@ Result<CommandLine> read_command_line(CLI::App& app, int argc, char** argv) {
   const auto is_own = [command](const std::string& flag) {
     return command != nullptr && command->get_option_no_throw(flag) != nullptr;
   };
+  keep_environment_of(app, command);
   if (command != nullptr) {
     std::vector<std::string> spelled;
     for (const std::string& word : given) spelled.push_back(in_own_spelling(word));
@@ -93,7 +94,7 @@ Result<void> refuse_unknown_command(CLI::App& app, const std::vector<std::string
 CLI::Error in_words_of_user(const CLI::App& app, const CLI::ParseError& error, const EnvironmentFlags& environment) {
   const std::string message = error.what();
   for (const auto& [flag, variable] : environment.variables)
-    if (message.starts_with(flag + ":"))
+    if (message.starts_with(flag + ":") || message.starts_with(fmt::format("Could not convert: {} = ", flag)))
       return CLI::Error(error.get_name(), fmt::format("{} (from {})", message, variable), error.get_exit_code());
   for (const CLI::App* command : app.get_subcommands())
     for (const CLI::Option* option : command->get_options())

@@ -10,6 +10,7 @@
 
 #include "bench/engine/bench_model.h"
 #include "bench/engine/engine_steps.h"
+#include "bench/report/latency_statistics.h"
 #include "bench/report/machine_report.h"
 #include "bench/report/markdown_table.h"
 #include "bench/report/statistics.h"
@@ -148,6 +149,8 @@ class StepsRunner {
 Result<void> check_steps_options(const StepsBenchOptions& options) {
   if (options.requests.empty() || options.prompt_tokens.empty())
     return fail(ErrorCode::invalid_request, "at least one number of requests and one of prompt tokens are needed");
+  if (*std::ranges::max_element(options.requests) == 0 && *std::ranges::max_element(options.prompt_tokens) == 0)
+    return fail(ErrorCode::invalid_request, "--requests 0 and --prompt-tokens 0: such a step has no rows", "requests");
   for (const std::int32_t n_tokens : options.prompt_tokens)
     if (n_tokens > 0 && n_tokens < options.n_prompts)
       return fail(
@@ -183,7 +186,9 @@ Result<StepsBenchReport> run_steps_bench(const StepsBenchOptions& options) {
   report.engine = runner.engine().info();
   BATON_TRY_VOID(runner.fill());
   for (const std::int32_t n_decodes : options.requests) {
+    const std::size_t n_before = report.costs.size();
     BATON_TRY_VOID(runner.run(n_decodes, report.costs));
+    if (report.costs.size() == n_before) continue;  // no decodes, no prompt tokens
     print_note("{} decodes: {:.2f} ms with {} prompt tokens\n", n_decodes, 1e3 * median_of(report.costs.back().seconds),
                report.costs.back().n_prompt_tokens);
   }
@@ -203,7 +208,7 @@ std::string steps_text(const StepsBenchReport& report, const StepsBenchOptions& 
         row.emplace_back("-");
         continue;
       }
-      const double p90 = quantile_of({cost->seconds.begin(), cost->seconds.end()}, 0.9);
+      const double p90 = percentile_of(cost->seconds, 90);
       worst = std::max(worst, p90 / median_of(cost->seconds));
       row.push_back(fmt::format("{:.2f}", 1e3 * median_of(cost++->seconds)));
     }

@@ -32,6 +32,10 @@ struct EnvironmentFlags {
 /// Gives each flag of `command` the variable of its first name, which the help text shows. Call after all flags are added.
 void name_environment_variables(CLI::App& command);
 
+/// Takes the variables from the flags of all of `program`'s commands but one, or of all (null). The parser reads the variables of
+/// every command, whichever one runs: what one refuses would stop another, and commands may share a value.
+void keep_environment_of(CLI::App& program, const CLI::App* command);
+
 /// Gives each flag of `command` the variable that is set for it, unless `given`, the words of the command line, give the flag.
 /// Warnings are about a URL in place of a port, which Kubernetes sets for a service of that name and which is left out, and
 /// about names that are no flag of `program`'s commands, no name that Kubernetes sets and not is_other_variable().

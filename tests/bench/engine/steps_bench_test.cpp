@@ -54,8 +54,22 @@ TEST_F(StepsBench, refuses_fewer_prompt_tokens_than_prompts) {
   const auto report = run_steps_bench(options_);
   ASSERT_FALSE(report);
   EXPECT_EQ(report.error().message, "--prompt-tokens 40: the 41 requests of --prompts have one each at least");
+  options_.n_prompts = 1;
+  options_.requests = {0};
+  options_.prompt_tokens = {0};
+  EXPECT_EQ(run_steps_bench(options_).error().message, "--requests 0 and --prompt-tokens 0: such a step has no rows");
   options_.requests = {};
   EXPECT_EQ(run_steps_bench(options_).error().message, "at least one number of requests and one of prompt tokens are needed");
+}
+
+TEST_F(StepsBench, leaves_out_a_step_without_rows) {
+  options_.requests = {0, 3};
+  options_.prompt_tokens = {0};
+  const auto report = run_steps_bench(options_);
+  ASSERT_TRUE(report) << report.error().message;
+  ASSERT_EQ(report->costs.size(), 1u);
+  EXPECT_EQ(report->costs[0].n_decodes, 3);
+  EXPECT_NE(steps_text(*report, options_, "the command").find("| 0 | - |"), std::string::npos);
 }
 
 TEST_F(StepsBench, needs_the_prefix_cache) {

@@ -224,6 +224,50 @@ TEST(Environment, commands_take_flags_from_it) {
   EXPECT_TRUE(ServeRun({"demo", "--enable-prefix-caching"}).options.enable_prefix_caching);
 }
 
+TEST(Environment, only_the_command_that_runs_reads_it) {
+  const SetVariables set(Variables{{"BATON_MODE", "fast"}, {"BATON_PORT", "tcp://10.0.0.1:8000"}, {"BATON_COUNT", "2"}});
+  std::string mode;
+  int port = 0;
+  int count = 0;  // of both commands
+  Commands commands("baton", "Serves.");
+  const auto add = [&](const char* name, std::set<std::string> modes) {
+    commands.add(
+        name, "Serves",
+        [&](CLI::App& sub) {
+          sub.add_option("--mode", mode)->check(CLI::IsMember(std::move(modes)));
+          sub.add_option("--port", port)->check(CLI::Range(0, 65535));
+          sub.add_option("--count", count);
+        },
+        [] { return 0; });
+  };
+  add("serve", {"fast", "slow"});
+  add("simulate", {"exact"});
+  const auto run = [&](std::vector<std::string> words) {
+    std::vector<char*> pointers;
+    for (std::string& word : words) pointers.push_back(word.data());
+    return commands.run(static_cast<int>(pointers.size()), pointers.data());
+  };
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(run({"baton", "serve", "--count", "1"}), 0);
+  EXPECT_EQ(mode, "fast");
+  EXPECT_EQ(count, 1);
+  const std::string errors = testing::internal::GetCapturedStderr();
+  EXPECT_NE(errors.find("variable=BATON_PORT"), std::string::npos) << errors;
+}
+
+TEST(Environment, without_a_command_none_is_read) {
+  const SetVariables set(Variables{{"BATON_PORT", "many"}});
+  Commands commands("baton", "Serves.");
+  int port = 0;
+  commands.add(
+      "serve", "Serves", [&](CLI::App& sub) { sub.add_option("--port", port); }, [] { return 0; });
+  std::array<std::string, 2> words{"baton", "--help"};
+  std::array<char*, 2> pointers{words[0].data(), words[1].data()};
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(commands.run(2, pointers.data()), 0);
+  EXPECT_NE(testing::internal::GetCapturedStdout().find("serve"), std::string::npos);
+}
+
 TEST(Environment, a_value_that_is_refused_is_named_with_its_variable) {
   const SetVariables set(Variables{{"BATON_MAX_NUM_SEQS", "many"}});
   const ServeRun run({});
@@ -231,6 +275,9 @@ TEST(Environment, a_value_that_is_refused_is_named_with_its_variable) {
   EXPECT_TRUE(run.errors.starts_with("--max-num-seqs: 'many' is not a number")) << run.errors;
   EXPECT_NE(run.errors.find("(from BATON_MAX_NUM_SEQS)\n"), std::string::npos) << run.errors;
   EXPECT_EQ(ServeRun({"--max-num-seqs", "few"}).errors.find("BATON_"), std::string::npos);
+  const SetVariables switched(Variables{{"BATON_ENFORCE_EAGER", "maybe"}});
+  const std::string errors = ServeRun({"--max-num-seqs", "4"}).errors;
+  EXPECT_NE(errors.find("--enforce-eager = maybe (from BATON_ENFORCE_EAGER)\n"), std::string::npos) << errors;
 }
 
 TEST(Environment, it_wins_over_the_file_and_loses_to_the_command_line) {
