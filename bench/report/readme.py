@@ -34,7 +34,7 @@ def is_comparison(times):
 
 
 def older_mark(row):
-    """What stands behind the day of a row of earlier kernels."""
+    """What follows the day of a row of earlier kernels."""
     return " \\*" if has_older_kernels(row) else ""
 
 
