@@ -54,8 +54,8 @@ Result<CommandLine> read_command_line(CLI::App& app, int argc, char** argv) {
   const auto is_own = [command](const std::string& flag) {
     return command != nullptr && command->get_option_no_throw(flag) != nullptr;
   };
-  keep_environment_of(app, command);
   if (command != nullptr) {
+    name_environment_variables(*command);
     std::vector<std::string> spelled;
     for (const std::string& word : given) spelled.push_back(in_own_spelling(word));
     line.repeated = repeated_flags(*command, spelled);
@@ -137,7 +137,6 @@ void Commands::add(const std::string& name, const std::string& help, const AddOp
   CLI::App* made = app_->add_subcommand(name, help);
   made->allow_extras();
   add_options(*made);
-  name_environment_variables(*made);
   refuse_not_a_number(*made);
   commands_.push_back({made, std::move(run)});
 }

@@ -104,11 +104,6 @@ void name_environment_variables(CLI::App& command) {
     if (const auto names = names_in_environment(*option); !names.empty()) option->envname(variable_of(names[0]));
 }
 
-void keep_environment_of(CLI::App& program, const CLI::App* command) {
-  for (CLI::App* each : program.get_subcommands([command](const CLI::App* one) { return one != command; }))
-    for (CLI::Option* option : each->get_options()) option->envname("");
-}
-
 Result<EnvironmentFlags> bind_environment(const CLI::App& program, CLI::App& command, const std::vector<std::string>& given,
                                           const Variables& variables) {
   EnvironmentFlags flags;

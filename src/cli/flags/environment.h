@@ -29,12 +29,9 @@ struct EnvironmentFlags {
   std::vector<std::string> warnings;             ///< log lines
 };
 
-/// Gives each flag of `command` the variable of its first name, which the help text shows. Call after all flags are added.
+/// Gives each flag of `command` the variable of its first name, which the help text shows. Call it after all flags are added, and for the
+/// command that runs alone: the parser reads the variables of every command that has any, so what one refuses would stop another.
 void name_environment_variables(CLI::App& command);
-
-/// Takes the variables from the flags of all of `program`'s commands but one, or of all (null). The parser reads the variables of
-/// every command, whichever one runs: what one refuses would stop another, and commands may share a value.
-void keep_environment_of(CLI::App& program, const CLI::App* command);
 
 /// Gives each flag of `command` the variable that is set for it, unless `given`, the words of the command line, give the flag.
 /// Warnings are about a URL in place of a port, which Kubernetes sets for a service of that name and which is left out, and
