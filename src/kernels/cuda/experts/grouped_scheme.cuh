@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/cuda/device/direct_chunks.cuh"
 #include "kernels/cuda/device/elements.cuh"
 #include "kernels/cuda/device/mma.cuh"
 #include "kernels/cuda/experts/grouped_units.cuh"
@@ -48,15 +49,6 @@ struct StageGroups {
 };
 using StageScales = float[2][4];
 
-/// Loads 16 bytes that are read only once.
-__device__ __forceinline__ uint4 load_once(const uint4* from) {
-  uint4 words;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
-               : "l"(from));
-  return words;
-}
-
 /// Where a lane's part of a warp's rows lies.
 template <WeightScheme kScheme>
 class WeightReader {
@@ -76,7 +68,8 @@ class WeightReader {
     constexpr int kPieces = kStagePieces(kScheme);
 #pragma unroll
     for (int piece = 0; piece < kPieces; ++piece)
-      to[piece] = load_once(values_ + (static_cast<std::int64_t>(stage) * kPieces + piece) * (kPieceBytes / 16) + half * 32);
+      to[piece] =
+          load_chunk_once(values_ + (static_cast<std::int64_t>(stage) * kPieces + piece) * (kPieceBytes / 16) + half * 32);
   }
   __device__ __forceinline__ void load_groups(int stage, StageGroups& to) const {
     if constexpr (kScheme == WeightScheme::f4) {

@@ -13,6 +13,7 @@
 #include <cuda_fp16.h>
 
 #include "kernels/cuda/device/alignment.h"
+#include "kernels/cuda/device/direct_chunks.cuh"
 #include "kernels/cuda/device/elements.cuh"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/device/warp.cuh"
@@ -48,15 +49,6 @@ __device__ __forceinline__ float bias_of(const SkinnyGemmParams& p, int row) {
     case DType::f16: return to_f32(static_cast<const __half*>(p.bias)[row]);
     default: return static_cast<const float*>(p.bias)[row];
   }
-}
-
-/// Loads 16 bytes that are read only once.
-__device__ __forceinline__ uint4 load_once(const std::uint16_t* from) {
-  uint4 words;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
-               : "l"(from));
-  return words;
 }
 
 /// T is the type of the eight numbers.
@@ -107,7 +99,7 @@ __device__ __forceinline__ void load_group(const SkinnyGemmParams& p, const Plac
   for (int i = 0; i < kGroup; ++i) {
     to[i] = make_uint4(0, 0, 0, 0);
     if (place.row < p.n && place.at < p.k)
-      to[i] = load_once(p.weight + static_cast<std::int64_t>(place.row + i) * p.k + place.at);
+      to[i] = load_chunk_once(p.weight + static_cast<std::int64_t>(place.row + i) * p.k + place.at);
   }
 }
 
