@@ -303,13 +303,50 @@ TEST(CombineExperts, equals_the_weighted_sum_in_float64) {
   for (const TestBackend& test : test_backends())
     for (const DType in_dtype : {DType::f32, DType::bf16, DType::f16})
       for (const DType out_dtype : {DType::f32, DType::bf16, DType::f16})
-        for (const auto& [n_chosen, d] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {2, 33}, {8, 1100}})
+        for (const auto& [n_chosen, d] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {2, 33}, {8, 1100}, {9, 1096}})
           for (const Shared kind : {Shared::none, Shared::plain, Shared::gated, Shared::gated_in_place}) {
             if (kind == Shared::gated_in_place && in_dtype != out_dtype) continue;
             SCOPED_TRACE(test.name + ' ' + std::string(to_string(in_dtype)) + " to " + std::string(to_string(out_dtype)) +
                          ", shared " + std::to_string(static_cast<int>(kind)));
             expect_combination(test, in_dtype, out_dtype, n_chosen, d, kind);
           }
+}
+
+// On CUDA the sum's kernel may start while the routing still runs: in memory then are the places of the routing before.
+TEST(CombineExperts, takes_the_places_of_the_operation_before_it) {
+  constexpr std::int32_t kRows = 17;
+  constexpr std::int64_t kExperts = 16;
+  constexpr std::int64_t kChosen = 4;
+  constexpr std::int64_t d = 1096;
+  std::mt19937 random(7);
+  const HostTensor in = testing::random_tensor(random, DType::f32, {kRows * kChosen, d});
+  const std::vector<HostTensor> logits{testing::random_tensor(random, DType::f32, {kRows, kExperts}),
+                                       testing::random_tensor(random, DType::f32, {kRows, kExperts})};
+  for (const TestBackend& test : test_backends()) {
+    SCOPED_TRACE(test.name);
+    const StepInput step = step_of_rows(kRows);
+    const StepView view = test.backend.upload_step(step);
+    const OnDevice of_in(test.backend, in);
+    const Choices choices(test.backend, kRows, kExperts, kChosen);
+    const OnDevice first(test.backend, logits[0]);
+    const OnDevice second(test.backend, logits[1]);
+    for (int i = 0; i < 20; ++i) {
+      const OnDevice out(test.backend, HostTensor(DType::f32, {kRows, d}));
+      for (const OnDevice* of : {&first, &second}) {
+        route_experts(test.backend, {view, of->view(), choices.view(), {.renormalises = true}});
+        combine_experts(test.backend, {of_in.view(), choices.view(), out.view()});
+      }
+      const HostTensor got = out.to_host();
+      const auto places = integers_of(choices.places.to_host());
+      const HostTensor weights = choices.weights.to_host();
+      std::vector<double> expected(static_cast<std::size_t>(kRows * d), 0);
+      for (std::int64_t choice = 0; choice < kRows * kChosen; ++choice)
+        for (std::int64_t j = 0; j < d; ++j)
+          expected[static_cast<std::size_t>(choice / kChosen * d + j)] +=
+              weights.at(choice) * in.at(places[static_cast<std::size_t>(choice)] * d + j);
+      ASSERT_LE(testing::relative_error(got, expected), 4 * testing::epsilon(DType::f32) * (kChosen + 1));
+    }
+  }
 }
 
 }  // namespace

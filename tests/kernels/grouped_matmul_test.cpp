@@ -140,8 +140,8 @@ void expect_the_products(const TestBackend& test, DType dtype, const GroupCase& 
   }
 }
 
-// On CUDA: sizes that the matrix units do not take; few places per expert, one tile of 8 and several, in units that warps share
-// and in units of their own; many, more and less than a tile of 64; fewer and more columns than a unit has.
+// On CUDA: sizes that the matrix units do not take; few places per expert, in units of one tile of 8 and of two, with fewer and
+// more stages than warps that share them; many, more and less than a tile of 64; fewer and more columns than a unit has.
 TEST(GroupedMatmul, equals_float64_for_every_number_of_places) {
   for (const TestBackend& test : test_backends())
     for (const DType dtype : grouped_dtypes(test))
@@ -150,9 +150,12 @@ TEST(GroupedMatmul, equals_float64_for_every_number_of_places) {
                                   {{2, 0, 9, 1}, 17, 33},
                                   {{0, 1, 0, 1, 0, 0, 1, 0}, 48, 64},
                                   {{8, 0, 7, 1}, 80, 96},
+                                  {{20, 0, 9, 8}, 72, 328},
                                   {{9, 17, 0, 33, 31, 16}, 96, 352},
                                   {most_have(128, 3), 34, 32},
                                   {most_have(192, 3), 340, 200},
+                                  {most_have(96, 9), 136, 72},
+                                  {most_have(96, 9), 400, 72},
                                   {{3, 0, 1, 0, 0, 20, 1, 1}, 136, 1096},
                                   {{100, 0, 0, 65, 1}, 130, 64},
                                   {{0, 64, 200, 63}, 256, 192},

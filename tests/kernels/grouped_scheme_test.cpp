@@ -211,18 +211,20 @@ TEST(GroupedScheme, equals_float64_for_every_number_of_places) {
   expect_sums(kMxfp4Experts, 64, 288, cases, true);
 }
 
-// More units than the warps of a device share among them.
+// On a device with 132 multiprocessors: units that warps share, and units of one warp.
 TEST(GroupedScheme, equals_float64_for_many_experts_with_a_few_places) {
   Counts counts(64, 1);
   counts[3] = 0;
   counts[5] = 9;
-  expect_sums({.scheme = WeightScheme::f8, .scale_rows = 128, .scale_columns = 128, .scale_dtype = DType::bf16}, 576, 328,
-              {counts}, true);
-  expect_sums({.scheme = WeightScheme::i8, .scale_columns = 32, .has_zeros = true, .scale_dtype = DType::f16}, 576, 64,
-              {counts}, true);
-  expect_sums({.scheme = WeightScheme::i4, .scale_columns = 32, .has_zeros = true}, 576, 128, {counts}, true);
-  expect_sums(kNvfp4Experts, 576, 192, {counts}, true);
-  expect_sums(kMxfp4Experts, 520, 288, {counts}, true);
+  for (const std::int64_t n : {192, 576}) {
+    expect_sums({.scheme = WeightScheme::f8, .scale_rows = 128, .scale_columns = 128, .scale_dtype = DType::bf16}, n, 328,
+                {counts}, true);
+    expect_sums({.scheme = WeightScheme::i8, .scale_columns = 32, .has_zeros = true, .scale_dtype = DType::f16}, n, 64,
+                {counts}, true);
+    expect_sums({.scheme = WeightScheme::i4, .scale_columns = 32, .has_zeros = true}, n, 128, {counts}, true);
+    expect_sums(kNvfp4Experts, n, 192, {counts}, true);
+    expect_sums(kMxfp4Experts, n - 56, 288, {counts}, true);
+  }
 }
 
 TEST(GroupedScheme, takes_the_columns_of_x_in_the_order_of_each_expert) {

@@ -24,8 +24,8 @@ constexpr int kColumnsAWarp = 4;
 constexpr int kColumns = kWarps * kColumnsAWarp;
 /// Places per expert, on average, from which tiles in shared memory are used: fewer do not fill a tile of 64.
 constexpr std::int64_t kFewPlaces = 32;
-/// The same up to which weights are streamed, in units of 8 places: of the few experts with more, a second unit reads the
-/// weight from the L2.
+/// The same up to which dense weights are streamed, and those in 8 and 4 bits.
+constexpr std::int64_t kFewDenseStreamPlaces = 12;
 constexpr std::int64_t kFewStreamPlaces = 4;
 /// The same for weights in 8 and 4 bits: up to which units of 8 places are used, and of 32.
 constexpr std::int64_t kFewSchemePlaces = 4;
@@ -99,7 +99,8 @@ void grouped_matmul(const Device& device, const GroupedMatmulArgs& args, bool ba
   const std::byte* const weight = experts.buffer.data();
   const std::int64_t n_places = args.out.shape[0];
   if (n_places == 0) return;
-  if (!batch_invariant && n_places <= kFewStreamPlaces * experts.n_experts && fits_stream_units(device, args))
+  const std::int64_t most_streamed = experts.scheme == WeightScheme::dense ? kFewDenseStreamPlaces : kFewStreamPlaces;
+  if (!batch_invariant && n_places <= most_streamed * experts.n_experts && fits_stream_units(device, args))
     return grouped_stream(device, args);
   if (experts.scheme != WeightScheme::dense) return multiply_scheme(device, args, batch_invariant);
   // In batch-invariant mode every number of places goes through the kernel for few, which decode steps need.

@@ -11,10 +11,14 @@
 namespace baton::cuda {
 namespace {
 
-/// Units, at most, for each multiprocessor, from which weights in 8 and 4 bits are streamed.
+constexpr int kSharingWarps = 4;  ///< of a unit that warps share
+/// Units, at most, for each multiprocessor, from which warps may have units of 8 and 4 bits of their own.
 constexpr std::int64_t kFewUnits = 4;
-/// Columns of a dense weight from which warps divide the stages of a unit: else what one has left at the end is waited for.
-constexpr std::int64_t kFewestShared = 1024;
+/// Columns from which warps share them nevertheless: what one that has a whole unit has left at the end is waited for.
+constexpr std::int64_t kManyColumns = 1024;
+/// Places per expert, on average, up to which units have 8: of the few experts with more, a second unit reads the weight from
+/// the L2. From there on, dense units have 16.
+constexpr std::int64_t kOneTilePlaces = 4;
 constexpr int kStageAlignment = 128;
 
 /// Bytes of a stage's scales, or of its zeros, with `element` bytes a row and group.
@@ -41,22 +45,23 @@ GroupedStreamParams stream_params(const GroupedMatmulArgs& args, const CudaExper
   return params;
 }
 
-template <class T, WeightScheme kScheme, int kShares>
+template <class T, WeightScheme kScheme, int kTiles, int kShares>
 void launch_stream(const Device& device, const GroupedMatmulArgs& args, const CudaExperts& experts) {
   constexpr int kWarps = stream_warps(kScheme);
-  constexpr auto kMemoryBytes = static_cast<int>(sizeof(StreamMemoryOf<kScheme, kShares>));
+  constexpr auto kMemoryBytes = static_cast<int>(sizeof(StreamMemoryOf<kScheme, kTiles, kShares>));
   const GroupedStreamParams params = stream_params(args, experts, static_cast<int>(device.max_shared_bytes) - kMemoryBytes);
   const int shared_bytes = kWarps * params.n_ring_stages * params.stage_bytes + kMemoryBytes;
-  auto* const kernel = grouped_stream_kernel<T, kScheme, kShares>;
+  auto* const kernel = grouped_stream_kernel<T, kScheme, kTiles, kShares>;
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), "grouped_matmul");
   launch_overlapped(device, kernel, dim3(static_cast<unsigned>(device.n_multiprocessors)), kWarps * kWarpSize, shared_bytes,
                     "grouped_matmul", params, experts.map.value_or(CUtensorMap{}));
 }
 
-/// Of all experts that places may be of.
-std::int64_t most_units(const GroupedMatmulArgs& args) {
+/// Whether warps share units in 8 and 4 bits. Dense ones they always share.
+bool shares_units(const Device& device, const GroupedMatmulArgs& args) {
   const std::int64_t n_slices = (args.experts->n + kStreamRows - 1) / kStreamRows;
-  return std::min(args.out.shape[0], args.experts->n_experts) * n_slices;
+  const std::int64_t most_units = std::min(args.out.shape[0], args.experts->n_experts) * n_slices;
+  return most_units < kFewUnits * device.n_multiprocessors || args.experts->k >= kManyColumns;
 }
 
 }  // namespace
@@ -65,7 +70,7 @@ bool fits_stream_units(const Device& device, const GroupedMatmulArgs& args) {
   const auto& experts = static_cast<const CudaExperts&>(*args.experts);
   if (device.compute_capability != 90 || !is_aligned(args.x.data, 16)) return false;
   if (experts.scheme == WeightScheme::dense) return experts.map.has_value();
-  return fits_scheme_units(args) && most_units(args) >= kFewUnits * device.n_multiprocessors;
+  return fits_scheme_units(args);
 }
 
 void grouped_stream(const Device& device, const GroupedMatmulArgs& args) {
@@ -73,11 +78,12 @@ void grouped_stream(const Device& device, const GroupedMatmulArgs& args) {
   const auto& experts = static_cast<const CudaExperts&>(*args.experts);
   visit_x(args.x.dtype, [&]<class T>(T) {
     constexpr WeightScheme kDense = WeightScheme::dense;
-    if (experts.scheme == kDense && experts.k >= kFewestShared)
-      return launch_stream<T, kDense, stream_warps(kDense)>(device, args, experts);
-    if (experts.scheme == kDense) return launch_stream<T, kDense, 1>(device, args, experts);
+    if (experts.scheme == kDense && args.out.shape[0] <= kOneTilePlaces * experts.n_experts)
+      return launch_stream<T, kDense, 1, kSharingWarps>(device, args, experts);
+    if (experts.scheme == kDense) return launch_stream<T, kDense, 2, kSharingWarps>(device, args, experts);
     visit_expert_scheme(experts.scheme, [&]<WeightScheme kScheme>(std::integral_constant<WeightScheme, kScheme>) {
-      launch_stream<T, kScheme, 1>(device, args, experts);
+      if (shares_units(device, args)) return launch_stream<T, kScheme, 1, kSharingWarps>(device, args, experts);
+      launch_stream<T, kScheme, 1, 1>(device, args, experts);
     });
   });
 }

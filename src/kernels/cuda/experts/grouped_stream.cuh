@@ -1,9 +1,9 @@
 /// Grouped matmul that streams weights through shared memory, for few places per expert. A unit has 64 rows of a weight and 8
-/// places. Each warp has a ring of its own, which the copy engine fills: a warp asks for stages of its next unit while it
+/// places, or 16. Each warp has a ring of its own, which the copy engine fills: a warp asks for stages of its next unit while it
 /// multiplies those of this one, so memory never waits for the end of a unit, and warps wait for no other.
 ///
-/// Each warp computes whole units or, of dense weights with many columns, the warps of a block divide the stages of a unit among them
-/// and add their sums in order. So a place has the same bits whatever the other places are.
+/// Each warp computes whole units or, of dense weights and those with many columns or few units, neighbouring warps divide the
+/// stages of a unit among them and add their sums in order. So a place has the same bits whatever the other places are.
 #pragma once
 
 #include <algorithm>
@@ -22,15 +22,17 @@ namespace baton::cuda {
 
 /// Warps of a block: widening 8 and 4 bits takes more of them, and registers of fewer matrix fragments.
 constexpr int stream_warps(WeightScheme scheme) { return scheme == WeightScheme::dense ? 8 : 16; }
-/// Stages whose x is on its way to registers.
-constexpr int stages_of_x(WeightScheme scheme) { return scheme == WeightScheme::dense ? 4 : 2; }
+/// Places that one multiplication of the matrix units takes.
+constexpr int kPlaceTile = 8;
+/// Stages whose x is on its way to registers, in units of `n_tiles` times 8 places.
+constexpr int stages_of_x(WeightScheme scheme, int n_tiles) { return scheme == WeightScheme::dense && n_tiles == 1 ? 4 : 2; }
 constexpr int kMostRingStages = 6;  ///< of a warp
 constexpr int kSumsPadding = 4;     ///< after a row of sums, so that the lanes of a warp write to different banks
 
 /// What a block of `kWarps` warps has beside the rings. Only where `kHasSums` its warps' sums pass through shared memory.
-template <int kWarps, bool kHasSums>
+template <int kWarps, int kTiles, bool kHasSums>
 struct GroupedStreamMemory {
-  float sums[kHasSums ? kWarps : 1][kStreamPlaces][kStreamRows + kSumsPadding];
+  float sums[kHasSums ? kWarps : 1][kTiles * kPlaceTile][kStreamRows + kSumsPadding];
   UnitOffsets units;    ///< before each expert
   UnitOffsets offsets;  ///< the places
   int of_warps[kWarps];
@@ -38,14 +40,16 @@ struct GroupedStreamMemory {
 };
 /// Sums of dense weights lie in the order of swizzled rows. Those of others go to out from registers, unless warps add them.
 constexpr bool has_stream_sums(WeightScheme scheme, int shares) { return scheme == WeightScheme::dense || shares > 1; }
-template <WeightScheme kScheme, int kShares>
-using StreamMemoryOf = GroupedStreamMemory<stream_warps(kScheme), has_stream_sums(kScheme, kShares)>;
+template <WeightScheme kScheme, int kTiles, int kShares>
+using StreamMemoryOf = GroupedStreamMemory<stream_warps(kScheme), kTiles, has_stream_sums(kScheme, kShares)>;
 
 #ifdef BATON_SM90A
 
 /// Reads the offsets and counts the units before each expert. All threads of the block call it; it ends with a barrier.
-template <int kWarps, bool kHasSums>
-__device__ __forceinline__ void count_stream_units(const GroupedParams& p, GroupedStreamMemory<kWarps, kHasSums>& memory) {
+template <int kWarps, int kTiles, bool kHasSums>
+__device__ __forceinline__ void count_stream_units(const GroupedParams& p,
+                                                   GroupedStreamMemory<kWarps, kTiles, kHasSums>& memory) {
+  constexpr int kPlaces = kTiles * kPlaceTile;
   constexpr int kThreads = kWarps * kWarpSize;
   constexpr int kPerThread = kMaxExperts / kThreads;
   const auto thread = static_cast<int>(threadIdx.x);
@@ -59,7 +63,7 @@ __device__ __forceinline__ void count_stream_units(const GroupedParams& p, Group
   int own = 0;
 #pragma unroll
   for (int i = 0; i < kPerThread; ++i) {
-    units[i] = (places[i + 1] - places[i] + kStreamPlaces - 1) / kStreamPlaces * n_slices;
+    units[i] = (places[i + 1] - places[i] + kPlaces - 1) / kPlaces * n_slices;
     own += units[i];
   }
   int sum = own;
@@ -88,7 +92,7 @@ __device__ __forceinline__ void count_stream_units(const GroupedParams& p, Group
 }
 
 /// As unit_at, from shared memory.
-template <class Memory>
+template <int kPlaces, class Memory>
 __device__ __forceinline__ GroupedUnit stream_unit_at(const GroupedParams& p, const Memory& memory, int index) {
   int expert = 0;
   for (int end = p.n_experts; expert + 1 < end;) {  // the last expert with units[expert] <= index
@@ -100,19 +104,20 @@ __device__ __forceinline__ GroupedUnit stream_unit_at(const GroupedParams& p, co
   }
   const int first = memory.offsets[expert];
   const int end = memory.offsets[expert + 1];
-  const int n_tiles = (end - first + kStreamPlaces - 1) / kStreamPlaces;
+  const int n_tiles = (end - first + kPlaces - 1) / kPlaces;
   const int of_expert = index - memory.units[expert];
-  const int place = first + of_expert % n_tiles * kStreamPlaces;
-  return {expert, place, min(kStreamPlaces, end - place), of_expert / n_tiles * kStreamRows};
+  const int place = first + of_expert % n_tiles * kPlaces;
+  return {expert, place, min(kPlaces, end - place), of_expert / n_tiles * kStreamRows};
 }
 
-/// One warp's way through its units. kShares: warps that divide a unit's stages, 1 or all of the block.
-template <class T, class Stage, int kShares>
+/// One warp's way through its units. kShares: warps that divide a unit's stages, neighbours in a block.
+template <class T, class Stage, int kTiles, int kShares>
 class UnitStreamer {
   static constexpr int kWarps = stream_warps(Stage::kScheme);
-  static constexpr int kThreads = kWarps * kWarpSize;
-  static constexpr int kXAhead = stages_of_x(Stage::kScheme);
-  using Memory = StreamMemoryOf<Stage::kScheme, kShares>;
+  static constexpr int kPlaces = kTiles * kPlaceTile;
+  static constexpr int kXAhead = stages_of_x(Stage::kScheme, kTiles);
+  using Memory = StreamMemoryOf<Stage::kScheme, kTiles, kShares>;
+  using Sums = float[kTiles][4][4];
 
  public:
   __device__ __forceinline__ UnitStreamer(const GroupedStreamParams& p, const CUtensorMap* map, Memory& memory,
@@ -130,30 +135,25 @@ class UnitStreamer {
     // Neighbouring units go to different multiprocessors.
     const auto block = static_cast<int>(blockIdx.x);
     const auto n_blocks = static_cast<int>(gridDim.x);
-    index_ = kShares == 1 ? warp_ * n_blocks + block : block;
-    stride_ = kShares == 1 ? kWarps * n_blocks : n_blocks;
-    first_stage_ = kShares == 1 ? 0 : warp_;
+    index_ = warp_ / kShares * n_blocks + block;
+    stride_ = kWarps / kShares * n_blocks;
+    first_stage_ = warp_ % kShares;
     asked_index_ = index_;
     asked_stage_ = first_stage_;
-    if (asked_index_ < n_units_) asked_ = stream_unit_at(p.scheme.group, memory, asked_index_);
+    if (asked_index_ < n_units_) asked_ = stream_unit_at<kPlaces>(p.scheme.group, memory, asked_index_);
     for (int i = 0; i < p.n_ring_stages; ++i) ask();
   }
 
   __device__ __forceinline__ void run() {
     for (; index_ < n_units_; index_ += stride_) {
-      const GroupedUnit unit = stream_unit_at(p_.scheme.group, memory_, index_);
-      float sums[4][4] = {};
+      const GroupedUnit unit = stream_unit_at<kPlaces>(p_.scheme.group, memory_, index_);
+      Sums sums = {};
       multiply(unit, sums);
-      if constexpr (kShares > 1) {
+      if constexpr (has_stream_sums(Stage::kScheme, kShares)) {
         keep(sums);
-        __syncthreads();
-        store_shares(unit);
-        __syncthreads();
-      } else if constexpr (Stage::kScheme == WeightScheme::dense) {
-        keep(sums);
-        __syncwarp();
+        sync_group();
         store_kept(unit);
-        __syncwarp();
+        sync_group();
       } else {
         store(unit, sums);
       }
@@ -161,6 +161,12 @@ class UnitStreamer {
   }
 
  private:
+  /// A barrier of the warps that share units.
+  __device__ __forceinline__ void sync_group() const {
+    __syncwarp();
+    if constexpr (kShares > 1) named_barrier(1 + warp_ / kShares, kShares * kWarpSize);
+  }
+
   /// Asks for the next stage, if there is one.
   __device__ __forceinline__ void ask() {
     if (asked_stage_ >= n_stages_) {  // also where a warp has no share of a unit
@@ -169,7 +175,7 @@ class UnitStreamer {
         asked_stage_ = first_stage_;
         if (asked_index_ >= n_units_) break;
       } while (asked_stage_ >= n_stages_);
-      if (asked_index_ < n_units_) asked_ = stream_unit_at(p_.scheme.group, memory_, asked_index_);
+      if (asked_index_ < n_units_) asked_ = stream_unit_at<kPlaces>(p_.scheme.group, memory_, asked_index_);
     }
     if (asked_index_ >= n_units_) {
       asked_stage_ = n_stages_;
@@ -182,22 +188,29 @@ class UnitStreamer {
     asked_stage_ += kShares;
   }
 
-  __device__ __forceinline__ void multiply(const GroupedUnit& unit, float (&sums)[4][4]) {
+  __device__ __forceinline__ void multiply(const GroupedUnit& unit, Sums& sums) {
     const int k = p_.scheme.group.k;
-    const int group = lane_ / 4;
-    const bool has_place = group < unit.n_places;
     const int first_column = lane_ % 4 * 8;
-    const T* const x = static_cast<const T*>(p_.scheme.group.x) +
-                       row_at(p_.scheme.group, unit.place + (has_place ? group : 0)) * k + first_column;
-    const auto load_x = [&](int stage, uint4(&to)[2]) {
+    const T* x[kTiles];
+    bool has_place[kTiles];
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int column = stage * kStreamColumns + i * 32;
-        to[i] = has_place && column + first_column < k ? __ldcg(reinterpret_cast<const uint4*>(x + column))
-                                                       : make_uint4(0, 0, 0, 0);
-      }
+    for (int tile = 0; tile < kTiles; ++tile) {
+      const int place = tile * kPlaceTile + lane_ / 4;
+      has_place[tile] = place < unit.n_places;
+      x[tile] = static_cast<const T*>(p_.scheme.group.x) +
+                row_at(p_.scheme.group, unit.place + (has_place[tile] ? place : 0)) * k + first_column;
+    }
+    const auto load_x = [&](int stage, uint4(&to)[kTiles][2]) {
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const int column = stage * kStreamColumns + i * 32;
+          to[tile][i] = has_place[tile] && column + first_column < k ? __ldcg(reinterpret_cast<const uint4*>(x[tile] + column))
+                                                                     : make_uint4(0, 0, 0, 0);
+        }
     };
-    uint4 places[kXAhead][2];
+    uint4 places[kXAhead][kTiles][2];
 #pragma unroll
     for (int i = 0; i < kXAhead; ++i) load_x(first_stage_ + i * kShares, places[i]);
     for (int begin = first_stage_; begin < n_stages_; begin += kXAhead * kShares) {
@@ -212,8 +225,12 @@ class UnitStreamer {
           slot_ = 0;
           parity_ ^= 1;
         }
-        Stage::multiply(p_, values, places[i], sums);
-        own_accumulators(sums);  // so the stage has been read
+#pragma unroll
+        for (int tile = 0; tile < kTiles; ++tile) {
+          if (tile > 0 && tile * kPlaceTile >= unit.n_places) break;
+          Stage::multiply(p_, values, places[i][tile], sums[tile]);
+        }
+        own_accumulators(sums[0]);  // so the stage has been read
         __syncwarp();
         ask();
         load_x(stage + kXAhead * kShares, places[i]);
@@ -223,7 +240,7 @@ class UnitStreamer {
   }
 
   /// Multiplies the sums of f4 by the scales of the rows.
-  __device__ __forceinline__ void scale_rows(const GroupedUnit& unit, float (&sums)[4][4]) const {
+  __device__ __forceinline__ void scale_rows(const GroupedUnit& unit, Sums& sums) const {
     const SchemeView& weight = p_.scheme.weight;
     const std::int64_t tile = static_cast<std::int64_t>(unit.expert) * weight.n_tiles + unit.column / kStreamRows;
 #pragma unroll
@@ -231,26 +248,31 @@ class UnitStreamer {
       const float4 scales = __ldg(
           reinterpret_cast<const float4*>(weight.row_scales + tile * kSchemeTileRows + block * kWarpRows + lane_ / 4 * 4));
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        sums[2 * block][e] *= scales.x;
-        sums[2 * block][2 + e] *= scales.y;
-        sums[2 * block + 1][e] *= scales.z;
-        sums[2 * block + 1][2 + e] *= scales.w;
-      }
+      for (int tile = 0; tile < kTiles; ++tile)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          sums[tile][2 * block][e] *= scales.x;
+          sums[tile][2 * block][2 + e] *= scales.y;
+          sums[tile][2 * block + 1][e] *= scales.z;
+          sums[tile][2 * block + 1][2 + e] *= scales.w;
+        }
     }
   }
 
   /// Writes the sums to shared memory.
-  __device__ __forceinline__ void keep(const float (&sums)[4][4]) const {
-    float(&to)[kStreamPlaces][kStreamRows + kSumsPadding] = memory_.sums[warp_];
+  __device__ __forceinline__ void keep(const Sums& sums) const {
+    float(&to)[kPlaces][kStreamRows + kSumsPadding] = memory_.sums[warp_];
 #pragma unroll
-    for (int tile = 0; tile < 4; ++tile)
+    for (int tile = 0; tile < kTiles; ++tile)
 #pragma unroll
-      for (int i = 0; i < 4; ++i) to[lane_ % 4 * 2 + i % 2][Stage::row_of(lane_, tile, i / 2)] = sums[tile][i];
+      for (int part = 0; part < 4; ++part)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          to[tile * kPlaceTile + lane_ % 4 * 2 + i % 2][Stage::row_of(lane_, part, i / 2)] = sums[tile][part][i];
   }
 
   /// From registers: a lane has four adjacent rows of the weight, twice.
-  __device__ __forceinline__ void store(const GroupedUnit& unit, const float (&sums)[4][4]) const {
+  __device__ __forceinline__ void store(const GroupedUnit& unit, const Sums& sums) const {
     const int n = p_.scheme.group.n;
     visit_out(p_.scheme, [&](auto* out) {
       using Out = std::remove_pointer_t<decltype(out)>;
@@ -263,54 +285,40 @@ class UnitStreamer {
 #pragma unroll
         for (int i = 0; i < 4; ++i) bias[i] = bias_at(p_.scheme.group, unit.expert, min(column + i, n - 1));
 #pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          const int place = lane_ % 4 * 2 + e;
+        for (int i = 0; i < 2 * kTiles; ++i) {
+          const int tile = i / 2;
+          const int place = tile * kPlaceTile + lane_ % 4 * 2 + i % 2;
           if (place >= unit.n_places) continue;
           float of_place[4];
 #pragma unroll
-          for (int row = 0; row < 4; ++row) of_place[row] = sums[2 * block + row / 2][row % 2 * 2 + e] + bias[row];
+          for (int row = 0; row < 4; ++row) of_place[row] = sums[tile][2 * block + row / 2][row % 2 * 2 + i % 2] + bias[row];
           Out* const to = out + static_cast<std::int64_t>(unit.place + place) * n + column;
           if (is_whole) {
             store_f32(of_place, to);
           } else {
 #pragma unroll
-            for (int i = 0; i < 4; ++i)
-              if (column + i < n) to[i] = from_f32<Out>(of_place[i]);
+            for (int row = 0; row < 4; ++row)
+              if (column + row < n) to[row] = from_f32<Out>(of_place[row]);
           }
         }
       }
     });
   }
 
-  /// From the warp's part of shared memory.
+  /// From shared memory, by all warps that share the unit: its sums are theirs in order.
   __device__ __forceinline__ void store_kept(const GroupedUnit& unit) const {
+    constexpr int kGroupThreads = kShares * kWarpSize;
     const int n = p_.scheme.group.n;
+    const int first_warp = warp_ / kShares * kShares;
     visit_out(p_.scheme, [&](auto* out) {
       using Out = std::remove_pointer_t<decltype(out)>;
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int column = lane_ + i * kWarpSize;
-        if (unit.column + column >= n) continue;
-        const float bias = bias_at(p_.scheme.group, unit.expert, unit.column + column);
-        for (int place = 0; place < unit.n_places; ++place)
-          out[static_cast<std::int64_t>(unit.place + place) * n + unit.column + column] =
-              from_f32<Out>(memory_.sums[warp_][place][column] + bias);
-      }
-    });
-  }
-
-  /// All threads of the block call it.
-  __device__ __forceinline__ void store_shares(const GroupedUnit& unit) const {
-    const int n = p_.scheme.group.n;
-    visit_out(p_.scheme, [&](auto* out) {
-      using Out = std::remove_pointer_t<decltype(out)>;
-      for (int i = static_cast<int>(threadIdx.x); i < unit.n_places * kStreamRows; i += kThreads) {
+      for (int i = static_cast<int>(threadIdx.x) % kGroupThreads; i < unit.n_places * kStreamRows; i += kGroupThreads) {
         const int place = i / kStreamRows;
         const int column = i % kStreamRows;
         if (unit.column + column >= n) continue;
         float sum = 0;
 #pragma unroll
-        for (int w = 0; w < kWarps; ++w) sum += memory_.sums[w][place][column];
+        for (int w = 0; w < kShares; ++w) sum += memory_.sums[first_warp + w][place][column];
         out[static_cast<std::int64_t>(unit.place + place) * n + unit.column + column] =
             from_f32<Out>(sum + bias_at(p_.scheme.group, unit.expert, unit.column + column));
       }
@@ -341,13 +349,13 @@ class UnitStreamer {
 #endif  // BATON_SM90A
 
 /// `map` describes dense weights.
-template <class T, WeightScheme kScheme, int kShares>
+template <class T, WeightScheme kScheme, int kTiles, int kShares>
 __global__ void __launch_bounds__(stream_warps(kScheme) * kWarpSize, 1)
     grouped_stream_kernel([[maybe_unused]] const __grid_constant__ GroupedStreamParams p,
                           [[maybe_unused]] const __grid_constant__ CUtensorMap map) {
 #ifdef BATON_SM90A
   extern __shared__ __align__(1024) std::byte rings[];
-  using Memory = StreamMemoryOf<kScheme, kShares>;
+  using Memory = StreamMemoryOf<kScheme, kTiles, kShares>;
   Memory& memory = *reinterpret_cast<Memory*>(rings + stream_warps(kScheme) * p.n_ring_stages * p.stage_bytes);
   const auto thread = static_cast<int>(threadIdx.x);
   if (thread < stream_warps(kScheme)) {
@@ -357,7 +365,7 @@ __global__ void __launch_bounds__(stream_warps(kScheme) * kWarpSize, 1)
   if (!p.reads_ahead) wait_for_kernel_before();
   count_stream_units(p.scheme.group, memory);
   using Stage = std::conditional_t<kScheme == WeightScheme::dense, DenseStage<T>, SchemeStage<T, kScheme>>;
-  UnitStreamer<T, Stage, kShares> streamer(p, &map, memory, shared_address(rings));
+  UnitStreamer<T, Stage, kTiles, kShares> streamer(p, &map, memory, shared_address(rings));
   if (p.reads_ahead) wait_for_kernel_before();
   let_next_kernel_start();
   streamer.run();

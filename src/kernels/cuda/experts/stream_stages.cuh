@@ -1,4 +1,4 @@
-/// What a stage of a streamed weight is: how it gets to a warp's part of shared memory, and how a warp multiplies it by 8 places.
+/// What a stage of a streamed weight is: how it gets to a warp's part of shared memory, and how a warp multiplies it by places.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,6 @@
 namespace baton::cuda {
 
 constexpr int kStreamRows = kSchemeTileRows;       ///< of the weight, of a unit
-constexpr int kStreamPlaces = 8;                   ///< of a unit
 constexpr int kStreamColumns = kLaneStageColumns;  ///< of a stage
 
 struct GroupedStreamParams {
