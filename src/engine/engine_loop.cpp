@@ -62,7 +62,7 @@ EngineLoop::EngineLoop(const EngineOptions& options, const EngineInfo& info, Eng
                   .state_loads = state_loads_of(info),
                   .max_drafts = parts.max_drafts,
                   .drafters_wait_alone = parts.executor->backend().capabilities().is_asynchronous,
-                  .weighs_drafts = options.weighs_drafts,
+                  .uses_step_times = options.uses_step_times,
                   .has_mtp = parts.drafter.has_value(),
                   .drafts_always = options.simulated_acceptance.has_value()},
                  cache_),

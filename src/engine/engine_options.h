@@ -51,7 +51,7 @@ struct EngineOptions {
   std::int32_t step_timeout_ms = 60'000;  ///< a longer step marks the engine as stuck; 0: never
   std::uint64_t seed = 0;                 ///< for requests without one
   SpeculationOptions speculation = {};    ///< of requests that do not set their own
-  bool weighs_drafts = true;              ///< measured times of steps decide their drafts and prompt rows; tests turn it off
+  bool uses_step_times = true;            ///< they bound drafts and the prompt rows of a step with decodes; tests turn it off
   /// Benchmarks with random weights: verification accepts a draft with this probability, whatever the model computed, and all drafts
   /// are made.
   std::optional<double> simulated_acceptance = {};

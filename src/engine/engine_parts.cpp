@@ -283,7 +283,7 @@ Result<SizedEngine> size_engine(const EngineOptions& options, const Backend& bac
   info.max_num_seqs = options.max_num_seqs;
   info.max_num_batched_tokens = options.max_num_batched_tokens;
   info.max_prefill_tokens = max_prefill_of(options, tuning);
-  info.paces_prefill = options.max_prefill_tokens == 0 && tuning.prefill_rows == 0 && options.weighs_drafts;
+  info.paces_prefill = options.max_prefill_tokens == 0 && tuning.prefill_rows == 0 && options.uses_step_times;
   info.eos_token_ids = all_eos_ids(options, spec);
   for (const AttentionShape& shape : model.attention_shapes(options.block_len, options.kv_dtype))
     sized.groups.push_back({shape, model.n_layers_of_group(static_cast<int>(sized.groups.size()))});

@@ -91,7 +91,7 @@ class EngineSchemes : public ::testing::TestWithParam<SchemeCase> {
     auto model = make_model()(*backend).value();
     options.max_model_len = kSchemeLength;
     options.max_num_seqs = 8;
-    options.weighs_drafts = false;
+    options.uses_step_times = false;
     for (const KvShape& shape : model->kv_shapes(1, options.block_len, options.kv_dtype))
       options.kv_cache_bytes += kSchemeBlocks * backend->kv_block_bytes(shape);
     auto engine = Engine::create(options, std::move(backend), std::move(model));

@@ -49,7 +49,7 @@ EngineOptions drafting_options() {
           .max_num_seqs = 8,
           .max_num_batched_tokens = 60,
           .max_model_len = 160,
-          .weighs_drafts = false};  // times of steps are not tested
+          .uses_step_times = false};  // times of steps are not tested
 }
 
 /// Requests of few different tokens, whose text repeats, with shared prompts and stops; more than there are slots.

@@ -66,7 +66,7 @@ class Load {
     options.max_drafts = input.ConsumeBool() ? input.ConsumeIntegralInRange<std::int32_t>(1, 20) : 0;
     options.drafters_wait_alone = input.ConsumeBool();
     options.has_mtp = options.max_drafts > 0 && input.ConsumeBool();
-    options.weighs_drafts = input.ConsumeBool();
+    options.uses_step_times = input.ConsumeBool();
     options.state_loads = input.ConsumeIntegralInRange(0, 4);
     return options;
   }

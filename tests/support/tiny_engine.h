@@ -47,7 +47,7 @@ inline std::int64_t recurrent_state_bytes(DType dtype) { return state_shape(recu
 
 /// Options of an engine whose cache has memory for `n_blocks` blocks of options.block_len tokens in each layer group.
 inline EngineOptions tiny_options(EngineOptions options, std::int32_t n_blocks, const Backend& backend, const Model& model) {
-  options.weighs_drafts = false;  // a test does not depend on times
+  options.uses_step_times = false;  // a test does not depend on times
   options.kv_cache_bytes = 0;
   for (const KvShape& shape : model.kv_shapes(n_blocks, options.block_len, options.kv_dtype))
     options.kv_cache_bytes += backend.kv_block_bytes(shape) * n_blocks;

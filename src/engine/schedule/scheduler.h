@@ -37,9 +37,9 @@ struct SchedulerOptions {
   /// not set, or if most sequences would draft, all of them wait for the commit, so that all have rows in each step:
   /// the right choice where planning ahead gains nothing.
   bool drafters_wait_alone = false;
-  bool weighs_drafts = true;   ///< see EngineOptions
-  bool has_mtp = false;        ///< the model drafts (MtpSpec)
-  bool drafts_always = false;  ///< for benchmarks: all drafts in each step, whatever they cost
+  bool uses_step_times = true;  ///< see EngineOptions
+  bool has_mtp = false;         ///< the model drafts (MtpSpec)
+  bool drafts_always = false;   ///< for benchmarks: all drafts in each step, whatever they cost
 };
 
 /// A sequence for which the model drafts after a step.

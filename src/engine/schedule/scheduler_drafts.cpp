@@ -107,7 +107,7 @@ void Scheduler::plan_drafts(PlanSketch& sketch) {
   for (std::size_t i = 0; i < static_cast<std::size_t>(sketch.plan.n_decodes); ++i)
     if (n_possible(sketch, *sketch.members[i]) > 0) able.push_back(i);
   if (able.empty()) return;
-  const bool takes_all = options_.drafts_always || (options_.has_mtp && !options_.weighs_drafts);
+  const bool takes_all = options_.drafts_always || (options_.has_mtp && !options_.uses_step_times);
   const RowCost::Allowance allowance =
       takes_all ? RowCost::Allowance{0, 1 << 20} : row_cost_.allow(sketch.plan.n_decodes, sketch.plan.n_rows);
   std::int32_t n_left = std::min({allowance.n_drafts, options_.max_drafts, sketch.budget, sketch.max_scores});
@@ -206,7 +206,7 @@ void Scheduler::drop_sample(PlannedSequence& planned) {
 }
 
 void Scheduler::took(const StepPlan& plan, double seconds) {
-  if (options_.weighs_drafts && plan.n_decodes > 0 && plan.n_prefill() == 0)
+  if (options_.uses_step_times && plan.n_decodes > 0 && plan.n_prefill() == 0)
     row_cost_.observe(plan.n_decodes, plan.n_rows, seconds);
   if (options_.paces_prefill) pace_.observe(plan.n_decodes + plan.n_drafts, plan.n_prefill(), seconds);
 }

@@ -31,7 +31,7 @@ std::optional<std::int32_t> Scheduler::plan_draft_passes(const StepPlan& plan) {
     n_most = std::max(n_most, sequence->schedule->speculation->n_most());
     acceptance += sequence->schedule->speculation->acceptance();
   }
-  if (n_drafting > 0 && options_.weighs_drafts && !options_.drafts_always && plan.n_prefill() == 0)
+  if (n_drafting > 0 && options_.uses_step_times && !options_.drafts_always && plan.n_prefill() == 0)
     n_most = draft_pace_.n_drafts(n_drafting, n_most, acceptance / n_drafting, row_cost_);
   if (n_most == 0 && plan.n_prefill() == 0) return std::nullopt;
   return n_most;

@@ -33,13 +33,13 @@ std::unique_ptr<Sequence> sequence_of(std::int64_t id, bool repeats, bool specul
 /// Runs steps as the engine does, planned one ahead. Each sequence continues its prompt's pattern.
 class Steps {
  public:
-  explicit Steps(bool drafters_wait_alone, bool weighs_drafts = true)
+  explicit Steps(bool drafters_wait_alone, bool uses_step_times = true)
       : cache_(200, 16, true),
         scheduler_({.max_num_seqs = 8,
                     .max_num_batched_tokens = 64,
                     .max_drafts = 16,
                     .drafters_wait_alone = drafters_wait_alone,
-                    .weighs_drafts = weighs_drafts},
+                    .uses_step_times = uses_step_times},
                    cache_) {}
 
   void add(std::unique_ptr<Sequence> sequence) { scheduler_.add(std::move(sequence)); }
@@ -135,8 +135,8 @@ TEST(SchedulerDrafts, all_wait_together_where_planning_ahead_gains_nothing) {
 }
 
 /// Steps with drafts among the last 40 of 60, whose time is all rows. The third sequence varies the number of rows.
-int n_late_drafts(bool weighs_drafts) {
-  Steps steps(/*drafters_wait_alone=*/false, weighs_drafts);
+int n_late_drafts(bool uses_step_times) {
+  Steps steps(/*drafters_wait_alone=*/false, uses_step_times);
   steps.seconds_of_row = 1e-3;
   for (std::int64_t id = 0; id < 2; ++id) steps.add(sequence_of(id, true, true));
   steps.run(10);
@@ -148,8 +148,8 @@ int n_late_drafts(bool weighs_drafts) {
 }
 
 TEST(SchedulerDrafts, end_where_measured_times_say_that_rows_are_expensive) {
-  EXPECT_LE(n_late_drafts(/*weighs_drafts=*/true), 1);
-  EXPECT_EQ(n_late_drafts(/*weighs_drafts=*/false), 40);
+  EXPECT_LE(n_late_drafts(/*uses_step_times=*/true), 1);
+  EXPECT_EQ(n_late_drafts(/*uses_step_times=*/false), 40);
 }
 
 TEST(SchedulerDrafts, no_sequence_waits_for_drafts_that_nothing_promises) {
