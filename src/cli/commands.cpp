@@ -26,6 +26,7 @@ namespace {
 
 constexpr const char* kProgram = "baton";
 constexpr const char* kRankCommand = "rank";
+constexpr const char* kLogLevelVariable = "BATON_LOG_LEVEL";
 
 /// A word with more errors is not taken for a mistyped subcommand.
 constexpr int kMostTypingErrors = 2;
@@ -42,6 +43,7 @@ struct CommandLine {
   std::vector<std::string> words;  ///< with those of a configuration file after the subcommand
   EnvironmentFlags environment;
   std::vector<std::string> repeated;  ///< log lines about flags that are given several times
+  std::string log_level;              ///< of the environment; empty: none
 };
 
 /// `argv` without the program's name, the subcommand's configuration file and its variables.
@@ -59,17 +61,19 @@ Result<CommandLine> read_command_line(CLI::App& app, int argc, char** argv) {
     std::vector<std::string> spelled;
     for (const std::string& word : given) spelled.push_back(in_own_spelling(word));
     line.repeated = repeated_flags(*command, spelled);
-    BATON_TRY(line.environment, bind_environment(app, *command, spelled, variables_of(environ)));
+    const Variables variables = variables_of(environ);
+    BATON_TRY(line.environment, bind_environment(app, *command, spelled, variables));
+    if (const auto found = variables.find(kLogLevelVariable); found != variables.end()) line.log_level = found->second;
   }
-  const auto is_in_environment = [&](const std::string& flag) {
+  const auto name_of = [&](const std::string& flag) {
     const CLI::Option* const option = command == nullptr ? nullptr : find_option(*command, in_own_spelling(flag));
-    return option != nullptr && line.environment.variables.contains(option->get_name());
+    return option == nullptr ? in_own_spelling(flag) : option->get_name();
   };
-  BATON_TRY(const std::vector<std::string> all, with_config_file(given, is_in_environment));
+  const auto is_in_environment = [&](const std::string& flag) { return line.environment.variables.contains(flag); };
+  BATON_TRY(const std::vector<std::string> all, with_config_file(given, name_of, is_in_environment));
   BATON_TRY(const std::vector<std::string> flags, without_neutral_flags(all, is_own));
   line.words.resize(static_cast<std::size_t>(n_commands));
   line.words.insert(line.words.end(), flags.begin(), flags.end());
-  line.words.insert(line.words.end(), line.environment.words.begin(), line.environment.words.end());
   return line;
 }
 
@@ -89,12 +93,20 @@ Result<void> refuse_unknown_command(CLI::App& app, const std::vector<std::string
                           is_near ? fmt::format("did you mean '{}'? ", nearest) : "", fmt::join(names, ", ")));
 }
 
+/// True if a parser's or a check's sentence begins with this flag: "--x: ...", "--x 12Q: ...", "'--x' must ...".
+bool is_about(std::string_view message, const std::string& flag) {
+  for (const std::string_view before : {std::string_view("Could not convert: "), std::string_view("'")})
+    if (message.starts_with(before)) message.remove_prefix(before.size());
+  constexpr std::string_view kAfterFlag = ": '";
+  return message.starts_with(flag) && message.size() > flag.size() && kAfterFlag.find(message[flag.size()]) != kAfterFlag.npos;
+}
+
 /// An error in its user's words: with the name that the help lists a missing argument under (OUT, not --out), and with the variable
 /// of a value from the environment.
 CLI::Error in_words_of_user(const CLI::App& app, const CLI::ParseError& error, const EnvironmentFlags& environment) {
   const std::string message = error.what();
   for (const auto& [flag, variable] : environment.variables)
-    if (message.starts_with(flag + ":") || message.starts_with(fmt::format("Could not convert: {} = ", flag)))
+    if (is_about(message, flag))
       return CLI::Error(error.get_name(), fmt::format("{} (from {})", message, variable), error.get_exit_code());
   for (const CLI::App* command : app.get_subcommands())
     for (const CLI::Option* option : command->get_options())
@@ -103,12 +115,17 @@ CLI::Error in_words_of_user(const CLI::App& app, const CLI::ParseError& error, c
   return error;
 }
 
-/// Logs what is odd about a command line, if its --log-level lets warnings through. Ranks are silent: rank 0 has said it.
+/// Logs what is odd about a command line, if its --log-level, or BATON_LOG_LEVEL of a command without that flag, lets warnings through.
+/// Ranks are silent: rank 0 has said it.
 void log_warnings(const CLI::App& command, const CommandLine& line) {
   if (command.get_name() == kRankCommand) return;
-  const CLI::Option* const level = command.get_option_no_throw("--log-level");
-  if (level != nullptr && level->count() > 0)
-    if (const auto known = log::level_from_name(level->as<std::string>())) log::set_level(*known);
+  const CLI::Option* const option = command.get_option_no_throw("--log-level");
+  const std::string level = option == nullptr ? line.log_level : option->count() > 0 ? option->as<std::string>() : "";
+  if (const auto known = log::level_from_name(level))
+    log::set_level(*known);
+  else if (!level.empty())
+    log::warning("variable={} value={} effect=none reason=\"debug, info, warning and error are levels\"", kLogLevelVariable,
+                 level);
   for (const auto* lines : {&line.environment.warnings, &line.repeated})
     for (const std::string& each : *lines) log::warning("{}", each);
 }
@@ -184,7 +201,8 @@ int Commands::run_words(int argc, char** argv) {
   }
   command_line_ = fmt::format("{} {}", name_, fmt::join(words, " "));
   try {
-    std::vector<std::string> reversed(words.rbegin(), words.rend());
+    std::vector<std::string> reversed(line->environment.words.rbegin(), line->environment.words.rend());
+    reversed.insert(reversed.end(), words.rbegin(), words.rend());
     app_->parse(reversed);
   } catch (const CLI::ParseError& error) {
     std::ostringstream out;

@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
+#include <map>
 #include <optional>
 #include <string_view>
 
@@ -47,7 +48,8 @@ void use_log_level(const ModelFlags& options) {
 }
 
 Result<std::vector<std::string>> with_config_file(std::vector<std::string> arguments,
-                                                  const std::function<bool(const std::string& flag)>& is_in_environment) {
+                                                  const std::function<std::string(const std::string& flag)>& name_of,
+                                                  const std::function<bool(const std::string& name)>& is_in_environment) {
   std::string file;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i] == "--config" && i + 1 < arguments.size()) file = arguments[i + 1];
@@ -56,12 +58,19 @@ Result<std::vector<std::string>> with_config_file(std::vector<std::string> argum
   if (file.empty()) return arguments;
   std::vector<std::string> from_file;
   std::string model;
+  std::map<std::string, std::string> keys;  // by the first name of their flag
   try {
     const YAML::Node root = YAML::LoadFile(file);
     if (!root.IsMap()) return fail(ErrorCode::invalid_data, fmt::format("{}: not a mapping of flags to values", file));
     for (const auto& entry : root) {
       const auto key = entry.first.as<std::string>();
-      if (is_in_environment && is_in_environment("--" + key)) continue;
+      const std::string name = name_of ? name_of("--" + key) : "--" + key;
+      if (const auto [other, is_new] = keys.emplace(name, key); !is_new)
+        return fail(ErrorCode::invalid_data,
+                    other->second == key
+                        ? fmt::format("{}: {} is there twice", file, key)
+                        : fmt::format("{}: {} and {} are two names of one flag; keep one of them", file, other->second, key));
+      if (is_in_environment && is_in_environment(name)) continue;
       if (key == "model") {
         model = entry.second.as<std::string>();
       } else if (entry.second.IsSequence()) {

@@ -62,9 +62,11 @@ const CLI::Option* find_option(const CLI::App& app, const std::string& word);
 std::vector<std::string> repeated_flags(const CLI::App& app, const std::vector<std::string>& words);
 
 /// Puts the flags of the `--config` file before those of the command line, so that the command line wins. `model:`
-/// is the positional MODEL. Flags (--x) for which `is_in_environment` is true are left out.
+/// is the positional MODEL. `name_of` is the first name of a flag (--x) that has several; flags for whose first name
+/// `is_in_environment` is true are left out. Errors: invalid_data, for a flag that has two keys too.
 Result<std::vector<std::string>> with_config_file(std::vector<std::string> arguments,
-                                                  const std::function<bool(const std::string& flag)>& is_in_environment = {});
+                                                  const std::function<std::string(const std::string& flag)>& name_of = {},
+                                                  const std::function<bool(const std::string& name)>& is_in_environment = {});
 
 /// The number of bytes that "512M" means (K, M and G are powers of 1024; no letter: bytes).
 Result<std::int64_t> parse_bytes(const std::string& text, const std::string& flag);

@@ -195,5 +195,25 @@ TEST(Options, the_command_line_wins_over_the_file) {
   EXPECT_FALSE(with_config_file({"--config", file}));
 }
 
+TEST(Options, two_keys_of_a_file_for_one_flag_are_refused) {
+  const std::string file = ::testing::TempDir() + "baton_options_twice_test.yaml";
+  Parsed program({});
+  const auto refusal_of = [&](const char* text) {
+    std::ofstream(file) << text;
+    const auto name_of = [&](const std::string& flag) {
+      const CLI::Option* const option = find_option(program.app, flag);
+      return option == nullptr ? flag : option->get_name();
+    };
+    const auto words = with_config_file({"--config", file}, name_of);
+    return words ? std::string("none") : words.error().message.substr(file.size());
+  };
+  EXPECT_EQ(refusal_of("state-cache-dtype: float32\nseed: 3\nmamba-ssm-cache-dtype: float32\n"),
+            ": state-cache-dtype and mamba-ssm-cache-dtype are two names of one flag; keep one of them");
+  EXPECT_EQ(refusal_of("enable-prefix-caching: true\nno-enable-prefix-caching: true\n"),
+            ": enable-prefix-caching and no-enable-prefix-caching are two names of one flag; keep one of them");
+  EXPECT_EQ(refusal_of("seed: 3\nseed: 4\n"), ": seed is there twice");
+  EXPECT_EQ(refusal_of("seed: 3\nstate-cache-dtype: float32\nmodel: x\n"), "none");
+}
+
 }  // namespace
 }  // namespace baton

@@ -6,6 +6,7 @@
 #include <cctype>
 #include <optional>
 
+#include <baton_flag_names.h>
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
@@ -33,10 +34,12 @@ std::string variable_of(std::string_view flag_name) {
   return name;
 }
 
+bool can_be_variable(std::string_view flag_name) { return flag_name != "help" && flag_name != "config"; }
+
 /// The names of an option that can stand in the environment, without dashes.
 std::vector<std::string> names_in_environment(const CLI::Option& option) {
   const std::vector<std::string>& names = option.get_lnames();
-  return names.empty() || names[0] == "help" || names[0] == "config" ? std::vector<std::string>() : names;
+  return names.empty() || !can_be_variable(names[0]) ? std::vector<std::string>() : names;
 }
 
 /// The names of the variables of all flags of all commands.
@@ -47,6 +50,26 @@ std::vector<std::string> variables_of_flags(const CLI::App& program) {
       for (const std::string& name : names_in_environment(*option)) all.push_back(variable_of(name));
   return all;
 }
+
+/// True for flags of `baton` and of `baton-bench`, whichever program runs.
+bool is_of_any_program(std::string_view variable) {
+  return std::ranges::any_of(kFlagNames,
+                             [&](std::string_view name) { return can_be_variable(name) && variable == variable_of(name); });
+}
+
+/// The lines of a text that have characters.
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    if (end > begin) lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+/// True for flags that take one value each time they are given, and may be repeated.
+bool is_repeatable(const CLI::Option& option) { return option.get_items_expected_max() > 1 && option.get_delimiter() == '\0'; }
 
 bool has_digits_only(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
@@ -136,15 +159,20 @@ Result<EnvironmentFlags> bind_environment(const CLI::App& program, CLI::App& com
     if (!bound || is_given(option)) continue;
     const std::string variable = variable_of(*bound);
     flags.variables.emplace(option->get_name(), variable);
-    if (std::ranges::find(option->get_fnames(), *bound) == option->get_fnames().end())
+    if (is_repeatable(*option)) {
+      option->envname("");
+      for (const std::string& line : lines_of(variables.at(variable)))
+        flags.words.push_back(fmt::format("--{}={}", *bound, line));
+    } else if (std::ranges::find(option->get_fnames(), *bound) == option->get_fnames().end()) {
       option->envname(variable);
-    else
+    } else {
       flags.words.push_back(fmt::format("--{}={}", *bound, variables.at(variable)));
+    }
   }
   const std::vector<std::string> known = variables_of_flags(program);
   for (const auto& [name, value] : variables)
-    if (std::ranges::find(known, name) == known.end() && !is_other_variable(name) && !is_of_kubernetes(name) &&
-        !is_url_of_port(name, value))
+    if (std::ranges::find(known, name) == known.end() && !is_of_any_program(name) && !is_other_variable(name) &&
+        !is_of_kubernetes(name) && !is_url_of_port(name, value))
       flags.warnings.push_back(unknown_variable(name, known));
   return flags;
 }

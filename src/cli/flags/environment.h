@@ -1,6 +1,7 @@
 /// Flags in the environment: BATON_ and a name of the flag in capitals, with underscores in place of dashes.
 ///
-/// Every name of a flag counts, as on the command line: BATON_STATE_CACHE_DTYPE, and BATON_MAMBA_SSM_CACHE_DTYPE.
+/// Every name of a flag counts, as on the command line: BATON_STATE_CACHE_DTYPE, and BATON_MAMBA_SSM_CACHE_DTYPE. A flag whose values
+/// commas separate has them in its variable too; one that may be repeated (--prefix) takes each line of its variable.
 #pragma once
 
 #include <map>
@@ -25,7 +26,7 @@ Variables variables_of(const char* const* environment);
 /// What the environment says about the flags of one command.
 struct EnvironmentFlags {
   std::map<std::string, std::string> variables;  ///< of each flag (--max-num-seqs) that takes its value from one
-  std::vector<std::string> words;                ///< of these, what the parser does not read itself: "--no-x=VALUE"
+  std::vector<std::string> words;                ///< of these, what the parser does not read itself: "--no-x=VALUE", lines
   std::vector<std::string> warnings;             ///< log lines
 };
 
@@ -35,7 +36,7 @@ void name_environment_variables(CLI::App& command);
 
 /// Gives each flag of `command` the variable that is set for it, unless `given`, the words of the command line, give the flag.
 /// Warnings are about a URL in place of a port, which Kubernetes sets for a service of that name and which is left out, and
-/// about names that are no flag of `program`'s commands, no name that Kubernetes sets and not is_other_variable().
+/// about names that are no flag of `baton` or `baton-bench`, no name that Kubernetes sets and not is_other_variable().
 /// Errors: invalid_request for two variables with different values for one flag.
 Result<EnvironmentFlags> bind_environment(const CLI::App& program, CLI::App& command, const std::vector<std::string>& given,
                                           const Variables& variables);

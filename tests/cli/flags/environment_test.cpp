@@ -2,17 +2,21 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <CLI/CLI.hpp>
 
 #include "cli/commands.h"
 #include "cli/options.h"
+#include "core/log.h"
 #include "support/source_folder.h"
 
 namespace baton {
@@ -89,6 +93,42 @@ TEST(Environment, a_name_that_no_flag_has_is_named_with_the_nearest) {
   EXPECT_EQ(warnings({{"BATON_HF_OVERRIDES", "{}"}}),
             (std::vector<std::string>{"variable=BATON_HF_OVERRIDES effect=none reason=\"no flag has this name\""}));
   EXPECT_EQ(warnings({{"BATON_HELP", "1"}, {"BATON_CONFIG", "file"}}).size(), 2u) << "these flags have no variable";
+}
+
+TEST(Environment, a_name_of_the_other_program_is_not_called_wrong) {
+  EXPECT_TRUE(warnings({{"BATON_SHAPE", "llama-2-7b"},
+                        {"BATON_QUESTIONS", "4"},
+                        {"BATON_GSP_NUM_GROUPS", "2"},
+                        {"BATON_NO_IGNORE_EOS", "true"},
+                        {"BATON_PREFIX_FOLDER", "prefixes"}})
+                  .empty());
+  EXPECT_EQ(warnings({{"BATON_SHAPES", "llama-2-7b"}}).size(), 1u);
+  CLI::App app;  // a program without flags
+  CLI::App* const command = app.add_subcommand("demo", "Shows");
+  ServeProgram program;
+  int n_flags = 0;
+  for (const CLI::Option* option : program.command->get_options())
+    for (std::string name : option->get_lnames()) {
+      if (name == "help" || name == "config") continue;
+      for (char& c : name) c = c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+      EXPECT_TRUE(bind_environment(app, *command, {}, {{"BATON_" + name, "1"}}).value().warnings.empty()) << name;
+      ++n_flags;
+    }
+  EXPECT_GT(n_flags, 35);
+}
+
+TEST(Environment, a_flag_that_may_be_repeated_takes_each_line) {
+  ServeProgram program;
+  std::vector<std::string> names;
+  program.command->add_option("--served-model-name", names)->delimiter(',')->allow_extra_args(false);
+  name_environment_variables(*program.command);
+  const auto flags =
+      program.bind({}, {{"BATON_PREFIX", "\na=one.txt\nb=two, three.txt\n"}, {"BATON_SERVED_MODEL_NAME", "x,y"}}).value();
+  EXPECT_EQ(flags.words, (std::vector<std::string>{"--prefix=a=one.txt", "--prefix=b=two, three.txt"}));
+  EXPECT_EQ(program.command->get_option("--prefix")->get_envname(), "") << "the parser would take it for one value";
+  EXPECT_EQ(program.command->get_option("--served-model-name")->get_envname(), "BATON_SERVED_MODEL_NAME");
+  EXPECT_EQ(flags.variables.count("--prefix"), 1u);
+  EXPECT_TRUE(ServeProgram().bind({"--prefix", "c=d"}, {{"BATON_PREFIX", "a=b"}}).value().words.empty());
 }
 
 TEST(Environment, what_kubernetes_sets_for_a_service_called_baton_stops_no_server) {
@@ -278,6 +318,65 @@ TEST(Environment, a_value_that_is_refused_is_named_with_its_variable) {
   const SetVariables switched(Variables{{"BATON_ENFORCE_EAGER", "maybe"}});
   const std::string errors = ServeRun({"--max-num-seqs", "4"}).errors;
   EXPECT_NE(errors.find("--enforce-eager = maybe (from BATON_ENFORCE_EAGER)\n"), std::string::npos) << errors;
+}
+
+TEST(Environment, a_value_that_is_refused_when_it_is_read_is_named_with_its_variable_too) {
+  const auto errors_with = [](const std::string& name, const char* value) {
+    const SetVariables set(Variables{{name, value}});
+    const ServeRun run({"--port", "1"});
+    EXPECT_EQ(run.code, 2);
+    return run.errors;
+  };
+  const std::vector<std::pair<std::string, const char*>> refused = {{"BATON_KV_CACHE_MEMORY_BYTES", "12Q"},
+                                                                    {"BATON_SPECULATIVE_CONFIG", "{"},
+                                                                    {"BATON_SPECULATIVE_CONFIG", "[]"},
+                                                                    {"BATON_SPECULATIVE_CONFIG", R"({"method": "x"})"}};
+  for (const auto& [name, value] : refused) {
+    const std::string errors = errors_with(name, value);
+    EXPECT_NE(errors.find(" (from " + name + ")\n"), std::string::npos) << errors;
+  }
+  const SetVariables set(Variables{{"BATON_MAX_NUM_SEQS", "4"}});
+  EXPECT_EQ(ServeRun({"--speculative-config", "{"}).errors.find("BATON_"), std::string::npos);
+}
+
+TEST(Environment, lists_come_from_variables_as_from_the_command_line) {
+  const SetVariables set(Variables{{"BATON_PREFIX", "a=one.txt\nb=two.txt"}, {"BATON_NAMES", "x,y"}});
+  Commands commands("baton", "Serves.");
+  ModelFlags options;
+  std::vector<std::string> names;
+  commands.add(
+      "serve", "Serves",
+      [&](CLI::App& sub) {
+        add_model_options(sub, options);
+        sub.add_option("--names", names)->delimiter(',');
+      },
+      [] { return 0; });
+  std::array<std::string, 2> words{"baton", "serve"};
+  std::array<char*, 2> pointers{words[0].data(), words[1].data()};
+  EXPECT_EQ(commands.run(2, pointers.data()), 0);
+  EXPECT_EQ(options.prefixes, (std::vector<std::string>{"a=one.txt", "b=two.txt"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"x", "y"}));
+  EXPECT_EQ(commands.command_line(), "baton serve") << "a variable may be a secret";
+}
+
+TEST(Environment, the_log_level_counts_for_commands_without_that_flag) {
+  const auto errors_of = [](const char* level) {
+    const SetVariables set(Variables{{"BATON_LOG_LEVEL", level}, {"BATON_NONSENSE", "1"}});
+    Commands commands("baton", "Serves.");
+    commands.add(
+        "info", "Tells", [](CLI::App&) {}, [] { return 0; });
+    std::array<std::string, 2> words{"baton", "info"};
+    std::array<char*, 2> pointers{words[0].data(), words[1].data()};
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(commands.run(2, pointers.data()), 0);
+    log::set_level(log::Level::info);
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(errors_of("error"), "");
+  EXPECT_NE(errors_of("warning").find("variable=BATON_NONSENSE"), std::string::npos);
+  const std::string errors = errors_of("loud");
+  EXPECT_NE(errors.find("variable=BATON_LOG_LEVEL value=loud effect=none"), std::string::npos) << errors;
+  EXPECT_NE(errors.find("variable=BATON_NONSENSE"), std::string::npos);
 }
 
 TEST(Environment, it_wins_over_the_file_and_loses_to_the_command_line) {
