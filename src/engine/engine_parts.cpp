@@ -335,11 +335,13 @@ Result<void> size_cache(const EngineOptions& options, std::int64_t free_bytes, S
     if (options.enable_prefix_caching) {
       BATON_TRY(n_snapshots, choose_snapshots(cache, info.state_slot_bytes, options.snapshot_bytes));
     }
-    if (options.snapshot_bytes.value_or(0) > 0 && n_snapshots == 0)
+    const bool is_asked_for = options.snapshot_bytes.value_or(0) > 0 || options.state_snapshot_interval > 0;
+    if (is_asked_for && n_snapshots == 0)
       log::warning(
-          "event=no_snapshots state_cache_memory_bytes={} state_bytes={} effect=\"the memory has room for no snapshot of "
-          "a state: only slots that no sequence uses hold some, and no prefix can be registered\"",
-          *options.snapshot_bytes, info.state_slot_bytes);
+          "event=no_snapshots state_cache_memory_bytes={} state_bytes={} state_snapshot_interval={} effect=\"the memory has "
+          "room for no snapshot of a state: only slots that no sequence uses hold some, and no prefix can be registered\"",
+          options.snapshot_bytes ? std::to_string(*options.snapshot_bytes) : "default", info.state_slot_bytes,
+          options.state_snapshot_interval);
     cache.free_memory_bytes -= n_snapshots * info.state_slot_bytes;
     info.n_state_slots = info.max_num_seqs + n_snapshots;
   }

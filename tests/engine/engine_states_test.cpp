@@ -390,9 +390,10 @@ TEST(EngineStates, memory_for_snapshots_is_refused_where_there_are_none) {
 }
 
 TEST(EngineStates, memory_for_less_than_a_snapshot_is_named) {
-  const auto logged_with = [](std::int64_t bytes) {
+  const auto logged_with = [](std::int64_t bytes, std::int32_t interval = 0) {
     EngineOptions options = state_options();
     options.snapshot_bytes = bytes;
+    options.state_snapshot_interval = interval;
     ::testing::internal::CaptureStderr();
     const auto engine = make_tiny_engine(options, 20, recurrent_spec(), 1);
     return ::testing::internal::GetCapturedStderr();
@@ -401,6 +402,11 @@ TEST(EngineStates, memory_for_less_than_a_snapshot_is_named) {
   EXPECT_NE(logged.find("event=no_snapshots state_cache_memory_bytes=29183 state_bytes=29184 "), std::string::npos) << logged;
   for (const std::int64_t bytes : {std::int64_t{0}, recurrent_state_bytes(DType::f32)})
     EXPECT_EQ(logged_with(bytes).find("event=no_snapshots"), std::string::npos) << bytes;
+  const std::string with_interval = logged_with(0, 64);
+  EXPECT_NE(with_interval.find("state_cache_memory_bytes=0 state_bytes=29184 state_snapshot_interval=64 effect="),
+            std::string::npos)
+      << with_interval;
+  EXPECT_EQ(logged_with(recurrent_state_bytes(DType::f32), 64).find("event=no_snapshots"), std::string::npos);
 }
 
 TEST(EngineStates, states_that_do_not_fit_are_refused_with_their_sizes) {
