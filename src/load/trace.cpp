@@ -124,7 +124,8 @@ Result<StepCostTable::Entry> parse_step_cost(const json::Value& object) {
   BATON_TRY(const std::int64_t n_tokens, json::get<std::int64_t>(object, "prompt_tokens"));
   BATON_TRY(entry.seconds, json::get<double>(object, "median_seconds"));
   if (n_decodes < 0 || n_decodes > kMostStepRows || n_tokens < 0 || n_tokens > kMostStepRows)
-    return fail(ErrorCode::invalid_data, fmt::format("a step of {} decodes and {} prompt tokens", n_decodes, n_tokens));
+    return fail(ErrorCode::invalid_data, fmt::format("a step of {} decodes and {} prompt tokens; both are from 0 to {}",
+                                                     n_decodes, n_tokens, kMostStepRows));
   entry.n_decodes = static_cast<std::int32_t>(n_decodes);
   entry.n_prompt_tokens = static_cast<std::int32_t>(n_tokens);
   return entry;
@@ -137,8 +138,9 @@ Result<StepCostTable> parse_cost_table(std::string_view text) {
     return fail(ErrorCode::invalid_data, "'steps' must be a list, as baton bench steps writes it");
   std::vector<StepCostTable::Entry> entries;
   for (const json::Value& step : *steps) {
-    BATON_TRY(const StepCostTable::Entry entry, parse_step_cost(step));
-    entries.push_back(entry);
+    const auto entry = parse_step_cost(step);
+    if (!entry) return fail(ErrorCode::invalid_data, fmt::format("steps[{}]: {}", entries.size(), entry.error().message));
+    entries.push_back(*entry);
   }
   std::string fault;
   std::optional<StepCostTable> table = StepCostTable::make(entries, fault);

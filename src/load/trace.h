@@ -15,7 +15,7 @@ namespace baton {
 /// the order of their arrival, the first at 0. Errors (invalid_data) name `what` and the line.
 Result<Trace> parse_trace(std::string_view text, std::string_view what);
 
-/// The JSON of `baton bench steps`. Errors (invalid_data) name `what`.
+/// The JSON of `baton bench steps`. Errors (invalid_data) name `what` and the step by its place: steps[0] is the first.
 Result<StepCostTable> parse_step_costs(std::string_view text, std::string_view what);
 
 }  // namespace baton

@@ -78,7 +78,14 @@ TEST(StepCosts, of_other_files_are_refused_by_name) {
   EXPECT_EQ(message(R"({"steps": []})"),
             "f: times are needed for at least two numbers of decodes, and for 0 and another number of prompt tokens");
   EXPECT_EQ(message(R"({"steps": [{"decodes": -1, "prompt_tokens": 0, "median_seconds": 1}]})"),
-            "f: a step of -1 decodes and 0 prompt tokens");
+            "f: steps[0]: a step of -1 decodes and 0 prompt tokens; both are from 0 to 1048576");
+  const std::string good = R"({"decodes": 1, "prompt_tokens": 0, "median_seconds": 1})";
+  EXPECT_EQ(message("{\"steps\": [" + good + R"(, {"decodes": 2, "prompt_tokens": 0, "median_seconds": -0.5}]})"),
+            "f: steps[1]: a step of 2 decodes and 0 prompt tokens cannot take -0.5 s");
+  EXPECT_EQ(message("{\"steps\": [" + good + ", " + good + "]}"),
+            "f: steps[1]: a step of 1 decodes and 0 prompt tokens is steps[0] already");
+  EXPECT_TRUE(message("{\"steps\": [" + good + R"(, {"decodes": 1.5, "prompt_tokens": 0, "median_seconds": 1}]})")
+                  .starts_with("f: steps[1]: 'decodes' "));
   EXPECT_NE(message(R"({"steps": [{"decodes": 1, "prompt_tokens": 0}]})").find("median_seconds"), std::string::npos);
   EXPECT_EQ(message("no JSON").substr(0, 3), "f: ");
 }

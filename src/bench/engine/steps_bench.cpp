@@ -146,11 +146,21 @@ class StepsRunner {
   std::set<RequestId> without_token_;  ///< of the decoding requests
 };
 
+/// A size that is measured twice would be two steps of one table, which `baton simulate --step-costs` refuses.
+Result<void> refuse_twice(const char* flag, const std::vector<std::int32_t>& numbers) {
+  for (auto at = numbers.begin(); at != numbers.end(); ++at)
+    if (std::find(numbers.begin(), at, *at) != at)
+      return fail(ErrorCode::invalid_request, fmt::format("{}: {} is there twice", flag, *at));
+  return {};
+}
+
 Result<void> check_steps_options(const StepsBenchOptions& options) {
   if (options.requests.empty() || options.prompt_tokens.empty())
     return fail(ErrorCode::invalid_request, "at least one number of requests and one of prompt tokens are needed");
   if (*std::ranges::max_element(options.requests) == 0 && *std::ranges::max_element(options.prompt_tokens) == 0)
     return fail(ErrorCode::invalid_request, "--requests 0 and --prompt-tokens 0: such a step has no rows", "requests");
+  BATON_TRY_VOID(refuse_twice("--requests", options.requests));
+  BATON_TRY_VOID(refuse_twice("--prompt-tokens", options.prompt_tokens));
   for (const std::int32_t n_tokens : options.prompt_tokens)
     if (n_tokens > 0 && n_tokens < options.n_prompts)
       return fail(

@@ -2,9 +2,11 @@
 #include "engine/step/step_cost_table.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <map>
 #include <set>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -30,10 +32,17 @@ std::optional<StepCostTable> StepCostTable::make(const std::vector<Entry>& entri
   StepCostTable table;
   std::map<std::pair<std::int32_t, std::int32_t>, double> times;
   std::set<std::int32_t> decodes, prompt_tokens;
-  for (const Entry& entry : entries) {
-    if (!(entry.seconds > 0) || entry.n_decodes < 0 || entry.n_prompt_tokens < 0) {
-      fault = fmt::format("a step of {} decodes and {} prompt tokens cannot take {} s", entry.n_decodes, entry.n_prompt_tokens,
-                          entry.seconds);
+  std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> places;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const Entry& entry = entries[i];
+    const std::string step =
+        fmt::format("steps[{}]: a step of {} decodes and {} prompt tokens", i, entry.n_decodes, entry.n_prompt_tokens);
+    if (!(entry.seconds > 0) || !std::isfinite(entry.seconds) || entry.n_decodes < 0 || entry.n_prompt_tokens < 0) {
+      fault = fmt::format("{} cannot take {} s", step, entry.seconds);
+      return std::nullopt;
+    }
+    if (const auto [other, is_new] = places.try_emplace({entry.n_decodes, entry.n_prompt_tokens}, i); !is_new) {
+      fault = fmt::format("{} is steps[{}] already", step, other->second);
       return std::nullopt;
     }
     times[{entry.n_decodes, entry.n_prompt_tokens}] = entry.seconds;

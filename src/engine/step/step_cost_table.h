@@ -18,8 +18,9 @@ class StepCostTable {
     double seconds = 0;
   };
 
-  /// Nothing, and why in `fault`, unless the entries are a whole grid of positive times with at least two numbers of prompt tokens,
-  /// one of them 0, and two of decodes. Of no rows there need not be an entry.
+  /// Nothing, and why in `fault`, unless the entries are a whole grid of positive, finite times with at least two numbers of prompt
+  /// tokens, one of them 0, and two of decodes, in any order, each once. Of no rows there need not be an entry. `fault` calls
+  /// entries steps[0], steps[1] and so on.
   static std::optional<StepCostTable> make(const std::vector<Entry>& entries, std::string& fault);
 
   double seconds(std::int32_t n_decodes, std::int32_t n_prompt_tokens) const;

@@ -1,6 +1,8 @@
 /// Interpolation in measured steps, and grids that are none.
 #include "engine/step/step_cost_table.h"
 
+#include <cmath>
+
 #include <gtest/gtest.h>
 
 namespace baton {
@@ -35,7 +37,14 @@ TEST(StepCostTable, says_what_is_no_grid) {
   EXPECT_EQ(fault_of(entries), "the time of a step of 100 decodes and 100 prompt tokens is missing");
   entries = kGrid;
   entries[2].seconds = 0;
-  EXPECT_EQ(fault_of(entries), "a step of 0 decodes and 200 prompt tokens cannot take 0 s");
+  EXPECT_EQ(fault_of(entries), "steps[2]: a step of 0 decodes and 200 prompt tokens cannot take 0 s");
+  for (const double seconds : {-0.001, std::nan(""), HUGE_VAL}) {
+    entries[2].seconds = seconds;
+    EXPECT_TRUE(fault_of(entries).starts_with("steps[2]: a step of 0 decodes and 200 prompt tokens cannot take ")) << seconds;
+  }
+  entries = kGrid;
+  entries.push_back(entries[1]);
+  EXPECT_EQ(fault_of(entries), "steps[5]: a step of 0 decodes and 100 prompt tokens is steps[1] already");
   const std::string few = "times are needed for at least two numbers of decodes, and for 0 and another number of prompt tokens";
   EXPECT_EQ(fault_of({{1, 0, 1}, {1, 10, 1}}), few);
   EXPECT_EQ(fault_of({{1, 10, 1}, {2, 10, 1}}), few);
