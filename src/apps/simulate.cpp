@@ -114,6 +114,7 @@ Result<void> write_json(const ReplayReport& report, const ReplayOptions& options
 }
 
 Result<void> run(const SimulateOptions& options, const std::string& command) {
+  if (!options.json_file.empty()) BATON_TRY_VOID(check_can_write(options.json_file));
   const auto begin = std::chrono::steady_clock::now();
   BATON_TRY(const Trace trace, read_trace(options));
   BATON_TRY(const ReplayOptions made, replay_options(options, trace));

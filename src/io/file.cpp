@@ -66,6 +66,15 @@ Result<void> write_file(const std::filesystem::path& path, std::string_view byte
   return {};
 }
 
+Result<void> check_can_write(const std::filesystem::path& path) {
+  std::string temporary = path.string() + ".XXXXXX";
+  const FileDescriptor file(::mkostemp(temporary.data(), O_CLOEXEC));
+  if (file.number() < 0) return system_error("write", path, errno);
+  ::unlink(temporary.c_str());
+  std::error_code error;
+  return std::filesystem::is_directory(path, error) ? system_error("write", path, EISDIR) : Result<void>();
+}
+
 Result<void> sync_folder(const std::filesystem::path& folder) {
   const FileDescriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (opened.number() < 0 || ::fsync(opened.number()) != 0) return system_error("write", folder, errno);

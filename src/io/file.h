@@ -21,6 +21,9 @@ Result<std::string> read_file(const std::filesystem::path& path);
 /// Writes `bytes` to `path` atomically: readers see the old contents or the new. The folder must exist.
 Result<void> write_file(const std::filesystem::path& path, std::string_view bytes);
 
+/// Whether write_file could write `path` now: fails as it does, and leaves nothing. For programs that have a result only later.
+Result<void> check_can_write(const std::filesystem::path& path);
+
 /// Returns when the names of the files in `folder` are on the disk: new ones, changed ones, removed ones.
 Result<void> sync_folder(const std::filesystem::path& folder);
 

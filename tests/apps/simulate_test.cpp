@@ -72,6 +72,12 @@ TEST_F(Simulate, reports_what_a_trace_finds_in_the_cache) {
   EXPECT_GT(report["simulated_s"].get<double>(), 60);
 }
 
+TEST_F(Simulate, looks_first_whether_its_file_can_be_written) {
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(run(kTwoTurns, {"--json", (folder() / "absent" / "json").string()}), 1);
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "") << "it fails before the replay";
+}
+
 TEST_F(Simulate, takes_measured_times_of_steps) {
   const std::string file = (folder() / "costs.json").string();
   ASSERT_TRUE(write_file(file, R"({"steps": [

@@ -30,6 +30,17 @@ TEST_F(File, writing_leaves_no_other_file_behind) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 2);
 }
 
+TEST_F(File, says_before_it_writes_that_it_cannot) {
+  std::filesystem::create_directory(folder_ / "taken");
+  ASSERT_TRUE(write_file(folder_ / "x", "1"));
+  EXPECT_TRUE(check_can_write(folder_ / "x"));
+  EXPECT_TRUE(check_can_write(folder_ / "y"));
+  EXPECT_EQ(check_can_write(folder_ / "taken").error().message, write_file(folder_ / "taken", "").error().message);
+  EXPECT_EQ(check_can_write(folder_ / "absent" / "x").error().code, ErrorCode::not_found);
+  EXPECT_EQ(read_file(folder_ / "x").value(), "1");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 2) << "it leaves nothing";
+}
+
 TEST_F(File, says_why_a_file_cannot_be_read) {
   EXPECT_EQ(read_file(folder_ / "absent").error().code, ErrorCode::not_found);
   EXPECT_EQ(read_file(folder_ / "absent").error().message, (folder_ / "absent").string() + " does not exist");

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "bench/attention/read_rate.h"
+#include "bench/report/machine_report.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "io/file.h"
@@ -185,6 +186,7 @@ int attention_bench_main(const AttentionBenchOptions& options, const std::string
   };
   const auto cases = cases_of(options);
   if (!cases) return failed(cases.error());
+  if (const auto can_write = check_json_file(options.json_file); !can_write) return failed(can_write.error());
   const auto report = run_attention_bench(options, *cases);
   if (!report) return failed(report.error());
   if (options.explain) print_output("{}\n", attention_plans(*report));

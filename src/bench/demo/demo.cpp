@@ -13,6 +13,7 @@
 #include "bench/demo/demo_report.h"
 #include "bench/engine/decode_bench.h"
 #include "bench/http/http_streams.h"
+#include "bench/report/machine_report.h"
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/serving.h"
@@ -218,6 +219,7 @@ json::Value to_json(const DemoArm& result) {
 
 /// True if all conditions of the demo hold.
 Result<bool> run(const DemoOptions& options) {
+  BATON_TRY_VOID(check_json_file(options.json_file));
   BATON_TRY(const ModelFiles files, find_model_files(ModelOptions{}, download_bar()));
   BATON_TRY(const BackendCapabilities can, capabilities_of(options));
   BATON_TRY(const std::vector<Question> questions, read_questions(files.folder / "questions.jsonl", options.n_questions));
@@ -272,7 +274,7 @@ Result<bool> run(const DemoOptions& options) {
 }  // namespace
 
 int demo_main(const DemoOptions& options) {
-  log::set_level(log::Level::warning);
+  if (log::is_enabled(log::Level::info)) log::set_level(log::Level::warning);
   const auto good = run(options);
   if (!good) {
     print_error("baton demo", good.error());

@@ -33,6 +33,13 @@ int write_report(const std::string& program, const std::string& text, const json
   return written ? 0 : report_failure(program, written.error());
 }
 
+Result<void> check_json_file(const std::string& json_file) {
+  if (json_file.empty()) return {};
+  return check_can_write(json_file).map_error([](const Error& error) {
+    return Error{error.code, fmt::format("--json: {}", error.message), "json"};
+  });
+}
+
 int report_failure(const std::string& program, const Error& error) {
   print_error(program, error);
   return 1;

@@ -16,6 +16,7 @@
 #include <fmt/ranges.h>
 
 #include "bench/http/server_counters.h"
+#include "bench/report/machine_report.h"
 #include "bench/serve/serve_load.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
@@ -319,6 +320,7 @@ int serve_bench_main(const ServeBenchOptions& options, const std::string& comman
   };
   auto checked = check_serve_options(options);
   if (!checked) return failed(checked.error(), 2);
+  if (const auto can_write = check_json_file(options.json_file); !can_write) return failed(can_write.error(), 1);
   watch_interrupts();
   auto bench = prepare_bench(options, std::move(*checked));
   if (!bench) return failed(bench.error(), bench.error().code == ErrorCode::invalid_request ? 2 : 1);

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "bench/http/server_counters.h"
+#include "bench/report/machine_report.h"
 #include "bench/report/markdown_table.h"
 #include "bench/report/statistics.h"
 #include "bench/stream/stream_load.h"
@@ -221,20 +222,16 @@ json::Value to_json(const Report& report, const StreamBenchOptions& options, con
 }  // namespace
 
 int stream_bench_main(const StreamBenchOptions& options, const std::string& command) {
+  constexpr const char* kName = "baton bench stream";
+  if (const auto can_write = check_json_file(options.json_file); !can_write) return report_failure(kName, can_write.error());
   auto report = measure(options);
-  if (!report) {
-    print_error("baton bench stream", report.error());
-    return 1;
-  }
+  if (!report) return report_failure(kName, report.error());
   print_output("{}\n{}\n\n", command, version_line());
   print_streams(*report, options);
   print_costs(*report);
-  if (!options.json_file.empty()) {
-    if (auto written = write_file(options.json_file, json::dump_pretty(to_json(*report, options, command))); !written) {
-      print_error("baton bench stream", written.error());
-      return 1;
-    }
-  }
+  if (!options.json_file.empty())
+    if (auto written = write_file(options.json_file, json::dump_pretty(to_json(*report, options, command))); !written)
+      return report_failure(kName, written.error());
   return report->load.n_faults == 0 ? 0 : 1;
 }
 

@@ -58,6 +58,8 @@ TEST_F(StepsBench, refuses_fewer_prompt_tokens_than_prompts) {
   options_.requests = {0};
   options_.prompt_tokens = {0};
   EXPECT_EQ(run_steps_bench(options_).error().message, "--requests 0 and --prompt-tokens 0: such a step has no rows");
+  options_.requests = {8, 2, 8};
+  EXPECT_EQ(run_steps_bench(options_).error().message, "--requests: 8 is there twice");
   options_.requests = {};
   EXPECT_EQ(run_steps_bench(options_).error().message, "at least one number of requests and one of prompt tokens are needed");
 }
@@ -70,6 +72,19 @@ TEST_F(StepsBench, leaves_out_a_step_without_rows) {
   ASSERT_EQ(report->costs.size(), 1u);
   EXPECT_EQ(report->costs[0].n_decodes, 3);
   EXPECT_NE(steps_text(*report, options_, "the command").find("| 0 | - |"), std::string::npos);
+}
+
+TEST_F(StepsBench, looks_first_whether_its_file_can_be_written) {
+  options_.requests = {};  // the measurement would be refused
+  const auto errors_of = [&](const std::string& json_file) {
+    options_.json_file = json_file;
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(steps_bench_main(options_, "the command"), 1);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  const std::string file = ::testing::TempDir() + "steps_bench_absent/x.json";
+  EXPECT_EQ(errors_of(file), "baton bench steps: --json: " + file + " does not exist\n");
+  EXPECT_NE(errors_of(::testing::TempDir() + "steps_bench.json").find("at least one number of requests"), std::string::npos);
 }
 
 TEST_F(StepsBench, needs_the_prefix_cache) {
