@@ -23,8 +23,6 @@ namespace {
 /// stages may be cut into pairs of them.
 constexpr std::int32_t kLeastLatentPiece = 120;
 
-/// With so many decodes, tiles that they do not fill are expected to be slower.
-constexpr std::int32_t kManyDecodes = 16;
 /// Steps of decodes and prompts take about so much of what is estimated with the tiles of kind 0, whose blocks hide much of their
 /// items' fixed time, and what is estimated with those of kind 1 (bench/results/h200-mixed-steps.md).
 constexpr double kMeasuredShare = 0.75;
@@ -85,12 +83,12 @@ std::size_t filled_kind(const LaidOutRows& rows, const AttentionShape& shape, co
   return 0;
 }
 
-/// The number of sequences that fill at most half of a tile of the kind.
-std::int32_t n_filling_little(const LaidOutRows& rows, const AttentionShape& shape, const LargerTiles& tiles) {
+/// True if a sequence fills at most half of a tile of the kind.
+bool any_fills_little(const LaidOutRows& rows, const AttentionShape& shape, const LargerTiles& tiles) {
   const std::int32_t group = shape.n_heads / shape.n_kv_heads;
-  return static_cast<std::int32_t>(std::ranges::count_if(rows.sequences, [&](const SequenceRows& sequence) {
+  return std::ranges::any_of(rows.sequences, [&](const SequenceRows& sequence) {
     return 2 * sequence.n_rows * group <= tiles.costs.row_tile_queries;
-  }));
+  });
 }
 
 /// The tiles that may serve shared runs beside those of `kind`, or null.
@@ -306,6 +304,7 @@ struct AttentionPlanner::Work {
   PairDealer dealer;
   std::vector<std::int32_t> pairs, offsets;  // of the workers of a kind
   std::vector<std::int32_t> next_input;
+  std::unique_ptr<Work> of_smaller_tiles;  ///< made with the first step in which two kinds of tiles are compared
 
   /// Makes tiles and shares out the workers. Returns false as share_out_workers does.
   bool make_tiles(const LaidOutRows& rows, const AttentionShape& shape, const LargerTiles* larger) {
@@ -345,22 +344,22 @@ struct AttentionPlanner::Work {
   void make(std::span<const SequenceRows> sequences, const AttentionShape& shape, const AttentionPlanOptions& options) {
     const LaidOutRows rows = lay_out(sequences, shape, first_row, sequence_of_row, plan.rows);
     const std::size_t filled = filled_kind(rows, shape, options.costs);
-    const std::int32_t n_little =
-        filled == 0 || options.batch_invariant ? 0 : n_filling_little(rows, shape, options.costs.larger_tiles[filled - 1]);
-    if (n_little == 0) return make_of_kind(rows, shape, options, filled);
-    const auto us_of_kind = [&](std::size_t kind) {
-      make_of_kind(rows, shape, options, kind);
-      return plan.stats.makespan_us * (kind < filled ? kMeasuredShare : 1);
-    };
-    // The kind that is expected to be faster is made last, so that it need not be made again.
-    const std::size_t last = n_little >= kManyDecodes ? filled - 1 : filled;
-    const std::size_t first = last == filled ? filled - 1 : filled;
-    const double first_us = us_of_kind(first);
-    if (first_us < us_of_kind(last)) make_of_kind(rows, shape, options, first);
+    estimate(rows, shape, options, filled);
+    if (filled > 0 && !options.batch_invariant && any_fills_little(rows, shape, options.costs.larger_tiles[filled - 1])) {
+      Work& smaller = *(of_smaller_tiles ? of_smaller_tiles : of_smaller_tiles = std::make_unique<Work>());
+      smaller.estimate(rows, shape, options, filled - 1);
+      if (kMeasuredShare * smaller.plan.stats.makespan_us < plan.stats.makespan_us) {
+        smaller.plan.rows.swap(plan.rows);  // `rows` is a view of them, wherever they are
+        smaller.complete(rows, shape);
+        return std::swap(plan, smaller.plan);
+      }
+    }
+    complete(rows, shape);
   }
 
-  void make_of_kind(const LaidOutRows& rows, const AttentionShape& shape, const AttentionPlanOptions& options,
-                    std::size_t tile_kind) {
+  /// Makes the items of the plan for one kind of tiles, deals them and estimates their time.
+  void estimate(const LaidOutRows& rows, const AttentionShape& shape, const AttentionPlanOptions& options,
+                std::size_t tile_kind) {
     TileKind& main = kinds[kMainTiles];
     plan.tile_kind = static_cast<std::int32_t>(tile_kind);
     const LargerTiles* const larger = tiles_beside(tile_kind, shape, options);
@@ -399,9 +398,14 @@ struct AttentionPlanner::Work {
     emit_items(made, shape, kinds, plan);
     plan.n_larger_workers = kinds[kLargerTiles].n_workers;
     deal_pairs(shape);
+  }
+
+  /// Adds to an estimated plan what no estimate needs.
+  void complete(const LaidOutRows& rows, const AttentionShape& shape) {
     link_partials(made.tiles, next_input, plan);
     count_bytes(rows, made.tiles, shape, plan.row_tile, plan.stats);
-    plan.stats.shareable_bytes_lost = chooser.count_lost(rows, shape, *main.model, plan.stats.tree) * shape.token_bytes();
+    const std::int64_t n_lost = chooser.count_lost(rows, shape, *kinds[kMainTiles].model, plan.stats.tree);
+    plan.stats.shareable_bytes_lost = n_lost * shape.token_bytes();
     plan.block_lists.swap(made.block_lists);
     plan.stats.nodes.swap(made.nodes);
   }
