@@ -21,21 +21,27 @@ void nap(std::chrono::nanoseconds time) {
   std::this_thread::sleep_for(time);
 }
 
-/// Pinned memory, and an event after the copy to it. CUDA waits for an event by asking all the time, or by an interrupt that costs
-/// tens of microseconds: see ExpectedWait.
+/// Between two questions of a thread that may awake late.
+constexpr std::chrono::microseconds kDoze{50};
+
+/// Pinned memory, and an event after the copy to it. See wait_as_expected for how it is waited for. One rank that expects a long wait
+/// has the device tell the event by an interrupt, which costs the device about 2 us; several ranks look after each other meanwhile, and
+/// sleep between questions.
 class CudaReadback final : public AsyncReadback {
  public:
-  static Result<std::unique_ptr<AsyncReadback>> make(const Device& device, Collectives* collectives, std::size_t size_bytes) {
-    std::unique_ptr<CudaReadback> made(new CudaReadback(device, collectives, size_bytes));
-    check_cuda(cudaEventCreateWithFlags(&made->arrived_, cudaEventDisableTiming), "cudaEventCreate");
+  static Result<std::unique_ptr<AsyncReadback>> make(const Device& device, Collectives* collectives, ReadbackOrder& order,
+                                                     std::size_t size_bytes) {
+    std::unique_ptr<CudaReadback> made(new CudaReadback(device, collectives, order, size_bytes));
+    check_cuda(cudaEventCreateWithFlags(&made->quiet_, cudaEventDisableTiming), "cudaEventCreate");
+    check_cuda(cudaEventCreateWithFlags(&made->telling_, cudaEventDisableTiming | cudaEventBlockingSync), "cudaEventCreate");
+    made->arrived_ = made->quiet_;
     BATON_TRY(made->data_, pinned_memory(size_bytes, "results"));
     return made;
   }
   ~CudaReadback() override {
-    if (arrived_ != nullptr) {
-      wait_for_event(collectives_, arrived_, "AsyncReadback");
-      cudaEventDestroy(arrived_);
-    }
+    wait_for_event(collectives_, arrived_, "AsyncReadback");
+    cudaEventDestroy(quiet_);
+    cudaEventDestroy(telling_);
     cudaFreeHost(data_);
   }
   CudaReadback(const CudaReadback&) = delete;
@@ -47,36 +53,55 @@ class CudaReadback final : public AsyncReadback {
     check_cuda(cudaSetDevice(device_.ordinal), "cudaSetDevice");
     if (n_bytes_ > 0)
       check_cuda(cudaMemcpyAsync(data_, from.data, n_bytes_, cudaMemcpyDeviceToHost, device_.stream), "AsyncReadback");
+    arrived_ = collectives_ == nullptr && expected_.is_mostly_long() ? telling_ : quiet_;
     check_cuda(cudaEventRecord(arrived_, device_.stream), "AsyncReadback");
+    number_ = ++order_.n_enqueued;
   }
   std::span<const std::byte> wait() override {
-    using Clock = std::chrono::steady_clock;
-    const Clock::time_point begin = Clock::now();
-    const std::chrono::nanoseconds pause = expected_.nap();
-    const bool sleeps = pause > pause.zero() && !has_arrived();
-    if (sleeps) nap(pause);
-    const bool was_over_after_nap = sleeps && has_arrived();
-    wait_for_event(collectives_, arrived_, "AsyncReadback");
-    expected_.took(Clock::now() - begin, was_over_after_nap);
+    wait_as_expected(expected_, /*has_more=*/order_.n_enqueued > number_, *this);
     return {data_, n_bytes_};
   }
 
- private:
-  CudaReadback(const Device& device, Collectives* collectives, std::size_t size_bytes)
-      : device_(device), collectives_(collectives), size_bytes_(size_bytes) {}
+  // What wait_as_expected asks for.
+  static std::chrono::nanoseconds now() { return std::chrono::steady_clock::now().time_since_epoch(); }
+  bool is_over() const { return ask() != cudaErrorNotReady; }
+  static void sleep_for(std::chrono::nanoseconds time) { nap(time); }
+  void sleep_until_over() const {
+    if (collectives_ == nullptr) return check_cuda(cudaEventSynchronize(arrived_), "AsyncReadback");
+    const auto doze = [this] {
+      const cudaError_t state = ask();
+      if (state == cudaErrorNotReady) nap(kDoze);
+      return state;
+    };
+    check_cuda(collectives_->wait(doze), "AsyncReadback");
+  }
+  void ask_until_over() const {
+    if (arrived_ == quiet_) return wait_for_event(collectives_, arrived_, "AsyncReadback");
+    cudaError_t state = cudaErrorNotReady;
+    while (state == cudaErrorNotReady) state = ask();
+    check_cuda(state, "AsyncReadback");
+  }
 
-  bool has_arrived() const {
-    const bool has = cudaEventQuery(arrived_) != cudaErrorNotReady;  // an error is for wait_for_event to report
-    if (!has) cudaGetLastError();  // clears the answer, so that the next launch does not report it
-    return has;
+ private:
+  CudaReadback(const Device& device, Collectives* collectives, ReadbackOrder& order, std::size_t size_bytes)
+      : device_(device), collectives_(collectives), order_(order), size_bytes_(size_bytes) {}
+
+  cudaError_t ask() const {
+    const cudaError_t state = cudaEventQuery(arrived_);
+    if (state == cudaErrorNotReady) cudaGetLastError();  // clears the answer, so that the next launch does not report it
+    return state;
   }
 
   const Device& device_;
   Collectives* collectives_;  ///< null: one rank
+  ReadbackOrder& order_;
   std::size_t size_bytes_;
   std::size_t n_bytes_ = 0;
+  std::uint64_t number_ = 0;  ///< of the last copy, in order_
   std::byte* data_ = nullptr;
-  cudaEvent_t arrived_ = nullptr;
+  cudaEvent_t quiet_ = nullptr;    ///< CUDA waits for it by asking
+  cudaEvent_t telling_ = nullptr;  ///< CUDA sleeps until it
+  cudaEvent_t arrived_ = nullptr;  ///< the one of the last copy
   ExpectedWait expected_;
 };
 
@@ -128,8 +153,9 @@ class CudaUpload final : public AsyncUpload {
 
 }  // namespace
 
-Result<std::unique_ptr<AsyncReadback>> make_readback(const Device& device, Collectives* collectives, std::size_t size_bytes) {
-  return CudaReadback::make(device, collectives, size_bytes);
+Result<std::unique_ptr<AsyncReadback>> make_readback(const Device& device, Collectives* collectives, ReadbackOrder& order,
+                                                     std::size_t size_bytes) {
+  return CudaReadback::make(device, collectives, order, size_bytes);
 }
 
 Result<std::unique_ptr<AsyncUpload>> make_upload(const Device& device, Collectives* collectives, std::size_t size_bytes) {

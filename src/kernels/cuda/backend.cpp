@@ -8,7 +8,6 @@
 
 #include <fmt/format.h>
 
-#include "kernels/cuda/async_transfers.h"
 #include "kernels/cuda/attention/latent/latent.h"
 #include "kernels/cuda/attention/launch.h"
 #include "kernels/cuda/attention/merge/merge.h"
@@ -299,7 +298,7 @@ void CudaBackend::copy_to_host(TensorView host, ConstTensorView from) {
 }
 
 Result<std::unique_ptr<AsyncReadback>> CudaBackend::make_readback(std::size_t size_bytes) {
-  return cuda::make_readback(device(), collectives_.get(), size_bytes);
+  return cuda::make_readback(device(), collectives_.get(), readbacks_, size_bytes);
 }
 
 Result<std::unique_ptr<AsyncUpload>> CudaBackend::make_upload(std::size_t size_bytes) {

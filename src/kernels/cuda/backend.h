@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "kernels/backend.h"
+#include "kernels/cuda/async_transfers.h"
 #include "kernels/cuda/device/device.h"
 #include "kernels/cuda/gemm/gemms.h"
 #include "kernels/cuda/ranks/collectives.h"
@@ -105,7 +106,8 @@ class CudaBackend final : public Backend, public RandomPacking {
   std::unique_ptr<Gemms> gemms_;
   std::unique_ptr<SchemeGemm> schemes_;
   std::unique_ptr<Collectives> collectives_;  ///< null: one rank
-  std::byte* step_ = nullptr;                 ///< address of every uploaded step
+  ReadbackOrder readbacks_;
+  std::byte* step_ = nullptr;  ///< address of every uploaded step
   std::size_t step_bytes_ = 0;
   bool is_step_reserved_ = false;
   std::byte* chunk_states_ = nullptr;  ///< of batch-invariant mode, from the first storage on whose kernel keeps them there
