@@ -283,14 +283,20 @@ TEST(AttentionInvariance, members_of_a_group_may_come_in_any_order) {
   }
 }
 
-/// for_each_path with backends in batch-invariant mode.
-template <class Body>
-void for_each_invariant_path(const CaseShape& shape, const std::vector<Branch>& branches, const Body& body) {
+/// for_each_path with backends in batch-invariant mode, whose memory holds what `fill` makes of the problem.
+template <class Fill, class Body>
+void for_each_invariant_path(const CaseShape& shape, const std::vector<Branch>& branches, const Fill& fill, const Body& body) {
   for_each_path(shape, branches, [&](AttentionProblem& problem, AttentionMemory&, const TestBackend& on) {
     const auto backend = on.make({.n_threads = 2, .batch_invariant = true});
     ASSERT_TRUE(backend) << backend.error().message;
+    fill(problem);
     if (auto memory = AttentionMemory::make(**backend, problem)) body(problem, *memory);
   });
+}
+template <class Body>
+void for_each_invariant_path(const CaseShape& shape, const std::vector<Branch>& branches, const Body& body) {
+  for_each_invariant_path(
+      shape, branches, [](AttentionProblem&) {}, body);
 }
 template <class Body>
 void for_each_invariant_path(const CaseShape& shape, const Body& body) {
@@ -465,16 +471,38 @@ TEST(AttentionBatchInvariance, rows_of_many_pieces_have_the_bits_of_one_item) {
 
 TEST(AttentionBatchInvariance, keys_that_a_row_does_not_see_change_no_bit_however_large) {
   for (const int head_dim : {64, 128})
-    for_each_invariant_path({.head_dim = head_dim}, {{-1, 0, 630, 100}},
-                            [](AttentionProblem& problem, AttentionMemory& memory) {
-                              problem.fill_places(1, 1, [](bool is_value, int head, int, int t, int dim) {
-                                const float x = std::sin(static_cast<float>(t * 131 + dim * 17 + head * 7 + is_value * 3));
-                                return x * (t < 580 ? 0.001f : is_value ? 60000.0f : 20.0f);
-                              });
-                              const auto expected = outputs_alone(problem, memory);
-                              ASSERT_TRUE(same_bits(memory.run(leaves(problem)), expected));
-                              ASSERT_TRUE(same_bits(memory.run(widened(leaves(problem))), expected)) << "wide tiles";
-                            });
+    for_each_invariant_path(
+        {.head_dim = head_dim}, {{-1, 0, 630, 100}},
+        [](AttentionProblem& problem) {
+          problem.fill_places(1, 1, [](bool is_value, int head, int, int t, int dim) {
+            const float x = std::sin(static_cast<float>(t * 131 + dim * 17 + head * 7 + is_value * 3));
+            return x * (t < 580 ? 0.001f : is_value ? 60000.0f : 20.0f);
+          });
+        },
+        [](AttentionProblem& problem, AttentionMemory& memory) {
+          const auto expected = outputs_alone(problem, memory);
+          ASSERT_TRUE(same_bits(memory.run(leaves(problem)), expected));
+          ASSERT_TRUE(same_bits(memory.run(widened(leaves(problem))), expected)) << "wide tiles";
+        });
+}
+
+/// A scale that is a power of two rounds nothing, wherever outputs are multiplied by it.
+TEST(AttentionBatchInvariance, scales_of_8_bit_keys_round_alike_in_every_cut) {
+  for (const int head_dim : {64, 80, 128})
+    for_each_invariant_path(
+        {.n_heads = 4, .n_kv_heads = 1, .head_dim = head_dim}, kShared,
+        [](AttentionProblem& problem) { problem.fill_normal(0.7f, 1.3f); },
+        [](AttentionProblem& problem, AttentionMemory& memory) {
+          const auto reference = reference_attention(problem, problem.input.rows);
+          const auto expected = outputs_alone(problem, memory);
+          expect_close(problem, reference, expected, "alone");
+          ASSERT_TRUE(same_bits(memory.run(widened(leaves(problem))), expected)) << "whole sequences";
+          for (const int max_tile : {1, 40}) {
+            const AttentionPlan cut = chunks(problem, max_tile);
+            ASSERT_TRUE(same_bits(memory.run(cut), expected)) << "row tiles of " << max_tile;
+            ASSERT_TRUE(same_bits(memory.run(widened(cut)), expected)) << "wide, row tiles of " << max_tile;
+          }
+        });
 }
 
 TEST(AttentionBatchInvariance, a_sequence_alone_gives_the_bits_it_gives_in_a_batch) {

@@ -45,29 +45,32 @@ Variant find_general(int padded_dim) {
   });
 }
 
-template <class T>
+template <class T, bool kFp8, int... kDims>
 Variant find_invariant(int padded_dim) {
-  return of_dim<64, 96, 128, 256>(padded_dim, []<int kDim>() {
-    return Variant{launch_invariant_attention<T, kDim>, plan_invariant_attention_memory<T, kDim>};
+  return of_dim<kDims...>(padded_dim, []<int kDim>() {
+    return Variant{launch_invariant_attention<T, kDim, kFp8>, plan_invariant_attention_memory<T, kDim, kFp8>};
   });
 }
 
 Variant find_variant(DType dtype, int padded_dim, bool batch_invariant) {
   if (dtype == DType::bf16)
-    return batch_invariant ? find_invariant<__nv_bfloat16>(padded_dim)
+    return batch_invariant ? find_invariant<__nv_bfloat16, false, 64, 96, 128, 256>(padded_dim)
                            : find_general<__nv_bfloat16, false, 64, 96, 128, 256>(padded_dim);
   if (dtype == DType::f16)
-    return batch_invariant ? find_invariant<__half>(padded_dim) : find_general<__half, false, 64, 96, 128, 256>(padded_dim);
-  if (dtype == DType::f8_e4m3 && !batch_invariant) return find_general<__nv_bfloat16, true, 64, 128>(padded_dim);
+    return batch_invariant ? find_invariant<__half, false, 64, 96, 128, 256>(padded_dim)
+                           : find_general<__half, false, 64, 96, 128, 256>(padded_dim);
+  if (dtype == DType::f8_e4m3)
+    return batch_invariant ? find_invariant<__nv_bfloat16, true, 64, 128>(padded_dim)
+                           : find_general<__nv_bfloat16, true, 64, 128>(padded_dim);
   return {};
 }
 
 using WideLaunch = void (*)(const AttentionParams&, const Device&, int);
 
-template <class T>
+template <class T, bool kFp8 = false>
 WideLaunch find_wide(int head_dim, bool batch_invariant) {
   return of_dim<64, 128>(head_dim, [&]<int kDim>() -> WideLaunch {
-    return batch_invariant ? launch_wide_invariant_attention<T, kDim> : launch_wide_attention<T, kDim>;
+    return batch_invariant ? launch_wide_invariant_attention<T, kDim, kFp8> : launch_wide_attention<T, kDim, kFp8>;
   });
 }
 
@@ -75,8 +78,8 @@ WideLaunch find_wide(int head_dim, bool batch_invariant) {
 WideLaunch find_wide_launch(DType dtype, int head_dim, bool batch_invariant) {
   if (dtype == DType::bf16) return find_wide<__nv_bfloat16>(head_dim, batch_invariant);
   if (dtype == DType::f16) return find_wide<__half>(head_dim, batch_invariant);
-  if (dtype != DType::f8_e4m3 || batch_invariant) return nullptr;
-  return of_dim<64, 128>(head_dim, []<int kDim>() -> WideLaunch { return launch_wide_attention<__nv_bfloat16, kDim, true>; });
+  if (dtype == DType::f8_e4m3) return find_wide<__nv_bfloat16, true>(head_dim, batch_invariant);
+  return nullptr;
 }
 
 using LatentLaunch = void (*)(const AttentionParams&, const Device&, int);
@@ -116,8 +119,6 @@ std::string attention_obstacle(const Device& device, const KvShape& kv, bool bat
   if (!kv.has_values()) return latent_obstacle(device, kv);
   if (kv.head_dim % 8 != 0 || kv.head_dim < 8 || kv.head_dim > 256)
     return fmt::format("heads of {} on CUDA: they must be a multiple of 8 and at most 256", kv.head_dim);
-  if (batch_invariant && kv.dtype == DType::f8_e4m3)
-    return "a KV cache of float8_e4m3 with --batch-invariant on CUDA: only bfloat16 and float16 have it";
   const Variant variant = find_variant(kv.dtype, padded_head_dim(kv.head_dim), batch_invariant);
   if (variant.launch == nullptr)
     return fmt::format(

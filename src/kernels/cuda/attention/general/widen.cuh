@@ -13,10 +13,10 @@
 
 namespace baton::cuda {
 
-/// Whether a tile of `n_rows` query rows gets its keys and values as f16.
+/// Whether a tile of `n_rows` query rows gets its keys and values as f16; in batch-invariant mode every tile does.
 template <class Tile>
 __device__ __forceinline__ bool is_wide(int n_rows) {
-  return Tile::kWidens && n_rows > 32;
+  return Tile::kWidens && (Tile::kAlignsStages || n_rows > 32);
 }
 
 /// The part of a producer thread in f16 stages: the slots whose copies are under way or not yet converted.

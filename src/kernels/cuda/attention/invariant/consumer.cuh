@@ -9,10 +9,12 @@ namespace baton::cuda {
 
 /// Stages begin at multiples of kStageTokens. The item's state, which chunks are folded into, has its first columns in
 /// shared memory (in place of the scratch memory of token groups) and kKeptTiles x 8 columns in registers. With heads of 256, a
-/// block that has less than 128 KiB keeps its 64 KiB of states in device memory, which the L2 holds.
-template <class T, int kDim>
-struct InvariantTile : AttentionTile<T, kDim, false> {
-  using Base = AttentionTile<T, kDim, false>;
+/// block that has less than 128 KiB keeps its 64 KiB of states in device memory, which the L2 holds. Producers make f16 of e4m3
+/// keys and values for every tile.
+template <class T, int kDim, bool kFp8>
+struct InvariantTile : AttentionTile<T, kDim, kFp8> {
+  using Base = AttentionTile<T, kDim, kFp8>;
+  static constexpr bool kWidens = kFp8;
   static constexpr bool kAlignsStages = true;
   static constexpr int kKeptTiles = kDim > 128 ? 0 : kDim == 128 ? 3 : kDim / 8;
   static constexpr int kScratchFloats = (kDim / 8 - kKeptTiles) * 4 * kConsumerThreads;
@@ -32,6 +34,8 @@ template <class Tile>
 class InvariantConsumer : public Consumer<Tile> {
   using Base = Consumer<Tile>;
   using T = typename Tile::Operand;
+  /// Keys and values as the matmuls read them.
+  using Stage = std::conditional_t<Tile::kWidens, typename Tile::Wide, Tile>;
   static constexpr int kTokens = Tile::kStageTokens;
   static constexpr int kColumnTiles = Tile::kHeadDim / 8;
   static constexpr int kSharedTiles = kColumnTiles - Tile::kKeptTiles;
@@ -51,7 +55,7 @@ class InvariantConsumer : public Consumer<Tile> {
     row_group_ = warp_;
     token_group_ = 0;
     this->find_bounds();
-    this->template take_queries<Tile>();
+    this->template take_queries<Stage>();
     if (this->has_scratch_over_queries()) named_barrier(kConsumerBarrier, kConsumerThreads);  // all warps have their queries
     this->empty_state();
     run_stages();
@@ -69,7 +73,10 @@ class InvariantConsumer : public Consumer<Tile> {
     while (position < task_.kv_end) {
       if (is_warmup_ == 0) barrier_wait(shared_.full + 8 * ring_.stage, ring_.parity);
       const std::uint32_t keys = as_of_now(shared_.stages + ring_.stage * Tile::kStageBytes);
-      if (position < hull_hi_ && position + kTokens > hull_lo_) add_stage(keys, position);
+      if (position < hull_hi_ && position + kTokens > hull_lo_)
+        add_stage(keys, position);
+      else
+        await_values();
       if (is_warmup_ != 0) return;
       own_accumulators(out_);
       this->release(shared_.empty + 8 * ring_.stage);
@@ -83,11 +90,22 @@ class InvariantConsumer : public Consumer<Tile> {
     }
   }
 
+  /// Where keys and values have slots of their own (Widener): gives the keys' back and waits for the values'.
+  __device__ __forceinline__ void await_values() {
+    if constexpr (Tile::kWidens) {
+      if (is_warmup_ != 0) return;
+      this->leave_keys();
+      barrier_wait(shared_.full + 8 * ring_.stage, ring_.parity);
+    }
+  }
+
   /// Adds a stage to the chunk's state.
   __device__ __forceinline__ void add_stage(std::uint32_t keys, int position) {
-    if constexpr (Tile::kWgmma) {
+    const std::uint32_t values = keys + Stage::kPartBytes;
+    const bool has_others = position < hull_lo_ || position + kTokens > hull_hi_;
+    if constexpr (Stage::kWgmma) {
 #ifdef BATON_SM90A
-      if (position < hull_lo_ || position + kTokens > hull_hi_) clear_values(keys + Tile::kPartBytes, position);
+      if (!Tile::kWidens && has_others) clear_values(values, position);
       float scores[kTokens / 8][4];
       if constexpr (kHasQueryCopies) {
         std::uint32_t queries[Tile::kHeadDim / 16][4];
@@ -96,19 +114,29 @@ class InvariantConsumer : public Consumer<Tile> {
       } else {
         score_stage<T>(scores, this->queries_, keys);
       }
+      await_values();
+      if constexpr (Tile::kWidens) {
+        wgmma_see_copies();
+        if (has_others) clear_values(values, position);
+      }
       if (p_.has_softcap) this->template cap<kTokens>(scores);
       if (position < inner_lo_ || position + kTokens > inner_hi_) {
 #pragma unroll
         for (int i = 0; i < kTokens / 8; ++i) this->mask(scores[i], position + 8 * i);
       }
       this->template weigh<kTokens>(scores);
-      add_values<T>(out_, scores, keys + Tile::kPartBytes);
+      add_values<T>(out_, scores, values);
 #endif
-    } else if (warp_ * 16 < n_rows_) {
+    } else {
+      if constexpr (Tile::kWidens)
+        if (is_warmup_ == 0) barrier_wait(shared_.full + 8 * (ring_.stage + 1), ring_.parity);
+      if (warp_ * 16 < n_rows_) {
 #pragma unroll 1
-      for (int token = 0; token < kTokens; token += 16)
-        if (position + token < hull_hi_ && position + token + 16 > hull_lo_)
-          this->template step<Tile>({{keys, token, position + token}});
+        for (int token = 0; token < kTokens; token += 16)
+          if (position + token < hull_hi_ && position + token + 16 > hull_lo_)
+            this->template step<Stage>({{keys, token, position + token}});
+      }
+      await_values();
     }
   }
 
@@ -127,13 +155,13 @@ class InvariantConsumer : public Consumer<Tile> {
 #ifdef BATON_SM90A
   /// Sets values of tokens outside the hull to 0: they may be NaN, which times a weight of 0 is NaN.
   __device__ __forceinline__ void clear_values(std::uint32_t values, int position) const {
-    constexpr int kChunks = Tile::kRowBytes / 16;
+    constexpr int kChunks = Stage::kRowBytes / 16;
     if (is_warmup_ == 0) {
 #pragma unroll 1
       for (int i = this->thread_; i < kTokens * kChunks; i += kConsumerThreads) {
         const int token = i / kChunks;
         if (position + token >= hull_lo_ && position + token < hull_hi_) continue;
-        store_shared(Tile::chunk_address(values, token, i % kChunks), {});
+        store_shared(Stage::chunk_address(values, token, i % kChunks), {});
       }
     }
     wgmma_see_copies();
@@ -148,6 +176,7 @@ class InvariantConsumer : public Consumer<Tile> {
       sum_[half] += __shfl_xor_sync(~0u, sum_[half], 1);
       sum_[half] += __shfl_xor_sync(~0u, sum_[half], 2);
     }
+    scale_values<Tile>(out_, p_.v_scale);
     float4* const shared = reinterpret_cast<float4*>(shared_.scratch) + this->thread_;
     if (!is_first) {
       const StateFold folds[2] = {{state_max_[0], max_[0]}, {state_max_[1], max_[1]}};

@@ -29,6 +29,18 @@ class StateFold {
   bool a_is_empty_, b_is_empty_;
 };
 
+/// Multiplies a chunk's outputs by the scale of e4m3 values, before the chunk is folded: partial states have it, so where a
+/// row's chunks are folded changes no bit.
+template <class Tile, int kColumnTiles>
+__device__ __forceinline__ void scale_values(float (&out)[kColumnTiles][4], float scale) {
+  if constexpr (Tile::kIsFp8) {
+#pragma unroll
+    for (int i = 0; i < kColumnTiles; ++i)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) out[i][j] = __fmul_rn(out[i][j], scale);
+  }
+}
+
 /// What a row's sums are multiplied by at the end, given the sum of its weights.
 __device__ __forceinline__ float output_factor(float sum) { return sum != 0 ? __frcp_rn(sum) : 0.0f; }
 __device__ __forceinline__ float4 finished_output(float4 o, float factor) {

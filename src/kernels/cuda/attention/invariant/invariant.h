@@ -7,11 +7,12 @@
 
 namespace baton::cuda {
 
-template <class T, int kDim>
+template <class T, int kDim, bool kFp8>
 MemoryPlan plan_invariant_attention_memory(const Device& device);
 
-/// T is the type of queries, keys and values, kDim the padded head size. `n_blocks`: the grid of the other kernel.
-template <class T, int kDim>
+/// T is the type of queries, and of keys and values unless kFp8 (e4m3); kDim the padded head size. `n_blocks`: the grid of the
+/// other kernel.
+template <class T, int kDim, bool kFp8>
 void launch_invariant_attention(const AttentionParams& params, const Device& device, int n_blocks);
 
 /// Merges partial states in the order of merge_inputs, one by one.

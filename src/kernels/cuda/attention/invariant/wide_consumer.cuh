@@ -54,6 +54,7 @@ class WideInvariantConsumer : public WideConsumer<Tile> {
     }
     this->last_step();
     this->add_lanes();
+    scale_values<Tile>(out_, p_.v_scale);
     if (has_state_) fold(max_, sum_);
   }
 
@@ -78,6 +79,7 @@ class WideInvariantConsumer : public WideConsumer<Tile> {
     own_accumulators(out_);
     this->release_stage(memory_.stages.value_empty, values_);
     this->pack_weights(scores);
+    scale_values<Tile>(out_, p_.v_scale);
     if (has_state_) fold(chunk_max, chunk_sum);
     keep(chunk_max, chunk_sum);
     this->empty_outputs();

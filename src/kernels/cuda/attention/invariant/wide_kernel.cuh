@@ -7,18 +7,18 @@
 
 namespace baton::cuda {
 
-template <class T, int kDim>
-__global__ void __launch_bounds__(WideTile<T, kDim, true>::kThreads, 1)
+template <class T, int kDim, bool kFp8>
+__global__ void __launch_bounds__(WideTile<T, kDim, true, kFp8>::kThreads, 1)
     wide_invariant_attention_kernel([[maybe_unused]] const __grid_constant__ AttentionParams p) {
 #ifdef BATON_SM90A
-  using Tile = WideTile<T, kDim, true>;
+  using Tile = WideTile<T, kDim, true, kFp8>;
   run_wide_attention<Tile, WideInvariantConsumer<Tile>>(p);
 #endif
 }
 
-template <class T, int kDim>
+template <class T, int kDim, bool kFp8>
 void launch_wide_invariant_attention(const AttentionParams& params, const Device& device, int n_blocks) {
-  launch_wide_tiles<WideTile<T, kDim, true>>(wide_invariant_attention_kernel<T, kDim>, params, device, n_blocks);
+  launch_wide_tiles<WideTile<T, kDim, true, kFp8>>(wide_invariant_attention_kernel<T, kDim, kFp8>, params, device, n_blocks);
 }
 
 }  // namespace baton::cuda

@@ -299,7 +299,8 @@ class WideConsumer {
       }
     }
   }
-  __device__ __forceinline__ float value_scale() const { return Tile::kIsFp8 ? p_.v_scale : 1.0f; }
+  /// By chunks, the outputs of each chunk have been multiplied.
+  __device__ __forceinline__ float value_scale() const { return Tile::kIsFp8 && !Tile::kByChunks ? p_.v_scale : 1.0f; }
   __device__ __forceinline__ float inverse_sum(int half) const { return sum_[half] != 0 ? value_scale() / sum_[half] : 0.0f; }
   __device__ __forceinline__ void write_floats() const {
 #pragma unroll

@@ -37,7 +37,8 @@ struct WideTile {
   static constexpr int kCopiedPanels = (kCopiedRowBytes + 127) / 128;
   static constexpr int kCopiedPanelRow = kCopiedRowBytes / kCopiedPanels;  ///< bytes of a token in a panel
   static constexpr int kCopiedPartBytes = kStageTokens * kCopiedRowBytes;
-  static constexpr int kCopiedStages = kStages;
+  /// Over e4m3 and by chunks, heads of 128 leave no room for a third.
+  static constexpr int kCopiedStages = kFp8 && kByChunks && kDim == 128 ? 2 : kStages;
   static constexpr int kCopiedBytes = kFp8 ? 2 * kCopiedStages * kCopiedPartBytes : 0;  ///< of that ring
   static constexpr int kTasks = 2;  ///< tiles whose queries are in shared memory
   static constexpr int kQueryBytes = kRows * kRowBytes;

@@ -26,7 +26,7 @@ bool runs_wide_attention();
 template <class T, int kDim, bool kFp8 = false>
 void launch_wide_attention(const AttentionParams& params, const Device& device, int n_blocks);
 /// The same in batch-invariant mode. A row has the bits of launch_invariant_attention.
-template <class T, int kDim>
+template <class T, int kDim, bool kFp8 = false>
 void launch_wide_invariant_attention(const AttentionParams& params, const Device& device, int n_blocks);
 
 }  // namespace baton::cuda
