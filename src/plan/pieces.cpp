@@ -11,13 +11,16 @@
 namespace baton {
 namespace {
 
+constexpr std::int32_t kLongRun = 2048;  ///< positions from which a run may have pieces shorter than kShortRunPiece
+constexpr std::int32_t kShortRunPiece = 256;
+
 std::int32_t ceil_div(std::int32_t a, std::int32_t b) { return (a + b - 1) / b; }
 
 CutRun cut_run_of(const TileBatch& batch, std::span<const PlanTile> tiles, const AttentionShape& shape,
-                  const AttentionCosts& costs, const AttentionCostModel& model) {
+                  const AttentionPlanOptions& options, const AttentionCostModel& model) {
   CutRun run;
   run.pairs_a_piece = batch.n_tiles * shape.n_kv_heads;
-  run.fixed_us = costs.item_us;
+  run.fixed_us = options.costs.item_us;
   for (const PlanTile& tile : tiles.subspan(at(batch.first_tile), at(batch.n_tiles))) {
     run.n_keys = std::max(run.n_keys, tile.kv_end - tile.kv_begin);
     run.always_partial |= !tile.alone;
@@ -25,7 +28,7 @@ CutRun cut_run_of(const TileBatch& batch, std::span<const PlanTile> tiles, const
   const std::int32_t n_rows = tiles[at(batch.first_tile)].n_rows;
   run.key_us = model.worker_key_us(n_rows);
   run.partial_us = model.worker_partials_us(n_rows);
-  run.max_pieces = std::max(1, run.n_keys / costs.min_piece);
+  run.max_pieces = std::max(1, run.n_keys / least_piece(run.n_keys, shape, options));
   return run;
 }
 
@@ -41,6 +44,12 @@ void set_pieces(PlanTile& tile, std::int32_t n_pieces, bool batch_invariant) {
 }
 
 }  // namespace
+
+std::int32_t least_piece(std::int32_t n_keys, const AttentionShape& shape, const AttentionPlanOptions& options) {
+  if (options.batch_invariant) return std::max(options.costs.min_piece, kAttentionChunk);
+  if (shape.latent_dim > 0 || n_keys >= kLongRun) return options.costs.min_piece;
+  return std::max(options.costs.min_piece, kShortRunPiece);
+}
 
 std::int32_t PlanTile::piece_begin(std::int32_t index, bool batch_invariant) const {
   if (index == 0) return kv_begin;
@@ -72,7 +81,7 @@ CutResult PieceCutter::cut(std::span<PlanTile> tiles, std::span<const TileBatch>
                            const AttentionShape& shape, const AttentionPlanOptions& options, const AttentionCostModel& model,
                            std::int32_t n_workers, double coarser) {
   runs_.resize(batches.size());
-  for (std::size_t i = 0; i < batches.size(); ++i) runs_[i] = cut_run_of(batches[i], tiles, shape, options.costs, model);
+  for (std::size_t i = 0; i < batches.size(); ++i) runs_[i] = cut_run_of(batches[i], tiles, shape, options, model);
   sort(n_shared);
   const CutResult result = cutter_.cut(sorted_, n_workers, coarser);
   for (std::size_t i = 0; i < batches.size(); ++i) {

@@ -487,7 +487,7 @@ TEST(AttentionPlan, workers_that_take_items_in_order_end_together) {
     for (const std::int32_t own : {128, 512})
       for (const std::int32_t shared : {512, 2048, 8192, 32768})
         cases.push_back({llama_8b(), n, own, shared, 0,
-                         n == 128          ? 1.06
+                         n == 128          ? (shared == 512 ? 1.1 : 1.06)  // 512 positions have two pieces
                          : shared >= 32768 ? 1.1
                                            : 1.2});  // few and short pieces
   cases.push_back({llama_8b(), 64, 512, 0, 131072, 1.05});
@@ -541,6 +541,18 @@ TEST(AttentionPlan, cuts_no_more_than_balance_needs) {
   std::int64_t n_direct = 0;
   for (const AttentionItem& item : plan.items) n_direct += item.flags & AttentionItem::direct;
   EXPECT_GE(n_direct, 60);
+}
+
+TEST(AttentionPlan, batch_invariant_pieces_have_a_chunk_however_short_pieces_may_be) {
+  for (const int n : {1, 3, 40}) {
+    AttentionPlanOptions options = options_of(true, true);
+    options.costs = costs_of_132_blocks();
+    const Batch batch = prefix_batch(n, 2000, 100, kBlockLen);
+    options.costs.min_piece = kAttentionChunk;
+    const std::string with_chunks = to_string(plan_attention(batch.sequences, llama_8b(), options));
+    options.costs.min_piece = 64;
+    EXPECT_EQ(to_string(plan_attention(batch.sequences, llama_8b(), options)), with_chunks);
+  }
 }
 
 TEST(AttentionPlan, pieces_are_multiples_of_64_positions_and_no_shorter_than_allowed) {

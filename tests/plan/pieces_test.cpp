@@ -55,6 +55,23 @@ TEST(AttentionPieces, cover_a_tile_without_gaps_and_begin_where_their_mode_cuts)
   }
 }
 
+TEST(AttentionPieces, are_short_only_in_long_runs_and_of_latent_keys) {
+  AttentionPlanOptions options = piece_options(false);
+  options.costs.min_piece = 128;
+  AttentionShape latent = kPieceShape;
+  latent.latent_dim = 512;
+  EXPECT_EQ(least_piece(2047, kPieceShape, options), 256);
+  EXPECT_EQ(least_piece(2048, kPieceShape, options), 128);
+  EXPECT_EQ(least_piece(2047, latent, options), 128);
+  options.batch_invariant = true;
+  EXPECT_EQ(least_piece(2048, kPieceShape, options), kAttentionChunk);
+  options.costs.min_piece = 512;
+  for (const bool invariant : {false, true}) {
+    options.batch_invariant = invariant;
+    EXPECT_EQ(least_piece(4096, kPieceShape, options), 512);
+  }
+}
+
 TEST(AttentionPieces, in_batch_invariant_mode_only_a_first_piece_has_several_chunks) {
   std::array tiles = {tile_of(0, 8192), tile_of(8192, 16384)};
   tiles[1].is_first = tiles[0].alone = tiles[1].alone = false;
