@@ -34,7 +34,8 @@ AttentionPlanOptions plan_options(bool relay, bool batch_invariant) {
   AttentionPlanOptions options;
   options.relay = relay;
   options.batch_invariant = batch_invariant;
-  options.costs.item_us = 0.01;  // so that small cases are shared and cut
+  options.costs.item_us = 0.01;  // so that small cases are shared and cut, also with keys of 8 bits
+  options.costs.partial_bytes_per_us = 1e12;
   return options;
 }
 

@@ -12,9 +12,10 @@ namespace baton::cuda {
 namespace {
 
 constexpr int kSharingWarps = 4;  ///< of a unit that warps share
-/// Units, at most, for each multiprocessor, from which warps may have units of 8 and 4 bits of their own.
+/// Units, at most, for each multiprocessor, from which warps may have units of 8 and 4 bits of their own. Fewer are streamed in
+/// FP8 only, by warps that share them.
 constexpr std::int64_t kFewUnits = 4;
-/// Columns from which warps share them nevertheless: what one that has a whole unit has left at the end is waited for.
+/// Columns from which warps share units nevertheless: what one that has a whole unit has left at the end is waited for.
 constexpr std::int64_t kManyColumns = 1024;
 /// Places per expert, on average, up to which units have 8: of the few experts with more, a second unit reads the weight from
 /// the L2. From there on, dense units have 16.
@@ -57,11 +58,10 @@ void launch_stream(const Device& device, const GroupedMatmulArgs& args, const Cu
                     "grouped_matmul", params, experts.map.value_or(CUtensorMap{}));
 }
 
-/// Whether warps share units in 8 and 4 bits. Dense ones they always share.
-bool shares_units(const Device& device, const GroupedMatmulArgs& args) {
+/// Of all experts that places may be of.
+bool has_few_units(const Device& device, const GroupedMatmulArgs& args) {
   const std::int64_t n_slices = (args.experts->n + kStreamRows - 1) / kStreamRows;
-  const std::int64_t most_units = std::min(args.out.shape[0], args.experts->n_experts) * n_slices;
-  return most_units < kFewUnits * device.n_multiprocessors || args.experts->k >= kManyColumns;
+  return std::min(args.out.shape[0], args.experts->n_experts) * n_slices < kFewUnits * device.n_multiprocessors;
 }
 
 }  // namespace
@@ -70,7 +70,7 @@ bool fits_stream_units(const Device& device, const GroupedMatmulArgs& args) {
   const auto& experts = static_cast<const CudaExperts&>(*args.experts);
   if (device.compute_capability != 90 || !is_aligned(args.x.data, 16)) return false;
   if (experts.scheme == WeightScheme::dense) return experts.map.has_value();
-  return fits_scheme_units(args);
+  return fits_scheme_units(args) && (experts.scheme == WeightScheme::f8 || !has_few_units(device, args));
 }
 
 void grouped_stream(const Device& device, const GroupedMatmulArgs& args) {
@@ -82,7 +82,8 @@ void grouped_stream(const Device& device, const GroupedMatmulArgs& args) {
       return launch_stream<T, kDense, 1, kSharingWarps>(device, args, experts);
     if (experts.scheme == kDense) return launch_stream<T, kDense, 2, kSharingWarps>(device, args, experts);
     visit_expert_scheme(experts.scheme, [&]<WeightScheme kScheme>(std::integral_constant<WeightScheme, kScheme>) {
-      if (shares_units(device, args)) return launch_stream<T, kScheme, 1, kSharingWarps>(device, args, experts);
+      if (has_few_units(device, args) || experts.k >= kManyColumns)
+        return launch_stream<T, kScheme, 1, kSharingWarps>(device, args, experts);
       launch_stream<T, kScheme, 1, 1>(device, args, experts);
     });
   });
