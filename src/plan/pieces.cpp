@@ -47,7 +47,8 @@ void set_pieces(PlanTile& tile, std::int32_t n_pieces, bool batch_invariant) {
 
 std::int32_t least_piece(std::int32_t n_keys, const AttentionShape& shape, const AttentionPlanOptions& options) {
   if (options.batch_invariant) return std::max(options.costs.min_piece, kAttentionChunk);
-  if (shape.latent_dim > 0 || n_keys >= kLongRun) return options.costs.min_piece;
+  if (shape.latent_dim > 0 || n_keys >= kLongRun || options.costs.min_piece < kShortRunPiece / 2)
+    return options.costs.min_piece;
   return std::max(options.costs.min_piece, kShortRunPiece);
 }
 

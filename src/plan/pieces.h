@@ -45,7 +45,7 @@ struct TileBatch {
 
 /// Positions of the shortest pieces into which a run of `n_keys` is cut: those of the costs, but of keys that are not latent and
 /// fewer than 2,048 at least 256, because merging more pieces costs more than it saves (bench/results/step-bytes.md), and in
-/// batch-invariant mode at least one chunk.
+/// batch-invariant mode at least one chunk. Costs that allow pieces below 128 are taken at their word.
 std::int32_t least_piece(std::int32_t n_keys, const AttentionShape& shape, const AttentionPlanOptions& options);
 
 /// Puts the batches of a step in order and chooses the number of pieces of each tile. Reuses its memory.

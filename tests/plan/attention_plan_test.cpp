@@ -487,8 +487,7 @@ TEST(AttentionPlan, workers_that_take_items_in_order_end_together) {
     for (const std::int32_t own : {128, 512})
       for (const std::int32_t shared : {512, 2048, 8192, 32768})
         cases.push_back({llama_8b(), n, own, shared, 0,
-                         shared == 512     ? (n == 128 ? 1.1 : 1.25)  // in two pieces
-                         : n == 128        ? 1.06
+                         n == 128          ? 1.06
                          : shared >= 32768 ? 1.1
                                            : 1.2});  // few and short pieces
   cases.push_back({llama_8b(), 64, 512, 0, 131072, 1.05});
