@@ -30,22 +30,19 @@ Between place_on(const std::vector<double>& axis, double value) {
 
 std::optional<StepCostTable> StepCostTable::make(const std::vector<Entry>& entries, std::string& fault) {
   StepCostTable table;
-  std::map<std::pair<std::int32_t, std::int32_t>, double> times;
+  std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> places;  // in entries
   std::set<std::int32_t> decodes, prompt_tokens;
-  std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> places;
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const Entry& entry = entries[i];
-    const std::string step =
-        fmt::format("steps[{}]: a step of {} decodes and {} prompt tokens", i, entry.n_decodes, entry.n_prompt_tokens);
-    if (!(entry.seconds > 0) || !std::isfinite(entry.seconds) || entry.n_decodes < 0 || entry.n_prompt_tokens < 0) {
-      fault = fmt::format("{} cannot take {} s", step, entry.seconds);
+    const auto fault_of = [&](const std::string& what) {
+      fault = fmt::format("steps[{}]: a step of {} decodes and {} prompt tokens {}", i, entry.n_decodes, entry.n_prompt_tokens,
+                          what);
       return std::nullopt;
-    }
-    if (const auto [other, is_new] = places.try_emplace({entry.n_decodes, entry.n_prompt_tokens}, i); !is_new) {
-      fault = fmt::format("{} is steps[{}] already", step, other->second);
-      return std::nullopt;
-    }
-    times[{entry.n_decodes, entry.n_prompt_tokens}] = entry.seconds;
+    };
+    if (!(entry.seconds > 0) || !std::isfinite(entry.seconds) || entry.n_decodes < 0 || entry.n_prompt_tokens < 0)
+      return fault_of(fmt::format("cannot take {} s", entry.seconds));
+    if (const auto [other, is_new] = places.try_emplace({entry.n_decodes, entry.n_prompt_tokens}, i); !is_new)
+      return fault_of(fmt::format("is steps[{}] already", other->second));
     decodes.insert(entry.n_decodes);
     prompt_tokens.insert(entry.n_prompt_tokens);
   }
@@ -55,15 +52,15 @@ std::optional<StepCostTable> StepCostTable::make(const std::vector<Entry>& entri
   }
   for (const std::int32_t n_decodes : decodes) {
     for (const std::int32_t n_tokens : prompt_tokens) {
-      const auto at = times.find({n_decodes, n_tokens});
+      const auto at = places.find({n_decodes, n_tokens});
       // A step without rows: it takes what the smallest prompt takes.
       const auto found =
-          at != times.end() || n_decodes + n_tokens > 0 ? at : times.find({0, *std::next(prompt_tokens.begin())});
-      if (found == times.end()) {
+          at != places.end() || n_decodes + n_tokens > 0 ? at : places.find({0, *std::next(prompt_tokens.begin())});
+      if (found == places.end()) {
         fault = fmt::format("the time of a step of {} decodes and {} prompt tokens is missing", n_decodes, n_tokens);
         return std::nullopt;
       }
-      table.seconds_.push_back(found->second);
+      table.seconds_.push_back(entries[found->second].seconds);
     }
   }
   table.decodes_.assign(decodes.begin(), decodes.end());
