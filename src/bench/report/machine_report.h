@@ -22,14 +22,15 @@ json::Value report_head(const std::string& command, const std::string& model, co
 /// of `program` ("baton bench decode").
 int write_report(const std::string& program, const std::string& text, const json::Value& numbers, const std::string& json_file);
 
-/// Whether a file for numbers can be written, before a measurement that would be lost; an empty name is no file. Errors name --json.
+/// Whether a file for numbers can be written, before a measurement that would be lost; an empty name is no file. Errors name
+/// --json.
 Result<void> check_json_file(const std::string& json_file);
 
 /// Says on standard error why `program` has no report. Returns the exit code.
 int report_failure(const std::string& program, const Error& error);
 
-/// The main function of a benchmark that loads a model: looks whether its JSON file can be written, runs it and writes its report, as text and as JSON. Returns the
-/// exit code.
+/// The main function of a benchmark that loads a model: looks whether its JSON file can be written, runs it and writes its report,
+/// as text and as JSON. Returns the exit code.
 template <class Options, class Run, class Text, class Numbers>
 int run_benchmark(const std::string& program, const Options& options, const std::string& command, const Run& run,
                   const Text& text, const Numbers& numbers) {
