@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 namespace baton {
 
@@ -94,6 +95,9 @@ struct AttentionCosts : TileCosts {
   double merge_us = 0;                 ///< extra time of a step in which any row is merged
   double relay_us = 0;                 ///< least saving for which a node is relayed, even if the step merges anyway
   std::int32_t min_piece = 256;        ///< positions; a run is not cut into shorter pieces than this
+  /// The same for runs of at least long_run positions: where runs are short, merging more pieces costs more than it saves.
+  std::int32_t min_piece_of_long = 256;
+  std::int32_t long_run = std::numeric_limits<std::int32_t>::max();
   /// true: a worker processes all items of one KV head before the next head, so re-reads of a run are close together
   /// and the cache must hold only the heads in progress. false: all heads and items are read at the same time.
   bool head_by_head = true;

@@ -369,7 +369,9 @@ struct AttentionPlanner::Work {
           options.costs.of_shape(shape).of_kind(&kind == &main || larger == nullptr ? tile_kind : tile_kind + 1);
       if (tile_kind > 0)
         kind.options.costs.query_granule = kind.options.costs.row_tile_queries;  // no tile takes less than a full one
-      if (shape.latent_dim > 0) kind.options.costs.min_piece = std::min(kind.options.costs.min_piece, kLeastLatentPiece);
+      if (shape.latent_dim > 0)
+        for (std::int32_t* const piece : {&kind.options.costs.min_piece, &kind.options.costs.min_piece_of_long})
+          *piece = std::min(*piece, kLeastLatentPiece);
       kind.model.emplace(shape, kind.options.costs);
     }
     plan.row_tile = main.model->row_tile();
@@ -429,7 +431,7 @@ const AttentionPlan& AttentionPlanner::plan(std::span<const SequenceRows> sequen
   check(shape.block_len >= 16 && kAttentionChunk % shape.block_len == 0,
         "plan_attention: the block length must divide 256 and be at least 16");
   check(options.costs.row_tile >= 1 && options.costs.n_workers >= 1, "plan_attention: costs without a row tile or workers");
-  check(options.costs.query_granule >= 1 && options.costs.min_piece >= 1,
+  check(options.costs.query_granule >= 1 && options.costs.min_piece >= 1 && options.costs.min_piece_of_long >= 1,
         "plan_attention: costs without a granule of query rows or a shortest piece");
   work_->make(sequences, shape, options);
   return work_->plan;

@@ -36,7 +36,7 @@ double cost_of(const PrefixNode& node, std::int32_t merged_rows, double n_reads,
   // The largest number of pieces that it may be cut into to occupy all workers. In batch-invariant mode only a row's first
   // piece may have several chunks.
   const double n_pairs = n_reads * shape.n_kv_heads;
-  const double most_pieces = std::max(1.0, 1.0 * n_keys / least_piece(n_keys, shape, options));
+  const double most_pieces = std::max(1.0, 1.0 * n_keys / least_piece(n_keys, options));
   double pieces = std::clamp(std::floor(costs.n_workers / n_pairs), 1.0, most_pieces);
   if (options.batch_invariant) {
     pieces = node.parent < 0 ? 1 + n_chunks - std::ceil(n_chunks / pieces) : n_chunks;

@@ -11,9 +11,6 @@
 namespace baton {
 namespace {
 
-constexpr std::int32_t kLongRun = 2048;  ///< positions from which a run may have pieces shorter than kShortRunPiece
-constexpr std::int32_t kShortRunPiece = 256;
-
 std::int32_t ceil_div(std::int32_t a, std::int32_t b) { return (a + b - 1) / b; }
 
 CutRun cut_run_of(const TileBatch& batch, std::span<const PlanTile> tiles, const AttentionShape& shape,
@@ -28,7 +25,7 @@ CutRun cut_run_of(const TileBatch& batch, std::span<const PlanTile> tiles, const
   const std::int32_t n_rows = tiles[at(batch.first_tile)].n_rows;
   run.key_us = model.worker_key_us(n_rows);
   run.partial_us = model.worker_partials_us(n_rows);
-  run.max_pieces = std::max(1, run.n_keys / least_piece(run.n_keys, shape, options));
+  run.max_pieces = std::max(1, run.n_keys / least_piece(run.n_keys, options));
   return run;
 }
 
@@ -45,11 +42,10 @@ void set_pieces(PlanTile& tile, std::int32_t n_pieces, bool batch_invariant) {
 
 }  // namespace
 
-std::int32_t least_piece(std::int32_t n_keys, const AttentionShape& shape, const AttentionPlanOptions& options) {
-  if (options.batch_invariant) return std::max(options.costs.min_piece, kAttentionChunk);
-  if (shape.latent_dim > 0 || n_keys >= kLongRun || options.costs.min_piece < kShortRunPiece / 2)
-    return options.costs.min_piece;
-  return std::max(options.costs.min_piece, kShortRunPiece);
+std::int32_t least_piece(std::int32_t n_keys, const AttentionPlanOptions& options) {
+  const AttentionCosts& costs = options.costs;
+  if (options.batch_invariant) return std::max(costs.min_piece, kAttentionChunk);
+  return n_keys < costs.long_run ? costs.min_piece : costs.min_piece_of_long;
 }
 
 std::int32_t PlanTile::piece_begin(std::int32_t index, bool batch_invariant) const {

@@ -43,10 +43,9 @@ struct TileBatch {
   std::int32_t n_tiles = 0;
 };
 
-/// Positions of the shortest pieces into which a run of `n_keys` is cut: those of the costs, but of keys that are not latent and
-/// fewer than 2,048 at least 256, because merging more pieces costs more than it saves (bench/results/step-bytes.md), and in
-/// batch-invariant mode at least one chunk. Costs that allow pieces below 128 are taken at their word.
-std::int32_t least_piece(std::int32_t n_keys, const AttentionShape& shape, const AttentionPlanOptions& options);
+/// Positions of the shortest pieces into which a run of `n_keys` is cut: those of the costs, and in batch-invariant mode at least
+/// one chunk.
+std::int32_t least_piece(std::int32_t n_keys, const AttentionPlanOptions& options);
 
 /// Puts the batches of a step in order and chooses the number of pieces of each tile. Reuses its memory.
 class PieceCutter {

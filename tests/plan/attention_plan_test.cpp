@@ -555,6 +555,21 @@ TEST(AttentionPlan, batch_invariant_pieces_have_a_chunk_however_short_pieces_may
   }
 }
 
+TEST(AttentionPlan, latent_keys_are_cut_into_pieces_of_their_own_length_in_runs_of_every_length) {
+  const AttentionShape shape{.n_heads = 128, .n_kv_heads = 1, .head_dim = 576, .block_len = kBlockLen, .latent_dim = 512};
+  for (const std::int32_t own_len : {1900, 2100}) {
+    const Batch batch = prefix_batch(2, own_len, 0, kBlockLen);
+    AttentionCosts costs = costs_of_132_blocks();
+    costs.min_piece = 120;
+    const AttentionPlan expected = plan_of(batch, shape, costs);
+    EXPECT_GT(expected.items.size(), 2u * 2100 / 256) << "pieces are shorter than those of other keys";
+    costs.min_piece = 256;
+    costs.min_piece_of_long = 128;
+    costs.long_run = 2048;
+    EXPECT_EQ(to_string(plan_of(batch, shape, costs)), to_string(expected));
+  }
+}
+
 TEST(AttentionPlan, pieces_are_multiples_of_64_positions_and_no_shorter_than_allowed) {
   std::mt19937 random(10);
   for (int round = 0; round < 100; ++round) {

@@ -55,20 +55,19 @@ TEST(AttentionPieces, cover_a_tile_without_gaps_and_begin_where_their_mode_cuts)
   }
 }
 
-TEST(AttentionPieces, are_short_only_in_long_runs_and_of_latent_keys) {
+TEST(AttentionPieces, are_as_short_as_the_costs_allow_for_the_length_of_the_run) {
   AttentionPlanOptions options = piece_options(false);
-  options.costs.min_piece = 128;
-  AttentionShape latent = kPieceShape;
-  latent.latent_dim = 512;
-  EXPECT_EQ(least_piece(2047, kPieceShape, options), 256);
-  EXPECT_EQ(least_piece(2048, kPieceShape, options), 128);
-  EXPECT_EQ(least_piece(2047, latent, options), 128);
+  options.costs.min_piece = 256;
+  options.costs.min_piece_of_long = 128;
+  options.costs.long_run = 2048;
+  EXPECT_EQ(least_piece(2047, options), 256);
+  EXPECT_EQ(least_piece(2048, options), 128);
   options.batch_invariant = true;
-  EXPECT_EQ(least_piece(2048, kPieceShape, options), kAttentionChunk);
-  options.costs.min_piece = 512;
+  EXPECT_EQ(least_piece(2048, options), kAttentionChunk);
+  options.costs.min_piece = options.costs.min_piece_of_long = 512;
   for (const bool invariant : {false, true}) {
     options.batch_invariant = invariant;
-    EXPECT_EQ(least_piece(4096, kPieceShape, options), 512);
+    EXPECT_EQ(least_piece(4096, options), 512);
   }
 }
 

@@ -262,7 +262,9 @@ BackendTuning CudaBackend::tuning() const {
   latent.costs.flops_per_us = 1.2 * rates.flops_per_us;
   latent.query_granule = kLatentTileRows;
   latent.item_us = 5.0;
-  costs.min_piece = 128;  // of long runs: see least_piece()
+  costs.min_piece = 256;  // this and the following: bench/results/step-bytes.md
+  costs.min_piece_of_long = 128;
+  costs.long_run = 2048;
   costs.head_by_head = false;
   tuning.max_captured_rows = 512;
   return tuning;
