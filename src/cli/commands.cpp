@@ -130,6 +130,13 @@ void log_warnings(const CLI::App& command, const CommandLine& line) {
     for (const std::string& each : *lines) log::warning("{}", each);
 }
 
+/// After a command that failed: its flags that the environment sets, because the error itself names a flag only.
+void print_variables(const std::string& program, const EnvironmentFlags& environment) {
+  std::vector<std::string> all;
+  for (const auto& [flag, variable] : environment.variables) all.push_back(fmt::format("{} (from {})", flag, variable));
+  if (!all.empty()) print_note("{}: the environment sets {}\n", program, fmt::join(all, ", "));
+}
+
 }  // namespace
 
 Commands::Commands(const std::string& name, const std::string& introduction)
@@ -217,7 +224,9 @@ int Commands::run_words(int argc, char** argv) {
       return 2;
     }
     log_warnings(*command.app, *line);
-    return run_command(command);
+    const int code = run_command(command);
+    if (code != 0) print_variables(fmt::format("{} {}", name_, command.app->get_name()), line->environment);
+    return code;
   }
   return 2;
 }

@@ -339,6 +339,32 @@ TEST(Environment, a_value_that_is_refused_when_it_is_read_is_named_with_its_vari
   EXPECT_EQ(ServeRun({"--speculative-config", "{"}).errors.find("BATON_"), std::string::npos);
 }
 
+TEST(Environment, a_command_that_fails_later_names_the_variables_of_its_flags) {
+  const SetVariables set(Variables{{"BATON_PORT", "4"}, {"BATON_NAME", "x"}});
+  const auto errors_of = [](std::vector<std::string> words, int code) {
+    Commands commands("baton", "Serves.");
+    int port = 0;
+    std::string name;
+    commands.add(
+        "serve", "Serves",
+        [&](CLI::App& sub) {
+          sub.add_option("--port", port);
+          sub.add_option("--name", name);
+        },
+        [&] { return code; });
+    words.insert(words.begin(), {"baton", "serve"});
+    std::vector<char*> pointers;
+    for (std::string& word : words) pointers.push_back(word.data());
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(commands.run(static_cast<int>(pointers.size()), pointers.data()), code);
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(errors_of({}, 1), "baton serve: the environment sets --name (from BATON_NAME), --port (from BATON_PORT)\n");
+  EXPECT_EQ(errors_of({"--name", "y"}, 2), "baton serve: the environment sets --port (from BATON_PORT)\n");
+  EXPECT_EQ(errors_of({"--name", "y", "--port", "5"}, 1), "");
+  EXPECT_EQ(errors_of({}, 0), "");
+}
+
 TEST(Environment, lists_come_from_variables_as_from_the_command_line) {
   const SetVariables set(Variables{{"BATON_PREFIX", "a=one.txt\nb=two.txt"}, {"BATON_NAMES", "x,y"}});
   Commands commands("baton", "Serves.");
