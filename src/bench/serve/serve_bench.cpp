@@ -89,7 +89,42 @@ Result<CheckedOptions> check_serve_options(const ServeBenchOptions& options) {
       return wrong_option(fmt::format("--metric-percentiles must be from 0 to 100, not {:g}", percent));
   if (options.append_result && options.result_filename.empty())
     return wrong_option("--append-result needs --result-filename: default file names are new each time");
+  const bool has_file = options.save_result || options.append_result;
+  if (!has_file && !(options.result_dir.empty() && options.result_filename.empty()))
+    return wrong_option("--result-dir and --result-filename need --save-result or --append-result");
+  if (!has_file && options.save_detailed && options.json_file.empty())
+    return wrong_option("--save-detailed needs --save-result, --append-result or --json");
   return checked;
+}
+
+/// What every default name of a file begins with.
+std::string default_file_begin(const ServeBenchOptions& options) {
+  return options.label.empty() ? options.backend : options.label;
+}
+
+/// The bytes that a result is appended to.
+Result<std::string> result_before(const fs::path& file, bool appends) {
+  std::error_code error;
+  return appends && fs::exists(file, error) ? read_file(file) : Result<std::string>();
+}
+
+/// Whether the files of --save-result or --append-result can be written, before loads whose results would be lost. Makes their
+/// folder. Errors name the flag.
+Result<void> check_result_files(const ServeBenchOptions& options) {
+  if (!options.save_result && !options.append_result) return {};
+  const auto named = [&](const Error& error) {
+    return Error{error.code, fmt::format("{}: {}", options.append_result ? "--append-result" : "--save-result", error.message)};
+  };
+  const fs::path file = fs::path(options.result_dir) /
+                        (options.result_filename.empty() ? default_file_begin(options) + ".json" : options.result_filename);
+  std::error_code error;
+  if (file.has_parent_path()) fs::create_directories(file.parent_path(), error);
+  if (error)
+    return tl::unexpected(
+        named({ErrorCode::io, fmt::format("cannot make the folder {}: {}", file.parent_path().string(), error.message())}));
+  BATON_TRY_VOID(check_can_write(file).map_error(named));
+  BATON_TRY_VOID(result_before(file, options.append_result).map_error(named));
+  return {};
 }
 
 /// What all loads of a run have in common.
@@ -239,7 +274,7 @@ std::string default_file_name(const Bench& bench, const LoadReport& report) {
                                ? python_float(report.summary.schedule.rate) + "qps"
                                : fmt::format("ramp-up-{}-{}qps-{}qps", schedule.ramp_up, python_float(schedule.ramp_up_start),
                                              python_float(schedule.ramp_up_end));
-  return fmt::format("{}-{}{}-{}-{}.json", options.label.empty() ? options.backend : options.label, rate, concurrency,
+  return fmt::format("{}-{}{}-{}-{}.json", default_file_begin(options), rate, concurrency,
                      fs::path(bench.target.model).filename().string(), report.json["date"].get<std::string>());
 }
 
@@ -252,14 +287,8 @@ json::Value json_of_all(const std::vector<LoadReport>& reports, const std::strin
 }
 
 Result<void> save_result(const fs::path& file, const json::Value& result, bool appends) {
-  std::error_code error;
-  if (file.has_parent_path()) fs::create_directories(file.parent_path(), error);
-  std::string text = json::dump(result) + "\n";
-  if (appends && fs::exists(file, error)) {
-    BATON_TRY(const std::string before, read_file(file));
-    text = before + text;
-  }
-  return write_file(file, text);
+  BATON_TRY(const std::string before, result_before(file, appends));
+  return write_file(file, before + json::dump(result) + "\n");
 }
 
 Result<void> write_files(const Bench& bench, const std::vector<LoadReport>& reports, const std::string& command) {
@@ -321,6 +350,7 @@ int serve_bench_main(const ServeBenchOptions& options, const std::string& comman
   auto checked = check_serve_options(options);
   if (!checked) return failed(checked.error(), 2);
   if (const auto can_write = check_json_file(options.json_file); !can_write) return failed(can_write.error(), 1);
+  if (const auto can_write = check_result_files(options); !can_write) return failed(can_write.error(), 1);
   watch_interrupts();
   auto bench = prepare_bench(options, std::move(*checked));
   if (!bench) return failed(bench.error(), bench.error().code == ErrorCode::invalid_request ? 2 : 1);

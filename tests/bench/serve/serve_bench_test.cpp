@@ -86,6 +86,9 @@ TEST(ServeBench, refuses_wrong_values_by_the_name_of_the_flag) {
       {{"--ready-check-timeout-sec", "nan"}, "--ready-check-timeout-sec must be from 0 to 1e+09, not nan"},
       {{"--ready-check-timeout-sec", "1e300"}, "--ready-check-timeout-sec must be from 0 to 1e+09, not 1e+300"},
       {{"--append-result"}, "--append-result needs --result-filename"},
+      {{"--result-dir", "x"}, "--result-dir and --result-filename need --save-result or --append-result"},
+      {{"--result-filename", "x"}, "--result-dir and --result-filename need --save-result or --append-result"},
+      {{"--save-detailed"}, "--save-detailed needs --save-result, --append-result or --json"},
   };
   for (const auto& [words, message] : cases) {
     const test::ProgramEnd end = run_bench(words);
@@ -182,6 +185,31 @@ TEST(ServeBench, appends_lines_to_a_file) {
         run_bench(small_load(server, {"--append-result", "--result-dir", folder.string(), "--result-filename", "x"})).code, 0);
   const std::string text = *read_file(folder / "x");
   EXPECT_EQ(std::ranges::count(text, '\n'), 2);
+}
+
+TEST(ServeBench, looks_first_whether_its_results_can_be_written) {
+  const fs::path folder = empty_folder("serve_bench_unwritable");
+  ASSERT_TRUE(write_file(folder / "file", "text"));
+  fs::create_directories(folder / "taken.json");
+  // No server is there: without the check each of them would wait for one, and say so.
+  const auto error_of = [&](const Words& more) {
+    Words words{"--port", "1", "--ready-check-timeout-sec", "0.1", "--vocab-size", "9"};
+    words.insert(words.end(), more.begin(), more.end());
+    const test::ProgramEnd end = run_bench(words);
+    EXPECT_EQ(end.code, 1);
+    return end.error;
+  };
+  const std::string inside = (folder / "file").string(), of_folder = (folder / "taken.json").string();
+  EXPECT_NE(error_of({"--save-result", "--result-dir", inside}).find("baton bench serve: --save-result: "), std::string::npos);
+  EXPECT_NE(error_of({"--save-result", "--result-dir", folder.string(), "--result-filename", "taken.json"})
+                .find("--save-result: cannot write " + of_folder),
+            std::string::npos);
+  EXPECT_NE(error_of({"--append-result", "--result-filename", inside + "/x"}).find("--append-result: "), std::string::npos);
+  EXPECT_NE(error_of({"--append-result", "--result-filename", of_folder}).find("--append-result: "), std::string::npos);
+  const std::string made = (folder / "new" / "deep").string();
+  EXPECT_EQ(error_of({"--save-result", "--result-dir", made}).find("--save-result"), std::string::npos);
+  EXPECT_TRUE(fs::is_directory(made));
+  EXPECT_TRUE(fs::is_empty(made));
 }
 
 TEST(ServeBench, reports_failures_and_ends_with_1_if_all_fail) {
