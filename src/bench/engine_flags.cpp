@@ -74,7 +74,10 @@ void add_decode_bench_options(CLI::App& app, DecodeBenchOptions& options) {
   const auto row = [&](const char* flag, auto& value, const char* help) {
     return app.add_option(flag, value, help)->capture_default_str()->group("Workload");
   };
-  row("--shared", options.shared, "Tokens of the shared prompt")->check(CLI::Range(0, 1 << 20));
+  row("--shared", options.shared, "Tokens of the shared prompt, as 64,512,4096: one prompt after another")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(0, 1 << 20));
   row("--own", options.own, "Prompt tokens of each request after it (at least one is sent)")->check(CLI::Range(0, 1 << 20));
   row("--new", options.n_new, "Tokens each request generates; the first is not timed")->check(CLI::Range(2, 1 << 20));
   row("--requests", options.requests, "Numbers of requests at once, as 1,8,32")

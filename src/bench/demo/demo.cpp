@@ -197,10 +197,10 @@ Result<std::vector<DecodeRun>> run_large(const DemoOptions& options) {
       "What sharing saves: {} requests decode behind one prompt of {} tokens. A model of 110 M parameters with random "
       "weights,\n"
       "with relayed attention and with paged attention.\n\n",
-      bench.requests[0], bench.shared);
+      bench.requests[0], bench.shared[0]);
   flush_output();
   BATON_TRY(DecodeBenchReport report, run_decode_bench(bench));
-  write_output(sharing_text(report.runs, bench.shared));
+  write_output(sharing_text(report.runs, bench.shared[0]));
   return std::move(report.runs);
 }
 

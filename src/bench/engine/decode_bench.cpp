@@ -30,6 +30,9 @@ double seconds_between(Clock::time_point begin, Clock::time_point end) {
 }
 double seconds_since(Clock::time_point begin) { return seconds_between(begin, Clock::now()); }
 
+/// Streams of shared prompts after the first one: beyond those of requests, so that no prompt begins like another.
+constexpr std::int32_t kFirstLaterPrompt = 1 << 16;
+
 /// The prompt of stream `stream`. Any token ids will do, but the first must differ between streams.
 std::vector<TokenId> made_up_tokens(std::int32_t count, std::int32_t stream, std::int32_t n_vocab) {
   std::vector<TokenId> tokens;
@@ -51,20 +54,29 @@ class Runner {
         n_vocab_(spec.n_vocab),
         keeps_prompts_(!spec.has_recurrent_layers()),
         shares_prompts_(std::ranges::any_of(options.arms, has_shared_prompts)),
-        options_(options),
-        shared_(made_up_tokens(options.shared, 0, spec.n_vocab)) {}
+        options_(options) {}
 
-  /// Generates a few tokens, so that no timed run is the first. Then computes the shared prompt once and pins it.
-  /// Returns its tokens per second.
-  Result<double> prefill() {
+  /// Generates a few tokens, so that no timed run is the first.
+  Result<void> warm_up() {
     Request request = make_request(0, 16);
     request.prompt = made_up_tokens(16, 1, n_vocab_);
     BATON_TRY_VOID(engine_->submit(std::move(request)));
-    BATON_TRY_VOID(step_to_end(*engine_));
-    if (options_.shared == 0 || !(keeps_prompts_ || shares_prompts_)) return 0;
-    print_note("prefilling {} shared tokens\n", options_.shared);
+    return step_to_end(*engine_);
+  }
+
+  /// Computes the shared prompt number `index` once and pins it in place of the one before. Returns its tokens per second; 0 where
+  /// there is nothing to share.
+  Result<double> prefill(std::size_t index) {
+    const std::int32_t stream = index == 0 ? 0 : kFirstLaterPrompt + static_cast<std::int32_t>(index);
+    shared_ = made_up_tokens(options_.shared[index], stream, n_vocab_);
+    if (pin_) engine_->unpin(*pin_);
+    pin_.reset();
+    n_pinned_ = 0;
+    if (shared_.empty() || !(keeps_prompts_ || shares_prompts_)) return 0;
+    print_note("prefilling {} shared tokens\n", shared_.size());
     const auto begin = Clock::now();
     BATON_TRY(const PinInfo prefix, engine_->pin(shared_));
+    pin_ = prefix.id;
     n_pinned_ = prefix.n_pinned_tokens;
     return prefix.n_tokens / seconds_since(begin);
   }
@@ -73,7 +85,7 @@ class Runner {
   /// unshared arm. Returns tokens per second; 0 if there is nothing else.
   Result<double> fill(const std::string& arm, std::int32_t n_requests) {
     const std::int32_t block_len = engine_->info().block_len;
-    if (has_shared_prompts(arm) && (!keeps_prompts_ || n_cacheable() == options_.shared / block_len * block_len)) return 0;
+    if (has_shared_prompts(arm) && (!keeps_prompts_ || n_cacheable() == n_shared() / block_len * block_len)) return 0;
     const auto begin = Clock::now();
     std::int64_t n_tokens = 0;
     const std::int32_t n_prompts = keeps_prompts_ ? n_requests : 1;
@@ -120,6 +132,8 @@ class Runner {
   const Engine& engine() const { return *engine_; }
 
  private:
+  std::int32_t n_shared() const { return static_cast<std::int32_t>(shared_.size()); }
+
   /// Counters of a run, from the step on in which the last request gets its first token.
   struct Watched {
     std::map<RequestId, std::int32_t> n_tokens;
@@ -165,7 +179,7 @@ class Runner {
   /// always computed.
   std::int64_t n_cacheable() const {
     const std::int32_t block_len = engine_->info().block_len;
-    return (options_.shared + std::max(options_.own, 1) - 1) / block_len * block_len;
+    return (n_shared() + std::max(options_.own, 1) - 1) / block_len * block_len;
   }
 
   /// Prompt tokens of each request that the arm finds in the cache.
@@ -251,11 +265,12 @@ class Runner {
   std::unique_ptr<Engine> engine_;
   ExpertCountBackend* experts_;
   std::int32_t n_vocab_;
-  bool keeps_prompts_;         ///< whole; otherwise up to the last snapshot of a state
-  bool shares_prompts_;        ///< in some arm
-  std::int32_t n_pinned_ = 0;  ///< tokens of the shared prompt
+  bool keeps_prompts_;   ///< whole; otherwise up to the last snapshot of a state
+  bool shares_prompts_;  ///< in some arm
   const DecodeBenchOptions& options_;
-  std::vector<TokenId> shared_;
+  std::vector<TokenId> shared_;  ///< the shared prompt of the runs that come
+  std::optional<PinId> pin_;     ///< of it
+  std::int32_t n_pinned_ = 0;    ///< tokens of it that the pin keeps
 };
 
 /// The numbers of drafts that are run beside each other.
@@ -268,7 +283,8 @@ ModelOptions model_options_of(const DecodeBenchOptions& options, ModelOptions mo
   model.max_num_seqs = *std::ranges::max_element(options.requests);
   model.simulated_acceptance = options.draft_acceptance;
   model.max_num_batched_tokens = std::max(model.max_num_batched_tokens, model.max_num_seqs * model.block_len);
-  if (model.max_model_len == 0) model.max_model_len = options.shared + std::max(options.own, 1) + options.n_new;
+  if (model.max_model_len == 0)
+    model.max_model_len = *std::ranges::max_element(options.shared) + std::max(options.own, 1) + options.n_new;
   return model;
 }
 
@@ -304,8 +320,8 @@ Result<CountedEngine> load_counted_engine(const BenchModel& model, const DecodeB
 }
 
 Result<void> check_options(const DecodeBenchOptions& options) {
-  if (options.requests.empty() || options.arms.empty())
-    return fail(ErrorCode::invalid_request, "at least one number of requests and one arm are needed");
+  if (options.requests.empty() || options.arms.empty() || options.shared.empty())
+    return fail(ErrorCode::invalid_request, "at least one shared prompt, one number of requests and one arm are needed");
   const SpeculationOptions& drafts = options.model.speculation;
   const bool has_drafts = drafts.n_tokens > 0 && drafts.method == DraftMethod::mtp;
   if (options.draft_acceptance && !has_drafts)
@@ -319,6 +335,39 @@ Result<void> check_options(const DecodeBenchOptions& options) {
                   fmt::format("--drafts {}: the graphs of steps are made for {} drafts (num_speculative_tokens)", n_drafts,
                               drafts.n_tokens),
                   "drafts");
+  return {};
+}
+
+/// All arms with each number of requests behind the shared prompt number `index`; adds them to `report`.
+Result<void> run_behind_prompt(Runner& runner, std::size_t index, const DecodeBenchOptions& options,
+                               DecodeBenchReport& report) {
+  BATON_TRY(report.prefill_tokens_per_s, runner.prefill(index));
+  const std::int32_t most = *std::ranges::max_element(options.requests);
+  for (const std::string& arm : options.arms) {
+    BATON_TRY(const double filled, runner.fill(arm, most));
+    if (!has_shared_prompts(arm)) report.unshared_tokens_per_s = filled;
+  }
+  const std::vector<std::int32_t> drafts = drafts_of(options);
+  for (const std::int32_t n_requests : options.requests) {
+    const std::size_t first = report.runs.size();
+    for (const std::string& arm : options.arms)
+      for (const std::int32_t n_drafts : drafts)
+        report.runs.push_back({.arm = arm,
+                               .n_shared = options.shared[index],
+                               .prefill_tokens_per_s = report.prefill_tokens_per_s,
+                               .n_requests = n_requests,
+                               .n_drafts = n_drafts,
+                               .tokens_per_s = {}});
+    for (std::int32_t round = 0; round < options.n_runs; ++round) {
+      for (std::size_t i = first; i < report.runs.size(); ++i) {
+        DecodeRun& run = report.runs[i];
+        BATON_TRY_VOID(runner.run(run));
+        print_note("{} after {} tokens, {}, {}, run {} of {}: {:.1f} tokens/s\n", baton::counted(n_requests, "request"),
+                   run.n_shared, run.arm, baton::counted(run.n_drafts, "draft"), round + 1, options.n_runs,
+                   run.tokens_per_s.back());
+      }
+    }
+  }
   return {};
 }
 
@@ -337,27 +386,9 @@ Result<DecodeBenchReport> run_decode_bench(const DecodeBenchOptions& options) {
   if (options.count_experts) report.n_experts = most_experts(model.spec);
   report.model = model.files.name;
   report.engine = runner.engine().info();
-  BATON_TRY(report.prefill_tokens_per_s, runner.prefill());
-  const std::int32_t most = *std::ranges::max_element(options.requests);
-  for (const std::string& arm : options.arms) {
-    BATON_TRY(const double filled, runner.fill(arm, most));
-    if (!has_shared_prompts(arm)) report.unshared_tokens_per_s = filled;
-  }
-  const std::vector<std::int32_t> drafts = drafts_of(options);
-  for (const std::int32_t n_requests : options.requests) {
-    const std::size_t first = report.runs.size();
-    for (const std::string& arm : options.arms)
-      for (const std::int32_t n_drafts : drafts)
-        report.runs.push_back({.arm = arm, .n_requests = n_requests, .n_drafts = n_drafts, .tokens_per_s = {}});
-    for (std::int32_t round = 0; round < options.n_runs; ++round) {
-      for (std::size_t i = first; i < report.runs.size(); ++i) {
-        DecodeRun& run = report.runs[i];
-        BATON_TRY_VOID(runner.run(run));
-        print_note("{}, {}, {}, run {} of {}: {:.1f} tokens/s\n", baton::counted(n_requests, "request"), run.arm,
-                   baton::counted(run.n_drafts, "draft"), round + 1, options.n_runs, run.tokens_per_s.back());
-      }
-    }
-  }
+  BATON_TRY_VOID(runner.warm_up());
+  for (std::size_t index = 0; index < options.shared.size(); ++index)
+    BATON_TRY_VOID(run_behind_prompt(runner, index, options, report));
   return report;
 }
 

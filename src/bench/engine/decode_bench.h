@@ -24,11 +24,12 @@
 namespace baton {
 
 struct DecodeBenchOptions {
-  ModelFlags model;            ///< a folder, or bench/shapes/NAME with random weights
-  std::string shape;           ///< NAME of bench/shapes, or a folder with a config.json; replaces the model
-  std::int32_t shared = 2048;  ///< tokens of the shared prompt
-  std::int32_t own = 0;        ///< prompt tokens of each request after it; at least one is sent
-  std::int32_t n_new = 32;     ///< tokens that each request generates
+  ModelFlags model;   ///< a folder, or bench/shapes/NAME with random weights
+  std::string shape;  ///< NAME of bench/shapes, or a folder with a config.json; replaces the model
+  std::vector<std::int32_t> shared{
+      2048};                ///< tokens of the shared prompt: one prompt after another, each with tokens of its own
+  std::int32_t own = 0;     ///< prompt tokens of each request after it; at least one is sent
+  std::int32_t n_new = 32;  ///< tokens that each request generates
   std::vector<std::int32_t> requests{1, 8, 32};
   std::int32_t n_runs = 3;
   /// relay: the shared prompt is read once in each step; paged: each request reads it; unshared: each request has its
@@ -41,9 +42,11 @@ struct DecodeBenchOptions {
   std::string json_file;
 };
 
-/// The results of one arm with one number of requests.
+/// The results of one arm with one number of requests behind one shared prompt.
 struct DecodeRun {
   std::string arm;
+  std::int32_t n_shared = 0;        ///< tokens of that prompt
+  double prefill_tokens_per_s = 0;  ///< with which it was computed, once for all arms; 0 without one
   std::int32_t n_requests = 0;
   std::int32_t n_drafts = 0;            ///< of each request in a step
   std::vector<double> tokens_per_s;     ///< in the steps after the first token, one value for each run
@@ -62,12 +65,12 @@ struct DecodeBenchReport {
   std::string model;
   EngineInfo engine;
   std::int32_t n_experts = 0;        ///< of a layer that has most of them, if they are counted
-  double prefill_tokens_per_s = 0;   ///< of the shared prompt, which is computed once; 0 without one
-  double unshared_tokens_per_s = 0;  ///< of the copies in the unshared arm; 0 without it
-  std::vector<DecodeRun> runs;       ///< all arms for each number of requests
+  double prefill_tokens_per_s = 0;   ///< of the last shared prompt
+  double unshared_tokens_per_s = 0;  ///< of its copies in the unshared arm; 0 without it
+  std::vector<DecodeRun> runs;       ///< all arms for each shared prompt and number of requests
 };
 
-/// Loads the model and runs every arm with every number of requests; prints one line on standard error for each run.
+/// Loads the model and runs every arm with every shared prompt and number of requests; prints one line on standard error for each run.
 /// Errors: those of loading; invalid_request: experts that cannot be counted, or answers that end before the prompts of a run are
 /// computed; out_of_memory: the cache cannot hold the prompts of an arm.
 Result<DecodeBenchReport> run_decode_bench(const DecodeBenchOptions& options);

@@ -14,7 +14,8 @@ namespace {
 /// The other arm's run beside `run`; null if there is none.
 const DecodeRun* beside(const DecodeBenchReport& report, const DecodeRun& run, const std::string& arm) {
   const auto at = std::ranges::find_if(report.runs, [&](const DecodeRun& other) {
-    return other.n_requests == run.n_requests && other.n_drafts == run.n_drafts && other.arm == arm;
+    return other.n_shared == run.n_shared && other.n_requests == run.n_requests && other.n_drafts == run.n_drafts &&
+           other.arm == arm;
   });
   return at == report.runs.end() ? nullptr : &*at;
 }
@@ -33,6 +34,8 @@ std::string decode_text(const DecodeBenchReport& report, const DecodeBenchOption
                                    "of it host, ms", "KV read", "KV saved"};
   if (options.draft_acceptance) columns.insert(columns.end(), {"drafts", "tokens a step"});
   if (options.count_experts) columns.push_back("experts a layer");
+  const bool has_several = options.shared.size() > 1;
+  if (has_several) columns.insert(columns.begin(), "shared");
   MarkdownTable table(columns);
   for (const DecodeRun& run : report.runs) {
     std::vector<std::string> row{std::to_string(run.n_requests),
@@ -47,13 +50,16 @@ std::string decode_text(const DecodeBenchReport& report, const DecodeBenchOption
     if (options.draft_acceptance)
       row.insert(row.end(), {std::to_string(run.n_drafts), fmt::format("{:.2f}", run.tokens_per_step)});
     if (options.count_experts) row.push_back(fmt::format("{:.1f} of {}", run.experts_per_layer, report.n_experts));
+    if (has_several) row.insert(row.begin(), std::to_string(run.n_shared));
     table.add(row);
   }
   std::string text = fmt::format("{}\n{}\n\n{}\n", command, machine_line(report.engine), table.text());
-  text += fmt::format("{}, {} weights, {} KV; {} shared tokens, {} own, {} new.\n", report.model, report.engine.weight_scheme,
-                      to_string(report.engine.kv_dtype), options.shared, std::max(options.own, 1), options.n_new);
+  text +=
+      fmt::format("{}, {} weights, {} KV; {} shared tokens, {} own, {} new.\n", report.model, report.engine.weight_scheme,
+                  to_string(report.engine.kv_dtype), fmt::join(options.shared, ", "), std::max(options.own, 1), options.n_new);
   if (report.prefill_tokens_per_s > 0)
-    text += fmt::format("Prefill of the shared prompt: {:.0f} tokens/s.\n", report.prefill_tokens_per_s);
+    text += fmt::format("Prefill of the {}shared prompt: {:.0f} tokens/s.\n", has_several ? "last " : "",
+                        report.prefill_tokens_per_s);
   if (report.unshared_tokens_per_s > 0)
     text += fmt::format("Prefill of the unshared arm's copies: {:.0f} tokens/s.\n", report.unshared_tokens_per_s);
   if (options.count_experts)
@@ -79,6 +85,7 @@ json::Value decode_json(const DecodeBenchReport& report, const DecodeBenchOption
   json::Value runs = json::Value::array();
   for (const DecodeRun& run : report.runs) {
     runs.push_back({{"arm", run.arm},
+                    {"shared", run.n_shared},
                     {"requests", run.n_requests},
                     {"tokens_per_s", run.tokens_per_s},
                     {"median_tokens_per_s", run.median()},
@@ -87,11 +94,13 @@ json::Value decode_json(const DecodeBenchReport& report, const DecodeBenchOption
                     {"host_ms", run.host_ms},
                     {"kv_bytes_requested", run.kv_bytes_requested},
                     {"kv_bytes_saved", run.kv_bytes_saved}});
+    if (options.shared.size() > 1) runs.back()["prefill_tokens_per_s"] = run.prefill_tokens_per_s;
     if (options.draft_acceptance) runs.back().update({{"drafts", run.n_drafts}, {"tokens_per_step", run.tokens_per_step}});
     if (options.count_experts) runs.back()["experts_per_layer"] = run.experts_per_layer;
   }
   json::Value value = report_head(command, report.model, report.engine);
-  value.update({{"shared", options.shared},
+  const json::Value shared = options.shared.size() == 1 ? json::Value(options.shared[0]) : json::Value(options.shared);
+  value.update({{"shared", shared},
                 {"own", std::max(options.own, 1)},
                 {"new", options.n_new},
                 {"prefill_tokens_per_s", report.prefill_tokens_per_s},

@@ -24,7 +24,7 @@ class DecodeBench : public ::testing::Test {
  protected:
   DecodeBench() {
     options_.shape = shape_.folder().string();
-    options_.shared = 512;
+    options_.shared = {512};
     options_.n_new = 6;
     options_.n_runs = 2;
     options_.requests = {1, 4};
@@ -40,7 +40,7 @@ constexpr std::int64_t kTokenBytes = 2 * 2 * 4 * 64 * 4;  // K and V, layers, he
 /// 520 shared tokens have 32 full blocks; each run computes the other eight and its own.
 TEST_F(DecodeBench, finds_shared_prompts_of_recurrent_models_up_to_their_snapshot) {
   options_.shape = (test::source_folder() / "tests/goldens/qwen3_next_tiny_heads").string();
-  options_.shared = 520;
+  options_.shared = {520};
   options_.own = 20;
   const auto report = run_decode_bench(options_);
   ASSERT_TRUE(report) << report.error().message;
@@ -58,7 +58,7 @@ TEST_F(DecodeBench, finds_shared_prompts_of_recurrent_models_up_to_their_snapsho
 
 TEST_F(DecodeBench, refuses_answers_that_end_before_a_recurrent_models_prompts) {
   options_.shape = (test::source_folder() / "tests/goldens/qwen3_next_tiny_heads").string();
-  options_.shared = 40;
+  options_.shared = {40};
   options_.n_new = 1;
   for (const auto& [arm, whole] : {std::pair{"unshared", ""}, std::pair{"paged", " whole"}}) {
     options_.arms = {arm};
@@ -97,8 +97,39 @@ TEST_F(DecodeBench, counts_what_each_arm_reads) {
   EXPECT_EQ((runs[{"unshared", 4}]->kv_bytes_saved), 0);
 }
 
+/// Each prompt's steps read as many bytes as in a run of its own: the prompts before leave nothing that they share.
+TEST_F(DecodeBench, runs_one_shared_prompt_after_another) {
+  options_.shared = {64, 512, 128};
+  options_.requests = {4};
+  const auto report = run_decode_bench(options_);
+  ASSERT_TRUE(report) << report.error().message;
+  ASSERT_EQ(report->runs.size(), 9u);
+  for (std::size_t i = 0; i < 3; ++i) {
+    DecodeBenchOptions alone = options_;
+    alone.shared = {options_.shared[i]};
+    const auto expected = run_decode_bench(alone);
+    ASSERT_TRUE(expected) << expected.error().message;
+    for (std::size_t arm = 0; arm < 3; ++arm) {
+      const DecodeRun& run = report->runs[3 * i + arm];
+      EXPECT_EQ(run.n_shared, options_.shared[i]);
+      EXPECT_EQ(run.arm, expected->runs[arm].arm);
+      EXPECT_GT(run.prefill_tokens_per_s, 0);
+      EXPECT_EQ(run.kv_bytes_requested, expected->runs[arm].kv_bytes_requested) << run.arm << " " << run.n_shared;
+      EXPECT_EQ(run.kv_bytes_saved, expected->runs[arm].kv_bytes_saved) << run.arm << " " << run.n_shared;
+    }
+  }
+  const std::string text = decode_text(*report, options_, "the command");
+  for (const char* part : {"| shared | requests | arm |", "| 64 | 4 | relay | ", "| 128 | 4 | unshared | ",
+                           "64, 512, 128 shared tokens", "Prefill of the last shared prompt"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
+  const json::Value written = decode_json(*report, options_, "the command");
+  EXPECT_EQ(written["shared"], json::Value({64, 512, 128}));
+  EXPECT_EQ(written["runs"][3]["shared"], 512);
+  EXPECT_GT(written["runs"][3]["prefill_tokens_per_s"], 0);
+}
+
 TEST_F(DecodeBench, prefills_the_requests_own_prompts_before_the_clock_starts) {
-  options_.shared = 0;
+  options_.shared = {0};
   options_.own = 100;
   options_.requests = {3};
   options_.arms = {"paged"};

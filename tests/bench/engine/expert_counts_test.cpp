@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 DecodeBenchOptions counted(const fs::path& folder) {
   DecodeBenchOptions options;
   options.shape = folder.string();
-  options.shared = 32;
+  options.shared = {32};
   options.n_new = 6;
   options.n_runs = 1;
   options.arms = {"relay"};
