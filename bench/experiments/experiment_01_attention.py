@@ -41,7 +41,7 @@ def attention_job(settings, name, heads, batch):
                 case["own"], case["shared"] = own, case["own"] - own
             attention_rows(runner, report, {"paged": "unshared"})
 
-    return Job(name, settings.pick(25 + batch, 20, 5), run)
+    return Job(name, settings.pick(5 + batch / 2, 20, 5), run)
 
 
 def tables_job(settings):
@@ -50,7 +50,7 @@ def tables_job(settings):
     def run(runner):
         attention_rows(runner, runner.report(["bench", "attention", "--device", settings.device, "--tables", "W2,W3"], "--json"))
 
-    return Job("tables-W2-W3", 60, run)
+    return Job("tables-W2-W3", 23, run)
 
 
 def jobs(settings):

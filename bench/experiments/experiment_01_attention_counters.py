@@ -54,7 +54,7 @@ def counters_job(settings, shape):
             point = {"requests": requests, "shared": shared, "own": own, "heads": heads, "kv_heads": kv_heads}
             runner.add(point, arm, numbers)
 
-    return Job(f"counters-{'-'.join(map(str, shape))}", 35, run)
+    return Job(f"counters-{'-'.join(map(str, shape))}", 11, run)
 
 
 def jobs(settings):

@@ -12,7 +12,7 @@ import sys
 
 import harness
 from harness import Experiment, Job
-from offline_jobs import attention_rows, decode_job, load_seconds
+from offline_jobs import attention_rows, decode_job
 from workloads import longer_shape
 
 LINES = [(256, 256), (128, 512), (64, 1024), (32, 2048), (16, 4096), (8, 8192), (4, 16384), (2, 32768), (1, 65536), (1, 131072)]
@@ -38,7 +38,7 @@ def table_job(settings):
             else:
                 attention_rows(runner, runner.report(shape, "--json"), {"paged": "split"})
 
-    return Job("table", settings.pick(60, 15, 4), run)
+    return Job("table", settings.pick(8, 15, 4), run)
 
 
 def jobs(settings):
@@ -46,8 +46,8 @@ def jobs(settings):
     shape = "codellama-34b"
     # One load for each length: the engine's cache and longest context are set by it.
     curve = [
-        decode_job(settings, f"curve-{length}", shape, [1], 0, length - settings.pick(64, 16), {"context": length},
-                   load_seconds(shape) + 25 + length / 2500, ["paged"], folder=lambda: longer_shape(shape, 1 << 17))
+        decode_job(settings, f"curve-{length}", shape, [1], 0, length - settings.pick(64, 16), {"context": length}, ["paged"],
+                   folder=lambda: longer_shape(shape, 1 << 17))
         for length in lengths
     ]
     return [table_job(settings), *curve]

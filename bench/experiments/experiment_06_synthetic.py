@@ -3,6 +3,9 @@
 figure 10).
 
     bench/experiments/experiment_06_synthetic.py --device cuda
+
+Every arm has as many requests as the largest batch, or half of it: a number of the point. More of them (1,000, 400 and 200 until
+2026-11-26) only kept the unshared arm busy for longer.
 """
 
 import sys
@@ -23,8 +26,8 @@ def synthetic_job(settings, own, output, shared, n_requests, arms, runs):
 
 
 def jobs(settings):
-    lengths = settings.pick([(64, 128, 1000), (128, 256, 400), (256, 512, 200)], [(64, 32, 24)], [(64, 8, 8)])
-    shared = settings.pick([2048, 512, 1024, 128], [256, 1024], [256])
+    lengths = settings.pick([(64, 128, 512), (128, 256, 256), (256, 512, 128)], [(64, 32, 24)], [(64, 8, 8)])
+    shared = settings.pick([2048, 512, 128], [256, 1024], [256])
     return [
         synthetic_job(settings, own, output, prefix, n_requests, ARMS, 1)
         for prefix in shared

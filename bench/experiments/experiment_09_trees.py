@@ -21,10 +21,10 @@ def trees_job(settings):
         else:
             trees = SMALL_TREES[: settings.pick(0, 3, 1)]
             arguments += [flag for tree in trees for flag in ("--tree", tree)] + ["--heads", 8, "--kv-heads", 2, "--head-dim", 64]
-        runs = settings.runs or settings.pick(None, 3, 1)
+        runs = settings.runs or settings.pick(9, 3, 1)
         attention_rows(runner, runner.report([*arguments, *(["--runs", runs] if runs else [])], "--json"), is_of_trees=True)
 
-    return Job("pat", settings.pick(150, 10, 4), run)
+    return Job("pat", settings.pick(100, 10, 4), run)
 
 
 def jobs(settings):

@@ -4,8 +4,8 @@ that it measured on two GPUs.
 
     bench/experiments/run_all.py --device cuda --gpus 2 --only 12
 
-The same jobs run on one GPU of the host, so that the ratio is of one machine. bench/peers/run_peers.sh adds vLLM's steps over
-two GPUs (vllm-tp2).
+The same jobs run on one GPU, whole ones as experiment 7's, which writes their rows here, too. bench/peers/run_peers.sh adds
+vLLM's steps over two GPUs (vllm-tp2).
 """
 
 import sys
@@ -13,7 +13,7 @@ import sys
 import harness
 from experiment_03_offline import sharegpt_job
 from harness import ARMS, Experiment
-from offline_jobs import decode_job, load_seconds
+from offline_jobs import decode_job
 
 REQUESTS = {"llama-30b": 64, "llama-2-13b": 200}
 
@@ -21,9 +21,7 @@ REQUESTS = {"llama-30b": 64, "llama-2-13b": 200}
 def steps_job(settings, shape, ranks):
     requests = settings.pick([1, 32, 128], [1, 8], [2])
     shared, own, new = settings.pick((2048, 160, 64), (512, 32, 16), (64, 16, 4))
-    seconds = (load_seconds(shape) if settings.is_full else 2) + 20
-    return decode_job(settings, f"decode-{shape}-tp{ranks}", shape, requests, shared, own, {"ranks": ranks}, seconds, new=new,
-                      ranks=ranks)  # fmt: skip
+    return decode_job(settings, f"decode-{shape}-tp{ranks}", shape, requests, shared, own, {"ranks": ranks}, new=new, ranks=ranks)
 
 
 def jobs(settings):
@@ -34,8 +32,12 @@ def jobs(settings):
     for n in ranks:
         for shape, n_requests in models.items():
             for shared in settings.pick([512, 1024, 2048], [1024], [256]):
-                name = f"{shape}-{shared}-tp{n}"
-                made.append(sharegpt_job(settings, name, shape, shared, n_requests, ARMS, 1, about={"ranks": n}, ranks=n))
+                if settings.is_full and n == 1:
+                    continue
+                if shape == "llama-30b" and shared == 2048:
+                    continue
+                name, arms = f"{shape}-{shared}-tp{n}", ARMS[:2] if shared == 2048 else ARMS
+                made.append(sharegpt_job(settings, name, shape, shared, n_requests, arms, 1, about={"ranks": n}, ranks=n))
     return made
 
 

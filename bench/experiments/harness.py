@@ -78,14 +78,34 @@ class Experiment:
 
     @property
     def file_name(self):
-        return f"experiment_{self.number:02}_{self.name}.json"
+        return file_name(self.number, self.name)
+
+
+def file_name(number, name):
+    return f"experiment_{number:02}_{name}.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """What is measured: both stand in each row."""
+
+    commit: str
+    build: dict  # machine.build_of
+
+    @staticmethod
+    def of(binary):
+        return Program(machine.commit_of(binary), machine.build_of(binary))
+
+    def __str__(self):
+        parts = [f"{name} {value}" for name, value in self.build.items()]
+        return ", ".join([f"commit {self.commit}", *parts])
 
 
 class Runner:
     """Runs the commands of one job after the other on one worker's share of the machine. One thread uses it."""
 
-    def __init__(self, settings, described, commit, worker="", environment=None, prefix=(), deadline=None):
-        self.settings, self.machine, self.commit = settings, described, commit
+    def __init__(self, settings, described, program, worker="", environment=None, prefix=(), deadline=None):
+        self.settings, self.machine, self.program = settings, described, program
         self.worker, self.environment, self.prefix, self.deadline = worker, environment or {}, list(prefix), deadline
         self.experiment = self.job = None
         self.command = ""
@@ -150,22 +170,24 @@ class Runner:
         self.command = shlex.join(["baton", *map(str, arguments)])
         return json.loads(path.read_text(encoding="utf-8"))
 
-    def add(self, point, arm, numbers, error=None):
-        """Writes a row."""
+    def add(self, point, arm, numbers, error=None, to=None):
+        """Writes a row; `to`, (experiment's number and name, job), where it is of another experiment's job than this one, which is
+        the same work."""
+        (number, name), job = to or ((self.experiment.number, self.experiment.name), self.job.name)
         row = {
-            "experiment": self.experiment.number,
-            "job": self.job.name,
+            "experiment": number,
+            "job": job,
             "point": point,
             "arm": arm,
             "numbers": result_rows.rounded(numbers),
             **({"error": error} if error else {}),
             "command": self.command.replace(str(REPOSITORY) + "/", "").replace(str(self.scratch) + "/", ""),
-            "commit": self.commit,
+            **dataclasses.asdict(self.program),
             "machine": self.machine,
             "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "seconds": round(time.monotonic() - self.begin, 1),
         }
-        result_rows.append(self.settings.results / self.experiment.file_name, row)
+        result_rows.append(self.settings.results / file_name(number, name), row)
 
     def do(self, experiment, job):
         """Runs a job. Returns whether it came to its end, None if its data is missing; a failure is a row."""
@@ -193,7 +215,7 @@ class PrintingRunner(Runner):
     def begins(self):
         pass
 
-    def add(self, point, arm, numbers, error=None):
+    def add(self, point, arm, numbers, error=None, to=None):
         pass
 
     def start(self, arguments, log):
@@ -204,14 +226,15 @@ class PrintingRunner(Runner):
         print(f"{self.experiment.number:02}:{self.job.name}  about {self.job.seconds:.0f} s  {command}", flush=True)
 
 
-def select(experiments, settings, patterns=(), resume=False, described=None, commit=None):
-    """[(experiment, job)] to run, in order: the patterns' order, then the experiments'. A pattern is NN or NN:GLOB."""
+def select(experiments, settings, patterns=(), resume=False, described=None, build=None):
+    """[(experiment, job)] to run, in order: the patterns' order, then the experiments'. A pattern is NN or NN:GLOB. `build`: whose
+    rows count where `resume` is given, None for any."""
     pairs = []
     for experiment in experiments:
         done = set()
         if resume:
             rows = result_rows.load(settings.results / experiment.file_name)
-            done = result_rows.finished_jobs(rows, described, commit)
+            done = result_rows.finished_jobs(rows, described, build)
         pairs += [(experiment, job) for job in experiment.jobs(settings) if job.name not in done]
     if not patterns:
         return pairs
@@ -268,8 +291,8 @@ def add_options(parser):
     parser.add_argument("--data", help="folder of the data (default: BATON_TEST_DATA)")
     parser.add_argument("--results", type=Path, default=result_rows.RESULTS, help="folder of the result files")
     parser.add_argument("--runs", type=int, help="repetitions, in place of each experiment's own number")
-    parser.add_argument("--resume", action="store_true", help="skip jobs that are there for this machine and commit")
-    parser.add_argument("--any-commit", action="store_true", help="with --resume: whatever commit measured them")
+    parser.add_argument("--resume", action="store_true", help="skip jobs that are there for this kind of machine and this build")
+    parser.add_argument("--any-build", action="store_true", help="with --resume: whatever build measured them")
     parser.add_argument("--only", "--points", nargs="+", default=[], metavar="NN[:GLOB]",
                         help="experiments, or their jobs by name, in this order")
     parser.add_argument("--budget-seconds", type=float, help="begin no job that would not end within so many seconds")
@@ -291,11 +314,11 @@ def main(experiment):
     settings = settings_of(arguments)
     patterns = [pattern if pattern[:1].isdigit() else f"{experiment.number}:{pattern}" for pattern in arguments.only]
     described = machine.describe(settings.device, len(os.sched_getaffinity(0)))
-    commit = machine.commit_of(settings.binary)
-    wanted = None if arguments.any_commit else commit
+    program = Program.of(settings.binary)
+    wanted = None if arguments.any_build else program.build
     pairs = select([experiment], settings, patterns, arguments.resume, described, wanted)
     deadline = time.monotonic() + arguments.budget_seconds if arguments.budget_seconds else None
-    runner = (PrintingRunner if arguments.dry_run else Runner)(settings, described, commit, deadline=deadline)
+    runner = (PrintingRunner if arguments.dry_run else Runner)(settings, described, program, deadline=deadline)
     try:
         ended, tried, left = work([runner], pairs)
     finally:

@@ -10,6 +10,8 @@ A row is an object:
     error        why it did not run, with `bytes_needed` and `bytes_available` in `numbers` if memory was short; absent otherwise
     command      what was run                commit    of the program       machine   see machine.py
     date         UTC, ISO 8601               seconds   that the job's command took, loading included
+    build        hashes of the program and of the CUDA module (machine.py); rows of before 2026-11-29 and of other
+                 programs have none
 """
 
 import contextlib
@@ -92,10 +94,20 @@ def is_final(row):
     return "error" not in row or "bytes_needed" in row["numbers"]
 
 
-def finished_jobs(rows, machine, commit):
-    """Names of the jobs of this machine and commit (None: any commit) of which every row is final. Rows of other
+def finished_jobs(rows, machine, build):
+    """Names of the jobs of this kind of machine and this build (None: any build) of which every row is final. Rows of other
     programs do not count: they have a name and a version, "vllm 0.24.0", in place of a commit."""
     mine = [row for row in rows if row["machine"]["device"] == machine["device"] and " " not in row["commit"]]
-    mine = [row for row in mine if commit in (None, row["commit"])]
-    unfinished = {row["job"] for row in mine if not is_final(row)}
+    mine = [row for row in mine if build in (None, row.get("build"))]
+    unfinished = {row["job"] for row in mine if not is_final(row) and not is_made_good(row, mine)}
     return {row["job"] for row in mine} - unfinished
+
+
+def is_made_good(failed, rows):
+    """Whether a later run of the job got past the failure: the same point and arm, or any where the whole job had failed."""
+
+    def matches(row):
+        return failed["arm"] == "-" or (row["arm"], row["point"]) == (failed["arm"], failed["point"])
+
+    later = (row for row in rows if row["job"] == failed["job"] and row.get("date", "") > failed.get("date", ""))
+    return any(is_final(row) and matches(row) for row in later)

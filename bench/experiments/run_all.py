@@ -29,6 +29,9 @@ import result_rows
 MODULES = sorted(path.stem for path in Path(__file__).resolve().parent.glob("experiment_*.py"))
 
 
+FAILURES_TOLD = 5
+
+
 def all_experiments():
     return [importlib.import_module(name).EXPERIMENT for name in MODULES]
 
@@ -56,22 +59,59 @@ def merge(archive, results):
             print(f"{path.name}: {result_rows.merge(results / path.name, path)} rows added")
 
 
-def runners_of(settings, arguments, deadline, n_workers):
+def runners_of(settings, arguments, program, deadline, n_workers):
     cores = sorted(os.sched_getaffinity(0))
-    commit = machine.commit_of(settings.binary)
     share = max(1, len(cores) // n_workers)
-    described = machine.describe(settings.device, share)
     make = harness.PrintingRunner if arguments.dry_run else harness.Runner
-    gpus = arguments.gpus // n_workers
+    gpus, numbers = arguments.gpus // n_workers, machine.visible_gpus() or range(arguments.gpus)
     runners = []
     for index in range(n_workers):
         mine = cores[index * share : (index + 1) * share]
         is_cuda = settings.device == "cuda"
-        visible = ",".join(map(str, range(index * gpus, (index + 1) * gpus)))
+        of_worker = list(numbers)[index * gpus : (index + 1) * gpus]
+        described = machine.describe(settings.device, share, of_worker)
+        visible = ",".join(map(str, of_worker))
         environment = {"CUDA_VISIBLE_DEVICES": visible} if is_cuda else {}
         prefix = ["taskset", "-c", ",".join(map(str, mine))] if is_cuda and mine and shutil.which("taskset") else []
-        runners.append(make(settings, described, commit, f"gpu{visible} " if is_cuda else "", environment, prefix, deadline))
+        runners.append(make(settings, described, program, f"gpu{visible} " if is_cuda else "", environment, prefix, deadline))
     return runners
+
+
+def estimate_of(pairs):
+    """What jobs will take by their estimates: each experiment, and all of one GPU and of several."""
+    of_one = [(experiment, job) for experiment, job in pairs if job.n_gpus == 1]
+    lines = []
+    for number in sorted({experiment.number for experiment, _ in pairs}):
+        mine = [job.seconds for experiment, job in of_one if experiment.number == number]
+        others = [job.seconds for experiment, job in pairs if experiment.number == number and job.n_gpus > 1]
+        line = f"experiment {number:2}: {len(mine):3} jobs, {sum(mine) / 60:5.1f} minutes"
+        lines.append(line + (f"; {len(others)} over several GPUs, {sum(others) / 60:.1f} minutes" if others else ""))
+    total = sum(job.seconds for _, job in of_one)
+    rest = [job.seconds for _, job in pairs if job.n_gpus > 1]
+    others = f"{len(rest)} over several, {sum(rest) / 60:.0f} minutes"
+    lines.append(f"{len(of_one)} jobs, about {total / 60:.0f} minutes of one GPU; {others}")
+    return "\n".join(lines)
+
+
+def progress(settings, described, build):
+    """What there is of this build on this kind of machine: jobs done of each experiment, and the failures that no later run made
+    good."""
+    lines, failures = [], []
+    for experiment in all_experiments():
+        rows = result_rows.load(settings.results / experiment.file_name)
+        mine = [row for row in rows if row.get("build") == build and row["machine"]["device"] == described["device"]]
+        jobs = experiment.jobs(settings)
+        done = result_rows.finished_jobs(mine, described, build)
+        minutes = sum(job.seconds for job in jobs if job.name not in done) / 60
+        n_done = sum(job.name in done for job in jobs)
+        name = f"{experiment.number:02} {experiment.name}"
+        lines.append(f"{name:21} {n_done:3} of {len(jobs):3} jobs, {len(mine):4} rows; {minutes:4.1f} minutes left")
+        for row in mine:
+            if not result_rows.is_final(row) and not result_rows.is_made_good(row, mine):
+                failures.append(f"FAILED {experiment.number:02}:{row['job']} {row['arm']}: {row['error'][-160:]}")
+    if len(failures) > FAILURES_TOLD:
+        failures[FAILURES_TOLD:] = [f"{len(failures) - FAILURES_TOLD} more failures: rows with an error"]
+    return "\n".join([*lines, *failures])
 
 
 def passes_of(pairs, settings, n_gpus):
@@ -95,16 +135,17 @@ def main():
         merge(arguments.merge, arguments.results)
         return 0
     settings = harness.settings_of(arguments)
+    seen = machine.visible_gpus()
+    if settings.device == "cuda" and seen is not None and arguments.gpus > len(seen):
+        parser.error(f"--gpus {arguments.gpus}: CUDA_VISIBLE_DEVICES names {len(seen)}")
     budget = arguments.minutes * 60 if arguments.minutes else arguments.budget_seconds
     deadline = time.monotonic() + budget if budget else None
     patterns = arguments.only or (read_plan(arguments.plan) if arguments.plan else [])
-    described = machine.describe(settings.device, 1)
-    commit = machine.commit_of(settings.binary)
-    pairs = harness.select(
-        all_experiments(), settings, patterns, arguments.resume, described, None if arguments.any_commit else commit
-    )
-    total = sum(job.seconds for _, job in pairs)
-    print(f"{len(pairs)} jobs, about {total / 60:.0f} minutes; {described['device']}, commit {commit}", flush=True)
+    described = machine.describe(settings.device, len(os.sched_getaffinity(0)))
+    program = harness.Program.of(settings.binary)
+    build = None if arguments.any_build else program.build
+    pairs = harness.select(all_experiments(), settings, patterns, arguments.resume, described, build)
+    print(f"{estimate_of(pairs)}; {described['device']}, {program}", flush=True)
 
     def after_each():
         if arguments.pack and not arguments.dry_run:
@@ -113,7 +154,7 @@ def main():
     ended = tried = 0
     left = len(pairs)
     for n_workers, mine in passes_of(pairs, settings, arguments.gpus):
-        runners = runners_of(settings, arguments, deadline, n_workers)
+        runners = runners_of(settings, arguments, program, deadline, n_workers)
         try:
             counts = harness.work(runners, mine, after_each)
             ended, tried, left = ended + counts[0], tried + counts[1], left - len(mine) + counts[2]
@@ -121,6 +162,7 @@ def main():
             for runner in runners:
                 runner.close()
             after_each()
+    print(progress(settings, described, program.build))
     print(f"{ended} of {tried} jobs done, {left} left", flush=True)
     return 0 if arguments.dry_run or ended == tried else 1
 

@@ -12,6 +12,7 @@ import random
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from result_rows import REPOSITORY, locked
@@ -76,14 +77,20 @@ def model_folder(shape, folder=None):
     return target
 
 
+def configured_shape(shape, name, **values):
+    """A folder, called after the shape and `name`, with the shape's config.json and these values in it."""
+    target = REPOSITORY / "build" / "bench-models" / f"{shape}-{name}"
+    target.mkdir(parents=True, exist_ok=True)
+    config = json.loads((REPOSITORY / "bench" / "shapes" / shape / "config.json").read_text(encoding="utf-8")) | values
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=target, delete=False) as part:  # another worker may read it
+        part.write(json.dumps(config, indent=2) + "\n")
+    Path(part.name).replace(target / "config.json")
+    return target
+
+
 def longer_shape(shape, positions):
     """A folder with the shape's config.json that allows so many positions; nothing else depends on their number."""
-    target = REPOSITORY / "build" / "bench-models" / f"{shape}-{positions}"
-    target.mkdir(parents=True, exist_ok=True)
-    config = json.loads((REPOSITORY / "bench" / "shapes" / shape / "config.json").read_text(encoding="utf-8"))
-    config["max_position_embeddings"] = positions
-    (target / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    return target
+    return configured_shape(shape, str(positions), max_position_embeddings=positions)
 
 
 def made_up_tokens(rng, length, n_vocab):

@@ -191,13 +191,21 @@ def beyond_jobs(results, _published):
 
 
 def beyond_steps(results, _published):
-    """Few requests, short prefixes, long contexts of the requests' own."""
+    """Few requests, prefixes from short to long, long contexts of the requests' own."""
     few, short, long = (part(results, name) for name in ("few requests", "short prefixes", "long own contexts"))
     if not (few and short and long):
         return None
     figure, axes = panels("What the papers lack: decode steps alone, prompts in the cache", results.about(), 3)
     step_bars(axes[0], few, "requests", f"{few.measured[0].point['shared']} shared tokens", "requests")
-    step_bars(axes[1], short, "shared", f"{short.measured[0].point['requests']} requests, short prefixes", "shared tokens")
+    lengths = short.values("shared")
+    for arm in ARMS[:2]:
+        found = [short.one(arm, shared=shared) for shared in lengths]
+        line(axes[1], lengths, [one and one["step_ms"] for one in found], f"Baton, {arm}", COLORS[arm], marker=MARKERS[arm])
+    log_ticks(axes[1], lengths)
+    axes[1].set_ylim(bottom=0)
+    axes[1].set_title(f"{short.measured[0].point['requests']} requests behind one prefix")
+    axes[1].set_xlabel("shared tokens")
+    axes[1].set_ylabel("a decode step, ms")
     step_bars(axes[2], long, "own", f"{long.measured[0].point['requests']} requests, long own contexts", "own tokens")
     return finish(figure, axes, 2)
 

@@ -23,8 +23,8 @@ def wrapped_command(command):
 
 
 def about(results):
-    """What stands under a table: machine, date, commit, whether kernels have changed since, one of the commands."""
-    notes = f"{results.about()}. {results.older_kernels()}".rstrip()
+    """What stands under a table: machine, date, commits and builds, which rows are older, one of the commands."""
+    notes = f"{results.about()}. {results.older()}".rstrip()
     return f"{notes} For example:\n\n{wrapped_command(results.measured[0].rows[0]['command'])}"
 
 

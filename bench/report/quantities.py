@@ -79,7 +79,12 @@ def decode_bound(one, weights_bytes, bytes_per_us):
 
 
 def part(results, name):
-    return type(results)([row for row in results.rows if row["point"].get("part") == name])
+    return results.of([row for row in results.rows if row["point"].get("part") == name])
+
+
+def of_steps(results):
+    """The rows of decode steps."""
+    return results.of([row for row in results.rows if "new" in row["point"] or row["job"].startswith("decode")])
 
 
 def ratio(results, over, count="num_requests", **point):
@@ -136,6 +141,11 @@ def duration(one):
     if times:
         return statistics.median(times)
     return one.get("step_ms") if one else None
+
+
+def repeated(one):
+    """The repetitions of what duration() says: seconds of whole jobs, or tokens a second of decode steps."""
+    return (one.repetitions("elapsed_times") or one.repetitions("tokens_per_s")) if one else []
 
 
 def paged_over_plain(results, shared, heads=52):

@@ -1,8 +1,8 @@
 """The generated parts of README.md and docs/results.md: a few rows of docs/report."""
 
-from markdown_parts import markdown, number
-from quantities import ARMS, MODEL_NAMES, duration
-from selection import KERNELS, KERNELS_DAY, day_of, has_older_kernels, is_other_program, spread
+from markdown_parts import markdown, number, percent
+from quantities import ARMS, MODEL_NAMES, duration, repeated
+from selection import KERNELS, KERNELS_DAY, build_of, day_of, is_other_program, spread
 
 NAMES = MODEL_NAMES | {"llama-3-8b": "Llama-3-8B"}
 JOBS = {
@@ -13,52 +13,61 @@ JOBS = {
     "strangers-256": "{requests} requests that share nothing",
 }
 VLLM, CASCADE = "vllm", "vllm-cascade"
-COLUMNS = ["Baton", "Baton, `--attention paged`", "vLLM 0.24.0", "vLLM, cascade", "vLLM at best / Baton"]
+COLUMNS = ["Baton", "Baton, `--attention paged`", "vLLM 0.24.0", "vLLM, cascade", "vLLM / Baton", "cascade / Baton"]
 
 
-def times_of(results, name, time_of):
-    """Baton's two arms and vLLM's two at a point, by what `time_of` takes; None for what was not measured."""
-    return [one and time_of(one) for one in (results.one(arm, name=name) for arm in (*ARMS[:2], VLLM, CASCADE))]
+def arms_of(results, name):
+    """Baton's two arms and vLLM's two at a point; None for what was not measured."""
+    return [results.one(arm, name=name) for arm in (*ARMS[:2], VLLM, CASCADE)]
 
 
-def cells(times):
-    relay, paged, plain, cascade = times
-    best = min(time for time in (plain, cascade) if time)
-    shown = ["not measured" if time is None else number(time) for time in (relay, paged, plain, cascade)]
-    return [*shown, number(best / relay)]
+def cells(arms, time_of):
+    """Of each arm the time and its spread, and of vLLM's two the time over Baton's."""
+    times = [one and time_of(one) for one in arms]
+    spreads = [spread(values) if (values := repeated(one)) else None for one in arms]
+    shown = [
+        "not measured" if time is None else number(time) + (f" ({percent(of)})" if of is not None else "")
+        for time, of in zip(times, spreads, strict=True)
+    ]
+    return [*shown, *(number(time / times[0]) if time else "-" for time in times[2:])]
 
 
-def is_comparison(times):
+def is_comparison(arms):
     """Whether Baton and vLLM both ran."""
-    return times[0] is not None and any(times[2:])
+    return arms[0] is not None and any(arms[2:])
 
 
-def older_mark(row):
-    """What follows the day of a row of earlier kernels."""
-    return " \\*" if has_older_kernels(row) else ""
+def older_mark(results, row):
+    """What follows the day of a row that is not of the newest build."""
+    return " \\*" if results.is_older(row) else ""
 
 
 def about(results, names):
-    """Machine and dates in one line."""
+    """Machine, days and builds in one line, and what a star means."""
     rows = [row for name in names for one in results.find(name=name) for row in one.rows if one.arm in (*ARMS[:2], VLLM, CASCADE)]
 
     def days(others):
-        return " and ".join(sorted({day_of(row) + older_mark(row) for row in rows if is_other_program(row) == others}))
+        return " and ".join(sorted({day_of(row) + older_mark(results, row) for row in rows if is_other_program(row) == others}))
 
-    older = any(map(has_older_kernels, rows))
-    mark = f"\n\\* Before Baton's kernels changed last ({KERNELS}, {KERNELS_DAY})." if older else ""
-    return f"\n\n{results.device} for each program; Baton on {days(False)}, vLLM 0.24.0 on {days(True)}.{mark}"
+    kernels = f"Baton's kernels changed last ({KERNELS}, {KERNELS_DAY})"
+    since = f"the build {results.build[0]} of {results.build[2]}" if results.build else kernels
+    mark = f"\n\\* Before {since}."
+    builds = sorted({build_of(row) for row in rows if build_of(row)})
+    built = f" (build {' and '.join(builds)})" if builds else ""
+    told = f"{results.device} for each program; Baton on {days(False)}{built}, vLLM 0.24.0 on {days(True)}."
+    told += " In brackets: the spread of repeated runs."
+    return f"\n\n{told}{mark if any(map(results.is_older, rows)) else ''}"
 
 
 def steps(results, _published):
     """Milliseconds of a decode step: points that both Baton and vLLM ran."""
     rows, names = [], []
     for name in dict.fromkeys(one.point["name"] for one in results.measured if one.point.get("dataset") == "decode"):
-        times = times_of(results, name, lambda one: one["step_ms"])
-        if not is_comparison(times):
+        arms = arms_of(results, name)
+        if not is_comparison(arms):
             continue
-        point = next(one.point for one in results.find(name=name))
-        rows.append([f"{NAMES[point['model']]}, {point['requests']} x {point['shared']}", *cells(times)])
+        point = arms[0].point
+        rows.append([f"{NAMES[point['model']]}, {point['requests']} x {point['shared']}", *cells(arms, lambda one: one["step_ms"])])
         names.append(name)
     return markdown(["shape, requests x shared tokens", *COLUMNS], rows) + about(results, names) if rows else ""
 
@@ -67,13 +76,11 @@ def jobs(results, _published):
     """Seconds of whole jobs."""
     rows, names = [], []
     for name, words in JOBS.items():
-        times = times_of(results, name, duration)
-        if not is_comparison(times):
+        arms = arms_of(results, name)
+        if not is_comparison(arms):
             continue
-        relay = results.one(ARMS[0], name=name)
-        ran = [relay, *(one for arm in (VLLM, CASCADE) if (one := results.one(arm, name=name)))]
-        largest = max(spread(one.repetitions("elapsed_times")) or 0 for one in ran)
-        day = day_of(relay.rows[-1]) + max(map(older_mark, relay.rows))
-        rows.append([NAMES[relay.point["model"]], words.format(**relay.point), *cells(times), f"{100 * largest:.0f}%", day])
+        relay = arms[0]
+        day = day_of(relay.rows[-1]) + max(older_mark(results, row) for row in relay.rows)
+        rows.append([NAMES[relay.point["model"]], words.format(**relay.point), *cells(arms, duration), day])
         names.append(name)
-    return markdown(["shape", "job", *COLUMNS, "spread", "Baton measured"], rows) + about(results, names) if rows else ""
+    return markdown(["shape", "job", *COLUMNS, "Baton measured"], rows) + about(results, names) if rows else ""

@@ -1,10 +1,13 @@
 """Which rows of bench/results a figure or a table shows, and their numbers.
 
 Of each experiment one machine is shown: an H200 if there are rows of one, otherwise the GPU or the processor with the
-most rows. Of each point the rows of the last day on which Baton was measured are shown, with the repetitions of all its
-jobs together, and the last rows of every other program. What stands under a figure or table names the commits.
+most rows. Of each point the rows of Baton's last build are shown, with the repetitions of all its jobs together (rows of before
+2026-11-29 name no build; of them those of the last day), and the last rows of every other program. Rows of Baton are left out
+where a later build measured the same job, or the same point with other numbers of requests or rates. What stands under a figure
+or table names commits and builds.
 """
 
+import functools
 import json
 import statistics
 import sys
@@ -16,7 +19,8 @@ import result_rows  # noqa: E402
 
 PUBLISHED = "published_relayattention.json"
 
-# The last commit that changed the machine code of kernels for one GPU, and its day: rows of Baton from before it say so.
+# The last commit that changed the machine code of kernels for one GPU, and its day: where no row names a build, rows of Baton from
+# before it say so.
 KERNELS, KERNELS_DAY = "6077c99", "2026-11-29"
 
 
@@ -76,21 +80,55 @@ def day_of(row):
     return row["date"][:10]
 
 
-def has_older_kernels(row):
-    """Whether a row is Baton's on a GPU, measured before its kernels changed last."""
-    return not is_other_program(row) and "NVIDIA" in row["machine"]["device"] and day_of(row) < KERNELS_DAY
+def build_of(row):
+    """A row's build as one text: the digits of its hashes that suffice. None if it names none."""
+    build = row.get("build")
+    return "/".join(value[:7] for value in build.values()) if build else None
+
+
+def newest_build(rows):
+    """(build, commit, day) of the last row that names one; None without any."""
+    named = [row for row in rows if build_of(row)]
+    last = max(named, key=lambda row: row["date"], default=None)
+    return last and (build_of(last), last["commit"], day_of(last))
+
+
+def subject_of(row):
+    """What a row is about, whatever its number of requests or rate; cases of attention are as they are."""
+    left_out = () if "table" in row["point"] else ("requests", "rate")
+    return json.dumps({key: value for key, value in row["point"].items() if key not in left_out}, sort_keys=True)
+
+
+def without_superseded(rows):
+    """The rows without those of Baton of which a later build has the same job or the same subject."""
+    last = {}  # by job and by subject: the newest row of a build
+    for row in rows:
+        if build_of(row) and "error" not in row:
+            for key in (("job", row["job"]), ("subject", subject_of(row))):
+                if key not in last or row["date"] > last[key]["date"]:
+                    last[key] = row
+
+    def is_superseded(row):
+        newer = [last[key] for key in (("job", row["job"]), ("subject", subject_of(row))) if key in last]
+        return any(build_of(other) != build_of(row) and other["date"] > row["date"] for other in newer)
+
+    return [row for row in rows if is_other_program(row) or not is_superseded(row)]
 
 
 class Results:
     """The rows of one experiment on the machine that is shown."""
 
-    def __init__(self, rows):
+    def __init__(self, rows, newest=None):
+        """`newest`: of each device newest_build() of all experiments; without it that of these rows."""
         self.failures = []
         counts = {}
         for row in rows:
             counts[row["machine"]["device"]] = counts.get(row["machine"]["device"], 0) + 1
         self.device = max(counts, key=lambda device: rank(device, counts[device])) if counts else ""
-        self.rows = [row for row in rows if row["machine"]["device"] == self.device]
+        self.newest = newest
+        self.build = newest.get(self.device) if newest is not None else newest_build(self._of_device(rows))
+        self.rows = without_superseded(self._of_device(rows))
+        self.of_other_devices = [row for row in rows if row["machine"]["device"] != self.device]
         self.is_gpu = "NVIDIA" in self.device
         self.measured = list(self._measured())
         ran = {(row["job"], row["commit"]) for row in self.rows if "error" not in row}
@@ -99,6 +137,27 @@ class Results:
     def __bool__(self):
         return bool(self.measured)
 
+    def _of_device(self, rows):
+        return [row for row in rows if row["machine"]["device"] == self.device]
+
+    def of(self, rows):
+        """Results of some of these rows."""
+        return type(self)(rows, self.newest)
+
+    def each_gpu(self):
+        """These, and the results of every other kind of GPU that has some."""
+        yield self
+        others = self.of([row for row in self.of_other_devices if "NVIDIA" in row["machine"]["device"]])
+        if others:
+            yield from others.each_gpu()
+
+    def is_older(self, row):
+        """Whether a row is Baton's on a GPU and not of its newest build; where no row names a build, of before its kernels changed
+        last."""
+        if is_other_program(row) or "NVIDIA" not in row["machine"]["device"]:
+            return False
+        return build_of(row) != self.build[0] if self.build else day_of(row) < KERNELS_DAY
+
     def _measured(self):
         points = {}
         for row in self.rows:
@@ -106,10 +165,11 @@ class Results:
         for rows in points.values():
             in_time = sorted(rows, key=lambda row: row["date"])
             last = {row["arm"]: row["commit"] for row in in_time if is_other_program(row)}
-            day = next((day_of(row) for row in reversed(in_time) if not is_other_program(row)), None)
+            program = next((build_of(row) or day_of(row) for row in reversed(in_time) if not is_other_program(row)), None)
             arms, failed = {}, []
             for row in in_time:
-                if row["commit"] != last[row["arm"]] if is_other_program(row) else day_of(row) != day:
+                of_program = build_of(row) or day_of(row)
+                if row["commit"] != last[row["arm"]] if is_other_program(row) else of_program != program:
                     continue
                 if "error" in row:
                     failed.append(row)
@@ -139,34 +199,58 @@ class Results:
 
     def of_table(self, *tables):
         """The rows of attention benchmarks whose table is one of these."""
-        return Results([row for row in self.rows if row["point"].get("table") in tables])
+        return self.of([row for row in self.rows if row["point"].get("table") in tables])
 
-    def older_kernels(self):
-        """A sentence where rows of Baton that are shown are from before its kernels changed last; else nothing."""
+    def older(self):
+        """A sentence where rows of Baton that are shown are not of its newest build, or from before its kernels changed last; else
+        nothing."""
         rows = [row for one in self.measured for row in one.rows if not is_other_program(row)]
-        older = sorted({day_of(row) for row in rows if has_older_kernels(row)})
+        older = [row for row in rows if self.is_older(row)]
         if not older:
             return ""
-        days = older[0] if len(older) == 1 else f"{', '.join(older[:-1])} and {older[-1]}"
-        which = "All rows of Baton" if all(map(has_older_kernels, rows)) else f"Baton's rows of {days}"
+        named = sorted({row["commit"] if self.build else day_of(row) for row in older})
+        listed = named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
+        which = "All rows of Baton" if len(older) == len(rows) else f"Baton's rows of {listed}"
+        if self.build:
+            return f"{which} are of builds before {self.build[0]} ({self.build[2]})."
         return f"{which} are of kernels that have changed since ({KERNELS}, {KERNELS_DAY})."
 
     def about(self):
         """Machine, date and commit, as they stand under each figure."""
-        dates = sorted({row["date"][:10] for row in self.rows})
         rows = [row for one in self.measured for row in one.rows]
-        commits = sorted({row["commit"] for row in rows if not is_other_program(row)})
+        dates = sorted(set(map(day_of, rows)))
+        ours = [row for row in rows if not is_other_program(row)]
+        programs = sorted({row["commit"] + (f" (build {build_of(row)})" if build_of(row) else "") for row in ours})
         others = sorted({row["commit"] for row in rows if is_other_program(row)})
         when = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
         driver = self.rows[-1]["machine"].get("driver")
-        programs = ", ".join([f"Baton {commit}" for commit in commits] + others)
-        return f"{self.device}{f', driver {driver}' if driver else ''}; {when}; {programs}"
+        told = ", ".join([f"Baton {program}" for program in programs] + others)
+        return f"{self.device}{f', driver {driver}' if driver else ''}; {when}; {told}"
+
+
+@functools.cache
+def read(path, _changed):
+    """The rows of a file at a time of its last change."""
+    return result_rows.load(path)
+
+
+def rows_of(path):
+    return read(path, (path.stat().st_mtime_ns, path.stat().st_size)) if path.exists() else []
+
+
+def newest_builds(folder):
+    """Of each device newest_build() of the rows of all experiments."""
+    by_device = {}
+    for path in sorted(Path(folder).glob("experiment_*.json")):
+        for row in rows_of(path):
+            by_device.setdefault(row["machine"]["device"], []).append(row)
+    return {device: newest_build(rows) for device, rows in by_device.items()}
 
 
 def load(folder, number, name, device=""):
     """The rows of an experiment, of devices with this in their name."""
-    rows = result_rows.load(Path(folder) / f"experiment_{number:02}_{name}.json")
-    return Results([row for row in rows if device in row["machine"]["device"]])
+    rows = rows_of(Path(folder) / f"experiment_{number:02}_{name}.json")
+    return Results([row for row in rows if device in row["machine"]["device"]], newest_builds(folder))
 
 
 class Published:

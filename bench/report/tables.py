@@ -5,6 +5,8 @@ import statistics
 import readme
 import selection
 import tables_attention
+import tables_families
+import tables_paper
 import tables_quantised
 import tables_several
 from findings import beside_others
@@ -19,6 +21,7 @@ from quantities import (
     part,
     published_ratio,
     ratio,
+    repeated,
     sustained_rates,
 )
 from selection import spread
@@ -28,6 +31,7 @@ FLASH, OFFLINE = (2, "flash_decoding"), (3, "offline")
 MMLU, INTERACTIVE, SYNTHETIC, MODELS = (4, "mmlu"), (5, "interactive"), (6, "synthetic"), (7, "models")
 ABLATIONS, BEYOND, TREES = (8, "ablations"), (9, "beyond"), (9, "trees")
 PROMPT_PHASE, PEERS, LLAMA_SERVER = (10, "prompt_phase"), (11, "peers"), (11, "llama_server_cpu")
+FAMILIES = (11, "families")
 SEVERAL, QUANTISED = (12, "several_gpus"), (13, "quantised")
 
 
@@ -235,7 +239,7 @@ def prompt_phase(results, _published):
 def paired_cells(folder):
     """Of each cell with both arms: its experiment, its point in words, the speed of relay over paged, and the larger
     spread."""
-    for number_of, stem in (OFFLINE, SYNTHETIC, MODELS, BEYOND, PROMPT_PHASE, SEVERAL, QUANTISED):
+    for number_of, stem in (OFFLINE, SYNTHETIC, MODELS, BEYOND, PROMPT_PHASE, FAMILIES, SEVERAL, QUANTISED):
         results = selection.load(folder, number_of, stem)
         for relay in results.find("relay"):
             paged = next((one for one in results.find("paged") if one.point == relay.point), None)
@@ -277,16 +281,31 @@ def losses(folder):
 
 
 def peers(results, _published):
-    """Each point beside the other engines: seconds of jobs, milliseconds of steps."""
+    """Each point beside the other engines: seconds of jobs, milliseconds of steps, each with its spread; vLLM's two arms over
+    relay."""
     arms = [arm for arm in all_arms(results) if arm != ARMS[2]]
+    vllms = [arm for arm in (readme.VLLM, readme.CASCADE) if arm in arms]
     rows = []
     for name in dict.fromkeys(one.point["name"] for one in results.measured):
-        times = [duration(results.one(arm, name=name)) for arm in arms]
-        others = [time for time in times[2:] if time]
-        quotient = min(others) / times[0] if others and times[0] else None
+        found = {arm: results.one(arm, name=name) for arm in arms}
+        times = {arm: duration(one) for arm, one in found.items()}
+        others = [time for arm, time in times.items() if time and arm not in ARMS]
+
+        def over_relay(time, relay=times[ARMS[0]]):
+            return number(time / relay if time and relay else None)
+
+        shown = [number(times[arm]) + with_spread(one) for arm, one in found.items()]
         unit = "ms a step" if name.startswith("decode") else "s"
-        rows.append([name, unit, *map(number, times), number(quotient)])
-    return with_notes(markdown(["point", "", *arms, "best other engine / relay"], rows), results)
+        rows.append([name, unit, *shown, *(over_relay(times[arm]) for arm in vllms), over_relay(min(others, default=None))])
+    header = ["point", "", *arms, *(f"{arm} / relay" for arm in vllms), "best other engine / relay"]
+    table = markdown(header, rows) + "\n\nIn brackets: the spread of repeated runs."
+    return with_notes(table, results)
+
+
+def with_spread(one):
+    """What follows a time: the spread of its repetitions, if there are several."""
+    values = repeated(one)
+    return f" ({percent(spread(values))})" if len(values) > 1 else ""
 
 
 def llama_server(results, _published):
@@ -319,10 +338,12 @@ BLOCKS = {
     "offline": (OFFLINE, offline),
     "cost": (OFFLINE, cost),
     "mmlu": (MMLU, mmlu),
+    "mmlu-paper": (MMLU, tables_paper.mmlu),
     "interactive": (INTERACTIVE, interactive),
     "interactive-rates": (INTERACTIVE, interactive_rates),
     "synthetic": (SYNTHETIC, synthetic),
     "models": (MODELS, models),
+    "models-paper": (MODELS, tables_paper.models),
     "ablations": (ABLATIONS, ablations),
     "beyond-jobs": (BEYOND, beyond_jobs),
     "trees": (TREES, tables_attention.trees),
@@ -330,6 +351,7 @@ BLOCKS = {
     "traces": (BEYOND, traces),
     "prompt-phase": (PROMPT_PHASE, prompt_phase),
     "peers": (PEERS, peers),
+    "families": (FAMILIES, tables_families.steps),
     "llama-server": (LLAMA_SERVER, llama_server),
     "several-steps": (SEVERAL, tables_several.steps),
     "several-jobs": (SEVERAL, tables_several.jobs),
@@ -388,11 +410,40 @@ NAMES = {
     "trees": "PAT's trees (9)",
     "traces": "Azure's conversations (9)",
     "attention-peers": "other libraries' attention beside experiment 1",
+    "families": "decode steps of other families (11)",
     "several-steps": "decode steps over several GPUs (12)",
     "several-jobs": "whole jobs over several GPUs (12)",
     "quantised-steps": "decode steps with weights in 8 and 4 bits (13)",
     "quantised-jobs": "experiment 3's jobs with weights in 8 and 4 bits (13)",
 }
+
+
+EXPERIMENTS = (LENGTHS, ATTENTION, COUNTERS, FLASH, OFFLINE, MMLU, INTERACTIVE, SYNTHETIC, MODELS, ABLATIONS, BEYOND, TREES,
+               PROMPT_PHASE, PEERS, FAMILIES, SEVERAL, QUANTISED)  # fmt: skip
+
+
+def builds(folder, _published):
+    """Which points that are shown are of the newest build, and which of earlier programs."""
+    newest, rows = None, []
+    for number_of, stem in EXPERIMENTS:
+        results = selection.load(folder, number_of, stem)
+        newest = newest or (results.is_gpu and results.build) or None
+        ours = [one for one in results.measured if not selection.is_other_program(one.rows[0])]
+        if not ours or not results.is_gpu:
+            continue
+        older = [one for one in ours if any(map(results.is_older, one.rows))]
+        of = sorted({f"{selection.day_of(row)} ({row['commit'][:7]})" for one in older for row in one.rows})
+        gpu, name = results.device.removeprefix("NVIDIA ").split(" ")[0], f"{number_of}, {stem.replace('_', ' ')}"
+        rows.append([name, gpu, str(len(ours) - len(older)), str(len(older)), ", ".join(of) or "-"])
+    if not rows:
+        return NOT_MEASURED
+    if newest:
+        hashes = "hashes of the program and of the CUDA module"
+        told = f"The newest build is {newest[0]} ({hashes}; commit {newest[1]}), of {newest[2]}."
+    else:
+        told = f"No row names a build yet; rows of before {selection.KERNELS_DAY} are of kernels that have changed since."
+    header = ["experiment", "GPU", "arms and points of the newest build", "of earlier ones", "these"]
+    return f"{told}\n\n{markdown(header, rows)}"
 
 
 def missing(folder, published):
@@ -408,6 +459,7 @@ WHOLE = {
     "losses": lambda folder, _published: losses(folder),
     "goals": goals,
     "missing": missing,
+    "builds": builds,
     "jobs-on-an-h100": tables_several.jobs_on_an_h100,
 }
 

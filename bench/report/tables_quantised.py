@@ -1,10 +1,11 @@
 """Tables of weights in 8 and 4 bits beside 16 (experiment 13)."""
 
 from markdown_parts import markdown, number, percent, with_notes
-from quantities import ratio
+from quantities import of_steps, ratio
 from selection import spread
 
-NAMES = {"none": "bf16", "fp8": "fp8", "int4": "int4"}
+NAMES = {"none": "bf16", "fp8": "fp8", "fp8-block": "fp8, 128 x 128", "int8": "int8", "int4": "int4", "awq": "AWQ",
+         "mxfp4": "MXFP4", "nvfp4": "NVFP4"}  # fmt: skip
 PEERS = {"vllm": "vLLM", "vllm-marlin": "vLLM by Marlin"}
 
 
@@ -34,7 +35,11 @@ def fastest(others):
 
 
 def steps(results, _published):
-    """Decode steps behind a shared prompt by the form of the weights, and beside vLLM."""
+    """Decode steps behind a shared prompt by the form of the weights, and beside vLLM: a table of each GPU."""
+    return "\n\n".join(filter(None, (steps_on(of_gpu) for of_gpu in results.each_gpu())))
+
+
+def steps_on(results):
     rows = []
     for point, relay, dense, paged, others in step_cells(results):
         spreads = [spread(one.repetitions("tokens_per_s")) or 0 for one in (relay, paged, *others) if one]
@@ -43,7 +48,7 @@ def steps(results, _published):
                      number(quotient(fastest(others), relay)), percent(max(spreads))])  # fmt: skip
     header = ["requests", "weights", "relay, ms a step", "of bf16", "paged", "paged / relay", *PEERS.values(), "best vLLM / relay",
               "spread"]  # fmt: skip
-    return with_notes(markdown(header, rows), results) if rows else ""
+    return with_notes(markdown(header, rows), of_steps(results)) if rows else ""
 
 
 def jobs(results, _published):

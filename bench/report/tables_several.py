@@ -2,7 +2,7 @@
 
 import selection
 from markdown_parts import about, markdown, number, percent, with_notes
-from quantities import ARMS, MODEL_NAMES, PUBLISHED_NAMES, published_ratio, ratio
+from quantities import ARMS, MODEL_NAMES, PUBLISHED_NAMES, of_steps, published_ratio, ratio
 from selection import spread
 
 
@@ -32,7 +32,11 @@ def quotient(above, below):
 
 
 def steps(results, _published):
-    """Decode steps: several GPUs beside one, and beside vLLM."""
+    """Decode steps: several GPUs beside one, and beside vLLM; a table of each kind of GPU."""
+    return "\n\n".join(filter(None, (steps_on(of_gpu) for of_gpu in results.each_gpu())))
+
+
+def steps_on(results):
     rows = []
     for point, alone, relay, paged, other in step_cells(results):
         spreads = [spread(one.repetitions("tokens_per_s")) or 0 for one in (alone, relay, paged, other) if one]
@@ -41,7 +45,7 @@ def steps(results, _published):
                      number(quotient(step_ms(other), step_ms(relay))), percent(max(spreads))])  # fmt: skip
     header = ["shape", "requests", "GPUs", "relay on one, ms a step", "relay on all", "ratio", "paged on all", "vLLM on all",
               "vLLM / relay", "spread"]  # fmt: skip
-    return with_notes(markdown(header, rows), results)
+    return with_notes(markdown(header, rows), of_steps(results)) if rows else ""
 
 
 def paper(published, model, shared):
@@ -69,15 +73,22 @@ JOB_HEADER = ["relay, requests/s", "paged", "unshared", "relay / paged", "relay 
 
 
 def jobs(results, published):
-    """Whole jobs with ShareGPT's lengths: the paper's table 4."""
+    """Whole jobs with ShareGPT's lengths, the paper's table 4; a table of each kind of GPU that ran them over several."""
+    return "\n\n".join(filter(None, (jobs_on(of_gpu, published) for of_gpu in results.each_gpu())))
+
+
+def jobs_on(results, published):
     rows = []
+    if max(results.values("ranks"), default=1) == 1:
+        return ""
     for model in models_of(results):
         for ranks in results.values("ranks"):
             for shared in results.values("shared"):
                 point = {"model": model, "dataset": "sharegpt", "shared": shared, "ranks": ranks}
                 rows.append(job_cells(results, published, [str(ranks), str(shared)], **point))
     rows = [row for row in rows if row]
-    return markdown(["shape", "requests", "GPUs", "system prompt", *JOB_HEADER], rows) if rows else ""
+    table = markdown(["shape", "requests", "GPUs", "system prompt", *JOB_HEADER], rows)
+    return f"{table}\n\n{results.about()}. {results.older()}".rstrip() if rows else ""
 
 
 def jobs_on_an_h100(folder, published):

@@ -17,12 +17,16 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench" / "experiments"))
 
 import harness  # noqa: E402
+import machine  # noqa: E402
+import offline_jobs  # noqa: E402
 import result_rows  # noqa: E402
 import run_all  # noqa: E402
 import serving  # noqa: E402
 import workloads  # noqa: E402
 
 MACHINE = {"device": "a machine"}
+BUILD = {"program": "0123456789ab", "cuda": "ba9876543210"}
+PROGRAM_RUN = harness.Program("c0ffee", BUILD)
 # Stands for the program: writes what the test put beside it where --output-json says, or fails, or sleeps.
 PROGRAM = """
 import json, sys, time
@@ -83,7 +87,7 @@ class ExperimentsTest(unittest.TestCase):
 
     def work(self, jobs, deadline=None):
         experiment = harness.Experiment(42, "test", "a test", lambda settings: jobs)
-        runner = harness.Runner(self.settings, MACHINE, "c0ffee", deadline=deadline)
+        runner = harness.Runner(self.settings, MACHINE, PROGRAM_RUN, deadline=deadline)
         self.addCleanup(runner.close)
         counts = harness.work([runner], [(experiment, job) for job in jobs])
         return counts, result_rows.load(self.settings.results / "experiment_42_test.json")
@@ -94,7 +98,7 @@ class ExperimentsTest(unittest.TestCase):
         self.assertEqual(len(rows), 1)
         self.assertEqual(rows[0]["numbers"], {"elapsed_times": [1, 2]})
         self.assertEqual((rows[0]["experiment"], rows[0]["job"], rows[0]["arm"]), (42, "one", "relay"))
-        self.assertEqual((rows[0]["commit"], rows[0]["machine"]), ("c0ffee", MACHINE))
+        self.assertEqual((rows[0]["commit"], rows[0]["build"], rows[0]["machine"]), ("c0ffee", BUILD, MACHINE))
         self.assertEqual(rows[0]["command"], "baton bench throughput")
         self.assertNotIn("error", rows[0])
 
@@ -123,22 +127,78 @@ class ExperimentsTest(unittest.TestCase):
         self.assertEqual(counts, (1, 1, 1))
         self.assertEqual([row["job"] for row in rows], ["short"])
 
-    def test_resume_skips_what_is_final_for_this_machine_and_commit(self):
-        def row(job, machine="a machine", commit="c0ffee", **more):
-            return {"job": job, "machine": {"device": machine}, "commit": commit, "numbers": {}, **more}
+    def test_resume_skips_what_is_final_for_this_kind_of_machine_and_this_build(self):
+        def row(job, machine="a machine", build=BUILD, commit="c0ffee", **more):
+            about = {"machine": {"device": machine}, "commit": commit, "point": {}, "arm": "relay", "numbers": {}}
+            return {"job": job, **about, **({"build": build} if build else {}), **more}
 
         rows = [
             row("done"),
+            row("of another host") | {"machine": {"device": "a machine", "driver": "another"}},
             row("other machine", machine="b"),
-            row("other commit", commit="decaf"),
+            row("other build", build=BUILD | {"cuda": "0"}),
+            row("without a build", build=None),
             row("crashed", error="signal 11"),
             row("too large") | {"error": "out of memory", "numbers": {"bytes_needed": 5}},
             row("half"),
             row("half", error="timeout"),
-            row("a peer's", commit="vllm 0.24.0"),
+            row("a peer's", build=None, commit="vllm 0.24.0"),
         ]
-        self.assertEqual(result_rows.finished_jobs(rows, MACHINE, "c0ffee"), {"done", "too large"})
-        self.assertEqual(result_rows.finished_jobs(rows, MACHINE, None), {"done", "too large", "other commit"})
+        done = {"done", "of another host", "too large"}
+        self.assertEqual(result_rows.finished_jobs(rows, MACHINE, BUILD), done)
+        self.assertEqual(result_rows.finished_jobs(rows, MACHINE, None), {*done, "other build", "without a build"})
+
+    def test_a_failure_that_a_later_run_made_good_does_not_count(self):
+        def row(arm, hour, point=64, **more):
+            about = {"machine": MACHINE, "commit": "c0ffee", "build": BUILD, "job": "job", "numbers": {}}
+            return {**about, "arm": arm, "point": {"shared": point} if point else {}, "date": f"2026-11-29T{hour}:00:00Z", **more}
+
+        whole = row("-", "10", None, error="signal 11")
+        self.assertEqual(result_rows.finished_jobs([row("relay", "11"), whole], MACHINE, BUILD), {"job"})
+        self.assertEqual(result_rows.finished_jobs([row("relay", "09"), whole], MACHINE, BUILD), set())
+        arm = row("paged", "10", error="signal 11")
+        self.assertEqual(result_rows.finished_jobs([arm, row("relay", "11")], MACHINE, BUILD), set())
+        self.assertEqual(result_rows.finished_jobs([arm, row("paged", "11", 128)], MACHINE, BUILD), set())
+        self.assertEqual(result_rows.finished_jobs([arm, row("paged", "11")], MACHINE, BUILD), {"job"})
+
+    def test_a_build_is_known_by_the_program_and_by_the_module_of_the_gpu(self):
+        program, library = self.folder / "bin" / "baton", self.folder / "lib" / "libbaton_kernels.so"
+        module = library.with_name(machine.CUDA_MODULE)
+        for path in (program, library):
+            path.parent.mkdir()
+            path.write_text("1", encoding="utf-8")
+        program.chmod(0o755)
+        alone = machine.build_of((str(program), "--flag"))
+        self.assertEqual(set(alone), {"program"})
+        module.write_text("1", encoding="utf-8")
+        whole = machine.build_of((str(program),))
+        self.assertEqual((set(whole), whole["program"]), ({"program", "cuda"}, alone["program"]))
+        benches = program.with_name("baton-bench")
+        for path, changed in ((module, "cuda"), (library, "program"), (program, "program"), (benches, "program")):
+            before = machine.build_of((str(program),))
+            path.write_text("2", encoding="utf-8")
+            after = machine.build_of((str(program),))
+            self.assertEqual([name for name in after if after[name] != before[name]], [changed], path)
+        self.assertEqual(machine.build_of((str(self.folder / "none"),)), {})
+
+    def test_rows_of_another_experiments_equal_job_stand_in_its_file(self):
+        other = offline_jobs.AlsoOf((43, "other"), "its name", {"its": "point"}, ("relay",))
+        job = offline_jobs.throughput_job(
+            self.settings, "one", "llama-2-7b", lambda: ["--dataset-name", "random"], {"requests": 8}, 1, ("relay",), 1,
+            also=(other,),
+        )  # fmt: skip
+        counts, rows = self.work([job])
+        self.assertEqual(counts, (1, 1, 0))
+        others = result_rows.load(self.settings.results / "experiment_43_other.json")
+        written = [(row["job"], row["point"], row["numbers"]) for row in others]
+        self.assertEqual(written, [("its name", {"its": "point"}, rows[0]["numbers"])])
+
+    def test_the_estimate_names_each_experiment(self):
+        one = harness.Experiment(3, "a", "a", None)
+        pairs = [(one, harness.Job("x", 60, None)), (one, harness.Job("y", 30, None)), (one, harness.Job("z", 120, None, 2))]
+        lines = run_all.estimate_of(pairs).splitlines()
+        self.assertEqual(lines[0], "experiment  3:   2 jobs,   1.5 minutes; 1 over several GPUs, 2.0 minutes")
+        self.assertEqual(lines[1], "2 jobs, about 2 minutes of one GPU; 1 over several, 2 minutes")
 
     def test_rows_appended_by_many_threads_are_all_there(self):
         path = self.folder / "rows.json"
@@ -158,7 +218,7 @@ class ExperimentsTest(unittest.TestCase):
     def test_a_dry_run_runs_and_writes_nothing(self):
         job = harness.Job("writes", 1, lambda runner: runner.add({}, "relay", {}))
         experiment = harness.Experiment(42, "test", "a test", lambda settings: [job])
-        runner = harness.PrintingRunner(self.settings, MACHINE, "c0ffee")
+        runner = harness.PrintingRunner(self.settings, MACHINE, PROGRAM_RUN)
         self.addCleanup(runner.close)
         harness.work([runner], [(experiment, job), (experiment, job_of("fails", "fail"))])
         self.assertFalse(self.settings.results.exists())

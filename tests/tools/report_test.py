@@ -17,6 +17,8 @@ import readme  # noqa: E402
 import result_rows  # noqa: E402
 import selection  # noqa: E402
 import tables  # noqa: E402
+import tables_families  # noqa: E402
+import tables_paper  # noqa: E402
 
 
 def row(arm, device="NVIDIA H200", commit="c1", date="2026-11-22T10:00:00Z", point=None, **numbers):
@@ -90,15 +92,96 @@ class OlderKernels(unittest.TestCase):
 
     def test_a_table_says_which_of_its_rows_are_from_before_the_kernels_changed(self):
         mixed = self.rows("2026-11-22", selection.KERNELS_DAY, "2026-11-23")
-        self.assertIn("Baton's rows of 2026-11-22 and 2026-11-23 are of kernels that have changed since", mixed.older_kernels())
-        self.assertIn(mixed.older_kernels() + " For example:", markdown_parts.about(mixed))
-        self.assertTrue(self.rows("2026-11-22").older_kernels().startswith("All rows of Baton are of kernels"))
+        self.assertIn("Baton's rows of 2026-11-22 and 2026-11-23 are of kernels that have changed since", mixed.older())
+        self.assertIn(mixed.older() + " For example:", markdown_parts.about(mixed))
+        self.assertTrue(self.rows("2026-11-22").older().startswith("All rows of Baton are of kernels"))
 
     def test_it_says_nothing_of_newer_rows_processors_and_other_programs(self):
-        self.assertEqual(self.rows(selection.KERNELS_DAY, "2026-12-01").older_kernels(), "")
-        self.assertEqual(self.rows("2026-11-22", device="a CPU").older_kernels(), "")
+        self.assertEqual(self.rows(selection.KERNELS_DAY, "2026-12-01").older(), "")
+        self.assertEqual(self.rows("2026-11-22", device="a CPU").older(), "")
         other = row("vllm", us=7, commit="vllm 0.24.0", date="2026-11-22T12:00:00Z")
-        self.assertEqual(selection.Results([other]).older_kernels(), "")
+        self.assertEqual(selection.Results([other]).older(), "")
+
+
+class Builds(unittest.TestCase):
+    OLD, NEW = {"program": "1" * 12, "cuda": "2" * 12}, {"program": "3" * 12, "cuda": "4" * 12}
+
+    def of(self, build, arm="relay", seconds=1, job="job", hour=10, **point):
+        about = {"model": "llama-2-7b", "shared": 2048, "requests": 100} | point
+        date = f"2026-11-29T{hour}:00:00Z"
+        return offline_row(arm, [seconds], point=about, date=date, commit=f"of {hour}"[:2]) | {"job": job, "build": build}
+
+    def rates(self, rows):
+        return sorted((one.arm, one.rate("num_requests")) for one in selection.Results(rows).measured)
+
+    def test_rows_of_the_last_build_are_shown_and_those_of_one_day_before_it_are_not(self):
+        rows = [self.of(self.OLD, seconds=4), self.of(self.OLD, "unshared", seconds=9), self.of(self.NEW, seconds=2, hour=11)]
+        self.assertEqual(self.rates(rows), [("relay", 50)])
+        self.assertEqual(self.rates([*rows, self.of(self.NEW, seconds=1, hour=12)]), [("relay", 75)])  # two runs of one build
+
+    def test_a_job_measured_again_with_another_number_of_requests_replaces_its_rows(self):
+        older = offline_row("relay", [4]) | {"point": {"model": "llama-2-7b", "shared": 2048, "requests": 1000}}
+        self.assertEqual(self.rates([older, self.of(self.NEW, job="another name")]), [("relay", 100)])
+        self.assertEqual(self.rates([older | {"job": "job", "point": {"shared": 1}}, self.of(self.NEW)]), [("relay", 100)])
+        self.assertEqual(self.rates([older, self.of(self.NEW, job="other", shared=64)]), [("relay", 25), ("relay", 100)])
+
+    def test_a_failure_replaces_nothing(self):
+        failed = self.of(self.NEW) | {"error": "signal 11", "numbers": {}}
+        older = offline_row("relay", [4], point={"model": "llama-2-7b", "shared": 64})
+        self.assertEqual(self.rates([older, failed]), [("relay", 25)])
+
+    def test_cases_of_attention_differ_in_the_number_of_requests(self):
+        cases = [row("relay", point={"table": "free", "requests": n, "shared": 64}, median_us=n) for n in (4, 8)]
+        cases[1] |= {"build": self.NEW, "date": "2026-11-29T10:00:00Z", "job": "batch-8"}
+        self.assertEqual(len(selection.Results(cases).measured), 2)
+
+    def test_what_is_shown_is_said_with_its_build(self):
+        results = selection.Results([self.of(self.NEW, hour=11), self.of(self.OLD, shared=64, job="other")])
+        self.assertIn("(build 1111111/2222222)", results.about())
+        self.assertIn("(build 3333333/4444444)", results.about())
+        self.assertIn("are of builds before 3333333/4444444 (2026-11-29).", results.older())
+        self.assertTrue(selection.Results([self.of(self.NEW)]).older() == "")
+
+    def test_the_newest_build_is_that_of_all_experiments(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            result_rows.append(folder / "experiment_03_offline.json", self.of(self.OLD))
+            result_rows.append(folder / "experiment_07_models.json", self.of(self.NEW, hour=11))
+            self.assertIn("are of builds before 3333333/4444444", selection.load(folder, 3, "offline").older())
+            self.assertEqual(selection.load(folder, 7, "models").older(), "")
+            told = tables.block("builds", folder, None)
+            self.assertIn("The newest build is 3333333/4444444", told)
+            self.assertIn("| 3, offline | H200 | 0 | 1 | 2026-11-29 (of) |", told)
+            self.assertIn("| 7, models | H200 | 1 | 0 | - |", told)
+
+    def test_every_kind_of_gpu_has_its_turn(self):
+        rows = [row("relay", us=1), row("relay", device="NVIDIA H100", us=2), row("relay", device="a CPU", us=3)]
+        self.assertEqual([one.device for one in selection.Results(rows).each_gpu()], ["NVIDIA H200", "NVIDIA H100"])
+
+
+class Papers(unittest.TestCase):
+    def test_table_3_and_table_4_stand_beside_ours(self):
+        published = selection.Published(ROOT / "bench" / "results")
+        mmlu = [row(arm, point={"shots": 5}, elapsed_times=[seconds], num_requests=100)
+                for arm, seconds in (("relay", 2), ("paged", 3), ("unshared", 8))]  # fmt: skip
+        told = tables_paper.mmlu(selection.Results(mmlu), published)
+        self.assertIn("| 5 | A100-80G | 1,308 | 432 | 316 | 1.37 | 1.50 | 4.14 | 4.00 |", told)
+        self.assertIn("| 1 | A40 | 1,012 | 675 | 621 | 1.09 | - | 1.63 | - |", told)
+        jobs = [offline_row(arm, [seconds], point={"model": "phi-2", "shared": 1024, "requests": 100})
+                for arm, seconds in (("relay", 2), ("paged", 3))]  # fmt: skip
+        told = tables_paper.models(selection.Results(jobs), published)
+        self.assertIn("| Phi-2 | 1024 | A40 | 3.54 | 4.82 | 8.76 | - | 33.33 | 50.00 | 1.82 | 1.50 | 2.47 | - |", told)
+
+
+class Families(unittest.TestCase):
+    def test_steps_stand_beside_the_other_engine_where_it_ran(self):
+        point = {"model": "gemma-2-9b", "requests": 8, "quantization": "none", "new": 64}
+        rows = [row(arm, point=point, step_ms=ms, tokens_per_s=[99, 101]) for arm, ms in (("relay", 4), ("paged", 5))]
+        rows.append(row("vllm", point=point, step_ms=6, tokens_per_s=[100], commit="vllm 0.26.0"))
+        told = tables_families.steps(selection.Results(rows), None)
+        self.assertIn("| gemma-2-9b | bf16 | 8 | 4.00 | 5.00 | 6.00 | vllm 0.26.0 | 1.25 | 1.50 | 2% |", told)
+        alone = tables_families.steps(selection.Results(rows[:2]), None)
+        self.assertIn("| 4.00 | 5.00 | - | - | 1.25 | - | 2% |", alone)
 
 
 class Pages(unittest.TestCase):
@@ -125,8 +208,8 @@ class Readme(unittest.TestCase):
 
     def test_vllms_default_and_its_cascade_stand_apart(self):
         both = [self.step("vllm", 12, commit="vllm 0.24.0"), self.step("vllm-cascade", 9, commit="vllm 0.24.0")]
-        for others, cells in [(both, "12.00 | 9.00 | 1.50"), (both[:1], "12.00 | not measured | 2.00"),
-                              (both[1:], "not measured | 9.00 | 1.50")]:  # fmt: skip
+        for others, cells in [(both, "12.00 | 9.00 | 2.00 | 1.50"), (both[:1], "12.00 | not measured | 2.00 | -"),
+                              (both[1:], "not measured | 9.00 | - | 1.50")]:  # fmt: skip
             table = readme.steps(selection.Results([self.step("relay", 6), self.step("paged", 8), *others]), None)
             self.assertIn(f"| Llama-3-8B, 8 x 2048 | 6.00 | 8.00 | {cells} |", table)
 
@@ -139,10 +222,24 @@ class Readme(unittest.TestCase):
         day = selection.KERNELS_DAY
         new = readme.jobs(selection.Results([self.job("relay", [6], date=f"{day}T10:00:00Z"), vllm]), None)
         self.assertIn(f"| {day} |", new)
-        self.assertTrue(new.endswith(f"NVIDIA H200 for each program; Baton on {day}, vLLM 0.24.0 on 2026-11-22."), new)
+        line = f"NVIDIA H200 for each program; Baton on {day}, vLLM 0.24.0 on 2026-11-22. In brackets: the spread of repeated runs."
+        self.assertTrue(new.endswith(line), new)
         old = readme.jobs(selection.Results([self.job("relay", [6], date="2026-11-23T10:00:00Z"), vllm]), None)
         self.assertIn("| 2026-11-23 \\* |", old)
-        self.assertIn("Baton on 2026-11-23 \\*, vLLM 0.24.0 on 2026-11-22.\n\\* Before Baton's kernels changed last", old)
+        self.assertIn("Baton on 2026-11-23 \\*, vLLM 0.24.0 on 2026-11-22. In brackets", old)
+        self.assertIn("\n\\* Before Baton's kernels changed last", old)
+
+    def test_each_arm_has_the_spread_of_its_runs(self):
+        rows = [self.step(arm, 6, commit=commit) for arm, commit in (("relay", "c1"), ("vllm", "vllm 0.24.0"))]
+        rows[0]["numbers"]["tokens_per_s"], rows[1]["numbers"]["tokens_per_s"] = [99, 100, 101], [90, 100, 120]
+        self.assertIn("| 6.00 (2%) | not measured | 6.00 (30%) |", readme.steps(selection.Results(rows), None))
+
+    def test_rows_before_the_newest_build_are_marked_with_its_name(self):
+        vllm = self.job("vllm", [9], commit="vllm 0.24.0")
+        newest = {"NVIDIA H200": ("abc/def", "c2", "2026-11-29")}
+        told = readme.jobs(selection.Results([self.job("relay", [6]), vllm], newest), None)
+        self.assertIn("| 2026-11-26 \\* |", told)
+        self.assertTrue(told.endswith("\n\\* Before the build abc/def of 2026-11-29."), told)
 
 
 class Theory(unittest.TestCase):
