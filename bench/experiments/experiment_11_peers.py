@@ -34,11 +34,11 @@ def whole_job(settings, point):
 
 
 def steps_job(settings, shape, points):
-    """The decode steps of a shape, in one process: their points differ in the number of requests."""
+    """The decode steps of a shape after one shared prompt, in one process: their points differ in the number of requests."""
     by_requests = {point.about["requests"]: point for point in points}
     about = points[0].about
     label = points[0].name.split("-")[1]
-    return decode_job(settings, f"decode-{label}", shape, list(by_requests), about["shared"], about["own"],
+    return decode_job(settings, f"decode-{label}-{about['shared']}", shape, list(by_requests), about["shared"], about["own"],
                       lambda n: {"name": by_requests[n].name, "dataset": "decode"}, new=about["new"], runs=3)  # fmt: skip
 
 
@@ -52,8 +52,8 @@ def jobs(settings):
     points = [one for one in engine_points.POINTS.values() if one.shape not in left_out]
     made = [whole_job(settings, one) for one in points if one.kind == "job" and one.about["dataset"] != "sharegpt"]
     steps = [one for one in points if one.kind == "decode"]
-    for shape in dict.fromkeys(one.shape for one in steps):
-        made.append(steps_job(settings, shape, [one for one in steps if one.shape == shape]))
+    for shape, shared in dict.fromkeys((one.shape, one.about["shared"]) for one in steps):
+        made.append(steps_job(settings, shape, [one for one in steps if (one.shape, one.about["shared"]) == (shape, shared)]))
     return made
 
 
