@@ -2,6 +2,7 @@
 """Fetches vLLM or SGLang and packs what the measured models need of it on a Hopper GPU, for a machine without a network.
 
     bench/peers/engine_pack.py vllm --out FOLDER          vLLM 0.26.0: vllm.tar.xz, vllm-libraries.tar.xz, 21 MiB together
+    bench/peers/engine_pack.py vllm-dense --out FOLDER    for dense models in bfloat16 with heads of 128 alone: 18 MiB
     bench/peers/engine_pack.py sglang --out FOLDER        SGLang 0.5.15, used with vLLM's and FlashInfer's packs beside it
 
 bench/peers/run_peers.sh unpacks them there and runs bench/peers/vllm_engine.py or sglang_engine.py. That machine must
@@ -64,6 +65,10 @@ def is_core_kernel(names):
     return any(wanted.search(names) for wanted in (CORE_KERNELS, QUANTISED_KERNELS, EXPERT_KERNELS))
 
 
+def is_dense_kernel(names):
+    return CORE_KERNELS.search(names) is not None
+
+
 def is_forward_of(*wanted):
     """Whether a file holds FlashAttention-3's forward pass of one of these (head size, type), or merges splits, or plans."""
 
@@ -85,15 +90,24 @@ class Recipe:
     pruned: dict[str, Callable[[str], bool]]  # library: which of its source files are kept, by the names of their kernels
 
 
+LEFT_OUT_OF_VLLM = (
+    "vllm/_flashmla*", "vllm/_qutlass*", "vllm/_rust_tool*", "vllm/vllm-rs", "vllm/benchmarks",
+    "vllm/vllm_flash_attn/_vllm_fa2*", "vllm/third_party/deep_gemm", "vllm/third_party/fmha_sm100",
+    *(f"vllm/model_executor/layers/fused_moe/configs/*{name}*.json" for name in
+      ("=AMD", "=Intel", "=NVIDIA_[!H]", "=NVIDIA_H[!2]", "=NVIDIA_H20[!0]")),
+    "xgrammar/lib", "xgrammar/include", "*/tests", "*/_tests",
+)  # fmt: skip
 RECIPES = {
+    "vllm-dense": Recipe(
+        (*LEFT_OUT_OF_VLLM, "vllm/model_executor/layers/fused_moe/configs/*.json"),
+        {
+            "vllm/_C_stable_libtorch.abi3.so": is_dense_kernel,
+            "vllm/_moe_C_stable_libtorch.abi3.so": is_dense_kernel,
+            "vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so": is_forward_of((128, BFLOAT16)),
+        },
+    ),
     "vllm": Recipe(
-        (
-            "vllm/_flashmla*", "vllm/_qutlass*", "vllm/_rust_tool*", "vllm/vllm-rs", "vllm/benchmarks",
-            "vllm/vllm_flash_attn/_vllm_fa2*", "vllm/third_party/deep_gemm", "vllm/third_party/fmha_sm100",
-            *(f"vllm/model_executor/layers/fused_moe/configs/*{name}*.json" for name in
-              ("=AMD", "=Intel", "=NVIDIA_[!H]", "=NVIDIA_H[!2]", "=NVIDIA_H20[!0]")),
-            "xgrammar/lib", "xgrammar/include", "*/tests", "*/_tests",
-        ),
+        LEFT_OUT_OF_VLLM,
         {
             "vllm/_C_stable_libtorch.abi3.so": is_core_kernel,
             "vllm/_moe_C_stable_libtorch.abi3.so": is_core_kernel,
@@ -180,15 +194,16 @@ def main():
     parser.add_argument("--work", type=Path, default=ROOT / "build/peers", help="folder for downloads and unpacked files")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
+    engine = options.engine.partition("-")[0]
     work, recipe = options.work / options.engine, RECIPES[options.engine]
-    download(options.engine, work / "wheels")
+    download(engine, options.work / engine / "wheels")
     site = work / "site"
-    unpack(work / "wheels", site, recipe.left_out)
+    unpack(options.work / engine / "wheels", site, recipe.left_out)
     libraries = set(shrink(site, recipe.pruned))
     others = {str(path.relative_to(site)) for path in site.rglob("*") if path.is_file()} - libraries
     size = "lzma2=preset=9e,dict=192MiB"
-    pack(site, others, options.out / f"{options.engine}.tar.xz", [f"--{size}"])
-    pack(site, libraries, options.out / f"{options.engine}-libraries.tar.xz", ["--x86", f"--{size}"])
+    pack(site, others, options.out / f"{engine}.tar.xz", [f"--{size}"])
+    pack(site, libraries, options.out / f"{engine}-libraries.tar.xz", ["--x86", f"--{size}"])
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@
 # A step:   vllm:SHAPE:POINT,POINT          (vllm, vllm-cascade, vllm-no-prefix-caching, vllm-flashinfer; vllm-tp2, vllm-tp4 on so many GPUs)
 #           vllm:SHAPE:POINT,POINT:int4     weights in a form of --quantization: none, fp8, int4 (and vllm-marlin)
 #           vllm-fine:SHAPE:POINT,POINT     models with recurrent layers: prompts match at every 16th token
-#           serve-vllm:SHAPE:SHARED:RATES   its server under Poisson arrivals; BATON_BINARY drives it
+#           serve-vllm:SHAPE:SHARED:RATES   its server and `baton serve` in turn under Poisson arrivals; BATON_BINARY is the program
 #           sglang:SHAPE:POINT,POINT        (sglang, sglang-flashinfer, sglang-no-radix-cache)
 #           transformers:POINT,POINT        continuous batching of Transformers
 #           torch:W1,W2                     PyTorch's attention

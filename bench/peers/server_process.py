@@ -22,7 +22,7 @@ def stop(process: subprocess.Popen) -> None:
 
 @contextlib.contextmanager
 def served(command: list, port: int, log_file: pathlib.Path, ready_seconds: float = 180):
-    """A server, from when it answers /health on this machine. Ends this program with its last lines if it does not."""
+    """A server's process, from when it answers /health on this machine. Ends this program with its last lines if it does not."""
     with log_file.open("w+", encoding="utf-8", errors="replace") as log:
         process = subprocess.Popen([str(word) for word in command], stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         try:
@@ -35,6 +35,6 @@ def served(command: list, port: int, log_file: pathlib.Path, ready_seconds: floa
                     log.seek(0)
                     sys.exit(f"{command[0]} is not ready:\n" + "\n".join(log.read().splitlines()[-10:]))
                 time.sleep(0.2)
-            yield
+            yield process
         finally:
             stop(process)
