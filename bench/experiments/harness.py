@@ -121,7 +121,9 @@ class Runner:
     def say(self, text):
         now = datetime.datetime.now(datetime.UTC).strftime("%H:%M:%S")
         with contextlib.suppress(BrokenPipeError):  # the reader of the output is gone; the results are still wanted
-            print(f"{now} {self.worker}{self.experiment.number:02} {self.job.name}: {text}", flush=True)
+            # One write, so that the lines of workers do not run into each other.
+            sys.stdout.write(f"{now} {self.worker}{self.experiment.number:02} {self.job.name}: {text}\n")
+            sys.stdout.flush()
 
     def begins(self):
         self.say(f"begins, about {self.job.seconds:.0f} s")

@@ -225,7 +225,9 @@ class Results:
         when = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
         driver = self.rows[-1]["machine"].get("driver")
         told = ", ".join([f"Baton {program}" for program in programs] + others)
-        return f"{self.device}{f', driver {driver}' if driver else ''}; {when}; {told}"
+        cards = sorted({card for row in ours for card in row["machine"].get("gpus", [])})
+        which = f", cards {', '.join(cards)}" if len(cards) > 1 else ""
+        return f"{self.device}{f', driver {driver}' if driver else ''}{which}; {when}; {told}"
 
 
 @functools.cache

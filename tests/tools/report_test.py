@@ -142,6 +142,13 @@ class Builds(unittest.TestCase):
         self.assertIn("are of builds before 3333333/4444444 (2026-11-29).", results.older())
         self.assertTrue(selection.Results([self.of(self.NEW)]).older() == "")
 
+    def test_the_cards_of_a_table_are_named_where_there_are_several(self):
+        rows = [self.of(self.NEW), self.of(self.NEW, shared=64, job="other")]
+        for one, card in zip(rows, ("11112222", "33334444"), strict=True):
+            one["machine"] = {"device": "NVIDIA H200", "gpus": [card]}
+        self.assertIn("NVIDIA H200, cards 11112222, 33334444; 2026-11-29", selection.Results(rows).about())
+        self.assertNotIn("cards", selection.Results(rows[:1]).about())
+
     def test_the_newest_build_is_that_of_all_experiments(self):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
