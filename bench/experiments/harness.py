@@ -147,14 +147,17 @@ class Runner:
                     continue
 
     def run(self, arguments, limit=None):
-        """Runs the program to its end. Errors: CommandFailed; OutOfTime if the run's time ends first."""
-        limit = min(limit or float("inf"), self.seconds_left())
+        """Runs the program to its end. Errors: CommandFailed, also if it takes much longer than the job's estimate on a GPU, so
+        that a program that hangs leaves time for others; OutOfTime if the run's time ends first."""
+        patience = 4 * self.job.seconds + 60 if self.settings.device == "cuda" else float("inf")
+        limit = min(limit or float("inf"), patience, self.seconds_left())
         with (self.scratch / "log").open("w+", encoding="utf-8", errors="replace") as log:
             process = self.start(arguments, log)
             try:
                 code = process.wait(None if limit == float("inf") else max(limit, 0.1))
             except subprocess.TimeoutExpired:
-                raise OutOfTime(f"stopped after {limit:.0f} s") from None
+                kind = CommandFailed if self.seconds_left() > 0 else OutOfTime
+                raise kind(f"stopped after {limit:.0f} s") from None
             finally:
                 self.stop(process)
             log.seek(0)

@@ -1,6 +1,7 @@
 """Tests of bench/experiments: rows and their files, continuing where a run ended, failures, time limits, the plan."""
 
 import contextlib
+import dataclasses
 import io
 import json
 import shutil
@@ -121,6 +122,13 @@ class ExperimentsTest(unittest.TestCase):
         counts, rows = self.work([job_of("slow", "sleep", seconds=0.1)], deadline=begin + 1)
         self.assertLess(time.monotonic() - begin, 20)
         self.assertEqual((counts, rows), ((0, 1, 0), []))
+
+    def test_a_command_that_hangs_on_a_gpu_is_a_failure_and_the_next_job_runs(self):
+        self.settings = dataclasses.replace(self.settings, device="cuda")
+        counts, rows = self.work([job_of("hangs", "sleep", seconds=-14.8), job_of("good")])
+        self.assertEqual(counts, (1, 2, 0))
+        self.assertEqual([row["job"] for row in rows], ["hangs", "good"])
+        self.assertIn("stopped after 1 s", rows[0]["error"])
 
     def test_a_job_that_does_not_fit_the_time_is_left(self):
         counts, rows = self.work([job_of("long", seconds=1000), job_of("short")], deadline=time.monotonic() + 60)
