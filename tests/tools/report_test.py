@@ -376,6 +376,16 @@ class Report(unittest.TestCase):
                 result_rows.append(path, offline_row(arm, seconds))
             self.assertIn("| 3 | model llama-2-7b, shared 2048, requests 100 | 0.500 | 0% |", tables.losses(Path(folder)))
 
+    def test_arms_that_ran_once_lose_by_more_than_two_percent(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "experiment_03_offline.json"
+            for shared, seconds in ((64, 1.015), (128, 1.03)):
+                for arm, time in (("relay", [seconds]), ("paged", [1])):
+                    result_rows.append(path, offline_row(arm, time, point={"model": "m", "shared": shared}))
+            told = tables.losses(Path(folder))
+            self.assertTrue(told.startswith("1 of 2 cells"), told)
+            self.assertIn("| 3 | model m, shared 128 | 0.971 | - |", told)
+
 
 if __name__ == "__main__":
     unittest.main()
