@@ -6,6 +6,7 @@ import readme
 import selection
 import tables_attention
 import tables_families
+import tables_goals
 import tables_paper
 import tables_quantised
 import tables_several
@@ -465,6 +466,7 @@ WHOLE = {
     "goals": goals,
     "missing": missing,
     "builds": builds,
+    "step-goals": tables_goals.steps_and_jobs,
     "jobs-on-an-h100": tables_several.jobs_on_an_h100,
 }
 

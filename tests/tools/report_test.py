@@ -180,6 +180,19 @@ class Papers(unittest.TestCase):
         self.assertIn("| Phi-2 | 1024 | A40 | 3.54 | 4.82 | 8.76 | - | 33.33 | 50.00 | 1.82 | 1.50 | 2.47 | - |", told)
 
 
+class StepGoals(unittest.TestCase):
+    def test_a_step_is_judged_by_its_time_and_its_bytes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            point = {"name": "n", "model": "llama-3-8b", "dataset": "decode", "requests": 32, "shared": 2048, "own": 160, "new": 64}
+            path = Path(folder) / "experiment_11_peers.json"
+            result_rows.append(path, row("relay", point=point, step_ms=4.0))
+            result_rows.append(path, offline_row("relay", [20]) | {"point": {"name": "gsp-64x16"}})
+            told = tables.block("step-goals", Path(folder), None)
+            self.assertIn("| Llama-3-8B, a step of 32 x 2048, ms | 4.00 | 4.00 | yes | 88% | 88% |", told)
+            self.assertIn("| job gsp-64x16, s | 16.00 | 20.00 | no | - | - |", told)
+            self.assertIn("| job gsp-4x64, s | 3.40 | - | - | - | - |", told)
+
+
 class Families(unittest.TestCase):
     def test_steps_stand_beside_the_other_engine_where_it_ran(self):
         point = {"model": "gemma-2-9b", "requests": 8, "quantization": "none", "new": 64}
