@@ -54,8 +54,11 @@ ServerOptions server_options(const ServeCommandOptions& options) {
   return made;
 }
 
-/// `--served-model-name NAME MODEL` gives the model two names and names none to load: most likely not what was meant.
+/// `--served-model-name NAME MODEL` gives the model two names and names none to load: most likely not what was meant. An empty name,
+/// as of a variable that is not set, is one that no request can have.
 Result<void> check_names(const ServeCommandOptions& options) {
+  if (std::ranges::find(options.served_model_names, "") != options.served_model_names.end())
+    return fail(ErrorCode::invalid_request, "--served-model-name: a name is empty", "served_model_name");
   if (options.served_model_names.size() < 2 || !options.model.model.empty()) return {};
   return fail(
       ErrorCode::invalid_request,

@@ -38,6 +38,16 @@ TEST(Serve, refuses_names_that_may_have_swallowed_the_model) {
       << said;
 }
 
+TEST(Serve, refuses_an_empty_name) {
+  for (const Words& names : {Words{""}, Words{"a", ""}}) {
+    Words words{"/no/such/folder", "--served-model-name"};
+    words.insert(words.end(), names.begin(), names.end());
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(serve_main(parsed(words)), 2);
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "baton serve: --served-model-name: a name is empty\n");
+  }
+}
+
 TEST(Serve, refuses_a_limit_for_each_address_where_clients_have_none) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(serve_main(parsed({"--uds", "/tmp/socket", "--max-connections-per-address", "3"})), 2);

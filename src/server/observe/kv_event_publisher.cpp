@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <exception>
 
 #include <fmt/format.h>
@@ -115,6 +116,7 @@ constexpr auto kEventKeys =
     std::to_array<std::string_view>({"enable_kv_cache_events", "publisher", "endpoint", "replay_endpoint", "buffer_steps",
                                      "hwm", "topic", "encoding", "block_hashes"});
 constexpr std::int64_t kMostMessages = 100'000'000;
+constexpr std::uint32_t kMostPort = 65535;
 
 tl::unexpected<Error> event_config_error(std::string_view key, const std::string& message) {
   return fail(ErrorCode::invalid_request, fmt::format("'{}': {}", key, message), std::string(key));
@@ -148,6 +150,18 @@ Result<bool> is_second_word(const Value& config, std::string_view key, std::stri
   return word == words[1];
 }
 
+/// Refuses a port beyond 65535, of which ZeroMQ would take the lower 16 bits.
+Result<void> check_tcp_port(std::string_view key, std::string_view name, const std::string& endpoint) {
+  constexpr std::string_view kTcp = "tcp://", kDigits = "0123456789";
+  const std::size_t colon = endpoint.rfind(':');
+  if (!endpoint.starts_with(kTcp) || colon < kTcp.size()) return {};
+  const std::string_view port = std::string_view(endpoint).substr(colon + 1);
+  std::uint32_t number = 0;
+  if (port.find_first_not_of(kDigits) != port.npos) return {};
+  if (std::from_chars(port.data(), port.data() + port.size(), number).ec == std::errc() && number <= kMostPort) return {};
+  return event_config_error(key, fmt::format("'{}' must have a port from 0 to {}, and is {}", name, kMostPort, endpoint));
+}
+
 }  // namespace
 
 Result<KvEventsConfig> parse_kv_events_config(const Value& config, std::string_view key) {
@@ -170,6 +184,8 @@ Result<KvEventsConfig> parse_kv_events_config(const Value& config, std::string_v
   // vLLM's `publisher`: with "null" nothing is published, whatever else is set.
   BATON_TRY(const bool is_silent, is_second_word(config, key, "publisher", {"zmq", "null"}));
   if (read.endpoint.empty()) return event_config_error(key, "'endpoint' is empty");
+  BATON_TRY_VOID(check_tcp_port(key, "endpoint", read.endpoint));
+  BATON_TRY_VOID(check_tcp_port(key, "replay_endpoint", read.replay_endpoint));
   read.is_enabled = read.is_enabled && !is_silent;
   read.buffer_steps = static_cast<std::size_t>(buffer_steps);
   read.high_water_mark = static_cast<int>(high_water_mark);

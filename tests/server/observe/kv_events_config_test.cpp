@@ -39,6 +39,12 @@ TEST(KvEventsConfig, reads_every_key) {
   EXPECT_EQ(all.block_names, KvBlockNames::bytes);
 }
 
+TEST(KvEventsConfig, leaves_other_endpoints_to_the_library) {
+  for (const char* const endpoint :
+       {"tcp://*:*", "tcp://[::]:65535", "tcp://host:0", "ipc:///tmp/a:99999", "tcp://", "nonsense"})
+    EXPECT_TRUE(events_config(std::string(R"({"endpoint": ")") + endpoint + "\"}")) << endpoint;
+}
+
 TEST(KvEventsConfig, refuses_by_name) {
   const std::pair<const char*, const char*> wrong[] = {
       {"[]", "an object"},
@@ -47,6 +53,9 @@ TEST(KvEventsConfig, refuses_by_name) {
       {R"({"enable_kv_cache_events": 1})", "enable_kv_cache_events"},
       {R"({"endpoint": ""})", "'endpoint' is empty"},
       {R"({"endpoint": 5})", "endpoint"},
+      {R"({"endpoint": "tcp://*:99999"})", "'endpoint' must have a port from 0 to 65535, and is tcp://*:99999"},
+      {R"({"replay_endpoint": "tcp://[::1]:65536"})", "'replay_endpoint' must have a port from 0 to 65535"},
+      {R"({"endpoint": "tcp://*:99999999999999999999"})", "'endpoint' must have a port"},
       {R"({"buffer_steps": 0})", "'buffer_steps' must be from 1"},
       {R"({"hwm": -1})", "'hwm' must be from 0"},
       {R"({"encoding": "xml"})", "'encoding' must be \"map\" or \"array\""},
