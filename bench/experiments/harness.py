@@ -197,6 +197,7 @@ class Runner:
     def do(self, experiment, job):
         """Runs a job. Returns whether it came to its end, None if its data is missing; a failure is a row."""
         self.experiment, self.job, self.begin = experiment, job, time.monotonic()
+        begin = self.begin  # of the job; commands move the other
         self.begins()
         try:
             job.run(self)
@@ -210,7 +211,7 @@ class Runner:
             self.say(f"FAILED: {error!r}")
             self.add({}, "-", {}, error=str(error)[-600:])
             return False
-        self.say(f"done in {time.monotonic() - self.begin:.0f} s")
+        self.say(f"done in {time.monotonic() - begin:.0f} s")
         return True
 
 
