@@ -140,6 +140,7 @@ MORE_FILES = {
     "model": (28, "what a model is, beside its families/ and source/"),
     "model/families": (40, "one file for each family of models; what several share is in llama.h and readers.h"),
     "grammar/automaton": (28, "one theory: regular languages from their texts to the program that runs them"),
+    "kernels/cuda/gemm": (29, "matmuls by 16-bit weights: a few files for each GEMM, and what several of them share"),
     "kernels/cpu": (60, "one file for each operation, and one for each instruction set where there are several"),
 }
 

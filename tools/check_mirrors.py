@@ -79,6 +79,8 @@ TESTED_THROUGH = {
     "src/kernels/cuda/gemm/chain_gemm.cu": "tests/kernels/matmul_test.cpp",
     "src/kernels/cuda/gemm/cublas_matmul.cpp": "tests/kernels/matmul_test.cpp",
     "src/kernels/cuda/gemm/equal_bits.cu": "tests/kernels/matmul_test.cpp",
+    "src/kernels/cuda/gemm/gated_map.cpp": "tests/kernels/gated_matmul_test.cpp",
+    "src/kernels/cuda/gemm/broad_gated.cu": "tests/kernels/gated_matmul_test.cpp",
     "src/kernels/cuda/gemm/invariant_matmul.cpp": "tests/kernels/matmul_test.cpp",
     "src/kernels/cuda/gemm/tensor_map.cpp": "tests/kernels/stream_gemm_test.cpp",
     "src/kernels/cuda/schemes/*.cu": "tests/kernels/scheme_matmul_test.cpp",

@@ -43,13 +43,14 @@ def role(kernels, i):
         return name
     before = kernels[i - 1][5] if i > 0 else ""
     after = kernels[i + 1][5] if i + 1 < len(kernels) else ""
+    second = kernels[i + 2][5] if i + 2 < len(kernels) else ""
     if "rope" in after:
         matrix = "qkv"
-    elif "activation" in after:
+    elif "activation" in after or (is_product(after) and "norm" in second):  # it may have the activation at its end
         matrix = "gate_up"
     elif "attention" in before or "merge" in before:
         matrix = "o"
-    elif "activation" in before:
+    elif "activation" in before or (is_product(before) and "norm" in after):
         matrix = "down"
     else:
         matrix = "other"

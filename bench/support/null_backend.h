@@ -118,6 +118,7 @@ class NullBackend final : public Backend {
   void combine_experts(const CombineExpertsArgs&) override {}
   void activation(const ActivationArgs&) override {}
   void gated_activation(const GatedActivationArgs&) override {}
+  void gated_matmul(const GatedMatmulArgs&) override {}
   void scale_logits(const ScaleLogitsArgs&) override {}
   void sample(const SampleArgs&) override {}
   void all_reduce(TensorView) override {}

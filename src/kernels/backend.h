@@ -270,6 +270,7 @@ class Backend {
   virtual void combine_experts(const CombineExpertsArgs& args) = 0;
   virtual void activation(const ActivationArgs& args) = 0;
   virtual void gated_activation(const GatedActivationArgs& args) = 0;
+  virtual void gated_matmul(const GatedMatmulArgs& args) = 0;
   virtual void scale_logits(const ScaleLogitsArgs& args) = 0;
   virtual void sample(const SampleArgs& args) = 0;
   /// Where a rank is lost, the collectives and whatever waits for them end with worthless results (RankGroup::is_broken).

@@ -147,6 +147,33 @@ void check_kept_width(const StateShape& states, std::int64_t width, std::string_
         [&] { return std::string(name) + ": drafts cannot be kept, because the convolution has other channels"; });
 }
 
+void check_matmul(const MatmulArgs& args) {
+  check(args.weight != nullptr, "matmul: no weight");
+  check(args.x.shape.rank() == 2, "matmul: x [rows, k]");
+  if (args.x.dtype == DType::f8_e4m3)
+    check(args.x.shape[0] >= args.weight->fewest_f8_rows, "matmul: the weight does not take so few rows of x in 8 bits");
+  else
+    check_dtype(args.x, args.weight->dtype, "matmul x");
+  check_rows(args.x, args.x_scales, "matmul x");
+  check_shape(args.x, {args.x.shape[0], args.weight->k}, "matmul x");
+  check_float(args.out, "matmul out");
+  check_shape(args.out, {args.x.shape[0], args.weight->n}, "matmul out");
+  check(!overlap(args.x, args.out), "matmul: out overlaps x");
+  if (args.bias.data != nullptr) {
+    check_float(args.bias, "matmul bias");
+    check_shape(args.bias, {args.weight->n}, "matmul bias");
+  }
+}
+
+void check_gated_activation(const GatedActivationArgs& args) {
+  check(args.out.shape.rank() == 2, "gated_activation: out [rows, n]");
+  check_float(args.gate_up, "gated_activation gate_up");
+  check_rows(args.out, args.out_scales, "gated_activation out");
+  check_shape(args.gate_up, {args.out.shape[0], 2 * args.out.shape[1]}, "gated_activation gate_up");
+  check(!overlap(args.gate_up, args.out), "gated_activation: out overlaps gate_up");
+  check(args.kind != GateKind::clamped_silu || args.limit > 0, "gated_activation: clamped_silu needs a limit");
+}
+
 }  // namespace
 
 void resolve_rows(Backend& backend, const ResolveRowsArgs& args) {
@@ -210,21 +237,7 @@ void gather_rows(Backend& backend, const GatherRowsArgs& args) {
 }
 
 void matmul(Backend& backend, const MatmulArgs& args) {
-  check(args.weight != nullptr, "matmul: no weight");
-  check(args.x.shape.rank() == 2, "matmul: x [rows, k]");
-  if (args.x.dtype == DType::f8_e4m3)
-    check(args.x.shape[0] >= args.weight->fewest_f8_rows, "matmul: the weight does not take so few rows of x in 8 bits");
-  else
-    check_dtype(args.x, args.weight->dtype, "matmul x");
-  check_rows(args.x, args.x_scales, "matmul x");
-  check_shape(args.x, {args.x.shape[0], args.weight->k}, "matmul x");
-  check_float(args.out, "matmul out");
-  check_shape(args.out, {args.x.shape[0], args.weight->n}, "matmul out");
-  check(!overlap(args.x, args.out), "matmul: out overlaps x");
-  if (args.bias.data != nullptr) {
-    check_float(args.bias, "matmul bias");
-    check_shape(args.bias, {args.weight->n}, "matmul bias");
-  }
+  check_matmul(args);
   backend.matmul(args);
 }
 
@@ -501,13 +514,19 @@ void activation(Backend& backend, const ActivationArgs& args) {
 }
 
 void gated_activation(Backend& backend, const GatedActivationArgs& args) {
-  check(args.out.shape.rank() == 2, "gated_activation: out [rows, n]");
-  check_float(args.gate_up, "gated_activation gate_up");
-  check_rows(args.out, args.out_scales, "gated_activation out");
-  check_shape(args.gate_up, {args.out.shape[0], 2 * args.out.shape[1]}, "gated_activation gate_up");
-  check(!overlap(args.gate_up, args.out), "gated_activation: out overlaps gate_up");
-  check(args.kind != GateKind::clamped_silu || args.limit > 0, "gated_activation: clamped_silu needs a limit");
+  check_gated_activation(args);
   backend.gated_activation(args);
+}
+
+void gated_matmul(Backend& backend, const GatedMatmulArgs& args) {
+  check_matmul(args.matmul);
+  check_gated_activation(args.activation);
+  const TensorView& made = args.matmul.out;
+  const ConstTensorView& read = args.activation.gate_up;
+  check(read.data == made.data && read.dtype == made.dtype && read.shape == made.shape,
+        "gated_matmul: the activation is not of what the matmul makes");
+  check(!overlap(args.matmul.x, args.activation.out), "gated_matmul: out overlaps x");
+  backend.gated_matmul(args);
 }
 
 void scale_logits(Backend& backend, const ScaleLogitsArgs& args) {

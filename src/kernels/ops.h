@@ -575,6 +575,16 @@ struct GatedActivationArgs {
 };
 void gated_activation(Backend& backend, const GatedActivationArgs& args);
 
+/// The first matmul of a gated feed-forward block and its activation: the bits of `matmul`, then `gated_activation`.
+///
+///     activation.gate_up  the matmul's out: working memory, which a backend that does both in one pass does not write
+///     activation.out      must not overlap the matmul's x
+struct GatedMatmulArgs {
+  MatmulArgs matmul;
+  GatedActivationArgs activation;
+};
+void gated_matmul(Backend& backend, const GatedMatmulArgs& args);
+
 /// Changes logits in place before anything reads them: x = scale x, then x = softcap tanh(x / softcap) if softcap > 0
 ///
 ///     logits  [n_samples, n_vocab] f32

@@ -237,21 +237,37 @@ void mixer_block(const LayerStep& step, const LayerSpec& layer, const LayerWeigh
   attention_block(step, layer, weights, index, normed, delta);
 }
 
+/// The formula of a gated block.
+GateKind gate_of(FeedForwardSpec::Kind kind) {
+  using Kind = FeedForwardSpec::Kind;
+  switch (kind) {
+    case Kind::gated_silu: return GateKind::silu;
+    case Kind::gated_gelu: return GateKind::gelu;
+    case Kind::gated_gelu_tanh: return GateKind::gelu_tanh;
+    case Kind::gated_clamped_silu: return GateKind::clamped_silu;
+    case Kind::gelu:
+    case Kind::gelu_tanh:
+    case Kind::relu_squared: break;
+  }
+  check_failed("gate_of: the block has no gate");
+}
+
+/// The formula of a block without a gate.
+ActivationKind activation_of(FeedForwardSpec::Kind kind) {
+  using Kind = FeedForwardSpec::Kind;
+  if (kind == Kind::gelu) return ActivationKind::gelu;
+  return kind == Kind::gelu_tanh ? ActivationKind::gelu_tanh : ActivationKind::relu_squared;
+}
+
+/// For the operation gated_activation of a gated block.
+GatedActivationArgs gated_args(const FeedForwardSpec& spec, const TensorView& up, const MatmulRows& activated) {
+  return {up, activated.values, gate_of(spec.kind), activated.scales, spec.gate_alpha, spec.gate_limit};
+}
+
 /// `activated` is in 8 bits only if the activation is gated.
 void activate(const LayerStep& step, const FeedForwardSpec& spec, const TensorView& up, const MatmulRows& activated) {
-  using Kind = FeedForwardSpec::Kind;
-  const auto gated = [&](GateKind gate) {
-    gated_activation(step.backend, {up, activated.values, gate, activated.scales, spec.gate_alpha, spec.gate_limit});
-  };
-  switch (spec.kind) {
-    case Kind::gated_silu: return gated(GateKind::silu);
-    case Kind::gated_gelu: return gated(GateKind::gelu);
-    case Kind::gated_gelu_tanh: return gated(GateKind::gelu_tanh);
-    case Kind::gated_clamped_silu: return gated(GateKind::clamped_silu);
-    case Kind::gelu: return activation(step.backend, {up, activated.values, ActivationKind::gelu});
-    case Kind::gelu_tanh: return activation(step.backend, {up, activated.values, ActivationKind::gelu_tanh});
-    case Kind::relu_squared: return activation(step.backend, {up, activated.values, ActivationKind::relu_squared});
-  }
+  if (spec.is_gated()) return gated_activation(step.backend, gated_args(spec, up, activated));
+  activation(step.backend, {up, activated.values, activation_of(spec.kind)});
 }
 
 /// One feed-forward block for all rows, d_ff wide: computes from `normed` into `out`.
@@ -264,8 +280,12 @@ void common_block(const LayerStep& step, const FeedForwardSpec& spec, const Laye
   const Linear* const down = &weights.down;
   const std::span<const Linear* const> readers(&down, spec.is_gated() ? 1 : 0);
   const MatmulRows activated = rows_for(readers, work, {work.activated, work.activated, work.row_scales}, {n_rows, d_ff});
-  matmul(step.backend, weights.up.args(normed, up));
-  activate(step, spec, up, activated);
+  if (spec.is_gated()) {
+    gated_matmul(step.backend, {weights.up.args(normed, up), gated_args(spec, up, activated)});
+  } else {
+    matmul(step.backend, weights.up.args(normed, up));
+    activate(step, spec, up, activated);
+  }
   matmul(step.backend, weights.down.args(activated, out));
 }
 

@@ -32,7 +32,7 @@ using testing::test_backends;
 using testing::TestBackend;
 using testing::WeightShape;
 
-constexpr std::int64_t kRows[] = {33, 48, 63, 64, 65, 96, 127, 128};
+constexpr std::int64_t kRows[] = {33, 48, 63, 64, 65, 96, 107, 128};
 constexpr std::int64_t kMostRows = 128;
 /// Units of the matrix units' last bits, where they drop what is small beside the largest term.
 constexpr double kMostError = 0x1p-12;
@@ -54,7 +54,10 @@ std::vector<WeightShape> weight_shapes() {
                                    {5120, 17408},
                                    {3072, 8192},
                                    {9216, 3072},
-                                   {11264, 2048}})
+                                   {11264, 2048},
+                                   {6400, 2048},
+                                   {14848, 3072},
+                                   {7512, 16384}})
     shapes.push_back(shape);
   return shapes;
 }
@@ -190,15 +193,26 @@ TEST(BroadGemm, matmuls_after_one_another_and_replayed_have_the_same_bits) {
 TEST(BroadGemm, the_tested_shapes_have_every_width_for_few_and_many_rows) {
   std::set<std::pair<int, int>> whole;
   std::set<std::pair<int, int>> cut;
+  std::set<std::tuple<int, int, int>> as_m;  // width, parts of k, rows of x that are multiplied
   for (const WeightShape& shape : weight_shapes())
-    for (const std::int64_t rows : {48, 64, 96, 128})
-      if (const auto layout = cuda::best_broad_layout({rows, shape.n, shape.k}, 132, cuda::kBroadRatesOfH200))
+    for (const std::int64_t rows : cuda::kBroadRowSteps) {
+      const cuda::BroadMatmul of{rows, shape.n, shape.k};
+      const auto layout = cuda::best_broad_layout(of, 132, cuda::kBroadRatesOfH200);
+      if (layout && layout->weight_is_m)
+        as_m.emplace(layout->width, layout->n_parts, of.tile_rows(*layout));
+      else if (layout)
         (layout->n_parts == 1 ? whole : cut).emplace(layout->width, rows > 64);
+    }
   for (const int width : cuda::kBroadWidths)
     for (const int is_many : {0, 1}) {
       EXPECT_TRUE(whole.contains({width, is_many})) << width << ' ' << is_many;
       EXPECT_TRUE(width > cuda::kMostCutWidth || cut.contains({width, is_many})) << width << ' ' << is_many;
     }
+  for (const int width : cuda::kBroadWidthsAsM)
+    for (const int n_parts : {1, 2})
+      for (const int rows : {80, 96, 112})
+        EXPECT_TRUE(as_m.contains({width, n_parts, rows}) || std::tuple(width, n_parts, rows) == std::tuple(64, 1, 112))
+            << width << 'x' << n_parts << ' ' << rows;  // but the one that is never the best
 }
 
 }  // namespace

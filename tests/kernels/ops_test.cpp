@@ -22,6 +22,20 @@ TEST(OpsDeathTest, a_wrong_shape_is_named_with_both_shapes) {
   EXPECT_DEATH(gated_activation(backend, {gate_up.view(), out.view()}), "shape .*15.*expected .*16");
 }
 
+TEST(OpsDeathTest, a_gated_matmul_activates_what_it_makes_and_keeps_x) {
+  test::RecordingBackend backend;
+  PackedMatrix weight;
+  weight.n = 16;
+  weight.k = 8;
+  HostTensor x(DType::f32, {3, 8});
+  HostTensor made(DType::f32, {3, 16});
+  HostTensor other(DType::f32, {3, 16});
+  HostTensor out(DType::f32, {3, 8});
+  EXPECT_DEATH(gated_matmul(backend, {{x.view(), &weight, made.view()}, {other.view(), out.view()}}),
+               "the activation is not of what the matmul makes");
+  EXPECT_DEATH(gated_matmul(backend, {{x.view(), &weight, made.view()}, {made.view(), x.view()}}), "out overlaps x");
+}
+
 TEST(OpsDeathTest, biases_and_second_deltas_must_fit) {
   test::RecordingBackend backend;
   HostTensor x(DType::f32, {3, 8});

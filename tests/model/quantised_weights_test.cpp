@@ -171,6 +171,10 @@ class RoundingBackend final : public ForwardingBackend {
     changed.x = view_of(std::span<const float>(rounded), args.x.shape);
     ForwardingBackend::matmul(changed);
   }
+  void gated_matmul(const GatedMatmulArgs& args) override {
+    matmul(args.matmul);
+    gated_activation(args.activation);
+  }
 
  private:
   std::int64_t step_;

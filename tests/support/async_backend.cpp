@@ -720,6 +720,17 @@ void AsyncBackend::gated_activation(const GatedActivationArgs& args) {
   });
 }
 
+void AsyncBackend::gated_matmul(const GatedMatmulArgs& args) {
+  launch([this, args](const Moment& moment) {
+    GatedMatmulArgs current = args;
+    moment.narrow(current.matmul.x);
+    moment.narrow(current.matmul.out);
+    moment.narrow(current.activation.gate_up);
+    moment.narrow(current.activation.out);
+    baton::gated_matmul(*inner_, current);
+  });
+}
+
 void AsyncBackend::scale_logits(const ScaleLogitsArgs& args) {
   launch([this, args](const Moment& moment) {
     ScaleLogitsArgs current = args;

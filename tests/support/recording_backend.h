@@ -138,6 +138,7 @@ class RecordingBackend : public Backend {
   void combine_experts(const CombineExpertsArgs&) override { not_here(); }
   void activation(const ActivationArgs&) override { not_here(); }
   void gated_activation(const GatedActivationArgs&) override { not_here(); }
+  void gated_matmul(const GatedMatmulArgs&) override { not_here(); }
   void scale_logits(const ScaleLogitsArgs&) override { not_here(); }
   void sample(const SampleArgs&) override { not_here(); }
   void all_reduce(TensorView) override { not_here(); }

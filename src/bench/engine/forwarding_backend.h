@@ -74,6 +74,7 @@ class ForwardingBackend : public Backend {
   void combine_experts(const CombineExpertsArgs& args) override { inner().combine_experts(args); }
   void activation(const ActivationArgs& args) override { inner().activation(args); }
   void gated_activation(const GatedActivationArgs& args) override { inner().gated_activation(args); }
+  void gated_matmul(const GatedMatmulArgs& args) override { inner().gated_matmul(args); }
   void scale_logits(const ScaleLogitsArgs& args) override { inner().scale_logits(args); }
   void sample(const SampleArgs& args) override { inner().sample(args); }
   void all_reduce(TensorView x) override { inner().all_reduce(x); }

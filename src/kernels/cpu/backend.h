@@ -71,6 +71,7 @@ class CpuBackend final : public Backend, public RowPacking {
   void combine_experts(const CombineExpertsArgs& args) override;
   void activation(const ActivationArgs& args) override;
   void gated_activation(const GatedActivationArgs& args) override;
+  void gated_matmul(const GatedMatmulArgs& args) override;
   void scale_logits(const ScaleLogitsArgs& args) override;
   void sample(const SampleArgs& args) override;
   void all_reduce(TensorView x) override;

@@ -379,4 +379,9 @@ void CpuBackend::matmul(const MatmulArgs& args) {
   if (args.bias.data != nullptr) add_bias(parallel_, args.out, args.bias);
 }
 
+void CpuBackend::gated_matmul(const GatedMatmulArgs& args) {
+  matmul(args.matmul);
+  gated_activation(args.activation);
+}
+
 }  // namespace baton::cpu

@@ -99,6 +99,29 @@ Gemm choose(const CudaMatrix& matrix, const MatmulArgs& args) {
   return (takes_ours ? std::ranges::find_if(matrix.choices, fits) : std::prev(matrix.choices.end()))->gemm;
 }
 
+/// Runs both operations in one kernel, if the GEMM for this number of rows has one for them.
+bool multiply_gated(const Gemms& gemms, const GatedMatmulArgs& args) {
+  const auto& [x, weight, gate_up, bias, x_scales] = args.matmul;
+  const TensorView& out = args.activation.out;
+  const bool is_silu = args.activation.kind == GateKind::silu;
+  if (weight->scheme != WeightScheme::dense || x.shape[0] == 0 || bias.data != nullptr || gate_up.dtype != weight->dtype ||
+      out.dtype != weight->dtype || !is_aligned(out.data, 16) || (!is_silu && args.activation.kind != GateKind::gelu_tanh))
+    return false;
+  const FusedGate gate = is_silu ? FusedGate::silu : FusedGate::gelu_tanh;
+  const auto& matrix = static_cast<const CudaMatrix&>(*weight);
+  switch (choose(matrix, args.matmul)) {
+    case Gemm::broad:
+      if (!matrix.broad->choice_for(x.shape[0])->gated_map) return false;
+      gemms.broad->multiply_gated(x, *matrix.broad, gate, out);
+      return true;
+    case Gemm::chain:
+      if (!matrix.chain->gated_map) return false;
+      gemms.chain->multiply_gated(x, *matrix.chain, gate, out);
+      return true;
+    default: return false;
+  }
+}
+
 /// Calls `multiply(x, sums)` for some rows at a time and rounds their f32 sums to out.
 template <class Multiply>
 void multiply_through_f32(const Device& device, std::byte* scratch, const ConstTensorView& x, const TensorView& out,
@@ -204,6 +227,12 @@ void CudaBackend::matmul(const MatmulArgs& args) {
         multiply_through_f32(device, gemms_->scratch, args.x, args.out, multiply);
       if (args.bias.data != nullptr) add_bias(device, args.out, args.bias);
   }
+}
+
+void CudaBackend::gated_matmul(const GatedMatmulArgs& args) {
+  if (multiply_gated(*gemms_, args)) return;
+  matmul(args.matmul);
+  gated_activation(args.activation);
 }
 
 }  // namespace baton::cuda

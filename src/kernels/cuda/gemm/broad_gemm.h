@@ -14,6 +14,7 @@
 #include "core/tensor.h"
 #include "kernels/cuda/device/device.h"
 #include "kernels/cuda/gemm/broad_layout.h"
+#include "kernels/cuda/gemm/gated_map.h"
 
 namespace baton::cuda {
 
@@ -22,13 +23,16 @@ struct BroadChoice {
   std::int64_t fewest_rows = 0;
   std::int64_t most_rows = 0;
   BroadLayout layout;
-  CUtensorMap map;  ///< describes the weight to copies of a tile's rows
+  CUtensorMap map;                       ///< describes the weight to copies of a tile's rows
+  std::optional<CUtensorMap> gated_map;  ///< and as that of a gated block
 };
 
 /// A weight [n, k] that the broad GEMM reads.
 struct BroadWeight {
   ConstTensorView matrix;
   std::vector<BroadChoice> choices;  ///< rows that are missing here are cuBLASLt's
+  /// Null for rows that are missing.
+  const BroadChoice* choice_for(std::int64_t n_rows) const;
 };
 
 /// Thread: engine only. All matmuls of one object must be on the device's stream, because they share memory for partial
@@ -50,7 +54,13 @@ class BroadGemm {
   /// aligned to 16 bytes; `bias` [n] of out's dtype, or null data. Weights may be read while the operation before still runs.
   void multiply(const ConstTensorView& x, const BroadWeight& weight, const ConstTensorView& bias, const TensorView& out) const;
 
+  /// The same without a bias, and then the activation of a gated block: the bits of `multiply` to the weight's dtype and
+  /// gated_activation. The choice has a gated_map; out is [rows, n / 2] of the weight's dtype.
+  void multiply_gated(const ConstTensorView& x, const BroadWeight& weight, FusedGate gate, const TensorView& out) const;
+
  private:
+  void launch(const ConstTensorView& x, const BroadWeight& weight, const std::byte* bias, const TensorView& out,
+              std::optional<FusedGate> gate) const;
   BroadGemm(const Device& device, void* encode, std::byte* partials);
 
   const Device& device_;

@@ -15,8 +15,11 @@ namespace baton::cuda {
 inline constexpr int kBroadRowGroup = 64;  ///< rows of x that a warpgroup multiplies: wgmma's M
 inline constexpr std::int64_t kFewestBroadRows = 33;
 inline constexpr std::int64_t kMostBroadRows = 128;
+/// Rows up to which a layout is chosen, from those after the step before on.
+inline constexpr std::int64_t kBroadRowSteps[] = {48, 64, 80, 96, 112, kMostBroadRows};
 inline constexpr int kBroadBoxK = 64;  ///< numbers of each row in a box, which one copy brings
 inline constexpr int kBroadWidths[] = {48, 64, 80, 96, 112, 128, 144, 160, 168, 192, 224};
+inline constexpr int kBroadWidthsAsM[] = {64, 128};  ///< of tiles that may be wgmma's M
 inline constexpr int kMostBroadParts = 2;
 inline constexpr int kMostCutWidth = 128;  ///< of tiles with several parts
 
@@ -26,6 +29,7 @@ constexpr int broad_boxes(int width) { return width <= 96 ? 2 : 1; }
 struct BroadLayout {
   int width = 0;
   int n_parts = 1;
+  bool weight_is_m = false;
   friend bool operator==(const BroadLayout&, const BroadLayout&) = default;
 };
 
@@ -34,8 +38,14 @@ struct BroadMatmul {
   std::int64_t n = 0;
   std::int64_t k = 0;
   constexpr int row_groups() const { return static_cast<int>((n_rows + kBroadRowGroup - 1) / kBroadRowGroup); }
+  /// Rows of x that are multiplied.
+  constexpr int tile_rows(const BroadLayout& layout) const {
+    return layout.weight_is_m ? static_cast<int>((n_rows + 15) / 16 * 16) : row_groups() * kBroadRowGroup;
+  }
   /// Rows of x in a box: what wgmma reads after them gives sums that are not stored.
-  constexpr int x_rows() const { return static_cast<int>((n_rows + 7) / 8 * 8); }
+  constexpr int x_rows(const BroadLayout& layout) const {
+    return layout.weight_is_m ? tile_rows(layout) : static_cast<int>((n_rows + 7) / 8 * 8);
+  }
 };
 
 /// The items of a matmul. It depends on the weight's shape and the layout alone, and so do the bits of all sums.
@@ -90,8 +100,8 @@ inline double broad_cost_us(const BroadMatmul& of, const BroadLayout& layout, in
   const int n_waves = (schedule.n_items() + n_blocks - 1) / n_blocks;
   const double busiest_k = static_cast<double>(schedule.first_part) * n_waves * kBroadBoxK * broad_boxes(layout.width);
   const double reading = static_cast<double>(of.n * of.k) * 2 / rates.memory_bytes_per_us;
-  const double arriving = busiest_k * (layout.width + of.x_rows()) * 2 / rates.arrive_bytes_per_us;
-  const double rows = of.row_groups() * kBroadRowGroup;
+  const double arriving = busiest_k * (layout.width + of.x_rows(layout)) * 2 / rates.arrive_bytes_per_us;
+  const double rows = of.tile_rows(layout);
   const double multiplying = busiest_k * layout.width * rows * 2 / rates.flops_per_us;
   const double sums = (layout.n_parts - 1) * rows * layout.width * 4 / rates.sum_bytes_per_us;
   return rates.start_us + overlapped(reading, arriving, multiplying) + sums;
@@ -109,19 +119,25 @@ inline double cublas_cost_us(const BroadMatmul& of, const BroadRates& rates) {
 /// The cheapest layout that keeps most of the blocks busy to the end; nothing where cuBLASLt costs less.
 inline std::optional<BroadLayout> best_broad_layout(const BroadMatmul& of, int n_blocks, const BroadRates& rates) {
   constexpr double kFewestBusy = 0.75;
+  constexpr double kAdvantageAsM =
+      1.02;  // what must be gained, because such tiles cannot end with the activation of a gated block
   std::optional<BroadLayout> best;
   double least = cublas_cost_us(of, rates);
-  for (const int width : kBroadWidths)
+  const auto rank = [&](int width, bool weight_is_m) {
     for (int n_parts = 1; n_parts <= (width <= kMostCutWidth ? kMostBroadParts : 1); ++n_parts) {
-      const BroadLayout layout{width, n_parts};
+      const BroadLayout layout{width, n_parts, weight_is_m};
       const BroadSchedule schedule = broad_schedule(layout, of.n, of.k);
       const int n_waves = (schedule.n_items() + n_blocks - 1) / n_blocks;
       if (!can_run(schedule, n_blocks) || schedule.n_items() < kFewestBusy * n_waves * n_blocks) continue;
-      const double cost = broad_cost_us(of, layout, n_blocks, rates);
+      const double cost = broad_cost_us(of, layout, n_blocks, rates) * (weight_is_m ? kAdvantageAsM : 1);
       if (cost >= least) continue;
       least = cost;
       best = layout;
     }
+  };
+  for (const int width : kBroadWidths) rank(width, false);
+  if (of.n_rows > kBroadRowGroup)
+    for (const int width : kBroadWidthsAsM) rank(width, true);
   return best;
 }
 

@@ -19,6 +19,8 @@
 #include "kernels/cuda/device/elements.cuh"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/device/mma.cuh"
+#include "kernels/cuda/gemm/gated_columns.cuh"
+#include "kernels/cuda/gemm/gated_map.h"
 #include "kernels/cuda/gemm/ring_multiply.cuh"
 #include "kernels/cuda/gemm/stream_ring.cuh"
 #include "kernels/cuda/gemm/tensor_map.h"
@@ -47,10 +49,11 @@ struct ChainGemmParams {
   void* out;         ///< [n_rows, n]
   int n_rows;
   int n;
-  int n_tiles;   ///< of the weight
-  int k_stages;  ///< of a tile
-  int x_rows;    ///< of a box of x: a multiple of 8, at most 64
-  int n_stages;  ///< of the ring
+  int n_tiles;     ///< of the weight
+  int k_stages;    ///< of a tile
+  int x_rows;      ///< of a box of x: a multiple of 8, at most 64
+  int n_stages;    ///< of the ring
+  FusedGate gate;  ///< of kernels with a gate: out is [n_rows, n / 2], and there is no bias
 };
 
 #ifdef BATON_SM90A
@@ -68,7 +71,7 @@ __device__ __forceinline__ void for_each_stage(const ChainGemmParams& p, Body&& 
     for (int k = 0; k < p.k_stages; ++k) body(tile, k);
 }
 
-template <int kWidth>
+template <int kWidth, bool kIsGated>
 __device__ void copy_weights(const ChainGemmParams& p, const Ring& ring, const CUtensorMap* map) {
   const std::uint64_t policy = read_once_policy();
   RingPlace place;
@@ -82,9 +85,14 @@ __device__ void copy_weights(const ChainGemmParams& p, const Ring& ring, const C
     const std::uint32_t barrier = ring.has_weight + 8 * place.slot;
     barrier_expect(barrier, kBoxes * box_bytes(kWidth));
 #pragma unroll
-    for (int box = 0; box < kBoxes; ++box)
-      copy_box(ring.stages + place.slot * stage_bytes(kWidth, p.x_rows) + box * box_bytes(kWidth), map,
-               k * kStageK + box * kBoxK, tile * kWidth, barrier, policy);
+    for (int box = 0; box < kBoxes; ++box) {
+      const std::uint32_t to = ring.stages + place.slot * stage_bytes(kWidth, p.x_rows) + box * box_bytes(kWidth);
+      const int column = k * kStageK + box * kBoxK;
+      if constexpr (kIsGated)
+        copy_gated_box(to, map, column, tile * (kWidth / 2 / kGatedRunOfN), barrier, policy);
+      else
+        copy_box(to, map, column, tile * kWidth, barrier, policy);
+    }
     place.advance(p.n_stages);
   });
 }
@@ -107,7 +115,7 @@ __device__ void copy_x(const ChainGemmParams& p, const Ring& ring, const CUtenso
 }
 
 /// The multiplying warpgroup. T is the type of x and of the weight.
-template <class T, class Out, int kWidth>
+template <class T, class Out, int kWidth, bool kIsGated>
 class ChainMultiplier {
   static constexpr int kGroups = kWidth / 8;
 
@@ -119,7 +127,10 @@ class ChainMultiplier {
 #pragma unroll 1
     for (int tile = static_cast<int>(blockIdx.x); tile < p_.n_tiles; tile += static_cast<int>(gridDim.x)) {
       multiply();
-      store(tile * kWidth);
+      if constexpr (kIsGated)
+        store_gated(tile * (kWidth / 2));
+      else
+        store(tile * kWidth);
     }
   }
 
@@ -159,6 +170,17 @@ class ChainMultiplier {
     }
   }
 
+  /// The same for activations.
+  __device__ __forceinline__ void store_gated(int first) {
+    Out* const out = static_cast<Out*>(p_.out) + first;
+    const GatedPlace place{static_cast<int>(blockIdx.y) * kTileRows + thread_ / 32 * 16 + thread_ % 32 / 4, p_.n_rows,
+                           p_.n / 2 - first, p_.n / 2};
+    if (p_.gate == FusedGate::silu)
+      store_gated_columns<FusedGate::silu>(sums_[0], out, place);
+    else
+      store_gated_columns<FusedGate::gelu_tanh>(sums_[0], out, place);
+  }
+
   const ChainGemmParams& p_;
   const Ring& ring_;
   int thread_;
@@ -168,7 +190,8 @@ class ChainMultiplier {
 
 #endif  // BATON_SM90A
 
-template <class T, class Out, int kWidth>
+/// With a gate `weight_map` is a gated_map.
+template <class T, class Out, int kWidth, bool kIsGated>
 __global__ void __launch_bounds__(kThreads, 1)
     chain_gemm_kernel([[maybe_unused]] const __grid_constant__ ChainGemmParams p,
                       [[maybe_unused]] const __grid_constant__ CUtensorMap x_map,
@@ -183,9 +206,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   __syncthreads();
   if (thread < kMultipliers) {
     wait_for_kernel_before();
-    ChainMultiplier<T, Out, kWidth>(p, ring).run();
+    ChainMultiplier<T, Out, kWidth, kIsGated>(p, ring).run();
   } else if (thread == kMultipliers) {
-    copy_weights<kWidth>(p, ring, &weight_map);
+    copy_weights<kWidth, kIsGated>(p, ring, &weight_map);
   } else if (thread == kMultipliers + 32) {
     prefetch_map(&x_map);
     wait_for_kernel_before();
@@ -237,15 +260,13 @@ std::optional<ChainWeight> ChainGemm::describe(const ConstTensorView& weight) co
     return std::nullopt;
   const int width = width_for(device_, n);
   const bool is_busy = n * 20 >= most_rows(device_, n, width) * device_.n_multiprocessors * 19;
-  return ChainWeight{weight, width, width >= 32 && is_busy, matrix_map(encode_, weight, width)};
+  return ChainWeight{weight, width, width >= 32 && is_busy, matrix_map(encode_, weight, width),
+                     gated_map(encode_, weight, width, kGatedRunOfN)};
 }
 
-void ChainGemm::multiply(const ConstTensorView& x, const ChainWeight& weight, const ConstTensorView& bias,
-                         const TensorView& out) const {
-  check(x.dtype == weight.matrix.dtype && (out.dtype == x.dtype || out.dtype == DType::f32) && is_aligned(x.data, 16) &&
-            is_aligned(out.data, 16),
-        "chain_gemm: a matmul that it does not take");
-  check(bias.data == nullptr || bias.dtype == out.dtype, "chain_gemm: a bias of another dtype than out's");
+template <bool kIsGated>
+void ChainGemm::launch(const ConstTensorView& x, const ChainWeight& weight, const std::byte* bias, const TensorView& out,
+                       FusedGate gate) const {
   const auto n_rows = static_cast<int>(x.shape[0]);
   if (n_rows == 0) return;
   const int x_rows = std::min((n_rows + 7) / 8 * 8, kTileRows);
@@ -256,17 +277,39 @@ void ChainGemm::multiply(const ConstTensorView& x, const ChainWeight& weight, co
   const int n_stages =
       std::min(kMaxStages, (static_cast<int>(device_.max_shared_bytes) - kReadBehind - kBarrierBytes) / one_stage);
   const int shared_bytes = n_stages * one_stage + kReadBehind + kBarrierBytes;
-  const ChainGemmParams params{bias.data, out.data, n_rows, n, n_tiles, (k + kStageK - 1) / kStageK, x_rows, n_stages};
+  const ChainGemmParams params{bias, out.data, n_rows, n, n_tiles, (k + kStageK - 1) / kStageK, x_rows, n_stages, gate};
   const dim3 grid(static_cast<unsigned>(std::min(n_tiles, device_.n_multiprocessors)),
                   static_cast<unsigned>((n_rows + kTileRows - 1) / kTileRows));
   const CUtensorMap x_map = matrix_map(encode_, x, x_rows);
-  visit_operands(x.dtype, out.dtype, [&]<class T, class Out>(T, Out) {
+  const auto launch_of = [&]<class T, class Out>(T, Out) {
     visit_width(weight.width, [&](auto width) {
-      auto* const kernel = chain_gemm_kernel<T, Out, decltype(width)::value>;
+      auto* const kernel = chain_gemm_kernel<T, Out, decltype(width)::value, kIsGated>;
       check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), "chain_gemm");
-      launch_overlapped(device_, kernel, grid, kThreads, shared_bytes, "chain_gemm", params, x_map, weight.map);
+      launch_overlapped(device_, kernel, grid, kThreads, shared_bytes, "chain_gemm", params, x_map,
+                        kIsGated ? *weight.gated_map : weight.map);
     });
-  });
+  };
+  if constexpr (kIsGated)
+    x.dtype == DType::bf16 ? launch_of(__nv_bfloat16{}, __nv_bfloat16{}) : launch_of(__half{}, __half{});
+  else
+    visit_operands(x.dtype, out.dtype, launch_of);
+}
+
+void ChainGemm::multiply(const ConstTensorView& x, const ChainWeight& weight, const ConstTensorView& bias,
+                         const TensorView& out) const {
+  check(x.dtype == weight.matrix.dtype && (out.dtype == x.dtype || out.dtype == DType::f32) && is_aligned(x.data, 16) &&
+            is_aligned(out.data, 16),
+        "chain_gemm: a matmul that it does not take");
+  check(bias.data == nullptr || bias.dtype == out.dtype, "chain_gemm: a bias of another dtype than out's");
+  launch<false>(x, weight, bias.data, out, FusedGate::silu);
+}
+
+void ChainGemm::multiply_gated(const ConstTensorView& x, const ChainWeight& weight, FusedGate gate,
+                               const TensorView& out) const {
+  check(x.dtype == weight.matrix.dtype && out.dtype == x.dtype && is_aligned(x.data, 16) && is_aligned(out.data, 16) &&
+            weight.gated_map.has_value(),
+        "chain_gemm: a gated matmul that it does not take");
+  launch<true>(x, weight, nullptr, out, gate);
 }
 
 }  // namespace baton::cuda

@@ -9,15 +9,17 @@
 
 #include "core/tensor.h"
 #include "kernels/cuda/device/device.h"
+#include "kernels/cuda/gemm/gated_map.h"
 
 namespace baton::cuda {
 
 /// A weight [n, k] that the chain GEMM reads.
 struct ChainWeight {
   ConstTensorView matrix;
-  int width;          ///< rows of the weight in a tile
-  bool fills_device;  ///< tiles of 32 rows or more keep 95% of the multiprocessors busy
-  CUtensorMap map;    ///< describes the matrix to the copies
+  int width;                             ///< rows of the weight in a tile
+  bool fills_device;                     ///< tiles of 32 rows or more keep 95% of the multiprocessors busy
+  CUtensorMap map;                       ///< describes the matrix to the copies
+  std::optional<CUtensorMap> gated_map;  ///< and as that of a gated block
 };
 
 /// Thread: engine only.
@@ -34,7 +36,15 @@ class ChainGemm {
   /// `bias` [n] of out's dtype, or null data. Weights may be read while the operation before still runs.
   void multiply(const ConstTensorView& x, const ChainWeight& weight, const ConstTensorView& bias, const TensorView& out) const;
 
+  /// The same without a bias, and then the activation of a gated block: the bits of `multiply` to the weight's dtype and
+  /// gated_activation. The weight has a gated_map; out is [rows, n / 2] of the weight's dtype.
+  void multiply_gated(const ConstTensorView& x, const ChainWeight& weight, FusedGate gate, const TensorView& out) const;
+
  private:
+  template <bool kIsGated>
+  void launch(const ConstTensorView& x, const ChainWeight& weight, const std::byte* bias, const TensorView& out,
+              FusedGate gate) const;
+
   const Device& device_;
   void* encode_;  ///< see tensor_map_encoder; null on other devices
 };

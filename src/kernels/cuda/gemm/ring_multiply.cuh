@@ -1,4 +1,4 @@
-/// What the warpgroups of the streaming and the chain GEMM do: they multiply the stages of a ring (stream_ring.cuh).
+/// What the warpgroups of the streaming, the chain and the broad GEMM do: they multiply the stages of a ring (stream_ring.cuh).
 #pragma once
 
 #include <cstdint>

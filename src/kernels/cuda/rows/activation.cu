@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/cuda/device/activations.cuh"
 #include "kernels/cuda/device/alignment.h"
 #include "kernels/cuda/device/elements.cuh"
 #include "kernels/cuda/device/f8_rows.cuh"
@@ -17,17 +18,9 @@ namespace {
 
 constexpr int kThreads = 256;
 
-__device__ __forceinline__ float gelu_exact(float x) { return 0.5f * x * erfcf(-0.70710678f * x); }
-
-/// (1 + tanh(y)) / 2 = 1 / (1 + exp(-2 y)).
-__device__ __forceinline__ float gelu_tanh(float x) {
-  constexpr float kTwiceRootOfTwoOverPi = 1.5957691f;
-  return x / (1.0f + expf(-kTwiceRootOfTwoOverPi * (x + 0.044715f * x * x * x)));
-}
-
 __device__ __forceinline__ float activated(float x, ActivationKind kind) {
   if (kind == ActivationKind::gelu) return gelu_exact(x);
-  if (kind == ActivationKind::gelu_tanh) return gelu_tanh(x);
+  if (kind == ActivationKind::gelu_tanh) return gelu_tanh<float>(x);
   return x < 0.0f ? 0.0f : x * x;  // a comparison with NaN is false, so a NaN stays
 }
 
@@ -52,16 +45,17 @@ struct Clamp {
   float limit;
 };
 
-template <GateKind kKind>
+/// For outputs of type Out.
+template <GateKind kKind, class Out>
 __device__ __forceinline__ float gated(float gate, float up, const Clamp& clamp) {
   if constexpr (kKind == GateKind::gelu) return gelu_exact(gate) * up;
-  if constexpr (kKind == GateKind::gelu_tanh) return gelu_tanh(gate) * up;
+  if constexpr (kKind == GateKind::gelu_tanh) return gelu_tanh<Out>(gate) * up;
   if constexpr (kKind == GateKind::clamped_silu) {  // a comparison with NaN is false, so a NaN stays
     gate = gate > clamp.limit ? clamp.limit : gate;
     up = up > clamp.limit ? clamp.limit : up < -clamp.limit ? -clamp.limit : up;
     return gate / (1.0f + expf(-clamp.alpha * gate)) * (up + 1.0f);
   }
-  return gate / (1.0f + expf(-gate)) * up;
+  return silu<Out>(gate) * up;
 }
 
 template <GateKind kKind, class In, class Out, int N>
@@ -80,7 +74,7 @@ __global__ void __launch_bounds__(kThreads)
     load_f32(gate_up + row * 2 * n + i, gate);
     load_f32(gate_up + row * 2 * n + n + i, up);
 #pragma unroll
-    for (int j = 0; j < N; ++j) gate[j] = gated<kKind>(gate[j], up[j], clamp);
+    for (int j = 0; j < N; ++j) gate[j] = gated<kKind, Out>(gate[j], up[j], clamp);
     store_f32(gate, out + row * n + i);
   }
 }
@@ -104,7 +98,7 @@ __global__ void __launch_bounds__(kThreads, 8)
   const Wide up = *reinterpret_cast<const Wide*>(gate_up + row * 2 * n + n + i);
 #pragma unroll
   for (int j = 0; j < kWideElements; ++j)
-    gate.values[j] = from_f32<T>(gated<kKind>(to_f32(gate.values[j]), to_f32(up.values[j]), clamp));
+    gate.values[j] = from_f32<T>(gated<kKind, T>(to_f32(gate.values[j]), to_f32(up.values[j]), clamp));
   *reinterpret_cast<Wide*>(out + row * n + i) = gate;
 }
 
@@ -123,7 +117,7 @@ __global__ void __launch_bounds__(kF8RowThreads, 2)
       load_f32(gate_row + i + c, gate);
       load_f32(gate_row + n + i + c, up);
 #pragma unroll
-      for (int j = 0; j < kAtOnce; ++j) values[c + j] = gated<kKind>(gate[j], up[j], clamp);
+      for (int j = 0; j < kAtOnce; ++j) values[c + j] = gated<kKind, float>(gate[j], up[j], clamp);
     }
   });
 }
