@@ -2,6 +2,7 @@
 #include "grammar/automaton/dfa.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <unordered_map>
 #include <utility>
@@ -9,6 +10,9 @@
 #include <fmt/format.h>
 
 namespace baton::grammar {
+
+/// States: an automaton with more is trimmed only, so that refining takes at most 21 MB.
+constexpr std::size_t kMostRefined = 4'000;
 
 tl::unexpected<Error> over_budget(const WorkMeter& meter) { return tl::unexpected<Error>(meter.budget().error("the grammar")); }
 
@@ -139,25 +143,147 @@ Result<Dfa> quotient(const Dfa& dfa, std::vector<std::int32_t> group, std::int32
 
 /// One byte of each set of bytes that no state tells apart.
 std::vector<std::size_t> distinct_columns(const Dfa& dfa) {
-  std::map<std::vector<std::int32_t>, std::size_t> seen;
-  for (std::size_t byte = 0; byte < 256; ++byte) {
-    std::vector<std::int32_t> column;
-    column.reserve(dfa.n_states());
-    for (const Dfa::Row& row : dfa.next) column.push_back(row[byte]);
-    seen.emplace(std::move(column), byte);
+  std::array<std::size_t, 256> set_of{};
+  std::vector<std::size_t> columns{0};  // the first byte of each set
+  for (const Dfa::Row& row : dfa.next) {
+    const auto is_told_apart = [&](std::size_t byte) { return row[byte] != row[columns[set_of[byte]]]; };
+    bool is_same = true;
+    for (std::size_t byte = 0; byte < 256; ++byte) is_same = is_same && !is_told_apart(byte);
+    if (is_same) continue;
+    std::map<std::pair<std::size_t, std::int32_t>, std::size_t> seen;  // an old set and a target: the new set
+    columns.clear();
+    for (std::size_t byte = 0; byte < 256; ++byte) {
+      const auto [at, is_new] = seen.emplace(std::pair(set_of[byte], row[byte]), seen.size());
+      if (is_new) columns.push_back(byte);
+      set_of[byte] = at->second;
+    }
   }
-  std::vector<std::size_t> columns;
-  for (const auto& [column, byte] : seen) columns.push_back(byte);
   return columns;
 }
 
-struct HashRow {
-  std::size_t operator()(const std::vector<std::int32_t>& row) const {
-    std::size_t hash = row.size();
-    for (const std::int32_t value : row) hash = (hash ^ static_cast<std::uint32_t>(value)) * 0x9E3779B97F4A7C15u;
-    return hash ^ (hash >> 29);
+/// Numbers in groups that split into their marked and their other members.
+class Partition {
+ public:
+  Partition(std::vector<std::int32_t> group, std::int32_t n_groups) : group_(std::move(group)), places_(group_.size()) {
+    std::vector<std::int32_t> end(static_cast<std::size_t>(n_groups) + 1, 0);
+    for (const std::int32_t g : group_) ++end[static_cast<std::size_t>(g) + 1];
+    for (std::size_t g = 0; g < static_cast<std::size_t>(n_groups); ++g) {
+      end[g + 1] += end[g];
+      groups_.push_back({end[g], end[g + 1], 0});
+    }
+    members_.resize(group_.size());
+    for (std::size_t x = 0; x < group_.size(); ++x) {
+      places_[x] = end[static_cast<std::size_t>(group_[x])]++;
+      members_[static_cast<std::size_t>(places_[x])] = static_cast<std::int32_t>(x);
+    }
+  }
+
+  std::size_t n_groups() const { return groups_.size(); }
+  std::int32_t group_of(std::size_t x) const { return group_[x]; }
+  std::span<const std::int32_t> members(std::size_t group) const {
+    return std::span(members_).subspan(static_cast<std::size_t>(groups_[group].begin), groups_[group].size());
+  }
+
+  /// Marks x, which is not marked.
+  void mark(std::int32_t x) {
+    const auto at = static_cast<std::size_t>(x);
+    Group& group = groups_[static_cast<std::size_t>(group_[at])];
+    if (group.n_marked == 0) touched_.push_back(group_[at]);
+    const std::int32_t first = group.begin + group.n_marked++;
+    const std::int32_t other = std::exchange(members_[static_cast<std::size_t>(first)], x);
+    members_[static_cast<std::size_t>(places_[at])] = other;
+    places_[static_cast<std::size_t>(other)] = std::exchange(places_[at], first);
+  }
+
+  /// Splits the groups with marks and takes the marks away. The smaller part of each becomes the group of a new number.
+  void split() {
+    for (const std::int32_t number : touched_) {
+      Group& group = groups_[static_cast<std::size_t>(number)];
+      const std::int32_t n_marked = std::exchange(group.n_marked, 0);
+      const auto n_others = static_cast<std::int32_t>(group.size()) - n_marked;
+      if (n_others == 0) continue;
+      const std::int32_t middle = group.begin + n_marked;
+      const Group made = n_marked <= n_others ? Group{group.begin, middle, 0} : Group{middle, group.end, 0};
+      (n_marked <= n_others ? group.begin : group.end) = middle;
+      for (std::int32_t i = made.begin; i < made.end; ++i)
+        group_[static_cast<std::size_t>(members_[static_cast<std::size_t>(i)])] = static_cast<std::int32_t>(groups_.size());
+      groups_.push_back(made);
+    }
+    touched_.clear();
+  }
+
+ private:
+  struct Group {
+    std::int32_t begin, end;  // of its members; the marked ones come first
+    std::int32_t n_marked;
+    std::size_t size() const { return static_cast<std::size_t>(end - begin); }
+  };
+
+  std::vector<std::int32_t> group_;
+  std::vector<std::int32_t> places_;   // of each number in members_
+  std::vector<std::int32_t> members_;  // of all groups
+  std::vector<Group> groups_;
+  std::vector<std::int32_t> touched_;  // the groups with marks
+};
+
+/// For each column, the states that it leads to each of `n` states: sources of target t by column c are
+/// list[c * n + begin[c * (n + 1) + t]] and those after it, up to the next begin.
+struct ColumnSources {
+  std::vector<std::int32_t> begin, list;
+  std::size_t n;
+
+  /// targets[c * n + s]: where column c leads state s.
+  ColumnSources(const std::vector<std::int32_t>& targets, std::size_t n_columns, std::size_t n_states)
+      : begin(n_columns * (n_states + 1), 0), list(targets.size()), n(n_states) {
+    std::vector<std::int32_t> place(n + 1);
+    for (std::size_t c = 0; c < n_columns; ++c) {
+      const auto to = std::span(targets).subspan(c * n, n);
+      const auto first = std::span(begin).subspan(c * (n + 1), n + 1);
+      for (const std::int32_t target : to) ++first[static_cast<std::size_t>(target) + 1];
+      for (std::size_t t = 0; t < n; ++t) first[t + 1] += first[t];
+      std::ranges::copy(first, place.begin());
+      for (std::size_t s = 0; s < n; ++s)
+        list[c * n + static_cast<std::size_t>(place[static_cast<std::size_t>(to[s])]++)] = static_cast<std::int32_t>(s);
+    }
+  }
+
+  std::span<const std::int32_t> of(std::size_t column, std::int32_t target) const {
+    const std::int32_t* const at = begin.data() + column * (n + 1) + static_cast<std::size_t>(target);
+    return std::span(list).subspan(column * n + static_cast<std::size_t>(at[0]), static_cast<std::size_t>(at[1] - at[0]));
   }
 };
+
+/// Splits groups until no column tells two states of one apart. `largest`: the group that the others are compared with.
+/// Source: Hopcroft, An n log n algorithm for minimizing states in a finite automaton, 1971.
+Result<void> refine_groups(Partition& partition, const ColumnSources& sources, std::size_t n_columns, std::size_t largest,
+                           WorkMeter& meter) {
+  std::vector<std::pair<std::int32_t, std::int32_t>> work;  // a group and a column that may tell other groups apart
+  const auto add_work = [&](std::size_t group) {
+    for (std::size_t c = 0; c < n_columns; ++c)
+      work.emplace_back(static_cast<std::int32_t>(group), static_cast<std::int32_t>(c));
+  };
+  for (std::size_t g = 0; g < partition.n_groups(); ++g)
+    if (g != largest) add_work(g);
+  std::vector<std::int32_t> targets;
+  while (!work.empty()) {
+    const auto [group, column] = work.back();
+    work.pop_back();
+    const auto members = partition.members(static_cast<std::size_t>(group));
+    targets.assign(members.begin(), members.end());
+    std::size_t n_marked = 0;
+    for (const std::int32_t target : targets)
+      for (const std::int32_t source : sources.of(static_cast<std::size_t>(column), target)) {
+        partition.mark(source);
+        ++n_marked;
+      }
+    const std::size_t n_before = partition.n_groups();
+    partition.split();
+    for (std::size_t g = n_before; g < partition.n_groups(); ++g) add_work(g);
+    const std::size_t n_looked_at = targets.size() + n_marked + (partition.n_groups() - n_before) * n_columns;
+    if (!meter.spend(1 + static_cast<std::int64_t>(n_looked_at / 2))) return over_budget(meter);
+  }
+  return {};
+}
 
 }  // namespace
 
@@ -207,52 +333,49 @@ bool is_between_characters(const Dfa& texts, std::size_t state) {
 }
 
 Result<Dfa> minimize(const Dfa& dfa, WorkMeter& meter) {
-  constexpr std::size_t kMostRefined = 4'000;
   HeldBytes held(meter);  // the edges, and the same backwards
   if (!held.add(3 * n_ranges(dfa) * sizeof(std::int32_t) + 2 * dfa.n_states() * sizeof(std::size_t))) return over_budget(meter);
   BATON_TRY(const std::vector<bool> is_useful, useful_states(dfa, meter));
-  std::vector<std::int32_t> group(dfa.n_states(), -1);
-  if (dfa.n_states() > kMostRefined) {
-    std::int32_t n = 0;
-    for (std::size_t i = 0; i < group.size(); ++i)
-      if (is_useful[i]) group[i] = n++;
-    return quotient(dfa, std::move(group), n, meter);
-  }
-  // The columns as keys, and the keys of one round.
-  if (!held.add(2 * 256 * dfa.n_states() * sizeof(std::int32_t))) return over_budget(meter);
-  if (!meter.spend(16 * static_cast<std::int64_t>(dfa.n_states()))) return over_budget(meter);
+  std::vector<std::int32_t> number(dfa.n_states(), -1);  // of the useful states
+  std::int32_t n_useful = 0;
+  for (std::size_t state = 0; state < number.size(); ++state)
+    if (is_useful[state]) number[state] = n_useful++;
+  if (n_useful == 0 || dfa.n_states() > kMostRefined) return quotient(dfa, std::move(number), n_useful, meter);
+
+  if (!meter.spend(8 * static_cast<std::int64_t>(dfa.n_states()))) return over_budget(meter);
   const std::vector<std::size_t> columns = distinct_columns(dfa);
-  std::int32_t n_groups = 0;
-  bool has_final = false;
-  bool has_other = false;
-  for (std::size_t i = 0; i < group.size(); ++i) {
-    if (!is_useful[i]) continue;
-    group[i] = dfa.is_final[i] ? 1 : 0;
-    (dfa.is_final[i] ? has_final : has_other) = true;
-  }
-  if (!has_other)
-    for (std::int32_t& g : group) g = g < 0 ? g : 0;
-  n_groups = (has_final ? 1 : 0) + (has_other ? 1 : 0);
-  while (true) {
-    std::unordered_map<std::vector<std::int32_t>, std::int32_t, HashRow> ids;
-    std::vector<std::int32_t> refined(group.size(), -1);
-    for (std::size_t i = 0; i < group.size(); ++i) {
-      if (group[i] < 0) continue;
-      if (!meter.spend(1 + static_cast<std::int64_t>(columns.size() / 4))) return over_budget(meter);
-      std::vector<std::int32_t> key{group[i]};
-      key.reserve(columns.size() + 1);
-      for (const std::size_t byte : columns) {
-        const std::int32_t target = dfa.next[i][byte];
-        key.push_back(target == Dfa::kDead ? -1 : group[static_cast<std::size_t>(target)]);
-      }
-      refined[i] = ids.emplace(std::move(key), static_cast<std::int32_t>(ids.size())).first->second;
+  const std::size_t n = static_cast<std::size_t>(n_useful) + 1;  // with a last state, which nothing leaves
+  // Targets, sources and their places, the work that waits, and the groups.
+  if (!held.add((5 * columns.size() + 8) * (n + 1) * sizeof(std::int32_t))) return over_budget(meter);
+  if (!meter.spend(static_cast<std::int64_t>(n * columns.size() / 4))) return over_budget(meter);
+  std::vector<std::int32_t> targets(columns.size() * n, n_useful), group(n, 0);
+  std::vector<std::size_t> sizes(3, 0);  // of the groups: the last state, final states, others
+  for (std::size_t state = 0; state < number.size(); ++state) {
+    if (number[state] < 0) continue;
+    const auto at = static_cast<std::size_t>(number[state]);
+    group[at] = dfa.is_final[state] ? 1 : 2;
+    for (std::size_t c = 0; c < columns.size(); ++c) {
+      const std::int32_t target = dfa.next[state][columns[c]];
+      if (target != Dfa::kDead && number[static_cast<std::size_t>(target)] >= 0)
+        targets[c * n + at] = number[static_cast<std::size_t>(target)];
     }
-    const auto n = static_cast<std::int32_t>(ids.size());
-    group = std::move(refined);
-    if (n == n_groups) break;
-    n_groups = n;
   }
-  return quotient(dfa, std::move(group), n_groups, meter);
+  for (const std::int32_t g : group) ++sizes[static_cast<std::size_t>(g)];
+  const ColumnSources sources(targets, columns.size(), n);
+  Partition partition(std::move(group), 3);
+  const auto largest = static_cast<std::size_t>(std::ranges::max_element(sizes) - sizes.begin());
+  BATON_TRY_VOID(refine_groups(partition, sources, columns.size(), largest, meter));
+
+  // Groups are numbered in the order of their first states.
+  std::vector<std::int32_t> joined(partition.n_groups(), -1);
+  std::int32_t n_groups = 0;
+  for (std::int32_t& at : number) {
+    if (at < 0) continue;
+    std::int32_t& g = joined[static_cast<std::size_t>(partition.group_of(static_cast<std::size_t>(at)))];
+    if (g < 0) g = n_groups++;
+    at = g;
+  }
+  return quotient(dfa, std::move(number), n_groups, meter);
 }
 
 Result<Dfa> combine(const Dfa& a, const Dfa& b, DfaProduct product, WorkMeter& meter) {

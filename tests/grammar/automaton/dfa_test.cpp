@@ -3,7 +3,9 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <map>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -48,6 +50,73 @@ TEST_F(DfaTest, a_minimal_automaton_has_as_few_states_as_its_language_needs) {
   const auto none = combine(of("a"), of("b"), DfaProduct::intersection, meter_);
   EXPECT_EQ(none->n_states(), 1u);
   EXPECT_TRUE(none->is_empty());
+}
+
+/// Which classes of states that are alike a round of comparisons leaves, until none splits any more; state -1 is dead.
+std::size_t n_classes_of_reached(const Dfa& dfa) {
+  std::set<std::int32_t> reached{0};
+  for (std::vector<std::int32_t> work{0}; !work.empty();) {
+    const std::int32_t state = work.back();
+    work.pop_back();
+    for (const std::int32_t target : dfa.next[static_cast<std::size_t>(state)])
+      if (target != Dfa::kDead && reached.insert(target).second) work.push_back(target);
+  }
+  reached.insert(Dfa::kDead);
+  std::map<std::int32_t, std::size_t> of;
+  for (const std::int32_t state : reached) of[state] = state != Dfa::kDead && dfa.is_final[static_cast<std::size_t>(state)];
+  for (std::size_t n_before = 0;;) {
+    std::map<std::vector<std::size_t>, std::size_t> seen;
+    std::map<std::int32_t, std::size_t> finer;
+    for (const std::int32_t state : reached) {
+      std::vector<std::size_t> key{of[state]};
+      for (std::size_t byte = 0; byte < 256; ++byte)
+        key.push_back(of[state == Dfa::kDead ? state : dfa.next[static_cast<std::size_t>(state)][byte]]);
+      finer[state] = seen.emplace(std::move(key), seen.size()).first->second;
+    }
+    of = std::move(finer);
+    if (seen.size() == n_before) return n_before - 1;  // without the dead one, to which dropped states belong
+    n_before = seen.size();
+  }
+}
+
+TEST_F(DfaTest, random_automata_keep_their_language_in_as_many_states_as_there_are_classes) {
+  std::mt19937 rng(1);
+  for (int round = 0; round < 300; ++round) {
+    const auto below = [&](int n) { return static_cast<int>(rng() % static_cast<unsigned>(n)); };
+    const int n = 1 + below(24), n_letters = 1 + below(3), n_dead = below(4);
+    Dfa dfa(meter_);
+    for (int state = 0; state < n; ++state) dfa.add_state(below(4) == 0);
+    for (int state = 0; state < n; ++state)
+      for (int letter = 0; letter < n_letters; ++letter)
+        dfa.next[static_cast<std::size_t>(state)][static_cast<std::size_t>('a' + letter)] =
+            below(10) < n_dead ? Dfa::kDead : below(n);
+    const auto least = minimize(dfa, meter_);
+    ASSERT_TRUE(least);
+    const std::size_t n_classes = n_classes_of_reached(dfa);
+    EXPECT_EQ(least->n_states(), dfa.is_empty() ? 1 : n_classes) << "round " << round;
+    for (const std::string& word : words(std::string_view("abc").substr(0, static_cast<std::size_t>(n_letters)), 6))
+      EXPECT_EQ(least->accepts(word), dfa.accepts(word)) << "round " << round << ": " << word;
+    const auto again = minimize(*least, meter_);
+    EXPECT_EQ(again->next, least->next) << "round " << round << ": its states are numbered as they were";
+  }
+}
+
+TEST_F(DfaTest, a_long_text_costs_its_length) {
+  std::vector<std::int64_t> steps;
+  for (const std::size_t length : {400u, 1200u, 3600u}) {
+    Dfa text(meter_);
+    for (std::size_t i = 0; i <= length; ++i) text.add_state(i == length);
+    for (std::size_t i = 0; i < length; ++i)
+      text.next[i][static_cast<std::size_t>('a' + static_cast<int>(i % 7))] = static_cast<std::int32_t>(i + 1);
+    WorkBudget budget({.steps = std::int64_t{1} << 40, .bytes = std::int64_t{1} << 40});
+    WorkMeter meter(budget);
+    const auto least = minimize(text, meter);
+    ASSERT_TRUE(least);
+    EXPECT_EQ(least->n_states(), length + 1);
+    steps.push_back(budget.steps());
+  }
+  EXPECT_LT(steps[1], 5 * steps[0]) << "three times as long";
+  EXPECT_LT(steps[2], 5 * steps[1]);
 }
 
 TEST_F(DfaTest, products_accept_what_both_or_only_the_first_accept) {
