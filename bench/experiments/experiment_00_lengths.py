@@ -77,7 +77,7 @@ def lengths_job(settings, name, path, read):
         for arm, values in zip(("prompt", "answer"), zip(*pairs, strict=True), strict=True):
             runner.add({"dataset": name}, arm, summary([max(value, 1) for value in values]))
 
-    return Job(path.split("/")[-1], 5, run)
+    return Job(path.split("/")[-1], 1, run)
 
 
 def jobs(settings):
