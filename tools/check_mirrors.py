@@ -88,6 +88,7 @@ TESTED_THROUGH = {
     "src/kernels/cuda/ranks/join_parts.cu": "tests/kernels/collectives_test.cpp",
     "src/kernels/cuda/ranks/nccl.cpp": "tests/kernels/collectives_test.cpp",
     "src/kernels/cuda/ranks/one_shot.cu": "tests/kernels/collectives_test.cpp",
+    "src/kernels/cuda/ranks/sum_parts.cu": "tests/kernels/collectives_test.cpp",
     "src/kernels/cuda/device/elements.cu": "tests/kernels/matmul_test.cpp",
     "src/kernels/cuda/gemm/skinny_gemm.cu": "tests/kernels/matmul_test.cpp",
     "src/kernels/cuda/heads/*.cu": "tests/kernels/head_matmul_test.cpp",

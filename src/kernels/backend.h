@@ -49,7 +49,7 @@ struct BackendInfo {
 struct BackendCapabilities {
   bool has_bf16_matmul = false;      ///< bf16 matrices can be packed
   bool has_f16_matmul = false;       ///< f16 matrices can be packed
-  bool has_batch_invariant = false;  ///< BackendOptions::batch_invariant is accepted, at least for one rank
+  bool has_batch_invariant = false;  ///< BackendOptions::batch_invariant is accepted
   bool is_asynchronous = false;      ///< operations are enqueued and run later; otherwise they run when called
   bool shares_host_memory = false;   ///< its memory is the host's, which everything else on the machine uses too
   /// Outputs of matmuls inside a layer are best stored in the weights' dtype; otherwise in f32. The residual stream

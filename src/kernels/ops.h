@@ -634,7 +634,8 @@ struct SampleArgs {
 void sample(Backend& backend, const SampleArgs& args);
 
 /// Sum over all ranks, in place: x = x of rank 0 + x of rank 1 + ..., the same bits on every rank. In f32, rounded once,
-/// in this order on the CPU; the order of CUDA's sums depends on the size of x. No change at world size 1.
+/// in this order on the CPU and with BackendOptions::batch_invariant; without it the order of CUDA's sums depends on the
+/// size of x. No change at world size 1.
 ///
 ///     x  any shape, float, the same on all ranks
 void all_reduce(Backend& backend, TensorView x);

@@ -197,6 +197,26 @@ def test_answers_are_those_of_one_rank(n_ranks):
     assert answers[0] == answers[1]
 
 
+@pytest.mark.parametrize("n_ranks", N_RANKS)
+def test_batch_invariant_answers_have_the_same_bits_however_the_work_is_cut(n_ranks):
+    prompts = [f"Item {i} of the catalogue, which has {'very ' * (7 * i)}many items, is" for i in range(12)]
+    lines = "\n".join(json.dumps({"prompt": prompt, "max_tokens": 16, "logprobs": 1}) for prompt in prompts)
+
+    def ids_and_logprobs(*flags: str) -> list[tuple]:
+        command = generate_command(n_ranks, "--batch-invariant", "--dtype", DTYPE, *flags)
+        done = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+        outputs = [json.loads(line) for line in done.stdout.splitlines()]
+        return [(output["token_ids"], output["logprobs"]) for output in outputs]
+
+    together = ids_and_logprobs()
+    assert len(together) == len(prompts)
+    assert all(logprobs for _, logprobs in together)
+    assert ids_and_logprobs("--max-num-seqs", "1") == together
+    assert ids_and_logprobs("--attention", "paged", "--enforce-eager") == together
+    assert ids_and_logprobs("--max-num-batched-tokens", "32", "--no-enable-prefix-caching") == together
+
+
 def test_all_ranks_log_at_the_level_of_rank_0():
     for level, logs in (("info", True), ("warning", False)):
         command = generate_command(2, "--log-level", level)

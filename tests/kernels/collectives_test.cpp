@@ -35,8 +35,10 @@ RankOptions options_with_little_memory() {
   return options;
 }
 
-std::unique_ptr<Backend> backend_of(const Group& group, const std::string& device, int n_threads = 1) {
-  auto made = make_backend(device, {.n_threads = n_threads, .device = group->rank(), .ranks = group});
+std::unique_ptr<Backend> backend_of(const Group& group, const std::string& device, int n_threads = 1,
+                                    bool batch_invariant = false) {
+  auto made = make_backend(
+      device, {.n_threads = n_threads, .batch_invariant = batch_invariant, .device = group->rank(), .ranks = group});
   EXPECT_TRUE(made) << made.error().message;
   return made ? std::move(*made) : nullptr;
 }
@@ -212,9 +214,9 @@ class CudaSums : public ::testing::TestWithParam<int> {
   }
   /// Calls `work(backend, rank, dtype)` in each rank for each float dtype.
   template <class Work>
-  void run_each_dtype(const Work& work) const {
+  void run_each_dtype(const Work& work, bool batch_invariant = false) const {
     run_ranks(n_ranks_, [&](const Group& group) {
-      const auto backend = backend_of(group, "cuda");
+      const auto backend = backend_of(group, "cuda", 1, batch_invariant);
       ASSERT_NE(backend, nullptr);
       for (const DType dtype : kSummedTypes) work(*backend, group->rank(), dtype);
     });
@@ -248,6 +250,47 @@ TEST_P(CudaSums, are_in_rank_order_to_the_bit_at_every_call) {
             << sizes[i] << " elements, replay " << replay << ", rank " << rank;
     }
   });
+}
+
+// Sums for which an inbox is too small, and those of which NCCL gathers the parts: halves of words, tensors that begin within a
+// word, more than it gathers at once.
+TEST_P(CudaSums, of_batch_invariant_mode_are_in_rank_order_to_the_bit_at_every_size) {
+  run_each_dtype(
+      [&](Backend& backend, int rank, DType dtype) {
+        const auto elements_of = [&](std::int64_t n_bytes) { return n_bytes / static_cast<std::int64_t>(size_bytes(dtype)); };
+        const std::vector<std::int64_t> sizes{1,
+                                              31,
+                                              elements_of(8192),
+                                              elements_of((16 << 20) + 4112),
+                                              elements_of(4 << 20) + 1,
+                                              3,
+                                              4096,
+                                              elements_of(10 << 20) + 3,
+                                              8};
+        for (const std::int64_t n : sizes) {
+          const std::int64_t n_before = n == 4096 ? 1 : 0;  // elements of the tensor that are not added
+          const HostTensor expected = sum_in_rank_order(n_ranks_, dtype, {n + n_before});
+          const HostTensor input = data_of(rank, dtype, {n + n_before});
+          const OnDevice whole(backend, input);
+          const TensorView x{whole.view().data + static_cast<std::size_t>(n_before) * size_bytes(dtype), dtype, {n}};
+          auto graph = backend.capture([&] { all_reduce(backend, x); });
+          ASSERT_TRUE(graph) << graph.error().message;
+          for (const bool is_captured : {false, true}) {
+            backend.copy_from_host(whole.view(), input.view());
+            if (is_captured)
+              (*graph)->replay();
+            else
+              all_reduce(backend, x);
+            HostTensor got = whole.to_host();
+            if (n_before > 0) {
+              EXPECT_EQ(got.at(0), input.at(0)) << "before the tensor";
+              got.set(0, static_cast<float>(expected.at(0)));
+            }
+            EXPECT_EQ(got.bytes, expected.bytes) << n << " elements, rank " << rank << (is_captured ? ", captured" : "");
+          }
+        }
+      },
+      /*batch_invariant=*/true);
 }
 
 // An empty place of an inbox holds this pattern.

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "model/split.h"
+#include "support/changed_checkpoint.h"
 #include "support/golden_rows.h"
 #include "support/rank_threads.h"
 #include "support/source_folder.h"
@@ -98,6 +99,26 @@ TEST_P(TensorParallelGolden, two_gpus_stay_near_one_and_have_the_same_bits) {
   EXPECT_EQ(logits_of_rank[0], logits_of_rank[1]);
 }
 
+// Sums over GPUs are added in one order whatever the number of rows is.
+TEST_P(TensorParallelGolden, batch_invariant_rows_have_the_same_bits_in_one_step_and_in_three_on_two_gpus) {
+  const ModelSpec spec = read_model_spec(GetParam().folder).value();
+  if (!make_backend("cuda", {.device = 1})) GTEST_SKIP() << "fewer than two GPUs";
+  if (!split_spec(spec, {0, 2})) GTEST_SKIP() << "cannot be split";
+  std::mutex mutex;
+  std::vector<std::vector<float>> logits_of_rank;
+  run_ranks(2, [&](const Group& group) {
+    testing::GoldenOptions invariant = options(group, "cuda");
+    invariant.batch_invariant = true;
+    GoldenModel model(GetParam().folder, DType::bf16, invariant);
+    std::vector<float> together = run_rows(model);
+    EXPECT_EQ(run_rows_in_three(model), together) << "rank " << group->rank();
+    const std::lock_guard lock(mutex);
+    logits_of_rank.push_back(std::move(together));
+  });
+  ASSERT_EQ(logits_of_rank.size(), 2u);
+  EXPECT_EQ(logits_of_rank[0], logits_of_rank[1]);
+}
+
 INSTANTIATE_TEST_SUITE_P(Goldens, TensorParallelGolden, ::testing::ValuesIn(testing::golden_cases()),
                          [](const auto& of) { return of.param.name; });
 
@@ -121,6 +142,29 @@ TEST(TensorParallel, the_demo_model_gives_the_tokens_of_one_rank) {
 TEST(TensorParallel, the_demo_model_gives_the_tokens_of_one_rank_on_two_gpus) {
   if (!make_backend("cuda", {.device = 1})) GTEST_SKIP() << "fewer than two GPUs";
   expect_the_demo_tokens(2, "cuda", DType::bf16);
+}
+
+/// Two ranks' rows of a quantised checkpoint, all together and one after the other.
+void expect_quantised_rows_keep_their_bits(const std::string& name, const std::string& device, DType dtype) {
+  const std::filesystem::path folder = test::quantised(name);
+  const auto ids = Golden(folder / "golden.safetensors").read<std::int32_t>("input_ids");
+  run_ranks(2, [&](const Group& group) {
+    GoldenModel model(folder, dtype, {.device = device, .max_positions = 128, .batch_invariant = true, .ranks = group});
+    const std::vector<float> together = model.run(ids, 0, true, nullptr);
+    std::vector<float> apart;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const auto row = model.run(std::vector<TokenId>{ids[i]}, static_cast<std::int32_t>(i), true, nullptr);
+      apart.insert(apart.end(), row.begin(), row.end());
+    }
+    EXPECT_EQ(apart, together) << name << " on " << device << ", rank " << group->rank();
+  });
+}
+
+TEST(TensorParallel, batch_invariant_rows_of_quantised_weights_have_the_same_bits_alone_and_together) {
+  for (const char* const name : {"ct_fp8_channel", "ct_int8", "ct_int4", "gptq", "ct_nvfp4", "gpt_oss_mxfp4"}) {
+    expect_quantised_rows_keep_their_bits(name, "cpu", DType::f32);
+    if (make_backend("cuda", {.device = 1})) expect_quantised_rows_keep_their_bits(name, "cuda", DType::bf16);
+  }
 }
 
 }  // namespace

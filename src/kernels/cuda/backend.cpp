@@ -137,10 +137,6 @@ Result<void> CudaBackend::open(const BackendOptions& options) {
     return fail(ErrorCode::invalid_request,
                 fmt::format("{} blocks of attention: must be 0 (as many as fit) or more", options.attention_blocks));
   batch_invariant_ = options.batch_invariant;
-  if (batch_invariant_ && options.ranks != nullptr && options.ranks->world_size() > 1)
-    return fail(ErrorCode::unsupported,
-                "--batch-invariant: sums over several GPUs may depend on the number of rows; use one GPU, or the CPU",
-                "batch_invariant");
   BATON_TRY(device_, describe(options.device));
   check_cuda(cudaStreamCreateWithFlags(&device_.stream, cudaStreamNonBlocking), "cudaStreamCreate");
   check_cuda(cudaEventCreate(&timing_begin_), "cudaEventCreate");
@@ -163,7 +159,7 @@ Result<void> CudaBackend::open(const BackendOptions& options) {
   schemes_ = std::make_unique<SchemeGemm>(device_, *gemms_->cublas, std::span(gemms_->scratch, Gemms::kScratchBytes),
                                           options.batch_invariant);
   if (options.ranks != nullptr && options.ranks->world_size() > 1) {
-    BATON_TRY(collectives_, Collectives::make(device_, options.ranks));
+    BATON_TRY(collectives_, Collectives::make(device_, options.ranks, batch_invariant_));
   }
   synchronize();
   return {};

@@ -1,16 +1,22 @@
-/// Collectives of the CUDA backend: calls NCCL, and watches the ranks while a thread waits.
+/// Collectives of the CUDA backend: calls NCCL or kernels of our own, and watches the ranks while a thread waits.
 #include "kernels/cuda/ranks/collectives.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "kernels/cuda/device/device_memory.h"
 #include "ranks/rank_group.h"
 
 namespace baton::cuda {
 namespace {
+
+/// Of each rank's data, when all are gathered to be added.
+constexpr std::size_t kGatheredBytes = 4 << 20;
 
 ncclDataType_t nccl_type(DType dtype) {
   switch (dtype) {
@@ -25,12 +31,13 @@ std::string version_of(int version) { return fmt::format("{}.{}.{}", version / 1
 
 }  // namespace
 
-Collectives::Collectives(const Device& device, std::shared_ptr<RankGroup> ranks, const Nccl& nccl)
-    : device_(device), ranks_(std::move(ranks)), nccl_(nccl) {}
+Collectives::Collectives(const Device& device, std::shared_ptr<RankGroup> ranks, const Nccl& nccl, bool batch_invariant)
+    : device_(device), ranks_(std::move(ranks)), nccl_(nccl), batch_invariant_(batch_invariant) {}
 
-Result<std::unique_ptr<Collectives>> Collectives::make(const Device& device, std::shared_ptr<RankGroup> ranks) {
+Result<std::unique_ptr<Collectives>> Collectives::make(const Device& device, std::shared_ptr<RankGroup> ranks,
+                                                       bool batch_invariant) {
   BATON_TRY(const Nccl nccl, Nccl::open());
-  std::unique_ptr<Collectives> made(new Collectives(device, std::move(ranks), nccl));
+  std::unique_ptr<Collectives> made(new Collectives(device, std::move(ranks), nccl, batch_invariant));
   BATON_TRY_VOID(made->connect());
   return made;
 }
@@ -65,6 +72,9 @@ Result<void> Collectives::connect() {
     return refuse(fmt::format("NCCL cannot connect {} ranks: {}: {}", world_size(), nccl_.error_string(result),
                               nccl_.last_error(nullptr)));
   }
+  if (batch_invariant_) {
+    BATON_TRY(gathered_, device_memory(kGatheredBytes * static_cast<std::size_t>(world_size()), "sums in rank order"));
+  }
   BATON_TRY_VOID(warm_up());
   one_shot_ = OneShot::make(device_, *ranks_);
   if (ranks_->is_broken()) return lost();
@@ -98,11 +108,14 @@ Result<void> Collectives::warm_up() {
 }
 
 Collectives::~Collectives() {
-  if (communicator_ == nullptr) return;
-  if (ranks_->is_broken())
-    nccl_.abort(communicator_);
-  else
-    nccl_.destroy(communicator_);
+  if (communicator_ != nullptr) {
+    if (ranks_->is_broken())
+      nccl_.abort(communicator_);
+    else
+      nccl_.destroy(communicator_);
+  }
+  // Kernels of a broken group may still run, which cudaFree would wait for: this process is about to end.
+  if (!ranks_->is_broken()) cudaFree(gathered_);
 }
 
 int Collectives::rank() const { return ranks_->rank(); }
@@ -132,9 +145,22 @@ void Collectives::check_enqueued(ncclResult_t result, const char* what) {
 void Collectives::all_reduce(TensorView x) {
   const auto n = static_cast<std::size_t>(x.shape.n_elements());
   if (is_aborted() || n == 0) return;
-  if (one_shot_ != nullptr && one_shot_->adds(x)) return one_shot_->all_reduce(x);
+  if (one_shot_ != nullptr && one_shot_->adds(x) && (batch_invariant_ || one_shot_->fits(x))) return one_shot_->all_reduce(x);
+  if (batch_invariant_) return gather_and_add(x);
   device_.is_after_collective = true;
   check_enqueued(nccl_.all_reduce(x.data, x.data, n, nccl_type(x.dtype), ncclSum, communicator_, device_.stream), "all_reduce");
+}
+
+void Collectives::gather_and_add(const TensorView& x) {
+  const std::int64_t n = x.shape.n_elements();
+  const std::size_t element = size_bytes(x.dtype);
+  const auto most = static_cast<std::int64_t>(kGatheredBytes / element);
+  for (std::int64_t begin = 0; begin < n && !is_aborted(); begin += most) {
+    const TensorView piece{x.data + static_cast<std::size_t>(begin) * element, x.dtype, {std::min(most, n - begin)}};
+    check_enqueued(nccl_.all_gather(piece.data, gathered_, piece.size_bytes(), ncclUint8, communicator_, device_.stream),
+                   "all_gather");
+    sum_parts(device_, piece, gathered_, world_size());
+  }
 }
 
 void Collectives::all_gather(const AllGatherArgs& args) {

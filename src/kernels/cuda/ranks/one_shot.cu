@@ -296,17 +296,21 @@ OneShot::~OneShot() {
   cudaFreeHost(is_aborted_);
 }
 
-bool OneShot::adds(const TensorView& x) const {
-  return x.size_bytes() <= most_bytes(ranks_.world_size) && x.size_bytes() % sizeof(Word) == 0 &&
-         is_aligned(x.data, sizeof(Word));
-}
+bool OneShot::adds(const TensorView& x) const { return x.size_bytes() % sizeof(Word) == 0 && is_aligned(x.data, sizeof(Word)); }
+
+bool OneShot::fits(const TensorView& x) const { return x.size_bytes() <= most_bytes(ranks_.world_size); }
 
 void OneShot::all_reduce(const TensorView& x) {
-  const std::size_t n_words = x.size_bytes() / sizeof(Word);
+  const std::size_t most = most_words(ranks_.world_size);
+  const std::size_t n_all = x.size_bytes() / sizeof(Word);
+  auto* const words = reinterpret_cast<Word*>(x.data);
   visit_ranks(ranks_.world_size, [&](auto n_ranks) {
     visit_element(x.dtype, [&](auto element) {
-      launch_overlapped(device_, sum_kernel<decltype(element), n_ranks()>, dim3(n_blocks_of(n_words)), kThreads, 0,
-                        "all_reduce", reinterpret_cast<Word*>(x.data), static_cast<std::int64_t>(n_words), ranks_);
+      for (std::size_t begin = 0; begin < n_all; begin += most) {
+        const std::size_t n_words = std::min(most, n_all - begin);
+        launch_overlapped(device_, sum_kernel<decltype(element), n_ranks()>, dim3(n_blocks_of(n_words)), kThreads, 0,
+                          "all_reduce", words + begin, static_cast<std::int64_t>(n_words), ranks_);
+      }
     });
   });
 }

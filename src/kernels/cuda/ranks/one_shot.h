@@ -48,11 +48,13 @@ class OneShot {
   OneShot(const OneShot&) = delete;
   OneShot& operator=(const OneShot&) = delete;
 
-  /// Whether `all_reduce` takes the tensor: it fits an inbox and consists of whole, aligned words.
+  /// Whether `all_reduce` takes the tensor: it consists of whole, aligned words.
   bool adds(const TensorView& x) const;
+  /// Whether an inbox takes the tensor in one piece. NCCL adds larger ones sooner.
+  bool fits(const TensorView& x) const;
   /// Whether `all_gather` does: there are two ranks, and rows are of whole, aligned words.
   bool gathers(const AllGatherArgs& args) const;
-  /// See kernels/ops.h. Both may be captured in a graph.
+  /// See kernels/ops.h. Both may be captured in a graph, and go in pieces that fit an inbox.
   void all_reduce(const TensorView& x);
   void all_gather(const AllGatherArgs& args);
   /// Ends kernels that wait for words of a lost rank. Their results are worthless.
