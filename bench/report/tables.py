@@ -9,6 +9,7 @@ import tables_families
 import tables_goals
 import tables_paper
 import tables_quantised
+import tables_servers
 import tables_several
 from findings import beside_others
 from markdown_parts import markdown, number, percent, with_notes
@@ -347,6 +348,7 @@ BLOCKS = {
     "mmlu-paper": (MMLU, tables_paper.mmlu),
     "interactive": (INTERACTIVE, interactive),
     "interactive-rates": (INTERACTIVE, interactive_rates),
+    "servers": ((5, "servers"), tables_servers.servers),
     "synthetic": (SYNTHETIC, synthetic),
     "models": (MODELS, models),
     "models-paper": (MODELS, tables_paper.models),
@@ -417,6 +419,7 @@ NAMES = {
     "traces": "Azure's conversations (9)",
     "attention-peers": "other libraries' attention beside experiment 1",
     "families": "decode steps of other families (11)",
+    "servers": "vLLM's server beside Baton's (5)",
     "several-steps": "decode steps over several GPUs (12)",
     "several-jobs": "whole jobs over several GPUs (12)",
     "quantised-steps": "decode steps with weights in 8 and 4 bits (13)",

@@ -19,6 +19,7 @@ import selection  # noqa: E402
 import tables  # noqa: E402
 import tables_families  # noqa: E402
 import tables_paper  # noqa: E402
+import tables_servers  # noqa: E402
 
 
 def row(arm, device="NVIDIA H200", commit="c1", date="2026-11-22T10:00:00Z", point=None, **numbers):
@@ -178,6 +179,19 @@ class Papers(unittest.TestCase):
                 for arm, seconds in (("relay", 2), ("paged", 3))]  # fmt: skip
         told = tables_paper.models(selection.Results(jobs), published)
         self.assertIn("| Phi-2 | 1024 | A40 | 3.54 | 4.82 | 8.76 | - | 33.33 | 50.00 | 1.82 | 1.50 | 2.47 | - |", told)
+
+
+class Servers(unittest.TestCase):
+    def test_a_line_has_the_median_of_the_rounds_of_a_server(self):
+        def load(arm, number, latency, **more):
+            point = {"model": "llama-3-8b", "shared": 2048, "rate": 16.0, "round": number, "requests": 160}
+            numbers = dict.fromkeys(tables_servers.NUMBERS, 8.0) | {"latency_per_token_s": latency}
+            return row(arm, point=point, **numbers, **more)
+
+        rows = [load("relay", 1, 0.004), load("relay", 2, 0.006), load("vllm", 1, 0.01, commit="vllm 0.26.0")]
+        told = tables_servers.servers(selection.Results(rows), None)
+        self.assertIn("| 16 | Baton, relay | 160 | 2 | 8.00 | 5.0 | 8.0 |", told)
+        self.assertIn("| 16 | vllm 0.26.0 | 160 | 1 | 8.00 | 10.0 | 8.0 |", told)
 
 
 class StepGoals(unittest.TestCase):
