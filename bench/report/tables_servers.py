@@ -19,7 +19,8 @@ def servers(results, _published):
         row = found[0].rows[0]
         program = row["commit"] if is_other_program(row) else f"Baton, {arm}"
         counts = str(found[0].point["requests"]), str(len(found))
-        rows.append([f"{rate:g}", program, *counts, number(served), number(1e3 * latency, 1), *(number(value, 1) for value in rest)])
+        times = [1e3 * latency, *rest]
+        rows.append([f"{rate:g}", program, *counts, number(served), *(number(value, 1) for value in times)])
     header = ["offered, requests/s", "server", "requests", "rounds", "served, requests/s", "latency a token, ms", "TTFT mean, ms",
               "p99", "TPOT mean, ms", "p99"]  # fmt: skip
     return with_notes(markdown(header, rows), results)
