@@ -19,6 +19,7 @@ import shutil
 import sys
 import tarfile
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -41,13 +42,17 @@ def read_plan(path):
     return [line for line in lines if line]
 
 
+PACKING = threading.Lock()  # workers end jobs at the same time
+
+
 def pack(results, target):
-    """Archives the result files: a machine may give few files back."""
+    """Archives the result files: a machine may give few files back. Any thread."""
     part = target.with_name(target.name + ".part")
-    with tarfile.open(part, "w:gz") as archive:
-        for path in sorted(results.glob("experiment_*.json")):
-            archive.add(path, path.name)
-    part.replace(target)
+    with PACKING:
+        with tarfile.open(part, "w:gz") as archive:
+            for path in sorted(results.glob("experiment_*.json")):
+                archive.add(path, path.name)
+        part.replace(target)
 
 
 def merge(archive, results):

@@ -250,6 +250,24 @@ class ExperimentsTest(unittest.TestCase):
                 run_all.merge(self.folder / "results.tar.gz", here)
         self.assertEqual(result_rows.load(here / "experiment_42_test.json"), [{"job": "0"}, {"job": "1"}])
 
+    def test_workers_that_end_jobs_at_the_same_time_archive_one_after_another(self):
+        result_rows.append(self.folder / "here" / "experiment_42_test.json", {"job": "1" * 200_000})
+        failures = []
+
+        def pack_often():
+            try:
+                for _ in range(20):
+                    run_all.pack(self.folder / "here", self.folder / "results.tar.gz")
+            except OSError as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=pack_often) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failures, [])
+
     def test_each_scale_has_jobs_with_names_of_their_own(self):
         for scale in harness.SCALES:
             settings = harness.Settings(scale=scale)
