@@ -141,13 +141,12 @@ MORE_FILES = {
     "model/families": (40, "one file for each family of models; what several share is in llama.h and readers.h"),
     "grammar/automaton": (28, "one theory: regular languages from their texts to the program that runs them"),
     "kernels/cuda/gemm": (29, "matmuls by 16-bit weights: a few files for each GEMM, and what several of them share"),
-    "kernels/cpu": (60, "one file for each operation, and one for each instruction set where there are several"),
 }
 
 # Third-party code, language extensions and names that few files may see: (pattern on a line, files, why).
 SEAMS = [
-    (r"#\s*pragma\s+omp|#\s*include\s*<omp\.h>", r"kernels/cpu/onednn\.cpp", "OpenMP belongs to kernels/cpu/onednn.cpp"),
-    (r"#\s*include\s*<(oneapi/)?dnnl", r"kernels/cpu/onednn\.cpp", "oneDNN belongs to kernels/cpu/onednn.cpp"),
+    (r"#\s*pragma\s+omp|#\s*include\s*<omp\.h>", r"kernels/cpu/gemm/onednn\.cpp", "OpenMP belongs to kernels/cpu/gemm/onednn.cpp"),
+    (r"#\s*include\s*<(oneapi/)?dnnl", r"kernels/cpu/gemm/onednn\.cpp", "oneDNN belongs to kernels/cpu/gemm/onednn.cpp"),
     (r"#\s*include\s*<hwy/", r"kernels/cpu/.*", "Highway belongs to kernels/cpu"),
     (r"#\s*include\s*<\w*intrin\.h>", r"kernels/cpu/.*", "intrinsics belong to kernels/cpu"),
     (r"#\s*include\s*<(cuda|cublas|cub/|nccl)", r"kernels/cuda/.*", "CUDA belongs to kernels/cuda"),

@@ -57,12 +57,12 @@ TESTED_THROUGH = {
     "src/model/source/stacked_matrix.cpp": "tests/model/quantised_weights_test.cpp",
     "src/model/source/stored_layout.cpp": "tests/model/quantised_weights_test.cpp",
     "src/model/source/unpack.cpp": "tests/model/quantised_weights_test.cpp",
-    "src/kernels/cpu/attention_*.cpp": "tests/kernels/attention_test.cpp",
+    "src/kernels/cpu/attention/attention_*.cpp": "tests/kernels/attention_test.cpp",
     "src/kernels/cpu/backend.cpp": "tests/kernels/small_ops_test.cpp",
-    "src/kernels/cpu/collectives.cpp": "tests/kernels/collectives_test.cpp",
-    "src/kernels/cpu/embedding.cpp": "tests/kernels/small_ops_test.cpp",
-    "src/kernels/cpu/skinny_gemm_*.cpp": "tests/kernels/skinny_gemm_test.cpp",
-    "src/kernels/cpu/row_math.cpp": "tests/kernels/activation_test.cpp",
+    "src/kernels/cpu/ranks/collectives.cpp": "tests/kernels/collectives_test.cpp",
+    "src/kernels/cpu/rows/embedding.cpp": "tests/kernels/small_ops_test.cpp",
+    "src/kernels/cpu/gemm/skinny_gemm_*.cpp": "tests/kernels/skinny_gemm_test.cpp",
+    "src/kernels/cpu/rows/row_math.cpp": "tests/kernels/activation_test.cpp",
     "src/kernels/cpu/schemes/int8*.cpp": "tests/kernels/scheme_int8_test.cpp",
     "src/kernels/cpu/schemes/*.cpp": "tests/kernels/scheme_gemm_test.cpp",
     "src/kernels/cuda/attention/*.cu": "tests/kernels/attention_test.cpp",
@@ -123,7 +123,7 @@ def check_operations(root):
     places = [
         ("src/kernels/ops.cpp", text_of(kernels / "ops.cpp"), r"^void {}\(Backend& backend\b"),
         ("src/kernels/backend.h", text_of(kernels / "backend.h"), r"virtual void {}\("),
-        ("src/kernels/cpu/*.cpp", text_of(*sorted((kernels / "cpu").glob("*.cpp"))), r"\b{}\("),
+        ("src/kernels/cpu/*", text_of(*sorted((kernels / "cpu").rglob("*.cpp"))), r"\b{}\("),
         ("tests/kernels/*_test.cpp", tests, r"\b{}\("),
     ]
     if (kernels / "cuda").exists():

@@ -11,7 +11,7 @@
 #include <benchmark/benchmark.h>
 
 #include "kernels/cpu/backend.h"
-#include "kernels/cpu/kv_storage.h"
+#include "kernels/cpu/kv/kv_storage.h"
 
 namespace baton {
 namespace {

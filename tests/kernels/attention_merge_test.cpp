@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/backend.h"
-#include "kernels/cpu/attention_state.h"
+#include "kernels/cpu/attention/attention_state.h"
 #include "support/test_backends.h"
 
 namespace baton {

@@ -1,5 +1,5 @@
 /// The AMX attention loops, with emulated tiles on every processor and with real ones on processors with AMX.
-#include "kernels/cpu/attention_tiles.h"
+#include "kernels/cpu/attention/attention_tiles.h"
 
 #include <cstring>
 #include <random>

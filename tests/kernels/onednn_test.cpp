@@ -1,4 +1,4 @@
-#include "kernels/cpu/onednn.h"
+#include "kernels/cpu/gemm/onednn.h"
 
 #include <algorithm>
 #include <cmath>

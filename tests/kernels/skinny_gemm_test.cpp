@@ -1,4 +1,4 @@
-#include "kernels/cpu/skinny_gemm.h"
+#include "kernels/cpu/gemm/skinny_gemm.h"
 
 #include <cstring>
 #include <random>

@@ -1,5 +1,5 @@
 /// The tile GEMM's loops, with emulated tiles on every processor and with real ones on processors with AMX.
-#include "kernels/cpu/tile_gemm.h"
+#include "kernels/cpu/gemm/tile_gemm.h"
 
 #include <cstring>
 #include <random>
@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "kernels/cpu/tile_gemm_kernel.h"
+#include "kernels/cpu/gemm/tile_gemm_kernel.h"
 #include "support/emulated_tiles.h"
 #include "support/host_tensor.h"
 #include "support/matmul_reference.h"

@@ -12,11 +12,11 @@
 
 #include "core/limits/memory_limit.h"
 #include "core/one_line.h"
-#include "kernels/cpu/kv_storage.h"
-#include "kernels/cpu/onednn.h"
+#include "kernels/cpu/kv/kv_storage.h"
+#include "kernels/cpu/gemm/onednn.h"
 #include "kernels/cpu/pages.h"
 #include "kernels/cpu/schemes/int8.h"
-#include "kernels/cpu/state_storage.h"
+#include "kernels/cpu/states/state_storage.h"
 #include "ranks/rank_group.h"
 
 namespace baton::cpu {

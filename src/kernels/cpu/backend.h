@@ -8,8 +8,8 @@
 
 #include "core/parallel.h"
 #include "kernels/backend.h"
-#include "kernels/cpu/collectives.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/ranks/collectives.h"
 #include "kernels/row_packing.h"
 
 namespace baton::cpu {

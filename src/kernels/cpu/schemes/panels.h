@@ -7,7 +7,7 @@
 
 #include "core/check.h"
 #include "core/dtype.h"
-#include "kernels/cpu/skinny_gemm.h"
+#include "kernels/cpu/gemm/skinny_gemm.h"
 #include "kernels/stored_matrix.h"
 
 namespace baton::cpu {

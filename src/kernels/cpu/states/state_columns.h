@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/parallel.h"
-#include "kernels/cpu/state_storage.h"
+#include "kernels/cpu/states/state_storage.h"
 #include "kernels/ops.h"
 
 namespace baton::cpu {

@@ -1,0 +1,9 @@
+/// The skinny GEMM with AVX-512.
+#include "kernels/cpu/gemm/products.h"
+#include "kernels/cpu/gemm/skinny_gemm_kernel.h"
+
+namespace baton::cpu {
+
+const SkinnyGemmKernel kSkinnyGemmF32Avx512 = run_skinny_gemm<F32Avx512>;
+
+}  // namespace baton::cpu

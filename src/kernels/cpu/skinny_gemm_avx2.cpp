@@ -1,9 +1,0 @@
-/// The skinny GEMM with AVX2 and FMA.
-#include "kernels/cpu/products.h"
-#include "kernels/cpu/skinny_gemm_kernel.h"
-
-namespace baton::cpu {
-
-const SkinnyGemmKernel kSkinnyGemmF32Avx2 = run_skinny_gemm<F32Avx2>;
-
-}  // namespace baton::cpu

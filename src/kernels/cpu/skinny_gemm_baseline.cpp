@@ -1,9 +1,0 @@
-/// The skinny GEMM with SSE2, which every x86-64 processor has.
-#include "kernels/cpu/products.h"
-#include "kernels/cpu/skinny_gemm_kernel.h"
-
-namespace baton::cpu {
-
-const SkinnyGemmKernel kSkinnyGemmF32Baseline = run_skinny_gemm<F32Sse2>;
-
-}  // namespace baton::cpu

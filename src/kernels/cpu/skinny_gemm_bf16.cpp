@@ -1,9 +1,0 @@
-/// The skinny GEMM with AVX-512's bf16 dot products.
-#include "kernels/cpu/products.h"
-#include "kernels/cpu/skinny_gemm_kernel.h"
-
-namespace baton::cpu {
-
-const SkinnyGemmKernel kSkinnyGemmBf16Dot = run_skinny_gemm<Bf16Dot>;
-
-}  // namespace baton::cpu
