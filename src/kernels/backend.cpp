@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <string_view>
 
+#include <baton_interface.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -31,6 +33,12 @@ std::filesystem::path module_file(const std::filesystem::path& folder, std::stri
   return folder / fmt::format("libbaton_{}.so", name);
 }
 
+/// Whether a module was built against the headers that this library was built with.
+bool is_of_this_build(void* module) {
+  const auto interface = reinterpret_cast<BackendInterfaceFunction>(dlsym(module, "baton_backend_interface"));
+  return interface != nullptr && std::string_view(interface()) == kBackendInterface;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const BackendOptions& options) {
@@ -52,6 +60,11 @@ Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const Backe
     auto* make = reinterpret_cast<MakeBackendFunction>(dlsym(module, "baton_make_backend"));
     if (make == nullptr)
       return fail(ErrorCode::invalid_data, fmt::format("{} is not a Baton backend module", file.string()), "device");
+    if (!is_of_this_build(module))
+      return fail(
+          ErrorCode::invalid_data,
+          fmt::format("{} is of another build than this program: install the program and its modules together", file.string()),
+          "device");
     return make(options);
   }
   return fail(ErrorCode::unavailable,

@@ -279,7 +279,7 @@ class Backend {
 };
 
 /// Opens the module libbaton_NAME.so beside the program (or in BATON_MODULE_PATH) and makes its backend. The error
-/// names what is missing: the module, the device or its driver.
+/// names what is missing: the module, the device or its driver. A module that was built against other headers is refused.
 Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const BackendOptions& options);
 
 /// Names of the available modules, for --version.
@@ -287,5 +287,8 @@ std::vector<std::string> backend_names();
 
 /// The function that a module exports under the name "baton_make_backend".
 using MakeBackendFunction = Result<std::unique_ptr<Backend>> (*)(const BackendOptions& options);
+/// The function that a module exports under the name "baton_backend_interface": the hash of the headers that it was built against
+/// (<baton_interface.h>).
+using BackendInterfaceFunction = const char* (*)();
 
 }  // namespace baton

@@ -8,12 +8,13 @@
 #include <string>
 #include <vector>
 
+#include <baton_interface.h>
 #include <fmt/format.h>
 
 #include "core/limits/memory_limit.h"
 #include "core/one_line.h"
-#include "kernels/cpu/kv/kv_storage.h"
 #include "kernels/cpu/gemm/onednn.h"
+#include "kernels/cpu/kv/kv_storage.h"
 #include "kernels/cpu/pages.h"
 #include "kernels/cpu/schemes/int8.h"
 #include "kernels/cpu/states/state_storage.h"
@@ -193,3 +194,4 @@ void CpuBackend::all_gather(const AllGatherArgs& args) { collectives_.all_gather
 extern "C" baton::Result<std::unique_ptr<baton::Backend>> baton_make_backend(const baton::BackendOptions& options) {
   return baton::cpu::CpuBackend::make(options);
 }
+extern "C" const char* baton_backend_interface() { return baton::kBackendInterface; }

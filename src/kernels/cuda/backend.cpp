@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string>
 
+#include <baton_interface.h>
 #include <fmt/format.h>
 
 #include "kernels/cuda/attention/latent/latent.h"
@@ -422,3 +423,4 @@ void CudaBackend::all_gather(const AllGatherArgs& args) { cuda::all_gather(devic
 extern "C" baton::Result<std::unique_ptr<baton::Backend>> baton_make_backend(const baton::BackendOptions& options) {
   return baton::cuda::CudaBackend::make(options);
 }
+extern "C" const char* baton_backend_interface() { return baton::kBackendInterface; }
