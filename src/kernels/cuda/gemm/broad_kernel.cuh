@@ -145,14 +145,6 @@ __device__ __forceinline__ void transpose_in_four_lanes(std::uint32_t (&v)[4]) {
   }
 }
 
-/// The 8 x 8 matrix of 16-bit numbers that a warp holds, transposed.
-__device__ __forceinline__ std::uint32_t transposed_in_warp(std::uint32_t pair) {
-  __syncwarp();  // lanes may come from different waits
-  std::uint32_t other;
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(other) : "r"(pair));
-  return other;
-}
-
 /// The multiplying warpgroups. T is the type of x and of the weight.
 template <class T, int kWidth, int kRows, BroadForm kForm>
 class BroadMultiplier {

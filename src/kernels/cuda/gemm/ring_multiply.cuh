@@ -29,6 +29,14 @@ __device__ __forceinline__ void own_chains(float (&sums)[kChains][kGroups][4]) {
   for (int chain = 0; chain < kChains; ++chain) own_accumulators(sums[chain]);
 }
 
+/// The 8 x 8 matrix of 16-bit numbers that a warp holds, transposed.
+__device__ __forceinline__ std::uint32_t transposed_in_warp(std::uint32_t pair) {
+  __syncwarp();  // lanes may come from different waits
+  std::uint32_t other;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(other) : "r"(pair));
+  return other;
+}
+
 /// Sets `sums` to a b^T over the next `n_stages` of the ring, whose slots are `ring_stages`; each warp of a warpgroup calls it.
 /// `operands(slot)` gives the addresses of a stage's first boxes {a, b}: 64 rows of wgmma's M, and its N, kBoxK numbers of each;
 /// `a_bytes` and `b_bytes` are from box to box. Steps of 16 numbers are added to the chains in turn.

@@ -121,14 +121,6 @@ class StreamCopier {
   int n_stages_;
 };
 
-/// The 8 x 8 matrix of 16-bit numbers that a warp holds, transposed.
-__device__ __forceinline__ std::uint32_t transposed(std::uint32_t pair) {
-  __syncwarp();  // lanes may come from different waits
-  std::uint32_t other;
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(other) : "r"(pair));
-  return other;
-}
-
 /// The multiplying warpgroup. T is the type of x and of the weight.
 template <class T, class Out, int kWidth>
 class StreamMultiplier {
@@ -225,7 +217,8 @@ class StreamMultiplier {
         const int row = stream_transposed_column(thread_, group);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          const std::uint32_t pair = transposed(pack_pair<Out>(sums_[0][group][2 * half], sums_[0][group][2 * half + 1]));
+          const std::uint32_t pair =
+              transposed_in_warp(pack_pair<Out>(sums_[0][group][2 * half], sums_[0][group][2 * half + 1]));
           if (row < p_.n_rows)
             *reinterpret_cast<std::uint32_t*>(out + static_cast<std::int64_t>(row) * p_.n +
                                               stream_transposed_row(thread_, half)) = pair;
