@@ -11,7 +11,7 @@ foreach(header IN LISTS headers)
 endforeach()
 string(SHA256 hash "${hashes}")
 string(SUBSTRING ${hash} 0 16 hash)
-set(text "/// What a program and a backend module must have in common; written by cmake/interface.cmake. Not inline, because then all that is
+file(WRITE ${FILE} "/// What a program and a backend module must have in common; written by cmake/interface.cmake. Not inline, because then all that is
 /// loaded into a process would have one of it.
 #pragma once
 
@@ -21,9 +21,3 @@ constexpr char kBackendInterface[] = \"${hash}\";
 
 }  // namespace baton
 ")
-if(EXISTS ${FILE})
-  file(READ ${FILE} before)
-endif()
-if(NOT "${before}" STREQUAL "${text}")
-  file(WRITE ${FILE} "${text}")
-endif()
