@@ -318,10 +318,7 @@ class BroadMultiplier {
   __device__ __forceinline__ void store_gated(int first) {
     T* const out = static_cast<T*>(p_.out) + first;
     const GatedPlace place{thread_ / 32 * 16 + thread_ % 32 / 4, p_.n_rows, p_.n / 2 - first, p_.n / 2};
-    if (p_.gate == FusedGate::silu)
-      store_gated_columns<FusedGate::silu>(sums_[0], out, place);
-    else
-      store_gated_columns<FusedGate::gelu_tanh>(sums_[0], out, place);
+    store_gated_columns(p_.gate, sums_[0], out, place);
   }
 
   const BroadGemmParams& p_;

@@ -175,10 +175,7 @@ class ChainMultiplier {
     Out* const out = static_cast<Out*>(p_.out) + first;
     const GatedPlace place{static_cast<int>(blockIdx.y) * kTileRows + thread_ / 32 * 16 + thread_ % 32 / 4, p_.n_rows,
                            p_.n / 2 - first, p_.n / 2};
-    if (p_.gate == FusedGate::silu)
-      store_gated_columns<FusedGate::silu>(sums_[0], out, place);
-    else
-      store_gated_columns<FusedGate::gelu_tanh>(sums_[0], out, place);
+    store_gated_columns(p_.gate, sums_[0], out, place);
   }
 
   const ChainGemmParams& p_;

@@ -74,6 +74,16 @@ __device__ __forceinline__ void store_gated_columns(const float (&sums)[kGroups]
   }
 }
 
+/// The same with the gate that is asked for.
+template <class T, int kGroups>
+__device__ __forceinline__ void store_gated_columns(FusedGate gate, const float (&sums)[kGroups][4], T* out,
+                                                    const GatedPlace& place) {
+  if (gate == FusedGate::silu)
+    store_gated_columns<FusedGate::silu>(sums, out, place);
+  else
+    store_gated_columns<FusedGate::gelu_tanh>(sums, out, place);
+}
+
 }  // namespace baton::cuda
 
 #endif  // BATON_SM90A
