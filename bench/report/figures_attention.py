@@ -1,7 +1,21 @@
 """Figures of experiments 1 and 2: attention alone, and tokens per second against context."""
 
 from quantities import ARMS, WEIGHT_BYTES, decode_bound, eq_10, head_kinds, heads_text, library_us, model_us
-from style import COLORS, FLOOR_COLOR, MARKERS, MODEL_COLOR, OTHER_COLORS, bars, finish, line, log_ticks, panels, plain_y
+from style import (
+    COLORS,
+    FLOOR_COLOR,
+    MARKERS,
+    MODEL_COLOR,
+    OTHER_COLORS,
+    about,
+    bars,
+    finish,
+    line,
+    log_ticks,
+    older_of,
+    panels,
+    plain_y,
+)
 
 
 def selected(kind, requests, own):
@@ -14,13 +28,14 @@ def attention_latency(results, published):
     kind, own = head_kinds(results)[0], results.values("own")[0]
     batches, lengths = results.values("requests"), results.values("shared")
     title = f"Attention of one layer: {heads_text(kind)}; own context {own} tokens"
-    figure, axes = panels(title, results.about(), min(len(batches), 2), -(-len(batches) // 2))
+    figure, axes = panels(title, about(results), min(len(batches), 2), -(-len(batches) // 2))
     for axis, requests in zip(axes, batches, strict=False):
         which = selected(kind, requests, own)
         for arm in ARMS:
             found = [results.one(arm, shared=shared, **which) for shared in lengths]
             times = [one and one["median_us"] for one in found]
-            line(axis, lengths, times, f"Baton, {arm}", COLORS[arm], marker=MARKERS[arm])
+            hollow = older_of(results, found)
+            line(axis, lengths, times, f"Baton, {arm}", COLORS[arm], marker=MARKERS[arm], hollow=hollow)
         floors = [one and one["floor_us"] for one in (results.one("relay", shared=shared, **which) for shared in lengths)]
         line(axis, lengths, floors, "floor: distinct bytes, read once", FLOOR_COLOR, dashed=True)
         for arm in ("relay", "unshared") if kind[0] == 52 else ():
@@ -41,7 +56,7 @@ def attention_speedup(results, published):
     batches, lengths = results.values("requests"), results.values("shared")
     chosen = [batches[0], batches[-1]] if len(batches) > 1 else batches
     title = f"Relayed attention: measured speed-up and what theory says; own context {own} tokens"
-    figure, axes = panels(title, results.about(), len(chosen), len(kinds), width=4.2)
+    figure, axes = panels(title, about(results), len(chosen), len(kinds), width=4.2)
     cells = [(kind, requests) for kind in kinds for requests in chosen]
     for axis, (kind, requests) in zip(axes, cells, strict=True):
         which = selected(kind, requests, own)
@@ -59,10 +74,11 @@ def attention_speedup(results, published):
                 for relay in found["relay"]
             ]
 
-        line(axis, lengths, ratio("unshared"), "measured, unshared / relay", COLORS["unshared"], marker="^")
+        hollow = older_of(results, found["relay"])
+        line(axis, lengths, ratio("unshared"), "measured, unshared / relay", COLORS["unshared"], marker="^", hollow=hollow)
         line(axis, lengths, [eq_10(s, own, requests) for s in lengths], "Eq. 10 of the paper", OTHER_COLORS[1], dashed=True)
         line(axis, lengths, model("unshared"), "byte model, unshared / relay", COLORS["unshared"], dashed=True)
-        line(axis, lengths, ratio("paged"), "measured, paged / relay", COLORS["paged"], marker="s")
+        line(axis, lengths, ratio("paged"), "measured, paged / relay", COLORS["paged"], marker="s", hollow=hollow)
         if results.is_gpu:
             line(axis, lengths, model("paged"), "byte model with the L2, paged / relay", COLORS["paged"], dashed=True)
         if kind[0] == 52:
@@ -84,9 +100,9 @@ def attention_speedup(results, published):
 def tree_speedups(results, _published):
     """Speed-up of relay over paged for PAT's trees, a panel for each head shape."""
     kinds = head_kinds(results)
-    trees = list(dict.fromkeys(one.point["tree"] for one in results.measured))
+    trees = list(dict.fromkeys(one.point["tree"] for one in results.find("relay")))
     title = "Attention over PAT's trees of shared prefixes: time of paged over time of relay"
-    figure, axes = panels(title, results.about(), 2, -(-len(kinds) // 2), 5.0)
+    figure, axes = panels(title, results.about(), 2, -(-len(kinds) // 2), 5.0, 3.4)
     for axis, kind in zip(axes, kinds, strict=False):
         ratios = []
         for tree in trees:
@@ -94,7 +110,7 @@ def tree_speedups(results, _published):
             relay, paged = results.one("relay", **which), results.one("paged", **which)
             ratios.append(paged["median_us"] / relay["median_us"] if relay and paged else None)
         bars(axis, trees, [("time of paged / time of relay", COLORS["paged"], ratios)])
-        axis.tick_params(axis="x", labelsize=5.5, rotation=60)
+        axis.tick_params(axis="x", labelsize=5.5, rotation=90)
         axis.axhline(1, color="#999999", linewidth=0.8)
         axis.set_title(heads_text(kind))
         axis.set_ylabel("speed-up of relay")

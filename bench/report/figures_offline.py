@@ -1,7 +1,7 @@
 """Figures of the experiments that run whole jobs: 3, 4, 6, 7, 10 and parts of 9."""
 
-from quantities import ARMS, MODEL_NAMES, PUBLISHED_NAMES, part, published_ratio, ratio
-from style import COLORS, MARKERS, OTHER_COLORS, bars, finish, line, log_ticks, panels, plain_y
+from quantities import ARMS, MODEL_NAMES, PUBLISHED_NAMES, part, peer_names, published_ratio, ratio
+from style import COLORS, MARKERS, OTHER_COLORS, about, bars, finish, line, log_ticks, older_of, panels, plain_y
 
 
 def half_range(values):
@@ -12,14 +12,15 @@ def offline_throughput(results, published):
     lengths = results.values("shared")
     model, n_requests = results.measured[0].point["model"], results.measured[0].point["requests"]
     title = f"Offline throughput, ShareGPT lengths: {model}, {n_requests} requests behind one system prompt, caches cold"
-    figure, axes = panels(title, results.about(), 2, width=4.6, height=3.5)
+    figure, axes = panels(title, about(results), 2, width=4.6, height=3.5)
     places = [max(length, 32) for length in lengths]  # 0 has a place of its own on the logarithmic axis
     for arm in ARMS:
         found = [results.one(arm, shared=shared) for shared in lengths]
         rates = [one and one.rates("num_requests") for one in found]
         medians = [one and one.rate("num_requests") for one in found]
         errors = [of and half_range(of) for of in rates]
-        line(axes[0], places, medians, f"Baton, {arm}", COLORS[arm], marker=MARKERS[arm], errors=errors)
+        hollow = older_of(results, found)
+        line(axes[0], places, medians, f"Baton, {arm}", COLORS[arm], marker=MARKERS[arm], errors=errors, hollow=hollow)
         them = [published.one(3, "requests_per_second", shared=shared, arm=arm) for shared in lengths]
         if results.is_gpu:
             line(axes[0], places, them, f"the paper's {PUBLISHED_NAMES[arm]}, A100, vLLM 0.2.6", COLORS[arm], dashed=True)
@@ -27,7 +28,8 @@ def offline_throughput(results, published):
     axes[0].set_ylim(bottom=0)
     for over in ("paged", "unshared"):
         ratios = [ratio(results, over, shared=shared) for shared in lengths]
-        line(axes[1], places, ratios, f"Baton, relay over {over}", COLORS[over], marker=MARKERS[over])
+        hollow = older_of(results, [results.one("relay", shared=shared) for shared in lengths])
+        line(axes[1], places, ratios, f"Baton, relay over {over}", COLORS[over], marker=MARKERS[over], hollow=hollow)
         them = [published_ratio(published, 3, over, shared=shared) for shared in lengths]
         if results.is_gpu:
             line(axes[1], places, them, f"the paper, relay over {PUBLISHED_NAMES[over]}", COLORS[over], dashed=True)
@@ -59,12 +61,13 @@ def synthetic_throughput(results, published):
     kinds = sorted({(one.point["own"], one.point["output"]) for one in results.measured})
     lengths = results.values("shared")
     model = results.measured[0].point["model"]
-    figure, axes = panels(f"Offline throughput with equal lengths: {model}, caches cold", results.about(), len(kinds))
+    figure, axes = panels(f"Offline throughput with equal lengths: {model}, caches cold", about(results), len(kinds))
     for axis, (own, output) in zip(axes, kinds, strict=True):
         for arm in ARMS:
             found = [results.one(arm, own=own, output=output, shared=shared) for shared in lengths]
             medians = [one and one.rate("num_requests") for one in found]
-            line(axis, lengths, medians, f"Baton, {arm}", COLORS[arm], marker=MARKERS[arm])
+            hollow = older_of(results, found)
+            line(axis, lengths, medians, f"Baton, {arm}", COLORS[arm], marker=MARKERS[arm], hollow=hollow)
             which = {"own": own, "output": output, "arm": arm}
             them = [published.one(6, "requests_per_second", shared=shared, **which) for shared in lengths]
             if results.is_gpu:
@@ -81,7 +84,7 @@ def model_speedups(results, published):
     lengths = results.values("shared")[::-1]
     models = list(dict.fromkeys(one.point["model"] for one in results.measured))
     title = "Offline throughput of relay over the other arms, ShareGPT lengths, caches cold"
-    figure, axes = panels(title, results.about(), 1, len(lengths), width=7.6, height=2.7)
+    figure, axes = panels(title, about(results, "†"), 1, len(lengths), width=7.6, height=2.7)
     for axis, shared in zip(axes, lengths, strict=True):
         series = [
             (f"Baton, relay over {over}", COLORS[over], [ratio(results, over, model=model, shared=shared) for model in models])
@@ -94,7 +97,9 @@ def model_speedups(results, published):
                 of_gpus = [published_ratio(published, 7, over, model=name, shared=shared, gpu=gpu) for gpu in ("A100", "A40")]
                 them.append(next((value for value in of_gpus if value), None))
             series.append((f"the paper, over {PUBLISHED_NAMES[over]}, A40 or A100", color, them))
-        bars(axis, models, [one for one in series if any(one[2])])
+        relays = [results.one("relay", model=model, shared=shared) for model in models]
+        marks = [index for index, one in enumerate(relays) if results.is_marked(one)]
+        bars(axis, models, [one for one in series if any(one[2])], marks=marks)
         axis.axhline(1, color="#999999", linewidth=0.8)
         axis.set_title(f"system prompt of {shared} tokens")
         axis.set_ylabel("ratio of requests/s")
@@ -216,7 +221,7 @@ PEER_COLORS = {"relay": COLORS["relay"], "paged": COLORS["paged"]}
 def beside_peers(results, _published):
     """Seconds of whole jobs and milliseconds of decode steps, beside the other engines."""
     arms = [*ARMS[:2], *sorted({one.arm for one in results.measured} - set(ARMS))]
-    names = list(dict.fromkeys(one.point["name"] for one in results.measured))
+    names = peer_names(results)
     kinds = [("whole jobs", "s", [name for name in names if not name.startswith("decode")]),
              ("decode steps", "ms a step", [name for name in names if name.startswith("decode")])]  # fmt: skip
     kinds = [kind for kind in kinds if kind[2]]

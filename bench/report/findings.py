@@ -66,7 +66,7 @@ def flash_decoding(results):
     if not lines:
         return ""
     times = [one["median_us"] for one in lines if one.point["requests"] * one.point["own"] == 65536]
-    text = f"From 256 short contexts to one of 65,536 tokens the time goes from {min(times):.1f} to {max(times):.1f} us"
+    text = f"From 256 short contexts to one of 65,536 tokens the time lies between {min(times):.1f} and {max(times):.1f} us"
     text += ": it hardly depends on how the same bytes are divided, which is what cutting is for. "
     if slower:
         text += f"Baton is slower than one of {joined(PEERS_OF_TABLE)} in {joined(slower)}."
@@ -135,7 +135,10 @@ def models(results):
     texts = [f"{span(values)} for {kind} attention" for kind, values in by_kind.items() if values]
     if not texts:
         return ""
-    text = f"Relay over paged at {results.values('shared')[-1]} tokens: {joined(texts)}."
+    text = f"Relay over paged at {results.values('shared')[-1]} tokens: {joined(texts)}"
+    if all(map(results.is_marked, results.find("relay", shared=results.values("shared")[-1]))):
+        text += " (rows of earlier builds)"
+    text += "."
     if all(by_kind.values()):
         text += " With grouped heads a token has a quarter of the bytes: weights and prompts take more of a step, and sharing"
         text += " gains less."
@@ -197,6 +200,26 @@ def attention_peers(results):
     ahead = [value for value, _ in ratios if value >= 1]
     text = f"Relay is the fastest in {len(ahead)} of {len(ratios)} cases, by {span(ahead)}."
     return text + (f" It is slower in {joined(behind)}." if behind else "")
+
+
+def paged_baseline(results):
+    """How far the paged arm is from the fastest kernels of other libraries that read a prefix for each request."""
+    sentences = []
+    for kind in head_kinds(results):
+        of_kind = [
+            (paged[1] / plain[1], point["shared"])
+            for point, _, paged, plain, _ in tables_attention.beside_libraries(results)
+            if paged and plain and (point["heads"], point["kv_heads"], point["head_dim"]) == kind
+        ]
+        if not of_kind:
+            continue
+        ratios, shared = [value for value, _ in of_kind], [tokens for _, tokens in of_kind]
+        behind = f"behind {min(shared)} to {max(shared)} shared tokens" if len(set(shared)) > 1 else f"behind {shared[0]} tokens"
+        text = f"With {heads_text(kind)} it takes {span(ratios)} times as long as the fastest of them {behind}"
+        if max(ratios) > 1:
+            text += ", so ratios of such shapes over paged are flattered by as much of a step as attention takes"
+        sentences.append(text + ".")
+    return " ".join(sentences)
 
 
 def kernel_reads(results):
@@ -290,6 +313,7 @@ def quantised(results):
 FINDINGS = {
     "attention": ((1, "attention"), attention),
     "attention-peers": ((1, "attention"), attention_peers),
+    "paged-baseline": ((1, "attention"), paged_baseline),
     "flash-decoding": ((2, "flash_decoding"), flash_decoding),
     "offline": ((3, "offline"), offline),
     "mmlu": ((4, "mmlu"), mmlu),

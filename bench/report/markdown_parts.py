@@ -22,9 +22,17 @@ def wrapped_command(command):
     return " \\\n".join(["    " + lines[0], *("      " + line for line in lines[1:])])
 
 
-def about(results):
+OLDER = "†"
+
+
+def marked(text, results, *ones):
+    """The text of a cell, with a mark if one of these measurements is of a build before the newest."""
+    return f"{text} {OLDER}" if any(map(results.is_marked, ones)) else text
+
+
+def about(results, table=""):
     """What stands under a table: machine, date, commits and builds, which rows are older, one of the commands."""
-    notes = f"{results.about()}. {results.older()}".rstrip()
+    notes = f"{results.about()}. {results.older(OLDER if OLDER in table else '')}".rstrip()
     return f"{notes} For example:\n\n{wrapped_command(results.measured[0].rows[0]['command'])}"
 
 
@@ -34,9 +42,11 @@ def failures(results):
     for row in results.failures:
         needed, there = row["numbers"].get("bytes_needed"), row["numbers"].get("bytes_available")
         memory = f" (needs {needed:,} bytes, {there:,} available)" if needed and there else ""
-        lines.append(f"- did not run: {row['job']}, {row['arm']}: {row['error']}{memory}")
+        arm = "" if row["arm"] == "-" else f", {row['arm']}"
+        error = row["error"].split(" / ")[-1].rstrip(": ")  # a job's error is its last lines of output
+        lines.append(f"- did not run on {row['date'][:10]}: {row['job']}{arm}: {error}{memory}")
     return "\n".join(dict.fromkeys(lines))
 
 
 def with_notes(table, results):
-    return "\n\n".join(text for text in (table, failures(results), about(results)) if text)
+    return "\n\n".join(text for text in (table, failures(results), about(results, table)) if text)

@@ -143,6 +143,13 @@ def duration(one):
     return one.get("step_ms") if one else None
 
 
+def peer_names(results):
+    """The names of experiment 11's points: whole jobs, then decode steps; of one kind the words of a name, numbers by their size."""
+    names = {one.point["name"] for one in results.measured}
+    return sorted(names, key=lambda name: (name.startswith("decode"), [(part.isdigit(), int(part) if part.isdigit() else 0, part)
+                                                                       for part in name.split("-")]))  # fmt: skip
+
+
 def repeated(one):
     """The repetitions of what duration() says: seconds of whole jobs, or tokens a second of decode steps."""
     return (one.repetitions("elapsed_times") or one.repetitions("tokens_per_s")) if one else []

@@ -120,7 +120,6 @@ class Results:
 
     def __init__(self, rows, newest=None):
         """`newest`: of each device newest_build() of all experiments; without it that of these rows."""
-        self.failures = []
         counts = {}
         for row in rows:
             counts[row["machine"]["device"]] = counts.get(row["machine"]["device"], 0) + 1
@@ -131,8 +130,7 @@ class Results:
         self.of_other_devices = [row for row in rows if row["machine"]["device"] != self.device]
         self.is_gpu = "NVIDIA" in self.device
         self.measured = list(self._measured())
-        ran = {(row["job"], row["commit"]) for row in self.rows if "error" not in row}
-        self.failures = [row for row in self.failures if (row["job"], row["commit"]) not in ran or row["arm"] != "-"]
+        self.failures = list(self._failures())
 
     def __bool__(self):
         return bool(self.measured)
@@ -158,27 +156,41 @@ class Results:
             return False
         return build_of(row) != self.build[0] if self.build else day_of(row) < KERNELS_DAY
 
+    def is_marked(self, one):
+        """Whether a measurement gets a mark where others beside it are of the newest build: rows of it are of an earlier one."""
+        return bool(one and self.build and any(map(self.is_older, one.rows)))
+
     def _measured(self):
         points = {}
         for row in self.rows:
             points.setdefault(json.dumps(row["point"], sort_keys=True), []).append(row)
         for rows in points.values():
-            in_time = sorted(rows, key=lambda row: row["date"])
+            in_time = sorted((row for row in rows if "error" not in row), key=lambda row: row["date"])
             last = {row["arm"]: row["commit"] for row in in_time if is_other_program(row)}
             program = next((build_of(row) or day_of(row) for row in reversed(in_time) if not is_other_program(row)), None)
-            arms, failed = {}, []
+            arms = {}
             for row in in_time:
                 of_program = build_of(row) or day_of(row)
                 if row["commit"] != last[row["arm"]] if is_other_program(row) else of_program != program:
                     continue
-                if "error" in row:
-                    failed.append(row)
-                else:
-                    arms.setdefault(row["arm"], []).append(row)
-            self.failures += [row for row in failed if row["arm"] not in arms]
+                arms.setdefault(row["arm"], []).append(row)
             for arm, of_arm in arms.items():
                 whole = [row for row in of_arm if not row["numbers"].get("cut")]
                 yield Measured(of_arm[0]["point"], arm, whole or of_arm)  # a cut run counts where none came to its end
+
+    def _failures(self):
+        """The last error of each job and arm, without those that an equal or a later run has made up for: of the job where it
+        failed as a whole (arm "-"), else of the arm at the point. An error hides no measurement."""
+        last = {(row["job"], row["arm"]): row for row in sorted(self.rows, key=lambda row: row["date"]) if "error" in row}
+        for failed in last.values():
+            whole = failed["arm"] == "-"
+            made_up_for = (
+                row["job"] == failed["job"] if whole else (row["arm"], row["point"]) == (failed["arm"], failed["point"])
+                for row in self.rows
+                if "error" not in row and (row["date"] >= failed["date"] or whole and row["commit"] == failed["commit"])
+            )
+            if not any(made_up_for):
+                yield failed
 
     def find(self, arm=None, **point):
         """The measurements of an arm whose points have these values."""
@@ -201,16 +213,16 @@ class Results:
         """The rows of attention benchmarks whose table is one of these."""
         return self.of([row for row in self.rows if row["point"].get("table") in tables])
 
-    def older(self):
+    def older(self, mark=""):
         """A sentence where rows of Baton that are shown are not of its newest build, or from before its kernels changed last; else
-        nothing."""
+        nothing. `mark`: what the table has beside them."""
         rows = [row for one in self.measured for row in one.rows if not is_other_program(row)]
         older = [row for row in rows if self.is_older(row)]
         if not older:
             return ""
         named = sorted({row["commit"] if self.build else day_of(row) for row in older})
         listed = named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
-        which = "All rows of Baton" if len(older) == len(rows) else f"Baton's rows of {listed}"
+        which = "All rows of Baton" if len(older) == len(rows) else f"Baton's rows of {listed}{f' ({mark})' if mark else ''}"
         if self.build:
             return f"{which} are of builds before {self.build[0]} ({self.build[2]})."
         return f"{which} are of kernels that have changed since ({KERNELS}, {KERNELS_DAY})."

@@ -37,6 +37,17 @@ SETTINGS = {
 }
 
 
+def older_of(results, found):
+    """Of each measurement whether a build before the newest made it."""
+    return [results.is_marked(one) for one in found]
+
+
+def about(results, mark="hollow"):
+    """The line under a figure; with points of earlier builds, it says how they are marked."""
+    older = any(map(results.is_marked, results.measured))
+    return results.about() + (f"; {mark}: of a build before the newest" if older else "")
+
+
 TITLE_INCHES, LEGEND_INCHES, ABOUT_INCHES = 0.23, 0.2, 0.24
 
 
@@ -47,7 +58,7 @@ def panels(title, about, n_columns, n_rows=1, width=3.6, height=3.0):
     size = (max(width * n_columns, 7.2), height * n_rows)
     figure, axes = plt.subplots(n_rows, n_columns, figsize=size, squeeze=False, layout="constrained")
     figure.baton_title = "\n".join(textwrap.wrap(title, int(size[0] * 10)))
-    figure.baton_about = about
+    figure.baton_about = "\n".join(textwrap.wrap(about, int(size[0] * 16.5)))
     return figure, [axis for row in axes for axis in row]
 
 
@@ -61,9 +72,10 @@ def finish(figure, axes, n_columns=4):
     title_inches = 0.1 + TITLE_INCHES * (1 + figure.baton_title.count("\n"))
     above = title_inches + LEGEND_INCHES * n_rows + 0.1
     width, height = figure.get_size_inches()
-    height += above + ABOUT_INCHES
+    below = ABOUT_INCHES + 0.13 * figure.baton_about.count("\n")
+    height += above + below
     figure.set_size_inches(width, height)
-    figure.get_layout_engine().set(rect=(0, ABOUT_INCHES / height, 1, 1 - (above + ABOUT_INCHES) / height))
+    figure.get_layout_engine().set(rect=(0, below / height, 1, 1 - (above + below) / height))
     figure.text(0.5, 1 - 0.1 / height, figure.baton_title, ha="center", va="top", fontsize=11, fontweight="bold")
     figure.text(0.5, 0.06 / height, figure.baton_about, ha="center", va="bottom", fontsize=7, color="#555555")
     if handles:
@@ -72,8 +84,9 @@ def finish(figure, axes, n_columns=4):
     return figure
 
 
-def line(axis, xs, ys, label, color, dashed=False, marker="o", errors=None):
-    """A line through the points that have a value."""
+def line(axis, xs, ys, label, color, dashed=False, marker="o", errors=None, hollow=None):
+    """A line through the points that have a value; those of `hollow` have hollow markers."""
+    holes = [(x, y) for x, y, is_hollow in zip(xs, ys, hollow or [], strict=False) if is_hollow and y is not None]
     pairs = [(x, y, e) for x, y, e in zip(xs, ys, errors or [None] * len(xs), strict=True) if y is not None]
     if not pairs:
         return
@@ -83,6 +96,8 @@ def line(axis, xs, ys, label, color, dashed=False, marker="o", errors=None):
         axis.errorbar(xs, ys, yerr=[e or 0 for e in errors], capsize=2.5, elinewidth=0.9, **style)
     else:
         axis.plot(xs, ys, **style)
+    if holes:
+        axis.plot(*zip(*holes, strict=True), linestyle="", marker=marker, color=color, markerfacecolor="white", zorder=3)
 
 
 def log_ticks(axis, xs, base=2):
@@ -103,16 +118,26 @@ def plain_y(axis, log=False):
     axis.yaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
 
 
-def bars(axis, groups, series, labels=True):
-    """Bars side by side: `series` is [(name, color, [value or None])] over the groups."""
-    width = 0.8 / max(len(series), 1)
-    for index, (name, color, values) in enumerate(series):
-        places = [position - 0.4 + width * (index + 0.5) for position in range(len(groups))]
-        heights = [value or 0 for value in values]
-        drawn = axis.bar(places, heights, width * 0.92, color=color, label=name)
+def bars(axis, groups, series, labels=True, marks=()):
+    """Bars side by side: `series` is [(name, color, [value or None])] over the groups, whose labels `marks` follow. Of a group only the
+    bars with a value take room, all of one width."""
+    n_widest = max((sum(bool(values[group]) for _, _, values in series) for group in range(len(groups))), default=1)
+    width, taken = 0.84 / max(n_widest, 1), [0] * len(groups)
+    size = 6.5 if n_widest * len(groups) <= 40 else 5.5
+    for name, color, values in series:
+        there = [group for group, value in enumerate(values) if value]
+        n_bars = [sum(bool(other[group]) for _, _, other in series) for group in there]
+        places = [group + width * (taken[group] + 0.5 - n / 2) for group, n in zip(there, n_bars, strict=True)]
+        for group in there:
+            taken[group] += 1
+        drawn = axis.bar(places, [values[group] for group in there], width * 0.92, color=color, label=name)
         if labels:
-            texts = ["-" if not value else f"{value:.0f}" if value >= 100 else f"{value:.3g}" for value in values]
-            axis.bar_label(drawn, texts, fontsize=6.5, padding=1.5)
+            texts = [f"{value:.0f}" if value >= 100 else f"{value:.3g}" for value in (values[group] for group in there)]
+            axis.bar_label(drawn, texts, fontsize=size, padding=1.5)
+    for group in range(len(groups)):
+        if not taken[group]:
+            axis.annotate("-", (group, 0), (0, 2), textcoords="offset points", ha="center", fontsize=size)
+    groups = [f"{group} †" if index in marks else group for index, group in enumerate(groups)]
     axis.set_xticks(range(len(groups)), groups, fontsize=8)
     axis.grid(axis="x", visible=False)
 

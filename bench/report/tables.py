@@ -11,8 +11,8 @@ import tables_paper
 import tables_quantised
 import tables_servers
 import tables_several
-from findings import beside_others
-from markdown_parts import markdown, number, percent, with_notes
+from findings import beside_others, joined
+from markdown_parts import OLDER, marked, markdown, number, percent, with_notes
 from quantities import (
     ARMS,
     MODEL_NAMES,
@@ -21,6 +21,7 @@ from quantities import (
     duration,
     paged_over_plain,
     part,
+    peer_names,
     published_ratio,
     ratio,
     repeated,
@@ -38,6 +39,11 @@ SEVERAL, QUANTISED = (12, "several_gpus"), (13, "quantised")
 
 
 NOT_MEASURED = "Not measured yet."
+
+
+def marked_point(text, results, **point):
+    """A row's first cell, marked if an arm at its point is of an earlier build."""
+    return marked(text, results, *(results.one(arm, **point) for arm in ARMS))
 
 
 def offline_row(results, **point):
@@ -65,8 +71,8 @@ def offline(results, published):
         them = [published_ratio(published, 3, over, shared=shared) for over in ("paged", "unshared")]
         relay = results.one("relay", shared=shared)
         again = reread_rate(relay, results.one("paged", shared=shared))
-        rows.append([str(shared), *offline_row(results, shared=shared), number(relay and relay.rate(), 0), number(again, 1),
-                     *map(number, them)])  # fmt: skip
+        rows.append([marked_point(str(shared), results, shared=shared), *offline_row(results, shared=shared),
+                     number(relay and relay.rate(), 0), number(again, 1), *map(number, them)])  # fmt: skip
     header = ["system prompt", *OFFLINE_HEADER, "relay, output tokens/s", "paged reads the prefix again at, TB/s",
               "the paper: over vLLM-PS", "the paper: over vLLM"]  # fmt: skip
     return with_notes(markdown(header, rows), results)
@@ -79,10 +85,11 @@ def cost(results, _published, price_per_hour=3.0):
         for arm in ARMS:
             one = results.one(arm, shared=shared)
             cells.append(number(one and price_per_hour / 3600 / one.rate() * 1e6, 3))
-        rows.append([str(shared), *cells])
+        rows.append([marked_point(str(shared), results, shared=shared), *cells])
     text = markdown(["system prompt", "relay", "paged", "unshared"], rows)
     what = "US dollars for a million generated tokens, prompts included, if the GPU costs"
-    return f"{text}\n\n{what} {price_per_hour:.2f} an hour."
+    older = f" {results.older(OLDER)}" if OLDER in text else ""
+    return f"{text}\n\n{what} {price_per_hour:.2f} an hour.{older}"
 
 
 def mmlu(results, _published):
@@ -142,7 +149,7 @@ def synthetic(results, published):
             point = {"own": own, "output": output, "shared": shared}
             if results.find(**point):
                 them = published_ratio(published, 6, "unshared", **point)
-                rows.append([f"({own}, {output})", str(shared), *offline_row(results, **point), number(them)])
+                rows.append([f"({own}, {output})", marked_point(str(shared), results, **point), *offline_row(results, **point), number(them)])
     return with_notes(markdown(["lengths", "system prompt", *OFFLINE_HEADER, "the paper: over vLLM"], rows), results)
 
 
@@ -158,7 +165,7 @@ def models(results, published):
                     for gpu in ("A100", "A40"):
                         value = published_ratio(published, 7, over, model=name, shared=shared, gpu=gpu)
                         them += [f"{value:.2f} ({gpu}, over {PUBLISHED_NAMES[over]})"] if value else []
-                cells = [model, str(shared), str(found[0].point["requests"])]
+                cells = [model, marked_point(str(shared), results, **point), str(found[0].point["requests"])]
                 rows.append([*cells, *offline_row(results, **point), "; ".join(them) or "-"])
     header = ["shape", "system prompt", "requests", *OFFLINE_HEADER, "the paper"]
     return with_notes(markdown(header, rows), results)
@@ -193,7 +200,8 @@ def beyond_jobs(results, _published):
             if key == "levels":
                 what = " x ".join(f"{count} of {length}" for count, length in what)
             hits = percent(relay.get("prefix_hit_rate"))
-            rows.append([text.format(what), *offline_row(of_part, **{key: relay.point[key]}), hits])
+            cell = marked_point(text.format(what), of_part, **{key: relay.point[key]})
+            rows.append([cell, *offline_row(of_part, **{key: relay.point[key]}), hits])
     header = ["job", *OFFLINE_HEADER, "prefix hits"]
     return with_notes(markdown(header, rows), results) if rows else ""
 
@@ -209,9 +217,11 @@ def beyond_steps(results, _published):
                 largest = max(spread(one.repetitions("tokens_per_s")) or 0 for one in (relay, paged))
                 quotient = relay["median_tokens_per_s"] / paged["median_tokens_per_s"]
                 times = [number(one["step_ms"]) for one in (relay, paged)]
-                rows.append([name, *map(str, point.values()), *times, number(quotient), percent(largest)])
+                rows.append([marked(name, results, relay, paged), *map(str, point.values()), *times, number(quotient),
+                             percent(largest)])  # fmt: skip
     header = ["", "requests", "shared", "own", "relay, ms a step", "paged", "tokens/s, relay / paged", "spread"]
-    return markdown(header, rows) if rows else ""
+    table = markdown(header, rows)
+    return (f"{table}\n\n{results.older(OLDER)}" if OLDER in table else table) if rows else ""
 
 
 def traces(results, _published):
@@ -220,7 +230,8 @@ def traces(results, _published):
         rows.append([one.arm, number(one["completed"], 0), number(one["request_throughput"]), number(one["mean_ttft_ms"], 0),
                      number(one["p99_ttft_ms"], 0), number(one["mean_tpot_ms"], 1), number(one["p99_tpot_ms"], 1)])  # fmt: skip
     header = ["Azure conversations", "requests", "requests/s", "TTFT mean, ms", "p99", "TPOT mean, ms", "p99"]
-    return markdown(header, rows) if rows else ""
+    older = part(results, "Azure conversations").older()
+    return markdown(header, rows) + (f"\n\n{older}" if older else "") if rows else ""
 
 
 def prompt_phase(results, _published):
@@ -293,7 +304,7 @@ def peers(results, _published):
     arms = [arm for arm in all_arms(results) if arm != ARMS[2]]
     vllms = [arm for arm in (readme.VLLM, readme.CASCADE) if arm in arms]
     rows = []
-    for name in dict.fromkeys(one.point["name"] for one in results.measured):
+    for name in peer_names(results):
         found = {arm: results.one(arm, name=name) for arm in arms}
         times = {arm: duration(one) for arm, one in found.items()}
         others = [time for arm, time in times.items() if time and arm not in ARMS]
@@ -389,6 +400,9 @@ def goals(folder, _published):
     offline_results, interactive_results = selection.load(folder, *OFFLINE), selection.load(folder, *INTERACTIVE)
     attention_results = selection.load(folder, *ATTENTION)
     rows = []
+    rates = [one for arm in ARMS[:2] for one in interactive_results.find(arm, shared=2048)]
+    older = sorted({one.rows[0]["commit"][:7] for one in rates if interactive_results.is_marked(one)})
+    of_rates = f"rates of {joined(older)}, before the newest build" if older else ""
     for shared, goal in ((512, 1.2), (1024, 1.45), (2048, 1.95)):
         value = ratio(offline_results, "paged", shared=shared)
         distance = paged_over_plain(attention_results, shared)
@@ -407,6 +421,7 @@ def goals(folder, _published):
     levels = sustained_rates(interactive_results).get(2048, {})
     for level, arms in levels.items():
         value, note = sustained_ratio(*(arms.get(arm, (None, False)) for arm in ("relay", "paged")))
+        note = "; ".join(text for text in (note, of_rates) if text)
         rows.append(goal_row(f"sustained rate at {level:g} s a token, system prompt of 2048, relay over paged", 1.9, value, note))
     return markdown(["", "goal", "measured", "reached", ""], rows)
 

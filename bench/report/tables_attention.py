@@ -21,7 +21,7 @@ from selection import spread
 
 
 def attention(results, published):
-    results, blocks = results.of_table("free"), []
+    results, blocks, shown = results.of_table("free"), [], []
     for kind in head_kinds(results):
         requests, own = results.values("requests")[-1], results.values("own")[0]
         rows = []
@@ -31,6 +31,7 @@ def attention(results, published):
             if not found["relay"]:
                 continue
             relay = found["relay"]
+            shown.append(which)
             rate = relay["read_bytes_per_us"]
             us = {arm: one and one["median_us"] for arm, one in found.items()}
             model = model_us("unshared", relay.point, rate) / model_us("relay", relay.point, rate)
@@ -50,7 +51,7 @@ def attention(results, published):
         header = ["shared", "relay, us", "paged, us", "unshared, us", "floor, us", "floor / relay", "paged / relay",
                   "unshared / relay", "Eq. 10", "byte model", "the paper, A100", "spread"]  # fmt: skip
         blocks.append(f"{heads_text(kind)}; {requests} requests, own context {own}:\n\n{markdown(header, rows)}")
-    return with_notes("\n\n".join(blocks), results)
+    return with_notes("\n\n".join(blocks), results.of([row for row in results.rows if case_of(row["point"]) in shown]))
 
 
 def beside_libraries(results):
@@ -69,8 +70,9 @@ def beside_libraries(results):
 
 def attention_peers(results, _published):
     """Cases that other libraries ran too: the fastest that reads the prefix for each request, the fastest that shares."""
-    rows = []
+    rows, shown = [], []
     for point, relay, paged, plain, sharing in beside_libraries(results):
+        shown.append(case_of(point))
         best = min(value[1] for value in (plain, sharing) if value)
         heads = f"{point['heads']} / {point['kv_heads']}"
         rows.append([heads, *(str(point[key]) for key in ("requests", "own", "shared")),
@@ -80,7 +82,8 @@ def attention_peers(results, _published):
                      number(best / relay[1] if relay else None)])  # fmt: skip
     header = ["heads", "requests", "own", "shared", "relay, us", "paged, us", "fastest plain, us", "fastest sharing, us",
               "paged / fastest plain", "fastest other / relay"]  # fmt: skip
-    return with_notes(markdown(header, rows), results) if rows else ""
+    shown = results.of([row for row in results.rows if case_of(row["point"]) in shown])
+    return with_notes(markdown(header, rows), shown) if rows else ""
 
 
 def counters(results, _published):

@@ -1,6 +1,6 @@
 """The RelayAttention paper's tables 3 and 4 with Baton's figures beside."""
 
-from markdown_parts import markdown, number
+from markdown_parts import OLDER, marked, markdown, number
 from quantities import ARMS, MODEL_NAMES, PUBLISHED_NAMES
 
 NAMES = [PUBLISHED_NAMES[arm] for arm in ARMS[::-1]]  # the paper's order
@@ -37,8 +37,9 @@ def models(results, published):
             them = [published.one(7, "requests_per_second", model=name, shared=shared, gpu=gpus[0], arm=arm) for arm in ARMS[::-1]]
             ours = [one and one.rate("num_requests") for one in found]
             ratios = [number(quotient(rates[2], rates[index])) for index in (1, 0) for rates in (them, ours)]
-            rows.append([name, str(shared), gpus[0], *map(number, them), *map(number, ours), *ratios])
+            rows.append([name, marked(str(shared), results, *found), gpus[0], *map(number, them), *map(number, ours), *ratios])
     here = results.device.removeprefix("NVIDIA ")
     header = ["model", "system prompt", "the paper's GPU", *NAMES, *(f"Baton, {here}: {arm}" for arm in ARMS[::-1]),
               "RelayAttention / vLLM-PS", "relay / paged", "RelayAttention / vLLM", "relay / unshared"]  # fmt: skip
-    return markdown(header, rows)
+    table = markdown(header, rows)
+    return f"{table}\n\n{results.older(OLDER)}" if OLDER in table else table

@@ -72,6 +72,24 @@ class Selection(unittest.TestCase):
         self.assertIn("needs 200 bytes, 100 available", markdown_parts.failures(results))
         self.assertEqual(selection.Results([failed, offline_row("unshared", [1])]).failures, [])
 
+    def test_an_error_hides_no_measurement_and_ends_with_a_later_run(self):
+        def at(hour, day=29):
+            return f"2026-11-{day}T{hour}:00:00Z"
+
+        good = offline_row("relay", [1], date=at(10, 22))
+        whole = row("-", point={}, date=at(10), commit="c2") | {"error": "progress / exit status -11"}
+        again = row("-", point={}, date=at(11), commit="c2") | {"error": "baton serve ended: "}
+        results = selection.Results([good, whole, again])
+        self.assertEqual([one.arm for one in results.measured], ["relay"])
+        self.assertEqual(markdown_parts.failures(results), "- did not run on 2026-11-29: job: baton serve ended")
+        self.assertTrue(markdown_parts.failures(selection.Results([whole])).endswith("job: exit status -11"))
+        later = offline_row("relay", [2], date=at(12), commit="c3")
+        self.assertEqual(selection.Results([good, whole, again, later]).failures, [])
+        of_arm = row("unshared", date=at(10)) | {"error": "does not fit"}
+        results = selection.Results([good, of_arm])
+        self.assertEqual([one.arm for one in results.measured], ["relay"])
+        self.assertEqual(results.failures, [of_arm])
+
     def test_a_cut_run_counts_by_the_rate_of_the_tool(self):
         cut = offline_row("unshared", [100], cut=True, requests_per_second=0.5)
         self.assertEqual(selection.Results([cut]).one("unshared").rates("num_requests"), [0.5])
@@ -142,6 +160,15 @@ class Builds(unittest.TestCase):
         self.assertIn("(build 3333333/4444444)", results.about())
         self.assertIn("are of builds before 3333333/4444444 (2026-11-29).", results.older())
         self.assertTrue(selection.Results([self.of(self.NEW)]).older() == "")
+
+    def test_rows_of_earlier_builds_have_a_mark_that_the_notes_explain(self):
+        results = selection.Results([self.of(self.NEW, hour=11), self.of(self.OLD, shared=64, job="other")])
+        published = selection.Published(ROOT / "bench" / "results")
+        table = tables.offline(results, published)
+        self.assertIn("| 64 † |", table)
+        self.assertIn("| 2048 |", table)
+        self.assertIn("(†) are of builds before 3333333/4444444", table)
+        self.assertNotIn("†", tables.offline(selection.Results([self.of(self.NEW)]), published))
 
     def test_the_cards_of_a_table_are_named_where_there_are_several(self):
         rows = [self.of(self.NEW), self.of(self.NEW, shared=64, job="other")]
