@@ -214,8 +214,8 @@ def paged_baseline(results):
         if not of_kind:
             continue
         ratios, shared = [value for value, _ in of_kind], [tokens for _, tokens in of_kind]
-        behind = f"behind {min(shared)} to {max(shared)} shared tokens" if len(set(shared)) > 1 else f"behind {shared[0]} tokens"
-        text = f"With {heads_text(kind)} it takes {span(ratios)} times as long as the fastest of them {behind}"
+        text = f"With {heads_text(kind)} it takes {span(ratios)} times as long as the fastest of them"
+        text += f" for prefixes of {span(shared, 0)} tokens"
         if max(ratios) > 1:
             text += ", so ratios of such shapes over paged are flattered by as much of a step as attention takes"
         sentences.append(text + ".")

@@ -144,10 +144,13 @@ def duration(one):
 
 
 def peer_names(results):
-    """The names of experiment 11's points: whole jobs, then decode steps; of one kind the words of a name, numbers by their size."""
-    names = {one.point["name"] for one in results.measured}
-    return sorted(names, key=lambda name: (name.startswith("decode"), [(part.isdigit(), int(part) if part.isdigit() else 0, part)
-                                                                       for part in name.split("-")]))  # fmt: skip
+    """The names of experiment 11's points: whole jobs, then decode steps, each by the words of a name, numbers by size."""
+
+    def place(name):
+        words = [(word.isdigit(), int(word) if word.isdigit() else 0, word) for word in name.split("-")]
+        return name.startswith("decode"), words
+
+    return sorted({one.point["name"] for one in results.measured}, key=place)
 
 
 def repeated(one):

@@ -179,17 +179,17 @@ class Results:
                 yield Measured(of_arm[0]["point"], arm, whole or of_arm)  # a cut run counts where none came to its end
 
     def _failures(self):
-        """The last error of each job and arm, without those that an equal or a later run has made up for: of the job where it
+        """The last error of each job and arm, unless a run since, or one of the same commit, succeeded: of the job where it
         failed as a whole (arm "-"), else of the arm at the point. An error hides no measurement."""
         last = {(row["job"], row["arm"]): row for row in sorted(self.rows, key=lambda row: row["date"]) if "error" in row}
         for failed in last.values():
             whole = failed["arm"] == "-"
-            made_up_for = (
+            succeeded = (
                 row["job"] == failed["job"] if whole else (row["arm"], row["point"]) == (failed["arm"], failed["point"])
                 for row in self.rows
                 if "error" not in row and (row["date"] >= failed["date"] or whole and row["commit"] == failed["commit"])
             )
-            if not any(made_up_for):
+            if not any(succeeded):
                 yield failed
 
     def find(self, arm=None, **point):

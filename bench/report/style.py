@@ -119,8 +119,8 @@ def plain_y(axis, log=False):
 
 
 def bars(axis, groups, series, labels=True, marks=()):
-    """Bars side by side: `series` is [(name, color, [value or None])] over the groups, whose labels `marks` follow. Of a group only the
-    bars with a value take room, all of one width."""
+    """Bars side by side: `series` is [(name, color, [value or None])] over the groups. Of a group only the bars with a value
+    take room, all of one width. Groups whose index is in `marks` get a mark beside their name."""
     n_widest = max((sum(bool(values[group]) for _, _, values in series) for group in range(len(groups))), default=1)
     width, taken = 0.84 / max(n_widest, 1), [0] * len(groups)
     size = 6.5 if n_widest * len(groups) <= 40 else 5.5

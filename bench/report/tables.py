@@ -12,7 +12,7 @@ import tables_quantised
 import tables_servers
 import tables_several
 from findings import beside_others, joined
-from markdown_parts import OLDER, marked, markdown, number, percent, with_notes
+from markdown_parts import OLDER, markdown, marked, number, percent, with_notes
 from quantities import (
     ARMS,
     MODEL_NAMES,
@@ -149,7 +149,8 @@ def synthetic(results, published):
             point = {"own": own, "output": output, "shared": shared}
             if results.find(**point):
                 them = published_ratio(published, 6, "unshared", **point)
-                rows.append([f"({own}, {output})", marked_point(str(shared), results, **point), *offline_row(results, **point), number(them)])
+                cell = marked_point(str(shared), results, **point)
+                rows.append([f"({own}, {output})", cell, *offline_row(results, **point), number(them)])
     return with_notes(markdown(["lengths", "system prompt", *OFFLINE_HEADER, "the paper: over vLLM"], rows), results)
 
 

@@ -1,6 +1,6 @@
 """The RelayAttention paper's tables 3 and 4 with Baton's figures beside."""
 
-from markdown_parts import OLDER, marked, markdown, number
+from markdown_parts import OLDER, markdown, marked, number
 from quantities import ARMS, MODEL_NAMES, PUBLISHED_NAMES
 
 NAMES = [PUBLISHED_NAMES[arm] for arm in ARMS[::-1]]  # the paper's order
