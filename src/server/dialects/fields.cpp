@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -74,9 +75,19 @@ std::vector<std::string> unknown_dialect_fields(const Value& body, std::span<con
 
 namespace {
 
+/// What follows `field` in `param`: nothing, or the way to a member or an element; nullopt: `param` is another field's.
+std::optional<std::string_view> way_inside(std::string_view param, std::string_view field) {
+  if (!param.starts_with(field)) return std::nullopt;
+  const std::string_view way = param.substr(field.size());
+  return way.empty() || way.front() == '.' || way.front() == '[' ? std::optional(way) : std::nullopt;
+}
+
 std::string client_field(const FieldNames& names, const std::string& param) {
-  if (const auto field = std::ranges::find(names.same, param, &SameField::chat_name); field != names.same.end())
-    return std::string(field->name);
+  for (const SameField& field : names.same)
+    if (const auto way = way_inside(param, field.chat_name)) return fmt::format("{}{}", field.name, *way);
+  // Other dialects have the schema in the format itself.
+  for (const std::string_view format : {"response_format.json_schema", "response_format"})
+    if (const auto way = way_inside(param, format)) return fmt::format("{}{}", names.format, *way);
   if (param == "messages" || param == "prompt") return std::string(names.messages);
   constexpr std::string_view kTools = "tools[";
   const auto end = param.find(']');

@@ -38,8 +38,9 @@ std::vector<std::string> unknown_dialect_fields(const json::Value& body, std::sp
 struct FieldNames {
   std::span<const SameField> same;
   std::string_view messages = "messages";
-  std::string_view parameters = "parameters";  ///< of a tool
-  std::span<const std::string> tools = {};     ///< what the client calls each of the tools: "tools[2]"
+  std::string_view parameters = "parameters";   ///< of a tool
+  std::string_view format = "response_format";  ///< holds the schema itself
+  std::span<const std::string> tools = {};      ///< what the client calls each of the tools: "tools[2]"
 };
 
 /// An error of a chat completion's field in the words of the dialect.

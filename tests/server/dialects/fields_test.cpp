@@ -39,8 +39,14 @@ TEST(DialectFields, are_unknown_if_no_dialect_reads_them) {
 
 TEST(DialectFields, give_errors_their_names) {
   const std::string keys[] = {"tools[0]", "tools[2].tools[1]"};
-  const FieldNames names{.same = kSame, .messages = "input", .parameters = "input_schema", .tools = keys};
+  const FieldNames names{
+      .same = kSame, .messages = "input", .parameters = "input_schema", .format = "text.format", .tools = keys};
   constexpr std::string_view kCases[][2] = {{"stop", "stop_sequences"},
+                                            {"stop[1]", "stop_sequences[1]"},
+                                            {"stop_token_ids", "stop_token_ids"},
+                                            {"response_format", "text.format"},
+                                            {"response_format.type", "text.format.type"},
+                                            {"response_format.json_schema.schema", "text.format.schema"},
                                             {"top_p", "top_p"},
                                             {"x", "x"},
                                             {"messages", "input"},

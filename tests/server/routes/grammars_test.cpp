@@ -407,6 +407,13 @@ TEST(RoutesGrammars, a_mistake_in_a_tools_schema_names_the_tool_and_the_place) {
       "tool_choice": {{"type": "any"}})",
                                                                    kSchema));
   EXPECT_EQ(messages["message"], fmt::format("'tools[1].input_schema' of \"bad\": {}", kPlace));
+  const std::string format = fmt::format(R"({{"format": {{"type": "json_schema", "name": "n", "schema": {}}}}})", kSchema);
+  const json::Value text = refused("/v1/responses", R"("input": "q", "text": )" + format);
+  EXPECT_EQ(text["param"], "text.format.schema");
+  EXPECT_EQ(text["message"], fmt::format("'text.format.schema': {}", kPlace));
+  const json::Value config =
+      refused("/v1/messages", R"("messages": [{"role": "user", "content": "q"}], "max_tokens": 4, "output_config": )" + format);
+  EXPECT_EQ(config["message"], fmt::format("'output_config.format.schema': {}", kPlace));
 }
 
 /// A model of harmony whose markers are tokens, from 262 on in this order. It knows "<|return|>" as the end of answers.

@@ -26,15 +26,27 @@ struct ReadMessage {
   ChatRequest chat;
   std::vector<CacheMark> marks;
   std::vector<std::string> tool_keys;
+  std::string_view format;
 };
+
+/// Its name in a beta of the API.
+constexpr std::string_view kOldOutputFormat = "output_format";
+
+/// What the request calls the format of its answer.
+std::string_view format_key(const Value& body) {
+  const Value* config = find_given(body, "output_config");
+  const bool is_new = config != nullptr && find_given(*config, "format") != nullptr;
+  return is_new || find_given(body, kOldOutputFormat) == nullptr ? kOutputFormat : kOldOutputFormat;
+}
 
 Result<ReadMessage> read_message(const Value& body, const ReadContext& context, bool needs_max_tokens) {
   BATON_TRY(MessagesRequest request, read_messages_request(body, needs_max_tokens));
   const json::Dismantling end_of_chat(request.chat);
   context.log_unknown_fields(request.unknown_fields);
   auto chat = parse_chat_request(request.chat, context.model.defaults, context.bounds);
-  if (!chat) return tl::unexpected<Error>(messages_error(std::move(chat.error()), request.tool_keys));
-  return ReadMessage{std::move(*chat), std::move(request.marks), std::move(request.tool_keys)};
+  const std::string_view format = format_key(body);
+  if (!chat) return tl::unexpected<Error>(messages_error(std::move(chat.error()), request.tool_keys, format));
+  return ReadMessage{std::move(*chat), std::move(request.marks), std::move(request.tool_keys), format};
 }
 
 /// The writer of the answer to a request with such a body, which keeps what is marked when the answer is complete.
@@ -72,16 +84,10 @@ std::string_view messages_error_type(int status) {
   }
 }
 
-/// The last ones map the names in errors only; they are nested fields.
-constexpr SameField kSameMessagesFields[] = {{"model", "model"},
-                                             {"max_tokens", "max_tokens"},
-                                             {"stop_sequences", "stop"},
-                                             {"temperature", "temperature"},
-                                             {"top_p", "top_p"},
-                                             {"top_k", "top_k"},
-                                             {"stream", "stream"},
-                                             {"output_config.format", "response_format"},
-                                             {"output_config.effort", "reasoning_effort"}};
+/// The last one maps the name in errors only; it is a nested field.
+constexpr SameField kSameMessagesFields[] = {
+    {"model", "model"}, {"max_tokens", "max_tokens"}, {"stop_sequences", "stop"}, {"temperature", "temperature"},
+    {"top_p", "top_p"}, {"top_k", "top_k"},           {"stream", "stream"},       {"output_config.effort", "reasoning_effort"}};
 
 /// What a hosted server keeps for a conversation.
 constexpr RefusedField kRefusedMessagesFields[] = {{"thread", ""}, {"prefill", ""}};
@@ -148,9 +154,9 @@ Result<void> read_output_config(const Value& body, Value& chat) {
   if (config != nullptr && !config->is_object()) return json::wrong_type("output_config", "an object", *config);
   if (const Value* effort = config == nullptr ? nullptr : find_given(*config, "effort")) chat["reasoning_effort"] = *effort;
   if (const Value* format = config == nullptr ? nullptr : find_given(*config, "format"))
-    return read_output_format(*format, "output_config.format", chat);
-  // Its name in a beta of the API.
-  if (const Value* format = find_given(body, "output_format")) return read_output_format(*format, "output_format", chat);
+    return read_output_format(*format, std::string(kOutputFormat), chat);
+  if (const Value* format = find_given(body, kOldOutputFormat))
+    return read_output_format(*format, std::string(kOldOutputFormat), chat);
   return {};
 }
 
@@ -286,8 +292,9 @@ Result<MessagesRequest> read_messages_request(const Value& body, bool needs_max_
   return std::move(request);
 }
 
-Error messages_error(Error error, std::span<const std::string> tool_keys) {
-  return in_words_of({.same = kSameMessagesFields, .parameters = "input_schema", .tools = tool_keys}, std::move(error));
+Error messages_error(Error error, std::span<const std::string> tool_keys, std::string_view format) {
+  return in_words_of({.same = kSameMessagesFields, .parameters = "input_schema", .format = format, .tools = tool_keys},
+                     std::move(error));
 }
 
 bool has_context_management(const Value& body) { return find_given(body, "context_management") != nullptr; }
@@ -360,9 +367,10 @@ Result<std::optional<ConversationCall>> read_message_call(const Value& body, con
   auto writer_of = [&body, &context, marks = std::move(read.marks)](const ModelAndPrefix& target, const Request& asked) {
     return marking_writer(body, marks, context, target, asked);
   };
-  return std::optional(
-      ConversationCall{std::move(read.chat), std::move(writer_of),
-                       [keys = std::move(read.tool_keys)](Error error) { return messages_error(std::move(error), keys); }});
+  return std::optional(ConversationCall{std::move(read.chat), std::move(writer_of),
+                                        [keys = std::move(read.tool_keys), format = read.format](Error error) {
+                                          return messages_error(std::move(error), keys, format);
+                                        }});
 }
 
 Result<std::optional<ChatRequest>> read_message_to_count(const Value& body, const ReadContext& context) {

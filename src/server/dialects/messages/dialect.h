@@ -24,8 +24,11 @@ namespace baton {
 /// (invalid_request) name the field: a wrong type, a kind of block, tool or field that is not supported.
 Result<MessagesRequest> read_messages_request(const json::Value& body, bool needs_max_tokens);
 
-/// An error of the chat completion in the words of this dialect. `tool_keys`: those of the request.
-Error messages_error(Error error, std::span<const std::string> tool_keys = {});
+constexpr std::string_view kOutputFormat = "output_config.format";
+
+/// An error of the chat completion in the words of this dialect. `tool_keys`, `format`: what the request calls its tools and
+/// the format of its answer.
+Error messages_error(Error error, std::span<const std::string> tool_keys = {}, std::string_view format = kOutputFormat);
 
 /// Whether a request asks for edits of its conversation.
 bool has_context_management(const json::Value& body);

@@ -122,7 +122,7 @@ Result<ResponsePlan> response_plan(const ReadContext& context, ResponsesRequest&
   return plan;
 }
 
-/// The last ones map the names in errors only; they are nested fields.
+/// The last one maps the name in errors only; it is a nested field.
 constexpr SameField kSameResponsesFields[] = {{"model", "model"},
                                               {"max_output_tokens", "max_tokens"},
                                               {"temperature", "temperature"},
@@ -130,7 +130,6 @@ constexpr SameField kSameResponsesFields[] = {{"model", "model"},
                                               {"top_k", "top_k"},
                                               {"parallel_tool_calls", "parallel_tool_calls"},
                                               {"stream", "stream"},
-                                              {"text.format", "response_format"},
                                               {"reasoning.effort", "reasoning_effort"}};
 
 constexpr RefusedField kRefusedResponsesFields[] = {
@@ -226,6 +225,7 @@ Result<void> read_text_field(const Value& body, ResponsesRequest& request) {
   Value translated;
   translated["type"] = type;
   if (type == "json_schema") {
+    translated["json_schema"] = Value::object();
     for (const char* const member : {"name", "description", "schema", "strict"})
       if (const Value* value = find_given(*format, member)) translated["json_schema"][member] = *value;
   } else if (type != "text" && type != "json_object") {
@@ -351,7 +351,8 @@ Result<ResponsesRequest> read_responses_request(const Value& body, const Value& 
 }
 
 Error responses_error(Error error, std::span<const std::string> tool_keys) {
-  return in_words_of({.same = kSameResponsesFields, .messages = "input", .tools = tool_keys}, std::move(error));
+  return in_words_of({.same = kSameResponsesFields, .messages = "input", .format = "text.format", .tools = tool_keys},
+                     std::move(error));
 }
 
 std::string owner_of(const Caller& caller) { return caller.account == nullptr ? std::string() : caller.account->name(); }

@@ -183,6 +183,10 @@ TEST(MessagesRequest, has_errors_of_the_chat_completion_in_its_own_words) {
   const Error error = messages_error({ErrorCode::invalid_request, "'stop' has 65 strings; this server accepts 64", "stop"});
   EXPECT_EQ(error.param, "stop_sequences");
   EXPECT_EQ(error.message, "'stop_sequences' has 65 strings; this server accepts 64");
+  const Error schema{ErrorCode::invalid_request, "'response_format.json_schema.schema': no",
+                     "response_format.json_schema.schema"};
+  EXPECT_EQ(messages_error(schema).message, "'output_config.format.schema': no");
+  EXPECT_EQ(messages_error(schema, {}, "output_format").message, "'output_format.schema': no");
 }
 
 }  // namespace

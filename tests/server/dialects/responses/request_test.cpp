@@ -120,6 +120,9 @@ TEST(ResponsesRequest, has_errors_of_the_chat_completion_in_its_own_words) {
   const Error error = responses_error({ErrorCode::invalid_request, "'max_tokens' must be at least 1, not 0", "max_tokens"});
   EXPECT_EQ(error.param, "max_output_tokens");
   EXPECT_EQ(error.message, "'max_output_tokens' must be at least 1, not 0");
+  const std::string schema = "response_format.json_schema.schema";
+  EXPECT_EQ(responses_error({ErrorCode::invalid_request, "'" + schema + "' is missing", schema}).message,
+            "'text.format.schema' is missing");
 }
 
 }  // namespace
