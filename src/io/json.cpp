@@ -2,8 +2,13 @@
 #include "io/json.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
+#include <iterator>
+#include <optional>
 #include <unordered_map>
 
 #include <fmt/format.h>
@@ -57,7 +62,7 @@ void make_room(Entries& entries) {
 /// The source of a text, which decides how it is read.
 enum class From {
   anyone,
-  exact_client,  ///< integers of more than 64 bits keep their digits
+  exact_client,  ///< integers of more than 64 bits keep their digits; half of a surrogate pair is U+FFFD
   careful_hand,  ///< a key given twice is an error
   python,        ///< NaN, Infinity and -Infinity are numbers
 };
@@ -83,6 +88,83 @@ std::string mark_python_numbers(std::string_view text) {
   }
   return marked;
 }
+
+/// The code unit of an escape like \ud83d that `text` begins with.
+std::optional<std::uint32_t> escaped_unit(std::string_view text) {
+  constexpr std::size_t kLength = 6;
+  if (text.size() < kLength || !text.starts_with("\\u")) return std::nullopt;
+  std::uint32_t unit = 0;
+  const auto read = std::from_chars(text.data() + 2, text.data() + kLength, unit, 16);
+  return read.ptr == text.data() + kLength ? std::optional(unit) : std::nullopt;
+}
+
+/// What a text begins with: an escape, or two escapes that are one character.
+struct Escape {
+  std::size_t n_bytes = 0;
+  bool is_half = false;  ///< it is half of a surrogate pair, and the other half is not there
+};
+
+Escape escape_of(std::string_view text) {
+  constexpr std::uint32_t kHigh = 0xD800 >> 10, kLow = 0xDC00 >> 10;
+  const auto unit = escaped_unit(text);
+  if (!unit) return {2, false};
+  if (*unit >> 10 != kHigh) return {6, *unit >> 10 == kLow};
+  const auto next = escaped_unit(text.substr(6));
+  return next && *next >> 10 == kLow ? Escape{12, false} : Escape{6, true};
+}
+
+bool has_half_pair(std::string_view text) {
+  for (std::size_t at = text.find('\\'); at != std::string_view::npos;) {
+    const Escape escape = escape_of(text.substr(at));
+    if (escape.is_half) return true;
+    at = text.find('\\', at + escape.n_bytes);
+  }
+  return false;
+}
+
+/// Reads the bytes of a JSON text, and "\ufffd" for each half of a surrogate pair.
+class WholePairs {
+ public:
+  using iterator_category = std::forward_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = char;
+
+  WholePairs() = default;
+  explicit WholePairs(std::string_view rest) : rest_(rest) { look(); }
+
+  char operator*() const {
+    constexpr std::string_view kReplacement = "\\ufffd";
+    return is_half_ ? kReplacement[kReplacement.size() - n_escaped_] : rest_.front();
+  }
+  WholePairs& operator++() {
+    rest_.remove_prefix(1);
+    if (n_escaped_ > 0) --n_escaped_;
+    look();
+    return *this;
+  }
+  WholePairs operator++(int) {
+    const WholePairs before = *this;
+    ++*this;
+    return before;
+  }
+  bool operator==(const WholePairs& other) const { return rest_.size() == other.rest_.size(); }
+
+ private:
+  void look() {
+    if (n_escaped_ > 0) return;
+    is_half_ = false;
+    if (rest_.empty() || rest_.front() != '\\') return;
+    const Escape escape = escape_of(rest_);
+    n_escaped_ = std::min(escape.n_bytes, rest_.size());
+    is_half_ = escape.is_half;
+  }
+
+  std::string_view rest_;
+  std::size_t n_escaped_ = 0;  ///< bytes of an escape that are not read yet
+  bool is_half_ = false;
+};
 
 /// Receives the parser's events. `open_` holds the containers from the root to the innermost one; only the innermost
 /// grows, so the pointers stay valid.
@@ -251,7 +333,10 @@ Result<Value> build(std::string_view text, std::string_view what, const std::fun
     return fail(ErrorCode::invalid_request, fmt::format("{} is not valid JSON: byte {} is zero", what, zero));
   Builder builder(is_cancelled, from);
   try {
-    if (Value::sax_parse(text.begin(), text.end(), &builder)) return builder.take_root();
+    const bool is_whole = from != From::exact_client || !has_half_pair(text);
+    if (is_whole ? Value::sax_parse(text.begin(), text.end(), &builder)
+                 : Value::sax_parse(WholePairs(text), WholePairs(), &builder))
+      return builder.take_root();
   } catch (const Value::exception& exception) {
     return fail(ErrorCode::invalid_request, fmt::format("{} is not valid JSON: {}", what, shorten(exception.what())));
   }

@@ -198,5 +198,21 @@ TEST(Json, keeps_the_digits_of_integers_of_any_length) {
   EXPECT_TRUE(parse(kText, "the text").value()["b"]["c"].is_number_float()) << "other readers get a number";
 }
 
+TEST(Json, reads_half_of_a_surrogate_pair_as_the_replacement_character_where_a_client_sent_it) {
+  constexpr std::string_view kCases[][2] = {
+      {R"("a\ud83d")", "a\xEF\xBF\xBD"},
+      {R"("\uDE00b")", "\xEF\xBF\xBD\x62"},
+      {R"("\ud83d\ude00 \uD83D\uDE00")", "😀 😀"},
+      {R"("\ud83d\ud83d\ude00\ude00\ud83d\n")", "\xEF\xBF\xBD😀\xEF\xBF\xBD\xEF\xBF\xBD\n"},
+      {R"("\\ud83d \\\ud83d\u0041")", "\\ud83d \\\xEF\xBF\xBD\x41"},
+  };
+  for (const auto& [text, value] : kCases) EXPECT_EQ(parse_exact(text, "the text").value(), value) << text;
+  EXPECT_EQ(parse_exact(R"({"\udc00":["\ud83d"],"n":18446744073709551616})", "the text").value()["n"].is_binary(), true);
+  for (const std::string_view text :
+       {R"("\ud83d)", R"("\ud83")", R"("\ud83d\u12")", R"("\ud83d\x")", R"(\ud83d)", R"("\ud83d" x)"})
+    EXPECT_FALSE(parse_exact(text, "the text")) << text;
+  EXPECT_FALSE(parse(R"("\ud83d")", "the text")) << "files are whole";
+}
+
 }  // namespace
 }  // namespace baton::json
