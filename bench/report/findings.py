@@ -262,6 +262,21 @@ def peers(results):
     return text + (f" Slower: {joined(losses)}." if losses else "")
 
 
+def headline(results):
+    """How much longer a decode step of 128 requests takes by vLLM, for README."""
+    told = []
+    for arm, subject in (("vllm", "a decode step of vLLM"), ("vllm-cascade", "With its cascade attention it")):
+        ratios = []
+        for shape, name in (("8b", "Llama-3-8B"), ("7b", "Llama-2-7B")):
+            theirs, ours = (duration(results.one(of, name=f"decode-{shape}-128-2048")) for of in (arm, "relay"))
+            if theirs and ours:
+                than = "" if ratios else " as long as Baton's"
+                ratios.append(f"{theirs / ours:.2f} times{than} for {name}")
+        if ratios:
+            told.append(f"{subject} takes {joined(ratios)}.")
+    return f"For 128 requests after one prompt of 2,048 tokens, {' '.join(told)}" if told else ""
+
+
 def several(results):
     """Steps over several GPUs beside one, and relay over paged in whole jobs."""
     sentences, by_kind = [], {}
@@ -324,6 +339,7 @@ FINDINGS = {
     "beyond": ((9, "beyond"), beyond),
     "prompt-phase": ((10, "prompt_phase"), prompt_phase),
     "peers": ((11, "peers"), peers),
+    "headline": ((11, "peers"), headline),
     "several": ((12, "several_gpus"), several),
     "quantised": ((13, "quantised"), quantised),
 }

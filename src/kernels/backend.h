@@ -202,15 +202,16 @@ class Backend {
   /// Free device memory at the time of the call.
   virtual std::int64_t free_memory_bytes() const = 0;
 
-  /// Uninitialised device memory, 64-byte aligned.
+  /// Uninitialised device memory, 64-byte aligned. Errors: out_of_memory.
   virtual Result<Buffer> allocate(std::size_t size_bytes) = 0;
   /// Uninitialised host memory, 64-byte aligned, that copies to and from the device need not stage (pinned, where there
   /// is such memory). Errors: out_of_memory.
   virtual Result<Buffer> allocate_host(std::size_t size_bytes) = 0;
+  /// Copies between tensors of as many bytes, after the operations so far; done when the call returns.
   virtual void copy_from_host(TensorView device, ConstTensorView host) = 0;
   virtual void copy_to_host(TensorView host, ConstTensorView device) = 0;
+  /// Copiers of at most `size_bytes`, with memory of their own. Errors: out_of_memory.
   virtual Result<std::unique_ptr<AsyncReadback>> make_readback(std::size_t size_bytes) = 0;
-  /// Errors: out_of_memory.
   virtual Result<std::unique_ptr<AsyncUpload>> make_upload(std::size_t size_bytes) = 0;
   /// Makes room for steps of up to `size_bytes`. After this call a larger step aborts, and a device keeps the step at
   /// one address (unless the call is repeated with a larger size). Without this call, memory for steps grows as needed
@@ -241,6 +242,8 @@ class Backend {
   /// Packs matrices [n_heads, n, k] in host memory for head_matmul. Errors: those of allocate; unsupported (sizes that the
   /// backend has no kernels for).
   virtual Result<std::unique_ptr<PackedHeads>> pack_heads(const ConstTensorView& weights, std::string_view name) = 0;
+  /// Keys and values of all layers of a group. Errors: out_of_memory; unsupported (a type, scales or a head size that the backend
+  /// does not take).
   virtual Result<std::unique_ptr<KvStorage>> make_kv_storage(const KvShape& shape) = 0;
   /// Bytes that one block takes in a storage of `shape`, over all layers: KvShape::block_bytes and the padding of heads.
   virtual std::int64_t kv_block_bytes(const KvShape& shape) const = 0;

@@ -2,7 +2,8 @@
 ///
 /// Each function checks its arguments and passes checked views to the backend; a violation is a bug of ours and
 /// aborts. All memory is the backend's. The operations of a backend run in the order of their calls. The host may read
-/// their results after Backend::synchronize. A "float" tensor is f32, bf16 or f16. Thread: engine only.
+/// their results after Backend::synchronize. A "float" tensor is f32, bf16 or f16, "null data" a view whose data is null. Formulas
+/// without a source are their own definition. Thread: engine only.
 ///
 /// Rows of "8 bits" are f8_e4m3 with a scale each, in f32, for a matmul by weights that take them (PackedMatrix): what makes the
 /// rows rounds them, in the pass that writes them,
@@ -264,7 +265,7 @@ struct PartialStates {
 /// Rows without a direct item are finished by attention_merge or, if `merge` is set, here with the same bits. A row
 /// without keys gives 0. With a bf16 cache the matmuls take bf16 operands (q and exp2(s - m) rounded to nearest even)
 /// and sum in f32; with an f32 cache they take f32. Sources: arXiv:2402.14808 (relay), 2309.06180 (paged),
-/// Flash-Decoding (split runs).
+/// Flash-Decoding (split runs), 2408.00118 (softcap), 2508.10925 (sinks).
 struct AttentionArgs {
   ConstTensorView q;
   TensorView out;
@@ -588,6 +589,7 @@ void gated_matmul(Backend& backend, const GatedMatmulArgs& args);
 /// Changes logits in place before anything reads them: x = scale x, then x = softcap tanh(x / softcap) if softcap > 0
 ///
 ///     logits  [n_samples, n_vocab] f32
+/// In f32. Source: arXiv:2408.00118 (softcap).
 struct ScaleLogitsArgs {
   TensorView logits;
   float scale = 1;
@@ -623,7 +625,9 @@ struct TokenMasks {
 /// likely ones; of these top_p keeps the smallest set whose share reaches top_p (ties by smaller id). The token is the
 /// argmax of log p + Gumbel noise from Philox4x32-10 with the seed as key and (n_generated, token id) as counter, so
 /// it is the same in any batch. A NaN among the logits ends the sequence with FinishedBy::not_a_number. A sample with
-/// `scored` reports that token's log-probability and rank; it neither reads nor changes a slot.
+/// `scored` reports that token's log-probability and rank; it neither reads nor changes a slot. Sources: arXiv:1909.05858
+/// (repetition), arXiv:2407.01082 (min_p), arXiv:1904.09751 (top_p), Salmon et al., "Parallel random numbers: as easy as 1, 2,
+/// 3" (Philox).
 struct SampleArgs {
   StepView step;
   TensorView logits;

@@ -362,6 +362,25 @@ class Report(unittest.TestCase):
         for path in (folder / "figures").glob("*.svg"):
             self.assertIn(f"](figures/{path.name})", text)
 
+    def test_every_page_of_results_is_in_their_list_with_its_title(self):
+        folder = ROOT / "bench" / "results"
+        listed = [line for line in (folder / "README.md").read_text(encoding="utf-8").splitlines() if line.startswith("- [")]
+        pages = [path for path in folder.glob("*.md") if path.name != "README.md"]
+        titles = [path.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ") for path in pages]
+        wanted = [f"- [{path.name}]({path.name}): {title}" for path, title in zip(pages, titles, strict=True)]
+        self.assertEqual(sorted(listed), sorted(wanted))
+
+    def test_readme_begins_with_how_much_longer_the_other_engine_takes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for arm, step_ms in (("relay", 4), ("vllm", 6)):
+                point = {"name": "decode-8b-128-2048", "model": "llama-3-8b"}
+                commit = "vllm 0.24.0" if arm == "vllm" else "c1"
+                written = row(arm, commit=commit, point=point, step_ms=step_ms)
+                result_rows.append(Path(folder) / "experiment_11_peers.json", written)
+            told = findings.finding("headline", Path(folder))
+        self.assertIn("a decode step of vLLM takes 1.50 times as long as Baton's for Llama-3-8B.", told)
+        self.assertEqual(findings.finding("headline", Path(folder)), "")
+
     def test_a_changed_number_is_noticed(self):
         with tempfile.TemporaryDirectory() as folder:
             text = "<!-- generated: cost -->\n?\n<!-- end -->\n"
