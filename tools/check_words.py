@@ -39,7 +39,7 @@ WORDS = [
         r"\bproducts\b",
         "matmuls, GEMMs",
         r"\b(dot|inner|outer|scalar|cross|partial|exact) products\b|products of (the )?(catalogue|shop|magnitude)"
-        r"|products (in f32|and minimi|accept)|products, minimi|two more products|products that overflow|cpu-products",
+        r"|products (in f32|and minimi|accept)|products, minimi|two more products|products that overflow",
     ),
     (r"\bfills? of\b|\b(a|the|its|each) fill\b(?! character)|\bfills\b(?= (end|begin|run|wait))", "prefill", None),
     (r"\bclaim(s|ed)?\b", "priority, need; say, state", r"\b(no|any|the|a) claims? (that|to be|beyond|without)\b"),

@@ -128,11 +128,14 @@ def mixed_requests(n_requests, stranger_share, shared, own, output_len, n_vocab,
 
 
 def main():
-    if len(sys.argv) != 2:
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         sys.exit("workloads.py FOLDER")
     target = Path(sys.argv[1])
-    for name in ALL:
-        source = data_file(name)
+    try:
+        sources = {name: data_file(name) for name in ALL}
+    except MissingData as error:
+        sys.exit(f"workloads.py: {error}")
+    for name, source in sources.items():
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
             shutil.copytree(source, target / name, dirs_exist_ok=True, copy_function=shutil.copyfile)

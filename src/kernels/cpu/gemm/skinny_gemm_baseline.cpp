@@ -1,6 +1,6 @@
 /// The skinny GEMM with SSE2, which every x86-64 processor has.
-#include "kernels/cpu/gemm/products.h"
 #include "kernels/cpu/gemm/skinny_gemm_kernel.h"
+#include "kernels/cpu/gemm/word_vectors.h"
 
 namespace baton::cpu {
 

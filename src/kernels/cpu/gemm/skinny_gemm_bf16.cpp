@@ -1,6 +1,6 @@
 /// The skinny GEMM with AVX-512's bf16 dot products.
-#include "kernels/cpu/gemm/products.h"
 #include "kernels/cpu/gemm/skinny_gemm_kernel.h"
+#include "kernels/cpu/gemm/word_vectors.h"
 
 namespace baton::cpu {
 

@@ -13,7 +13,7 @@ namespace baton::cpu {
 namespace {
 
 /// Number of steps after which the next group of rows reads the same steps again, from the second-level cache: 64 KB,
-/// the best of 32 to 256 on Zen 4 (bench/results/cpu-products.md).
+/// the best of 32 to 256 on Zen 4 (bench/results/cpu-skinny-gemm.md).
 constexpr std::int64_t kBlockSteps = 256;
 /// The same if steps of a panel are far apart: adjacent panels then share the pages of a block.
 constexpr std::int64_t kScatteredSteps = 32;

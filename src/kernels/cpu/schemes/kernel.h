@@ -9,7 +9,7 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/cpu/gemm/products.h"
+#include "kernels/cpu/gemm/word_vectors.h"
 #include "kernels/cpu/schemes/panels.h"
 
 namespace baton::cpu {
