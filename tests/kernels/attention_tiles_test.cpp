@@ -1,6 +1,7 @@
 /// The AMX attention loops, with emulated tiles on every processor and with real ones on processors with AMX.
 #include "kernels/cpu/attention/attention_tiles.h"
 
+#include <cmath>
 #include <cstring>
 #include <random>
 #include <string>

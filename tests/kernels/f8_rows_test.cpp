@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <numeric>
 #include <random>
 #include <string>
 #include <tuple>
@@ -14,6 +13,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/device/f8_rows.h"
 #include "support/host_tensor.h"
+#include "support/matmul_reference.h"
 #include "support/on_device.h"
 #include "support/stored_weight.h"
 #include "support/test_backends.h"
@@ -236,8 +236,7 @@ TEST(F8Rows, keep_what_is_not_a_number) {
 void expect_f8_products(const StoredForm& form, std::int64_t n, std::int64_t k, std::int64_t more) {
   std::mt19937 random(7);
   const testing::StoredWeight weight = testing::random_stored(random, form, n, k);
-  std::vector<double> dense;
-  for (std::int64_t i = 0; i < n * k; ++i) dense.push_back(weight.dense.at(i));
+  const std::vector<double> dense = testing::to_float64(weight.dense);
   for (const TestBackend& test : backends_with_f8_rows())
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       const BackendCapabilities can = test.backend.capabilities();
@@ -272,9 +271,8 @@ void expect_f8_products(const StoredForm& form, std::int64_t n, std::int64_t k, 
         const HostTensor got = out.to_host();
         std::vector<double> expected;
         for (std::int64_t r = 0; r < n_rows; ++r)
-          for (std::int64_t c = 0; c < n; ++c)
-            expected.push_back(
-                std::inner_product(x.begin() + r * k, x.begin() + (r + 1) * k, dense.begin() + c * k, bias.at(c)));
+          for (std::int64_t c = 0; c < n; ++c) expected.push_back(bias.at(c));
+        testing::add_matmul(expected, x, dense, k);
         // Sums of k exact products in f32; on CUDA matrix units keep 14 bits of 128 of them. The result is rounded once.
         const double of_sums = test.is_cuda() ? 0x1p-11 : 4 * testing::epsilon(DType::f32) * std::sqrt(static_cast<double>(k));
         EXPECT_LE(testing::relative_error(got, expected), of_sums + (in_f32 ? 0 : testing::epsilon(out_dtype)))

@@ -5,6 +5,7 @@
 #include <memory>
 #include <numeric>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 
 #include "kernels/backend.h"
 #include "support/host_tensor.h"
+#include "support/matmul_reference.h"
 #include "support/on_device.h"
 #include "support/test_backends.h"
 
@@ -84,16 +86,22 @@ struct Operands {
 
 /// [n_places, n] in float64.
 std::vector<double> grouped_reference(const GroupCase& of, const Operands& in, bool has_bias = false) {
+  const std::vector<double> x = testing::to_float64(in.x);
+  const std::vector<double> weights = testing::to_float64(in.weights);
   std::vector<double> out;
   std::int64_t place = 0;
-  for (std::int64_t e = 0; e < of.n_experts(); ++e)
-    for (std::int32_t i = 0; i < of.places_of_expert[static_cast<std::size_t>(e)]; ++i, ++place)
-      for (std::int64_t column = 0; column < of.n; ++column) {
-        double sum = has_bias ? in.bias.at(e * of.n + column) : 0;
-        for (std::int64_t j = 0; j < of.k; ++j)
-          sum += in.x.at(in.row_of[static_cast<std::size_t>(place)] * of.k + j) * in.weights.at((e * of.n + column) * of.k + j);
-        out.push_back(sum);
-      }
+  for (std::int64_t e = 0; e < of.n_experts(); ++e) {
+    const std::size_t first = out.size();
+    std::vector<double> rows;
+    for (std::int32_t i = 0; i < of.places_of_expert[static_cast<std::size_t>(e)]; ++i, ++place) {
+      const auto row = x.begin() + in.row_of[static_cast<std::size_t>(place)] * of.k;
+      rows.insert(rows.end(), row, row + of.k);
+      for (std::int64_t column = 0; column < of.n; ++column) out.push_back(has_bias ? in.bias.at(e * of.n + column) : 0);
+    }
+    testing::add_matmul(
+        std::span(out).subspan(first), rows,
+        std::span(weights).subspan(static_cast<std::size_t>(e * of.n * of.k), static_cast<std::size_t>(of.n * of.k)), of.k);
+  }
   return out;
 }
 

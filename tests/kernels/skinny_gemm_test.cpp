@@ -1,5 +1,6 @@
 #include "kernels/cpu/gemm/skinny_gemm.h"
 
+#include <cmath>
 #include <cstring>
 #include <random>
 #include <string>

@@ -1,6 +1,7 @@
 /// The tile GEMM's loops, with emulated tiles on every processor and with real ones on processors with AMX.
 #include "kernels/cpu/gemm/tile_gemm.h"
 
+#include <cmath>
 #include <cstring>
 #include <random>
 #include <string>

@@ -2,8 +2,6 @@
 /// list.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -22,15 +20,7 @@ class Keys {
 
   const KvShape& shape() const { return contents_.shape(); }
   /// Key (or value) of a token.
-  std::span<const double> at(bool is_value, int kv_head, std::int32_t block, int offset) {
-    const std::int64_t key =
-        ((static_cast<std::int64_t>(block) * 2 + is_value) * shape().n_kv_heads + kv_head) * shape().block_len + offset;
-    std::vector<double>& numbers = tokens_[key];
-    if (numbers.empty())
-      for (int i = 0; i < (is_value ? shape().v_dim() : shape().head_dim); ++i)
-        numbers.push_back(contents_.get(is_value, kv_head, block, offset, i));
-    return numbers;
-  }
+  std::span<const double> at(bool is_value, int kv_head, std::int32_t block, int offset);
 
  private:
   const KvContents& contents_;
@@ -46,36 +36,7 @@ struct HeadOutput {
 
 /// q is one head, rounded as the kernel rounds it. Reads positions [row.kv_lo, row.kv_hi) through the block table.
 /// `softcap` bounds the scores unless it is 0. `sink` is the score of a key without a value; -infinity: there is none.
-inline HeadOutput attention(Keys& keys, std::span<const double> q, int kv_head, const TokenRow& row,
-                            std::span<const std::int32_t> blocks, double scale, double softcap, double sink) {
-  const KvShape& shape = keys.shape();
-  HeadOutput result{std::vector<double>(static_cast<std::size_t>(shape.v_dim()), 0.0), 0, 0};
-  std::vector<double> scores;
-  for (std::int32_t t = row.kv_lo; t < row.kv_hi; ++t) {
-    const auto key = keys.at(false, kv_head, blocks[static_cast<std::size_t>(t / shape.block_len)], t % shape.block_len);
-    double score = 0;
-    double size = 0;
-    for (std::size_t i = 0; i < q.size(); ++i) {
-      score += q[i] * key[i];
-      size += std::abs(q[i] * key[i]);
-    }
-    scores.push_back(softcap > 0 ? softcap * std::tanh(score * scale / softcap) : score * scale);
-    result.score_size = std::max(result.score_size, size * scale);
-  }
-  if (scores.empty()) return result;
-  const double largest = std::max(sink, *std::max_element(scores.begin(), scores.end()));
-  double sum = std::exp(sink - largest);
-  for (double& score : scores) sum += score = std::exp(score - largest);
-  for (std::int32_t t = row.kv_lo; t < row.kv_hi; ++t) {
-    const auto value = keys.at(true, kv_head, blocks[static_cast<std::size_t>(t / shape.block_len)], t % shape.block_len);
-    const double weight = scores[static_cast<std::size_t>(t - row.kv_lo)] / sum;
-    for (std::size_t i = 0; i < result.out.size(); ++i) {
-      result.out[i] += weight * value[i];
-      result.value_size += weight * value[i] * weight * value[i];
-    }
-  }
-  result.value_size = std::sqrt(result.value_size);
-  return result;
-}
+HeadOutput attention(Keys& keys, std::span<const double> q, int kv_head, const TokenRow& row,
+                     std::span<const std::int32_t> blocks, double scale, double softcap, double sink);
 
 }  // namespace baton::reference

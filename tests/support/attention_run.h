@@ -1,6 +1,7 @@
 /// Runs attention of an AttentionCase on a backend and compares it with the reference.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>

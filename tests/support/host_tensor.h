@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <random>
 #include <span>
@@ -41,12 +40,10 @@ struct HostTensor {
 };
 
 /// Normally distributed numbers, rounded to the dtype.
-inline HostTensor random_tensor(std::mt19937& random, DType dtype, Shape shape) {
-  HostTensor tensor(dtype, shape);
-  std::normal_distribution<float> normal;
-  for (std::int64_t i = 0; i < shape.n_elements(); ++i) tensor.set(i, normal(random));
-  return tensor;
-}
+HostTensor random_tensor(std::mt19937& random, DType dtype, Shape shape);
+
+/// All numbers of a tensor.
+std::vector<double> to_float64(const HostTensor& tensor);
 
 /// The first `n_rows` rows of x [rows, n].
 inline HostTensor first_rows(const HostTensor& x, std::int64_t n_rows) {
@@ -59,14 +56,6 @@ inline HostTensor first_rows(const HostTensor& x, std::int64_t n_rows) {
 inline double epsilon(DType dtype) { return dtype == DType::bf16 ? 0x1p-7 : dtype == DType::f16 ? 0x1p-10 : 0x1p-23; }
 
 /// ||got - expected|| / ||expected||; the absolute norm if expected is 0. NaN never passes a bound.
-inline double relative_error(const HostTensor& got, std::span<const double> expected) {
-  double difference = 0;
-  double norm = 0;
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    difference += std::pow(got.at(static_cast<std::int64_t>(i)) - expected[i], 2);
-    norm += expected[i] * expected[i];
-  }
-  return norm > 0 ? std::sqrt(difference / norm) : std::sqrt(difference);
-}
+double relative_error(const HostTensor& got, std::span<const double> expected);
 
 }  // namespace baton::testing
