@@ -116,11 +116,12 @@ install: build  ## the programs, their modules and the demo model under PREFIX
 clean:  ## remove build/
 	rm -rf build
 
+# Python compiles what is imported; all that is installed would take as long again.
 build/venv/.ready: $(VENV_REQUIREMENTS) $(VENV_WITHOUT_DEPENDENCIES)
 	@packaging/install-packages e2e lint
 	@$(PYTHON) -m venv --clear build/venv
-	@build/venv/bin/python -m pip install -q --disable-pip-version-check $(addprefix -r ,$(VENV_REQUIREMENTS))
-	@build/venv/bin/python -m pip install -q --disable-pip-version-check --no-deps $(addprefix -r ,$(VENV_WITHOUT_DEPENDENCIES))
+	@build/venv/bin/python -m pip install -q --disable-pip-version-check --no-compile $(addprefix -r ,$(VENV_REQUIREMENTS))
+	@build/venv/bin/python -m pip install -q --disable-pip-version-check --no-compile --no-deps $(addprefix -r ,$(VENV_WITHOUT_DEPENDENCIES))
 	@touch $@
 
 build/venv-wheel/.ready: packaging/wheel_requirements.txt
@@ -132,7 +133,7 @@ build/venv-wheel/.ready: packaging/wheel_requirements.txt
 build/venv-clients/.ready: $(VENV_CLIENTS_REQUIREMENTS)
 	@packaging/install-packages e2e
 	@$(PYTHON) -m venv --clear build/venv-clients
-	@build/venv-clients/bin/python -m pip install -q --disable-pip-version-check $(addprefix -r ,$(VENV_CLIENTS_REQUIREMENTS))
+	@build/venv-clients/bin/python -m pip install -q --disable-pip-version-check --no-compile $(addprefix -r ,$(VENV_CLIENTS_REQUIREMENTS))
 	@touch $@
 
 build/venv-deploy/.ready: tests/deploy/requirements.txt
