@@ -91,26 +91,26 @@ std::string Answer::frames_of(std::size_t choice) {
 
 /// The error of an answer that could not continue. If its grammar is the reason, that is a mistake of the request,
 /// unless it is for lack of memory or a fault of ours.
-std::pair<int, std::string> Answer::failure_of(const Event& event) const {
-  if (event.error == nullptr) return {500, std::string(kEngineError)};
+Answer::Failure Answer::failure_of(const Event& event) const {
+  if (event.error == nullptr) return {500, std::string(kEngineError), {}};
   const ErrorCode code = event.error->code;
   const bool is_of_request =
       code == ErrorCode::too_large || code == ErrorCode::unsupported || code == ErrorCode::invalid_request;
-  if (!is_of_request || !content_.request.grammar) return {http_status(code), event.error->message};
-  return {400, fmt::format("'{}': {}", content_.request.grammar->field, event.error->message)};
+  if (!is_of_request || !content_.request.grammar) return {http_status(code), event.error->message, {}};
+  const std::string& field = content_.request.grammar->field;
+  return {400, fmt::format("'{}': {}", field, event.error->message), field};
 }
 
 /// Ends the answer with an error. The client of a stream has had its status already and gets the error as a frame;
 /// what this returns is empty otherwise, because response() is all that the client gets.
-std::string Answer::end_with_error(int status, std::string_view message) {
+std::string Answer::end_with_error(Failure failure) {
   has_failed_ = true;
-  error_status_ = status;
-  error_message_ = message;
+  failure_ = std::move(failure);
   n_open_ = 0;
-  return is_stream() ? writer_->error_frames(status, message) : std::string();
+  return is_stream() ? writer_->error_frames(failure_.status, failure_.message, failure_.param) : std::string();
 }
 
-std::string Answer::give_up() { return end_with_error(503, kNoMemory); }
+std::string Answer::give_up() { return end_with_error({503, std::string(kNoMemory), {}}); }
 
 Answer::Reaction Answer::take(std::size_t prompt, const Event& event) {
   const auto n = static_cast<std::size_t>(content_.request.n);
@@ -123,8 +123,7 @@ Answer::Reaction Answer::take(std::size_t prompt, const Event& event) {
   scores.insert(scores.end(), event.prompt_scores.begin(), event.prompt_scores.end());
   reaction.has_met_stop = choice.take(event);
   if (event.finished == FinishReason::error) {
-    const auto [status, message] = failure_of(event);
-    reaction.frames = end_with_error(status, message);
+    reaction.frames = end_with_error(failure_of(event));
     return reaction;
   }
   was_aborted_ |= event.finished == FinishReason::abort;
@@ -150,8 +149,8 @@ std::string Answer::take_nothing() {
 }
 
 HttpResponse Answer::response() {
-  if (has_failed_) return writer_->error(error_status_, error_message_);
-  if (was_aborted_) return writer_->error(503, "the server is shutting down");
+  if (has_failed_) return writer_->error(failure_.status, failure_.message, failure_.param);
+  if (was_aborted_) return writer_->error(503, "the server is shutting down", {});
   std::string body;
   writer_->write_response(body).finish();
   return {200, {{"Content-Type", "application/json"}}, std::move(body)};

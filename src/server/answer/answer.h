@@ -76,15 +76,19 @@ class Answer {
   bool waits_for_scores(std::size_t prompt) const;
   void begin_echo(std::size_t prompt);
   std::string frames_of(std::size_t choice);
-  std::pair<int, std::string> failure_of(const Event& event) const;
-  std::string end_with_error(int status, std::string_view message);
+  struct Failure {
+    int status = 500;
+    std::string message;
+    std::string param;  ///< the field whose mistake it is, or empty
+  };
+  Failure failure_of(const Event& event) const;
+  std::string end_with_error(Failure failure);
 
   AnswerContent content_;
   std::vector<bool> has_echoed_;  // of each prompt: its choices have their echo, or need none
   std::size_t n_open_ = 0;        // choices
   bool has_failed_ = false;
-  int error_status_ = 500;  // of an answer that has failed
-  std::string error_message_;
+  Failure failure_;  // of an answer that has failed
   bool was_aborted_ = false;
   BudgetShare scores_share_;
   BudgetShare request_share_;

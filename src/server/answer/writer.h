@@ -51,8 +51,8 @@ class AnswerWriter {
   virtual std::string last_frames() = 0;
   /// What a stream says while it waits, so that no proxy takes it for dead: a comment, which clients skip.
   virtual std::string_view waiting_frame() const { return ": waiting\n\n"; }
-  /// The frames of an error in a stream that has begun. They end it.
-  virtual std::string error_frames(int status, std::string_view message) = 0;
+  /// The frames of an error in a stream that has begun. They end it. `param`: the field whose mistake it is, or empty.
+  virtual std::string error_frames(int status, std::string_view message, std::string_view param) = 0;
 
   /// Appends the body of a response in one piece to `out`, in steps of at most 128 KiB. What is there between two steps
   /// may be taken out.
@@ -60,7 +60,7 @@ class AnswerWriter {
   /// An estimate of its length.
   virtual std::size_t response_bytes() const = 0;
   /// The response to a request that failed before anything was sent.
-  virtual HttpResponse error(int status, std::string_view message) = 0;
+  virtual HttpResponse error(int status, std::string_view message, std::string_view param) = 0;
 };
 
 /// Makes the writer of an answer's dialect. The content, whose choices may be added later, and the tokenizer outlive the

@@ -115,6 +115,9 @@ Result<void> Routes::try_converse(const Call& call) {
   const json::Dismantling end_of_body(body);
   BATON_TRY(std::optional<ConversationCall> conversation, call.dialect->read(body, context));
   if (!conversation) return {};
+  // A grammar that fails while the answer is written has the client's name, too.
+  if (auto& grammar = conversation->chat.generation.grammar; grammar && conversation->words)
+    grammar->field = conversation->words({ErrorCode::invalid_request, {}, grammar->field}).param;
   return begin_conversation(answer, *call.dialect, std::move(*conversation));
 }
 

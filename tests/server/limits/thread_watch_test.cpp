@@ -64,14 +64,14 @@ class WatchedService : public ::testing::Test {
       return {};
     }
     std::string last_frames() override { return {}; }
-    std::string error_frames(int, std::string_view) override { return {}; }
+    std::string error_frames(int, std::string_view, std::string_view) override { return {}; }
     Resumable write_response(std::string& out) override {
       goes_on_.wait();
       out = "{}";
       co_return;
     }
     std::size_t response_bytes() const override { return std::size_t{1} << 30; }
-    HttpResponse error(int status, std::string_view) override { return {status, {}, {}}; }
+    HttpResponse error(int status, std::string_view, std::string_view) override { return {status, {}, {}}; }
 
    private:
     const std::shared_future<void> goes_on_;

@@ -341,6 +341,7 @@ TEST(RoutesGrammars, a_grammar_that_the_vocabulary_cannot_spell_is_the_requests_
   EXPECT_EQ(error["type"], "BadRequestError");
   EXPECT_EQ(error["code"], 400);
   EXPECT_EQ(error["message"], "'guided_regex': the vocabulary has no token for what the grammar asks for here");
+  EXPECT_EQ(error["param"], "guided_regex");
   const RawResponse stream =
       fixture.post("/v1/completions", completion(R"("guided_regex": "abcZ", "max_tokens": 9, "stream": true)"));
   EXPECT_EQ(stream.status, 200);
@@ -352,6 +353,13 @@ TEST(RoutesGrammars, a_grammar_that_the_vocabulary_cannot_spell_is_the_requests_
           "output_config": {"format": {"type": "json_schema", "schema": {"const": "Z"}}}})");
   EXPECT_EQ(message.status, 400) << message.body;
   EXPECT_EQ(parsed(message.body)["error"]["type"], "invalid_request_error");
+  EXPECT_EQ(parsed(message.body)["error"]["message"],
+            "'output_config.format.schema': the vocabulary has no token for what the grammar asks for here");
+  const RawResponse item = fixture.post("/v1/responses",
+                                        R"({"input": "q", "text": {"format": {"type": "json_schema", "name": "n",
+          "schema": {"const": "Z"}}}})");
+  EXPECT_EQ(item.status, 400) << item.body;
+  EXPECT_EQ(parsed(item.body)["error"]["param"], "text.format.schema") << item.body;
 }
 
 TEST(RoutesGrammars, a_mistake_in_tools_or_in_the_format_beside_them_names_its_field) {

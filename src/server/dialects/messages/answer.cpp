@@ -162,7 +162,7 @@ std::string MessagesWriter::choice_frames(std::size_t index, bool) {
   for (const MessagePiece& piece : choice.pieces()) frames += piece_frames(piece);
   if (!choice.has_ended()) return frames;
   if (choice.finish() == FinishReason::abort && stop_text(choice) == kShutdown)
-    return frames + error_frames(503, "the server is shutting down");
+    return frames + error_frames(503, "the server is shutting down", {});
   if (plan_.keep) plan_.keep();
   frames += end_block();
   Value data;
@@ -175,12 +175,14 @@ std::string MessagesWriter::choice_frames(std::size_t index, bool) {
 
 std::string MessagesWriter::last_frames() { return has_failed_ ? std::string() : messages_event({{"type", "message_stop"}}); }
 
-std::string MessagesWriter::error_frames(int status, std::string_view message) {
+std::string MessagesWriter::error_frames(int status, std::string_view message, std::string_view /*param*/) {
   has_failed_ = true;
   return messages_event(messages_error_body(status, message));
 }
 
-HttpResponse MessagesWriter::error(int status, std::string_view message) { return messages_error_response(status, message); }
+HttpResponse MessagesWriter::error(int status, std::string_view message, std::string_view /*param*/) {
+  return messages_error_response(status, message);
+}
 
 std::size_t MessagesWriter::response_bytes() const {
   std::size_t n_bytes = 0;

@@ -34,10 +34,10 @@ class MessagesWriter final : public AnswerWriter {
   std::string choice_frames(std::size_t index, bool is_last) override;
   std::string last_frames() override;
   std::string_view waiting_frame() const override { return "event: ping\ndata: {\"type\":\"ping\"}\n\n"; }
-  std::string error_frames(int status, std::string_view message) override;
+  std::string error_frames(int status, std::string_view message, std::string_view param) override;
   Resumable write_response(std::string& out) override;
   std::size_t response_bytes() const override;
-  HttpResponse error(int status, std::string_view message) override;
+  HttpResponse error(int status, std::string_view message, std::string_view param) override;
 
  private:
   json::Value usage() const;

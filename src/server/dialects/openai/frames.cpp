@@ -423,8 +423,8 @@ std::string OpenaiWriter::last_frames() {
   return frames;
 }
 
-std::string OpenaiWriter::error_frames(int status, std::string_view message) {
-  return data_frame(error_body(status, message, {})) + std::string(kDone);
+std::string OpenaiWriter::error_frames(int status, std::string_view message, std::string_view param) {
+  return data_frame(error_body(status, message, param)) + std::string(kDone);
 }
 
 std::size_t OpenaiWriter::response_bytes() const {
@@ -446,7 +446,9 @@ std::size_t OpenaiWriter::response_bytes() const {
   return n_bytes;
 }
 
-HttpResponse OpenaiWriter::error(int status, std::string_view message) { return error_response(status, message, {}); }
+HttpResponse OpenaiWriter::error(int status, std::string_view message, std::string_view param) {
+  return error_response(status, message, param);
+}
 
 Resumable OpenaiWriter::write_response(std::string& out) {
   static const MessagePiece kNoPiece;

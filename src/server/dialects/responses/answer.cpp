@@ -268,7 +268,7 @@ std::string ResponsesWriter::choice_frames(std::size_t index, bool) {
   if (!choice.has_ended()) return frames;
   const auto* reason = std::get_if<std::string>(&choice.stop_reason());
   if (choice.finish() == FinishReason::abort && reason != nullptr && *reason == "shutdown")
-    return frames + error_frames(503, "the server is shutting down");
+    return frames + error_frames(503, "the server is shutting down", {});
   frames += end_item(is_complete(choice) ? "completed" : "incomplete");
   Value members;
   members["response"] = complete_response();
@@ -277,7 +277,7 @@ std::string ResponsesWriter::choice_frames(std::size_t index, bool) {
 }
 
 /// The codes of errors in responses are a closed list. It has one code for mistakes of requests.
-std::string ResponsesWriter::error_frames(int status, std::string_view message) {
+std::string ResponsesWriter::error_frames(int status, std::string_view message, std::string_view /*param*/) {
   std::string frames = begin_frames();
   Value members;
   members["response"] = response("failed");
@@ -286,7 +286,9 @@ std::string ResponsesWriter::error_frames(int status, std::string_view message) 
   return frames + event("response.failed", std::move(members));
 }
 
-HttpResponse ResponsesWriter::error(int status, std::string_view message) { return error_response(status, message, {}); }
+HttpResponse ResponsesWriter::error(int status, std::string_view message, std::string_view param) {
+  return error_response(status, message, param);
+}
 
 std::size_t ResponsesWriter::response_bytes() const {
   constexpr std::size_t kTokenBytes = 100;

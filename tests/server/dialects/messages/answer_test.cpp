@@ -172,10 +172,10 @@ TEST_F(MessagesAnswer, of_a_deadline_can_be_continued) {
 TEST_F(MessagesAnswer, ends_a_stream_with_an_error) {
   written_.says("a");
   take();
-  const auto frames = named_frames(writer_.error_frames(500, "no"));
+  const auto frames = named_frames(writer_.error_frames(500, "no", {}));
   ASSERT_EQ(frames.size(), 1u);
   EXPECT_EQ(json::dump(frames[0].data), R"({"type":"error","error":{"type":"api_error","message":"no"}})");
-  EXPECT_EQ(writer_.error(503, "no").status, 503);
+  EXPECT_EQ(writer_.error(503, "no", {}).status, 503);
 }
 
 TEST_F(MessagesAnswer, of_a_server_that_shuts_down_ends_its_stream_with_an_error) {

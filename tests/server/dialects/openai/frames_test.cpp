@@ -137,7 +137,7 @@ TEST_F(OpenaiFrames, a_response_can_be_written_in_steps) {
 }
 
 TEST_F(OpenaiFrames, an_error_is_a_frame_and_the_end) {
-  const std::string frames = writer(/*is_chat=*/true).error_frames(500, "no");
+  const std::string frames = writer(/*is_chat=*/true).error_frames(500, "no", {});
   EXPECT_TRUE(frames.ends_with("}\n\ndata: [DONE]\n\n")) << frames;
   EXPECT_EQ(bodies(frames.substr(0, frames.find("data: [DONE]")))[0]["error"]["message"], "no");
 }

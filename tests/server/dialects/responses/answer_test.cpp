@@ -193,15 +193,15 @@ TEST_F(ResponsesAnswer, shows_log_probabilities_of_a_stream_in_its_deltas) {
 TEST_F(ResponsesAnswer, fails_in_a_stream_and_before_it) {
   written_.says("a");
   take();
-  const auto frames = named_frames(writer().error_frames(500, "no"));
+  const auto frames = named_frames(writer().error_frames(500, "no", {}));
   ASSERT_EQ(frames.size(), 1u);
   EXPECT_EQ(frames[0].event, "response.failed");
   EXPECT_EQ(frames[0].data["response"]["error"]["message"], "no");
   EXPECT_EQ(frames[0].data["response"]["error"]["code"], "server_error");
   EXPECT_EQ(frames[0].data["response"]["status"], "failed");
-  const auto of_request = named_frames(writer().error_frames(400, "no"));
+  const auto of_request = named_frames(writer().error_frames(400, "no", {}));
   EXPECT_EQ(of_request.back().data["response"]["error"]["code"], "invalid_prompt");
-  EXPECT_EQ(writer().error(503, "no").status, 503);
+  EXPECT_EQ(writer().error(503, "no", {}).status, 503);
   EXPECT_EQ(kept_, "") << "it is not stored";
 }
 
