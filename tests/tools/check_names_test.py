@@ -52,6 +52,17 @@ class CheckNames(unittest.TestCase):
                 self.assertEqual(done.returncode, 1)
                 self.assertIn(f"src/server/d.h:3: baton::{name} is defined in src/core/a.h too", done.stdout)
 
+    def test_a_name_of_a_header_in_an_anonymous_namespace_of_its_layer_is_found(self):
+        text = "namespace baton {\nnamespace {\nconstexpr int kMost = 2;\nstruct Row {};\n}  // namespace\n}  // namespace baton\n"
+        done = run_check(GOOD | {"src/core/limits/e.cpp": text})
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stdout.count("hides"), 1)
+        self.assertIn("src/core/limits/e.cpp:3: kMost hides that of src/core/a.h in files", done.stdout)
+        for place in ("src/server/e.cpp", "src/kernels/cuda/e.cpp"):
+            self.assertEqual(run_check(GOOD | {place: text}).returncode, 0, "another layer")
+        other = text.replace("namespace baton", "namespace baton::other")
+        self.assertEqual(run_check(GOOD | {"src/core/e.cpp": other}).returncode, 0, "another namespace")
+
     def test_an_empty_tree_fails(self):
         self.assertEqual(run_check({"src/a.txt": ""}).returncode, 1)
 

@@ -9,7 +9,7 @@ namespace baton {
 namespace {
 
 /// Small enough that the allocator takes it from the thread's own memory and not from the system.
-constexpr std::size_t kBlockBytes = std::size_t{64} << 10;
+constexpr std::size_t kReserveBlockBytes = std::size_t{64} << 10;
 
 thread_local MemoryReserve* reserve_of_this_thread = nullptr;
 
@@ -21,7 +21,7 @@ void find_memory() {
 
 }  // namespace
 
-MemoryReserve::MemoryReserve(std::size_t n_bytes) : n_blocks_((n_bytes + kBlockBytes - 1) / kBlockBytes) {
+MemoryReserve::MemoryReserve(std::size_t n_bytes) : n_blocks_((n_bytes + kReserveBlockBytes - 1) / kReserveBlockBytes) {
   static const std::new_handler before = std::set_new_handler(find_memory);
   (void)before;
   blocks_.reserve(n_blocks_);
@@ -33,7 +33,7 @@ MemoryReserve::~MemoryReserve() {
 
 void MemoryReserve::restore() {
   while (blocks_.size() < n_blocks_) {
-    void* const block = std::malloc(kBlockBytes);  // not operator new: that would use the reserve to fill it
+    void* const block = std::malloc(kReserveBlockBytes);  // not operator new: that would use the reserve to fill it
     if (block == nullptr) return is_short_.store(true, std::memory_order_relaxed);
     blocks_.push_back(block);
   }

@@ -32,7 +32,7 @@ HttpResponse over_quota(std::string_view name, std::string_view quota, std::int6
 }
 
 constexpr std::size_t kMaxKeyBytes = 1024;
-constexpr std::size_t kMaxSaltBytes = 256;
+constexpr std::size_t kMaxKeySaltBytes = 256;
 constexpr std::array<std::string_view, 10> kKeyFields = {"name",
                                                          "key",
                                                          "key_sha256",
@@ -96,8 +96,8 @@ Result<KeyEntry> parse_entry(const Value& given) {
     entry.weight = static_cast<std::int32_t>(checked);
   }
   BATON_TRY(const auto salt, json::get_optional<std::string>(given, "cache_salt"));
-  if (salt && (salt->empty() || salt->size() > kMaxSaltBytes))
-    return fail(ErrorCode::invalid_data, fmt::format("'cache_salt' must have 1 to {} bytes", kMaxSaltBytes));
+  if (salt && (salt->empty() || salt->size() > kMaxKeySaltBytes))
+    return fail(ErrorCode::invalid_data, fmt::format("'cache_salt' must have 1 to {} bytes", kMaxKeySaltBytes));
   // The two kinds of salts cannot be equal.
   entry.salt = salt ? "salt:" + *salt : "name:" + entry.name;
   BATON_TRY(entry.quotas.requests_per_minute, parse_quota(given, "requests_per_minute"));

@@ -78,6 +78,11 @@ TEST(OpenaiRequest, takes_the_models_defaults_where_the_request_says_nothing) {
   EXPECT_EQ(said.repetition_penalty, 1.0f);
 }
 
+TEST(OpenaiRequest, takes_a_salt_as_long_as_that_of_vllm) {
+  const std::string longest(1024, 's');
+  EXPECT_EQ(completion(R"("cache_salt": ")" + longest + '"').generation.cache_salt, longest);
+}
+
 TEST(OpenaiRequest, reads_every_field_of_both_endpoints) {
   const GenerationRequest request =
       completion(R"("model": "m", "prefix": "shop", "max_tokens": 7, "n": 3, "stream": true, "seed": -5, "min_tokens": 2,
@@ -208,7 +213,7 @@ constexpr BadField kBadInBoth[] = {
     {R"("stop_token_ids": ["a"])", "stop_token_ids", ""},
     {R"("model": 5)", "model", ""},
     {R"("prefix": ["shop"])", "prefix", ""},
-    {R"("cache_salt": "")", "cache_salt", ""},
+    {R"("cache_salt": "")", "cache_salt", "'cache_salt' must have 1 to 1024 bytes, not 0"},
     {R"("request_id": "a\r\nX-Evil: 1")", "request_id", ""},
     {R"("request_id": "")", "request_id", ""},
     {R"("logprobs": "yes")", "logprobs", ""},
