@@ -42,8 +42,10 @@ CLI::App* find_command(CLI::App& app, const std::string& name) {
 struct CommandLine {
   std::vector<std::string> words;  ///< with those of a configuration file after the subcommand
   EnvironmentFlags environment;
-  std::vector<std::string> repeated;  ///< log lines about flags that are given several times
-  std::string log_level;              ///< of the environment; empty: none
+  std::vector<std::string> repeated;    ///< log lines about flags that are given several times
+  std::string log_level;                ///< of the environment; empty: none
+  std::string file;                     ///< of flags; empty: none
+  std::vector<std::string> file_flags;  ///< --x, those of the file alone
 };
 
 /// `argv` without the program's name, the subcommand's configuration file and its variables.
@@ -70,8 +72,19 @@ Result<CommandLine> read_command_line(CLI::App& app, int argc, char** argv) {
     return option == nullptr ? in_own_spelling(flag) : option->get_name();
   };
   const auto is_in_environment = [&](const std::string& flag) { return line.environment.variables.contains(flag); };
-  BATON_TRY(const std::vector<std::string> all, with_config_file(given, name_of, is_in_environment));
-  BATON_TRY(const std::vector<std::string> flags, without_neutral_flags(all, is_own));
+  BATON_TRY(WithConfigFile all, with_config_file(given, name_of, is_in_environment));
+  CLI::Option* const model = command == nullptr || all.model.empty() ? nullptr : command->get_option_no_throw("--model");
+  if (model != nullptr) model->default_val(all.model);
+  BATON_TRY(const std::vector<std::string> flags, without_neutral_flags(all.words, is_own));
+  line.file = std::move(all.file);
+  const auto is_given = [&](const std::string& flag) {
+    const CLI::Option* const option = find_option(*command, flag);
+    return std::ranges::any_of(given, [&](const std::string& word) {
+      return option == nullptr ? in_own_spelling(word) == flag : find_option(*command, in_own_spelling(word)) == option;
+    });
+  };
+  for (const std::string& flag : all.flags)
+    if (command != nullptr && !is_given(in_own_spelling(flag))) line.file_flags.push_back(in_own_spelling(flag));
   line.words.resize(static_cast<std::size_t>(n_commands));
   line.words.insert(line.words.end(), flags.begin(), flags.end());
   return line;
@@ -102,12 +115,14 @@ bool is_about(std::string_view message, const std::string& flag) {
 }
 
 /// An error in its user's words: with the name that the help lists a missing argument under (OUT, not --out), and with the variable
-/// of a value from the environment.
-CLI::Error in_words_of_user(const CLI::App& app, const CLI::ParseError& error, const EnvironmentFlags& environment) {
+/// or the file that the value is from.
+CLI::Error in_words_of_user(const CLI::App& app, const CLI::ParseError& error, const CommandLine& line) {
   const std::string message = error.what();
-  for (const auto& [flag, variable] : environment.variables)
+  for (const auto& [flag, variable] : line.environment.variables)
     if (is_about(message, flag))
       return CLI::Error(error.get_name(), fmt::format("{} (from {})", message, variable), error.get_exit_code());
+  if (std::ranges::any_of(line.file_flags, [&](const std::string& flag) { return is_about(message, flag); }))
+    return CLI::Error(error.get_name(), fmt::format("{} (from {})", message, line.file), error.get_exit_code());
   for (const CLI::App* command : app.get_subcommands())
     for (const CLI::Option* option : command->get_options())
       if (option->get_positional() && std::string_view(error.what()) == CLI::RequiredError(option->get_name()).what())
@@ -213,14 +228,16 @@ int Commands::run_words(int argc, char** argv) {
     app_->parse(reversed);
   } catch (const CLI::ParseError& error) {
     std::ostringstream out;
-    const int code = app_->exit(in_words_of_user(*app_, error, line->environment), out, std::cerr);
+    const int code = app_->exit(in_words_of_user(*app_, error, *line), out, std::cerr);
     write_output(out.str());
     return code == 0 ? 0 : 2;
   }
   for (const Command& command : commands_) {
     if (!command.app->parsed()) continue;
     if (auto known = refuse_unknown_flags(*command.app, command.app->remaining()); !known) {
-      print_note("{} {}: {}\n", name_, command.app->get_name(), known.error().message);
+      const bool is_of_file = std::ranges::find(line->file_flags, known.error().param) != line->file_flags.end();
+      print_note("{} {}: {}{}\n", name_, command.app->get_name(), known.error().message,
+                 is_of_file ? fmt::format(" (from {})", line->file) : "");
       return 2;
     }
     log_warnings(*command.app, *line);

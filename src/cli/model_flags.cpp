@@ -240,7 +240,7 @@ Result<void> refuse_unknown_flags(const CLI::App& app, const std::vector<std::st
   const auto flag = std::find_if(extras.begin(), extras.end(), [](const std::string& word) { return word.starts_with("-"); });
   if (flag == extras.end()) return fail(ErrorCode::invalid_request, fmt::format("unexpected argument '{}'", extras[0]));
   const std::string name = flag->substr(0, flag->find('='));
-  return fail(ErrorCode::invalid_request, fmt::format("unknown flag {}; {}", name, hint_for_flag(app, name)));
+  return fail(ErrorCode::invalid_request, fmt::format("unknown flag {}; {}", name, hint_for_flag(app, name)), name);
 }
 
 }  // namespace baton

@@ -47,20 +47,22 @@ void use_log_level(const ModelFlags& options) {
   if (const auto level = log::level_from_name(options.log_level)) log::set_level(*level);
 }
 
-Result<std::vector<std::string>> with_config_file(std::vector<std::string> arguments,
-                                                  const std::function<std::string(const std::string& flag)>& name_of,
-                                                  const std::function<bool(const std::string& name)>& is_in_environment) {
-  std::string file;
+Result<WithConfigFile> with_config_file(std::vector<std::string> arguments,
+                                        const std::function<std::string(const std::string& flag)>& name_of,
+                                        const std::function<bool(const std::string& name)>& is_in_environment) {
+  WithConfigFile all;
+  std::string& file = all.file;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i] == "--config" && i + 1 < arguments.size()) file = arguments[i + 1];
     if (arguments[i].starts_with("--config=")) file = arguments[i].substr(9);
   }
-  if (file.empty()) return arguments;
+  all.words = std::move(arguments);
+  if (file.empty()) return all;
   std::vector<std::string> from_file;
-  std::string model;
   std::map<std::string, std::string> keys;  // by the first name of their flag
   try {
     const YAML::Node root = YAML::LoadFile(file);
+    if (root.IsNull()) return all;
     if (!root.IsMap()) return fail(ErrorCode::invalid_data, fmt::format("{}: not a mapping of flags to values", file));
     for (const auto& entry : root) {
       const auto key = entry.first.as<std::string>();
@@ -71,8 +73,9 @@ Result<std::vector<std::string>> with_config_file(std::vector<std::string> argum
                         ? fmt::format("{}: {} is there twice", file, key)
                         : fmt::format("{}: {} and {} are two names of one flag; keep one of them", file, other->second, key));
       if (is_in_environment && is_in_environment(name)) continue;
+      all.flags.push_back("--" + key);
       if (key == "model") {
-        model = entry.second.as<std::string>();
+        all.model = entry.second.as<std::string>();
       } else if (entry.second.IsSequence()) {
         for (const auto& value : entry.second) from_file.insert(from_file.end(), {"--" + key, value.as<std::string>()});
       } else if (!entry.second.IsScalar()) {
@@ -88,14 +91,10 @@ Result<std::vector<std::string>> with_config_file(std::vector<std::string> argum
   } catch (const YAML::Exception& error) {
     return fail(ErrorCode::invalid_data, fmt::format("{}: {}", file, error.what()));
   }
-  // The file's model counts only if the command line names none, as the first word or by --model.
-  const bool names_model = !arguments.empty() && (!arguments[0].starts_with("-") ||
-                                                  std::find(arguments.begin(), arguments.end(), "--model") != arguments.end());
-  if (!model.empty() && !names_model) from_file.insert(from_file.end(), {"--model", model});
   // MODEL stays first: a flag of the file that takes several words would take it too.
-  const auto n_first = static_cast<std::ptrdiff_t>(!arguments.empty() && !arguments[0].starts_with("-") ? 1 : 0);
-  arguments.insert(arguments.begin() + n_first, from_file.begin(), from_file.end());
-  return arguments;
+  const auto n_first = static_cast<std::ptrdiff_t>(!all.words.empty() && !all.words[0].starts_with("-") ? 1 : 0);
+  all.words.insert(all.words.begin() + n_first, from_file.begin(), from_file.end());
+  return all;
 }
 
 Result<std::int64_t> parse_bytes(const std::string& text, const std::string& flag) {

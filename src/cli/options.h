@@ -61,12 +61,20 @@ const CLI::Option* find_option(const CLI::App& app, const std::string& word);
 /// (`--prefix`) all do, and there is no line.
 std::vector<std::string> repeated_flags(const CLI::App& app, const std::vector<std::string>& words);
 
-/// Puts the flags of the `--config` file before those of the command line, so that the command line wins. `model:`
-/// is the positional MODEL. `name_of` is the first name of a flag (--x) that has several; flags for whose first name
-/// `is_in_environment` is true are left out. Errors: invalid_data, for a flag that has two keys too.
-Result<std::vector<std::string>> with_config_file(std::vector<std::string> arguments,
-                                                  const std::function<std::string(const std::string& flag)>& name_of = {},
-                                                  const std::function<bool(const std::string& name)>& is_in_environment = {});
+/// A command line with the flags of its `--config` file.
+struct WithConfigFile {
+  std::vector<std::string> words;
+  std::string model;               ///< `model:`, for a command line that names none; a word anywhere in it may be MODEL
+  std::string file;                ///< empty: there is none
+  std::vector<std::string> flags;  ///< --x, those of the file, as it spells them
+};
+
+/// Puts the flags of the `--config` file before those of the command line, so that the command line wins. `name_of` is the
+/// first name of a flag (--x) that has several; flags for whose first name `is_in_environment` is true are left out. A file
+/// may have none. Errors: invalid_data, for a flag that has two keys too.
+Result<WithConfigFile> with_config_file(std::vector<std::string> arguments,
+                                        const std::function<std::string(const std::string& flag)>& name_of = {},
+                                        const std::function<bool(const std::string& name)>& is_in_environment = {});
 
 /// The number of bytes that "512M" means (K, M and G are powers of 1024; no letter: bytes).
 Result<std::int64_t> parse_bytes(const std::string& text, const std::string& flag);

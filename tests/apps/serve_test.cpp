@@ -69,7 +69,7 @@ TEST(Serve, names_of_a_config_file_leave_the_model_alone) {
   std::ofstream(file) << "served-model-name: [a, b]\n";
   const auto words = with_config_file({"org/model", "--config", file});
   ASSERT_TRUE(words) << words.error().message;
-  const ServeCommandOptions options = parsed(*words);
+  const ServeCommandOptions options = parsed(words->words);
   EXPECT_EQ(options.served_model_names, (Words{"a", "b"}));
   EXPECT_EQ(options.model.model, "org/model");
 }

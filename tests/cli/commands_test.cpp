@@ -56,6 +56,64 @@ TEST(Commands, a_file_of_flags_is_part_of_the_line) {
   EXPECT_EQ(other.commands.command_line(), "baton decode --runs 4 --config " + file);
 }
 
+/// A program with a subcommand that has a MODEL and a file of flags.
+struct ServingProgram {
+  ServingProgram() {
+    commands.add(
+        "serve", "Serves",
+        [&](CLI::App& sub) {
+          sub.add_option("MODEL,--model", model);
+          sub.add_option("--port", port);
+          sub.add_option("--config", file);
+        },
+        [] { return 0; });
+  }
+
+  /// What is said on standard error.
+  std::string run(const std::vector<std::string>& words, int code, const char* text) {
+    const std::string path = ::testing::TempDir() + "serving.yaml";
+    std::ofstream(path) << text;
+    std::vector<std::string> all = {"program", "serve"};
+    for (const std::string& word : words) all.push_back(word == "FILE" ? path : word);
+    std::vector<char*> pointers;
+    for (std::string& word : all) pointers.push_back(word.data());
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(commands.run(static_cast<int>(pointers.size()), pointers.data()), code);
+    std::string said = testing::internal::GetCapturedStderr();
+    if (const auto at = said.find(path); at != std::string::npos) said.replace(at, path.size(), "FILE");
+    return said;
+  }
+
+  std::string model, file;
+  int port = 1;
+  Commands commands{"baton", "Measures."};
+};
+
+TEST(Commands, the_model_of_a_file_counts_where_no_word_of_the_line_is_one) {
+  const std::vector<std::vector<std::string>> kLines = {{"mine", "--config", "FILE"},
+                                                        {"--config", "FILE", "mine"},
+                                                        {"--port", "2", "mine", "--config=FILE"},
+                                                        {"--config", "FILE", "--model=mine"}};
+  for (auto line : kLines) {
+    ServingProgram program;
+    if (line.back() == "--config=FILE") line.back() = "--config=" + ::testing::TempDir() + "serving.yaml";
+    EXPECT_EQ(program.run(line, 0, "model: of/file\nport: 3\n"), "");
+    EXPECT_EQ(program.model, "mine");
+  }
+  ServingProgram program;
+  EXPECT_EQ(program.run({"--config", "FILE"}, 0, "model: of/file\nport: 3\n"), "");
+  EXPECT_EQ(program.model, "of/file");
+  EXPECT_EQ(program.port, 3);
+}
+
+TEST(Commands, an_error_of_a_file_names_it) {
+  EXPECT_NE(ServingProgram().run({"--config", "FILE"}, 2, "port: x\n").find("--port"), std::string::npos);
+  EXPECT_NE(ServingProgram().run({"--config", "FILE"}, 2, "port: x\n").find(" (from FILE)"), std::string::npos);
+  EXPECT_NE(ServingProgram().run({"--config", "FILE"}, 2, "prot: 4\n").find("unknown flag --prot; "), std::string::npos);
+  EXPECT_NE(ServingProgram().run({"--config", "FILE"}, 2, "prot: 4\n").find(" (from FILE)"), std::string::npos);
+  EXPECT_EQ(ServingProgram().run({"--config", "FILE", "--port", "x"}, 2, "port: 4\n").find("FILE"), std::string::npos);
+}
+
 TEST(Commands, a_missing_argument_has_the_name_that_the_help_has) {
   std::string out, scheme;
   Commands commands("baton", "Measures.");

@@ -181,18 +181,26 @@ TEST(Options, the_command_line_wins_over_the_file) {
                          "false\nprefix: [a=b, c=d]\n";
   const auto words = with_config_file({"mine", "--config", file, "--max-num-seqs", "4"});
   ASSERT_TRUE(words) << words.error().message;
-  const Parsed parsed(*words);
+  const Parsed parsed(words->words);
   EXPECT_EQ(parsed.options.model, "mine");
+  EXPECT_EQ(words->model, "from/file");
+  EXPECT_EQ(words->file, file);
+  EXPECT_EQ(words->flags[1], "--max-num-seqs");
   EXPECT_EQ(parsed.options.max_num_seqs, 4);
   EXPECT_EQ(parsed.options.block_len, 32);
   EXPECT_TRUE(parsed.options.batch_invariant);
   EXPECT_FALSE(parsed.options.enable_prefix_caching);
   EXPECT_EQ(parsed.options.prefixes, (std::vector<std::string>{"a=b", "c=d"}));
-  EXPECT_EQ(Parsed(with_config_file({"--config", file}).value()).options.model, "from/file");
   std::ofstream(file) << "- a\n- b\n";
   EXPECT_FALSE(with_config_file({"--config", file}));
   std::ofstream(file) << "a: [1\n";
   EXPECT_FALSE(with_config_file({"--config", file}));
+  for (const char* const no_flags : {"", "# port: 8001\n", "---\n"}) {
+    std::ofstream(file) << no_flags;
+    const auto none = with_config_file({"--config", file});
+    ASSERT_TRUE(none) << none.error().message;
+    EXPECT_EQ(none->words, (std::vector<std::string>{"--config", file}));
+  }
 }
 
 TEST(Options, two_keys_of_a_file_for_one_flag_are_refused) {
