@@ -23,7 +23,7 @@ constexpr std::int64_t kLinesAtATime = 16;
 constexpr std::int64_t kBytesWithProgress = std::int64_t{16} << 20;
 
 Result<std::string> convert_line(std::string_view text, const ConvertLine& convert) {
-  BATON_TRY(const json::Value line, json::parse(text, "not JSON"));
+  BATON_TRY(const json::Value line, json::parse(text, "it"));
   return convert(line);
 }
 

@@ -63,7 +63,7 @@ TEST(JsonLines, a_bad_line_is_named_after_the_lines_before_it) {
   EXPECT_EQ(refused.error, "line 3: not a number");
   const Converted broken = convert("1\n{\"a\n", 1);
   EXPECT_EQ(broken.out, "1\n");
-  EXPECT_TRUE(broken.error.starts_with("line 2: not JSON")) << broken.error;
+  EXPECT_TRUE(broken.error.starts_with("line 2: it is not valid JSON: ")) << broken.error;
 }
 
 TEST(JsonLines, a_pipe_gets_its_answers_before_it_ends) {

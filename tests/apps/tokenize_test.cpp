@@ -72,7 +72,7 @@ TEST(Tokenize, a_line_of_another_kind_is_refused_by_its_number) {
   EXPECT_EQ(run({kDemo}, "\"a\"\n\n[1]\n").error, "baton tokenize: line 3: the text must be a string, not a list\n");
   EXPECT_EQ(run({kDemo, "--decode"}, "\"a\"\n").error, "baton tokenize: line 1: 'ids' must be a list, not a string\n");
   EXPECT_EQ(run({kDemo, "--decode"}, "[-1]\n").code, 1);
-  EXPECT_NE(run({kDemo}, "{\n").error.find("baton tokenize: line 1: not JSON"), std::string::npos);
+  EXPECT_NE(run({kDemo}, "{\n").error.find("baton tokenize: line 1: it is not valid JSON"), std::string::npos);
 }
 
 TEST(Tokenize, flags_that_contradict_each_other_and_models_that_do_not_exist_are_refused) {

@@ -62,8 +62,8 @@ struct ServingProgram {
     commands.add(
         "serve", "Serves",
         [&](CLI::App& sub) {
-          sub.add_option("MODEL,--model", model);
-          sub.add_option("--port", port);
+          sub.add_option("MODEL,--model", model)->take_last();
+          sub.add_option("--port", port)->take_last();
           sub.add_option("--config", file);
         },
         [] { return 0; });

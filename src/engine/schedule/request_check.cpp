@@ -169,9 +169,7 @@ Result<void> check_request(const Request& request, const RequestLimits& limits) 
     return refuse("stop_token_ids", "stop_token_ids: {} ids, with the model's own, are more than the {} that can be watched",
                   n_stop_ids, kMaxStopIds);
   if (request.priority != 0 && !limits.has_priorities) {
-    return refuse("priority",
-                  "priority is {}, but requests are served in the order of arrival: the server was not "
-                  "started with --scheduling-policy priority",
+    return refuse("priority", "priority is {}, and the server was not started with --scheduling-policy priority",
                   request.priority);
   }
   if (request.speculation) BATON_TRY_VOID(check_speculation(*request.speculation));
