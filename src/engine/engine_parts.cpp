@@ -314,6 +314,7 @@ Result<SizedEngine> size_engine(const EngineOptions& options, const Backend& bac
   cache.kv_cache_bytes = options.kv_cache_bytes;
   cache.memory_utilization = options.memory_utilization;
   cache.is_host_memory = capabilities.shares_host_memory;
+  cache.keeps_prefixes = options.enable_prefix_caching;
   return sized;
 }
 
@@ -357,6 +358,9 @@ Result<void> size_cache(const EngineOptions& options, std::int64_t free_bytes, S
   }
   BATON_TRY(info.cache_groups, choose_cache_groups(cache));
   info.n_blocks = std::ranges::max(info.cache_groups, {}, &CacheGroup::n_blocks).n_blocks;
+  if (const auto n_ends = n_kept_ends(info.cache_groups, info.block_len); n_ends && options.enable_prefix_caching)
+    log::info("event=kept_windows ends={} tokens={} note=\"ends of prompts and answers that later prompts can continue\"",
+              *n_ends, std::int64_t{info.n_blocks} * info.block_len);
   for (std::size_t g = 0; g < cache.groups.size(); ++g)
     info.kv_cache_bytes += info.cache_groups[g].n_blocks * cache.groups[g].block_bytes;
   if (tier_bytes > 0 && cache.is_host_memory && info.kv_cache_bytes > cache.free_memory_bytes) {

@@ -192,9 +192,27 @@ class Runner {
   std::string shortage(const DecodeRun& run) const {
     const EngineInfo& info = engine_->info();
     return fmt::format(
-        "the KV cache of {} tokens does not hold what {} requests need in the {} arm: give it more "
+        "the KV cache of {} tokens does not hold what {} requests need in the {} arm{}: give it more "
         "(--kv-cache-memory-bytes) or take fewer requests",
-        static_cast<std::int64_t>(info.n_blocks) * info.block_len, run.n_requests, run.arm);
+        static_cast<std::int64_t>(info.n_blocks) * info.block_len, run.n_requests, run.arm, short_group());
+  }
+
+  /// Says which layer group has the smallest share of free blocks; nothing if there is only one.
+  std::string short_group() const {
+    const EngineInfo& info = engine_->info();
+    if (info.cache_groups.size() < 2) return "";
+    std::size_t group = 0;
+    double least = 2;
+    for (std::size_t g = 0; g < info.cache_groups.size(); ++g) {
+      const double share =
+          static_cast<double>(engine_->free_blocks(static_cast<int>(g)).size()) / info.cache_groups[g].n_blocks;
+      if (share < least) group = g;
+      least = std::min(least, share);
+    }
+    const CacheGroup& of = info.cache_groups[group];
+    return fmt::format(" (of the {} blocks of layers {}, {} are free)", of.n_blocks,
+                       of.has_window() ? fmt::format("with a window of {} tokens", of.window) : "without a window",
+                       engine_->free_blocks(static_cast<int>(group)).size());
   }
 
   static bool is_last(const Event& event) { return event.finished.has_value(); }

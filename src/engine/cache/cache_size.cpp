@@ -49,6 +49,31 @@ class GroupSizes {
     }
     return sizes;
   }
+  /// The most blocks of a group that can be used: no bound if a size is requested.
+  std::int64_t most() const {
+    return options_.kv_cache_bytes > 0 ? std::numeric_limits<std::int64_t>::max() : n_contexts() * per_sequence();
+  }
+  /// Bytes of one block in each group with a window, or in each without.
+  std::int64_t block_bytes(bool has_window) const {
+    std::int64_t bytes = 0;
+    for (const CacheSizeOptions::Group& group : options_.groups)
+      bytes += (group.window > 0) == has_window ? group.block_bytes : 0;
+    return bytes;
+  }
+  /// Blocks of each group that keep the windows of `n_ends` ends of text and the tokens before them: of `bytes` the fair share at
+  /// most in a group with a window, and no less than `needed` there.
+  std::vector<std::int64_t> for_ends(std::int64_t n_ends, std::int64_t bytes, std::span<const std::int64_t> needed) const {
+    const std::int64_t full_bytes = block_bytes(false);
+    const std::int64_t fair = full_bytes > 0 ? bytes / (2 * block_bytes(true) + full_bytes) : most();
+    std::vector<std::int64_t> sizes(needed.begin(), needed.end());
+    for (std::size_t g = 0; g < sizes.size(); ++g) {
+      if (options_.groups[g].window > 0)
+        sizes[g] = std::max(sizes[g], std::min({n_ends * most_each_[g], fair, most()}));
+      else
+        sizes[g] = std::max(n_alone_[g], std::min(n_ends * kTokensPerEnd / options_.block_len, most()));
+    }
+    return sizes;
+  }
   std::int64_t bytes_of(std::span<const std::int64_t> sizes) const {
     std::int64_t bytes = 0;
     for (std::size_t g = 0; g < sizes.size(); ++g) bytes += sizes[g] * options_.groups[g].block_bytes;
@@ -61,24 +86,42 @@ class GroupSizes {
   std::vector<std::int64_t> most_each_;  ///< the most one of many sequences holds, without rows in flight
 };
 
+/// The largest number up to `most` that `fits`; if a number fits, so do all smaller ones.
+template <class Fits>
+std::int64_t largest(std::int64_t most, const Fits& fits) {
+  std::int64_t n = 0;
+  for (std::int64_t step = std::int64_t{1} << 40; step > 0; step /= 2)
+    if (n + step <= most && fits(n + step)) n += step;
+  return n;
+}
+
+/// Gives groups with a window room for ends of text that later prompts continue.
+void keep_ends(const CacheSizeOptions& options, const GroupSizes& by_need, std::int64_t bytes,
+               std::vector<std::int64_t>& sizes) {
+  if (!options.keeps_prefixes || by_need.block_bytes(true) == 0) return;
+  const std::int64_t full_bytes = by_need.block_bytes(false);
+  if (full_bytes == 0 && options.kv_cache_bytes > 0) return;  // share_rest gives them all there is
+  std::int64_t most_ends = by_need.n_contexts() * by_need.per_sequence() * options.block_len / kTokensPerEnd;
+  if (options.kv_cache_bytes > 0) most_ends = bytes / full_bytes * options.block_len / kTokensPerEnd;
+  const std::vector<std::int64_t> needed = sizes;
+  const std::int64_t n_ends =
+      largest(most_ends, [&](std::int64_t n) { return by_need.bytes_of(by_need.for_ends(n, bytes, needed)) <= bytes; });
+  const std::vector<std::int64_t> of_ends = by_need.for_ends(n_ends, bytes, needed);
+  for (std::size_t g = 0; g < sizes.size(); ++g)
+    if (options.groups[g].window > 0) sizes[g] = of_ends[g];
+}
+
 /// Gives the remaining bytes to the groups without a window. If every group has a window, scales all groups to the
 /// requested size.
 void share_rest(const CacheSizeOptions& options, const GroupSizes& by_need, std::int64_t bytes,
                 std::vector<std::int64_t>& sizes) {
   std::int64_t rest = bytes;
-  std::int64_t full_bytes = 0;  // bytes of one block in each group without a window
-  for (std::size_t g = 0; g < sizes.size(); ++g) {
-    if (options.groups[g].window > 0) {
-      rest -= sizes[g] * options.groups[g].block_bytes;
-    } else {
-      full_bytes += options.groups[g].block_bytes;
-    }
-  }
-  const std::int64_t most =
-      options.kv_cache_bytes > 0 ? std::numeric_limits<std::int64_t>::max() : by_need.n_contexts() * by_need.per_sequence();
+  const std::int64_t full_bytes = by_need.block_bytes(false);
+  for (std::size_t g = 0; g < sizes.size(); ++g)
+    if (options.groups[g].window > 0) rest -= sizes[g] * options.groups[g].block_bytes;
   const double growth = static_cast<double>(bytes) / static_cast<double>(by_need.bytes_of(sizes));
   for (std::size_t g = 0; g < sizes.size(); ++g) {
-    if (full_bytes > 0 && options.groups[g].window == 0) sizes[g] = std::min(rest / full_bytes, most);
+    if (full_bytes > 0 && options.groups[g].window == 0) sizes[g] = std::min(rest / full_bytes, by_need.most());
     if (full_bytes == 0 && options.kv_cache_bytes > 0)
       sizes[g] = std::max(sizes[g], static_cast<std::int64_t>(growth * static_cast<double>(sizes[g])));
   }
@@ -100,11 +143,8 @@ Result<std::vector<CacheGroup>> choose_cache_groups(const CacheSizeOptions& opti
   }
   const std::int64_t bytes = bytes_of(options);
   const GroupSizes by_need(options);
-  std::int64_t n_entries = 0;  // the largest number of entries that fits
-  for (std::int64_t step = std::int64_t{1} << 31; step > 0; step /= 2) {
-    const std::int64_t longer = n_entries + step;
-    if (longer <= by_need.per_sequence() && by_need.bytes_of(by_need.for_contexts(longer)) <= bytes) n_entries = longer;
-  }
+  const std::int64_t n_entries =
+      largest(by_need.per_sequence(), [&](std::int64_t n) { return by_need.bytes_of(by_need.for_contexts(n)) <= bytes; });
   std::vector<std::int64_t> sizes = by_need.for_contexts(n_entries);
   const std::int64_t needed_bytes = by_need.bytes_of(by_need.for_contexts(0));
   if (needed_bytes > bytes) {
@@ -117,6 +157,7 @@ Result<std::vector<CacheGroup>> choose_cache_groups(const CacheSizeOptions& opti
                                                       n_blocks * options.block_len, n_blocks * block_bytes,
                                                       by_need.per_sequence() * options.block_len, needed_bytes));
   }
+  keep_ends(options, by_need, bytes, sizes);
   share_rest(options, by_need, bytes, sizes);
   std::vector<CacheGroup> groups;
   for (std::size_t g = 0; g < sizes.size(); ++g) {
@@ -124,6 +165,16 @@ Result<std::vector<CacheGroup>> choose_cache_groups(const CacheSizeOptions& opti
     groups.push_back({static_cast<std::int32_t>(std::min(sizes[g], most)), options.groups[g].window});
   }
   return groups;
+}
+
+std::optional<std::int32_t> n_kept_ends(std::span<const CacheGroup> groups, std::int32_t block_len) {
+  std::optional<std::int32_t> fewest;
+  for (const CacheGroup& group : groups) {
+    if (!group.has_window()) continue;
+    const std::int32_t n = group.n_blocks / (CacheGroup::n_blocks_for(group.window, block_len) + 1);
+    fewest = std::min(fewest.value_or(n), n);
+  }
+  return fewest;
 }
 
 std::int32_t longest_fitting(const CacheSizeOptions& options) {

@@ -25,6 +25,7 @@ struct CacheSizeOptions {
   std::int64_t free_memory_bytes = 0;   ///< measured with weights and workspace allocated
   double memory_utilization = 0.9;      ///< share of free memory to take when the size is chosen here
   bool is_host_memory = false;          ///< the cache shares its memory with everything else on the machine
+  bool keeps_prefixes = true;           ///< prefix caching is on
 };
 
 /// The largest share of a host's free memory that is taken unless a size is requested.
@@ -34,15 +35,30 @@ inline constexpr double kHostMemoryShare = 0.25;
 /// prompts, and contexts of earlier requests that later ones may reuse.
 inline constexpr std::int32_t kKeptContexts = 8;
 
+/// A group with a window keeps an end of text, where a later prompt can continue, for so many tokens that groups without a
+/// window hold: requests with about twice as many new tokens leave two, of the prompt and of the answer.
+inline constexpr std::int32_t kTokensPerEnd = 512;
+
 /// Divides a memory size among the layer groups: the requested size or, if none is requested, memory_utilization of
 /// the free memory (on a host at most kHostMemoryShare of it), but no more than max_num_seqs + kKeptContexts sequences
 /// of max_model_len could fill.
 ///
-/// A group with a window gets the blocks that this many sequences of equal length fill, for the largest length at
+/// A group with a window needs the blocks that this many sequences of equal length fill, for the largest length at
 /// which they fit in all groups: at most their windows and rows in flight, and at least what one sequence of
-/// max_model_len needs. Groups without a window get equal numbers of blocks from the rest. Errors: out_of_memory if
-/// one sequence of max_model_len does not fit (the message has both numbers), invalid_request.
+/// max_model_len needs. If prefixes are kept it gets more, where there is more: a window for each kTokensPerEnd tokens of
+/// the groups without a window, but at most its fair share, bytes / (2 w + f) blocks, where a block takes w bytes in all
+/// groups with a window and f in all others. Groups without a window get equal numbers of blocks from the rest.
+///
+/// The fair share bounds what a mean distance of ends other than kTokensPerEnd costs. Ends far apart need no memory for
+/// windows, and groups without one keep at least (w + f) / (2 w + f) of it; ends closer than a window need both kinds for
+/// all their tokens, and with its fair share a group with a window holds that part of the tokens which would fit then. So
+/// each case keeps more than half of what the best division for it would: two thirds where w = f.
+///
+/// Errors: out_of_memory if one sequence of max_model_len does not fit (the message has both numbers), invalid_request.
 Result<std::vector<CacheGroup>> choose_cache_groups(const CacheSizeOptions& options);
+
+/// The ends of text whose windows all groups with a window can keep at once, while no sequence runs; nothing without such a group.
+std::optional<std::int32_t> n_kept_ends(std::span<const CacheGroup> groups, std::int32_t block_len);
 
 /// The share of the memory of keys and values, requested or chosen here, that snapshots of recurrent states take beside it
 /// unless a size is requested, and how many of them there are at most for each sequence that may run or is kept.

@@ -99,6 +99,7 @@ void KvCache::begin(BlockTable& table, std::span<const TokenId> tokens, std::int
   tree_->acquire(match.node);
   table.node = match.node;
   table.n_entries = table.n_cached_blocks = table.n_found_blocks = match.n_blocks;
+  table.ends = {.found_fork = match.ends_at_fork, .n_to_fork = match.n_to_fork, .prompt = {}, .fork = {}, .found = {}};
   for (int g = 0; g < n_groups(); ++g) {
     GroupTable& group = table.groups[at(g)];
     group.first_block = groups_[at(g)].first_block_seen(match.n_blocks * block_len_, block_len_);
@@ -136,11 +137,19 @@ BlockId KvCache::take(int group) {
   return *block;
 }
 
-/// Ends a table's hold on a block. The block stays cached if the tree holds it too.
-void KvCache::give_back(int group, BlockId block, bool is_behind_window) {
+/// An end that the table leaves now.
+PrefixTree::End KvCache::new_end(const BlockTable& table) {
+  if (!tree_) return {};
+  return tree_->new_end(table.n_found_blocks > 0 && !table.ends.found_fork ? 1 : 0);
+}
+
+/// Ends a table's hold on the block of an entry. The block stays cached if the tree holds it too.
+void KvCache::give_back(const BlockTable& table, int group, std::int32_t entry, bool is_behind_window, PrefixTree::End end) {
+  const BlockId block = table.groups[at(group)].blocks[static_cast<std::size_t>(entry)];
   pools_[at(group)].release(block);
-  if (tree_ && groups_[at(group)].has_window() && pools_[at(group)].count(block) == 1 && tree_->has(group, block))
-    tree_->unhold(group, block, is_behind_window);
+  if (!tree_ || !groups_[at(group)].has_window() || pools_[at(group)].count(block) != 1 || !tree_->has(group, block)) return;
+  end.is_shared = entry < table.ends.n_to_fork || (table.ends.found_fork && entry < table.n_found_blocks);
+  tree_->unhold(group, block, is_behind_window, end);
 }
 
 /// Makes the table cover `n_positions`, see extend.
@@ -189,37 +198,65 @@ bool KvCache::reserve(BlockTable& table, std::int32_t n_positions) {
 
 void KvCache::shorten(BlockTable& table, std::int32_t n_positions) {
   const auto n_kept = static_cast<std::size_t>(std::max(n_blocks_for(n_positions), table.n_cached_blocks));
+  const PrefixTree::End end = new_end(table);
   for (int g = 0; g < n_groups(); ++g) {
     std::vector<BlockId>& blocks = table.groups[at(g)].blocks;
     while (blocks.size() > n_kept) {
-      give_back(g, blocks.back(), /*is_behind_window=*/false);
+      give_back(table, g, static_cast<std::int32_t>(blocks.size()) - 1, /*is_behind_window=*/false, end);
       blocks.pop_back();
     }
   }
   table.n_entries = n_entries_of(table);
 }
 
+/// The first entry whose block a table with rows from `position` on keeps.
+std::int32_t KvCache::first_block_kept(const BlockTable& table, int group, std::int32_t position) const {
+  const CacheGroup& of = groups_[at(group)];
+  const std::int32_t first_seen = of.first_block_seen(position, block_len_);
+  if (!tree_ || table.has_reserve) return first_seen;
+  const std::int32_t first_at_end = of.first_block_seen(position / block_len_ * block_len_, block_len_);
+  return n_blocks_for(position + max_rows_in_flight_) - first_at_end <= n_held_at_once(group) ? first_at_end : first_seen;
+}
+
 /// free_behind_window, where there are windows.
 void KvCache::free_unseen(BlockTable& table, std::int32_t position, std::int32_t prompt_len) {
-  // A request with the same prompt matches all but its last token, which must be computed.
-  const std::int32_t n_matched = (prompt_len - 1) / block_len_ * block_len_;
   for (int g = 0; g < n_groups(); ++g) {
     if (!groups_[at(g)].has_window()) continue;
     GroupTable& group = table.groups[at(g)];
-    const std::int32_t first =
-        std::min(groups_[at(g)].first_block_seen(position, block_len_), static_cast<std::int32_t>(group.blocks.size()));
-    for (; group.first_block < first; ++group.first_block) {
-      const BlockId block = group.blocks[static_cast<std::size_t>(group.first_block)];
-      if (table.has_reserve && !(tree_ && tree_->has(g, block))) {
-        group.spare.push_back(block);
-      } else {
-        // Another prompt may end where this prompt ended, or where a prompt ended whose blocks this one found.
-        const bool is_before_end = group.first_block >= groups_[at(g)].first_block_seen(n_matched, block_len_) &&
-                                   group.first_block < prompt_len / block_len_;
-        give_back(g, block, group.first_block >= table.n_found_blocks && !is_before_end);
-      }
-    }
+    const std::int32_t first = std::min(first_block_kept(table, g, position), static_cast<std::int32_t>(group.blocks.size()));
+    for (; group.first_block < first; ++group.first_block) leave(table, g, group.first_block, prompt_len);
   }
+}
+
+/// The end of text after which a row sees the entry's block of a group with a window, and where another prompt may begin or end;
+/// null: there is none.
+std::optional<PrefixTree::End>* KvCache::end_with(BlockTable& table, int group, std::int32_t entry,
+                                                  std::int32_t prompt_len) const {
+  const auto is_seen_after = [&](std::int32_t n_entries) {
+    return entry < n_entries && entry >= groups_[at(group)].first_block_seen(n_entries * block_len_, block_len_);
+  };
+  // A request with the same prompt matches all but its last token, which must be computed; one that continues matches all.
+  if (is_seen_after(prompt_len / block_len_) || is_seen_after((prompt_len - 1) / block_len_)) return &table.ends.prompt;
+  if (is_seen_after(table.ends.n_to_fork)) return &table.ends.fork;
+  if (table.ends.found_fork && is_seen_after(table.n_found_blocks)) return &table.ends.found;
+  return nullptr;
+}
+
+/// Ends a table's use of an entry's block of a group with a window.
+void KvCache::leave(BlockTable& table, int group, std::int32_t entry, std::int32_t prompt_len) {
+  const BlockId block = table.groups[at(group)].blocks[static_cast<std::size_t>(entry)];
+  if (table.has_reserve && !(tree_ && tree_->has(group, block))) {
+    table.groups[at(group)].spare.push_back(block);
+    return;
+  }
+  std::optional<PrefixTree::End>* end = end_with(table, group, entry, prompt_len);
+  if (end == nullptr) {
+    PrefixTree::End passed = new_end(table);
+    passed.n_reuses = 0;  // its reuse counts where it ends
+    return give_back(table, group, entry, /*is_behind_window=*/true, passed);
+  }
+  if (!*end) *end = new_end(table);
+  give_back(table, group, entry, /*is_behind_window=*/false, **end);
 }
 
 /// The blocks of the table's entries [first, end) in the form that PrefixTree::insert takes.
@@ -282,17 +319,27 @@ void KvCache::release(BlockTable& table, std::span<const TokenId> tokens, std::i
   } else if (states_) {
     end_state(table, n_filled);
   }
+  // A request that ends with its prompt has not left the blocks before the last window.
+  const std::int32_t n_before_end = std::max(0, n_filled - 1) / block_len_ * block_len_;
+  const PrefixTree::End end = new_end(table);
   // Free the last block first: the pool allocates the block freed last, so the next sequence gets ascending block
   // numbers.
   for (int g = 0; g < n_groups() && !table.is_empty(); ++g) {
     GroupTable& group = table.groups[at(g)];
-    for (auto i = static_cast<std::int32_t>(group.blocks.size()); i-- > group.first_block;)
-      give_back(g, group.blocks[static_cast<std::size_t>(i)], /*is_behind_window=*/false);
+    const std::int32_t first_seen = groups_[at(g)].first_block_seen(n_before_end, block_len_);
+    for (auto i = static_cast<std::int32_t>(group.blocks.size()); i-- > group.first_block;) {
+      if (i < first_seen) {
+        leave(table, g, i, n_filled);
+      } else {
+        give_back(table, g, i, /*is_behind_window=*/false, end);
+      }
+    }
     for (const BlockId block : group.spare) pools_[at(g)].release(block);
   }
   table.groups.clear();
   table.n_entries = table.n_cached_blocks = table.n_found_blocks = table.n_offered_blocks = 0;
   table.node = nullptr;
+  table.ends = {};
 }
 
 std::vector<TierCopy> KvCache::take_copies() {

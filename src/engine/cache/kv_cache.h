@@ -43,6 +43,16 @@ struct TableState {
   std::uint64_t moving_serial = 0;  ///< StateSlots::serial: otherwise the slot holds something else by now
 };
 
+/// Ends of text on the path of a sequence, where other prompts may continue: the tree keeps longer what a row after them sees.
+struct TableEnds {
+  bool found_fork = false;     ///< other text follows what `begin` found
+  std::int32_t n_to_fork = 0;  ///< entries before other text in the tree, whether `begin` found them or not; 0: none
+  // Of blocks that were left at these ends.
+  std::optional<PrefixTree::End> prompt;
+  std::optional<PrefixTree::End> fork;
+  std::optional<PrefixTree::End> found;
+};
+
 /// The blocks of one sequence. The first n_cached_blocks entries of each group belong to the prefix tree; `node` ends
 /// with the last of them, and the sequence holds a reference on it. The other entries are private. There are two
 /// exceptions in a group with a window: an entry that belongs to the tree may hold a private block (in a table with a
@@ -55,6 +65,7 @@ struct BlockTable {
   std::int32_t n_found_blocks = 0;    ///< entries that `begin` found or `load` loaded
   std::int32_t n_offered_blocks = 0;  ///< entries whose blocks were offered to the tree in place of dropped ones
   bool has_reserve = false;
+  TableEnds ends;
   PrefixTree::Node* node = nullptr;  ///< null before begin and after release
   std::vector<BlockHash> hashes;     ///< of the first full blocks of the sequence's tokens
   CacheScope scope;
@@ -177,9 +188,10 @@ class KvCache {
   bool reserve(BlockTable& table, std::int32_t n_positions);
   /// Gives back private blocks that the first `n_positions` positions do not need.
   void shorten(BlockTable& table, std::int32_t n_positions);
-  /// Gives back the blocks that no row from `position` on sees. No enqueued step may have a row before `position`. The
-  /// tree keeps longer what the row after the first `prompt_len` tokens sees, because the prompt may be asked for
-  /// again.
+  /// Gives back the blocks that no row from `position` on sees, nor a row after the last full block before it, where the
+  /// next prompt begins if the answer ends here. No enqueued step may have a row before `position`. The tree keeps longer
+  /// what a row sees after the first `prompt_len` tokens, because the prompt may be asked for again, and what a row sees
+  /// where the sequence's text leaves that of others.
   void free_behind_window(BlockTable& table, std::int32_t position, std::int32_t prompt_len) {
     if (has_windows_) free_unseen(table, position, prompt_len);
   }
@@ -282,11 +294,15 @@ class KvCache {
   PrefixKey key_of(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_tokens) const;
   std::int32_t n_held_at_once(int group) const { return groups_[at(group)].n_held_at_once(max_rows_in_flight_, block_len_); }
   bool add_blocks(BlockTable& table, std::int32_t n_positions);
+  std::int32_t first_block_kept(const BlockTable& table, int group, std::int32_t position) const;
   void free_unseen(BlockTable& table, std::int32_t position, std::int32_t prompt_len);
+  std::optional<PrefixTree::End>* end_with(BlockTable& table, int group, std::int32_t entry, std::int32_t prompt_len) const;
+  void leave(BlockTable& table, int group, std::int32_t entry, std::int32_t prompt_len);
   void publish_full(BlockTable& table, std::span<const TokenId> tokens, std::int32_t n_filled, std::int64_t usable_from);
   void make_free(int group, std::int32_t n_blocks);
   BlockId take(int group);
-  void give_back(int group, BlockId block, bool is_behind_window);
+  PrefixTree::End new_end(const BlockTable& table);
+  void give_back(const BlockTable& table, int group, std::int32_t entry, bool is_behind_window, PrefixTree::End end);
   std::vector<BlockId> blocks_to_publish(const BlockTable& table, std::int32_t first, std::int32_t end) const;
   void offer(BlockTable& table, const PrefixKey& key, std::int32_t first, std::int64_t usable_from);
   bool keep_state(BlockTable& table, std::span<const TokenId> tokens, bool is_moving, std::int64_t step);

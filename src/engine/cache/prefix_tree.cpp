@@ -123,8 +123,23 @@ PrefixTree::Found PrefixTree::find(const PrefixKey& key, std::int64_t step) cons
   return found;
 }
 
-PrefixTree::Match PrefixTree::match(const PrefixKey& key, std::int64_t step) { return end_at(walk(key, step).ready); }
+PrefixTree::Match PrefixTree::match(const PrefixKey& key, std::int64_t step) {
+  const Walk at = walk(key, step);
+  // The key leaves the tree's text at the last place, and follows one of its continuations at any other.
+  const bool is_last = at.ready.n_blocks == at.last.n_blocks;
+  const bool ends_at_fork = n_continuations(at.ready) > (is_last ? 0U : 1U);
+  const std::int32_t n_to_fork = n_continuations(at.last) > 0 ? at.last.n_blocks : 0;
+  Match match = end_at(at.ready);
+  match.ends_at_fork = ends_at_fork;
+  match.n_to_fork = n_to_fork;
+  return match;
+}
 PrefixTree::Match PrefixTree::trace(const PrefixKey& key) { return end_at(walk(key, kAnyStep).last); }
+
+/// In how many ways the tree's text continues after a place.
+std::size_t PrefixTree::n_continuations(Place place) {
+  return place.n_in_node < place.node->n_entries() ? 1 : place.node->children.size();
+}
 
 /// The match that ends at `place`; splits the node if the place is inside it.
 PrefixTree::Match PrefixTree::end_at(Place place) {
@@ -134,7 +149,10 @@ PrefixTree::Match PrefixTree::end_at(Place place) {
     node = node->parent;
   }
   touch(node);
-  Match match{node, place.n_blocks, std::vector<BlockId>(static_cast<std::size_t>(place.n_blocks) * groups_.size())};
+  Match match;
+  match.node = node;
+  match.n_blocks = place.n_blocks;
+  match.blocks.resize(static_cast<std::size_t>(place.n_blocks) * groups_.size());
   std::size_t end = match.blocks.size();
   for (const Node* up = node; up->parent != nullptr; up = up->parent) {
     end -= up->blocks.size();
@@ -198,9 +216,10 @@ void PrefixTree::count_reuse(Node* node) {
   }
 }
 
-std::uint64_t PrefixTree::claim_of(const Node& node) const {
-  if (node.n_reuses == 0) return node.last_used;
-  return node.last_used + static_cast<std::uint64_t>(life_of_reuse_ * std::log2(1.0 + node.n_reuses));
+std::uint64_t PrefixTree::claim_of(const Node& node) const { return claim_after(node.last_used, node.n_reuses); }
+std::uint64_t PrefixTree::claim_after(std::uint64_t last_used, std::uint32_t n_reuses) const {
+  if (n_reuses == 0) return last_used;
+  return last_used + static_cast<std::uint64_t>(life_of_reuse_ * std::log2(1.0 + n_reuses));
 }
 
 void PrefixTree::remember(const BlockHash& hash, std::uint32_t n_reuses) {
@@ -356,9 +375,11 @@ void PrefixTree::unpin(Node* node) {
   add_to_counts(node, 0, -1);
 }
 
-void PrefixTree::unhold(int group, BlockId block, bool is_behind_window) {
+void PrefixTree::unhold(int group, BlockId block, bool is_behind_window, const End& end) {
   const Node* node = locations_[at(group)][static_cast<std::size_t>(block.value)].node;
-  windows_[at(group)].unhold(block, is_behind_window, claim_of(*node));
+  const std::uint32_t n_reuses =
+      end.is_shared ? node->n_reuses : std::max(node->n_reuses > 0 ? node->n_reuses - 1 : 0, end.n_reuses);
+  windows_[at(group)].unhold(block, is_behind_window, claim_after(end.time, n_reuses), end.serial);
 }
 
 /// Removes the last entry of a leaf, which `tier` (if there is one) keeps. The hash of a leaf's only entry stays.

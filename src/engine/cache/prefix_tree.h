@@ -58,7 +58,9 @@ struct GroupBlock {
 /// every doubling of its reuse count: a block that was found again is more likely to be found once more than a block
 /// that was only computed, but not for ever. A block that was evicted recently and is computed again counts as found,
 /// because it was asked for. A kLifeOfReuse of 0 evicts the least recently used leaf. Eviction with a window: single
-/// blocks are dropped, in the order of WindowBlocks; their entry stays for the other groups. If every group has a
+/// blocks are dropped, in the order of WindowBlocks; their entry stays for the other groups. Where text continues in one
+/// way only, the first reuse does not count for them: a conversation continued, and its next prompt begins further on. It
+/// counts for the blocks that the sequence which reused them leaves at its own ends (End::n_reuses). If every group has a
 /// window, entries without blocks at the end of a leaf are removed.
 ///
 /// States (prefix_tree_states.cpp). In a model with recurrent layers a place after an entry may have a snapshot: the state
@@ -82,8 +84,18 @@ class PrefixTree {
   /// last entry.
   struct Match {
     Node* node = nullptr;
-    std::int32_t n_blocks = 0;    ///< entries
+    std::int32_t n_blocks = 0;  ///< entries
+    /// Entries equal to the key's, if the tree has other text after them; else 0. Some of them may lack blocks.
+    std::int32_t n_to_fork = 0;
+    bool ends_at_fork = false;    ///< the tree has other text after the match than the key
     std::vector<BlockId> blocks;  ///< [n_blocks][groups]
+  };
+  /// An end of text whose blocks sequences leave, in groups with a window: when, and as which one.
+  struct End {
+    std::uint64_t time = 0;
+    std::uint64_t serial = 0;
+    std::uint32_t n_reuses = 0;  ///< of the text before it, at least
+    bool is_shared = false;      ///< text continues in several ways after the block that is left
   };
   /// Chosen on a real trace, with cache sizes from 2% to 30% of its blocks: bench/results/schedule.md.
   static constexpr double kLifeOfReuse = 0.35;
@@ -120,12 +132,14 @@ class PrefixTree {
   void pin(Node* node);
   void unpin(Node* node);
 
+  /// An end that is left now, or a block that is left behind a window.
+  End new_end(std::uint32_t n_reuses) { return {clock_, ++next_serial_, n_reuses, /*is_shared=*/false}; }
   /// For blocks in the tree of a group with a window: a sequence begins to use the block / its last user left it, at
-  /// its end or (`is_behind_window`) earlier.
+  /// `end` or (`is_behind_window`) before its window.
   bool has(int group, BlockId block) const { return windows_[at(group)].has(block); }
   bool is_held(int group, BlockId block) const { return windows_[at(group)].is_held(block); }
   void hold(int group, BlockId block) { windows_[at(group)].hold(block); }
-  void unhold(int group, BlockId block, bool is_behind_window);
+  void unhold(int group, BlockId block, bool is_behind_window, const End& end);
 
   /// Removes up to `n_blocks` blocks of a group from the tree. Returns them, with the blocks of other groups that were
   /// in the same entries. `tier`, if there is one, keeps the entries; no group may have a window then.
@@ -205,10 +219,12 @@ class PrefixTree {
   bool equals(const Node& node, std::size_t i, const PrefixKey& key, std::size_t index) const;
   template <class Visit>
   void visit_window(Place end, int group, const Visit& visit) const;
+  static std::size_t n_continuations(Place place);
   Match end_at(Place place);
   void split(Node* node, std::size_t n_upper);
   void touch(Node* node);
   std::uint64_t claim_of(const Node& node) const;
+  std::uint64_t claim_after(std::uint64_t last_used, std::uint32_t n_reuses) const;
   void remember(const BlockHash& hash, std::uint32_t n_reuses);
   std::uint32_t recall(const BlockHash& hash);
   void add_to_counts(Node* node, std::int32_t references, std::int32_t pins);

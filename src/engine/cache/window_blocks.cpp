@@ -39,13 +39,13 @@ void WindowBlocks::hold(BlockId block) {
   held.is_held = true;
 }
 
-void WindowBlocks::unhold(BlockId block, bool is_behind_window, std::uint64_t claim) {
+void WindowBlocks::unhold(BlockId block, bool is_behind_window, std::uint64_t claim, std::uint64_t serial) {
   Block& left = at(block);
   check(left.is_held, "WindowBlocks: a block is left that no sequence uses");
   left.is_held = false;
   left.is_behind_window = is_behind_window;
   left.claim = claim;
-  left.serial = ++next_serial_;
+  left.serial = serial;
   if (left.n_pins == 0) droppable_.insert(key_of(left, block));
 }
 

@@ -12,9 +12,11 @@
 namespace baton {
 
 /// A block that a sequence uses or a pin covers is not dropped. Of the others, blocks that sequences left behind their
-/// window go first: a prompt that ends elsewhere does not need them. Blocks at the end of computed or matched text
-/// follow. Within each of these two classes the block with the lowest eviction priority (`claim`, see PrefixTree) goes
-/// first, as of when its last user left it.
+/// window go first: a prompt that ends elsewhere does not need them. Blocks at an end of text, where another prompt may
+/// continue, follow. Within each of these two classes the block with the lowest eviction priority (`claim`, see
+/// PrefixTree) goes first, as of when its last user left it. Of equal ones those go first that have the lowest `serial`
+/// number. An end without one of its blocks is worth nothing, so its blocks have one number: they go one after another,
+/// and not in turn with those of other ends.
 ///
 /// Invariant (check_invariants): a block is listed for dropping exactly if the tree holds it, no sequence uses it and
 /// no pin covers it. Thread: engine only.
@@ -30,7 +32,7 @@ class WindowBlocks {
   /// A sequence begins to use the block. Does nothing if another sequence uses it.
   void hold(BlockId block);
   /// The last sequence that used the block stops using it.
-  void unhold(BlockId block, bool is_behind_window, std::uint64_t claim);
+  void unhold(BlockId block, bool is_behind_window, std::uint64_t claim, std::uint64_t serial);
   void pin(BlockId block);
   void unpin(BlockId block);
 
@@ -63,7 +65,6 @@ class WindowBlocks {
 
   std::vector<Block> blocks_;  ///< by block number
   std::set<Key> droppable_;
-  std::uint64_t next_serial_ = 0;
   std::int32_t n_blocks_ = 0;
   std::int32_t n_pinned_ = 0;
 };

@@ -110,6 +110,135 @@ TEST(KvCacheGroups, keeps_the_window_of_a_prompt_whose_answer_continued) {
   check_all(cache, {});
 }
 
+/// A sequence in a cache of windows, which generates tokens one at a time.
+struct WindowedSequence {
+  BlockTable table;
+  std::vector<TokenId> tokens;
+  std::int32_t prompt_len = 0;
+
+  void begin(KvCache& cache, std::vector<TokenId> prompt, std::int64_t step) {
+    tokens = std::move(prompt);
+    prompt_len = static_cast<std::int32_t>(tokens.size());
+    cache.begin(table, tokens, prompt_len - 1, step);
+    fill(cache, table.n_cached_blocks * kGroupBlockLen, step);
+  }
+  void generate(KvCache& cache, TokenId token, std::int64_t step) {
+    tokens.push_back(token);
+    fill(cache, static_cast<std::int32_t>(tokens.size()) - 1, step);
+  }
+  void end(KvCache& cache, std::int64_t step) { cache.release(table, tokens, static_cast<std::int32_t>(tokens.size()), step); }
+  void fill(KvCache& cache, std::int32_t from, std::int64_t step) {
+    const auto n = static_cast<std::int32_t>(tokens.size());
+    while (from < n) {
+      from = std::min(n, from + 8);
+      ASSERT_TRUE(cache.extend(table, from));
+      cache.publish(table, tokens, from, step);
+      cache.free_behind_window(table, from, prompt_len);
+    }
+  }
+};
+
+std::vector<TokenId> prompt_of_stranger(int which, std::size_t n) {
+  return count_up(static_cast<TokenId>(1000 * (which + 1)), n);
+}
+
+TEST(KvCacheGroups, lacks_whole_ends_where_many_sequences_left_theirs_in_turn) {
+  constexpr int kSequences = 128;
+  // A window has 4 blocks, and one more while a sequence runs. While 24 tokens follow, all sequences leave the ends of their
+  // prompts at the same time. The cache lacks the blocks of 20 ends.
+  KvCache cache = make_cache({{.n_blocks = 9000}, {.n_blocks = kSequences * (4 + 5) - 20 * 4, .window = 16}}, 8);
+  std::vector<WindowedSequence> all(kSequences);
+  for (int i = 0; i < kSequences; ++i) all[static_cast<std::size_t>(i)].begin(cache, prompt_of_stranger(i, 62), i);
+  for (TokenId token = 0; token < 24; ++token)
+    for (WindowedSequence& of : all) of.generate(cache, token, kSequences + token);
+  for (WindowedSequence& of : all) of.end(cache, 200);
+  int n_prompts = 0, n_answers = 0;
+  for (int i = 0; i < kSequences; ++i) {
+    BlockTable table, longer;
+    n_prompts += cache.find(table, prompt_of_stranger(i, 62), 61, 300).n_ready == 15 ? 1 : 0;
+    const auto& tokens = all[static_cast<std::size_t>(i)].tokens;
+    n_answers += cache.find(longer, tokens, static_cast<std::int32_t>(tokens.size()), 300).n_ready == 21 ? 1 : 0;
+  }
+  EXPECT_GE(n_prompts, kSequences - 25) << "a missing block costs one sequence its end, not all of them";
+  EXPECT_LT(n_prompts, kSequences) << "the cache was too large to show it";
+  EXPECT_EQ(n_answers, kSequences);
+  check_all(cache, {});
+}
+
+TEST(KvCacheGroups, keeps_the_end_of_an_answer_wherever_in_a_block_it_is) {
+  for (int n_new = 1; n_new <= 4 * kGroupBlockLen; ++n_new) {
+    KvCache cache = make_cache({{.n_blocks = 400}, {.n_blocks = 14, .window = 8}}, 8);
+    WindowedSequence first;
+    first.begin(cache, count_up(0, 30), 0);
+    for (int i = 0; i < n_new; ++i) first.generate(cache, static_cast<TokenId>(500 + i), 1);
+    first.end(cache, 2);
+    compute(cache, count_up(100, 80), 2);  // takes all blocks that sequences left behind their windows
+    BlockTable table;
+    const auto n = static_cast<std::int32_t>(first.tokens.size());
+    EXPECT_EQ(cache.find(table, first.tokens, n, 90).n_ready, n / kGroupBlockLen) << n_new << " tokens";
+    check_all(cache, {});
+  }
+}
+
+TEST(KvCacheGroups, a_prompt_that_ends_at_once_keeps_its_window_and_no_more) {
+  KvCache cache = make_cache({{.n_blocks = 400}, {.n_blocks = 40, .window = 8}}, 64);
+  for (int i = 0; i < 8; ++i) {
+    WindowedSequence one;
+    one.tokens = prompt_of_stranger(i, 62);
+    cache.begin(one.table, one.tokens, 61, i);
+    ASSERT_TRUE(cache.extend(one.table, 62));
+    cache.release(one.table, one.tokens, 62, i + 1);  // the scheduler ends it in the commit of its only step
+  }
+  for (int i = 0; i < 8; ++i) {
+    BlockTable table;
+    EXPECT_EQ(cache.find(table, prompt_of_stranger(i, 62), 61, 90).n_ready, 15) << i;
+  }
+  check_all(cache, {});
+}
+
+TEST(KvCacheGroups, keeps_the_place_where_prompts_fork_from_the_second_on) {
+  KvCache cache = make_cache({{.n_blocks = 4000}, {.n_blocks = 60, .window = 8}}, 8);
+  const auto system = count_up(0, 80);
+  std::int64_t step = 0;
+  const auto ask = [&](TokenId user) {
+    auto prompt = system;
+    for (const TokenId token : count_up(user, 40)) prompt.push_back(token);
+    WindowedSequence one;
+    one.begin(cache, std::move(prompt), ++step);
+    const std::int32_t n_found = one.table.n_found_blocks;
+    one.end(cache, ++step);
+    for (int i = 0; i < 6; ++i, ++step) compute(cache, prompt_of_stranger(static_cast<int>(step), 60), step);
+    return n_found;
+  };
+  EXPECT_EQ(ask(500), 0);
+  EXPECT_EQ(ask(600), 0) << "where the first continued alone, nothing was kept";
+  EXPECT_EQ(ask(700), 20) << "the second showed where users differ";
+  EXPECT_EQ(ask(800), 20);
+  check_all(cache, {});
+}
+
+TEST(KvCacheGroups, a_conversation_that_continued_gives_up_where_it_was) {
+  KvCache cache = make_cache({{.n_blocks = 4000}, {.n_blocks = 30, .window = 8}}, 8);
+  WindowedSequence first, second;
+  first.begin(cache, count_up(0, 41), 0);
+  for (int i = 0; i < 40; ++i) first.generate(cache, static_cast<TokenId>(500 + i), 1);
+  first.end(cache, 2);
+  auto next = first.tokens;
+  for (const TokenId token : count_up(700, 40)) next.push_back(token);
+  second.begin(cache, next, 3);
+  EXPECT_EQ(second.table.n_found_blocks, 20);
+  for (int i = 0; i < 40; ++i) second.generate(cache, static_cast<TokenId>(800 + i), 4);
+  second.end(cache, 5);
+  // 30 blocks: of the ends of two prompts and an answer, and what a stranger needs for a chunk.
+  compute(cache, count_up(5000, 120), 6);
+  BlockTable table;
+  const auto n = static_cast<std::int32_t>(second.tokens.size());
+  EXPECT_EQ(cache.find(table, second.tokens, n, 90).n_ready, n / kGroupBlockLen) << "the end of the last answer";
+  EXPECT_EQ(cache.find(table, next, static_cast<std::int32_t>(next.size()) - 1, 90).n_ready, 30) << "of the last prompt";
+  EXPECT_EQ(cache.find(table, first.tokens, 81, 90).n_ready, 10) << "of the first answer no longer";
+  check_all(cache, {});
+}
+
 TEST(KvCacheGroups, a_reserve_outlasts_a_cache_that_others_fill) {
   KvCache cache = make_cache({{.n_blocks = 60}, {.n_blocks = 16, .window = 6}}, 4);
   const auto shared = count_up(0, 16);

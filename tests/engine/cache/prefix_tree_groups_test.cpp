@@ -41,7 +41,7 @@ PrefixTree::Node* insert_in_groups(PrefixTree& tree, const GroupPrompt& prompt, 
 }
 
 void unhold_all(PrefixTree& tree, int group, std::int32_t first, std::int32_t end, bool is_behind_window) {
-  for (std::int32_t i = first; i < end; ++i) tree.unhold(group, BlockId{i}, is_behind_window);
+  for (std::int32_t i = first; i < end; ++i) tree.unhold(group, BlockId{i}, is_behind_window, tree.new_end(0));
 }
 
 TEST(PrefixTreeGroups, a_match_ends_where_every_group_holds_what_the_next_row_sees) {
@@ -124,7 +124,7 @@ TEST(PrefixTreeGroups, forgets_entries_without_blocks_if_every_group_has_a_windo
   EXPECT_EQ(tree.n_entries(), 6) << "the last one has a block";
   EXPECT_EQ(tree.evict(1, 5).size(), 5u);
   EXPECT_EQ(tree.n_entries(), 6);
-  tree.unhold(1, BlockId{5}, false);
+  tree.unhold(1, BlockId{5}, false, tree.new_end(0));
   EXPECT_EQ(tree.evict(1, 5).size(), 1u);
   EXPECT_EQ(tree.n_entries(), 0);
   tree.check_invariants({});
@@ -153,7 +153,6 @@ struct NaiveGroupTree {
   std::map<std::string, Entry> entries;
   std::vector<std::pair<std::string, std::uint32_t>> evicted;  ///< latest, with reuse counts; empty: recalled
   std::uint64_t clock = 0;
-  std::uint64_t serial = 0;
 
   bool has_full_group() const { return !std::ranges::all_of(groups, &CacheGroup::has_window); }
   static Path path_of(const std::vector<TokenId>& tokens) {
@@ -195,8 +194,26 @@ struct NaiveGroupTree {
     ++clock;
     for (std::size_t i = 0; i < n; ++i) entries.at(path[i]).age = clock;
   }
-  std::uint64_t claim(const Entry& entry) const {
-    return entry.age + static_cast<std::uint64_t>(life_of_reuse * std::log2(1.0 + entry.n_reuses));
+  std::uint64_t claim(const Entry& entry) const { return claim_after(entry.age, entry.n_reuses); }
+  std::uint64_t claim_after(std::uint64_t age, std::uint32_t n_reuses) const {
+    return age + static_cast<std::uint64_t>(life_of_reuse * std::log2(1.0 + n_reuses));
+  }
+  /// Of a block that is left at an end.
+  std::uint64_t claim_at(const PrefixTree::End& end, std::uint32_t n_reuses) const {
+    if (!end.is_shared) n_reuses = std::max(std::max(n_reuses, 1U) - 1, end.n_reuses);
+    return claim_after(end.time, n_reuses);
+  }
+  std::size_t n_known(const Path& path) const {
+    std::size_t n = 0;
+    while (n < path.size() && entries.contains(path[n])) ++n;
+    return n;
+  }
+  /// In how many ways text continues after n entries of a path.
+  std::ptrdiff_t n_continuations(const Path& path, std::size_t n) const {
+    const std::string begin = (n > 0 ? path[n - 1] : "|") + "/";
+    return std::ranges::count_if(entries, [&](const auto& entry) {
+      return entry.first.starts_with(begin) && entry.first.find('/', begin.size()) == std::string::npos;
+    });
   }
   bool is_evictable(const Entry& entry, std::size_t g) const {
     const Block& block = entry.blocks[g];
@@ -289,8 +306,11 @@ struct RandomOperations {
     if (at == naive.entries.end()) return;
     NaiveGroupTree::Block& block = at->second.blocks[g];
     if (block.number < 0 || block.users.erase(id) == 0 || !block.users.empty()) return;
-    block.order = {!is_behind_window, naive.claim(at->second), ++naive.serial};
-    tree.unhold(static_cast<int>(g), BlockId{block.number}, is_behind_window);
+    if (rng() % 3 > 0) left = tree.new_end(rng() % 3);  // else an end has several blocks
+    left.is_shared = rng() % 2 == 0;
+    ASSERT_LE(left.time, naive.clock);
+    block.order = {!is_behind_window, naive.claim_at(left, at->second.n_reuses), left.serial};
+    tree.unhold(static_cast<int>(g), BlockId{block.number}, is_behind_window, left);
   }
 
   void begin(const GroupPrompt& prompt, const NaiveGroupTree::Path& path, std::int64_t step) {
@@ -303,8 +323,11 @@ struct RandomOperations {
       for (std::size_t i = naive.first_needed(g, n); i < n; ++i) n_unheld += naive.is_evictable(naive.entries[path[i]], g);
       ASSERT_EQ(found.n_unheld[g], n_unheld);
     }
+    const std::size_t n_known = naive.n_known(path);
     const auto match = tree.match(prompt.key(), step);
     ASSERT_EQ(static_cast<std::size_t>(match.n_blocks), n);
+    ASSERT_EQ(static_cast<std::size_t>(match.n_to_fork), naive.n_continuations(path, n_known) > 0 ? n_known : 0);
+    ASSERT_EQ(match.ends_at_fork, naive.n_continuations(path, n) > (n < n_known ? 1 : 0));
     for (std::size_t i = 0; i < n; ++i)
       for (std::size_t g = 0; g < naive.groups.size(); ++g)
         ASSERT_EQ(match.blocks[i * naive.groups.size() + g].value, naive.entries[path[i]].blocks[g].number);
@@ -478,6 +501,7 @@ struct RandomOperations {
   std::mt19937 rng;
   PrefixTree tree;
   NaiveGroupTree naive;
+  PrefixTree::End left;  ///< the last end
   std::vector<Running> running, pins;
   std::vector<std::int32_t> next_block;
   int next_id = 1;
