@@ -32,11 +32,17 @@ struct ReadMessage {
 /// Its name in a beta of the API.
 constexpr std::string_view kOldOutputFormat = "output_format";
 
-/// What the request calls the format of its answer.
-std::string_view format_key(const Value& body) {
+/// The format that a request asks of its answer, under the name that it gives it; null: none.
+struct AskedFormat {
+  std::string_view name = kOutputFormat;
+  const Value* value = nullptr;
+};
+
+AskedFormat find_format(const Value& body) {
   const Value* config = find_given(body, "output_config");
-  const bool is_new = config != nullptr && find_given(*config, "format") != nullptr;
-  return is_new || find_given(body, kOldOutputFormat) == nullptr ? kOutputFormat : kOldOutputFormat;
+  if (const Value* format = config == nullptr ? nullptr : find_given(*config, "format")) return {kOutputFormat, format};
+  if (const Value* format = find_given(body, kOldOutputFormat)) return {kOldOutputFormat, format};
+  return {};
 }
 
 Result<ReadMessage> read_message(const Value& body, const ReadContext& context, bool needs_max_tokens) {
@@ -44,7 +50,7 @@ Result<ReadMessage> read_message(const Value& body, const ReadContext& context, 
   const json::Dismantling end_of_chat(request.chat);
   context.log_unknown_fields(request.unknown_fields);
   auto chat = parse_chat_request(request.chat, context.model.defaults, context.bounds);
-  const std::string_view format = format_key(body);
+  const std::string_view format = find_format(body).name;
   if (!chat) return tl::unexpected<Error>(messages_error(std::move(chat.error()), request.tool_keys, format));
   return ReadMessage{std::move(*chat), std::move(request.marks), std::move(request.tool_keys), format};
 }
@@ -153,11 +159,8 @@ Result<void> read_output_config(const Value& body, Value& chat) {
   const Value* config = find_given(body, "output_config");
   if (config != nullptr && !config->is_object()) return json::wrong_type("output_config", "an object", *config);
   if (const Value* effort = config == nullptr ? nullptr : find_given(*config, "effort")) chat["reasoning_effort"] = *effort;
-  if (const Value* format = config == nullptr ? nullptr : find_given(*config, "format"))
-    return read_output_format(*format, std::string(kOutputFormat), chat);
-  if (const Value* format = find_given(body, kOldOutputFormat))
-    return read_output_format(*format, std::string(kOldOutputFormat), chat);
-  return {};
+  const AskedFormat format = find_format(body);
+  return format.value == nullptr ? Result<void>() : read_output_format(*format.value, std::string(format.name), chat);
 }
 
 /// Types that stand for a schema, by how they begin: a date follows.
